@@ -113,11 +113,27 @@ var voiceEdges = []edge{
 	{what: "V-12 a node killed between offer and answer", tests: []string{
 		"internal/gateway/voice/session/step_test.go TestAdoptedOffer",
 	}},
-	{what: "S2-3 max_cost_mc is a cap"},
-	{what: "S3-5 failed replies reach the app"},
-	{what: "S3-7 svc.session.started once"},
-	{what: "S3-9 revoke acts on voice at once"},
-	{what: "S3-10 a 429 names the sessions, and a list of them"},
+	{
+		what: "S2-3 max_cost_mc is a cap",
+		tests: []string{"internal/gateway/voice/live_test.go TestBudget",
+			"internal/gateway/voice/session/step_test.go TestOutputLimit"},
+	},
+	{
+		what:  "S3-5 failed replies reach the app",
+		tests: []string{"internal/gateway/voice/session/step_test.go TestFailedReply"},
+	},
+	{
+		what:  "S3-7 svc.session.started once",
+		tests: []string{"internal/gateway/voice/mock_test.go TestStartedOnce"},
+	},
+	{
+		what:  "S3-9 revoke acts on voice at once",
+		tests: []string{"internal/gateway/voice/live_test.go TestRevokedConnection"},
+	},
+	{
+		what:  "S3-10 a 429 names the sessions, and a list of them",
+		tests: []string{"internal/gateway/voice/mock_test.go TestPendingEnds"},
+	},
 	{what: "S4 control channels close with 1012"},
 }
 

@@ -1,9 +1,11 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
@@ -64,18 +67,15 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 	if err != nil {
 		return err
 	}
-	d, err := b.demand(terms, &app, state.ID, h)
-	if err != nil {
-		return err
-	}
+	hasKey := false
 	if !state.Mock && app.Tier == tiers.Sandbox && b.developerKey != nil {
-		_, d.HasProviderKey = b.developerKey(ctx, app.OwnerID)
+		_, hasKey = b.developerKey(ctx, app.OwnerID)
 	}
-	res, err := b.ledger.Do(ctx, d)
+	made, res, err := b.holdFitting(ctx, terms, &app, state.ID, h, hasKey)
 	if err != nil {
 		return err
 	}
-	*state, _ = session.Step(*state, session.HoldMade{N: h.N, AmountMC: res.Call.HoldMC}, b.store.Now())
+	*state, _ = session.Step(*state, made, b.store.Now())
 	terms.DeveloperKey, saved.FirstCall = res.UseProviderKey, &res.Call
 	if err := b.store.saveFirstHold(ctx, saved); err != nil {
 		// The row does not know of the hold. If the release fails as well, the session's end releases it.
@@ -83,6 +83,75 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 		return errors.Join(err, releaseErr)
 	}
 	return nil
+}
+
+// holdFitting makes the hold of a reply. It lowers the reply's output limit to what fits under the
+// session's max_cost_mc and into the allocation. The error is that of the smallest reply if not even
+// that one fits.
+func (b *biller) holdFitting(
+	ctx context.Context, t *billingTerms, app *apps.App, sessionID string, h session.Hold, hasProviderKey bool,
+) (made session.HoldMade, res rules.Result, err error) {
+	if made, h, err = t.fitMaxCost(h); err != nil {
+		return made, res, err
+	}
+	for {
+		d, err := b.demand(t, app, sessionID, h)
+		if err != nil {
+			return made, res, err
+		}
+		d.HasProviderKey = hasProviderKey
+		if res, err = b.ledger.Do(ctx, d); err == nil {
+			made.AmountMC, made.MaxOutputTokens = res.Call.HoldMC, h.MaxOutputTokens
+			return made, res, nil
+		}
+		remaining, ok := remainingOf(err)
+		if !ok {
+			return made, res, err
+		}
+		lower, fitErr := t.fitOutput(h, remaining)
+		if fitErr != nil || lower == 0 || lower >= h.MaxOutputTokens {
+			return made, res, err
+		}
+		h.MaxOutputTokens = lower
+	}
+}
+
+// remainingOf returns what remains of the allocation that refused a hold.
+func remainingOf(err error) (money.MC, bool) {
+	e, ok := errors.AsType[*apierr.Error](err)
+	if !ok || e.Code != apierr.AllocationExhausted {
+		return 0, false
+	}
+	remaining, ok := e.Details["remaining_mc"].(money.MC)
+	return remaining, ok
+}
+
+// errOverMaxCost says that not even the smallest reply fits under max_cost_mc.
+type errOverMaxCost struct{ leastMC money.MC }
+
+func (e errOverMaxCost) Error() string {
+	return fmt.Sprintf("max_cost_mc: the shortest reply may cost up to %d mc (%s); allow at least that much",
+		e.leastMC, e.leastMC.Display())
+}
+
+// fitMaxCost lowers the output limit of a hold to what fits into its budget.
+func (t *billingTerms) fitMaxCost(h session.Hold) (made session.HoldMade, fitted session.Hold, err error) {
+	made = session.HoldMade{N: h.N}
+	if h.BudgetMC == nil {
+		return made, h, nil
+	}
+	limit, err := t.fitOutput(h, *h.BudgetMC)
+	if err != nil {
+		return made, h, err
+	}
+	made.AtMaxCost = limit < h.MaxOutputTokens
+	if limit == 0 {
+		h.MaxOutputTokens = min(smallestOutput, h.MaxOutputTokens)
+		least, err := t.holdAmount(h, t.Margin, t.Fee)
+		return made, h, cmp.Or(err, error(errOverMaxCost{least}))
+	}
+	h.MaxOutputTokens = limit
+	return made, h, nil
 }
 
 // billing is the money of one session. A separate goroutine carries out what the rules ask of the
@@ -192,31 +261,33 @@ func retryUnavailable[T any](ctx context.Context, f func(context.Context) (T, er
 func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	res, err := retryUnavailable(ctx, func(ctx context.Context) (rules.Result, error) {
+	made, err := retryUnavailable(ctx, func(ctx context.Context) (session.HoldMade, error) {
 		app, err := b.apps.Get(ctx, b.terms.AppID)
 		if err != nil {
-			return rules.Result{}, err
+			return session.HoldMade{}, err
 		}
 		if app.Suspended {
-			return rules.Result{}, apierr.AppSuspended.On(b.terms.ConnectionID, "this app is suspended")
+			return session.HoldMade{}, apierr.AppSuspended.On(b.terms.ConnectionID, "this app is suspended")
 		}
-		d, err := b.demand(b.terms, &app, b.sessionID, h)
-		if err != nil {
-			return rules.Result{}, err
+		made, res, err := b.holdFitting(ctx, b.terms, &app, b.sessionID, h, false)
+		if err == nil {
+			b.held[h.N] = res.Call
 		}
-		return b.ledger.Do(ctx, d)
+		return made, err
 	})
 	if err != nil {
 		return session.HoldRefused{N: h.N, Code: b.refusalCode(ctx, err)}
 	}
-	b.held[h.N] = res.Call
-	return session.HoldMade{N: h.N, AmountMC: res.Call.HoldMC}
+	return made
 }
 
 // refusalCode returns the end reason that an error of a hold is.
 func (b *billing) refusalCode(ctx context.Context, err error) string {
 	if e, ok := errors.AsType[*apierr.Error](err); ok {
 		return e.Code.Name
+	}
+	if _, ok := errors.AsType[errOverMaxCost](err); ok {
+		return session.MaxCost
 	}
 	b.log.ErrorContext(ctx, "voice hold failed", "session_id", b.sessionID, "error", err)
 	return apierr.Unavailable.Name
@@ -312,6 +383,8 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 		N:           s.N,
 		TextTokens:  u.TextInput + u.TextCached + u.ImageInput + u.ImageCached,
 		AudioTokens: u.AudioInput + u.AudioCached,
+
+		MaxOutputTokens: b.terms.MaxOutputTokens,
 	})
 }
 

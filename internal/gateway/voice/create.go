@@ -88,10 +88,7 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		return "", err
 	}
 	if !ok {
-		e := apierr.TooManySessions.On(saved.Terms.ConnectionID,
-			"this connection has 2 pending or live voice sessions; end one first")
-		e.RetryAfter = 10 * time.Second // a ticket may expire meanwhile
-		return "", e
+		return "", s.tooManySessions(ctx, saved.Terms.ConnectionID)
 	}
 	for _, a := range actions {
 		if hold, ok := a.(session.Hold); ok {
@@ -101,6 +98,19 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		}
 	}
 	return ticket, nil
+}
+
+// tooManySessions returns 429 that names the sessions which have not ended. None of them ends by itself
+// earlier than a ticket expires.
+func (s *Supervisor) tooManySessions(ctx context.Context, connectionID string) error {
+	open, err := s.listOpen(ctx, connectionID)
+	if err != nil {
+		return err
+	}
+	e := apierr.TooManySessions.On(connectionID,
+		"this connection has %d pending or live voice sessions; end one of error.details.sessions first", maxSessions)
+	e.RetryAfter, e.Details = ticketTTL, map[string]any{"sessions": open}
+	return e
 }
 
 // newRow returns the row of a session that is not yet stored.
@@ -127,6 +137,9 @@ func newRow(saved *savedSession) *row {
 // hold.
 func (s *Supervisor) holdFirst(ctx context.Context, saved *savedSession, hold session.Hold) error {
 	err := s.node.biller.holdFirst(ctx, saved, hold)
+	if tooDear, ok := errors.AsType[errOverMaxCost](err); ok {
+		err = invalid("%v", tooDear)
+	}
 	if _, refused := errors.AsType[*apierr.Error](err); refused {
 		if err := s.deletePending(ctx, saved.State.ID); err != nil {
 			s.node.log.ErrorContext(ctx, "refused voice session not removed",

@@ -21,6 +21,32 @@ func (h *Handler) getSession(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, s)
 }
 
+// listSessions serves GET /v1/realtime/sessions: the sessions of the connection, newest first, without
+// receipts.
+func (h *Handler) listSessions(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.resolveCaller(r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, err := h.Supervisor.List(r.Context(), Filter{
+		ConnectionID: who.ConnectionID,
+		Before:       page.StartingAfter,
+		Limit:        page.Limit + 1,
+	})
+	if err != nil {
+		return err
+	}
+	if len(list) > page.Limit {
+		list = list[:page.Limit]
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
+	return web.WriteJSON(w, http.StatusOK, append([]Session{}, list...))
+}
+
 // endSession serves POST /v1/realtime/sessions/{id}/end on any node.
 func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.Supervisor.endTimeout)

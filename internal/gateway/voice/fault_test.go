@@ -364,7 +364,8 @@ func TestFaults(t *testing.T) {
 			f.replies(1)
 			f.end(session.AfterHeard)
 		}, session.AppEnded, receipts{settled: 1}},
-		{"a reply without a hold", "!emu only=2 hang=3\n!browser@response.done {\"type\":\"response.create\"}", "",
+		{"a reply without a hold", "!emu only=2 hang=3\n!browser@response.done {\"type\":\"response.create\"}",
+			`,"max_output_tokens":64`,
 			func(f *faulty) {
 				f.allocateOnlyHold()
 				f.turn() // the browser's own reply comes before its hold was refused, or after
@@ -424,7 +425,7 @@ func TestFaults(t *testing.T) {
 			})
 			f.pass(session.CancelWait)
 		}, session.ServerShutdown, receipts{estimated: 1}},
-		{"max_cost_mc", "", `,"max_cost_mc":1`, func(f *faulty) {
+		{"max_cost_mc", "", `,"max_cost_mc":545000`, func(f *faulty) {
 			f.turn()
 		}, session.MaxCost, receipts{settled: 1}},
 		{"max_duration_s", "!emu hang=3", `,"max_duration_s":30`, func(f *faulty) {

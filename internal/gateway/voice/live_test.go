@@ -2,6 +2,7 @@ package voice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,51 @@ func (w *world) endedRow(id, reason string) {
 	})
 }
 
+// TestRevokedConnection: after a revoke no session of the connection starts, and no reply that its app asks
+// for, before the watch has noticed it.
+func TestRevokedConnection(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"offer", "mock socket", "response.create"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			mode, tier := "live", "full-live"
+			if at == "mock socket" {
+				mode, tier = "mock", "sandbox"
+			}
+			w := newWorld(t, db.SQLite, mode, tier)
+			o := w.open(mini)
+			switch at {
+			case "offer":
+				w.do(rules.Revoke{ConnectionID: w.conn})
+				status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url),
+					sdpOffer, o.Client.Ticket)
+				if status != 401 || code(answer) != "invalid_ticket" ||
+					len(w.up.call) != 0 {
+					t.Errorf("offer: %d %v, %d calls", status, answer, len(w.up.call))
+				}
+			case "mock socket":
+				w.do(rules.Revoke{ConnectionID: w.conn})
+				s := w.dial(o.Client.MockURL+"?ticket="+o.Client.Ticket, "")
+				if c := s.closed(); c != 4001 && c != 4009 || len(s.kinds()) > 0 {
+					t.Errorf("closed with %d after %v", c, s.kinds())
+				}
+			default:
+				side := w.connect(o)
+				control := w.dial(o.ControlURL, w.token)
+				control.wait("svc.session.started")
+				w.untilHeld()
+				w.do(rules.Revoke{ConnectionID: w.conn})
+				control.send(`{"type":"response.create"}`)
+				control.wait("svc.session.ended")
+				if kinds := side.kinds(); slices.Contains(kinds, "response.create") {
+					t.Errorf("to the provider: %v", kinds)
+				}
+			}
+			w.endedRow(o.ID, session.ConnectionRevoked)
+		})
+	}
+}
+
 // TestTampering: a change of the browser is set back; the third ends the session. A forged tool result
 // counts as one, and so does a reply with a higher output cap, which is cancelled (F-90).
 func TestTampering(t *testing.T) {
@@ -392,15 +438,39 @@ func TestBudget(t *testing.T) {
 	}
 	t.Run("max cost", func(t *testing.T) {
 		t.Parallel()
-		w, o, side, control := start(t, fmt.Sprintf(`"max_cost_mc":%d`, 2*reply+1))
+		const shortest = 1_754_739 // micro-cents that the shortest reply may cost
+		most := shortest + reply*3/2
+		w, o, side, control := start(t, fmt.Sprintf(`"max_cost_mc":%d`, most))
+		if !strings.Contains(w.up.session, `"max_output_tokens":`) || strings.Contains(w.up.session, "1024") {
+			t.Errorf("the first reply is not limited: %s", w.up.session)
+		}
 		say(side, control, "resp_1")
-		say(side, control, "resp_2")
 		if e := control.wait("svc.session.spend_warning"); e["reason"] != "max_cost" {
 			t.Errorf("warning: %v", e)
 		}
-		say(side, control, "resp_3")
+		say(side, control, "resp_2")
 		control.wait("svc.session.ending")
-		w.ended(o.ID, session.MaxCost)
+		s := w.ended(o.ID, session.MaxCost)
+		for _, r := range s.Receipts {
+			if s.ChargedMC > most || r.HoldAmountMC > most {
+				t.Errorf("charged %d, held %d of at most %d", s.ChargedMC, r.HoldAmountMC, most)
+			}
+		}
+		w.free()
+		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions",
+			fmt.Sprintf(`{"model":"gpt-realtime-2.1","max_cost_mc":%d}`, shortest-1), w.token)
+		if status != 400 || !strings.Contains(string(mustJSON(answer)), "max_cost_mc") {
+			t.Errorf("less than the shortest reply: %d %v", status, answer)
+		}
+	})
+	t.Run("little left", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, db.SQLite, "live", "full-live")
+		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: 2_000_000})
+		w.connect(w.open(`{"model":"gpt-realtime-2.1"}`))
+		if strings.Contains(w.up.session, "1024") {
+			t.Errorf("the reply is not limited to what the allocation covers: %s", w.up.session)
+		}
 	})
 	t.Run("approved", func(t *testing.T) {
 		t.Parallel()
@@ -423,7 +493,7 @@ func TestBudget(t *testing.T) {
 	})
 	t.Run("hold", func(t *testing.T) {
 		t.Parallel()
-		w, o, side, control := start(t, `"max_output_tokens":4096`)
+		w, o, side, control := start(t, `"max_output_tokens":64`) // which is not lowered
 		var c rules.Connection
 		w.until("the hold is made", func() bool {
 			var err error

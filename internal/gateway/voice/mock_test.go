@@ -3,6 +3,8 @@ package voice
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -85,8 +87,18 @@ func TestPendingEnds(t *testing.T) {
 		w := newWorld(t, e, "mock", "sandbox")
 		first, second := w.open(mini), w.open(mini)
 		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 429 ||
-			code(answer) != "too_many_sessions" {
+			code(answer) != "too_many_sessions" ||
+			!strings.Contains(string(mustJSON(answer)), `"sessions":["`+first.ID+`","`+second.ID+`"]`) {
 			t.Errorf("a third: %d %v", status, answer)
+		}
+		if list := w.list(""); len(list) != 2 || list[0].ID != second.ID || list[1].ID != first.ID {
+			t.Errorf("listed: %s", mustJSON(list))
+		}
+		if list := w.list("?starting_after=" + second.ID); len(list) != 1 || list[0].ID != first.ID {
+			t.Errorf("the next page: %s", mustJSON(list))
+		}
+		if list := w.list("?limit=1"); len(list) != 1 || list[0].ID != second.ID {
+			t.Errorf("the first page: %s", mustJSON(list))
 		}
 		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+first.ID+"/end", `{"when":"immediate"}`,
 			w.token); status != 202 {
@@ -107,6 +119,34 @@ func TestPendingEnds(t *testing.T) {
 			t.Errorf("mock of an ended session: %d", c)
 		}
 	})
+}
+
+// TestStartedOnce: a control channel hears once that its session is live, whether it was opened before.
+func TestStartedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "mock", "sandbox")
+	for range 5 {
+		o := w.open(mini)
+		control := w.dial(o.ControlURL, w.token)
+		control.send(`{"type":"response.create"}`)
+		control.wait("error") // it is attached, and the session not live
+		w.speak(o)
+		control.wait("svc.session.started")
+		control.send(`{"type":"svc.session.end","when":"immediate"}`)
+		control.wait("svc.session.ended")
+		if kinds := control.kinds(); len(kinds) != 4 {
+			t.Errorf("events: %v", kinds)
+		}
+		n := 0
+		for _, e := range control.got {
+			if e["type"] == "svc.session.started" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("started %d times", n)
+		}
+	}
 }
 
 // TestEndDuringTakeOver ends pending sessions while the watch adopts those that are to end: each has
@@ -149,4 +189,17 @@ func code(answer map[string]any) string {
 	}
 	_ = json.Unmarshal(mustJSON(answer), &e)
 	return e.Error.Code
+}
+
+// list reads a list of the connection's sessions.
+func (w *world) list(query string) (list []Session) {
+	w.t.Helper()
+	status, answer := w.call(w.nodes[0], "GET", "/v1/realtime/sessions"+query, "", w.token)
+	if status != http.StatusOK {
+		w.t.Fatalf("%d %v", status, answer)
+	}
+	if err := json.Unmarshal([]byte(answer["text"].(string)), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	return list
 }

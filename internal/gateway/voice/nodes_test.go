@@ -125,7 +125,8 @@ func TestLateHold(t *testing.T) {
 	}
 	slept := newRunner(w.nodes[0].node, s)
 	slept.stopSession()
-	slept.billing.queue = []ledgerAction{{Action: session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}}
+	hold := session.Hold{N: 2, TextTokens: 100, AudioTokens: 100, MaxOutputTokens: 100}
+	slept.billing.queue = []ledgerAction{{Action: hold}}
 	slept.billing.runQueue()
 	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 ||
 		c.HeldMC != before.HeldMC {

@@ -84,6 +84,15 @@ func (h *Handler) checkTicket(ctx context.Context, sessionID, ticket string) (ro
 	if !usable {
 		return row{}, invalidTicket()
 	}
+	reason, err := h.Supervisor.haltReason(ctx, sessionID)
+	if err != nil {
+		return row{}, err
+	}
+	if reason != "" {
+		e := invalidTicket()
+		e.Message = "the session can no longer start: " + reason
+		return row{}, e
+	}
 	return getRow(ctx, h.Supervisor.DB, sessionID)
 }
 

@@ -220,7 +220,7 @@ func demandVoice(
 	if err := saved.Terms.parseRates(); err != nil {
 		t.Fatal(err)
 	}
-	reply := session.Hold{N: 1, TextTokens: 10, AudioTokens: 20}
+	reply := session.Hold{N: 1, TextTokens: 10, AudioTokens: 20, MaxOutputTokens: saved.Terms.MaxOutputTokens}
 	call, err := saved.Terms.ledgerCall("rts_1", "req_1", reply)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ type Session struct {
 	ChargedMC      money.MC          `json:"charged_mc"`
 	ChargedDisplay string            `json:"charged_display"`
 	Live           *LiveNow          `json:"live"`
-	Receipts       []session.Receipt `json:"receipts"`
+	Receipts       []session.Receipt `json:"receipts,omitzero"` // nil in lists
 
 	ConnectionID string `json:"-"`
 	AccountID    string `json:"-"`

@@ -222,9 +222,31 @@ func (r *runner) carryOut(a session.Action) {
 	case session.AttachSideband:
 		callID := r.state.CallID // only this goroutine may read the state
 		r.node.work.Go(func() { r.superviseCall(callID, a.Again) })
+	case session.CheckSpending:
+		r.node.work.Go(r.checkSpending)
 	case session.HangUp:
 		r.hangUp()
 	case session.Finish: // run closes the books
+	}
+}
+
+// checkSpending reads whether the session's connection may spend, and halts the session if not. A
+// database that does not answer lets no reply of the app begin.
+func (r *runner) checkSpending() {
+	reason, err := retryUnavailable(r.ctx, func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+		defer cancel()
+		return r.node.store.haltReason(ctx, r.id)
+	})
+	switch {
+	case err != nil:
+		if r.ctx.Err() == nil {
+			r.node.log.ErrorContext(r.ctx, "voice spending check failed", "session_id", r.id, "error", err)
+		}
+	case reason != "":
+		r.postEvent(session.Halt{Reason: reason})
+	default:
+		r.postEvent(session.MaySpend{})
 	}
 }
 

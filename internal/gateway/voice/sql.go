@@ -126,6 +126,12 @@ func (s *Store) insertSession(ctx context.Context, r *row, ticketHash string) (o
 	return ok, err
 }
 
+// listOpen returns the sessions of a connection that have not ended, oldest first.
+func (s *Store) listOpen(ctx context.Context, connectionID string) (sessionIDs []string, err error) {
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions
+		WHERE connection_id = $1 AND slot IS NOT NULL ORDER BY id`, connectionID)
+}
+
 // deletePending removes a session whose first hold was refused, and its reply.
 func (s *Store) deletePending(ctx context.Context, sessionID string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -161,7 +167,8 @@ func (s *Store) useTicket(ctx context.Context, sessionID, ticketHash string) (ok
 	res, err := s.DB.ExecContext(ctx,
 		`UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
 		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1
-			AND node_id IS NULL AND end_asked IS NULL`,
+			AND node_id IS NULL AND end_asked IS NULL
+			AND EXISTS (SELECT 1 FROM connections c WHERE c.id = connection_id AND c.status = 'active')`,
 		now, s.NodeID, now+leaseTTL.Microseconds(), sessionID, ticketHash, s.NodeURL)
 	return err == nil && changed(res), err
 }
@@ -347,19 +354,28 @@ type sessionChange struct {
 // isAppSuspended is the condition that app a is suspended.
 var isAppSuspended = apps.SuspendedSQL("a")
 
+var selectChanges = `SELECT s.id, COALESCE(s.end_asked, ''), c.status,
+		CASE WHEN ` + isAppSuspended + ` THEN 1 ELSE 0 END
+	FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id`
+
+func scanChange(r db.Row) (c sessionChange, err error) {
+	var suspended int64
+	err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended)
+	c.AppSuspended = suspended == 1
+	return c, err
+}
+
+// haltReason returns why a session's connection may not spend now; "" = it may.
+func (s *Store) haltReason(ctx context.Context, sessionID string) (string, error) {
+	c, err := scanChange(s.DB.QueryRowContext(ctx, selectChanges+` WHERE s.id = $1`, sessionID))
+	return c.haltReason(), err
+}
+
 // listChanges returns the sessions of this node that must end, and why.
 func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
-	scan := func(r db.Row) (c sessionChange, err error) {
-		var suspended int64
-		err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended)
-		c.AppSuspended = suspended == 1
-		return c, err
-	}
-	return db.QueryAll(ctx, s.DB, scan,
-		`SELECT s.id, COALESCE(s.end_asked, ''), c.status, CASE WHEN `+isAppSuspended+` THEN 1 ELSE 0 END
-		FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
+	return db.QueryAll(ctx, s.DB, scanChange, selectChanges+`
 		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+
-			isAppSuspended+`)`,
+		isAppSuspended+`)`,
 		s.NodeID)
 }
 

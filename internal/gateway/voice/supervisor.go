@@ -154,7 +154,7 @@ func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string
 	return r, nil
 }
 
-func invalidTicket() error {
+func invalidTicket() *apierr.Error {
 	e := apierr.InvalidTicket.Errorf("the ticket is wrong, expired or used; create a new session")
 	e.Challenge = `Bearer realm="purser", error="invalid_token"`
 	return e

@@ -55,7 +55,7 @@ func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
 		Shares:      t.Shares,
 		Rates:       t.Rates,
 		InputTokens: h.TextTokens,
-		MaxTokens:   t.MaxOutputTokens,
+		MaxTokens:   h.MaxOutputTokens,
 		Voice:       true,
 		AudioTokens: h.AudioTokens,
 		Mock:        t.Mock,
@@ -64,7 +64,37 @@ func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
 
 // holdAmount returns the most that a reply may cost with these rates of margin and fee.
 func (t *billingTerms) holdAmount(h session.Hold, margin, fee money.PPM) (money.MC, error) {
-	return pricing.EstimateVoiceHold(t.rates, h.TextTokens, h.AudioTokens, t.MaxOutputTokens, margin, fee)
+	return pricing.EstimateVoiceHold(t.rates, h.TextTokens, h.AudioTokens, h.MaxOutputTokens, margin, fee)
+}
+
+// smallestOutput is the output limit of the smallest reply that is worth a hold: about 3 s of speech.
+const smallestOutput = 64
+
+// fitOutput returns the highest output limit with which a reply costs at most budget. It returns 0 if not
+// even the smallest reply does.
+func (t *billingTerms) fitOutput(h session.Hold, budget money.MC) (int64, error) {
+	fits := func(output int64) (bool, error) {
+		h.MaxOutputTokens = output
+		most, err := t.holdAmount(h, t.Margin, t.Fee)
+		return most <= budget, err
+	}
+	least, most := min(smallestOutput, h.MaxOutputTokens), h.MaxOutputTokens
+	if ok, err := fits(least); err != nil || !ok {
+		return 0, err
+	}
+	for least < most { // least fits
+		middle := least + (most-least+1)/2
+		ok, err := fits(middle)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			least = middle
+		} else {
+			most = middle - 1
+		}
+	}
+	return least, nil
 }
 
 // ledgerCall returns the ledger's call of a reply.

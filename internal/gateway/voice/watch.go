@@ -35,18 +35,26 @@ func (s *Supervisor) postChanges(ctx context.Context) error {
 		if r == nil {
 			continue
 		}
-		switch {
-		case c.ConnectionStatus == rules.Revoked:
-			r.postEvent(session.Halt{Reason: session.ConnectionRevoked})
-		case c.ConnectionStatus == rules.Frozen:
-			r.postEvent(session.Halt{Reason: session.ConnectionFrozen})
-		case c.AppSuspended:
-			r.postEvent(session.Halt{Reason: "app_suspended"})
-		default:
+		if reason := c.haltReason(); reason != "" {
+			r.postEvent(session.Halt{Reason: reason})
+		} else {
 			r.postEvent(session.EndRequested{Immediate: c.EndRequested == session.Immediate})
 		}
 	}
 	return nil
+}
+
+// haltReason returns why the session's connection may not spend; "" = it may.
+func (c *sessionChange) haltReason() string {
+	switch {
+	case c.ConnectionStatus == rules.Revoked:
+		return session.ConnectionRevoked
+	case c.ConnectionStatus == rules.Frozen:
+		return session.ConnectionFrozen
+	case c.AppSuspended:
+		return "app_suspended"
+	}
+	return ""
 }
 
 // takeOver adopts the sessions that no node owns and that need one. Those of dead nodes only if this

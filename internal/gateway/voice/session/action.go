@@ -1,6 +1,9 @@
 package session
 
-import "github.com/purserhq/purser/internal/models/pricing"
+import (
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
 
 // An Action is something that a step asks its caller to do. Actions are carried out in their order.
 type Action interface{ action() }
@@ -9,9 +12,15 @@ type Action interface{ action() }
 type (
 	// Persist saves the state. It comes first: what follows must not be done before it is saved.
 	Persist struct{}
-	// Hold asks the ledger for the hold of reply N, whose input is at most so many tokens.
-	// HoldMade or HoldRefused answers.
-	Hold struct{ N, TextTokens, AudioTokens int64 }
+	// Hold asks the ledger for the hold of reply N, whose input is at most so many tokens. Its output
+	// limit may be lowered to what fits. HoldMade or HoldRefused answers.
+	Hold struct {
+		N, TextTokens, AudioTokens int64
+		MaxOutputTokens            int64     // the highest output limit
+		BudgetMC                   *money.MC // the most that the reply may cost; nil = no such bound
+	}
+	// CheckSpending asks whether the connection may spend. MaySpend or Halt answers.
+	CheckSpending struct{}
 	// Settle charges a reply to hold N, or without a hold. Settled answers.
 	Settle struct {
 		N         int64
@@ -37,6 +46,7 @@ type (
 
 func (Persist) action()        {}
 func (Hold) action()           {}
+func (CheckSpending) action()  {}
 func (Settle) action()         {}
 func (Release) action()        {}
 func (ToProvider) action()     {}

@@ -12,14 +12,14 @@ type (
 		StartedAt string `json:"started_at"`
 	}
 	settledMessage struct {
-		Type                  string   `json:"type"`
-		ID                    string   `json:"session_id"`
-		ResponseID            string   `json:"response_id"`
-		Receipt               Receipt  `json:"receipt"`
-		ChargedMC             money.MC `json:"charged_mc"`
-		ChargedDisplay        string   `json:"charged_display"`
-		ResponseCount         int64    `json:"response_count"`
-		AllocationRemainingMC money.MC `json:"allocation_remaining_mc"`
+		Type                  string    `json:"type"`
+		ID                    string    `json:"session_id"`
+		ResponseID            string    `json:"response_id"`
+		Receipt               *Receipt  `json:"receipt"` // with AllocationRemainingMC: nil if nothing was charged
+		ChargedMC             money.MC  `json:"charged_mc"`
+		ChargedDisplay        string    `json:"charged_display"`
+		ResponseCount         int64     `json:"response_count"`
+		AllocationRemainingMC *money.MC `json:"allocation_remaining_mc"`
 	}
 	spendWarningMessage struct {
 		Type           string    `json:"type"`
@@ -51,8 +51,9 @@ type (
 		Reason string `json:"reason"`
 	}
 	errorMessage struct {
-		Type  string `json:"type"`
-		Error struct {
+		Type       string `json:"type"`
+		ResponseID string `json:"response_id,omitempty"` // of a reply that failed at the provider
+		Error      struct {
 			Type    string  `json:"type"`
 			Code    string  `json:"code"`
 			Message string  `json:"message"`
@@ -90,6 +91,21 @@ func newErrorMessage(eventID, problem string) errorMessage {
 	out.Error.Type, out.Error.Code, out.Error.Message = "invalid_request_error", "invalid_event", problem
 	if eventID != "" {
 		out.Error.EventID = &eventID
+	}
+	return out
+}
+
+// newFailureMessage returns the error event of a reply that failed at the provider.
+func newFailureMessage(r *responseObject) errorMessage {
+	out := errorMessage{Type: "error", ResponseID: r.ID}
+	out.Error.Type, out.Error.Code, out.Error.Message = "provider_error", ProviderError, "the provider failed the reply"
+	if d := r.StatusDetails; d != nil && d.Error != nil {
+		if d.Error.Code != "" {
+			out.Error.Code = d.Error.Code
+		}
+		if d.Error.Message != "" {
+			out.Error.Message = d.Error.Message
+		}
 	}
 	return out
 }

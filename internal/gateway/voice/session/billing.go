@@ -26,8 +26,13 @@ const (
 func (m *machine) requestHold() {
 	m.LastN++
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
-	text, audio := m.boundContext()
-	m.addActions(Hold{m.LastN, text, audio})
+	hold := Hold{N: m.LastN, MaxOutputTokens: m.MaxOutputTokens}
+	hold.TextTokens, hold.AudioTokens = m.boundContext()
+	if m.MaxCostMC != nil {
+		budget := *m.MaxCostMC - m.ChargedMC
+		hold.BudgetMC = &budget
+	}
+	m.addActions(hold)
 }
 
 // boundContext returns how many tokens the next reply reads at most: what the last reply read and
@@ -47,8 +52,44 @@ func (m *machine) boundContext() (text, audio int64) {
 
 // holdMade notes that the ledger made the current hold.
 func (m *machine) holdMade(e HoldMade) {
-	if e.N == m.HoldN && m.Hold == Requested {
-		m.Hold = Held
+	if e.N != m.HoldN || m.Hold != Requested {
+		return
+	}
+	m.Hold, m.HoldOutput, m.mustPersist = Held, e.MaxOutputTokens, true
+	m.limitOutput()
+	for i := range m.Replies {
+		m.cancelIfUncovered(&m.Replies[i])
+	}
+	if e.AtMaxCost && m.Status == Live && m.Ending == nil {
+		m.warnOfMaxCost()
+	}
+}
+
+// appOutput returns the output limit that the app wants for its replies.
+func (m *machine) appOutput() int64 {
+	if m.AppOutput > 0 {
+		return min(m.AppOutput, m.MaxOutputTokens)
+	}
+	return m.MaxOutputTokens
+}
+
+// limitOutput sets the output limit of the provider's session to what the app wants and the hold covers.
+func (m *machine) limitOutput() {
+	limit := m.appOutput()
+	if m.HoldOutput > 0 {
+		limit = min(limit, m.HoldOutput)
+	}
+	if limit != m.Config.MaxOutputTokens {
+		m.Config.MaxOutputTokens = limit
+		m.sendConfig()
+	}
+}
+
+// cancelIfUncovered cancels a reply that began with a higher output limit than its hold covers, before
+// the provider had the new limit.
+func (m *machine) cancelIfUncovered(r *Reply) {
+	if r.Held && m.Hold == Held && m.HoldOutput > 0 && r.MaxOutput > m.HoldOutput {
+		m.cancelReply(r)
 	}
 }
 
@@ -111,14 +152,16 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 			if r.Held {
 				m.releaseHold()
 			}
+			m.reportUncharged(r.ID)
 			return
 		}
 	}
 	switch {
 	case r.Held && (m.Hold == Held || m.Hold == Requested):
 		charge.N, m.Hold = m.HoldN, NoHold
-	case charge.Estimated:
-		return // an estimate is at most its hold, and there is none
+	case charge.Estimated: // an estimate is at most its hold, and there is none
+		m.reportUncharged(r.ID)
+		return
 	default:
 		charge.Unheld = true
 		m.LastN++
@@ -155,21 +198,18 @@ func (m *machine) replySettled(e *Settled) {
 	before := len(m.Unsettled)
 	m.Unsettled = slices.DeleteFunc(m.Unsettled, func(s Settle) bool { return s.N == e.N })
 	m.mustPersist = true
-	if e.Entry == nil || len(m.Unsettled) == before {
+	if len(m.Unsettled) == before {
+		return
+	}
+	if e.Entry == nil {
+		m.reportUncharged(e.ReplyID)
 		return
 	}
 	m.ChargedMC += e.Entry.UserChargeMC
 	m.ReplyCount++
-	m.addActions(ToApp{settledMessage{
-		Type:                  "svc.response.settled",
-		ID:                    m.ID,
-		ResponseID:            e.ReplyID,
-		Receipt:               NewReceipt(e.Entry),
-		ChargedMC:             m.ChargedMC,
-		ChargedDisplay:        m.ChargedMC.Display(),
-		ResponseCount:         m.ReplyCount,
-		AllocationRemainingMC: e.Entry.RemainingMC,
-	}})
+	message, receipt := m.newSettledMessage(e.ReplyID), NewReceipt(e.Entry)
+	message.Receipt, message.AllocationRemainingMC = &receipt, &e.Entry.RemainingMC
+	m.addActions(ToApp{message})
 	if m.Ending != nil {
 		return
 	}
@@ -180,23 +220,50 @@ func (m *machine) replySettled(e *Settled) {
 	}
 }
 
-// warnOfSpend warns the app once when four fifths of max_cost_mc are spent, and each time that its
+// newSettledMessage returns svc.response.settled of a reply that was not charged.
+func (m *machine) newSettledMessage(replyID string) settledMessage {
+	return settledMessage{
+		Type:           "svc.response.settled",
+		ID:             m.ID,
+		ResponseID:     replyID,
+		ChargedMC:      m.ChargedMC,
+		ChargedDisplay: m.ChargedMC.Display(),
+		ResponseCount:  m.ReplyCount,
+	}
+}
+
+// reportUncharged tells the app that a reply is over and costs nothing.
+func (m *machine) reportUncharged(replyID string) {
+	m.addActions(ToApp{m.newSettledMessage(replyID)})
+}
+
+// warnOfSpend warns the app when four fifths of max_cost_mc are spent, and each time that its
 // connection spends fast.
 func (m *machine) warnOfSpend(fast bool) {
-	w := spendWarningMessage{
+	if fast {
+		m.addActions(ToApp{m.newSpendWarning("pace")})
+	}
+	if m.MaxCostMC != nil && m.ChargedMC >= *m.MaxCostMC-*m.MaxCostMC/5 {
+		m.warnOfMaxCost()
+	}
+}
+
+// warnOfMaxCost warns the app once that max_cost_mc is near.
+func (m *machine) warnOfMaxCost() {
+	if !m.CostWarned {
+		m.CostWarned = true
+		m.addActions(ToApp{m.newSpendWarning("max_cost")})
+	}
+}
+
+func (m *machine) newSpendWarning(reason string) spendWarningMessage {
+	return spendWarningMessage{
 		Type:           "svc.session.spend_warning",
 		ID:             m.ID,
+		Reason:         reason,
 		ChargedMC:      m.ChargedMC,
 		ChargedDisplay: m.ChargedMC.Display(),
 		MaxCostMC:      m.MaxCostMC,
-	}
-	if fast {
-		w.Reason = "pace"
-		m.addActions(ToApp{w})
-	}
-	if m.MaxCostMC != nil && !m.CostWarned && m.ChargedMC >= *m.MaxCostMC-*m.MaxCostMC/5 {
-		m.CostWarned, w.Reason = true, "max_cost"
-		m.addActions(ToApp{w})
 	}
 }
 

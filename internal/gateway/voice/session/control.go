@@ -109,7 +109,11 @@ func (m *machine) updateConfig(e *AppEvent) {
 		m.Config.ToolChoice = u.ToolChoice
 	}
 	if u.MaxOutputTokens != nil {
-		m.Config.MaxOutputTokens = *u.MaxOutputTokens
+		m.AppOutput = *u.MaxOutputTokens
+		m.Config.MaxOutputTokens = m.AppOutput
+		if m.HoldOutput > 0 {
+			m.Config.MaxOutputTokens = min(m.AppOutput, m.HoldOutput)
+		}
 	}
 	m.mustPersist = true
 	m.sendConfig()
@@ -119,9 +123,9 @@ func (m *machine) updateConfig(e *AppEvent) {
 // is in progress, else as soon as that is so (see advance).
 func (m *machine) queueReply(e *AppEvent) {
 	r := e.Reply
-	if n := r.MaxOutputTokens; n != nil && (*n < 1 || *n > m.Config.MaxOutputTokens) {
+	if n := r.MaxOutputTokens; n != nil && (*n < 1 || *n > m.appOutput()) {
 		m.refuseAppEvent(e, fmt.Sprintf("response.max_output_tokens: must be from 1 to %d, what the session has",
-			m.Config.MaxOutputTokens))
+			m.appOutput()))
 		return
 	}
 	if m.ApprovalMissed {
@@ -140,6 +144,42 @@ func (m *machine) queueReply(e *AppEvent) {
 		m.AddedTextTokens += textTokens(len(*r.Instructions))
 	}
 	m.QueuedReply, _ = json.Marshal(event) // its raw members were decoded from JSON
+}
+
+// sendQueuedReply lets the queued reply begin if the connection may spend, with at most the output limit
+// that its hold covers.
+func (m *machine) sendQueuedReply() {
+	switch m.Spending {
+	case NotChecked:
+		m.Spending = Checking
+		m.addActions(CheckSpending{})
+	case Allowed:
+		m.addActions(ToProvider{m.limitReply(m.QueuedReply)})
+		m.QueuedReply, m.Spending = nil, NotChecked
+	}
+}
+
+// maySpend lets the queued reply begin.
+func (m *machine) maySpend() {
+	if m.Spending == Checking {
+		m.Spending = Allowed
+	}
+}
+
+// limitReply lowers the output limit of a response.create to the session's.
+func (m *machine) limitReply(event json.RawMessage) json.RawMessage {
+	var e struct {
+		Type     string        `json:"type"`
+		EventID  string        `json:"event_id,omitempty"`
+		Response *ReplyOptions `json:"response"`
+	}
+	if json.Unmarshal(event, &e) != nil || e.Response == nil || e.Response.MaxOutputTokens == nil ||
+		*e.Response.MaxOutputTokens <= m.Config.MaxOutputTokens {
+		return event
+	}
+	e.Response.MaxOutputTokens = &m.Config.MaxOutputTokens
+	limited, _ := json.Marshal(e) // its raw members were decoded from JSON
+	return limited
 }
 
 // approveBlock closes the approval window.

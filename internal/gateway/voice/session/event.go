@@ -43,8 +43,10 @@ type (
 	}
 	// HoldMade answers Hold.
 	HoldMade struct {
-		N        int64
-		AmountMC money.MC
+		N               int64
+		AmountMC        money.MC
+		MaxOutputTokens int64 // the output limit that the hold covers; 0 = the session's
+		AtMaxCost       bool  // max_cost_mc has lowered it
 	}
 	// HoldRefused answers Hold with the code of an error.
 	HoldRefused struct {
@@ -61,6 +63,8 @@ type (
 	}
 	// Released answers Release.
 	Released struct{ N int64 }
+	// MaySpend answers CheckSpending.
+	MaySpend struct{}
 	// Halt ends a session immediately because its connection or app may no longer spend.
 	Halt struct{ Reason string }
 	// DatabaseSilent says that the database has not answered this node for too long: replies can
@@ -93,6 +97,7 @@ func (HoldMade) event()       {}
 func (HoldRefused) event()    {}
 func (Settled) event()        {}
 func (Released) event()       {}
+func (MaySpend) event()       {}
 func (Halt) event()           {}
 func (Shutdown) event()       {}
 func (EndRequested) event()   {}

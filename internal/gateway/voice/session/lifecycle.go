@@ -29,7 +29,9 @@ func (m *machine) callAnswered(callID string) {
 	if !m.Mock {
 		m.addActions(AttachSideband{})
 	}
-	m.sendStarted()
+	if m.ControlAttached { // a channel that opens later hears of it then
+		m.sendStarted()
+	}
 }
 
 // sendStarted tells the app that the session is live.
@@ -49,6 +51,7 @@ func (m *machine) sendStarted() {
 func (m *machine) adopted() {
 	m.SidebandAttached, m.ControlAttached, m.mustPersist = false, false, true
 	m.LastN += adoptedNumbers
+	m.Spending = NotChecked
 	for _, charge := range m.Unsettled {
 		m.addActions(charge)
 	}

@@ -104,8 +104,7 @@ func (m *machine) advance() {
 		m.requestHold()
 	}
 	if m.QueuedReply != nil && m.Hold == Held && len(m.Replies) == 0 && m.SidebandAttached {
-		m.addActions(ToProvider{m.QueuedReply})
-		m.QueuedReply = nil
+		m.sendQueuedReply()
 	}
 }
 

@@ -26,6 +26,9 @@ type responseObject struct {
 	Modalities      []string        `json:"output_modalities"`
 	Audio           *audioObject    `json:"audio"`
 	Usage           json.RawMessage `json:"usage"`
+	StatusDetails   *struct {
+		Error *errorObject `json:"error"`
+	} `json:"status_details"`
 }
 
 // isOutOfBand reports whether the response belongs to no conversation.
@@ -89,6 +92,7 @@ type itemObject struct {
 type errorObject struct {
 	Type    string `json:"type"`
 	Code    string `json:"code"`
+	Message string `json:"message"`
 	EventID string `json:"event_id"`
 }
 

@@ -36,7 +36,7 @@ type play struct {
 var happenings = strings.Fields(`
 	time time ledger ledger ledger ledger refuse ticket answered unanswered up up up down gone undialled control
 	uncontrol speech silence created created created started stopped cleared delta done done done cut failed item
-	hungup silent update app-create app-approve app-end end now halt stop adopt`)
+	hungup silent may update app-create app-approve app-end end now halt stop adopt`)
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -141,7 +141,8 @@ func (p *play) answerLedger(a Action, refuse bool) Event {
 			return HoldRefused{a.N, "allocation_exhausted"}
 		}
 		p.holds[a.N] = 1000
-		return HoldMade{a.N, 1000}
+		output := rapid.SampledFrom([]int64{0, 1024, 100}).Draw(p.t, "output")
+		return HoldMade{N: a.N, AmountMC: 1000, MaxOutputTokens: output}
 	case Settle:
 		held, ok := p.holds[a.N]
 		delete(p.holds, a.N)
@@ -217,6 +218,8 @@ func (p *play) happens() {
 		if p.hangUps > 0 {
 			p.step(CallGone{})
 		}
+	case "may":
+		p.step(MaySpend{})
 	case "silent":
 		if rapid.IntRange(0, 9).Draw(p.t, "rarely") == 0 {
 			p.step(DatabaseSilent{})

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -35,6 +36,10 @@ func (m *machine) replyCreated(r *responseObject) {
 	})
 	m.LastActivityUS, m.mustPersist = m.nowUS, true
 	reply := &m.Replies[len(m.Replies)-1]
+	if json.Unmarshal(r.MaxOutputTokens, &reply.MaxOutput) != nil {
+		reply.MaxOutput = m.Config.MaxOutputTokens
+	}
+	m.addActions(CheckSpending{})
 	if fields := m.replyOverrides(r); len(fields) > 0 {
 		m.cancelReply(reply)
 		m.resetConfig(fields)
@@ -45,6 +50,8 @@ func (m *machine) replyCreated(r *responseObject) {
 		m.beginEnd(BudgetNotApproved, true)
 	case m.Ending != nil:
 		m.cancelReply(reply)
+	default:
+		m.cancelIfUncovered(reply)
 	}
 }
 
@@ -95,6 +102,7 @@ func (m *machine) replyDone(r *responseObject) {
 	m.LastActivityUS = m.nowUS
 	if r.Status == "failed" {
 		m.Failures++
+		m.addActions(ToApp{newFailureMessage(r)})
 	} else {
 		m.Failures = 0
 	}

@@ -70,6 +70,7 @@ type Reply struct {
 	GiveUpUS  int64 // when it is billed by our own count; 0 = no such time is set
 	EventUS   int64 // time of its last event
 	Held      bool  // the current hold is for it
+	MaxOutput int64 // its output limit; 0 = not known
 }
 
 // Playback is a finished reply that the user still hears.
@@ -87,6 +88,16 @@ const (
 	Requested HoldPhase = "requested"
 	Held      HoldPhase = "held"
 	Releasing HoldPhase = "releasing"
+)
+
+// SpendingCheck says what is known of the connection for the reply that the app has queued.
+type SpendingCheck string
+
+// The connection is asked for when the reply could begin, and allowed when it may spend.
+const (
+	NotChecked SpendingCheck = ""
+	Checking   SpendingCheck = "checking"
+	Allowed    SpendingCheck = "allowed"
 )
 
 // Ending is how a session ends.
@@ -114,6 +125,8 @@ type State struct {
 	LastN      int64 // number of the newest reply that was held or charged
 	Hold       HoldPhase
 	HoldN      int64    // number of the reply that the current hold is for
+	HoldOutput int64    // the output limit that the newest hold covers; 0 = MaxOutputTokens
+	AppOutput  int64    // the output limit that the app has set by session.update; 0 = MaxOutputTokens
 	Unsettled  []Settle // charges that the ledger has not confirmed
 	Replies    []Reply  // in progress
 	Playback   *Playback
@@ -140,6 +153,7 @@ type State struct {
 	// QueuedReply is a response.create of the app that waits for its hold. It is omitted when empty:
 	// a null in the saved JSON would read back as the four bytes "null".
 	QueuedReply json.RawMessage `json:",omitempty"`
+	Spending    SpendingCheck   // for QueuedReply
 
 	Blocks         int64 // how many budget blocks are spent
 	ApproveByUS    int64 // until when the app must approve the block; 0 = nothing to approve

@@ -55,6 +55,8 @@ func (m *machine) handleEvent(e Event) {
 		m.replySettled(&e)
 	case Released:
 		m.holdReleased(e)
+	case MaySpend:
+		m.maySpend()
 	case Halt:
 		m.beginEnd(e.Reason, true)
 	case DatabaseSilent:

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,13 @@ func at(now time.Time) State {
 		TicketExpiresUS: now.Add(time.Minute).UnixMicro(),
 		Config:          Config{Model: "m", MaxOutputTokens: 1024, AutoReply: true},
 	}
-	for _, e := range []Event{Tick{}, HoldMade{1, 1000}, TicketUsed{}, CallAnswered{"rtc_1"}, SidebandUp{}} {
+	for _, e := range []Event{
+		Tick{},
+		HoldMade{N: 1, AmountMC: 1000},
+		TicketUsed{},
+		CallAnswered{"rtc_1"},
+		SidebandUp{},
+	} {
 		s, _ = Step(s, e, now)
 	}
 	return s
@@ -81,17 +88,17 @@ func TestSteps(t *testing.T) {
 	for _, test := range []struct{ name, events, want string }{
 		{"a reply is settled, then the next is held", "created, done, charged",
 			"settle 1, svc.response.settled, hold 2"},
-		{"usage is missing and nothing was said: released", "created, no usage, released", "release 1, hold 2"},
+		{"usage is missing and nothing was said: released", "created, no usage, released", "release 1, svc.response.settled, hold 2"},
 		{"usage is missing and something was said: estimated", "created, playing, 1s, cut, no usage",
 			"settle 1 estimated 20 audio"},
 		{"and rounded down", "created, playing, 1049ms, cut, no usage", "settle 1 estimated 20 audio"},
-		{"a failed reply costs nothing", "created, failed", "release 1"},
+		{"a failed reply costs nothing", "created, failed", "error, release 1, svc.response.settled"},
 		{"the end of a reply whose begin was missed", "done", "settle 1"},
 		{"a second done changes nothing", "created, done, done", "settle 1"},
 		{"an end waits until the reply was heard", "created, playing, end, done, 100ms",
 			"svc.session.ending, session.update, settle 1"},
 		{"and goes on when it was", "created, playing, end, done, heard, uncharged, hung up",
-			"svc.session.ending, session.update, settle 1, hang up, finish app_ended"},
+			"svc.session.ending, session.update, settle 1, hang up, svc.response.settled, finish app_ended"},
 		{"or was cut by the user's speech", "created, playing, end, cut, done",
 			"svc.session.ending, session.update, settle 1, hang up"},
 		{"or after the length of its audio and five seconds", "created, playing, end, done, 6s",
@@ -112,17 +119,20 @@ func TestSteps(t *testing.T) {
 		{"within four seconds", "down, 4s, released",
 			"attach again, svc.session.ending, hang up, release 1, finish sideband_lost"},
 		{"a silent database stops the call first", "created, playing, silent, done, uncharged, hung up",
-			"svc.session.ending, session.update, response.cancel, settle 1, hang up, finish unavailable"},
+			"svc.session.ending, session.update, response.cancel, settle 1, hang up, svc.response.settled, " +
+				"finish unavailable"},
 		{"a call that is not hung up is watched, and what is said there is billed",
 			"end now, released, created, done, second uncharged, 5m, hung up",
-			"svc.session.ending, session.update, hang up, release 1, response.cancel, settle 2, finish app_ended"},
+			"svc.session.ending, session.update, hang up, release 1, response.cancel, settle 2, " +
+				"svc.response.settled, finish app_ended"},
 		{"also when its sideband is lost meanwhile", "end now, released, down, up, 5m, hung up",
 			"svc.session.ending, session.update, hang up, release 1, attach again, session.update, finish app_ended"},
 		{"unless it cannot be watched", "end now, released, down, 4s",
 			"svc.session.ending, session.update, hang up, release 1, attach again, finish app_ended"},
 		{"an end does not wait for a reply of which no event comes",
 			"created, playing, 20s, end, 10s, hung up, uncharged",
-			"svc.session.ending, session.update, settle 1 estimated 600 audio, hang up, finish app_ended"},
+			"svc.session.ending, session.update, settle 1 estimated 600 audio, hang up, svc.response.settled, " +
+				"finish app_ended"},
 		{"a call whose sideband broke and that is gone failed at the provider", "down, gone, released, hung up",
 			"attach again, svc.session.ending, hang up, release 1, finish provider_error"},
 		{"a call whose sideband was closed and that is gone was left by the browser", "closed, gone, released, hung up",
@@ -173,6 +183,9 @@ func describe(a Action) []string {
 	case ToApp:
 		data, _ := json.Marshal(a.Event) // as it is sent to the app
 		text := string(data)
+		if strings.HasPrefix(text, `{"type":"error"`) {
+			return []string{"error"}
+		}
 		if i := strings.Index(text, `"svc.`); i >= 0 {
 			return []string{text[i+1 : i+1+strings.IndexByte(text[i+1:], '"')]}
 		}
@@ -320,5 +333,76 @@ func TestDeadlinesWaitForEvents(t *testing.T) {
 		if ends := s.Ending != nil; ends != (test.want != "") || ends && s.Ending.Reason != test.want {
 			t.Errorf("%s: %+v", test.name, s.Ending)
 		}
+	}
+}
+
+// TestFailedReply: the app hears that a reply failed, with the provider's code, and that it costs nothing.
+func TestFailedReply(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	e, ok := ParseProviderEvent([]byte(`{"type":"response.done","response":{"id":"resp_1","status":"failed",
+		"status_details":{"type":"failed","error":{"type":"server_error","code":"server_error","message":"No."}}}}`))
+	if !ok {
+		t.Fatal("malformed")
+	}
+	_, actions := Step(s, e, start)
+	var got []string
+	for _, a := range actions {
+		if app, ok := a.(ToApp); ok {
+			data, _ := json.Marshal(app.Event) // as it is sent to the app
+			got = append(got, string(data))
+		}
+	}
+	want := []string{
+		`{"type":"error","response_id":"resp_1","error":{"type":"provider_error","code":"server_error",` +
+			`"message":"No.","event_id":null}}`,
+		`{"type":"svc.response.settled","session_id":"rts_1","response_id":"resp_1","receipt":null,"charged_mc":0,` +
+			`"charged_display":"$0.00","response_count":0,"allocation_remaining_mc":null}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestOutputLimit: a reply is limited to what its hold covers, also one that the app has queued. A reply
+// that began before the provider had the limit is cancelled, and is no tampering.
+func TestOutputLimit(t *testing.T) {
+	t.Parallel()
+	known := storyEvents()
+	s := at(start)
+	step := func(e Event) (words []string) {
+		var actions []Action
+		s, actions = Step(s, e, start)
+		for _, a := range actions {
+			words = append(words, describe(a)...)
+		}
+		return words
+	}
+	done := known["done"].(FromProvider)
+	step(known["created"])
+	step(done)
+	step(known["charged"])
+	most := int64(800)
+	step(FromApp{AppEvent{Type: "response.create", Reply: &ReplyOptions{MaxOutputTokens: &most}}})
+	step(HoldMade{N: 2, AmountMC: 10, MaxOutputTokens: 200})
+	if s.Config.MaxOutputTokens != 200 {
+		t.Errorf("the session's limit is %d", s.Config.MaxOutputTokens)
+	}
+	var sent string
+	var actions []Action
+	s, actions = Step(s, MaySpend{}, start)
+	for _, a := range actions {
+		if p, ok := a.(ToProvider); ok {
+			data, _ := json.Marshal(p.Event) // as it is sent to the provider
+			sent = string(data)
+		}
+	}
+	if sent != `{"type":"response.create","response":{"max_output_tokens":200}}` {
+		t.Errorf("sent %s", sent)
+	}
+	raced := known["another"].(FromProvider)
+	raced.content.Response.MaxOutputTokens = []byte("1024")
+	if got := step(raced); !slices.Equal(got, []string{"response.cancel"}) || s.ConfigResets != 0 {
+		t.Errorf("a reply with the old limit: %v, %d resets", got, s.ConfigResets)
 	}
 }

@@ -148,10 +148,15 @@ func (m *machine) replyOverrides(r *responseObject) (fields []string) {
 	return fields
 }
 
-// isWithinOutputCap reports whether a reply's output cap is not above the session's.
+// isWithinOutputCap reports whether a reply's output cap is not above the session's, or, while the
+// provider has not confirmed a change of ours, not above the highest.
 func (m *machine) isWithinOutputCap(raw json.RawMessage) bool {
+	most := m.Config.MaxOutputTokens
+	if m.PendingUpdates > 0 {
+		most = m.MaxOutputTokens
+	}
 	var n int64
-	return string(raw) == "null" || json.Unmarshal(raw, &n) == nil && n <= m.Config.MaxOutputTokens
+	return string(raw) == "null" || json.Unmarshal(raw, &n) == nil && n <= most
 }
 
 // itemAdded counts a new item of the conversation. A tool result that the app did not send is the
