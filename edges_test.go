@@ -192,8 +192,9 @@ var ledgerEdges = []edge{
 // peopleEdges are about OAuth, pages and the command line.
 var peopleEdges = []edge{
 	{
-		what:  "F1 form-encoded client credentials",
-		tests: []string{"internal/base/web/credentials_test.go TestBasicClient", "internal/apps/apps/store_test.go TestFormEncodedCredentials"},
+		what: "F1 form-encoded client credentials",
+		tests: []string{"internal/base/web/credentials_test.go TestBasicClient",
+			"internal/apps/apps/store_test.go TestFormEncodedCredentials"},
 	},
 	{
 		what:  "F3 features with descriptions on consent",

@@ -88,7 +88,8 @@ func TestSteps(t *testing.T) {
 	for _, test := range []struct{ name, events, want string }{
 		{"a reply is settled, then the next is held", "created, done, charged",
 			"settle 1, svc.response.settled, hold 2"},
-		{"usage is missing and nothing was said: released", "created, no usage, released", "release 1, svc.response.settled, hold 2"},
+		{"usage is missing and nothing was said: released", "created, no usage, released",
+			"release 1, svc.response.settled, hold 2"},
 		{"usage is missing and something was said: estimated", "created, playing, 1s, cut, no usage",
 			"settle 1 estimated 20 audio"},
 		{"and rounded down", "created, playing, 1049ms, cut, no usage", "settle 1 estimated 20 audio"},
