@@ -51,6 +51,7 @@ func (c *devCmd) Run(p *program) error {
 		Database:   c.Database,
 		Providers:  c.Providers,
 		Configured: given.Providers,
+		PricesFile: given.PricesFile,
 		OIDC:       given.OIDC,
 		JSON:       c.JSON,
 		Lease:      c.Lease,

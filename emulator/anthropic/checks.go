@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -172,4 +173,49 @@ func (c *messages) checkLastTurn(p *exchange.Prompt) *exchange.Refusal {
 		return badRequest("messages: final assistant content cannot end with trailing whitespace")
 	}
 	return nil
+}
+
+// readFormat reads the schema of a structured answer (provider notes B.2).
+func (q *messagesRequest) readFormat(p *exchange.Prompt) *exchange.Refusal {
+	if q.OutputConfig == nil || len(q.OutputConfig.Format) == 0 {
+		return nil
+	}
+	var format struct {
+		Type   string `json:"type"`
+		Schema raw    `json:"schema"`
+	}
+	if f := decodeBody(q.OutputConfig.Format, &format, "output_config.format"); f != nil {
+		return f
+	}
+	if format.Type != "json_schema" || format.Schema.Kind() != '{' {
+		return badRequest("output_config.format: Input should be a 'json_schema' with a schema")
+	}
+	if !closesObjects(format.Schema) {
+		return badRequest(
+			"output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false")
+	}
+	p.Schema = format.Schema
+	return nil
+}
+
+// closesObjects reports whether every object of a schema forbids further members.
+func closesObjects(schema raw) bool {
+	var s struct {
+		Type       raw            `json:"type"`
+		Additional raw            `json:"additionalProperties"`
+		Properties map[string]raw `json:"properties"`
+		Items      raw            `json:"items"`
+	}
+	if json.Unmarshal(schema, &s) != nil {
+		return true // not an object: a schema of any kind
+	}
+	if string(s.Type) == `"object"` && string(s.Additional) != "false" {
+		return false
+	}
+	for _, property := range s.Properties {
+		if !closesObjects(property) {
+			return false
+		}
+	}
+	return len(s.Items) == 0 || closesObjects(s.Items)
 }

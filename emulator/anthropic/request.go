@@ -138,6 +138,7 @@ func (c *messages) ReadPrompt(r *http.Request, body []byte) (*exchange.Prompt, *
 		func() *exchange.Refusal { return q.checkRequired(m, c.counting) },
 		func() *exchange.Refusal { return q.checkSampling(m) },
 		func() *exchange.Refusal { return q.checkThinking(p, c.beta) },
+		func() *exchange.Refusal { return q.readFormat(p) },
 		func() *exchange.Refusal { return q.readTools(p) },
 		func() *exchange.Refusal { return c.readSystem(p) },
 		func() *exchange.Refusal { return c.readTurns(p) },

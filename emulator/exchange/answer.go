@@ -31,6 +31,7 @@ type Prompt struct {
 	Limit  int // tokens of output; 0 = the model's
 	Input  InputTokens
 	Thinks bool
+	Schema jsontext.Value // that the text must fit; nil = any text
 }
 
 // A Tool is a function that the model may call, with the JSON schema of its arguments.
@@ -107,6 +108,9 @@ func composeAnswer(p *Prompt, s *script.Script, steps [][]script.Call, said stri
 	a.Calls = p.ChooseCalls(s, steps)
 	if len(a.Calls) == 0 || s.Say {
 		a.Text = ComposeText(said, p.Results, s.Words)
+		if p.Schema != nil {
+			a.Text = sampleArguments(p.Schema)
+		}
 	}
 	switch {
 	case s.ReasoningOnly:

@@ -34,6 +34,7 @@ type Options struct {
 	Providers string // what answers the sample app's calls: mock, emulator or live
 	// Configured are the providers that Providers "live" reaches.
 	Configured map[string]config.Provider
+	PricesFile string                // file of models and prices that go before the built-in ones; "" = none
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
@@ -131,6 +132,7 @@ func configure(o Options, at net.Addr) (config.Config, error) {
 		VoiceIdleTimeout: 2 * time.Minute,
 		OperatorToken:    token,
 		Providers:        o.Configured,
+		PricesFile:       o.PricesFile,
 		OIDC:             o.OIDC,
 		FreeCredit:       tiers.DefaultFreeCredit,
 		RiskThresholds:   limits.DefaultRiskThresholds,

@@ -117,7 +117,7 @@ func (s *Server) mountApps() {
 
 // mountGateway mounts the API of calls: models, inference, receipts and voice.
 func (s *Server) mountGateway() {
-	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now}).Mount(s.Router)
+	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now, Providers: s.listedProviders}).Mount(s.Router)
 	s.callers.Mount(s.Router)
 	s.inference.Mount(s.Router)
 	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)

@@ -71,6 +71,7 @@ type Server struct {
 	policy             *policy.Policy
 	catalog            *catalog.Source
 	estimates          *estimates.Calibration
+	listedProviders    []string // whose models are listed; nil = all
 	developerProviders *developerProviders
 	metrics            *metrics.Metrics
 	Mails              *mail.Store

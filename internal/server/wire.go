@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
@@ -139,6 +141,9 @@ func (s *Server) wireNotices() error {
 func (s *Server) wireGateway(dev bool) {
 	c, now := s.Config, s.DB.Now
 	live, records := s.newProviders()
+	if !dev { // in development the mock serves every model
+		s.listedProviders = slices.AppendSeq([]string{}, maps.Keys(live))
+	}
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
 	s.policy = &policy.Policy{

@@ -23,6 +23,7 @@ type Router struct {
 	links     Links
 	pageError PageError
 	patterns  []string
+	hints     map[string]string // by path
 }
 
 // NewRouter returns a Router without routes.
@@ -45,6 +46,14 @@ func (rt *Router) HandlePage(pattern string, h Handler) {
 func (rt *Router) add(pattern string, ro *route) {
 	rt.mux.Handle(pattern, ro)
 	rt.patterns = append(rt.patterns, pattern)
+}
+
+// SetHint says what to do instead at a path without a route that clients of other APIs call.
+func (rt *Router) SetHint(path, hint string) {
+	if rt.hints == nil {
+		rt.hints = map[string]string{}
+	}
+	rt.hints[path] = hint
 }
 
 // Routes returns the patterns of all routes, in the order in which they were added.
@@ -119,6 +128,10 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 	allow := x.rw.refusal.header.Get("Allow")
 	switch {
 	case x.rw.refusal.status != http.StatusMethodNotAllowed:
+		if hint := rt.hints[r.URL.Path]; hint != "" {
+			WriteError(&x.rw, r, apierr.NotFound.Errorf("There is nothing at this address: %s", hint))
+			return
+		}
 		WriteError(&x.rw, r, errNoRoute())
 	case r.Method == http.MethodOptions:
 		x.rw.Header().Set("Allow", allow+", OPTIONS")

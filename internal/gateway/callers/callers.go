@@ -42,7 +42,7 @@ func (c *Caller) CheckAllowed() error {
 		return apierr.AppSuspended.On(c.ConnectionID,
 			"this app is suspended; keep its tokens, they work again when the suspension is lifted")
 	case c.Status == rules.Revoked:
-		return apierr.ConnectionRevoked.On(c.ConnectionID, "the user revoked this connection; ask for a new one")
+		return apierr.ConnectionRevoked.On(c.ConnectionID, "this connection was revoked; ask the user to connect again")
 	case c.Status == rules.Frozen:
 		return apierr.ConnectionFrozen.On(c.ConnectionID, "this connection is paused until its user resumes it")
 	}

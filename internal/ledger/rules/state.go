@@ -179,7 +179,7 @@ func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 	}
 	switch c.Status {
 	case Revoked:
-		return nil, apierr.ConnectionRevoked.On(connectionID, "the user revoked this connection; ask for a new one")
+		return nil, apierr.ConnectionRevoked.On(connectionID, "this connection was revoked; ask the user to connect again")
 	case Frozen:
 		return nil, apierr.ConnectionFrozen.On(connectionID, "this connection is paused until its user resumes it")
 	}

@@ -415,6 +415,7 @@ func TestModels(t *testing.T) {
 			"reasoning":          true,
 			"realtime":           false,
 			"reasoning_efforts":  []any{"none", "low"},
+			"response_formats":   []any{"json_object", "json_schema"},
 		},
 		"deprecated_at": "2026-12-01T00:00:00Z",
 		"retires_at":    "2027-01-01T00:00:00Z",
@@ -431,6 +432,13 @@ func TestModels(t *testing.T) {
 		two["cache_write_cost_per_1k_usd"] != "0.001250" {
 		t.Errorf("the second: %v", two)
 	}
+	h.Providers = []string{"anthropic"}
+	h.cached.Store(nil)
+	if list := get(); len(list) != 0 {
+		t.Errorf("models of a provider without a key are listed: %v", list)
+	}
+	h.Providers = nil
+	h.cached.Store(nil)
 	now = now.Add(time.Second) // no price for two on this day
 	if list := get(); len(list) != 1 || list[0]["id"] != "one" {
 		t.Errorf("the next day: %v", list)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,10 @@ import (
 type Handler struct {
 	Catalog *Source
 	Now     func() time.Time
+
+	// Providers are those whose models are listed; nil = all. An installation can call only
+	// those that it has a key for (decision 014).
+	Providers []string
 
 	cached atomic.Pointer[rendered]
 }
@@ -48,7 +53,10 @@ func (h *Handler) render(now time.Time) ([]byte, error) {
 	if r := h.cached.Load(); r != nil && r.of == c && r.day == day {
 		return r.body, nil
 	}
-	body, err := json.Marshal(c.Offered(now))
+	list := slices.DeleteFunc(c.Offered(now), func(l Listing) bool {
+		return h.Providers != nil && !slices.Contains(h.Providers, l.Provider)
+	})
+	body, err := json.Marshal(list)
 	if err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}

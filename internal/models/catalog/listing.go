@@ -56,6 +56,18 @@ type Capabilities struct {
 	Reasoning        bool     `json:"reasoning"`
 	Realtime         bool     `json:"realtime"`
 	ReasoningEfforts []string `json:"reasoning_efforts"`
+	ResponseFormats  []string `json:"response_formats"` // of response_format.type, besides text
+}
+
+// responseFormats returns the types of response_format that the model's provider takes.
+func (m Model) responseFormats() []string {
+	switch {
+	case m.Realtime:
+		return []string{}
+	case m.Provider == "anthropic":
+		return []string{"json_schema"}
+	}
+	return []string{"json_object", "json_schema"}
 }
 
 func newListing(m Model, r Rates) Listing {
@@ -67,7 +79,7 @@ func newListing(m Model, r Rates) Listing {
 		ContextWindow:   m.ContextTokens,
 		MaxOutputTokens: m.MaxOutputTokens,
 		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, m.Realtime,
-			append([]string{}, m.Efforts...)},
+			append([]string{}, m.Efforts...), m.responseFormats()},
 		DeprecatedAt: m.DeprecatedAt,
 		RetiresAt:    m.RetiresAt,
 	}

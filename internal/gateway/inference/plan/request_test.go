@@ -78,3 +78,47 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestUnknownMembers: near misses of what bounds the cost are refused and name the right member;
+// any other unknown member is dropped and listed.
+func TestUnknownMembers(t *testing.T) {
+	t.Parallel()
+	const head = `{"messages":[{"role":"user","content":"a"}],`
+	for member, right := range map[string]string{
+		`"maxTokens":5`:                              "max_tokens",
+		`"max_output_tokens":5`:                      "max_tokens",
+		`"Max_Tokens":5`:                             "max_tokens",
+		`"max-tokens":5`:                             "max_tokens",
+		`"max_new_tokens":5`:                         "max_tokens",
+		`"generationConfig":{"maxOutputTokens":5}`:   "max_tokens",
+		`"reasoning":{"effort":"low"}`:               "reasoning_effort",
+		`"reasoningEffort":"low"`:                    "reasoning_effort",
+		`"thinking":{"type":"disabled"}`:             "reasoning_effort",
+		`"thinking_config":{"thinking_budget":0}`:    "reasoning_effort",
+		`"seed":1,"output_config":{"effort":"low"}`:  "reasoning_effort",
+		`"max_tokens":5,"maxCompletionTokens":50000`: "max_tokens",
+	} {
+		_, err := Parse([]byte(head + member + `}`))
+		var e *apierr.Error
+		if !errors.As(err, &e) || e.Code != apierr.InvalidRequest || !strings.HasSuffix(e.Message, "send "+right) {
+			t.Errorf("%s: %v", member, err)
+		}
+	}
+	p, err := Parse([]byte(head + `"seed":1,"top_k":5,"frequency_penalty":0.5,"logit_bias":{},"verbosity":"low",` +
+		`"reasoning":null,"maxTokens":null,"store":false,"max_tokens":7,"x\r\ny":1,"user":"u"}`))
+	want := []string{"seed", "top_k", "frequency_penalty", "logit_bias", "verbosity", "user"}
+	if err != nil || !slices.Equal(p.Ignored, want) || p.MaxTokens != 7 {
+		t.Errorf("%v: ignored %q", err, p.Ignored)
+	}
+	many := head
+	for i := range 100 {
+		many += `"m` + strings.Repeat("x", i) + `":1,`
+	}
+	if p, err := Parse([]byte(many + `"z":1}`)); err != nil || len(p.Ignored) != maxIgnored {
+		t.Errorf("%v: %d names", err, len(p.Ignored))
+	}
+	if _, err := Parse([]byte(`{"messages":[{"role":"robot","content":"a"}]}`)); err == nil ||
+		!strings.Contains(err.Error(), "must be one of system, developer, user, assistant, tool") {
+		t.Errorf("a role that is none: %v", err)
+	}
+}

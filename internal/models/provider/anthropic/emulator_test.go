@@ -37,7 +37,11 @@ func TestAgainstTheEmulator(t *testing.T) {
 			r.Tools, r.Messages[0].Text = tools,
 				"!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
 		},
-		"forced":     func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
+		"forced": func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
+		"structured": func(r *provider.Request) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"city","schema":{"type":"object",` +
+				`"properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}}}`)
+		},
 		"refusal":    func(r *provider.Request) { r.Messages[0].Text = "!emu refusal" },
 		"byte split": func(r *provider.Request) { r.Messages[0].Text = "Grüße\n!emu split" },
 		"huge":       func(r *provider.Request) { r.Messages[0].Text = "Hi\n!emu huge" },
@@ -51,6 +55,9 @@ func TestAgainstTheEmulator(t *testing.T) {
 		r.MaxTokens = 4000
 		set(r)
 		m, reason := both(t, c, r, name)
+		if name == "structured" && (m.Content == nil || !strings.HasPrefix(*m.Content, `{"city":`)) {
+			t.Errorf("structured: %+v", m)
+		}
 		if name != "calls" {
 			continue
 		}

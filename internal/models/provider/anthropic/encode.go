@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,8 +23,9 @@ func Encode(r *provider.Request) ([]byte, error) {
 // encodeRequest names every member that may be sent; other members are never forwarded. It sends the output cap of the
 // hold, so that the response cannot cost more. replays reports whether the body contains thinking of earlier turns.
 func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
-	if r.ResponseFormat != nil {
-		return nil, false, makeRejection("response_format: not offered on this model")
+	schema, err := readSchema(r.ResponseFormat)
+	if err != nil {
+		return nil, false, err
 	}
 	t := turns{b: make([]byte, 0, sizeHint(r)), thinks: modelThinks(r)}
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
@@ -39,7 +41,7 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	if b, err = appendSampling(b, r); err != nil {
 		return nil, false, err
 	}
-	if b, err = appendThinking(b, r, t.replays); err != nil {
+	if b, err = appendThinking(b, r, schema, t.replays); err != nil {
 		return nil, false, err
 	}
 	if b = append(b, '}'); len(b) > maxBody {
@@ -206,9 +208,30 @@ func mustDisableThinking(r *provider.Request) bool {
 	return r.Facts.Thinking == "on" && (forced || r.ReasoningEffort == "none")
 }
 
-// appendThinking appends thinking and effort. It asks the provider to drop thinking blocks of an edited conversation;
+// readSchema returns the JSON Schema of a response format, nil if there is none. Claude has no JSON mode without a
+// schema.
+func readSchema(format []byte) ([]byte, error) {
+	if format == nil {
+		return nil, nil
+	}
+	var f struct {
+		Type       string `json:"type"`
+		JSONSchema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	switch err := json.Unmarshal(format, &f); {
+	case err != nil || f.Type != "json_schema":
+		return nil, makeRejection("response_format: this model takes json_schema, not json_object")
+	case len(f.JSONSchema.Schema) == 0:
+		return nil, makeRejection("response_format.json_schema.schema: required on this model")
+	}
+	return f.JSONSchema.Schema, nil
+}
+
+// appendThinking appends thinking, effort and the schema of the response, which share a member. It asks the provider to drop thinking blocks of an edited conversation;
 // otherwise the provider would refuse the request.
-func appendThinking(b []byte, r *provider.Request, replays bool) ([]byte, error) {
+func appendThinking(b []byte, r *provider.Request, schema []byte, replays bool) ([]byte, error) {
 	silent := mustDisableThinking(r)
 	switch {
 	case silent:
@@ -220,14 +243,32 @@ func appendThinking(b []byte, r *provider.Request, replays bool) ([]byte, error)
 	switch {
 	case effort == "none" && r.Facts.Thinking == "always":
 		return nil, makeRejection("reasoning_effort: this model always thinks; the least is low")
-	case effort == "" || effort == "none":
-		return b, nil
+	case effort == "none":
+		effort = ""
 	case effort == "minimal":
 		effort = "low"
 	case silent && (effort == "xhigh" || effort == "max"):
 		effort = "high" // the highest effort that is allowed without thinking
 	}
-	return append(provider.AppendQuote(append(b, `,"output_config":{"effort":`...), effort), '}'), nil
+	return appendOutputConfig(b, effort, schema), nil
+}
+
+// appendOutputConfig appends the effort and the schema of the response, if there are any.
+func appendOutputConfig(b []byte, effort string, schema []byte) []byte {
+	if effort == "" && schema == nil {
+		return b
+	}
+	b = append(b, `,"output_config":{`...)
+	if effort != "" {
+		b = provider.AppendQuote(append(b, `"effort":`...), effort)
+	}
+	if schema != nil {
+		if effort != "" {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, `"format":{"type":"json_schema","schema":`...), schema...), '}')
+	}
+	return append(b, '}')
 }
 
 // isBlank reports whether a text has only white space. The API refuses blocks of such text.

@@ -352,7 +352,17 @@ func TestMembers(t *testing.T) {
 			`}`},
 		"response_format": {func(r *R) {
 			r.ResponseFormat = []byte(`{"type":"json_object"}`)
-		}, `!response_format: not offered on this model`},
+		}, `!response_format: this model takes json_schema, not json_object`},
+		"response_format without a schema": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s"}}`)
+		}, `!response_format.json_schema.schema: required on this model`},
+		"response_format with a schema": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
+		}, `{"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}}`},
+		"response_format and effort": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
+			r.ReasoningEffort = "low"
+		}, `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`},
 		"a name": {func(r *R) { r.Messages[0].Name = "someone" }, `{}`},
 	} {
 		r := request()

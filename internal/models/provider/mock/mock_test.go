@@ -417,3 +417,32 @@ func TestScriptedWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestScriptsAreBounded: where strangers write scripts, a text has at most MaxWords words, and a
+// stream holds its text and one chunk, however many chunks the script asks for.
+func TestScriptsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := mock.New(tokens.Count, func(*provider.Request) int64 { return 1 }, func() time.Time { return clock },
+		mock.MaxWords)
+	r := ask("!mock words=20000 chunks=20000")
+	r.MaxTokens = 60_000
+	got, err := p.Complete(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Fields(*decode(t, got.Body).Choices[0].Message.Content)); n != mock.MaxWords {
+		t.Errorf("%d words", n)
+	}
+	s, err := p.Stream(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	chunks := 0
+	for ; err == nil; chunks++ {
+		_, err = s.Next()
+	}
+	if chunks != mock.MaxWords+4 || !errors.Is(err, io.EOF) { // role, text, finish reason, usage, and the end
+		t.Errorf("%d chunks, %v", chunks, err)
+	}
+}

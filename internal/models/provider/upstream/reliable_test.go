@@ -151,3 +151,29 @@ func TestBreakerMindsOnlyTheProvider(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakerKeepsAppsAndModelsApart: the failing calls of one app, or of one model, open no
+// other's circuit, and the tries of a call count once.
+func TestBreakerKeepsAppsAndModelsApart(t *testing.T) {
+	t.Parallel()
+	busy := &provider.Error{Status: 503, Retry: true}
+	s := &script{}
+	for range 3 * failuresToOpen {
+		s.fails = append(s.fails, busy)
+	}
+	r, _, _ := patient(s)
+	bad := &provider.Request{Model: "m", AppID: "app_bad"}
+	for range failuresToOpen {
+		if _, err := r.Complete(t.Context(), bad); errors.Is(err, errOpen) {
+			t.Fatal("tries are counted as calls")
+		}
+	}
+	if _, err := r.Complete(t.Context(), bad); !errors.Is(err, errOpen) {
+		t.Errorf("the circuit did not open: %v", err)
+	}
+	for _, good := range []*provider.Request{{Model: "m", AppID: "app_good"}, {Model: "other", AppID: "app_bad"}} {
+		if _, err := r.Complete(t.Context(), good); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+}
