@@ -179,7 +179,8 @@ func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 	}
 	switch c.Status {
 	case Revoked:
-		return nil, apierr.ConnectionRevoked.On(connectionID, "this connection was revoked; ask the user to connect again")
+		return nil, apierr.ConnectionRevoked.On(connectionID,
+			"this connection was revoked; ask the user to connect again")
 	case Frozen:
 		return nil, apierr.ConnectionFrozen.On(connectionID, "this connection is paused until its user resumes it")
 	}
