@@ -229,8 +229,8 @@ func readSchema(format []byte) ([]byte, error) {
 	return f.JSONSchema.Schema, nil
 }
 
-// appendThinking appends thinking, effort and the schema of the response, which shares a member with the effort. It asks
-// the provider to drop thinking blocks of an edited conversation; otherwise the provider would refuse the request.
+// appendThinking appends thinking, effort and the schema of the response, which is in one member with the effort. It
+// asks the provider to drop thinking blocks of an edited conversation; otherwise the provider would refuse the request.
 func appendThinking(b []byte, r *provider.Request, schema []byte, replays bool) ([]byte, error) {
 	silent := mustDisableThinking(r)
 	switch {
