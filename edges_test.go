@@ -221,8 +221,20 @@ var peopleEdges = []edge{
 		tests: []string{"cmd/purser/cli_test.go TestEveryDocumentedVariableIsAccepted"},
 	},
 	{what: "U5 stuck money and whom to ask"},
-	{what: "U7 amounts add up"},
-	{what: "U8 labels of the chart"},
+	{
+		what: "U7 amounts add up",
+		tests: []string{
+			"internal/base/ui/amounts_test.go TestPartsAddUp",
+			"internal/base/ui/amounts_test.go TestAmountsAreWrittenForPeople",
+			"internal/pages/dashboard/amounts_test.go TestAmountsAddUp",
+		},
+	},
+	{
+		what: "U8 labels of the chart",
+		tests: []string{
+			"internal/base/ui/chart_test.go TestChartLabelsStandBelowTheirBars",
+		},
+	},
 	{
 		what:  "U9 the logo's requirement",
 		tests: []string{"internal/pages/console/console_test.go TestGoLiveKnowsTheLogo"},

@@ -128,8 +128,8 @@ func TestMoneyIsWrittenForPeople(t *testing.T) {
 	t.Parallel()
 	for mc, want := range map[money.MC]string{
 		0:                                    "$0.00",
-		1:                                    "$0.00000001",
-		money.Cent - 1:                       "$0.00999999",
+		1:                                    "$0.00",
+		money.Cent - 1:                       "$0.00",
 		money.Cent:                           "$0.01",
 		10*money.Dollar - 1:                  "$9.99", // never more than there is
 		999 * money.Dollar:                   "$999.00",

@@ -68,13 +68,14 @@ func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, f
 		}
 		return nil
 	}
+	parts := ui.SplitDollars(s.live.RemainingMC(), s.live.HeldMC, s.live.ConsumedMC)
 	p.Live = &ui.Live{
 		Cap:    dollars(s.live.AllocationMC),
-		Used:   dollars(s.live.ConsumedMC),
+		Used:   parts[2].Text,
 		Frozen: s.live.Status == rules.Frozen,
 	}
 	if s.live.HeldMC > 0 {
-		p.Live.Held = dollars(s.live.HeldMC)
+		p.Live.Held = parts[1].Text
 	}
 	p.CapHint = "In total, including what is already used."
 	filled.Cap = typed(proposedCap(v.app, v.req.RequestedMC, s.live.AllocationMC))
@@ -114,7 +115,7 @@ func (h *Handler) makeChoices(ctx context.Context, v *visit, form *consentForm) 
 		}
 		detail := dollars(s.balance.AvailableMC) + " available"
 		if s.live != nil {
-			detail += fmt.Sprintf(" · connected, %s of %s used", dollars(s.live.ConsumedMC),
+			detail += fmt.Sprintf(" · connected, %s of %s used", ui.Total(s.live.ConsumedMC),
 				dollars(s.live.AllocationMC))
 		}
 		choices = append(choices, ui.Choice{ID: a.ID, Name: a.Email, Detail: detail})

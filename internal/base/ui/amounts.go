@@ -8,19 +8,68 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// Dollars writes an amount for people: with thousands separated, and without
-// fractions of a cent unless there is nothing else to show.
-func Dollars(mc money.MC) string {
-	if mc >= money.Cent {
-		mc -= mc % money.Cent
+// Dollars writes a balance, a cap or a limit: with two decimals, rounded down, so that no page shows more money than
+// there is (decision 002).
+func Dollars(mc money.MC) string { return formatUnits(roundTo(mc, money.Cent, false), 2) }
+
+// Total writes a sum of charges: with two decimals, rounded to the nearest cent, half to even.
+func Total(mc money.MC) string { return formatUnits(roundTo(mc, money.Cent, true), 2) }
+
+// priceUnit is the last decimal of a price, in micro-cents: $0.0001.
+const priceUnit = money.Cent / 100
+
+// Price writes an amount of a single call: with four decimals, rounded to the nearest, half to even. One that is not
+// zero never reads as zero.
+func Price(mc money.MC) string {
+	n := roundTo(mc, priceUnit, true)
+	switch {
+	case n == 0 && mc > 0:
+		return "<" + formatUnits(1, 4)
+	case n == 0 && mc < 0:
+		return "−<" + formatUnits(1, 4)
 	}
-	whole, cents, _ := strings.Cut(mc.Display(), ".")
-	digits := strings.TrimLeft(whole, "-$")
-	sign := whole[:len(whole)-len(digits)]
+	return formatUnits(n, 4)
+}
+
+// roundTo divides mc by unit, and rounds down or to the nearest, half to even.
+func roundTo(mc, unit money.MC, nearest bool) int64 {
+	n, rest := mc/unit, mc%unit
+	if rest < 0 {
+		n, rest = n-1, rest+unit
+	}
+	if nearest && (rest*2 > unit || rest*2 == unit && n%2 != 0) {
+		n++
+	}
+	return int64(n)
+}
+
+// formatUnits writes n units of the last of so many decimals as dollars, with thousands separated.
+func formatUnits(n int64, decimals int) string {
+	sign, digits := "", strconv.FormatInt(n, 10)
+	if n < 0 {
+		sign, digits = "−", digits[1:]
+	}
+	digits = strings.Repeat("0", max(decimals+1-len(digits), 0)) + digits
+	whole, fraction := digits[:len(digits)-decimals], digits[len(digits)-decimals:]
+	return sign + "$" + separateThousands(whole) + "." + fraction
+}
+
+// separateThousands separates the thousands of a number without a sign.
+func separateThousands(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return sign + digits + "." + cents
+	return digits
+}
+
+// Exact writes an amount in full precision: with at least two decimals, and no rounding.
+func Exact(mc money.MC) string {
+	sign, amount := "", mc.Display()
+	if mc < 0 {
+		sign, amount = "−", amount[1:]
+	}
+	whole, fraction, _ := strings.Cut(strings.TrimPrefix(amount, "$"), ".")
+	return sign + "$" + separateThousands(whole) + "." + fraction
 }
 
 // Typed writes an amount the way a person types it into a field, exactly.
@@ -57,22 +106,49 @@ func ReadDailyLimit(text string) (limit *money.MC, problem string) {
 // An Amount is money as people read it, with the exact micro-cents at hand.
 type Amount struct{ Text, Exact string }
 
-// Money writes an amount both ways.
-func Money(mc money.MC) Amount {
-	text := Dollars(max(mc, -mc))
-	if mc < 0 {
-		text = "−" + text
-	}
+func newAmount(text string, mc money.MC) Amount {
 	return Amount{Text: text, Exact: mc.Display() + " exactly, " + strconv.FormatInt(int64(mc), 10) + " micro-cents"}
 }
 
-// Signed is Money with a plus before what comes in.
-func Signed(mc money.MC) Amount {
-	a := Money(mc)
+// Money is Dollars with the exact amount at hand.
+func Money(mc money.MC) Amount { return newAmount(Dollars(mc), mc) }
+
+// TotalMoney is Total with the exact amount at hand.
+func TotalMoney(mc money.MC) Amount { return newAmount(Total(mc), mc) }
+
+// PriceMoney is Price with the exact amount at hand.
+func PriceMoney(mc money.MC) Amount { return newAmount(Price(mc), mc) }
+
+// ExactMoney is Exact with the number of micro-cents at hand.
+func ExactMoney(mc money.MC) Amount { return newAmount(Exact(mc), mc) }
+
+// Signed puts a plus before the text of an amount that comes in.
+func Signed(a Amount, mc money.MC) Amount {
 	if mc > 0 {
 		a.Text = "+" + a.Text
 	}
 	return a
+}
+
+// SplitDollars writes the parts of a balance or cap so that they add up to Dollars of their sum: each text is the
+// difference between two running sums that are rounded. So the first part is itself rounded down.
+func SplitDollars(parts ...money.MC) []Amount { return split(false, parts) }
+
+// SplitTotal writes the parts of a sum of charges so that they add up to Total of it. Each differs from its exact
+// amount by less than a cent.
+func SplitTotal(parts ...money.MC) []Amount { return split(true, parts) }
+
+func split(nearest bool, parts []money.MC) []Amount {
+	var sum money.MC
+	var before int64 // the rounded sum of the parts so far, in cents
+	amounts := make([]Amount, len(parts))
+	for i, part := range parts {
+		sum += part
+		after := roundTo(sum, money.Cent, nearest)
+		amounts[i] = newAmount(formatUnits(after-before, 2), part)
+		before = after
+	}
+	return amounts
 }
 
 // Date writes a time for people, in UTC.
@@ -80,10 +156,9 @@ func Date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2
 
 // Count writes a number with thousands separated.
 func Count(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	first := strings.IndexFunc(digits, func(c rune) bool { return c != '-' })
-	for i := len(digits) - 3; i > first; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
+	digits, negative := strings.CutPrefix(strconv.FormatInt(n, 10), "-")
+	if negative {
+		return "-" + separateThousands(digits)
 	}
-	return digits
+	return separateThousands(digits)
 }

@@ -16,8 +16,24 @@ type Bar struct {
 	Part   money.MC // of the amount, what is drawn apart, on top, if the chart has Parts
 }
 
-// Money writes the amount.
-func (b Bar) Money() Amount { return Money(b.Amount) }
+// A ListedBar is a Bar in the table below a Chart.
+type ListedBar struct {
+	Bar
+	Money Amount
+}
+
+// ListedBars returns the bars for the table. Their amounts add up to the total.
+func (c Chart) ListedBars() []ListedBar {
+	parts := make([]money.MC, len(c.Bars))
+	for i, b := range c.Bars {
+		parts[i] = b.Amount
+	}
+	list := make([]ListedBar, len(c.Bars))
+	for i, amount := range SplitTotal(parts...) {
+		list[i] = ListedBar{c.Bars[i], amount}
+	}
+	return list
+}
 
 // A Chart shows amounts side by side: as bars, and as a table for whoever wants
 // the numbers or cannot see the bars.
@@ -35,6 +51,7 @@ const (
 	chartWidth, chartHeight = 720, 220
 	chartTop, chartLeft     = 14, 112 // space above the bars, and left of them for amounts
 	chartFoot               = 34      // below them, for labels
+	chartLabel              = 76      // the widest label
 )
 
 // Empty says that there is nothing to draw.
@@ -52,7 +69,7 @@ var drawing = template.Must(template.New(
 	`<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>` +
 	`{{range .Lines}}<line class="grid" x1="{{$.Left}}" x2="{{$.Width}}" y1="{{.Y}}" y2="{{.Y}}"/><text x="{{$.Beside}}" y="{{.Y}}" dy="4" text-anchor="end">{{.Text}}</text>{{end}}` +
 	`{{range .Marks}}{{if .H}}<rect class="{{.Class}}" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{.Tip}}</title></rect>{{end}}{{end}}` +
-	`{{range .Labels}}<text{{if .Some}} class="some"{{end}} x="{{.X}}" y="{{$.Base}}" text-anchor="middle">{{.Text}}</text>{{end}}</svg>`))
+	`{{range .Labels}}<text{{if .Some}} class="some"{{end}} x="{{.X}}" y="{{$.Base}}" text-anchor="{{.Anchor}}">{{.Text}}</text>{{end}}</svg>`))
 
 type mark struct {
 	X, Y, W, H string
@@ -61,7 +78,8 @@ type mark struct {
 
 type label struct {
 	X, Y, Text string
-	Some       bool // may be left out where there is little room
+	Anchor     string // which part of the text is at X
+	Some       bool   // may be left out where there is little room
 }
 
 // SVG draws the bars from zero to a round number above the largest. Colours come
@@ -85,7 +103,7 @@ func (c Chart) SVG() (template.HTML, error) {
 	for _, part := range []money.MC{0, top / 2, top} {
 		line := label{
 			Y:    coordinate(base - float64(part)/float64(top)*(chartHeight-chartTop-chartFoot)),
-			Text: Dollars(part),
+			Text: Exact(part),
 		}
 		d.Lines = append(d.Lines, line)
 	}
@@ -108,11 +126,16 @@ func (c Chart) SVG() (template.HTML, error) {
 			d.Marks = append(d.Marks, c.divided(m, b, h, base)...)
 		}
 		if every := (len(c.Bars) + 5) / 6; (len(c.Bars)-1-i)%every == 0 && x+step/2 > chartLeft+34 {
-			d.Labels = append(d.Labels, label{
-				X:    coordinate(min(x+step/2, chartWidth-38)),
-				Text: b.Label,
-				Some: (len(c.Bars)-1-i)/every%2 == 1,
-			})
+			l := label{
+				X:      coordinate(x + step/2),
+				Text:   b.Label,
+				Anchor: "middle",
+				Some:   (len(c.Bars)-1-i)/every%2 == 1,
+			}
+			if x+step/2 > chartWidth-chartLabel/2 { // it would leave the drawing: end it below the end of its bar
+				l.X, l.Anchor = coordinate(x+step*0.85), "end"
+			}
+			d.Labels = append(d.Labels, l)
 		}
 	}
 	var out bytes.Buffer

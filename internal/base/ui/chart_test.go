@@ -3,7 +3,10 @@ package ui
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +79,48 @@ func TestChart(t *testing.T) {
 	for _, none := range []Chart{{}, {Bars: []Bar{{Amount: -1}, {}}}} {
 		if _, err := none.SVG(); err != nil || !none.Empty() {
 			t.Errorf("%+v: %v, empty %t", none, err, none.Empty())
+		}
+	}
+}
+
+// U8: each label stands below its own bar, also the last one, which must not leave the drawing.
+func TestChartLabelsStandBelowTheirBars(t *testing.T) {
+	t.Parallel()
+	rects := regexp.MustCompile(`<rect class="bar-mark" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"[^>]*><title>(\d+):`)
+	texts := regexp.MustCompile(`<text(?: class="some")? x="([0-9.]+)" y="212" text-anchor="(middle|end)">(\d+)</text>`)
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, days := range []int{1, 7, 30, 90} {
+		var c Chart
+		for i := range days {
+			c.Bars = append(c.Bars, Bar{Label: fmt.Sprint(i + 1), Amount: money.Dollar})
+		}
+		svg, err := c.SVG()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bars := map[string][2]float64{} // start and end
+		for _, m := range rects.FindAllStringSubmatch(string(svg), -1) {
+			bars[m[3]] = [2]float64{number(m[1]), number(m[1]) + number(m[2])}
+		}
+		labels := texts.FindAllStringSubmatch(string(svg), -1)
+		if len(bars) != days || len(labels) == 0 || labels[len(labels)-1][3] != fmt.Sprint(days) {
+			t.Fatalf("%d days: %d bars, labels %v", days, len(bars), labels)
+		}
+		for _, m := range labels {
+			at, bar := number(m[1]), bars[m[3]]
+			middle := (bar[0] + bar[1]) / 2
+			switch {
+			case m[2] == "end" && (at < bar[1]-0.2 || at > bar[1]+0.2 || middle+chartLabel/2 <= chartWidth):
+				t.Errorf("%d days: label %s ends at %.1f, its bar at %.1f", days, m[3], at, bar[1])
+			case m[2] == "middle" && (at < middle-0.2 || at > middle+0.2 || at+chartLabel/2 > chartWidth):
+				t.Errorf("%d days: label %s is at %.1f, its bar at %.1f", days, m[3], at, middle)
+			}
 		}
 	}
 }

@@ -83,8 +83,22 @@ type Cell struct {
 	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
 }
 
-// MoneyCell is a cell with money.
-func MoneyCell(mc money.MC) Cell { return Cell{Text: Money(mc).Text, Exact: mc.Display()} }
+// MoneyCell is a cell with a balance, a cap or a limit.
+func MoneyCell(mc money.MC) Cell { return Cell{Text: Dollars(mc), Exact: mc.Display()} }
+
+// TotalCell is a cell with a sum of charges.
+func TotalCell(mc money.MC) Cell { return Cell{Text: Total(mc), Exact: mc.Display()} }
+
+// PriceCell is a cell with an amount of a single call.
+func PriceCell(mc money.MC) Cell { return Cell{Text: Price(mc), Exact: mc.Display()} }
+
+// AmountCells are cells with these amounts.
+func AmountCells(amounts ...Amount) (cells []Cell) {
+	for _, a := range amounts {
+		cells = append(cells, Cell{Text: a.Text, Exact: a.Exact})
+	}
+	return cells
+}
 
 // A Table is a list with heads.
 type Table struct {

@@ -28,7 +28,7 @@ func (s *Store) ListForPage(ctx context.Context, f Filter) (rows []ui.VoiceSessi
 			Status:  one.StatusText(),
 			Length:  one.Duration(s.Now()),
 			Replies: fmt.Sprint(one.ResponseCount),
-			Cost:    ui.Money(one.ChargedMC),
+			Cost:    ui.PriceMoney(one.ChargedMC),
 		}
 		if one.EndReason != nil {
 			r.End = EndReasonText(*one.EndReason)

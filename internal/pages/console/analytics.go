@@ -98,8 +98,8 @@ func dailySpend(now time.Time, list []callSum, days int) ui.Daily {
 	d := ui.Daily{Chart: ui.Chart{
 		ID:    "by-day",
 		Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days),
-		Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Dollars(all.Revenue),
-			ui.Dollars(all.Margin), sameNumbers),
+		Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Total(all.Revenue),
+			ui.Total(all.Margin), sameNumbers),
 	}}
 	if all.Margin > 0 {
 		d.Parts = moneyParts
@@ -129,7 +129,7 @@ func groupSums(list []callSum, column, heading, of string) ui.Group {
 	for i, s := range list {
 		g.Ranks.List = append(g.Ranks.List, ui.Rank{
 			Name:  g.Table.List[i].Name,
-			Shown: ui.Dollars(s.Revenue),
+			Shown: g.Table.List[i].Revenue,
 			Value: int64(s.Revenue),
 			Part:  int64(s.Margin),
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
@@ -189,7 +190,7 @@ func (h appPages) loadLive(ctx context.Context, app apps.App) (n ui.Now, err err
 	return ui.Now{
 		Held:        ui.Money(held),
 		Connections: connections,
-		Today:       ui.Money(t.Revenue),
+		Today:       ui.TotalMoney(t.Revenue),
 		Calls:       ui.Count(t.Calls),
 	}, nil
 }
@@ -244,16 +245,23 @@ func (s callSum) format() ui.Sum {
 		Calls:   ui.Count(s.Calls),
 		Input:   ui.Count(s.Input),
 		Output:  ui.Count(s.Output),
-		Revenue: ui.Dollars(s.Revenue),
-		Cost:    ui.Dollars(s.Cost),
-		Margin:  ui.Dollars(s.Margin),
+		Revenue: ui.Total(s.Revenue),
+		Cost:    ui.Total(s.Cost),
+		Margin:  ui.Total(s.Margin),
 	}
 }
 
+// formatSums returns a table. The amounts of each column add up to the total of all lines.
 func formatSums(caption, of string, list []callSum) ui.Sums {
 	t := ui.Sums{Caption: caption, Of: of}
-	for _, s := range list {
+	revenue, margin := make([]money.MC, len(list)), make([]money.MC, len(list))
+	for i, s := range list {
 		t.List = append(t.List, s.format())
+		revenue[i], margin[i] = s.Revenue, s.Margin
+	}
+	revenues, margins := ui.SplitTotal(revenue...), ui.SplitTotal(margin...)
+	for i := range t.List {
+		t.List[i].Revenue, t.List[i].Margin = revenues[i].Text, margins[i].Text
 	}
 	return t
 }

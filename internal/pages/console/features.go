@@ -134,7 +134,7 @@ func (h featurePages) featureList(r *http.Request, v visit) (ui.FeatureList, err
 func describeGuardrails(f features.Feature) string {
 	var list []string
 	if f.MaxCostPerCallMC != nil {
-		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" per call")
+		list = append(list, "at most "+ui.Exact(*f.MaxCostPerCallMC)+" per call")
 	}
 	if f.MaxTokens != nil {
 		list = append(list, ui.Count(*f.MaxTokens)+" tokens by default")

@@ -76,8 +76,8 @@ func (h requestPages) billedCalls(r *http.Request, v visit, before string) (list
 			Model:      e.Model,
 			Feature:    describeFeature(e),
 			Connection: e.ConnectionID,
-			Charge:     ui.Dollars(e.UserChargeMC),
-			Margin:     ui.Dollars(e.DevMarginMC),
+			Charge:     ui.Price(e.UserChargeMC),
+			Margin:     ui.Price(e.DevMarginMC),
 		}
 		switch {
 		case e.ReversalOf != "":

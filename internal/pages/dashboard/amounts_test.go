@@ -38,3 +38,31 @@ func TestAmountsOfAConnection(t *testing.T) {
 		}
 	}
 }
+
+// U7: amounts with fractions of a cent: the parts of a spend cap add up on every page, what remains is rounded down,
+// and a single call has four decimals.
+func TestAmountsAddUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.Spend(w.conn, 33_412_345)
+	w.Hold(w.conn, 1_234_567)
+	b, path := w.signedIn("person"), "/connections/"+w.conn.ID
+	for page, wants := range map[string][]string{
+		path:               {"Used of $5.00 $0.34", "Held now $0.01", "Remaining $4.65", "−$0.3341"},
+		path + "/live":     {"Used of $5.00 $0.34", "Held now $0.01", "Remaining $4.65"},
+		path + "/increase": {"Spend cap $5.00", "Used $0.34", "Held $0.01", "Remaining $4.65"},
+		path + "/review":   {"Spend cap $5.00", "Used $0.34", "Held $0.01", "Remaining $4.65", "$0.3341"},
+		path + "/revoke":   {"Spend cap $5.00", "Used $0.34", "Held $0.01", "Remaining $4.65"},
+		"/connections":     {"$0.34 of $5.00 used, $0.01 held"},
+		"/activity":        {"−$0.3341"},
+		"/dashboard":       {"Spent, last 30 days $0.33", "−$0.3341"},
+	} {
+		text := html.UnescapeString(markup.ReplaceAllString(b.Get(page).Want(t, 200).Body, " "))
+		text = strings.Join(strings.Fields(text), " ")
+		for _, want := range wants {
+			if !strings.Contains(strings.ReplaceAll(text, " ,", ","), want) {
+				t.Errorf("%s lacks %q:\n%s", page, want, text)
+			}
+		}
+	}
+}

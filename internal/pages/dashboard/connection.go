@@ -56,17 +56,16 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 
 // connectionPage returns the page with the current amounts.
 func (h *Handler) connectionPage(v visit) ui.Connection {
-	c := v.conn
+	c, parts := v.conn, splitCap(v.conn)
 	page := ui.Connection{
 		Person:       v.Person,
 		Funds:        describeFunds(c, v.app),
 		ConnectionID: c.ID,
 		Percent:      meterPercent(c.ConsumedMC, c.AllocationMC),
-		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC),
-			ui.Money(c.RemainingMC())},
-		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
-		Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
-		Calls: "No calls in progress",
+		Exact:        [4]ui.Amount{ui.Money(c.AllocationMC), parts.used, parts.held, parts.remaining},
+		Today:        ui.Total(money.MC(c.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
+		Since:        time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
+		Calls:        "No calls in progress",
 	}
 	if c.HeldMC > 0 {
 		page.Calls = "For calls in progress. Unused money returns"

@@ -198,7 +198,7 @@ func TestReview(t *testing.T) {
 		w.Spend(w.conn, 2*money.Dollar)
 		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
-		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded",
+		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.0000 refunded",
 			"Resume</button>", "Revoke</a>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
 		b.Get(path+"?done=resume").Lacks(t, "Resumed.")

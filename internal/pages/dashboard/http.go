@@ -92,12 +92,23 @@ func (v visit) policy() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 func describeFunds(c rules.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{
 		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.EffectiveStatus(),
-		Cap: ui.Dollars(c.AllocationMC), Used: ui.Dollars(c.ConsumedMC), Remaining: ui.Dollars(c.RemainingMC()),
+		Cap: ui.Dollars(c.AllocationMC),
 	}
+	parts := splitCap(c)
+	f.Remaining, f.Used = parts.remaining.Text, parts.used.Text
 	if c.HeldMC > 0 {
-		f.Held = ui.Dollars(c.HeldMC)
+		f.Held = parts.held.Text
 	}
 	return f
+}
+
+// capParts are the parts of a connection's spend cap.
+type capParts struct{ remaining, held, used ui.Amount }
+
+// splitCap writes the parts of a connection's spend cap so that they add up to it. What remains is rounded down.
+func splitCap(c rules.Connection) capParts {
+	parts := ui.SplitDollars(c.RemainingMC(), c.HeldMC, c.ConsumedMC)
+	return capParts{parts[0], parts[1], parts[2]}
 }
 
 // refusalText returns the message of a refused command, or "" for an error that the user can do nothing about.

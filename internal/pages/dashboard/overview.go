@@ -80,7 +80,7 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 	for _, t := range totals {
 		spent += t.UserChargeMC
 	}
-	page.Spent = ui.Money(spent)
+	page.Spent = ui.TotalMoney(spent)
 	if page.Shares, err = breakdowns(ctx, n, totals); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 		ID:    "by-day",
 		Title: fmt.Sprintf("Spend by day, the last %d days", chartDays),
 		Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
-		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Dollars(all)),
+		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Total(all)),
 	}
 	today := h.DB.Now().UTC()
 	for i := chartDays - 1; i >= 0; i-- {
@@ -168,10 +168,15 @@ func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal) ([]u
 			return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name))
 		})
 		shares := ui.Shares{Title: kind.title, Head: kind.head, More: max(len(list)-maxShares, 0)}
-		for _, s := range list[:min(len(list), maxShares)] {
+		parts := make([]money.MC, len(list))
+		for i, s := range list {
+			parts[i] = s.spent
+		}
+		spent := ui.SplitTotal(parts...)
+		for i, s := range list[:min(len(list), maxShares)] {
 			shares.List = append(shares.List, ui.Share{
 				Name:    s.name,
-				Spent:   ui.Money(s.spent),
+				Spent:   spent[i],
 				Calls:   ui.Count(s.calls),
 				Percent: meterPercent(s.spent, list[0].spent),
 			})
@@ -266,11 +271,14 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 			App:     app,
 			Model:   e.Model,
 			Feature: e.Feature,
-			Change:  ui.Signed(change),
+			Change:  ui.Signed(ui.TotalMoney(change), change),
+		}
+		if e.Type == rules.EntrySpend {
+			row.Change = ui.Signed(ui.PriceMoney(change), change)
 		}
 		switch {
 		case e.PaidBy == rules.PaidByFreeCredit:
-			row.Note = "paid by free credit: " + ui.Dollars(e.UserChargeMC)
+			row.Note = "paid by free credit: " + ui.Price(e.UserChargeMC)
 		case e.Settlement == rules.Estimated:
 			row.Note = "estimated"
 		case change == 0 && e.Type != rules.EntrySpend:
@@ -285,9 +293,9 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 func describeMove(e *rules.Entry) string {
 	switch {
 	case e.ReservedDeltaMC > 0:
-		return ui.Dollars(e.ReservedDeltaMC) + " reserved"
+		return ui.Total(e.ReservedDeltaMC) + " reserved"
 	case e.ReservedDeltaMC < 0:
-		return ui.Dollars(-e.ReservedDeltaMC) + " returned"
+		return ui.Total(-e.ReservedDeltaMC) + " returned"
 	}
 	return "–"
 }

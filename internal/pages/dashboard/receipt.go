@@ -45,7 +45,7 @@ func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.A
 		change money.MC
 	}{{"Change in available balance", e.AvailableDeltaMC}, {"Change in reserved balance", e.ReservedDeltaMC}} {
 		if f.change != 0 {
-			amount := ui.Signed(f.change)
+			amount := ui.Signed(ui.ExactMoney(f.change), f.change)
 			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
 		}
 	}
@@ -62,7 +62,7 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
 		say("%s of an earlier call was refunded to you. The original charge stays in your ledger.",
-			ui.Dollars(e.UserChargeMC))
+			ui.Exact(e.UserChargeMC))
 		if e.AvailableDeltaMC > 0 {
 			say("The connection is revoked, so the money is back in your balance.")
 		} else {
@@ -71,22 +71,22 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "None given")})
 		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View refunded call"})
 	case e.Type == rules.EntryTopUp && e.AvailableDeltaMC > 0:
-		say("You added %s to your balance. You decide which apps can use it.", ui.Dollars(e.AvailableDeltaMC))
+		say("You added %s to your balance. You decide which apps can use it.", ui.Exact(e.AvailableDeltaMC))
 	case e.Type == rules.EntryConnect:
-		say("You connected %s and reserved %s of your balance for it: its spend cap. It stays your money until a call is billed.", page.App, ui.Dollars(e.ReservedDeltaMC))
+		say("You connected %s and reserved %s of your balance for it: its spend cap. It stays your money until a call is billed.", page.App, ui.Exact(e.ReservedDeltaMC))
 	case e.Type == rules.EntryCap && e.ReservedDeltaMC < 0:
-		say("You lowered the spend cap of %s. %s is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("You lowered the spend cap of %s. %s is available again.", page.App, ui.Exact(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryCap:
 		say("You raised the spend cap of %s. %s more of your balance is reserved for it.", page.App,
-			ui.Dollars(e.ReservedDeltaMC))
+			ui.Exact(e.ReservedDeltaMC))
 	case e.Type == rules.EntryRevoke:
 		say("You revoked the connection to %s. %s that it had not spent is available again.", page.App,
-			ui.Dollars(-e.ReservedDeltaMC))
+			ui.Exact(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryRelease:
-		say("A call that was in progress when you revoked the connection to %s has ended. %s that it did not use is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("A call that was in progress when you revoked the connection to %s has ended. %s that it did not use is available again.", page.App, ui.Exact(-e.ReservedDeltaMC))
 	default:
 		say("This entry changed your available balance by %s and your reserved balance by %s.",
-			ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
+			formatChange(e.AvailableDeltaMC), formatChange(e.ReservedDeltaMC))
 	}
 }
 
@@ -181,7 +181,7 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	if c.PaidBy == rules.PaidByFreeCredit {
 		paidBy = "It was paid by free credit. Your balance wasn’t charged."
 	}
-	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)
+	page.Heading = "Call for " + ui.Exact(c.UserChargeMC)
 	page.Explanation = []string{
 		fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), paidBy),
 	}
@@ -198,10 +198,10 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	}
 	cost := "Sum of the lines above, in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
 	page.Sum = []ui.Step{
-		{Name: "Provider cost", Why: cost, Amount: ui.Money(c.ProviderCostMC)},
-		{Name: "The app’s margin", Why: "Set by the app’s developer", Amount: ui.Money(c.DevMarginMC)},
-		{Name: "Service fee", Why: "Purser’s fee", Amount: ui.Money(c.SvcFeeMC)},
-		{Name: "Charged", Amount: ui.Money(c.UserChargeMC), Total: true},
+		{Name: "Provider cost", Why: cost, Amount: ui.ExactMoney(c.ProviderCostMC)},
+		{Name: "The app’s margin", Why: "Set by the app’s developer", Amount: ui.ExactMoney(c.DevMarginMC)},
+		{Name: "Service fee", Why: "Purser’s fee", Amount: ui.ExactMoney(c.SvcFeeMC)},
+		{Name: "Charged", Amount: ui.ExactMoney(c.UserChargeMC), Total: true},
 	}
 	page.Facts = append(page.Facts,
 		ui.Fact{
@@ -213,3 +213,6 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
 	}
 }
+
+// formatChange writes a change in full precision, with its sign.
+func formatChange(mc money.MC) string { return ui.Signed(ui.ExactMoney(mc), mc).Text }

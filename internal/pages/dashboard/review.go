@@ -105,7 +105,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		Person:       v.Person,
 		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
-		Today:        ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
+		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 		Speeds:       speedChoices(v.conn.FasterSpend),
 	}
 	for _, e := range rows {
@@ -114,7 +114,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
 			Model:   e.Model,
 			Feature: e.Feature,
-			Charge:  ui.Dollars(e.UserChargeMC),
+			Charge:  ui.Price(e.UserChargeMC),
 			Back:    e.ReversalOf != "",
 			Free:    e.PaidBy == rules.PaidByFreeCredit,
 		})

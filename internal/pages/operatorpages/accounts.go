@@ -209,7 +209,7 @@ func (h *Handler) connectionTable(r *http.Request, accountID string) (*ui.Table,
 		t.Rows = append(t.Rows,
 			[]ui.Cell{linkCell("/operator/connections/", x.ID),
 				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x),
-				ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
+				ui.MoneyCell(x.AllocationMC), ui.TotalCell(x.ConsumedMC), ui.TotalCell(x.HeldMC)})
 	}
 	return t, nil
 }
@@ -245,15 +245,15 @@ func (h *Handler) ledgerTable(r *http.Request, accountID string) (*ui.Table, err
 		Empty: "No entries yet.",
 	}
 	for _, e := range list {
-		charge := ui.Cell{Text: "–"}
+		charge, cell := ui.Cell{Text: "–"}, ui.TotalCell
 		if e.kind == string(rules.EntrySpend) {
-			charge = ui.MoneyCell(e.chargeMC)
+			charge, cell = ui.PriceCell(e.chargeMC), ui.PriceCell
 		}
 		t.Rows = append(t.Rows,
 			[]ui.Cell{linkCell("/operator/ledger/", e.id), timeCell(e.createdUS),
 				{Text: describeEntry(e.kind, e.status)},
-				{Text: e.model}, charge, ui.MoneyCell(e.availableDeltaMC),
-				ui.MoneyCell(e.reservedDeltaMC)})
+				{Text: e.model}, charge, cell(e.availableDeltaMC),
+				cell(e.reservedDeltaMC)})
 	}
 	if more {
 		t.Next = nextPage(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
@@ -294,11 +294,12 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	status := statusCell(x)
 	c.Back, c.Badge = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(x.AccountID), Text: "Account"},
 		&ui.Badge{Text: status.Text, Tone: status.Tone}
+	parts := ui.SplitDollars(x.RemainingMC(), x.HeldMC, x.ConsumedMC)
 	c.Tiles = []ui.Tile{
 		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()},
-		{Label: "Used", Value: ui.Dollars(x.ConsumedMC), Exact: x.ConsumedMC.Display()},
-		{Label: "Held for calls", Value: ui.Dollars(x.HeldMC), Exact: x.HeldMC.Display()},
-		{Label: "Remaining", Value: ui.Dollars(x.RemainingMC()), Exact: x.RemainingMC().Display()},
+		{Label: "Used", Value: parts[2].Text, Exact: x.ConsumedMC.Display()},
+		{Label: "Held for calls", Value: parts[1].Text, Exact: x.HeldMC.Display()},
+		{Label: "Remaining", Value: parts[0].Text, Exact: x.RemainingMC().Display()},
 	}
 	facts := []ui.Detail{
 		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}},
@@ -338,7 +339,7 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 		t.Rows = append(t.Rows,
 			[]ui.Cell{linkCell("/operator/ledger/", e.ID), timeCell(e.CreatedUS),
 				{Text: describeEntry(string(e.Type), e.Status)},
-				{Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
+				{Text: e.Model}, {Text: e.Feature}, ui.PriceCell(e.UserChargeMC)})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "Last calls", Table: t})
 	return c, nil

@@ -220,7 +220,7 @@ func (h *Handler) appConnectionTable(r *http.Request, appID string) (*ui.Table, 
 		t.Rows = append(t.Rows,
 			[]ui.Cell{linkCell("/operator/connections/", x.ID), linkCell("/operator/accounts/", x.AccountID),
 				statusCell(x),
-				ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
+				ui.MoneyCell(x.AllocationMC), ui.TotalCell(x.ConsumedMC), ui.TotalCell(x.HeldMC)})
 	}
 	if more {
 		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)

@@ -72,25 +72,29 @@ func (h *Handler) sumRevenue(ctx context.Context, now time.Time) (sums revenue, 
 }
 
 func revenueTiles(t balanceTotals, sums revenue) []ui.Tile {
+	balances := ui.SplitDollars(t.availableMC, t.reservedMC)
 	return []ui.Tile{
-		moneyTile("Users’ balances", t.availableMC+t.reservedMC, ui.Money(t.availableMC).Text+" available, "+
-			ui.Money(t.reservedMC).Text+" reserved for apps; accounts: "+ui.Count(t.accounts)),
+		{
+			Label: "Users’ balances",
+			Value: ui.Dollars(t.availableMC + t.reservedMC),
+			Exact: (t.availableMC + t.reservedMC).Display(),
+			Hint: balances[0].Text + " available, " + balances[1].Text + " reserved for apps; accounts: " +
+				ui.Count(t.accounts),
+		},
 		moneyTile("Owed to developers", sums.allTime.marginMC, "All-time margin; no payouts yet"),
-		moneyTile("Fees earned, 30 days", sums.month.feeMC, ui.Money(sums.today.feeMC).Text+" today"),
-		moneyTile("Provider cost, 30 days", sums.month.costMC, ui.Money(sums.today.costMC).Text+" today"),
+		moneyTile("Fees earned, 30 days", sums.month.feeMC, ui.Total(sums.today.feeMC)+" today"),
+		moneyTile("Provider cost, 30 days", sums.month.costMC, ui.Total(sums.today.costMC)+" today"),
 	}
 }
 
 func moneyTile(label string, mc money.MC, hint string) ui.Tile {
-	return ui.Tile{Label: label, Value: ui.Money(mc).Text, Exact: mc.Display(), Hint: hint}
+	return ui.Tile{Label: label, Value: ui.Total(mc), Exact: mc.Display(), Hint: hint}
 }
 
 func revenueTable(sums revenue) *ui.Table {
 	row := func(period string, s callSum) []ui.Cell {
-		return []ui.Cell{
-			{Text: period}, countCell(s.calls), ui.MoneyCell(s.chargeMC), ui.MoneyCell(s.costMC),
-			ui.MoneyCell(s.feeMC), ui.MoneyCell(s.marginMC),
-		}
+		return append([]ui.Cell{{Text: period}, countCell(s.calls), ui.TotalCell(s.chargeMC)},
+			ui.AmountCells(ui.SplitTotal(s.costMC, s.feeMC, s.marginMC)...)...)
 	}
 	return &ui.Table{
 		Label: "Revenue",

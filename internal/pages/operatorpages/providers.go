@@ -203,9 +203,9 @@ func (h *Handler) freePoolTable(r *http.Request, now time.Time) (*ui.Table, erro
 	}
 	for _, p := range list {
 		left := max(0, h.Free.PoolMC-p.usedMC-p.heldMC)
+		parts := ui.AmountCells(ui.SplitDollars(left, p.heldMC, p.usedMC)...)
 		t.Rows = append(t.Rows,
-			[]ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, ui.MoneyCell(p.usedMC),
-				ui.MoneyCell(p.heldMC), ui.MoneyCell(left)})
+			[]ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, parts[2], parts[1], parts[0]})
 	}
 	if more {
 		t.Next = nextPage(r, true, "after", list[len(list)-1].appID)

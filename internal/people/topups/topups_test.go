@@ -362,7 +362,7 @@ func TestTakenBack(t *testing.T) {
 		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err == nil {
 			t.Error("resumed below zero")
 		}
-		p.Get("/top-up").Want(t, http.StatusOK, "Below zero", "-$40.00")
+		p.Get("/top-up").Want(t, http.StatusOK, "Below zero", "−$40.00")
 		if c := p.allocate(5 * dollars); w.status(c) != rules.Active { // it gets nothing, and takes nothing
 			t.Error("connect below zero")
 		}
