@@ -45,33 +45,98 @@ var storeEdges = []edge{
 
 // callsEdges are about calls: what clients see at the gateway.
 var callsEdges = []edge{
-	{what: "F2 retry advice: x-should-retry and Retry-After"},
-	{what: "F4 a waiter runs the call of a dead owner"},
-	{what: "F5 structured output on Claude"},
-	{what: "F7 keep-alives in silent streams"},
-	{what: "F8 ignored members and near misses"},
-	{what: "F9 refusals say whence the output cap came"},
-	{what: "F11 provider failures name provider and kind"},
-	{what: "F12 deprecation headers"},
-	{what: "F13 502 and Retry-After in the API description"},
-	{what: "F14 StreamEvent matches one branch or more"},
-	{what: "F15 error events name the connection"},
-	{what: "F16 revoked by whom"},
-	{what: "F17 a recovered stream says that it was cut"},
-	{what: "F18 role developer"},
-	{what: "F19 wrong idempotency keys"},
-	{what: "F20 durations in messages"},
-	{what: "F21 other addresses of OpenAI's and Anthropic's APIs"},
-	{what: "F22 pace in the sandbox is documented"},
-	{what: "F23 replays after a revoke"},
-	{what: "F24 PURSER_PRICES in dev"},
-	{what: "U10 a provider without a key"},
-	{what: "calls in flight are bounded"},
-	{what: "the mock's memory is bounded"},
-	{what: "a provider that sends no headers"},
-	{what: "the breaker counts the provider's faults only"},
-	{what: "joined streams carry the true X-Request-Id"},
-	{what: "two nodes never replay different answers"},
+	{what: "F2 retry advice: x-should-retry and Retry-After", tests: []string{
+		"internal/server/calls_edges_test.go TestACallLargerThanAWindow",
+		"internal/base/web/advice_test.go TestRetryAdvice",
+		"internal/ledger/store/script_test.go TestScripts",
+	}},
+	{what: "F4 a waiter runs the call of a dead owner", tests: []string{
+		"internal/gateway/inference/owner_test.go TestWaiterRunsTheCallOfADeadOwner",
+	}},
+	{what: "F5 structured output on Claude", tests: []string{
+		"internal/server/calls_edges_test.go TestStructuredOutputOnEveryModel",
+		"internal/models/provider/anthropic/encode_test.go TestMembers",
+	}},
+	{what: "F7 keep-alives in silent streams", tests: []string{
+		"internal/gateway/inference/keepalive_test.go TestSilentStreamsAreKeptOpen",
+		"internal/gateway/inference/keepalive_test.go TestCommentsAreNotReplayed",
+		"internal/models/provider/openai/stream_test.go TestSilenceInAStream",
+	}},
+	{what: "F8 ignored members and near misses", tests: []string{
+		"internal/gateway/inference/plan/request_test.go TestUnknownMembers",
+		"internal/server/calls_edges_test.go TestRequestsAreToldWhatIsIgnored",
+	}},
+	{what: "F9 refusals say whence the output cap came", tests: []string{
+		"internal/gateway/inference/plan/refusal_test.go TestRefusalsSayWhenceTheCapCame",
+	}},
+	{what: "F11 provider failures name provider and kind", tests: []string{
+		"internal/gateway/inference/failure_test.go TestFailuresNameProviderAndKind",
+		"internal/server/calls_edges_test.go TestProviderFailuresTellTheApp",
+	}},
+	{what: "F12 deprecation headers", tests: []string{
+		"internal/server/calls_edges_test.go TestRequestsAreToldWhatIsIgnored",
+	}},
+	{what: "F13 502 and Retry-After in the API description", tests: []string{
+		"internal/testkit/apitest/streamevent_test.go TestProviderErrorsDocumentTheirHeaders",
+	}},
+	{what: "F14 StreamEvent matches one branch or more", tests: []string{
+		"internal/testkit/apitest/streamevent_test.go TestStreamEventMayMatchTwo",
+	}},
+	{what: "F15 error events name the connection", tests: []string{
+		"internal/gateway/inference/keepalive_test.go TestSilentStreamsAreKeptOpen",
+		"internal/server/calls_edges_test.go TestProviderFailuresTellTheApp",
+	}},
+	{what: "F16 revoked by whom", tests: []string{
+		"internal/gateway/callers/callers_test.go TestRevokedByWhomIsNotClaimed",
+	}},
+	{what: "F17 a recovered stream says that it was cut", tests: []string{
+		"internal/gateway/inference/owner_test.go TestNodesNeverReplayDifferentAnswers",
+	}},
+	{what: "F18 role developer", tests: []string{
+		"internal/gateway/inference/plan/request_test.go TestUnknownMembers",
+	}},
+	{what: "F19 wrong idempotency keys", tests: []string{
+		"internal/server/calls_edges_test.go TestRequestsAreToldWhatIsIgnored",
+	}},
+	{what: "F20 durations in messages", tests: []string{
+		"internal/ledger/rules/message_test.go TestDurationsInMessages",
+	}},
+	{what: "F21 other addresses of OpenAI's and Anthropic's APIs", tests: []string{
+		"internal/server/calls_edges_test.go TestRequestsAreToldWhatIsIgnored",
+	}},
+	{what: "F22 pace in the sandbox is documented", tests: []string{
+		"internal/gateway/inference/plan/demand_test.go TestDemand",
+	}},
+	{what: "F23 replays after a revoke", left: "008-order-of-checks.md"},
+	{what: "F24 PURSER_PRICES in dev", tests: []string{
+		"internal/dev/configure_test.go TestDevReadsThePriceList",
+	}},
+	{what: "U10 a provider without a key", tests: []string{
+		"internal/gateway/inference/load_test.go TestAProviderWithoutAKeyIsNotCalled",
+		"internal/models/catalog/catalog_test.go TestModels",
+	}},
+	{what: "calls in flight are bounded", tests: []string{
+		"internal/gateway/inference/load_test.go TestCallsInFlightAreBounded",
+		"internal/gateway/inference/load_test.go TestBoundsOfANode",
+	}},
+	{what: "the mock's memory is bounded", tests: []string{
+		"internal/models/provider/mock/mock_test.go TestScriptsAreBounded",
+		"internal/gateway/inference/load_test.go TestBoundsOfANode",
+	}},
+	{what: "a provider that sends no headers", tests: []string{
+		"internal/gateway/inference/keepalive_test.go TestSilentOrphanIsFreed",
+		"internal/models/provider/openai/openai_test.go TestSilenceIsBounded",
+	}},
+	{what: "the breaker counts the provider's faults only", tests: []string{
+		"internal/models/provider/upstream/reliable_test.go TestBreakerKeepsAppsAndModelsApart",
+		"internal/models/provider/upstream/reliable_test.go TestBreakerMindsOnlyTheProvider",
+	}},
+	{what: "joined streams carry the true X-Request-Id", tests: []string{
+		"internal/gateway/inference/keepalive_test.go TestSilentStreamsAreKeptOpen",
+	}},
+	{what: "two nodes never replay different answers", tests: []string{
+		"internal/gateway/inference/owner_test.go TestNodesNeverReplayDifferentAnswers",
+	}},
 }
 
 // voiceEdges are about voice sessions.

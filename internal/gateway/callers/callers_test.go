@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,4 +162,15 @@ func TestCallersShareTheirApp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A revoked connection says that it is revoked, and not by whom: the user, the app or the
+// app's promotion may have done it.
+func TestRevokedByWhomIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	err := (&Caller{ConnectionID: "conn_1", Status: rules.Revoked}).CheckAllowed()
+	if err == nil || !strings.Contains(err.Error(), "this connection was revoked") ||
+		strings.Contains(err.Error(), "the user revoked") {
+		t.Errorf("%v", err)
+	}
 }
