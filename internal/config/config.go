@@ -18,6 +18,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -45,6 +46,7 @@ type Config struct {
 	Grace            time.Duration         // how long a stopping node lets calls finish
 	MaxCalls         int                   // calls in flight on a node; 0 = no bound
 	MaxProviderCalls int                   // of them, those of one provider; 0 = no bound
+	Retention        store.Retention       // how long responses and refusals are kept
 	PricesFile       string                // file of prices that go before the built-in ones; "" = none
 	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
 	NodeURL          string                // how other nodes reach this one; "" = they cannot
@@ -168,6 +170,10 @@ var keys = []Key{
 		func(c *Config) *int { return &c.MaxCalls }),
 	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",
 		func(c *Config) *int { return &c.MaxProviderCalls }),
+	{"retention.responses", "how long responses are kept for replays, such as 168h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Responses }, 24*time.Hour, maxRetention)},
+	{"retention.refusals", "how long refused calls are kept for the request log, such as 720h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Refusals }, 24*time.Hour, maxRetention)},
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
 		setText(func(c *Config) *string { return &c.PricesFile })},
 	{"webhook_allow",
@@ -295,6 +301,9 @@ func setText(at func(*Config) *string) func(*Config, string) error {
 		return nil
 	}
 }
+
+// maxRetention is the longest retention.
+const maxRetention = 10_000 * time.Hour
 
 // setDuration returns a set for a duration from least to most.
 func setDuration(at func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -65,6 +66,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		Lease:            20 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
+		Retention:        store.DefaultRetention,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

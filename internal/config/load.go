@@ -13,6 +13,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
@@ -67,6 +68,7 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 		Lease:            10 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
+		Retention:        store.DefaultRetention,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

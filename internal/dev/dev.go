@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -129,6 +130,7 @@ func configure(o Options, at net.Addr) (config.Config, error) {
 		Lease:            o.Lease,
 		Drain:            o.Drain,
 		Grace:            o.Grace,
+		Retention:        store.DefaultRetention,
 		VoiceIdleTimeout: 2 * time.Minute,
 		OperatorToken:    token,
 		Providers:        o.Configured,

@@ -40,7 +40,9 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.verifyLedger,
-		s.repeatJob(time.Hour, "purge old answers", s.node.DeleteExpired),
+		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {
+			return s.node.DeleteExpired(ctx, s.Config.Retention)
+		}),
 		s.repeatJob(time.Hour, "purge old tokens", s.Tokens.Purge),
 		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
 		s.repeatJob(5*time.Second, "write security events", s.Accounts.FlushEvents),

@@ -131,12 +131,12 @@ func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
 // deleteExpired deletes codes one day after they expire, because a reuse is detected until then, and expired tokens and
 // stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
-	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_codes WHERE expires_us <= $1`, nowUS-dayUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1`, nowUS-dayUS); err != nil {
 		return err
 	}
-	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_replays WHERE expires_us <= $1`, nowUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1`, nowUS); err != nil {
 		return err
 	}
-	_, err := d.ExecContext(ctx, `DELETE FROM oauth_tokens WHERE expires_us <= $1`, nowUS)
+	_, err := d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1`, nowUS)
 	return err
 }

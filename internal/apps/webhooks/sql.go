@@ -155,8 +155,8 @@ func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) err
 // deleteOldDeliveries deletes deliveries with an id below before: those that are done, and pending ones of disabled
 // endpoints.
 func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM deliveries
-		WHERE id < $1
+	_, err := d.DeleteSlices(ctx, "deliveries",
+		`id < $1
 			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
 	return err
 }
@@ -164,7 +164,7 @@ func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 // deleteOldLog deletes the log entries of events with an id below before; ids rise with time. A redelivery adds a later
 // entry, but only within the retention of deliveries, so that no entry is much younger than its event.
 func deleteOldLog(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM event_log WHERE event_id < $1`, before)
+	_, err := d.DeleteSlices(ctx, "event_log", `event_id < $1`, before)
 	return err
 }
 

@@ -28,6 +28,7 @@ type DB struct {
 
 	discarding atomic.Bool // DiscardIdle runs
 
+	pinned *sql.Conn     // SQLite: a reader that is open for as long as the database
 	path   string        // SQLite: of the file
 	opened os.FileInfo   // SQLite: the file that was opened
 	lost   chan struct{} // SQLite: closed when the file is lost
@@ -150,6 +151,11 @@ func (d *DB) CheckPages(ctx context.Context) error {
 // Close closes the database and releases the lock of a SQLite file. A second call does nothing.
 func (d *DB) Close() error {
 	var errs []error
+	if d.pinned != nil {
+		if err := d.pinned.Close(); !errors.Is(err, sql.ErrConnDone) {
+			errs = append(errs, err)
+		}
+	}
 	for _, pool := range []*sql.DB{d.read, d.write} {
 		if pool != nil {
 			errs = append(errs, pool.Close())
@@ -360,21 +366,40 @@ func (d *DB) SyncClock(ctx context.Context) error {
 	if err := d.read.PingContext(ctx); err != nil { // a sample does not include the time to connect
 		return fmt.Errorf("sample the database's clock: %w", err)
 	}
-	best, offset := maxSampleTime, time.Duration(0)
-	for range 3 { // the error of a sample is at most half its round trip, so the fastest one counts
+	var samples [3]clockSample
+	for i := range samples {
 		var theirs time.Time
 		before := time.Now()
 		if err := d.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
 			return fmt.Errorf("sample the database's clock: %w", err)
 		}
 		took := time.Since(before)
-		if took > maxSampleTime {
-			return errSlowSample
+		samples[i] = clockSample{offset: theirs.Sub(before.Add(took / 2)), took: took}
+	}
+	offset, err := fastestOffset(samples[:])
+	if err == nil {
+		d.offset.Store(int64(offset))
+	}
+	return err
+}
+
+// A clockSample is one reading of the database's clock.
+type clockSample struct {
+	offset time.Duration // to our clock
+	took   time.Duration // the round trip
+}
+
+// fastestOffset returns the offset of the fastest sample: its error is at most half the round trip. It returns
+// errSlowSample if one took more than maxSampleTime.
+func fastestOffset(samples []clockSample) (time.Duration, error) {
+	fastest := samples[0]
+	for _, s := range samples {
+		if s.took > maxSampleTime {
+			return 0, errSlowSample
 		}
-		if took <= best {
-			best, offset = took, theirs.Sub(before.Add(took/2))
+		if s.took < fastest.took {
+			fastest = s
 		}
 	}
-	d.offset.Store(int64(offset))
-	return nil
+	return fastest.offset, nil
 }

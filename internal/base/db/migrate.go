@@ -29,6 +29,9 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 	if err := errors.Join(err, closePool()); err != nil {
 		return err
 	}
+	if err := d.pin(ctx); err != nil {
+		return err
+	}
 	if err := d.Sync(); err != nil {
 		return err
 	}
@@ -38,6 +41,18 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 		}
 	}
 	return err
+}
+
+// pin opens a connection to a SQLite file that stays open, so that SQLite never deletes the log.
+func (d *DB) pin(ctx context.Context) (err error) {
+	if d.Engine != SQLite {
+		return nil
+	}
+	if d.pinned, err = d.read.Conn(ctx); err != nil {
+		return err
+	}
+	var version int64
+	return d.pinned.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version)
 }
 
 func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {

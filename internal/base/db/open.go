@@ -193,7 +193,7 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	d.read = limitPool(r, 8)
+	d.read = limitPool(r, 9) // one of them is pinned
 	d.stmts = newStmtCache(d.read)
 	return d, nil
 }

@@ -51,28 +51,28 @@ func (l *wal) sync() error {
 	return nil
 }
 
-// syncFile syncs the log that is at the path now. After a checkpoint that made all of it durable, SQLite may have
-// deleted the log that was open here and created another.
+// errLogReplaced says that another file is in the place of the log. SQLite itself deletes the log only when its last
+// connection closes, and DB.pinned is open.
+var errLogReplaced = errors.New("its log was replaced by another file")
+
+// syncFile syncs the log. What was written to a log that is not at its path any more is lost: nothing reads it after a
+// restart.
 func (l *wal) syncFile() error {
 	current, err := os.Stat(l.path)
 	if err != nil {
 		return err
 	}
-	if l.file != nil {
-		opened, err := l.file.Stat()
-		if err != nil {
-			return err
-		}
-		if !os.SameFile(current, opened) {
-			if err := l.close(); err != nil {
-				return err
-			}
-		}
-	}
 	if l.file == nil {
 		if l.file, err = os.Open(l.path); err != nil {
 			return err
 		}
+	}
+	opened, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(current, opened) {
+		return errLogReplaced
 	}
 	return l.fdatasync(l.file)
 }

@@ -74,8 +74,8 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// TestNewLog replaces the log, as SQLite does when its last connection closes: sync uses the present one.
-func TestNewLog(t *testing.T) {
+// TestReplacedLog replaces the log: a sync of either file would not make the commits durable.
+func TestReplacedLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	var synced os.FileInfo
@@ -97,7 +97,14 @@ func TestNewLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := l.sync(); err != nil {
+		err := l.sync()
+		if i == 2 {
+			if !errors.Is(err, errLogReplaced) || !errors.Is(l.failure(), errLogReplaced) {
+				t.Errorf("a replaced log: %v", err)
+			}
+			return
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if now, err := os.Stat(path); err != nil || !os.SameFile(now, synced) {

@@ -126,30 +126,33 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	})
 }
 
-// Retention of what is not money (decision 027).
-const (
-	ResponseRetention = 7 * 24 * time.Hour
-	RefusalRetention  = 30 * 24 * time.Hour
-)
+// Retention is how long what is not money is kept (decision 027).
+type Retention struct {
+	Responses time.Duration // stored for replays
+	Refusals  time.Duration
+}
+
+// DefaultRetention is the retention if the operator sets none.
+var DefaultRetention = Retention{Responses: 7 * 24 * time.Hour, Refusals: 30 * 24 * time.Hour}
 
 // DeleteExpired deletes stored responses, refusals, checkpoints of ended calls and
 // dead nodes that are past their retention. It never touches the ledger.
-func (n *Node) DeleteExpired(ctx context.Context) error {
+func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 	now := n.now()
 	for _, p := range []struct {
-		text string
-		arg  any
+		table, condition string
+		arg              any
 	}{
 		// ids rise with time
-		{`DELETE FROM answers WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
-			id.Floor(id.Request, now.Add(-ResponseRetention))},
-		{`DELETE FROM refusals WHERE created_us < $1`, now.Add(-RefusalRetention).UnixMicro()},
-		{`DELETE FROM chunks WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds
-			WHERE state = 'open')`, id.Floor(id.Request, now.Add(-time.Hour))},
-		{`DELETE FROM nodes WHERE lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
+		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
+			id.Floor(id.Request, now.Add(-keep.Responses))},
+		{"refusals", `created_us < $1`, now.Add(-keep.Refusals).UnixMicro()},
+		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`,
+			id.Floor(id.Request, now.Add(-time.Hour))},
+		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {
-		if _, err := n.db.ExecContext(ctx, p.text, p.arg); err != nil {
+		if _, err := n.db.DeleteSlices(ctx, p.table, p.condition, p.arg); err != nil {
 			return err
 		}
 	}

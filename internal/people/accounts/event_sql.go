@@ -26,6 +26,6 @@ func deleteAccountEvents(ctx context.Context, tx *db.Tx, accountID string) error
 }
 
 func deleteEventsBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM security_events WHERE created_us < $1`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "security_events", `created_us < $1`, beforeUS)
 	return err
 }

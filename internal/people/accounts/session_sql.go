@@ -53,9 +53,5 @@ func deleteAccountSessions(ctx context.Context, tx *db.Tx, accountID string) err
 }
 
 func deleteExpiredSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
-	res, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE expires_us <= $1`, nowUS)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	return d.DeleteSlices(ctx, "sessions", `expires_us <= $1`, nowUS)
 }

@@ -60,7 +60,7 @@ func deleteLink(ctx context.Context, tx *db.Tx, tokenHash string) (int64, error)
 }
 
 func deleteExpiredLinks(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM identity_links WHERE expires_us <= $1`, nowUS)
+	_, err := d.DeleteSlices(ctx, "identity_links", `expires_us <= $1`, nowUS)
 	return err
 }
 

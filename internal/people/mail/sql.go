@@ -80,6 +80,6 @@ func countPending(ctx context.Context, q db.Queryer) (n int64, err error) {
 }
 
 func deleteDoneBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM mails WHERE done_us < $1`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "mails", `done_us < $1`, beforeUS)
 	return err
 }

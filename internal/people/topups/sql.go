@@ -107,6 +107,6 @@ func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int6
 }
 
 func deleteSeenBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM stripe_events WHERE created_us < $1`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1`, beforeUS)
 	return err
 }

@@ -181,6 +181,12 @@ func (p *Process) AwaitExit(within time.Duration) (code int, ended bool) {
 	}
 }
 
+// Wait waits until the process has ended by itself, and returns its exit code.
+func (p *Process) Wait() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
 // Signal sends a signal. It does nothing after the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 

@@ -1,0 +1,124 @@
+package server_test
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
+)
+
+// TestDrain stops a node: it is not ready, and serves for the drain. Then it ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite), "--drain=5s")
+	if status, body, _ := probeReady(t, p); status != 200 {
+		t.Fatalf("not ready: %s", body)
+	}
+	p.Signal(syscall.SIGTERM)
+	eventually(t, 20*time.Second, "not ready", func() bool {
+		status, body, _ := probeReady(t, p)
+		return status == 503 && strings.Contains(body, "shutting down")
+	})
+	if r := ask(p, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 200 {
+		t.Errorf("a call while the node drains: %+v", r)
+	}
+	if code := p.Wait(); code != 0 {
+		t.Errorf("the node ended with %d: %s", code, p.Log())
+	}
+	p.Verify()
+}
+
+// TestStopCutsCalls stops a node while a stream and a whole call run for longer than the
+// grace: the stream is charged as an estimate of what it has delivered, the other call is not
+// billed, and the exit code is 0 (F-93).
+func TestStopCutsCalls(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite), "--grace=1s")
+	b := newBooks(t, nil)
+	stream := beginCall(p, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
+	whole := asking(p, b.addCall(false, "!mock delay=60s words=5"))
+	<-stream.begun
+	eventually(t, 20*time.Second, "two holds", func() bool { return number(t, p.DB, openHolds) == 2 })
+	if code := p.Stop(); code != 0 {
+		t.Errorf("the node ended with %d: %s", code, p.Log())
+	}
+	if r := <-stream.answer; r.err != nil || !strings.Contains(r.body, `"settlement":"estimated"`) ||
+		!strings.HasSuffix(r.body, "data: [DONE]\n\n") {
+		t.Errorf("the stream got %+v", r)
+	}
+	if r := <-whole; r.status != 502 {
+		t.Errorf("the whole call got %+v", r)
+	}
+	if n := number(t, p.DB, openHolds); n != 0 {
+		t.Errorf("%d holds are open after the stop", n)
+	}
+	p.Verify()
+}
+
+// TestLostFileEndsTheProcess deletes the log, or the file, of a running node: the process ends
+// with a message and a code that a supervisor sees.
+func TestLostFileEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	for suffix, message := range map[string]string{
+		"-wal": "the disk does not take what is written",
+		"":     "was deleted while in use",
+	} {
+		t.Run("purser.db"+suffix, func(t *testing.T) {
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+			if err := os.Remove(strings.TrimPrefix(p.DB, "sqlite:") + suffix); err != nil {
+				t.Fatal(err)
+			}
+			if code := p.Wait(); code != 1 || !strings.Contains(p.Log(), message) {
+				t.Errorf("the process ended with %d: %s", code, p.Log())
+			}
+		})
+	}
+}
+
+// TestDamagedFileIsNotReady starts a node on a file with a damaged page.
+func TestDamagedFileIsNotReady(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	if code := p.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	d, err := db.Open(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
+		INSERT INTO stripe_events (id, type, created_us) SELECT 'evt_' || i, 'x', i FROM n`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.TrimPrefix(p.DB, "sqlite:")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte(strings.Repeat("?", 8192)), info.Size()-8192); err != nil {
+		t.Fatal(err)
+	}
+	p = servertest.Start(t, p.DB)
+	eventually(t, 20*time.Second, "not ready", func() bool {
+		status, _, _ := probeReady(t, p)
+		return status == 503
+	})
+	if r := ask(p, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 503 {
+		t.Errorf("a call on a damaged file: %+v", r)
+	}
+}
