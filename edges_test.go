@@ -170,8 +170,14 @@ var voiceEdges = []edge{
 	{what: "V-8 SQLite adopts its sessions at start", tests: []string{
 		"internal/gateway/voice/silence_test.go TestSQLiteAdoptsAtStart",
 	}},
-	{what: "V-9 unmetered speech is a figure"},
-	{what: "V-10 receipts of replies without a hold"},
+	{
+		what:  "V-9 unmetered speech is a figure",
+		tests: []string{"internal/gateway/voice/session/step_test.go TestSteps"},
+	},
+	{
+		what:  "V-10 receipts of replies without a hold",
+		tests: []string{"internal/gateway/voice/silence_test.go TestUnheldReply"},
+	},
 	{what: "V-11 calls that the provider forgot", tests: []string{
 		"internal/gateway/voice/session/step_test.go TestSteps",
 	}},
@@ -199,7 +205,10 @@ var voiceEdges = []edge{
 		what:  "S3-10 a 429 names the sessions, and a list of them",
 		tests: []string{"internal/gateway/voice/mock_test.go TestPendingEnds"},
 	},
-	{what: "S4 control channels close with 1012"},
+	{
+		what:  "S4 control channels close with 1012",
+		tests: []string{"internal/gateway/voice/nodes_test.go TestTwoNodes"},
+	},
 }
 
 // ledgerEdges are about books, risk and refunds.

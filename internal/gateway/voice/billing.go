@@ -161,6 +161,7 @@ type billing struct {
 	saver     *saver
 	sessionID string
 	terms     *billingTerms
+	isMock    bool
 	post      func(session.Event) bool // gives the session an event
 	stopped   <-chan struct{}          // closed when the session no longer runs on this node
 	spawn     func(func())             // starts a goroutine that the node waits for
@@ -367,7 +368,8 @@ func (b *billing) readReceipt(ctx context.Context, answer *session.Settled, res 
 }
 
 // callToSettle returns the ledger's call of a reply: as it was held by this node, as another node
-// held it, or, without a hold, as it would have been held.
+// held it, or, without a hold, one that holds nothing. An estimate, and fake money, is bounded by what
+// the hold would have been.
 func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Call, error) {
 	if c, ok := b.held[s.N]; ok {
 		return c, nil
@@ -377,6 +379,9 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 		return h.Call, nil
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return rules.Call{}, err
+	}
+	if !s.Estimated && !b.isMock {
+		return b.replyCall(b.terms, b.sessionID, session.Hold{N: s.N})
 	}
 	u := &s.Usage
 	return b.replyCall(b.terms, b.sessionID, session.Hold{

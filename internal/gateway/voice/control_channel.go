@@ -46,7 +46,7 @@ func (c *controlChannel) closeAfter(sessionEnded bool) {
 	if sessionEnded {
 		c.close(websocket.StatusNormalClosure, "the session has ended")
 	} else {
-		c.close(websocket.StatusServiceRestart, "connect again")
+		c.close(websocket.StatusServiceRestart, connectAgain)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 
 	"github.com/coder/websocket"
 
@@ -50,6 +48,9 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// connectAgain is the reason of every close with which an app shall connect again.
+const connectAgain = "connect again"
+
 // forwardedHeader marks a request that another node has forwarded: it is not forwarded again.
 const forwardedHeader = "Purser-Forwarded"
 
@@ -59,18 +60,62 @@ func (h *Handler) mustForward(saved *row, r *http.Request) bool {
 		saved.NodeURL != "" && r.Header.Get(forwardedHeader) == ""
 }
 
-// forwardToNode forwards a request, with its WebSocket, to the node that runs its session.
+// forwardToNode relays the control channel between the app and the node that runs its session. If that
+// node cannot be reached, or dies, the app is told to connect again.
 func forwardToNode(w http.ResponseWriter, r *http.Request, nodeURL string) error {
-	to, err := url.Parse(nodeURL)
+	dialing, cancel := context.WithTimeout(r.Context(), providerTimeout)
+	defer cancel()
+	node, _, dialErr := websocket.Dial(dialing, nodeURL+r.URL.EscapedPath(),
+		&websocket.DialOptions{HTTPHeader: http.Header{
+			"Authorization": r.Header["Authorization"],
+			forwardedHeader: {"1"},
+		}})
+	if dialErr == nil {
+		defer func() { _ = node.CloseNow() }()
+		node.SetReadLimit(maxEventBytes)
+	}
+	app, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		return err
+		return web.AlreadyReported(err)
 	}
-	r.Header.Set(forwardedHeader, "1")
-	for name := range w.Header() { // the other node sets them
-		w.Header().Del(name)
+	defer func() { _ = app.CloseNow() }()
+	app.SetReadLimit(maxControlBytes + 1)
+	if dialErr != nil {
+		closeSocket(app, websocket.StatusServiceRestart, connectAgain)
+		return nil
 	}
-	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }}).ServeHTTP(w, r)
+	go relayMessages(node, app) // ends when one of the two sockets is closed
+	relayMessages(app, node)
 	return nil
+}
+
+// relayMessages sends to dst what src sends, until one of them is closed. It passes on how src was
+// closed; a socket that broke means that the app must connect again.
+func relayMessages(dst, src *websocket.Conn) {
+	for {
+		kind, data, err := src.Read(context.Background())
+		if err != nil {
+			code, reason := websocket.StatusServiceRestart, connectAgain
+			if closed, ok := errors.AsType[websocket.CloseError](err); ok && isSendable(closed.Code) {
+				code, reason = closed.Code, closed.Reason
+			}
+			closeSocket(dst, code, reason)
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), controlWriteTimeout)
+		err = dst.Write(ctx, kind, data)
+		cancel()
+		if err != nil {
+			_ = src.CloseNow() // dst is gone, which its reader notices
+			return
+		}
+	}
+}
+
+// isSendable reports whether a close frame may have a code: some only say how a socket ended.
+func isSendable(code websocket.StatusCode) bool {
+	return code != websocket.StatusNoStatusRcvd && code != websocket.StatusAbnormalClosure &&
+		code != websocket.StatusTLSHandshake
 }
 
 // readControl gives an app's events to its session until the channel is closed.

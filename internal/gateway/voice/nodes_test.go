@@ -31,6 +31,15 @@ func TestTwoNodes(t *testing.T) {
 	}
 	control := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
 	control.wait("svc.session.started")
+	broken := w.nodes[0].findRunner(o.ID)
+	broken.mu.Lock()
+	_ = broken.control.ws.CloseNow() // as if its node died
+	broken.mu.Unlock()
+	if c := control.closed(); c != 1012 {
+		t.Errorf("a forwarded channel whose node died closed with %d", c)
+	}
+	control = w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
+	control.wait("svc.session.started")
 	side.send(createdEvent("resp_1"))
 	side.send(doneEvent("resp_1", "completed", usage10))
 	control.wait("svc.response.settled")
@@ -42,6 +51,9 @@ func TestTwoNodes(t *testing.T) {
 		t.Errorf("end: %d", status)
 	}
 	control.wait("svc.session.ended")
+	if c := control.closed(); c != 1000 {
+		t.Errorf("a forwarded channel of an ended session closed with %d", c)
+	}
 	w.ended(o.ID, session.AppEnded)
 	w.until("the call is hung up", w.up.gone)
 }

@@ -96,6 +96,7 @@ func newRunner(n *node, saved savedSession) *runner {
 		saver:     r.saver,
 		sessionID: r.id,
 		terms:     r.terms,
+		isMock:    saved.State.Mock,
 		post:      r.postEvent,
 		stopped:   r.stopped,
 		spawn:     n.work.Go,
@@ -224,6 +225,8 @@ func (r *runner) carryOut(a session.Action) {
 		r.node.work.Go(func() { r.superviseCall(callID, a.Again) })
 	case session.CheckSpending:
 		r.node.work.Go(r.checkSpending)
+	case session.Unmetered:
+		r.reportUnmetered(a)
 	case session.HangUp:
 		r.hangUp()
 	case session.Finish: // run closes the books
@@ -248,6 +251,21 @@ func (r *runner) checkSpending() {
 	default:
 		r.postEvent(session.MaySpend{})
 	}
+}
+
+// gapAlarm is how long a call is without a sideband before that is an alarm: attaching one again takes
+// less.
+const gapAlarm = 2 * time.Second
+
+// reportUnmetered counts speech that is in no bill, and tells the operator.
+func (r *runner) reportUnmetered(u session.Unmetered) {
+	r.node.biller.metrics.CountUnmeteredSpeech(r.terms.Model, u.Gap, u.AudioTokens)
+	if u.Gap < gapAlarm && u.AudioTokens == 0 {
+		return
+	}
+	r.node.biller.metrics.RaiseAlarm("voice speech unmetered", r.terms.Model)
+	r.node.log.Error("voice speech unmetered", "session_id", r.id, "gap_ms", u.Gap.Milliseconds(),
+		"audio_tokens", u.AudioTokens)
 }
 
 // loseSession stops the session here, because another node owns it. The call is left to that node.

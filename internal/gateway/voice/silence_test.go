@@ -93,6 +93,27 @@ func TestSilentDatabase(t *testing.T) {
 	})
 }
 
+// TestUnheldReply: the receipt of a reply that began while none could be held says that nothing was held.
+func TestUnheldReply(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side, control := w.beginReply(o)
+	resume := w.stall()
+	side.send(doneEvent("resp_1", "completed", usage10))
+	side.send(createdEvent("resp_2"))
+	control.wait("response.created")
+	resume()
+	side.send(doneEvent("resp_2", "completed", usage10))
+	control.wait("svc.response.settled")
+	control.wait("svc.response.settled")
+	s := w.get(o.ID)
+	if len(s.Receipts) != 2 || s.Receipts[0].HoldAmountMC == 0 || s.Receipts[1].HoldAmountMC != 0 ||
+		s.Receipts[1].UserChargeMC == 0 {
+		t.Errorf("receipts: %s", mustJSON(s.Receipts))
+	}
+}
+
 // TestEndDuringSilence: an end that the app asks for acts while the database does not answer.
 func TestEndDuringSilence(t *testing.T) {
 	t.Parallel()

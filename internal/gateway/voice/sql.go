@@ -193,7 +193,8 @@ func (s *Store) claim(ctx context.Context, sessionID string) (ok bool, err error
 // endForeignLeases ends the leases of all other processes.
 func (s *Store) endForeignLeases(ctx context.Context) error {
 	_, err := s.DB.ExecContext(ctx,
-		`UPDATE realtime_sessions SET lease_us = 0 WHERE node_id <> $1 AND status <> 'ended'`, s.NodeID)
+		`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id <> $2 AND status <> 'ended' AND lease_us > $1`,
+		s.Now().UnixMicro(), s.NodeID)
 	return err
 }
 

@@ -197,7 +197,11 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 			"session_id", sessionID, "node_id", before.NodeID)
 	}
 	if before.NodeID != "" || holdRequested {
-		r.postEvent(session.Adopted{})
+		event := session.Adopted{}
+		if before.NodeID != "" && before.LeaseUS > 0 {
+			event.SinceUS = before.LeaseUS - leaseTTL.Microseconds()
+		}
+		r.postEvent(event)
 	}
 	if before.EndRequested != "" {
 		r.postEvent(session.EndRequested{Immediate: before.EndRequested == session.Immediate})

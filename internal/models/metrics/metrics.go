@@ -27,6 +27,9 @@ type Metrics struct {
 	mails    *prometheus.CounterVec
 	jobs     *prometheus.CounterVec
 	waiting  prometheus.Gauge
+
+	unmeteredSeconds *prometheus.CounterVec
+	unmeteredTokens  *prometheus.CounterVec
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -60,13 +63,17 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			"subject"),
 		mails: counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
 		jobs:  counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "job"),
+		unmeteredSeconds: counter("purser_voice_unmetered_seconds_total",
+			"Time in which calls that had a sideband had none.", "model"),
+		unmeteredTokens: counter("purser_voice_unmetered_audio_tokens_total",
+			"Audio that the context of calls has gained without a bill, by the next reply's usage.", "model"),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "purser_mails_pending",
 			Help: "Emails that wait to be sent, on all nodes.",
 		}),
 	}
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.waiting,
-		sources{prices, drift},
+		m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -115,6 +122,14 @@ func (m *Metrics) CountRefusal(code string) {
 func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
+	}
+}
+
+// CountUnmeteredSpeech counts speech of a voice call that is in no bill.
+func (m *Metrics) CountUnmeteredSpeech(model string, gap time.Duration, audioTokens int64) {
+	if m != nil {
+		m.unmeteredSeconds.WithLabelValues(model).Add(gap.Seconds())
+		m.unmeteredTokens.WithLabelValues(model).Add(float64(audioTokens))
 	}
 }
 

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"time"
+
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
@@ -31,6 +33,12 @@ type (
 	}
 	// Release ends hold N without a charge. Released answers.
 	Release struct{ N int64 }
+	// Unmetered reports what was or may have been said while no sideband was attached: how long that
+	// was, or by how much more audio than was known the context has grown since.
+	Unmetered struct {
+		Gap         time.Duration
+		AudioTokens int64
+	}
 	// ToProvider sends an event to the provider.
 	ToProvider struct{ Event any }
 	// ToApp sends an event to the app, if its control channel is open.
@@ -49,6 +57,7 @@ func (Hold) action()           {}
 func (CheckSpending) action()  {}
 func (Settle) action()         {}
 func (Release) action()        {}
+func (Unmetered) action()      {}
 func (ToProvider) action()     {}
 func (ToApp) action()          {}
 func (AttachSideband) action() {}

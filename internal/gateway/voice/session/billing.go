@@ -144,6 +144,7 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	charge := Settle{ReplyID: r.ID}
 	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
 		charge.Usage = *usage
+		m.reportUnheard(usage)
 		m.Context, m.AddedTextTokens, m.UserSpeech = *usage, 0, 0
 	} else {
 		charge.Usage, charge.Estimated = m.estimateUsage(&r), true
@@ -171,6 +172,20 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
 	m.Unsettled = append(m.Unsettled, charge)
 	m.addActions(charge)
+}
+
+// reportUnheard compares the first usage after a gap with what the session knew of the context. What is
+// more was said in the gap.
+func (m *machine) reportUnheard(usage *pricing.VoiceUsage) {
+	if !m.Unheard {
+		return
+	}
+	m.Unheard = false
+	known := m.Context.AudioInput + m.Context.AudioCached + m.Context.AudioOutput + m.AddedTextTokens +
+		int64(m.UserSpeech/time.Second+1)*AudioInputPerSecond
+	if more := usage.AudioInput + usage.AudioCached - known; more > 0 {
+		m.addActions(Unmetered{AudioTokens: more})
+	}
 }
 
 // estimateUsage returns what the user certainly got of a reply, rounded down: the context as cached

@@ -19,8 +19,9 @@ type (
 	CallAnswered struct{ CallID string }
 	// CallRefused says that the provider did not answer the offer.
 	CallRefused struct{}
-	// Adopted says that another node has taken the session over from a dead one.
-	Adopted struct{}
+	// Adopted says that another node has taken the session over from a dead one, which was last heard
+	// of at SinceUS; 0 = now.
+	Adopted struct{ SinceUS int64 }
 	// SidebandUp says that the sideband is attached.
 	SidebandUp struct{}
 	// SidebandDown says that the sideband is lost. Gone says that the call no longer exists. Clean says

@@ -48,7 +48,7 @@ func (m *machine) sendStarted() {
 // adopted continues a session of a dead node from what that node saved. Charges on their way are
 // asked for again: the ledger charges a reply once. The replies in progress are billed as estimates,
 // and the hold of the next one is released: it belongs to the dead node.
-func (m *machine) adopted() {
+func (m *machine) adopted(sinceUS int64) {
 	m.SidebandAttached, m.ControlAttached, m.mustPersist = false, false, true
 	m.LastN += adoptedNumbers
 	m.Spending = NotChecked
@@ -70,6 +70,12 @@ func (m *machine) adopted() {
 		m.beginEnd(SidebandLost, true) // the dead node had its socket
 	case m.Status == Live:
 		m.SidebandLostUS, m.LostCleanly = m.nowUS, false
+		if m.UnwatchedUS == 0 && m.EverAttached {
+			m.UnwatchedUS = m.nowUS
+			if sinceUS > 0 {
+				m.UnwatchedUS = max(min(sinceUS, m.nowUS), m.StartedUS)
+			}
+		}
 		m.addActions(AttachSideband{Again: true})
 		if m.Ending != nil && m.Ending.HungUp {
 			m.addActions(HangUp{})
@@ -86,6 +92,7 @@ func (m *machine) sidebandUp() {
 		return
 	}
 	again := m.EverAttached
+	m.reportUnwatched()
 	m.SidebandAttached, m.EverAttached, m.SidebandLostUS, m.LostCleanly = true, true, 0, false
 	if !m.Mock || again { // a change may have been missed: our update makes the provider report the session
 		m.sendConfig()
@@ -100,12 +107,21 @@ func (m *machine) sidebandUp() {
 	}
 }
 
+// reportUnwatched reports the time since which the call has no sideband.
+func (m *machine) reportUnwatched() {
+	if m.UnwatchedUS > 0 && !m.Mock {
+		m.addActions(Unmetered{Gap: time.Duration(m.nowUS-m.UnwatchedUS) * time.Microsecond})
+		m.Unheard = true
+	}
+	m.UnwatchedUS = 0
+}
+
 // sidebandDown attaches the sideband again, unless the call is gone.
 func (m *machine) sidebandDown(e SidebandDown) {
 	if !m.SidebandAttached {
 		return
 	}
-	m.SidebandAttached, m.SidebandLostUS, m.LostCleanly = false, m.nowUS, e.Clean
+	m.SidebandAttached, m.SidebandLostUS, m.LostCleanly, m.UnwatchedUS = false, m.nowUS, e.Clean, m.nowUS
 	switch {
 	case e.Gone || m.Mock:
 		m.LostCleanly = true

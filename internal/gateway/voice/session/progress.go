@@ -139,6 +139,9 @@ func (m *machine) completeEnd() {
 	}
 	m.cutReplies()
 	if m.Hold == NoHold && len(m.Unsettled) == 0 {
+		if !m.LostCleanly {
+			m.reportUnwatched()
+		}
 		m.Status, m.EndReason = Ended, e.Reason
 		m.addActions(Finish{e.Reason})
 		m.mustPersist = false // Finish saves the state

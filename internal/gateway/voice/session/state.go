@@ -145,6 +145,8 @@ type State struct {
 	SidebandLostUS   int64 // since when the sideband is missing
 	LostCleanly      bool  // the provider closed the last sideband as at the end of a call
 	EverAttached     bool
+	UnwatchedUS      int64 // since when a call that had a sideband has none; 0 = it has one
+	Unheard          bool  // the context may hold speech that no sideband has reported
 	ControlAttached  bool
 	ControlLostUS    int64    // since when the control channel is missing; 0 = it never was there
 	PendingUpdates   int64    // of our session.update, how many the provider has not confirmed

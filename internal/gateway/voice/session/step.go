@@ -30,7 +30,7 @@ func (m *machine) handleEvent(e Event) {
 	case CallRefused:
 		m.beginEnd(ProviderError, true)
 	case Adopted:
-		m.adopted()
+		m.adopted(e.SinceUS)
 	case SidebandUp:
 		m.sidebandUp()
 	case SidebandDown:

@@ -56,11 +56,13 @@ func storyEvents() map[string]Event {
 	second := provided("response.created", "resp_2")
 	second.content.Response = &responseObject{ID: "resp_2"}
 	return map[string]Event{
-		"created":          of("response.created", "completed", usage10),
-		"playing":          of("output_audio_buffer.started", "completed", usage10),
-		"heard":            of("output_audio_buffer.stopped", "completed", usage10),
-		"cut":              of("output_audio_buffer.cleared", "completed", usage10),
-		"done":             of("response.done", "completed", usage10),
+		"created": of("response.created", "completed", usage10),
+		"playing": of("output_audio_buffer.started", "completed", usage10),
+		"heard":   of("output_audio_buffer.stopped", "completed", usage10),
+		"cut":     of("output_audio_buffer.cleared", "completed", usage10),
+		"done":    of("response.done", "completed", usage10),
+		"long": of("response.done", "completed", `{"input_tokens":100,"output_tokens":1,
+			"input_token_details":{"audio_tokens":100},"output_token_details":{"audio_tokens":1}}`),
 		"no usage":         of("response.done", "cancelled", "null"),
 		"failed":           of("response.done", "failed", ""),
 		"charged":          Settled{N: 1, ReplyID: "resp_1", Entry: &rules.Entry{Usage: "{}"}},
@@ -116,9 +118,10 @@ func TestSteps(t *testing.T) {
 			"settle 1, svc.response.settled, hold 2, svc.session.ending, session.update, response.cancel"},
 		{"idle timeout", "2m, released, hung up",
 			"svc.session.ending, session.update, hang up, release 1, finish idle_timeout"},
-		{"a lost sideband is attached again", "down, 2s, up", "attach again, session.update"},
+		{"a lost sideband is attached again", "down, 2s, up",
+			"attach again, unmetered 2s 0 audio, session.update"},
 		{"within four seconds", "down, 4s, released",
-			"attach again, svc.session.ending, hang up, release 1, finish sideband_lost"},
+			"attach again, svc.session.ending, hang up, release 1, unmetered 4s 0 audio, finish sideband_lost"},
 		{"a silent database stops the call first", "created, playing, silent, done, uncharged, hung up",
 			"svc.session.ending, session.update, response.cancel, settle 1, hang up, svc.response.settled, " +
 				"finish unavailable"},
@@ -127,15 +130,19 @@ func TestSteps(t *testing.T) {
 			"svc.session.ending, session.update, hang up, release 1, response.cancel, settle 2, " +
 				"svc.response.settled, finish app_ended"},
 		{"also when its sideband is lost meanwhile", "end now, released, down, up, 5m, hung up",
-			"svc.session.ending, session.update, hang up, release 1, attach again, session.update, finish app_ended"},
+			"svc.session.ending, session.update, hang up, release 1, attach again, unmetered 0s 0 audio, " +
+				"session.update, finish app_ended"},
 		{"unless it cannot be watched", "end now, released, down, 4s",
-			"svc.session.ending, session.update, hang up, release 1, attach again, finish app_ended"},
+			"svc.session.ending, session.update, hang up, release 1, attach again, unmetered 4s 0 audio, " +
+				"finish app_ended"},
+		{"the first usage after a gap shows what was said in it", "down, 2s, up, long",
+			"attach again, unmetered 2s 0 audio, session.update, unmetered 0s 90 audio, settle 1"},
 		{"an end does not wait for a reply of which no event comes",
 			"created, playing, 20s, end, 10s, hung up, uncharged",
 			"svc.session.ending, session.update, settle 1 estimated 600 audio, hang up, svc.response.settled, " +
 				"finish app_ended"},
 		{"a call whose sideband broke and that is gone failed at the provider", "down, gone, released, hung up",
-			"attach again, svc.session.ending, hang up, release 1, finish provider_error"},
+			"attach again, svc.session.ending, hang up, release 1, unmetered 0s 0 audio, finish provider_error"},
 		{"a call whose sideband was closed and that is gone was left by the browser", "closed, gone, released, hung up",
 			"attach again, svc.session.ending, hang up, release 1, finish client_closed"},
 		{"a reply that begins after the end is cancelled", "end, created",
@@ -190,6 +197,8 @@ func describe(a Action) []string {
 		if i := strings.Index(text, `"svc.`); i >= 0 {
 			return []string{text[i+1 : i+1+strings.IndexByte(text[i+1:], '"')]}
 		}
+	case Unmetered:
+		return []string{fmt.Sprintf("unmetered %s %d audio", a.Gap, a.AudioTokens)}
 	case AttachSideband:
 		return []string{"attach again"}
 	case HangUp:
