@@ -17,18 +17,37 @@ type edge struct {
 
 // storeEdges are about half-dead dependencies: disks, databases, leases, processes.
 var storeEdges = []edge{
-	{what: "full disk: refused within 1 s, ready again by itself"},
-	{what: "full disk: whole answers and streams under way"},
-	{what: "PostgreSQL hangs: callers, /readyz and SIGTERM"},
-	{what: "PostgreSQL: black-holed connections"},
-	{what: "PostgreSQL: out of connections"},
+	{what: "full disk: refused within 1 s, ready again by itself", tests: []string{
+		"internal/server/dependency_test.go TestFullDisk",
+	}},
+	{what: "full disk: whole answers and streams under way", tests: []string{
+		"internal/server/dependency_test.go TestFullDisk",
+	}},
+	{what: "PostgreSQL hangs: callers, /readyz and SIGTERM", tests: []string{
+		"internal/server/dependency_test.go TestFrozenPostgres",
+		"internal/server/dependency_test.go TestStopWhilePostgresIsFrozen",
+	}},
+	{what: "PostgreSQL: black-holed connections", tests: []string{
+		"internal/server/dependency_test.go TestBlackHoledConnections",
+	}},
+	{what: "PostgreSQL: out of connections", tests: []string{
+		"internal/server/dependency_test.go TestNoConnectionsLeft",
+	}},
 	{what: "a batch that cannot be saved is answered as a whole"},
-	{what: "a node without its lease admits nothing"},
-	{what: "a node whose row is gone joins again"},
+	{what: "a node without its lease admits nothing", tests: []string{
+		"internal/server/dependency_test.go TestNodeWithoutLease",
+	}},
+	{what: "a node whose row is gone joins again", tests: []string{
+		"internal/server/dependency_test.go TestNodeRowIsGone",
+	}},
 	{what: "a node never sweeps its own running calls"},
 	{what: "a database that was away for everybody kills nobody's calls"},
-	{what: "a dead owner is noticed within 15 s"},
-	{what: "a failed flush or a lost log ends the process"},
+	{what: "a dead owner is noticed within 15 s", tests: []string{
+		"internal/server/dependency_test.go TestDeadOwnerIsNoticed",
+	}},
+	{what: "a failed flush or a lost log ends the process", tests: []string{
+		"internal/server/dependency_test.go TestLostLogEndsTheProcess",
+	}},
 	{what: "a corrupted page turns /readyz"},
 	{what: "a file copied without its log is noticed"},
 	{what: "every job has a deadline"},
@@ -143,6 +162,7 @@ var callsEdges = []edge{
 var voiceEdges = []edge{
 	{what: "V-1 no speech while the database hangs", tests: []string{
 		"internal/gateway/voice/silence_test.go TestSilentDatabase",
+		"internal/server/voice_storm_test.go TestVoiceStorm",
 	}},
 	{
 		what: "V-2 a stall moves no session",

@@ -129,7 +129,8 @@
 //
 // GET /emulator/realtime reports all calls (live, hangups, replies, and the longest time and the most
 // audio that went unwatched in one call: unwatched_ms, unwatched_audio_ms). GET
-// /emulator/realtime/{id} reports one, with its latest events and each time without a sideband.
+// /emulator/realtime/{id} reports one, with its latest events, each time without a sideband, and
+// what each reply used that has ended.
 // DELETE /emulator/realtime removes the calls that have ended. POST /emulator/realtime/{id} makes
 // something happen, with a body {"do":…}:
 //

@@ -52,6 +52,7 @@ func (c *devCmd) Run(p *program) error {
 		Providers:  c.Providers,
 		Configured: given.Providers,
 		PricesFile: given.PricesFile,
+		SandboxDay: given.SandboxDayMC,
 		OIDC:       given.OIDC,
 		JSON:       c.JSON,
 		Lease:      c.Lease,

@@ -33,6 +33,7 @@ type call struct {
 	items      []*conversationItem
 	reply      *reply        // the active one
 	replies    int           // replies begun
+	made       []madeReply   // replies ended
 	lastTokens tokenCounts   // input and output of the last reply: the part that is cached
 	queue      []*playback   // the present playback and those after it
 	played     time.Duration // length of the earlier playbacks

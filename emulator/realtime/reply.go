@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/emulator/exchange"
 	"github.com/purserhq/purser/emulator/script"
@@ -17,6 +18,7 @@ type tokenCounts struct{ text, audio int }
 type reply struct {
 	id        string
 	number    int
+	began     time.Time
 	outOfBand bool
 	script    replySteering
 	conf      sessionSettings
@@ -53,6 +55,7 @@ func (c *call) beginReply(conf sessionSettings, context []*conversationItem, out
 	r := &reply{
 		id:        "resp_" + exchange.RandomID(21),
 		number:    c.replies,
+		began:     time.Now(),
 		outOfBand: outOfBand,
 		conf:      conf,
 		metadata:  metadata,
@@ -419,6 +422,15 @@ func (c *call) cutReply(reason string) {
 // finishReply ends a reply and sends its last events.
 func (c *call) finishReply(r *reply, status string, details any, usage raw) {
 	c.reply = nil
+	c.made = append(c.made, madeReply{
+		Number:       r.number,
+		Status:       status,
+		InputTokens:  r.input.text + r.input.audio,
+		OutputTokens: r.output.text + r.reasoning + r.output.audio,
+		Began:        r.began,
+		Ended:        time.Now(),
+		Sidebands:    len(c.sockets),
+	})
 	if !r.outOfBand {
 		c.lastTokens = tokenCounts{r.input.text + r.output.text, r.input.audio + r.output.audio}
 	}

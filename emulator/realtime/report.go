@@ -39,7 +39,19 @@ type callReport struct {
 	UnwatchedMS   int64          `json:"unwatched_ms"`       // the longest of them
 	UnwatchedLoud int64          `json:"unwatched_audio_ms"` // the most audio, in and out, in one of them
 
+	Made   []madeReply   `json:"made"`   // the replies that have ended, oldest first
 	Events []loggedEvent `json:"events"` // the latest, by their types
+}
+
+// A madeReply is a reply that has ended, with what it used, whether or not that was sent.
+type madeReply struct {
+	Number       int       `json:"number"` // from 1
+	Status       string    `json:"status"`
+	InputTokens  int       `json:"input_tokens"`  // of the whole conversation, so no two replies have as many
+	OutputTokens int       `json:"output_tokens"` //
+	Began        time.Time `json:"began_at"`
+	Ended        time.Time `json:"ended_at"`
+	Sidebands    int       `json:"sidebands"` // attached at its end
 }
 
 // newReport returns the report of a call.
@@ -66,6 +78,7 @@ func (c *call) newReport(now time.Time) callReport {
 		AudioOutMS:   c.playedUntil(now).Milliseconds(),
 		AudioInMS:    c.heardUntil(now).Milliseconds(),
 		Unwatched:    slices.Clone(c.unwatched),
+		Made:         append([]madeReply{}, c.made...),
 		Events:       slices.Clone(c.log),
 	}
 	if c.end != "" {
@@ -105,7 +118,7 @@ func (e *API) listCalls(w http.ResponseWriter, _ *http.Request) {
 	var longest, loudest int64
 	for _, c := range e.calls.copyCalls() {
 		r := c.newReport(now)
-		r.Events = nil
+		r.Events, r.Made = nil, nil
 		list = append(list, r)
 		if r.State == "live" {
 			live++

@@ -36,6 +36,7 @@ type Options struct {
 	// Configured are the providers that Providers "live" reaches.
 	Configured map[string]config.Provider
 	PricesFile string                // file of models and prices that go before the built-in ones; "" = none
+	SandboxDay money.MC              // what these may cost in 24 hours
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
@@ -138,7 +139,7 @@ func configure(o Options, at net.Addr) (config.Config, error) {
 		OIDC:             o.OIDC,
 		FreeCredit:       tiers.DefaultFreeCredit,
 		RiskThresholds:   limits.DefaultRiskThresholds,
-		SandboxDayMC:     tiers.DefaultSandboxDayMC,
+		SandboxDayMC:     o.SandboxDay,
 	}
 	if o.Providers == "emulator" { // emulated calls cost nothing
 		c.SandboxDayMC = money.Max

@@ -41,33 +41,73 @@ type emulatedCall struct {
 	Dials       int   `json:"sideband_dials"`
 	UnwatchedMS int64 `json:"unwatched_ms"`
 	Playing     bool
-	Active      bool `json:"reply_active"`
+	Active      bool        `json:"reply_active"`
+	Made        []madeReply // only of one call
+}
+
+// list returns all calls.
+func (e *emulatedCalls) list() []emulatedCall {
+	e.t.Helper()
+	var all struct{ Data []emulatedCall }
+	e.request("GET", "", "", &all)
+	return all.Data
+}
+
+// get returns one call.
+func (e *emulatedCalls) get(callID string) (c emulatedCall) {
+	e.t.Helper()
+	e.request("GET", "/"+callID, "", &c)
+	return c
+}
+
+// do makes something happen in a call.
+func (e *emulatedCalls) do(callID, command string) {
+	e.t.Helper()
+	e.request("POST", "/"+callID, command, &emulatedCall{})
+}
+
+// forget deletes the calls that have ended.
+func (e *emulatedCalls) forget() {
+	e.t.Helper()
+	e.request("DELETE", "", "", nil)
+}
+
+func (e *emulatedCalls) request(method, path, body string, into any) {
+	e.t.Helper()
+	req, err := http.NewRequest(method, e.url+"/emulator/realtime"+path, strings.NewReader(body))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		e.t.Fatalf("%s %s: %d", method, path, resp.StatusCode)
+	}
+	if into != nil {
+		err = json.NewDecoder(resp.Body).Decode(into)
+	}
+	if err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // onlyCall returns the only call.
 func (e *emulatedCalls) onlyCall() emulatedCall {
 	e.t.Helper()
-	var all struct{ Data []emulatedCall }
-	resp, err := http.Get(e.url + "/emulator/realtime")
-	if err == nil {
-		err = json.NewDecoder(resp.Body).Decode(&all)
-		_ = resp.Body.Close() // it was read
+	all := e.list()
+	if len(all) != 1 {
+		e.t.Fatalf("calls: %v", all)
 	}
-	if err != nil || len(all.Data) != 1 {
-		e.t.Fatalf("calls: %v, %v", all.Data, err)
-	}
-	return all.Data[0]
+	return all[0]
 }
 
-// speak lets the user say something.
+// speak lets the user of the only call say something.
 func (e *emulatedCalls) speak() {
 	e.t.Helper()
-	resp, err := http.Post(e.url+"/emulator/realtime/"+e.onlyCall().ID, "application/json",
-		strings.NewReader(`{"do":"speak","fast":20}`))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		e.t.Fatal(resp, err)
-	}
-	_ = resp.Body.Close() // nobody reads it
+	e.do(e.onlyCall().ID, `{"do":"speak","fast":20}`)
 }
 
 // called decodes the answer of a call of a node, which must have this status.
@@ -100,11 +140,9 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	}
 	body := `{"model":"gpt-realtime-2.1-mini","instructions":"Be kind.\n!emu fast=20 pace=1ms audio=1s only=2 hang=3"}`
 	called(t, a.Call("POST", "/v1/realtime/sessions", body), http.StatusCreated, &o)
-	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP " +
-		"webrtc-datachannel\r\n"
-	if r := whole(t,
-		a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), sdp, "Authorization: Bearer "+o.Client.Ticket,
-			"Content-Type: application/sdp")); r.status != http.StatusCreated {
+	offered := a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), silentOffer,
+		"Authorization: Bearer "+o.Client.Ticket, "Content-Type: application/sdp")
+	if r := whole(t, offered); r.status != http.StatusCreated {
 		t.Fatal(r)
 	}
 	readSession := func(p *servertest.Process) (s voice.Session) {

@@ -97,7 +97,7 @@ func (p *Proxy) forward(client net.Conn) {
 const holeLinger = 5 * time.Second
 
 // pump forwards one direction until it ends, and then closes both. In a black hole it goes on
-// reading, so that the sender's data are acknowledged, and no end is told to the other side.
+// reading, so that the sender's data are acknowledged, and the other side hears of no end.
 func (p *Proxy) pump(l *link, from, to net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
