@@ -64,8 +64,8 @@ func TestVoiceStorm(t *testing.T) {
 	t.Parallel()
 	s := &voiceStorm{t: t, calls: newEmulatedCalls(t), cluster: dbtest.StartCluster(t, false), data: t.TempDir()}
 	s.database = s.cluster.NewURL(t)
-	s.table.WriteString("| fault | sessions | replies | charged by usage | estimated | in no bill | longest stretch of " +
-		"these | longest time unwatched |\n|---|---|---|---|---|---|---|---|\n")
+	s.table.WriteString("| fault | sessions | replies | charged by usage | estimated | in no bill | longest stretch " +
+		"of these | longest time unwatched |\n|---|---|---|---|---|---|---|---|\n")
 	for i := range s.nodes {
 		s.start(i)
 	}
