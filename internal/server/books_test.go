@@ -262,10 +262,12 @@ func (b *callBooks) enter(p *servertest.Process, c *booked, resp *http.Response,
 
 // delivered is the part of a stream before its bill.
 func delivered(body []byte) []byte {
-	if i := bytes.Index(body, []byte(`data: {"svc_final"`)); i >= 0 {
-		return body[:i]
+	body, _, _ = bytes.Cut(body, []byte(`data: {"svc_final"`))
+	part, interrupted, said := bytes.Cut(body, []byte(`data: {"error":{"code":"unavailable",`))
+	if said && !bytes.Contains(interrupted, []byte("the service was interrupted")) {
+		return body
 	}
-	return body
+	return part
 }
 
 // billOf reads the numbers of an answer.
