@@ -14,6 +14,7 @@ type Funds struct {
 	App       string
 	Sandbox   bool // the money is not real
 	Status    string
+	Why       string // why it is paused; "" = it is not
 	Cap, Used string
 	Held      string // "" = nothing
 	Remaining string
@@ -102,8 +103,9 @@ type Review struct {
 	Funds
 	ConnectionID string
 	Today        string // spent in the last 24 hours
+	BelowZero    string // how much the balance is below zero, so that it can't be resumed; "" = it is not
 	Calls        []Spent
-	Speeds       []Choice
+	Speeds       []Choice // none where speed was not the cause
 	Done         string // what was just done: resume or revoke; "" = nothing
 	Errors       []Problem
 }

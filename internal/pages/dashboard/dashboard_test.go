@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -219,6 +220,53 @@ func TestReview(t *testing.T) {
 		if c := w.Is(w.conn); c.Status != rules.Revoked {
 			t.Errorf("it came back as %s", c.Status)
 		}
+	})
+}
+
+// TestReviewSaysWhoPaused shows each cause of a freeze. Only a freeze for its speed offers speeds, and below zero the
+// page says what helps instead of offering a button that cannot work.
+func TestReviewSaysWhoPaused(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		path := "/connections/" + w.conn.ID + "/review"
+		b := w.signedIn("person")
+		for by, want := range map[rules.FreezeCause]string{
+			rules.FrozenByRisk:     "suddenly spent much faster",
+			rules.FrozenByUser:     "You paused it.",
+			rules.FrozenByPayment:  "payments was reversed or disputed",
+			rules.FrozenByOperator: "The reason: “leaked &lt;b&gt;secret”.",
+		} {
+			reason := ""
+			if by == rules.FrozenByOperator {
+				reason = "leaked <b>secret"
+			}
+			w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: by, Reason: reason})
+			page := b.Get(path).Want(t, 200, want, "Resume</button>").Lacks(t, "Either you")
+			if by == rules.FrozenByRisk {
+				page.Want(t, 200, "Usual speed")
+			} else {
+				page.Lacks(t, "Usual speed")
+			}
+			b.Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, want)
+			w.Do(rules.Resume{ConnectionID: w.conn.ID})
+		}
+		for _, c := range []rules.Command{
+			rules.OpenPayment{PaymentID: "top_1", AccountID: w.conn.AccountID, AmountMC: 300 * money.Dollar},
+			rules.MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1"},
+			rules.SettlePayment{PaymentID: "top_1"},
+		} {
+			w.Do(c)
+		}
+		balance, err := store.GetBalance(t.Context(), d, w.conn.AccountID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Do(rules.ChangeCap{ConnectionID: w.conn.ID, TargetMC: w.conn.AllocationMC + balance.AvailableMC})
+		w.Do(rules.ReversePayment{PaymentID: "top_1", Reason: "refunded", TotalMC: 300 * money.Dollar})
+		b.Get(path).Want(t, 200, "payments was reversed or disputed", "$300.00 below zero", `href="/top-up"`).
+			Lacks(t, "Resume</button>")
+		b.Post(path, decision("resume")).Want(t, 422, `role="alert"`, "Top up first", `href="/top-up"`)
 	})
 }
 

@@ -92,6 +92,7 @@ func (v visit) policy() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 func describeFunds(c rules.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{
 		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.EffectiveStatus(),
+		Why: explainFreeze(&c),
 		Cap: ui.Dollars(c.AllocationMC),
 	}
 	parts := splitCap(c)

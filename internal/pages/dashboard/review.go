@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -63,10 +64,49 @@ func (h *Handler) decideReview(w http.ResponseWriter, r *http.Request, a account
 	default:
 		return apierr.InvalidRequest.Errorf("decision: must be resume or revoke")
 	}
-	if _, err := h.Ledger.Do(r.Context(), c); refusalText(err) == "" && err != nil {
+	_, err = h.Ledger.Do(r.Context(), c)
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.InvalidRequest {
+		return h.explainRefusal(w, r, a, e.Message)
+	}
+	if refusalText(err) == "" && err != nil {
 		return err // show a connection that was revoked meanwhile as it is
 	}
 	return web.SeeOther(w, reviewPath(v.conn.ID)+"?done="+decision)
+}
+
+// explainRefusal shows the page with the reason why a decision was refused.
+func (h *Handler) explainRefusal(w http.ResponseWriter, r *http.Request, a accounts.Account, reason string) error {
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id"))) // it may have changed
+	if err != nil {
+		return err
+	}
+	page, err := h.reviewPage(r.Context(), v)
+	if err != nil {
+		return err
+	}
+	page.Errors = []ui.Problem{{Field: "resume", Text: reason}}
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// explainFreeze says why a connection is paused.
+func explainFreeze(c *rules.Connection) string {
+	switch c.FrozenBy {
+	case rules.FrozenByRisk:
+		return "We paused it because it suddenly spent much faster than usual."
+	case rules.FrozenByUser:
+		return "You paused it."
+	case rules.FrozenByPayment:
+		return "One of your payments was reversed or disputed, so we paused your connected apps."
+	case rules.FrozenByOperator:
+		if c.FrozenReason != "" {
+			return "We paused it. The reason: “" + c.FrozenReason + "”."
+		}
+		return "We paused it."
+	}
+	if c.Status == rules.Frozen { // before causes were kept
+		return "Either you paused it, or we did."
+	}
+	return ""
 }
 
 // speedChoices are the choices of faster spend: multiples of the usual risk thresholds (contract §3, §8).
@@ -106,7 +146,12 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
 		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
-		Speeds:       speedChoices(v.conn.FasterSpend),
+	}
+	if v.conn.FrozenBy == rules.FrozenByRisk || v.conn.FrozenBy == "" {
+		p.Speeds = speedChoices(v.conn.FasterSpend)
+	}
+	if v.conn.Status == rules.Frozen && v.balance.AvailableMC < 0 {
+		p.BelowZero = ui.Dollars(-v.balance.AvailableMC)
 	}
 	for _, e := range rows {
 		p.Calls = append(p.Calls, ui.Spent{
