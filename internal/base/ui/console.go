@@ -309,7 +309,9 @@ func (RequestLog) name() string { return "developer/requests" }
 type CallPage struct {
 	Console
 	ID    string
+	Badge string // Refunded, or Refund; "" = none
 	Says  string
+	Links []Link
 	Facts []Fact
 	Lines []ReceiptLine
 	Money []Fact

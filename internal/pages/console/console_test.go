@@ -405,6 +405,13 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID,
 			`data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`,
 			`data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
+		back := w.do(rules.Reverse{EntryID: first.ID, AccountID: first.AccountID, Reason: "provider_error"}).Entry
+		backID := id.ReplacePrefix(back.ID, id.Ledger, id.Request)
+		b.Get(w.mine("/requests")).Want(t, 200, ">refunded<", ">refund<", ">−$1.25<", ">−$0.25<")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, ">Refunded<", "$1.25 of it was refunded later",
+			w.mine("/requests/"+backID))
+		b.Get(w.mine("/requests/"+backID)).Want(t, 200, ">Refund<", "−$1.25", "−$0.25", w.mine("/requests/"+requestID))
+		w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
 		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t,
 			`requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
@@ -424,7 +431,7 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t,
 			"The user was charged")
 		b.Get(w.mine("")).Want(t, 200, `hx-get="`+w.mine("/live")+`"`, `<script src="/assets/htmx.`)
-		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls",
+		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 3 calls",
 			"$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
 		for range 51 {
 			w.spend(fake, "", "", money.Cent, 0)

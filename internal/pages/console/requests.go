@@ -11,6 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -80,8 +81,10 @@ func (h requestPages) billedCalls(r *http.Request, v visit, before string) (list
 			Margin:     ui.Price(e.DevMarginMC),
 		}
 		switch {
-		case e.ReversalOf != "":
-			c.State = "refund"
+		case e.ReversalOf != "": // so that the columns add up to what was paid
+			c.State, c.Charge, c.Margin = "refund", ui.Money(-e.UserChargeMC).Text, ui.Money(-e.DevMarginMC).Text
+		case e.ReversedBy != "":
+			c.State = "refunded"
 		case e.PaidBy == rules.PaidByFreeCredit:
 			c.State = "free credit"
 		case e.Settlement == rules.Estimated:
@@ -162,6 +165,11 @@ func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPa
 	for _, l := range found.Lines {
 		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
+	if e.ReversedBy != "" {
+		p.Badge = "Refunded"
+		p.Says += fmt.Sprintf(" %s of it was refunded later, and your margin on it was reversed.", e.RefundedMC().Display())
+		p.Links = []ui.Link{{Href: callPath(c, e.ReversedBy), Text: "View refund"}}
+	}
 	p.Money = amountFacts(e)
 	p.Facts = append(callFacts(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)},
 		ui.Fact{Name: "Authorized", Value: e.HoldMC.Display()},
@@ -181,13 +189,28 @@ func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPa
 	return p
 }
 
-// amountFacts returns the parts of a charge, or of its refund.
+// amountFacts returns the parts of a charge, or of its refund, which takes them back.
 func amountFacts(e *rules.Entry) []ui.Fact {
-	return []ui.Fact{
-		{Name: "Provider cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()},
-		{Name: "Your margin", Value: e.DevMarginMC.Display()},
-		{Name: "Charge", Value: e.UserChargeMC.Display()},
+	show := func(mc money.MC) string {
+		if e.ReversalOf != "" {
+			mc = -mc
+		}
+		if mc < 0 {
+			return "−" + (-mc).Display()
+		}
+		return mc.Display()
 	}
+	return []ui.Fact{
+		{Name: "Provider cost", Value: show(e.ProviderCostMC)},
+		{Name: "Service fee", Value: show(e.SvcFeeMC)},
+		{Name: "Your margin", Value: show(e.DevMarginMC)},
+		{Name: "Charge", Value: show(e.UserChargeMC)},
+	}
+}
+
+// callPath returns the address of the receipt of a ledger row.
+func callPath(c ui.Console, entryID string) string {
+	return "/developer/apps/" + c.App.ID + "/requests/" + id.ReplacePrefix(entryID, id.Ledger, id.Request)
 }
 
 // refundPage explains the reversal of a charge.
@@ -195,7 +218,9 @@ func refundPage(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
 		Console: c,
 		ID:      requestID,
+		Badge:   "Refund",
 		Says:    "This is the refund of an earlier call. Your margin on it was reversed.",
+		Links:   []ui.Link{{Href: callPath(c, e.ReversalOf), Text: "View refunded call"}},
 		Money:   amountFacts(e),
 		Facts: []ui.Fact{
 			{Name: "Request", Value: requestID}, {Name: "When", Value: ui.Date(e.CreatedUS)},

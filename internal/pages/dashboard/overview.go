@@ -279,6 +279,8 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 		switch {
 		case e.PaidBy == rules.PaidByFreeCredit:
 			row.Note = "paid by free credit: " + ui.Price(e.UserChargeMC)
+		case e.ReversedBy != "":
+			row.Note = "refunded"
 		case e.Settlement == rules.Estimated:
 			row.Note = "estimated"
 		case change == 0 && e.Type != rules.EntrySpend:

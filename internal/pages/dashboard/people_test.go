@@ -162,6 +162,11 @@ func TestReceipts(t *testing.T) {
 		back := w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
 		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID,
 			"reserved for the app again")
+		for _, path := range []string{"/activity/" + row.ID, "/requests/" + row.RequestID()} {
+			b.Get(path).Want(t, 200, `badge good">Refunded<`, "$0.006 of it was refunded later.",
+				`href="/activity/`+back.ID+`"`, "Call for $0.006")
+		}
+		b.Get("/activity").Want(t, 200, "refunded")
 		refused := rules.Refusal{
 			RequestID:    "req_00000000000000000000000001",
 			ConnectionID: w.conn.ID,

@@ -160,6 +160,10 @@ func (h *Handler) renderCall(w http.ResponseWriter, r *http.Request, page ui.Rec
 	if found.Feature != nil {
 		page.Feature = *found.Feature
 	}
+	if found.ReversedBy != nil {
+		page.Badge, page.Status = "good", "Refunded"
+		page.Links = append(page.Links, ui.Link{Href: "/activity/" + *found.ReversedBy, Text: "View refund"})
+	}
 	switch {
 	case found.Charge != nil:
 		explainCharge(&page, found)
@@ -192,6 +196,10 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	} else {
 		page.Explanation = append(page.Explanation,
 			"Settled: based on the usage reported by the provider, at the prices in effect when the call started.")
+	}
+	if found.ReversedBy != nil {
+		page.Explanation = append(page.Explanation,
+			fmt.Sprintf("%s of it was refunded later.", found.RefundedMC.Display()))
 	}
 	for _, l := range found.Lines {
 		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
