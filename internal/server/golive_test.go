@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -306,7 +308,21 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 	if now := number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`); consumed-now != charged {
 		t.Errorf("%v consumed after a reversal of %d, %v before", now, charged, consumed)
 	}
+	// The app learns that its call was refunded.
+	reversal := textOf(t, p.DB, `SELECT id FROM ledger WHERE reversal_of = '`+row+`'`)
+	refunded := fmt.Sprintf(`"refunded_mc":%d,"reversed_by":%q`, charged, reversal)
+	request := id.ReplacePrefix(row, id.Ledger, id.Request)
+	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
+	wants(t, "receipt of a refunded call", app.Do(t, "GET", "/v1/requests/"+request, ""), 200, "", refunded)
+	event := textOf(t, p.DB, `SELECT data FROM events WHERE type = 'request.refunded'`)
+	if !strings.Contains(event, request) || !strings.Contains(event, refunded) {
+		t.Errorf("event request.refunded has the data %s, want %s and %s", event, request, refunded)
+	}
 	run(`"status": "frozen"`, "freeze", connectionID, "--reason", "Asked for by its user.")
+	event = textOf(t, p.DB, `SELECT data FROM events WHERE type = 'connection.frozen'`)
+	if want := `"freeze":{"cause":"operator","reason":"Asked for by its user."}`; !strings.Contains(event, want) {
+		t.Errorf("event connection.frozen has the data %s, want %s", event, want)
+	}
 	whole(t, p.Call("POST", luna, prompt("frozen"))).wantAnswer(t, 403, "connection_frozen")
 	run("frozen already", "freeze", connectionID, "--reason", "x")
 	run(`"status": "active"`, "resume", connectionID)
