@@ -245,8 +245,14 @@ var ledgerEdges = []edge{
 		"internal/ledger/rules/model_test.go TestInvariants",
 		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
 	}},
-	{what: "M4 a refunded call says so"},
-	{what: "M5 events follow within a second"},
+	{what: "M4 a refunded call says so", tests: []string{
+		"internal/server/golive_test.go TestAppGoesLive",
+		"internal/pages/dashboard/people_test.go TestReceipts",
+		"internal/pages/console/console_test.go TestFigures",
+		"internal/ledger/rules/model_test.go TestInvariants",
+		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
+	}},
+	{what: "M5 events follow within a second", left: "039-webhook-body-and-signature.md"},
 	{what: "F12b 402 before 429", tests: []string{
 		"internal/ledger/store/script_test.go TestScripts",
 		"internal/ledger/rules/model_test.go TestInvariants",
@@ -258,7 +264,12 @@ var ledgerEdges = []edge{
 	{what: "S2-2 risk acts in the tiers that exist", tests: []string{
 		"internal/gateway/inference/plan/demand_test.go TestDemand",
 	}},
-	{what: "S2-4 a freeze keeps its cause"},
+	{what: "S2-4 a freeze keeps its cause", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/pages/dashboard/dashboard_test.go TestReviewSaysWhoPaused",
+		"internal/apps/notices/ledger_test.go TestWhatTheLedgerNotices",
+		"internal/server/golive_test.go TestAppGoesLive",
+	}},
 	{what: "S3-8 exhausted by a lowered cap", tests: []string{
 		"internal/ledger/store/script_test.go TestScripts",
 		"internal/ledger/rules/model_test.go TestInvariants",
@@ -271,7 +282,10 @@ var ledgerEdges = []edge{
 		"internal/ledger/rules/model_test.go TestInvariants",
 		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
 	}},
-	{what: "charge.reversed when a charge is refunded"},
+	{what: "charge.reversed when a charge is refunded", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/server/golive_test.go TestAppGoesLive",
+	}},
 	{what: "S4 requests below the cap, or of revoked connections", tests: []string{
 		"internal/ledger/store/script_test.go TestScripts",
 		"internal/ledger/rules/model_test.go TestInvariants",
@@ -334,7 +348,9 @@ var peopleEdges = []edge{
 		tests: []string{"internal/pages/console/console_test.go TestGoLiveKnowsTheLogo"},
 	},
 	{what: "U11 unknown addresses in a browser"},
-	{what: "U15 who paused"},
+	{what: "U15 who paused", tests: []string{
+		"internal/pages/dashboard/dashboard_test.go TestReviewSaysWhoPaused",
+	}},
 	{
 		what:  "U18 serve names all missing settings",
 		tests: []string{"internal/config/config_test.go TestAllMissingAreNamed"},

@@ -82,7 +82,7 @@ func (h requestPages) billedCalls(r *http.Request, v visit, before string) (list
 		}
 		switch {
 		case e.ReversalOf != "": // so that the columns add up to what was paid
-			c.State, c.Charge, c.Margin = "refund", ui.Money(-e.UserChargeMC).Text, ui.Money(-e.DevMarginMC).Text
+			c.State, c.Charge, c.Margin = "refund", ui.Price(-e.UserChargeMC), ui.Price(-e.DevMarginMC)
 		case e.ReversedBy != "":
 			c.State = "refunded"
 		case e.PaidBy == rules.PaidByFreeCredit:
@@ -167,7 +167,8 @@ func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPa
 	}
 	if e.ReversedBy != "" {
 		p.Badge = "Refunded"
-		p.Says += fmt.Sprintf(" %s of it was refunded later, and your margin on it was reversed.", e.RefundedMC().Display())
+		p.Says += fmt.Sprintf(" %s of it was refunded later, and your margin on it was reversed.",
+			e.RefundedMC().Display())
 		p.Links = []ui.Link{{Href: callPath(c, e.ReversedBy), Text: "View refund"}}
 	}
 	p.Money = amountFacts(e)
