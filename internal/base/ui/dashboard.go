@@ -106,7 +106,7 @@ type Review struct {
 	BelowZero    string // how much the balance is below zero, so that it can't be resumed; "" = it is not
 	Calls        []Spent
 	Speeds       []Choice // none where speed was not the cause
-	Done         string // what was just done: resume or revoke; "" = nothing
+	Done         string   // what was just done: resume or revoke; "" = nothing
 	Errors       []Problem
 }
 

@@ -23,7 +23,7 @@ import (
 
 const hostile = `"><script>alert(1)</script><i>'`
 
-var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile}
+var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile, hostile}
 
 var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile,
 	Amount{hostile, hostile}, false}
