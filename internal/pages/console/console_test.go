@@ -407,7 +407,7 @@ func TestFigures(t *testing.T) {
 			`data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		back := w.do(rules.Reverse{EntryID: first.ID, AccountID: first.AccountID, Reason: "provider_error"}).Entry
 		backID := id.ReplacePrefix(back.ID, id.Ledger, id.Request)
-		b.Get(w.mine("/requests")).Want(t, 200, ">refunded<", ">refund<", ">−$1.25<", ">−$0.25<")
+		b.Get(w.mine("/requests")).Want(t, 200, ">refunded<", ">refund<", ">−$1.2500", ">−$0.2500")
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, ">Refunded<", "$1.25 of it was refunded later",
 			w.mine("/requests/"+backID))
 		b.Get(w.mine("/requests/"+backID)).Want(t, 200, ">Refund<", "−$1.25", "−$0.25", w.mine("/requests/"+requestID))
