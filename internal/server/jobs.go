@@ -7,6 +7,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 )
 
@@ -16,7 +17,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.inference.Checkpoint,
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.repeatJob(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
-		s.repeatJob(min(2*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
+		s.repeatJob(min(3*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)
 			return err
 		}),
@@ -40,6 +41,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.verifyLedger,
+		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
 		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {
 			return s.node.DeleteExpired(ctx, s.Config.Retention)
 		}),
@@ -85,6 +87,24 @@ func (s *Server) checkPages(ctx context.Context) error {
 	case err != nil && ctx.Err() == nil:
 		s.log.Error("database file not checked", "error", err)
 	}
+	return nil
+}
+
+// countBacklog counts open holds and waiting deliveries for the metrics.
+func (s *Server) countBacklog(ctx context.Context) error {
+	holds, oldestUS, err := store.CountOpenHolds(ctx, s.DB)
+	if err != nil {
+		return err
+	}
+	deliveries, err := s.webhooks.CountWaiting(ctx)
+	if err != nil {
+		return err
+	}
+	oldest := time.Duration(0)
+	if oldestUS > 0 {
+		oldest = s.DB.Now().Sub(time.UnixMicro(oldestUS))
+	}
+	s.metrics.SetBacklog(holds, oldest, deliveries)
 	return nil
 }
 

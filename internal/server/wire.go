@@ -76,6 +76,7 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 		return err
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
+	s.metrics.WatchNode(s.node.LeaseAge, s.Ledger.AcceptsHolds)
 	return nil
 }
 

@@ -161,6 +161,12 @@ func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	return err
 }
 
+func countWaiting(ctx context.Context, q db.Queryer) (n int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM deliveries
+		WHERE status = 'pending' AND webhook_id NOT IN (SELECT id FROM webhooks WHERE status = 'disabled')`).Scan(&n)
+	return n, err
+}
+
 // deleteOldLog deletes the log entries of events with an id below before; ids rise with time. A redelivery adds a later
 // entry, but only within the retention of deliveries, so that no entry is much younger than its event.
 func deleteOldLog(ctx context.Context, d *db.DB, before string) error {

@@ -338,6 +338,9 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 	return at, err
 }
 
+// CountWaiting returns how many deliveries to enabled endpoints wait to be sent.
+func (s *Store) CountWaiting(ctx context.Context) (int64, error) { return countWaiting(ctx, s.db) }
+
 // Purge deletes old deliveries and old entries of the event log.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()

@@ -28,12 +28,13 @@ type DB struct {
 
 	discarding atomic.Bool // DiscardIdle runs
 
-	pinned *sql.Conn     // SQLite: a reader that is open for as long as the database
-	path   string        // SQLite: of the file
-	opened os.FileInfo   // SQLite: the file that was opened
-	lost   chan struct{} // SQLite: closed when the file is lost
-	ending sync.Once     // closes lost
-	reason error         // why it was closed
+	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
+	path      string        // SQLite: of the file
+	temporary string        // SQLite: the folder of a copy, which Close removes
+	opened    os.FileInfo   // SQLite: the file that was opened
+	lost      chan struct{} // SQLite: closed when the file is lost
+	ending    sync.Once     // closes lost
+	reason    error         // why it was closed
 
 	connStateOnce sync.Once
 	connState     any
@@ -91,14 +92,28 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	var version int64
-	if err := d.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version); err != nil {
+	version, err := d.readSchemaVersion(ctx)
+	if d.Engine == SQLite && isReadOnlyPlace(err) {
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+		if d, err = openReadOnlyPlace(d.path); err != nil {
+			return nil, err
+		}
+		version, err = d.readSchemaVersion(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("database: no Purser database can be read there: %w", err), d.Close())
 	}
 	if err := refuseNewerSchema(version); err != nil {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
 	}
 	return d, nil
+}
+
+func (d *DB) readSchemaVersion(ctx context.Context) (version int64, err error) {
+	err = d.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version)
+	return version, err
 }
 
 // Lost returns a channel that is closed when a SQLite file cannot be used until restart: a sync has failed, its log is
@@ -151,6 +166,7 @@ func (d *DB) CheckPages(ctx context.Context) error {
 // Close closes the database and releases the lock of a SQLite file. A second call does nothing.
 func (d *DB) Close() error {
 	var errs []error
+	d.unmarkInUse()
 	if d.pinned != nil {
 		if err := d.pinned.Close(); !errors.Is(err, sql.ErrConnDone) {
 			errs = append(errs, err)
@@ -160,6 +176,9 @@ func (d *DB) Close() error {
 		if pool != nil {
 			errs = append(errs, pool.Close())
 		}
+	}
+	if d.temporary != "" {
+		errs = append(errs, os.RemoveAll(d.temporary))
 	}
 	if d.wal != nil {
 		d.wal.mu.Lock()

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -128,4 +129,66 @@ func TestDamagedPage(t *testing.T) {
 	if err := d.CheckPages(t.Context()); !db.IsDamaged(err) {
 		t.Errorf("a damaged file: %v", err)
 	}
+}
+
+// copyTo copies a database file, with its log or without, and returns the copy's URL.
+func copyTo(t *testing.T, folder, target string, suffixes ...string) string {
+	t.Helper()
+	for _, suffix := range suffixes {
+		text, err := os.ReadFile(strings.TrimPrefix(target, "sqlite:") + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(folder+"/copy"+suffix, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return "sqlite:" + folder + "/copy"
+}
+
+// TestCopyWithoutLog copies the file of a running server in several ways: only the copy that
+// lacks the log is noticed.
+func TestCopyWithoutLog(t *testing.T) {
+	t.Parallel()
+	target := dbtest.URL(t, db.SQLite)
+	d, err := db.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ExecContext(t.Context(), `UPDATE nodes SET lease_us = 0`); err != nil {
+		t.Fatal(err)
+	}
+	vacuumed := t.TempDir() + "/copy"
+	conn, err := d.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.ExecContext(t.Context(), `VACUUM INTO '`+vacuumed+`'`)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	copies := map[string]string{
+		"the running file": target,
+		"with its log":     copyTo(t, t.TempDir(), target, "", "-wal"),
+		"without its log":  copyTo(t, t.TempDir(), target, ""),
+		"VACUUM INTO":      "sqlite:" + vacuumed,
+	}
+	check := func(name, at string) {
+		t.Helper()
+		c, err := db.OpenReadOnly(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if lacks, err := c.LacksLog(t.Context()); err != nil || lacks != (name == "without its log") {
+			t.Errorf("%s: lacks its log %t, %v", name, lacks, err)
+		}
+	}
+	for name, at := range copies {
+		check(name, at)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed", copyTo(t, t.TempDir(), target, ""))
 }

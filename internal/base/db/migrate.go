@@ -32,6 +32,9 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 	if err := d.pin(ctx); err != nil {
 		return err
 	}
+	if err := d.markInUse(ctx); err != nil {
+		return err
+	}
 	if err := d.Sync(); err != nil {
 		return err
 	}

@@ -50,11 +50,17 @@ func openReadOnly(target string) (*DB, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	read, err := sql.Open("sqlite", fileURL(path)+"?mode=ro&_dqs=0&_pragma=busy_timeout(10000)&_pragma=query_only(1)")
+	return openSQLiteReadOnly(path, "")
+}
+
+// openSQLiteReadOnly creates the pool for reading the file at path, with further parameters of its URL.
+func openSQLiteReadOnly(path, more string) (*DB, error) {
+	read, err := sql.Open("sqlite",
+		fileURL(path)+"?mode=ro&_dqs=0&_pragma=busy_timeout(10000)&_pragma=query_only(1)"+more)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	return &DB{Engine: SQLite, read: limitPool(read, 2)}, nil
+	return &DB{Engine: SQLite, path: path, read: limitPool(read, 2)}, nil
 }
 
 func isPostgres(target string) bool {

@@ -24,6 +24,8 @@ type verification struct {
 	now      time.Time
 	results  []*checkResult
 	progress func(string) // receives progress lines; nil = none
+
+	lacksLog bool // the file was copied without its log
 }
 
 // A checkResult counts what one check has read and found.
@@ -70,8 +72,12 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	lacksLog, err := d.LacksLog(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("audit: %w", err)
+	}
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a := &verification{Tx: tx, now: now, progress: progress}
+		a := &verification{Tx: tx, now: now, progress: progress, lacksLog: lacksLog}
 		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
@@ -199,6 +205,12 @@ func (a *verification) summarize() Result {
 		if v.findings > 0 {
 			violated++
 		}
+	}
+	if a.lacksLog {
+		fmt.Fprintln(&b, "      the file was copied from a running server without its log (the file that ends in "+
+			"-wal): its newest rows are missing")
+		r.Findings++
+		violated++
 	}
 	if r.Findings == 0 {
 		fmt.Fprintf(&b, "clean: %d checks, no findings\n", len(a.results))

@@ -138,6 +138,75 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 	look("")
 }
 
+// TestRunOnACopyWithoutTheLog copies the file of a running server alone. Its rows agree with
+// each other, but the newest ones are missing: that is a finding.
+func TestRunOnACopyWithoutTheLog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "purser.db")
+	d, err := db.Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	writeFixture(t, d, fixture)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, out := verifyDatabase(t, "sqlite:"+copied); n != 1 || !strings.Contains(out, "without its log") {
+		t.Errorf("%d findings\n%s", n, out)
+	}
+}
+
+// TestRunOnAReadOnlyFileSystem verifies a file in a folder where SQLite can make no files, with
+// its log and without.
+func TestRunOnAReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "purser.db")
+	d, err := db.Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFixture(t, d, fixture)
+	withLog := copyReadOnly(t, path, "", "-wal")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, copied := range []string{withLog, copyReadOnly(t, path, "")} {
+		if n, out := verifyDatabase(t, "sqlite:"+copied); n != 0 ||
+			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 34 checked") {
+			t.Errorf("%d findings\n%s", n, out)
+		}
+	}
+}
+
+// copyReadOnly copies a file with these suffixes to a folder in which nothing can be made.
+func copyReadOnly(t *testing.T, path string, suffixes ...string) string {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		t.Skip("root may write into every folder")
+	}
+	folder := t.TempDir()
+	for _, suffix := range suffixes {
+		data, err := os.ReadFile(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "copy.db"+suffix), data, 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(folder, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o700) })
+	return filepath.Join(folder, "copy.db")
+}
+
 func TestRunSaysWhenItCannotLook(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

@@ -296,6 +296,14 @@ func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, nowUS int64) 
 	return n > 0, err
 }
 
+// CountOpenHolds returns how many holds are open in the database, and when the oldest was
+// made, without those of voice sessions; 0 = there is none.
+func CountOpenHolds(ctx context.Context, q db.Queryer) (count, oldestUS int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MIN(CASE WHEN key NOT LIKE 'rts%' THEN created_us END), 0)
+		FROM holds WHERE state = 'open'`).Scan(&count, &oldestUS)
+	return count, oldestUS, err
+}
+
 // HoldsOfDeadNodes returns open holds of nodes other than nodeID whose lease has ended,
 // oldest first. Those of voice sessions, whose keys are not UUIDs, end with their session.
 func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS int64,

@@ -30,6 +30,8 @@ type Metrics struct {
 
 	unmeteredSeconds *prometheus.CounterVec
 	unmeteredTokens  *prometheus.CounterVec
+
+	openHolds, oldestHold, deliveries prometheus.Gauge
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -71,7 +73,20 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			Name: "purser_mails_pending",
 			Help: "Emails that wait to be sent, on all nodes.",
 		}),
+		openHolds: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "purser_open_holds",
+			Help: "Open holds in the database, of all nodes.",
+		}),
+		oldestHold: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "purser_oldest_hold_seconds",
+			Help: "Age of the oldest open hold, without those of voice sessions; 0 = there is none.",
+		}),
+		deliveries: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "purser_deliveries_waiting",
+			Help: "Deliveries to enabled endpoints that wait to be sent or sent again, on all nodes.",
+		}),
 	}
+	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries)
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.waiting,
 		m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -145,6 +160,34 @@ func (m *Metrics) CountFailedJob(job string) {
 	if m != nil {
 		m.jobs.WithLabelValues(job).Inc()
 	}
+}
+
+// SetBacklog sets how many holds are open, the age of the oldest, and how many deliveries wait.
+func (m *Metrics) SetBacklog(openHolds int64, oldestHold time.Duration, deliveriesWaiting int64) {
+	if m != nil {
+		m.openHolds.Set(float64(openHolds))
+		m.oldestHold.Set(oldestHold.Seconds())
+		m.deliveries.Set(float64(deliveriesWaiting))
+	}
+}
+
+// WatchNode adds the state of the node, which is read at each scrape: the age of its lease, and
+// whether it accepts holds.
+func (m *Metrics) WatchNode(leaseAge func() time.Duration, acceptsHolds func() bool) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "purser_lease_age_seconds",
+			Help: "Time since this node has renewed its lease.",
+		}, func() float64 { return leaseAge().Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "purser_accepts_holds",
+			Help: "1 while this node accepts holds; 0 after a failed write, until one has succeeded.",
+		}, func() float64 {
+			if acceptsHolds() {
+				return 1
+			}
+			return 0
+		}))
 }
 
 // SetMailsPending sets the number of emails that wait to be sent.

@@ -39,9 +39,18 @@ func TestText(t *testing.T) {
 	m.RaiseAlarm("the key is refused", "google")
 	m.CountMail("sent")
 	m.SetMailsPending(3)
+	m.CountFailedJob("purge")
+	m.SetBacklog(4, 5*time.Second, 6)
+	m.WatchNode(func() time.Duration { return 7 * time.Second }, func() bool { return false })
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
+		`purser_jobs_failed_total{job="purge"} 1`,
+		`purser_open_holds 4`,
+		`purser_oldest_hold_seconds 5`,
+		`purser_deliveries_waiting 6`,
+		`purser_lease_age_seconds 7`,
+		`purser_accepts_holds 0`,
 		`purser_calls_total{model="gemini-4-argon",outcome="estimated",provider="google"} 1`,
 		`purser_calls_total{model="gemini-4-argon",outcome="abandoned",provider="google"} 1`,
 		`purser_call_seconds_bucket{model="gemini-4-argon",provider="google",le="2.5"} 1`,
