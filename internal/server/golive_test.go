@@ -211,8 +211,8 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 		t.Helper()
 		whole(t, p.Call("POST", luna, prompt("while "+what))).wantAnswer(t, 403, "app_suspended")
 		wants(t, what+", refresh",
-			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 403,
-			"app_suspended", "suspended")
+			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 400,
+			"invalid_grant", `"reason":"app_suspended"`)
 		q := url.Values{
 			"response_type":         {"code"},
 			"client_id":             {p.App.ClientID},

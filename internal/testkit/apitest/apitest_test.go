@@ -18,7 +18,7 @@ const (
 		`"reserved_allocation_display":"$5.00","allocation_mc":500000000,"allocation_display":"$5.00",` +
 		`"consumed_mc":80000000,"consumed_display":"$0.80","held_mc":0,"held_display":"$0.00",` +
 		`"allocation_remaining_mc":420000000,"allocation_remaining_display":"$4.20","velocity_limit_mc":null,` +
-		`"velocity_limit_display":null,"status":"active","created_at":"2026-11-21T10:15:00.000Z"}`
+		`"velocity_limit_display":null,"status":"active","freeze":null,"created_at":"2026-11-21T10:15:00.000Z"}`
 	okSvc = `{"feature":null,"hold_amount_mc":4200,"provider_cost_mc":2000,"svc_fee_mc":100,` +
 		`"dev_margin_mc":300,"user_charge_mc":2400,"user_charge_display":"$0.000024",` +
 		`"allocation_remaining_mc":100000000,"allocation_remaining_display":"$1.00"}`
@@ -276,7 +276,7 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 				if status < "400" || media == nil {
 					continue
 				}
-				if len(media.Schema.Value.AllOf) != 2 {
+				if len(media.Schema.Value.AllOf) < 2 {
 					t.Errorf("%s %s %s: lists no codes", method, path, status)
 					continue
 				}

@@ -84,12 +84,16 @@ func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 		Feature:      "summaries",
 		FeatureLabel: "summaries",
 		Model:        "gpt-5.6-terra",
-		Terms:        "{}",
+		Terms:        terms,
 		HoldMC:       amount,
 	}
 	b.Do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return call
 }
+
+// terms are price terms as a hold stores them.
+const terms = `{"rates":{"book":"2026-11-01","mc_per_million":[[0,100000,10000,100000,200000]]},` +
+	`"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}`
 
 // Spend bills a call: half of the amount is the provider's cost, a quarter the fee,
 // and the rest the developer's margin.
