@@ -341,7 +341,8 @@ func TestExhausted(t *testing.T) {
 			a = last
 		}
 		a.wantAnswer(t, 402, "allocation_exhausted")
-		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":null`, // calls in flight will end: a higher cap would not help
+		// Calls in flight will end, so a higher cap is not needed: there is no increase_url.
+		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":null`,
 
 			`"required_mc"`, `"remaining_mc"`, `"held_mc"`} {
 			if !strings.Contains(a.body, part) {
