@@ -237,6 +237,7 @@ var ledgerEdges = []edge{
 		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
 	}},
 	{what: "M2 an exhausted connection answers 402 before free credit", tests: []string{
+		"internal/gateway/voice/mock_test.go TestExhaustedRefusesVoice",
 		"internal/ledger/store/script_test.go TestScripts",
 		"internal/ledger/rules/model_test.go TestInvariants",
 	}},

@@ -12,6 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // ticketTTL is how long a browser may use its ticket (contract §8).
@@ -88,7 +90,7 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		return "", err
 	}
 	if !ok {
-		return "", s.tooManySessions(ctx, saved.Terms.ConnectionID)
+		return "", s.refuseAnother(ctx, saved, actions)
 	}
 	for _, a := range actions {
 		if hold, ok := a.(session.Hold); ok {
@@ -98,6 +100,30 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		}
 	}
 	return ticket, nil
+}
+
+// refuseAnother returns the error of a session beyond the open ones: 402 if the connection is exhausted,
+// because then ending one would not help (decision 008), or else 429.
+func (s *Supervisor) refuseAnother(ctx context.Context, saved *savedSession, actions []session.Action) error {
+	terms := &saved.Terms
+	conn, err := store.GetConnection(ctx, s.DB, terms.ConnectionID)
+	if err != nil {
+		return err
+	}
+	for _, a := range actions {
+		hold, ok := a.(session.Hold)
+		if !ok {
+			continue
+		}
+		amountMC, err := terms.holdAmount(hold, terms.Margin, terms.Fee)
+		if err != nil {
+			return err
+		}
+		if err := (rules.Hold{Call: rules.Call{HoldMC: amountMC}}).CheckExhausted(&conn); err != nil {
+			return err
+		}
+	}
+	return s.tooManySessions(ctx, terms.ConnectionID)
 }
 
 // tooManySessions returns 429 that names the sessions which have not ended. None of them ends by itself

@@ -11,6 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
 const mini = `{"model":"gpt-realtime-2.1-mini","instructions":"You are brief."}`
@@ -119,6 +121,32 @@ func TestPendingEnds(t *testing.T) {
 			t.Errorf("mock of an ended session: %d", c)
 		}
 	})
+}
+
+// TestExhaustedRefusesVoice: an exhausted connection opens no session, neither on free credit nor where
+// another refusal would be 429 (decision 008).
+func TestExhaustedRefusesVoice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", tiers.LimitedLive)
+	w.nodes[0].handler.Policy.Free = tiers.DefaultFreeCredit
+	refused := func(when string) {
+		t.Helper()
+		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: 0})
+		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token)
+		if status != 402 || code(answer) != "allocation_exhausted" {
+			t.Errorf("%s: %d %v", when, status, answer)
+		}
+	}
+	refused("on free credit")
+	w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: money.Dollar})
+	first, second := w.open(mini), w.open(mini)
+	w.free() // free credit holds for them, so the cap can be lowered to nothing
+	refused("beyond two sessions")
+	w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: money.Dollar})
+	for _, o := range []opened{first, second} {
+		w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token)
+		w.ended(o.ID, session.AppEnded)
+	}
 }
 
 // TestStartedOnce: a control channel hears once that its session is live, whether it was opened before.

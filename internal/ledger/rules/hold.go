@@ -39,8 +39,8 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 		found.Connection = *conn
 		return found, err
 	}
-	if conn.EffectiveStatus() == "exhausted" { // every call, whoever would pay (contract §2, 6)
-		return Result{}, c.refuseExhausted(conn, conn.RemainingMC())
+	if err := c.CheckExhausted(conn); err != nil {
+		return Result{}, err
 	}
 	now := time.UnixMicro(nowUS)
 	if err := s.checkCallRates(c, now); err != nil {
@@ -56,6 +56,15 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	r := s.openHold(&c, conn, row, nowUS)
 	r.UseProviderKey = a.useProviderKey
 	return r, nil
+}
+
+// CheckExhausted refuses every call on an exhausted connection, whoever would pay for it
+// (contract §2, 6).
+func (c Hold) CheckExhausted(conn *Connection) error {
+	if conn.EffectiveStatus() != "exhausted" {
+		return nil
+	}
+	return c.refuseExhausted(conn, conn.RemainingMC())
 }
 
 // callersConnection returns the connection if calls are allowed on it and it is the one
