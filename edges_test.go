@@ -18,12 +18,14 @@ type edge struct {
 // storeEdges are about half-dead dependencies: disks, databases, leases, processes.
 var storeEdges = []edge{
 	{what: "full disk: refused within 1 s, ready again by itself", tests: []string{
+		"internal/ledger/store/admission_test.go TestHoldsStopAfterAFailedWrite",
 		"internal/server/dependency_test.go TestFullDisk",
 	}},
 	{what: "full disk: whole answers and streams under way", tests: []string{
 		"internal/server/dependency_test.go TestFullDisk",
 	}},
 	{what: "PostgreSQL hangs: callers, /readyz and SIGTERM", tests: []string{
+		"internal/server/hang_test.go TestDatabaseHangs",
 		"internal/server/dependency_test.go TestFrozenPostgres",
 		"internal/server/dependency_test.go TestStopWhilePostgresIsFrozen",
 	}},
@@ -33,33 +35,65 @@ var storeEdges = []edge{
 	{what: "PostgreSQL: out of connections", tests: []string{
 		"internal/server/dependency_test.go TestNoConnectionsLeft",
 	}},
-	{what: "a batch that cannot be saved is answered as a whole"},
+	{what: "a batch that cannot be saved is answered as a whole", tests: []string{
+		"internal/ledger/store/admission_test.go TestBatchFailsAsAWhole",
+	}},
 	{what: "a node without its lease admits nothing", tests: []string{
 		"internal/server/dependency_test.go TestNodeWithoutLease",
 	}},
 	{what: "a node whose row is gone joins again", tests: []string{
+		"internal/ledger/store/node_test.go TestDeletedNodeJoinsAgain",
 		"internal/server/dependency_test.go TestNodeRowIsGone",
 	}},
-	{what: "a node never sweeps its own running calls"},
-	{what: "a database that was away for everybody kills nobody's calls"},
+	{what: "a node never sweeps its own running calls", tests: []string{
+		"internal/ledger/store/node_test.go TestOwnHoldsAreNotOrphans",
+	}},
+	{what: "a database that was away for everybody kills nobody's calls", tests: []string{
+		"internal/ledger/store/node_test.go TestLeaseDecides",
+	}},
 	{what: "a dead owner is noticed within 15 s", tests: []string{
 		"internal/server/dependency_test.go TestDeadOwnerIsNoticed",
 	}},
 	{what: "a failed flush or a lost log ends the process", tests: []string{
+		"internal/server/stop_test.go TestLostFileEndsTheProcess",
 		"internal/server/dependency_test.go TestLostLogEndsTheProcess",
 	}},
-	{what: "a corrupted page turns /readyz"},
-	{what: "a file copied without its log is noticed"},
-	{what: "every job has a deadline"},
-	{what: "purges in slices"},
-	{what: "retention as settings"},
-	{what: "one broken hold does not block the sweep"},
-	{what: "drain before shutdown"},
-	{what: "a stream that outlasts the grace is settled, exit 0"},
-	{what: "metrics of holds, lease, jobs, writer, deliveries"},
-	{what: "clock samples that took long are not used (V-6)"},
-	{what: "a node waits for a PostgreSQL that is starting"},
-	{what: "purser.db deleted under a running node"},
+	{what: "a corrupted page turns /readyz", tests: []string{
+		"internal/server/stop_test.go TestDamagedFileIsNotReady",
+	}},
+	{what: "a file copied without its log is noticed", tests: []string{
+		"internal/ledger/audit/run_test.go TestRunOnACopyWithoutTheLog",
+	}},
+	{what: "every job has a deadline", tests: []string{
+		"internal/server/start_test.go TestJobsHaveDeadlines",
+	}},
+	{what: "purges in slices", tests: []string{
+		"internal/base/db/edges_test.go TestDeleteSlices",
+	}},
+	{what: "retention as settings", tests: []string{
+		"internal/config/config_test.go TestLoad",
+	}},
+	{what: "one broken hold does not block the sweep", tests: []string{
+		"internal/gateway/inference/recover_test.go TestBrokenHoldDoesNotBlockTheSweep",
+	}},
+	{what: "drain before shutdown", tests: []string{
+		"internal/server/stop_test.go TestDrain",
+	}},
+	{what: "a stream that outlasts the grace is settled, exit 0", tests: []string{
+		"internal/server/stop_test.go TestStopCutsCalls",
+	}},
+	{what: "metrics of holds, lease, jobs, writer, deliveries", tests: []string{
+		"internal/models/metrics/metrics_test.go TestText",
+	}},
+	{what: "clock samples that took long are not used (V-6)", tests: []string{
+		"internal/base/db/clock_test.go TestSlowSamplesDoNotCount",
+	}},
+	{what: "a node waits for a PostgreSQL that is starting", tests: []string{
+		"internal/server/start_test.go TestWaitsForAStartingDatabase",
+	}},
+	{what: "purser.db deleted under a running node", tests: []string{
+		"internal/server/stop_test.go TestLostFileEndsTheProcess",
+	}},
 }
 
 // callsEdges are about calls: what clients see at the gateway.
