@@ -321,7 +321,7 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 		slog.String("model", a.Model.ID), slog.Any("error", cause))
 	a.countFailure(cause)
 	if errors.Is(cause, errNotConfigured) {
-		return errNoKey(a.Model.ID, a.Model.Provider).WithCause(cause)
+		return errNoKey(a.Model.ID, a.Model.Provider, a.who.App.Tier).WithCause(cause)
 	}
 	var p *provider.Error
 	if errors.As(cause, &p) && p.Kind == provider.Rejected {

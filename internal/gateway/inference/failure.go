@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -108,10 +109,15 @@ func (f *failure) sentence() string {
 	return fmt.Sprintf("the connection to %s broke off", f.provider)
 }
 
-// errNoKey is the refusal of a model whose provider this installation has no key for.
-func errNoKey(model, providerName string) *apierr.Error {
-	e := apierr.InvalidRequest.Errorf("model: %q is not available here, because this service has no key for %s; "+
-		"GET /v1/models lists what is", model, providerName)
+// errNoKey is the refusal of a model whose provider this installation has no key for. The
+// developer of a sandbox app can store one.
+func errNoKey(model, providerName, tier string) *apierr.Error {
+	advice := "GET /v1/models lists what is"
+	if tier == tiers.Sandbox {
+		advice = "store your own with PUT /v1/provider-keys/" + providerName
+	}
+	e := apierr.InvalidRequest.Errorf("model: %q is not available here, because this service has no key for %s; %s",
+		model, providerName, advice)
 	f := failure{provider: providerName, kind: kindNoKey}
 	e.Details = f.details()
 	return e

@@ -91,7 +91,7 @@ func (h *Handler) prepare(ctx context.Context, c *call, developer provider.Provi
 		}
 	}
 	if noKey {
-		return errNoKey(c.plan.Model.ID, c.plan.Model.Provider)
+		return errNoKey(c.plan.Model.ID, c.plan.Model.Provider, c.who.App.Tier)
 	}
 	if c.plan.Images > 0 {
 		if err := h.readImages(ctx, c); err != nil {
