@@ -343,7 +343,7 @@ var peopleEdges = []edge{
 		what:  "F3 features with descriptions on consent",
 		tests: []string{"internal/apps/oauth/pages_test.go TestConsentListsFeatures"},
 	},
-	{what: "F6 model lists of OpenAI's clients"},
+	{what: "F6 model lists of OpenAI's clients", left: "063-openai-model-list.md"},
 	{
 		what:  "F10 invalid_grant says why",
 		tests: []string{"internal/apps/oauth/reasons_test.go TestInvalidGrantSaysWhy"},
@@ -363,7 +363,13 @@ var peopleEdges = []edge{
 		what:  "U3 settings of the command line's own",
 		tests: []string{"cmd/purser/cli_test.go TestEveryDocumentedVariableIsAccepted"},
 	},
-	{what: "U5 stuck money and whom to ask"},
+	{
+		what: "U5 stuck money and whom to ask",
+		tests: []string{
+			"internal/base/ui/site_test.go TestPagesSayWhomToAsk",
+			"internal/config/config_test.go TestSite",
+		},
+	},
 	{
 		what: "U7 amounts add up",
 		tests: []string{
@@ -382,7 +388,9 @@ var peopleEdges = []edge{
 		what:  "U9 the logo's requirement",
 		tests: []string{"internal/pages/console/console_test.go TestGoLiveKnowsTheLogo"},
 	},
-	{what: "U11 unknown addresses in a browser"},
+	{what: "U11 unknown addresses in a browser", tests: []string{
+		"internal/base/ui/site_test.go TestUnknownAddresses",
+	}},
 	{what: "U15 who paused", tests: []string{
 		"internal/pages/dashboard/dashboard_test.go TestReviewSaysWhoPaused",
 	}},

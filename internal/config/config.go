@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -39,6 +40,7 @@ type Config struct {
 	SandboxDayMC     money.MC              // what live models may cost the sandbox of a developer in 24 hours
 	RiskThresholds   limits.RiskThresholds // which spend is unusual
 	EnvelopeKey      []byte                // 32 bytes; encrypts secrets at rest (package seal); the same on every node
+	Site             web.Site              // who runs the service, for pages and emails
 	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
 	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
 	Lease            time.Duration         // how long holds outlive their node
@@ -150,6 +152,20 @@ var keys = []Key{
 			}
 			return nil
 		}},
+	{"operator.name", "name of the organization that runs the service, for pages and emails", false,
+		func(c *Config, v string) error {
+			if v == "" || len(v) > 80 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				return errors.New("must be 1 to 80 printable bytes")
+			}
+			c.Site.Operator = v
+			return nil
+		}},
+	linkKey("operator.support_url", "where users ask for help, https://… or mailto:…; in the footer of pages and emails",
+		func(c *Config) *string { return &c.Site.SupportURL }),
+	linkKey("operator.terms_url", "the terms of the service, in the same places",
+		func(c *Config) *string { return &c.Site.TermsURL }),
+	linkKey("operator.privacy_url", "the privacy policy, in the same places",
+		func(c *Config) *string { return &c.Site.PrivacyURL }),
 	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API",
 		true, func(c *Config, v string) error {
 			if len(v) < 32 ||
@@ -260,6 +276,20 @@ var keys = []Key{
 		c.SMTP.Unencrypted = v == "off"
 		return nil
 	}},
+}
+
+// linkKey returns a key whose value is a link for users.
+func linkKey(name, help string, at func(*Config) *string) Key {
+	return Key{name, help, false, func(c *Config, v string) error {
+		u, err := url.Parse(v)
+		isPage := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
+		isAddress := err == nil && u.Scheme == "mailto" && strings.Contains(u.Opaque, "@")
+		if !isPage && !isAddress {
+			return errors.New("must be a web address, or mailto: and an email address")
+		}
+		*at(c) = v
+		return nil
+	}}
 }
 
 // dollarsKey returns a key whose value is an amount.

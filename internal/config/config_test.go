@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -200,6 +201,28 @@ func TestRefused(t *testing.T) {
 			strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") ||
 			strings.Contains(err.Error(), envelope) {
 			t.Errorf("a secret stands in %q", err)
+		}
+	}
+}
+
+// U5: who runs the service is set by links for users.
+func TestSite(t *testing.T) {
+	t.Parallel()
+	c, err := Load("p.yaml", []byte(minimal+"operator:\n  name: Example Ltd\n  support_url: mailto:help@example.com\n"+
+		"  terms_url: https://example.com/terms?v=2\n"), []string{"PURSER_OPERATOR_PRIVACY_URL=https://example.com/p"}, nil)
+	want := web.Site{
+		Operator:   "Example Ltd",
+		SupportURL: "mailto:help@example.com",
+		TermsURL:   "https://example.com/terms?v=2",
+		PrivacyURL: "https://example.com/p",
+	}
+	if err != nil || c.Site != want {
+		t.Errorf("%+v, %v", c.Site, err)
+	}
+	for _, wrong := range []string{"help@example.com", "javascript:alert(1)", "mailto:", "https://", "/support",
+		"https://u:p@example.com/"} {
+		if _, err := Load("p.yaml", []byte(minimal), []string{"PURSER_OPERATOR_SUPPORT_URL=" + wrong}, nil); err == nil {
+			t.Errorf("%s is accepted", wrong)
 		}
 	}
 }

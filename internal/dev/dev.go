@@ -98,15 +98,28 @@ func open(ctx context.Context, o Options, at net.Addr, log *slog.Logger) (*serve
 	if err != nil {
 		return nil, err
 	}
-	if o.Providers == "emulator" {
-		if c.Providers, err = emulateProviders(log, c.Providers["openai"].Store); err != nil {
+	if o.Providers != "live" {
+		emulated, err := emulateProviders(log, c.Providers["openai"].Store)
+		if err != nil {
 			return nil, err
 		}
+		c.Providers = chooseProviders(o, emulated)
 	}
 	if c.Stripe, err = emulateStripe(log, c.DashboardURL); err != nil {
 		return nil, err
 	}
 	return server.Open(ctx, c, log, true)
+}
+
+// chooseProviders returns how live calls reach the providers: by the emulator, so that an app that goes live in
+// development works. With the mock, a provider that the developer configured is reached as configured.
+func chooseProviders(o Options, emulated map[string]config.Provider) map[string]config.Provider {
+	for name, p := range o.Configured {
+		if o.Providers == "mock" && p.Key != "" {
+			emulated[name] = p
+		}
+	}
+	return emulated
 }
 
 // configure returns what `purser serve` reads from its file.

@@ -34,6 +34,7 @@ func (s *Server) Mount(home ui.Home) {
 	c := s.Config
 	s.Router = web.NewRouter(s.log, web.Links{Dashboard: c.DashboardURL})
 	s.Router.SetPageError(ui.RenderError)
+	s.Router.SetSite(c.Site)
 	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.Router)

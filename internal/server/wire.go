@@ -84,7 +84,7 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	c, now := s.Config, s.DB.Now
 	s.Accounts = accounts.NewStore(s.DB, now)
-	s.Mails = &mail.Store{DB: s.DB, Now: now}
+	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site}
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
 	}

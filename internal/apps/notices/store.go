@@ -106,7 +106,7 @@ func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) e
 	} else {
 		e.Why = ui.AboutBalance
 	}
-	if m.Text, m.HTML, err = e.Render(); err != nil {
+	if m.Text, m.HTML, err = e.Render(s.Mails.Site); err != nil {
 		return err
 	}
 	return s.Mails.QueueMessage(ctx, tx, m)

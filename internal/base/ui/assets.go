@@ -56,11 +56,13 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 	}
 }
 
-// Mount serves the style sheet, the icon and the scripts.
+// Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
 func Mount(rt *web.Router) {
 	for _, a := range []asset{sheet, icon, passkeys, htmx, voice} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
+	rt.Handle("GET /favicon.ico", serveFavicon)
+	rt.Handle("GET /robots.txt", serveRobots)
 }
 
 func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {

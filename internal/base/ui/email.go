@@ -1,10 +1,13 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strings"
 	plaintext "text/template"
+
+	"github.com/purserhq/purser/internal/base/web"
 )
 
 // An Email is one email to a user. Every sender fills one in, so that all of them look alike.
@@ -27,13 +30,18 @@ var (
 	emailText = plaintext.Must(plaintext.ParseFS(templates, "templates/mail/email.txt"))
 )
 
-// Render writes the email as plain text and as HTML.
-func (e Email) Render() (text, html string, err error) {
+// Render writes the email as plain text and as HTML. site says who sends it.
+func (e Email) Render(site web.Site) (text, html string, err error) {
 	var asText, asHTML strings.Builder
-	if err := emailText.Execute(&asText, e); err != nil {
+	e.Footer = append(e.Footer[:len(e.Footer):len(e.Footer)], Site{site}.Links()...)
+	data := struct {
+		Email
+		Sender string
+	}{e, cmp.Or(site.Operator, "Purser")}
+	if err := emailText.Execute(&asText, data); err != nil {
 		return "", "", fmt.Errorf("ui: email as text: %w", err)
 	}
-	if err := emailHTML.Execute(&asHTML, e); err != nil {
+	if err := emailHTML.Execute(&asHTML, data); err != nil {
 		return "", "", fmt.Errorf("ui: email as HTML: %w", err)
 	}
 	return asText.String(), asHTML.String(), nil

@@ -74,7 +74,8 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 		Party string // relying party of passkeys, a domain; "" = the page has no script
 		Shell *Shell // nil = no navigation: not signed in, or a page with a single task
 		Live  bool   // some of its parts refresh themselves
-	}{Title: p.title(), Page: p}
+		Site  Site
+	}{Title: p.title(), Page: p, Site: Site{web.SiteOf(w)}}
 	if l, ok := p.(interface{ live() bool }); ok {
 		data.Live = l.live()
 	}
@@ -148,7 +149,7 @@ func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	}
 	switch {
 	case e.Code.Status == http.StatusNotFound:
-		m.Heading = "Page not found"
+		m.Heading, m.Link = "Page not found", &Link{Href: "/dashboard", Text: "Go to your dashboard"}
 	case e.Code.Status >= 500:
 		m.Heading, m.Text = "Something went wrong on our side", "You weren’t charged. Please try again in a minute."
 	}

@@ -45,7 +45,7 @@ func (c *reqContext) Value(key any) any {
 
 func newExchange(rt *Router, w http.ResponseWriter, r *http.Request, now time.Time) *exchange {
 	x := &exchange{}
-	x.rw.w = w
+	x.rw.w, x.rw.rt = w, rt
 	c := &x.ctx
 	c.Context, c.x, c.rt = r.Context(), x, rt
 	c.requestID = id.New(id.Request, now)
@@ -92,6 +92,7 @@ func (x *exchange) logAttrs() []slog.Attr {
 // redirect. It is stored in refusal and never sent.
 type response struct {
 	w       http.ResponseWriter
+	rt      *Router
 	routed  bool
 	refusal struct {
 		header http.Header

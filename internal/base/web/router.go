@@ -24,6 +24,7 @@ type Router struct {
 	pageError PageError
 	patterns  []string
 	hints     map[string]string // by path
+	site      Site
 }
 
 // NewRouter returns a Router without routes.
@@ -131,6 +132,10 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 		if hint := rt.hints[r.URL.Path]; hint != "" {
 			WriteError(&x.rw, r, apierr.NotFound.Errorf("There is nothing at this address: %s", hint))
 			return
+		}
+		if isBrowsing(r) {
+			x.ctx.page = true
+			setPageHeaders(x.rw.Header())
 		}
 		WriteError(&x.rw, r, errNoRoute())
 	case r.Method == http.MethodOptions:

@@ -155,7 +155,7 @@ func passkeyCopiedEmail(dashboard string) ui.Email {
 // sendMail queues an email in the caller's transaction.
 func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID, to string, e ui.Email) error {
 	e.Why = ui.AboutAccount
-	text, html, err := e.Render()
+	text, html, err := e.Render(s.mails.Site)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
 )
 
 // idPrefix is the prefix of mail ids.
@@ -54,8 +55,9 @@ type Mail struct {
 
 // A Store is the mail outbox.
 type Store struct {
-	DB  *db.DB
-	Now func() time.Time
+	DB   *db.DB
+	Now  func() time.Time
+	Site web.Site // what emails say about who sends them
 }
 
 // QueueMessage adds a mail in the caller's transaction. It silently drops mail to a test account or

@@ -87,7 +87,7 @@ func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID string, e ui.
 	if err != nil {
 		return err
 	}
-	text, html, err := e.Render()
+	text, html, err := e.Render(s.Mails.Site)
 	if err != nil {
 		return err
 	}
