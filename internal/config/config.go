@@ -160,7 +160,7 @@ var keys = []Key{
 			c.Site.Operator = v
 			return nil
 		}},
-	linkKey("operator.support_url", "where users ask for help, https://… or mailto:…; in the footer of pages and emails",
+	linkKey("operator.support_url", "where users ask for help, https://… or mailto:…, for pages and emails",
 		func(c *Config) *string { return &c.Site.SupportURL }),
 	linkKey("operator.terms_url", "the terms of the service, in the same places",
 		func(c *Config) *string { return &c.Site.TermsURL }),

@@ -209,7 +209,8 @@ func TestRefused(t *testing.T) {
 func TestSite(t *testing.T) {
 	t.Parallel()
 	c, err := Load("p.yaml", []byte(minimal+"operator:\n  name: Example Ltd\n  support_url: mailto:help@example.com\n"+
-		"  terms_url: https://example.com/terms?v=2\n"), []string{"PURSER_OPERATOR_PRIVACY_URL=https://example.com/p"}, nil)
+		"  terms_url: https://example.com/terms?v=2\n"),
+		[]string{"PURSER_OPERATOR_PRIVACY_URL=https://example.com/p"}, nil)
 	want := web.Site{
 		Operator:   "Example Ltd",
 		SupportURL: "mailto:help@example.com",
@@ -221,7 +222,8 @@ func TestSite(t *testing.T) {
 	}
 	for _, wrong := range []string{"help@example.com", "javascript:alert(1)", "mailto:", "https://", "/support",
 		"https://u:p@example.com/"} {
-		if _, err := Load("p.yaml", []byte(minimal), []string{"PURSER_OPERATOR_SUPPORT_URL=" + wrong}, nil); err == nil {
+		environ := []string{"PURSER_OPERATOR_SUPPORT_URL=" + wrong}
+		if _, err := Load("p.yaml", []byte(minimal), environ, nil); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
 	}

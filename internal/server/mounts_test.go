@@ -19,7 +19,8 @@ import (
 )
 
 // pages are for browsers, and no part of the contract.
-var pages = []string{"GET /favicon.ico", "GET /robots.txt", "GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in",
+var pages = []string{"GET /favicon.ico", "GET /robots.txt",
+	"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in",
 	"POST /sign-out",
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /requests/{id}",
 	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze",

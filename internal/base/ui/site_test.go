@@ -82,7 +82,8 @@ func TestPagesSayWhomToAsk(t *testing.T) {
 	h, bare := newSiteRouter(site), newSiteRouter(web.Site{})
 	for _, path := range []string{"/page", "/broken", "/nothing"} {
 		body := get(h, path, "text/html").Body.String()
-		for _, want := range []string{"Operated by Example &lt;Ltd&gt;.", `<a href="mailto:help@example.com">Support</a>`,
+		for _, want := range []string{"Operated by Example &lt;Ltd&gt;.",
+			`<a href="mailto:help@example.com">Support</a>`,
 			`<a href="https://example.com/terms?a=1&amp;b=2">Terms</a>`,
 			`<a href="https://example.com/privacy">Privacy</a>`} {
 			if !strings.Contains(body, want) {
