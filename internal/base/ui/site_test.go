@@ -56,7 +56,8 @@ func TestUnknownAddresses(t *testing.T) {
 		w := get(h, c.path, c.accept)
 		body, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
 		isPage := strings.Contains(body, "<h1>Page not found</h1>") && strings.Contains(body, `href="/dashboard"`) &&
-			strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") && strings.Contains(policy, "style-src 'self'")
+			strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") &&
+			strings.Contains(policy, "style-src 'self'")
 		isEnvelope := strings.Contains(body, `"code":"not_found"`) && !strings.Contains(policy, "style-src")
 		if w.Code != 404 || isPage != c.page || isEnvelope == c.page {
 			t.Errorf("%s, Accept %q: %d, page %t\n%s", c.path, c.accept, w.Code, isPage, body)
