@@ -76,6 +76,7 @@ func (b *bench) writeConfig(name, listen, database, upstream string) (string, er
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"free_credit":  map[string]any{"pool": pool},
+		"risk":         map[string]any{"floor": "1"}, // a load for minutes is no unusual spend
 		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
 		"providers": map[string]any{
 			"openai":    map[string]any{"base_url": upstream + "/v1", "key": "sk-bench-1"},
