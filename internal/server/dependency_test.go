@@ -90,6 +90,7 @@ func (b *callBooks) addCalls(n int, script string) (calls []*booked) {
 // is where the test reaches the database.
 func (b *callBooks) settleAll(p *servertest.Process, database string) (estimated int) {
 	b.t.Helper()
+	b.calm.Store(true)
 	eventually(b.t, maxRecovery, "an answer to every key", func() bool {
 		var asked sync.WaitGroup
 		open := 0
@@ -104,6 +105,7 @@ func (b *callBooks) settleAll(p *servertest.Process, database string) (estimated
 	})
 	eventually(b.t, maxRecovery, "end of the last holds", func() bool { return number(b.t, database, openHolds) == 0 })
 	b.replayAll(p)
+	b.checkOthers()
 	estimated = b.compareLedger(database)
 	servertest.Verify(b.t, database)
 	return estimated
