@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -151,7 +152,12 @@ func (w *world) connect(o opened) *socket {
 
 func (w *world) sideband() *socket {
 	w.t.Helper()
-	s := <-w.up.come
-	s.wait("session.update")
-	return s
+	select {
+	case s := <-w.up.come:
+		s.wait("session.update")
+		return s
+	case <-time.After(waitTimeout):
+		w.t.Fatal("no sideband is attached")
+		return nil
+	}
 }
