@@ -77,7 +77,7 @@ func TestAccessibleNames(t *testing.T) {
 	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in",
 		"link Create account", "link Forgot your password?")
 	consent := append(frame, "button Use another account", "textbox Spend cap (USD)",
-		"textbox Daily limit (USD, optional)", "button Approve", "button Deny")
+		"textbox Daily limit (USD, optional)", "button Approve", "button Deny", "heading Used for")
 	slip := []string{"alert", "heading There’s a problem"}
 
 	address, _ := link(p, "s")

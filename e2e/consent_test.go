@@ -70,7 +70,7 @@ func allowSpending(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 		b.at().Path != "/oauth/authorize" {
 		t.Fatalf("signing in leads to %d %s", status, b.at())
 	}
-	b.says("Sample app", "Chat, Summaries", p.TestAccount.Email, "Every offered model", "To revoke")
+	b.says("Sample app", "Chat", "Summaries", p.TestAccount.Email, "Every offered model", "To revoke")
 	if v := b.value("Spend cap (USD)"); v != "15.00" {
 		t.Errorf("the cap is pre-filled with %q", v)
 	}

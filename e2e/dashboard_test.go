@@ -297,7 +297,9 @@ func TestDashboardLooks(t *testing.T) {
 	b.press("button", "Approve")
 	b.look("approved")
 	b.open(page + "/review")
+	b.press("link", "Revoke")
 	b.press("button", "Revoke")
+	b.open(page + "/review")
 	b.look("review-revoked")
 }
 
