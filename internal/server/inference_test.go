@@ -343,7 +343,6 @@ func TestExhausted(t *testing.T) {
 		a.wantAnswer(t, 402, "allocation_exhausted")
 		// Calls in flight will end, so a higher cap is not needed: there is no increase_url.
 		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":null`,
-
 			`"required_mc"`, `"remaining_mc"`, `"held_mc"`} {
 			if !strings.Contains(a.body, part) {
 				t.Errorf("402 lacks %s: %s", part, a.body)
