@@ -51,6 +51,9 @@ type world struct {
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
 	w := &world{Books: apitest.NewBooks(t, d), t: t, d: d, ids: map[string]string{}}
+	// The event of a refund has a receipt, which names the rates.
+	w.Terms = `{"rates":{"book":"2026-11-01","mc_per_million":[[0,100000,10000,100000,200000]]},` +
+		`"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}`
 	w.accounts = accounts.NewStore(d, w.Now)
 	clients := apps.NewStore(d, w.Now, true)
 	reviews := &golive.Store{DB: d, Apps: clients, Ledger: w.Ledger, Now: w.Now}

@@ -18,6 +18,8 @@ import (
 type Books struct {
 	DB     *db.DB
 	Ledger *store.Writer
+	// Terms are the price terms of holds, JSON.
+	Terms string
 	t      testing.TB
 	mu     sync.Mutex
 	at     time.Time
@@ -25,7 +27,7 @@ type Books struct {
 
 // NewBooks returns the ledger in d. It stops when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
-	b := &Books{DB: d, t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	b := &Books{DB: d, Terms: "{}", t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	b.Ledger = StartLedger(t, d, b.Now)
 	return b
 }
@@ -84,16 +86,12 @@ func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 		Feature:      "summaries",
 		FeatureLabel: "summaries",
 		Model:        "gpt-5.6-terra",
-		Terms:        terms,
+		Terms:        b.Terms,
 		HoldMC:       amount,
 	}
 	b.Do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return call
 }
-
-// terms are price terms as a hold stores them.
-const terms = `{"rates":{"book":"2026-11-01","mc_per_million":[[0,100000,10000,100000,200000]]},` +
-	`"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}`
 
 // Spend bills a call: half of the amount is the provider's cost, a quarter the fee,
 // and the rest the developer's margin.
