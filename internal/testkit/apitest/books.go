@@ -20,9 +20,9 @@ type Books struct {
 	Ledger *store.Writer
 	// Terms are the price terms of holds, JSON.
 	Terms string
-	t      testing.TB
-	mu     sync.Mutex
-	at     time.Time
+	t     testing.TB
+	mu    sync.Mutex
+	at    time.Time
 }
 
 // NewBooks returns the ledger in d. It stops when the test ends.
