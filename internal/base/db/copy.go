@@ -27,7 +27,8 @@ func (d *DB) markInUse(ctx context.Context) error {
 	if _, err := d.write.ExecContext(ctx, fmt.Sprintf(`PRAGMA user_version = %d`, version)); err != nil {
 		return err
 	}
-	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &pages, &copied)
+	// TRUNCATE leaves no room in the log that would hide a full disk for some calls.
+	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
 }
 
 // unmarkInUse removes the mark, before the log is copied into the file. A mark that stays does no harm: the log stays,
@@ -49,7 +50,7 @@ func (d *DB) unmarkInUse() {
 // LacksLog reports whether a SQLite file was copied from a running server without its log, so that its newest rows are
 // missing. It is for a database that OpenReadOnly has opened.
 func (d *DB) LacksLog(ctx context.Context) (bool, error) {
-	if d.Engine != SQLite || hasLog(d.path) {
+	if d.Engine != SQLite || d.hadLog {
 		return false, nil
 	}
 	var schemaVersion, mark int64

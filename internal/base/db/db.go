@@ -31,6 +31,7 @@ type DB struct {
 	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
 	path      string        // SQLite: of the file
 	temporary string        // SQLite: the folder of a copy, which Close removes
+	hadLog    bool          // SQLite: a log lay by the file when it was opened for reading
 	opened    os.FileInfo   // SQLite: the file that was opened
 	lost      chan struct{} // SQLite: closed when the file is lost
 	ending    sync.Once     // closes lost

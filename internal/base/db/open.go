@@ -60,7 +60,8 @@ func openSQLiteReadOnly(path, more string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	return &DB{Engine: SQLite, path: path, read: limitPool(read, 2)}, nil
+	_, err = os.Stat(path + "-wal") // before SQLite may make one
+	return &DB{Engine: SQLite, path: path, hadLog: err == nil, read: limitPool(read, 2)}, nil
 }
 
 func isPostgres(target string) bool {
