@@ -115,7 +115,7 @@ func open(ctx context.Context, o Options, at net.Addr, log *slog.Logger) (*serve
 // development works. With the mock, a provider that the developer configured is reached as configured.
 func chooseProviders(o Options, emulated map[string]config.Provider) map[string]config.Provider {
 	for name, p := range o.Configured {
-		if o.Providers == "mock" && p.Key != "" {
+		if o.Providers == "mock" && (p.Key != "" || p.BaseURL != "") {
 			emulated[name] = p
 		}
 	}

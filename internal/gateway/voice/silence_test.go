@@ -283,8 +283,7 @@ func TestSQLiteAdoptsAtStart(t *testing.T) {
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
 	w.connect(o)
-	w.untilHeld()
-	w.until("it is saved", func() bool { return strings.Contains(w.state(o.ID), `"EverAttached":true`) })
+	w.untilHeld() // which comes after the state that asks for it is saved
 	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = $1`, w.now().Add(time.Hour).UnixMicro())
 	w.node()
 	w.sideband()
