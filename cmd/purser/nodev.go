@@ -5,4 +5,4 @@ package main
 // testDoubles are left out of this binary.
 type testDoubles struct{}
 
-const start = "purser serve --help"
+const firstCommand = "purser serve --help"

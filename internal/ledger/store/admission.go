@@ -97,15 +97,15 @@ func (a *admission) noteSuccess() {
 	a.closed.Store(false)
 }
 
-// state returns whether holds are refused, why and since when, and a channel that is closed
-// when they are accepted again.
-func (a *admission) state() (cause error, since time.Time, reopened <-chan struct{}) {
+// state returns since when holds are refused, a channel that is closed when they are accepted
+// again, and why. While they are accepted, cause is nil.
+func (a *admission) state() (since time.Time, reopened <-chan struct{}, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reopened == nil {
-		return nil, time.Time{}, nil
+		return time.Time{}, nil, nil
 	}
-	return a.cause, a.closedAt, a.reopened
+	return a.closedAt, a.reopened, a.cause
 }
 
 // hasFreshCommit reports whether a write has succeeded within freshCommit.
@@ -123,7 +123,7 @@ func (w *Writer) admit(ctx context.Context) error {
 		}
 		w.admission.close(errLeaseNotRenewed) // the probe renews it
 	}
-	cause, since, reopened := w.admission.state()
+	since, reopened, cause := w.admission.state()
 	if cause == nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (w *Writer) probe(ctx context.Context) error {
 // write failed, the lease is old, or the probe write that it makes if there was no commit in
 // the last second fails.
 func (w *Writer) CheckReady(ctx context.Context) error {
-	if cause, _, _ := w.admission.state(); cause != nil {
+	if _, _, cause := w.admission.state(); cause != nil {
 		return cause
 	}
 	if !w.isLeaseFresh() {

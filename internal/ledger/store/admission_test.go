@@ -106,7 +106,7 @@ func TestHoldsStopAfterAFailedWrite(t *testing.T) {
 		t.Errorf("ready though the file takes no writes: %v", err)
 	}
 	takeWrites(true)
-	_, _, reopened := w.admission.state()
+	_, reopened, _ := w.admission.state()
 	<-reopened
 	if err := w.CheckReady(ctx); err != nil {
 		t.Errorf("not ready though the file takes writes: %v", err)
