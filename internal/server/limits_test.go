@@ -35,7 +35,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, allocati
 	w := apitest.StartLedger(t, d, d.Now)
 	people, tokens := accounts.NewStore(d, d.Now), &oauth.Store{DB: d, Ledger: w, Now: d.Now}
 	l := &liveApp{d: d, w: w}
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error { // it hashes passwords
 		developer, err := people.Create(ctx, tx, accounts.NewAccount{
 			Email:     prefix + "live@example.com",
 			Password:  id.NewSecret(),
