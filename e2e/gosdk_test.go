@@ -272,7 +272,7 @@ func TestGoSDKErrors(t *testing.T) {
 				t.Errorf("want %d %s, got %v", tt.status, tt.code, err)
 			} else if attempts != tt.attempts {
 				t.Errorf("%s: tried %d times, want %d", tt.code, attempts, tt.attempts)
-			} else if tt.status == 429 && refused.Response.Header.Get("Retry-After") == "" {
+			} else if tt.code == "rate_limited" && refused.Response.Header.Get("Retry-After") == "" {
 				t.Errorf("%s: no Retry-After", tt.code)
 			}
 		}
