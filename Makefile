@@ -38,7 +38,7 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go test -count=1 . -exact-widths
 
-test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v'
+test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v' | 5 min
 	@$(WITH_POSTGRES) .ci/test $(ARGS)
 
 test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing
@@ -50,10 +50,10 @@ bench: setup ## load against a proxy without billing, in one run; BEFORE=COMMIT 
 		git worktree add --quiet --detach $$before '$(BEFORE)'; set -- --before $$before; \
 	fi; go run ./bench "$$@" $(ARGS)
 
-profile: setup ## tell the compiler anew which calls are hot: cmd/purser/hot.pgo
+profile: setup ## record which calls are hot, for the compiler: cmd/purser/hot.pgo | 4 min
 	go run ./bench --parts http --clients 64 --rounds 1 --duration 10s --pgo cmd/purser/hot.pgo
 
-htmx: ## fetch the script of the live pages anew, from the npm registry
+htmx: ## fetch the script of the live pages from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \
 	cp $$dir/package/dist/htmx.min.js internal/base/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/htmx.min.js
 

@@ -72,6 +72,7 @@ var storeEdges = []edge{
 	}},
 	{what: "retention as settings", tests: []string{
 		"internal/config/config_test.go TestLoad",
+		"internal/ledger/store/node_test.go TestDeleteExpiredObeysTheRetention",
 	}},
 	{what: "one broken hold does not block the sweep", tests: []string{
 		"internal/gateway/inference/recover_test.go TestBrokenHoldDoesNotBlockTheSweep",
@@ -363,8 +364,9 @@ var peopleEdges = []edge{
 		what:  "U3 settings of the command line's own",
 		tests: []string{"cmd/purser/cli_test.go TestEveryDocumentedVariableIsAccepted"},
 	},
+	{what: "U5 an unpaid top-up that blocks closing an account", left: "064-unpaid-top-ups.md"},
 	{
-		what: "U5 stuck money and whom to ask",
+		what: "U5 whom to ask about stuck money",
 		tests: []string{
 			"internal/base/ui/site_test.go TestPagesSayWhomToAsk",
 			"internal/config/config_test.go TestSite",

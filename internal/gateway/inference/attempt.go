@@ -240,8 +240,8 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		out.writeFrames(doneFrame)
 		return web.AlreadyReported(err)
 	}
-	if r.differs { // a replay of the key will be shorter (F-09)
-		out.writeFrames(interruptedFrame(a.held.ConnectionID, r.pending))
+	if r.differs { // a replay of the key will differ (F-09)
+		out.writeFrames(interruptedFrame(a.held.ConnectionID, chargeOfStored(&r)))
 	}
 	final, err := finalFrames(a.Plan, &r)
 	if err != nil {

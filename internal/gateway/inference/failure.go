@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -52,7 +51,7 @@ func classifyFailure(providerName string, cause error) failure {
 		f.kind = kindTimeout
 	case p.Alarm != "":
 		f.kind, f.retry = kindRefused, false
-		if strings.Contains(p.Alarm, "quota") || strings.Contains(p.Alarm, "credit") {
+		if p.OutOfQuota {
 			f.kind = kindQuota
 		}
 	case p.Status == http.StatusTooManyRequests:

@@ -36,7 +36,7 @@ func TestFailuresNameProviderAndKind(t *testing.T) {
 		{"it says not to try again", with(status(503), func(e *provider.Error) { e.Retry, e.Final = false, true }),
 			"overloaded", 503, false},
 		{"too many calls", status(429), "quota", 429, true},
-		{"quota of the day", with(status(429), func(e *provider.Error) { e.Alarm = "the account is out of quota" }),
+		{"quota of the day", with(status(429), func(e *provider.Error) { e.Alarm, e.OutOfQuota = "x", true }),
 			"quota", 429, false},
 		{"out of credit", status(402), "quota", nil, false},
 		{"our key is refused", status(401), "refused", nil, false},

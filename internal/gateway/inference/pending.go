@@ -265,10 +265,19 @@ func brokenOffFrame(providerName, connectionID string, cause error, pending bool
 	return errorFrame(e)
 }
 
-// interruptedFrame returns the end of a stream whose node stopped or was taken for dead.
-func interruptedFrame(connectionID string, pending bool) []byte {
+// interruptedFrame returns the end of a stream whose node stopped or was taken for dead. charge says how it is charged.
+func interruptedFrame(connectionID, charge string) []byte {
 	return errorFrame(apierr.Unavailable.On(connectionID,
-		"the service was interrupted while it sent this response; %s", chargeOfPart(pending)))
+		"the service was interrupted while it sent this response; %s", charge))
+}
+
+// chargeOfStored says how a key is charged whose stored response is not what this client got. It is the part that was
+// delivered, or the whole response of another attempt.
+func chargeOfStored(r *result) string {
+	if !r.pending && r.entry.Settlement == rules.Settled {
+		return "the key is charged for the complete response of a later attempt, which a retry returns"
+	}
+	return chargeOfPart(r.pending)
 }
 
 // chargeOfPart says how the delivered part of a stream is charged.

@@ -77,7 +77,7 @@ func endFollowerStream(w http.ResponseWriter, c *call, v *view) error {
 	c.out.stop()
 	if v.err == nil {
 		if v.result.differs {
-			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, v.result.pending))
+			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, chargeOfStored(&v.result)))
 		}
 		return endStream(c.plan, c.out, &v.result)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/faulttest"
 )
 
 // openDatabase returns a fresh database and its URL.
@@ -162,21 +163,28 @@ func TestRunOnACopyWithoutTheLog(t *testing.T) {
 	}
 }
 
-// TestRunOnAReadOnlyFileSystem verifies a file in a folder where SQLite can make no files, with
-// its log and without.
+// TestRunOnAReadOnlyFileSystem verifies a file where SQLite can make no files, with its log and without.
 func TestRunOnAReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
+	disk := faulttest.NewDisk(t)
+	if disk == nil {
+		return // it has run in a namespace of its own
+	}
 	path := filepath.Join(t.TempDir(), "purser.db")
 	d, err := db.Open(t.Context(), "sqlite:"+path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeFixture(t, d, fixture)
-	withLog := copyReadOnly(t, path, "", "-wal")
+	withLog, alone := filepath.Join(disk.Dir, "log.db"), filepath.Join(disk.Dir, "alone.db")
+	copyFile(t, path, withLog)
+	copyFile(t, path+"-wal", withLog+"-wal")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, copied := range []string{withLog, copyReadOnly(t, path, "")} {
+	copyFile(t, path, alone)
+	disk.MakeReadOnly(t)
+	for _, copied := range []string{withLog, alone} {
 		if n, out := verifyDatabase(t, "sqlite:"+copied); n != 0 ||
 			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 34 checked") {
 			t.Errorf("%d findings\n%s", n, out)
@@ -184,27 +192,15 @@ func TestRunOnAReadOnlyFileSystem(t *testing.T) {
 	}
 }
 
-// copyReadOnly copies a file with these suffixes to a folder in which nothing can be made.
-func copyReadOnly(t *testing.T, path string, suffixes ...string) string {
+func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		t.Skip("root may write into every folder")
-	}
-	folder := t.TempDir()
-	for _, suffix := range suffixes {
-		data, err := os.ReadFile(path + suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, "copy.db"+suffix), data, 0o400); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chmod(folder, 0o500); err != nil {
+	data, err := os.ReadFile(from)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Chmod(folder, 0o700) })
-	return filepath.Join(folder, "copy.db")
+	if err := os.WriteFile(to, data, 0o400); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestRunSaysWhenItCannotLook(t *testing.T) {

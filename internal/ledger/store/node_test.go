@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -114,4 +115,53 @@ func TestOwnHoldsAreNotOrphans(t *testing.T) {
 			t.Errorf("the sweep of %s finds %d holds, %v", tt.nodeID, len(list), err)
 		}
 	}
+}
+
+// TestDeleteExpiredObeysTheRetention stores a refusal and a response of three days ago: each goes when its own
+// retention is over, and not before.
+func TestDeleteExpiredObeysTheRetention(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		n, err := JoinNode(ctx, d, "n", time.Minute, d.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const day = 24 * time.Hour
+		past := d.Now().Add(-3 * day)
+		for _, q := range []struct {
+			text string
+			args []any
+		}{
+			{`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, created_us)
+				VALUES ($1, 'c', 'p', 429, 'rate_limited', 'x', '{}', $2)`,
+				[]any{id.New(id.Request, past), past.UnixMicro()}},
+			{`INSERT INTO answers (request_id, encoding, body, created_us) VALUES ($1, 'raw', $2, $3)`,
+				[]any{id.New(id.Request, past), []byte("{}"), past.UnixMicro()}},
+		} {
+			if _, err := d.ExecContext(ctx, q.text, q.args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, step := range []struct {
+			keep                Retention
+			refusals, responses int
+		}{
+			{Retention{Responses: 4 * day, Refusals: 4 * day}, 1, 1},
+			{Retention{Responses: 4 * day, Refusals: 2 * day}, 0, 1},
+			{Retention{Responses: 2 * day, Refusals: 4 * day}, 0, 0},
+		} {
+			if err := n.DeleteExpired(ctx, step.keep); err != nil {
+				t.Fatal(err)
+			}
+			var refusals, responses int
+			if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refusals), (SELECT COUNT(*) FROM answers)`).
+				Scan(&refusals, &responses); err != nil {
+				t.Fatal(err)
+			}
+			if refusals != step.refusals || responses != step.responses {
+				t.Errorf("with %v, %d refusals and %d responses are left", step.keep, refusals, responses)
+			}
+		}
+	})
 }

@@ -151,6 +151,7 @@ type Error struct {
 	Retry      bool   // nothing of the answer has arrived, and another try may succeed
 	Final      bool   // the provider says that repeating the request cannot help
 	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
+	OutOfQuota bool   // the account may make no more calls for a time, or without a payment
 	Cause      error  // for the log only
 }
 

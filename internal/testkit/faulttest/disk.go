@@ -105,4 +105,12 @@ func (d *Disk) Free(t testing.TB) {
 	}
 }
 
+// MakeReadOnly mounts the disk again, so that nothing can be written. No file on it may be open for writing.
+func (d *Disk) MakeReadOnly(t testing.TB) {
+	t.Helper()
+	if out, err := exec.Command("mount", "-o", "remount,ro", d.Dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 func (d *Disk) filler() string { return filepath.Join(d.Dir, "filler") }

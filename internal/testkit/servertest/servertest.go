@@ -28,8 +28,7 @@ import (
 // with the content, because go test caches results per environment.
 const BinaryEnv = "PURSER_TEST_BINARY"
 
-// Binary returns the path of purser: what BinaryEnv says, or else one that it
-// builds for this test process.
+// Binary returns the path of purser: what BinaryEnv says, or else one that it builds.
 func Binary(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv(BinaryEnv); path != "" {
@@ -42,17 +41,8 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// build builds purser once, with the race detector if the tests have it.
+// build builds purser once by .ci/binary, with the race detector if the tests have it.
 var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "purser-bin-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "purser")
-	args := []string{"build", "-o", path}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/purserhq/purser").Output()
 	if err != nil {
 		return "", fmt.Errorf("go list: %w", err)
@@ -63,12 +53,17 @@ var build = sync.OnceValues(func() (string, error) {
 	if _, err := os.ReadDir(filepath.Join(root, "cmd", "purser")); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", append(args, "./cmd/purser")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
+	var args []string
+	if raceEnabled {
+		args = append(args, "-race")
 	}
-	return path, nil
+	cmd := exec.Command(filepath.Join(root, ".ci", "binary"), args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	if out, err = cmd.Output(); err != nil {
+		return "", fmt.Errorf(".ci/binary: %w: %s", err, said.String())
+	}
+	return strings.TrimSpace(string(out)), nil
 })
 
 // Process is one running node.

@@ -75,7 +75,9 @@ func parseError(status int, _ http.Header, body []byte) *provider.Error {
 	case r.Status == "FAILED_PRECONDITION":
 		return makeAlarmError(status, "the account may not be used: its billing or its region")
 	case daily:
-		return makeAlarmError(status, "the account is out of quota for today")
+		e := makeAlarmError(status, "the account is out of quota for today")
+		e.OutOfQuota = true
+		return e
 	case e.Kind == provider.Rejected:
 		e.Message = r.Message
 	}

@@ -58,7 +58,7 @@ func TestEdge42Refusals(t *testing.T) {
 		"odd details": {429, refusalBody(429, "RESOURCE_EXHAUSTED", oddDetail),
 			provider.Error{Message: wantNothing, Retry: true}},
 		"out of quota": {429, refusalBody(429, "RESOURCE_EXHAUSTED", retryInfo+","+perDay),
-			provider.Error{Message: wantNothing, Alarm: "the account is out of quota for today"}},
+			provider.Error{Message: wantNothing, Alarm: "the account is out of quota for today", OutOfQuota: true}},
 		"canceled":   {499, refusalBody(499, "CANCELLED", ""), provider.Error{Message: wantNothing}},
 		"broken":     {500, refusalBody(500, "INTERNAL", ""), provider.Error{Message: wantNothing, Retry: true}},
 		"overloaded": {503, refusalBody(503, "UNAVAILABLE", ""), provider.Error{Message: wantNothing, Retry: true}},

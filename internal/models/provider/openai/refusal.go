@@ -34,6 +34,7 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 		if s, _ := v.(string); status < 500 && (strings.Contains(s, "billing") || strings.Contains(s, "quota")) {
 			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
 				"the account is out of quota"
+			e.OutOfQuota = true
 		} else if status < 500 && strings.Contains(s, "api_key") {
 			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
 				"the key is refused"

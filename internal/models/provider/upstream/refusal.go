@@ -57,7 +57,7 @@ func NewStatusError(status int) *provider.Error {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		e.Alarm = "the key is refused"
 	case status == http.StatusPaymentRequired:
-		e.Alarm = "the account is out of credit"
+		e.Alarm, e.OutOfQuota = "the account is out of credit", true
 	case status == http.StatusNotFound:
 		e.Alarm = "the model or address is unknown"
 	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge ||
