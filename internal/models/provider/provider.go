@@ -74,6 +74,14 @@ type Request struct {
 	ReasoningEffort   string
 	Stream            bool
 	Facts             ModelFacts
+
+	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
+	// that the app sends back with its next request in extra_content, of the message or of a delta.
+	WantReasoning bool
+	// EndUser identifies the account for the provider's abuse control; a keyed hash, never an id of ours; "" = none.
+	EndUser string
+	// CacheKey groups the requests that share a prefix, so that the provider's cache serves them; "" = none.
+	CacheKey string
 }
 
 // ModelFacts are the properties of the model that a dialect needs.
@@ -95,6 +103,9 @@ type Message struct {
 	ToolCalls  []ToolCall
 	ToolCallID string
 	Refusal    string
+
+	ExtraContent    json.RawMessage // of an assistant message: opaque reasoning before its text; as in ToolCall
+	CacheBreakpoint bool            // the provider's cache should keep the request up to the end of this message
 }
 
 // Part is a piece of a message's content: text, or an image by URL.
@@ -103,6 +114,8 @@ type Part struct {
 	Text     string
 	ImageURL string
 	Detail   string // auto, low, high, original, or empty
+
+	CacheBreakpoint bool // the provider's cache should keep the request up to here
 
 	// Set by package images; zero = unknown.
 	MediaType     string // of its bytes
@@ -123,6 +136,8 @@ type Tool struct {
 	Description string
 	Parameters  json.RawMessage // nil = no arguments
 	Strict      *bool
+
+	CacheBreakpoint bool // the provider's cache should keep the request up to here
 }
 
 // ToolChoice says whether the model must call a tool, and which one.
