@@ -95,16 +95,18 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		x.ctx.rt.pageError(w, r, e)
 		return
 	}
-	var links Links
+	encode := func(e *apierr.Error) ([]byte, error) { return Envelope(e, Links{}) }
 	if x != nil {
-		links = x.ctx.rt.links
+		encode = func(e *apierr.Error) ([]byte, error) {
+			return x.ctx.rt.encodeError(e, r.URL.Path, x.ctx.requestID)
+		}
 	}
-	body, merr := Envelope(e, links)
+	body, merr := encode(e)
 	if merr != nil { // details that are not JSON are a bug: answer without them
 		Log(r.Context(), slog.String("envelope", merr.Error()))
 		plain := *e
 		plain.Details = nil
-		body, _ = Envelope(&plain, links)
+		body, _ = encode(&plain)
 	}
 	_ = writeBody(w, e.Code.Status, "application/json", body) // fails only if the client has disconnected
 }

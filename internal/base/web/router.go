@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -23,7 +24,8 @@ type Router struct {
 	links     Links
 	pageError PageError
 	patterns  []string
-	hints     map[string]string // by path
+	hints     map[string]string    // by path
+	errorBody map[string]ErrorBody // by the prefix of paths
 	site      Site
 }
 
@@ -55,6 +57,27 @@ func (rt *Router) SetHint(path, hint string) {
 		rt.hints = map[string]string{}
 	}
 	rt.hints[path] = hint
+}
+
+// An ErrorBody encodes an error for clients of another API.
+type ErrorBody func(e *apierr.Error, l Links, requestID string) ([]byte, error)
+
+// SetErrorBody says how errors are encoded under a prefix of paths, such as /anthropic/. Elsewhere they are envelopes.
+func (rt *Router) SetErrorBody(prefix string, encode ErrorBody) {
+	if rt.errorBody == nil {
+		rt.errorBody = map[string]ErrorBody{}
+	}
+	rt.errorBody[prefix] = encode
+}
+
+// encodeError returns the body of an error response at a path.
+func (rt *Router) encodeError(e *apierr.Error, path, requestID string) ([]byte, error) {
+	for prefix, encode := range rt.errorBody {
+		if strings.HasPrefix(path, prefix) {
+			return encode(e, rt.links, requestID)
+		}
+	}
+	return Envelope(e, rt.links)
 }
 
 // Routes returns the patterns of all routes, in the order in which they were added.

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -31,6 +32,7 @@ type attempt struct {
 	who       *callers.Caller
 	running   *runningCall
 	out       *sse             // of a streamed call
+	shape     shapes.Call      // of the client; nil = canonical
 	held      rules.Call       // as the ledger holds it
 	number    int64            // of the attempts of its key
 	request   provider.Request // the plan's, with the request id
@@ -56,6 +58,7 @@ func (h *Handler) newAttempt(
 		who:       c.who,
 		running:   running,
 		out:       c.out,
+		shape:     c.shape,
 		held:      held.Call,
 		number:    held.Attempt,
 		request:   c.plan.Request,
@@ -146,7 +149,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	return writeResponse(w, withBlock(res.body, &res.entry))
+	return writeResponse(w, a.shape, res.body, &res.entry)
 }
 
 // stream relays a response chunk by chunk. When the client disconnects, it reads on.

@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -92,14 +93,14 @@ func New(c Config) *Handler {
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/ai/{model}", func(w http.ResponseWriter, r *http.Request) error {
 		model := r.PathValue("model")
-		return h.infer(w, r, plan.Route{Path: "ai/" + model, Model: model})
+		return h.infer(w, r, plan.Route{Path: "ai/" + model, Model: model}, nil)
 	})
 	rt.Handle("POST /v1/ai/features/{slug}", func(w http.ResponseWriter, r *http.Request) error {
 		slug := r.PathValue("slug")
-		return h.infer(w, r, plan.Route{Path: "ai/features/" + slug, Slug: slug})
+		return h.infer(w, r, plan.Route{Path: "ai/features/" + slug, Slug: slug}, nil)
 	})
 	rt.Handle("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) error {
-		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true})
+		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true}, nil)
 	})
 	const chat = "text models answer at POST /v1/chat/completions, as OpenAI's clients call it, or at " +
 		"POST /v1/ai/{model}"
@@ -123,11 +124,16 @@ type call struct {
 	claim       string // the id of this HTTP request, which claims the hold
 	input       plan.Input
 	plan        *plan.Plan
-	out         *sse // of a streamed call
+	out         *sse        // of a streamed call
+	shape       shapes.Call // of the client; nil = canonical
 }
 
-// infer answers a call, and stores the refusal of a refused one.
-func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route) error {
+// A parser reads a body of a client's shape.
+type parser func(body []byte) (shapes.Call, error)
+
+// infer answers a call, and stores the refusal of a refused one. parse is that of the client's shape; nil = the
+// canonical one.
+func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser) error {
 	who, err := h.Callers.Resolve(r)
 	if err != nil {
 		return err
@@ -138,7 +144,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 	}
 	defer h.inFlight.leave()
 	c := call{who: who, claim: web.RequestID(r.Context())}
-	if err = h.planCall(w, r, route, &c); err == nil {
+	if err = h.planCall(w, r, route, parse, &c); err == nil {
 		err = h.runCall(w, r, &c)
 	}
 	if err != nil {
@@ -148,7 +154,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 }
 
 // planCall reads and checks the request in the order of decision 008, and plans it.
-func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Route, c *call) error {
+func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser, c *call) error {
 	if err := c.who.CheckAllowed(); err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
-	request, err := plan.Parse(body)
+	request, err := c.parseBody(body, parse)
 	if err != nil {
 		return err
 	}
@@ -193,6 +199,19 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	}
 	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
 	return nil
+}
+
+// parseBody reads the body in the client's shape.
+func (c *call) parseBody(body []byte, parse parser) (*plan.Request, error) {
+	if parse == nil {
+		return plan.Parse(body)
+	}
+	shape, err := parse(body)
+	if err != nil {
+		return nil, err
+	}
+	c.shape = shape
+	return shape.Request(), nil
 }
 
 // setDeprecationHeaders announces the end of a model: Deprecation (RFC 9745) and Sunset (RFC

@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -29,7 +30,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, c *call, runnin
 		if err != nil {
 			return err
 		}
-		return writeFollowerResponse(w, &v)
+		return writeFollowerResponse(w, c.shape, &v)
 	}
 	requestID, err := running.waitRequestID(r.Context()) // a hold takes a moment: no keep-alive yet
 	if err != nil {
@@ -63,13 +64,13 @@ func refuseTooLong(out *sse) error {
 }
 
 // writeFollowerResponse answers a follower whose call has ended.
-func writeFollowerResponse(w http.ResponseWriter, v *view) error {
+func writeFollowerResponse(w http.ResponseWriter, shape shapes.Call, v *view) error {
 	if v.err != nil {
 		w.Header().Del("Idempotent-Replayed")
 		return copyError(v.err)
 	}
 	w.Header().Set("X-Request-Id", v.result.entry.RequestID())
-	return writeResponse(w, withBlock(v.result.body, &v.result.entry))
+	return writeResponse(w, shape, v.result.body, &v.result.entry)
 }
 
 // endFollowerStream writes the end of a follower's stream.
@@ -132,7 +133,7 @@ func (h *Handler) writeReplay(w http.ResponseWriter, c *call, running *runningCa
 		w.Header().Set("X-Request-Id", res.entry.RequestID())
 	}
 	if c.out == nil {
-		return writeResponse(w, withBlock(res.body, &res.entry))
+		return writeResponse(w, c.shape, res.body, &res.entry)
 	}
 	frames := res.body[:len(res.body)-len(res.usage)]
 	running.appendFrames(frames) // for followers
@@ -181,7 +182,7 @@ var errOwnerLost = errors.New("the node that ran the call is dead")
 func (h *Handler) followRemote(
 	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, held *rules.Result,
 ) error {
-	f := &remoteFollower{h: h, w: w, out: c.out, plan: c.plan, running: running, held: held}
+	f := &remoteFollower{h: h, w: w, out: c.out, shape: c.shape, plan: c.plan, running: running, held: held}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCallDuration)
 	defer cancel()
 	running.setRequestID(held.RequestID)
@@ -221,6 +222,7 @@ type remoteFollower struct {
 	h       *Handler
 	w       http.ResponseWriter
 	out     *sse
+	shape   shapes.Call // of the client; nil = canonical
 	plan    *plan.Plan
 	running *runningCall
 	held    *rules.Result // the hold of the other node
@@ -285,7 +287,7 @@ func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, erro
 func (f *remoteFollower) writeEnd(res *result) error {
 	f.running.setResult(*res)
 	if !f.plan.Request.Stream {
-		return writeResponse(f.w, withBlock(res.body, &res.entry))
+		return writeResponse(f.w, f.shape, res.body, &res.entry)
 	}
 	if frames := res.body[:len(res.body)-len(res.usage)]; f.sent < len(frames) {
 		f.out.writeFrames(frames[f.sent:])

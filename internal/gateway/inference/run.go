@@ -20,6 +20,9 @@ import (
 func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error {
 	if c.plan.Request.Stream {
 		c.out = newSSE(w, h.keepAlive)
+		if c.shape != nil {
+			c.out.shape = c.shape.NewStream()
+		}
 		defer c.out.stop()
 	}
 	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // Write deadlines. A client that reads more slowly counts as disconnected; its call goes
@@ -29,6 +31,7 @@ type sse struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	interval time.Duration // of comments in silence
+	shape    shapes.Stream // translates the frames; nil = they are sent as they are
 
 	mu         sync.Mutex // the keep-alive writes too
 	begun      bool       // status 200 was sent
@@ -86,6 +89,9 @@ func (s *sse) writeComment() {
 func (s *sse) writeFrames(frames []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.shape != nil && len(frames) > 0 {
+		frames = s.shape.Translate(frames)
+	}
 	s.write(frames)
 }
 
@@ -163,8 +169,13 @@ func errorFrame(e *apierr.Error) []byte {
 	return append(append([]byte("data: "), bytes.TrimSpace(b)...), "\n\n"...)
 }
 
-// writeResponse sends a whole response.
-func writeResponse(w http.ResponseWriter, body []byte) error {
+// writeResponse sends a whole response with the svc block of its ledger row, in the shape of the client; nil = the
+// canonical one.
+func writeResponse(w http.ResponseWriter, shape shapes.Call, body []byte, e *rules.Entry) error {
+	body = withBlock(body, e)
+	if shape != nil {
+		body = shape.Body(body)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

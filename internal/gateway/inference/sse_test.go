@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -74,7 +75,7 @@ func TestEveryAnswerIsWrittenWithinATime(t *testing.T) {
 			out.writeFrames([]byte("data: 1\n\n"))
 		}, frameTimeout},
 		"whole": {func(w http.ResponseWriter) {
-			if err := writeResponse(w, []byte("{}\n")); err != nil {
+			if err := writeResponse(w, nil, []byte("{}\n"), &rules.Entry{}); err != nil {
 				t.Error(err)
 			}
 		}, responseTimeout},

@@ -1,0 +1,26 @@
+// Package shapes lets clients of other APIs call: OpenAI's Responses (shapes/responses) and Anthropic's Messages
+// (shapes/messages). A shape translates at the client's side only. A request becomes the canonical one, and the
+// canonical response, which is that of POST /v1/chat/completions with its usage chunk, becomes the client's. Hold,
+// attempt, idempotency, stored response and replay are those of every call, so a replay has the same bytes as the first
+// response as long as the translation depends on nothing but request and response. It is pure.
+package shapes
+
+import "github.com/purserhq/purser/internal/gateway/inference/plan"
+
+// A Call is a parsed request of a shape.
+type Call interface {
+	// Request returns the canonical request. Its IncludeUsage is true.
+	Request() *plan.Request
+	// Body translates a whole response: a chat.completion object with usage and svc block.
+	Body(canonical []byte) []byte
+	// NewStream returns a translator for one streamed response.
+	NewStream() Stream
+}
+
+// A Stream translates a streamed response.
+type Stream interface {
+	// Translate returns what the client gets for whole canonical events: chunks of chat.completion.chunk, an error
+	// envelope, the usage chunk with svc_final, and last [DONE]. It is given them in order, one or many at a time. The
+	// result is valid until the next call.
+	Translate(frames []byte) []byte
+}
