@@ -49,10 +49,14 @@ const reasoningPrefix = "emulated thought of "
 // Items of the output.
 type (
 	reasoningItem struct {
-		ID        string  `json:"id"`
-		Type      string  `json:"type"`
-		Summary   []any   `json:"summary"`
-		Encrypted *string `json:"encrypted_content,omitzero"`
+		ID        string        `json:"id"`
+		Type      string        `json:"type"`
+		Summary   []summaryPart `json:"summary"`
+		Encrypted *string       `json:"encrypted_content,omitzero"`
+	}
+	summaryPart struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
 	}
 	messageItem struct {
 		ID      string        `json:"id"`
@@ -127,7 +131,12 @@ func (c *responses) model() exchange.Model {
 // outputItems are the output: reasoning, then a message, then calls.
 func (c *responses) outputItems(a *exchange.Answer) (list []any) {
 	if a.Reasoned {
-		item := reasoningItem{ID: "rs_" + exchange.RandomID(48), Type: "reasoning", Summary: []any{}}
+		item := reasoningItem{ID: "rs_" + exchange.RandomID(48), Type: "reasoning", Summary: []summaryPart{}}
+		if r := c.request.Reasoning; r != nil && r.Summary != "" {
+			item.Summary = append(item.Summary,
+				summaryPart{"summary_text", "**Reading** what the user says."},
+				summaryPart{"summary_text", "**Choosing** how to answer it."})
+		}
 		if c.request.includes("reasoning.encrypted_content") {
 			text := base64.StdEncoding.EncodeToString([]byte(reasoningPrefix + c.request.Model))
 			item.Encrypted = &text
@@ -234,7 +243,7 @@ func (c *responses) EncodeEvents(a *exchange.Answer, s *script.Script) [][]byte 
 	for i, item := range items {
 		switch item := item.(type) {
 		case reasoningItem:
-			r.addEvent("response.output_item.added", object{"output_index": i, "item": item})
+			r.addReasoning(i, item)
 		case messageItem:
 			r.addMessage(i, item)
 		case callItem:
@@ -246,6 +255,26 @@ func (c *responses) EncodeEvents(a *exchange.Answer, s *script.Script) [][]byte 
 	c.finishObject(&o, a, s)
 	r.addEvent("response."+o.Status, object{"response": o})
 	return r.list
+}
+
+// addReasoning adds the events of reasoning with its summary, if there is one.
+func (r *responseStream) addReasoning(i int, item reasoningItem) {
+	type object = map[string]any
+	open := item
+	open.Summary = []summaryPart{}
+	r.addEvent("response.output_item.added", object{"output_index": i, "item": open})
+	for n, part := range item.Summary {
+		at := func(more object) object {
+			more["item_id"], more["output_index"], more["summary_index"] = item.ID, i, n
+			return more
+		}
+		r.addEvent("response.reasoning_summary_part.added", at(object{"part": summaryPart{Type: part.Type}}))
+		for _, piece := range exchange.SplitWords(part.Text, 1) {
+			r.addEvent("response.reasoning_summary_text.delta", at(object{"delta": piece}))
+		}
+		r.addEvent("response.reasoning_summary_text.done", at(object{"text": part.Text}))
+		r.addEvent("response.reasoning_summary_part.done", at(object{"part": part}))
+	}
 }
 
 // addMessage adds the events of a message.

@@ -222,6 +222,10 @@ func (q *responsesRequest) readInput(p *exchange.Prompt) *exchange.Refusal {
 			if item.Encrypted == "" && item.ID == "" {
 				return BadParam("missing_required_parameter", at, "Missing required parameter: '%s.id'.", at)
 			}
+			if !isFollowed(items[i+1:]) {
+				return BadParam("", "input", "Item '%s' of type 'reasoning' was provided without its required "+
+					"following item.", item.ID)
+			}
 		case item.Type == "" || item.Type == "message":
 			if f := item.readMessage(at, p); f != nil {
 				return f
@@ -234,6 +238,16 @@ func (q *responsesRequest) readInput(p *exchange.Prompt) *exchange.Refusal {
 		return BadParam("", "input", "No tool output found for function call %s.", open[0])
 	}
 	return nil
+}
+
+// isFollowed reports whether what follows reasoning is the model's own output.
+func isFollowed(rest []responsesItem) bool {
+	for _, item := range rest {
+		if item.Type != "reasoning" {
+			return item.Type == "function_call" || item.Role == "assistant"
+		}
+	}
+	return false
 }
 
 // readMessage reads an item that is a message.

@@ -220,7 +220,7 @@ func (l rule) makeSizeError() error {
 func sumTextBytes(r *provider.Request) (n int64) {
 	for i := range r.Messages {
 		m := &r.Messages[i]
-		n += int64(len(m.Text))
+		n += int64(len(m.Text) + len(m.ExtraContent))
 		for j := range m.Parts {
 			n += int64(len(m.Parts[j].Text))
 		}

@@ -15,7 +15,7 @@ type family struct {
 	toolPercent     int64 // the same for definitions of tools and schemas
 	perMessage      int64 // tokens around each message, its role included
 	perTool, ifTool int64 // tokens around each tool, and once when there are tools
-	extra           bool  // extra_content of tool calls is sent and read as input
+	extra           bool  // extra_content is sent and read as input
 	image           image
 }
 
@@ -89,7 +89,8 @@ func CountRequest(r *provider.Request, familyName string) int64 {
 	if !ok {
 		f = families["claude-5"]
 	}
-	text := measureTexts(eachText(r, f.extra))
+	extra := f.extra || r.Facts.Responses // OpenAI takes reasoning back through the Responses API only
+	text := measureTexts(eachText(r, extra))
 	tools := measureTexts(eachSchema(r))
 	return text.scale(f.textPercent) + tools.scale(f.toolPercent) + countOverhead(r, f)
 }
@@ -127,7 +128,7 @@ func eachText(r *provider.Request, extra bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range r.Messages {
 			m := &r.Messages[i]
-			ok := yield(m.Text) && yield(m.Refusal) && yield(m.Name)
+			ok := yield(m.Text) && yield(m.Refusal) && yield(m.Name) && (!extra || yield(string(m.ExtraContent)))
 			for j := 0; ok && j < len(m.Parts); j++ {
 				ok = yield(m.Parts[j].Text)
 			}

@@ -124,3 +124,28 @@ func TestCountRequestDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations a request", n)
 	}
 }
+
+// TestReasoningIsCountedWhereItIsSent: OpenAI gets reasoning back through the Responses API only.
+func TestReasoningIsCountedWhereItIsSent(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		family    string
+		responses bool
+		counted   bool
+	}{
+		{"gpt-6", false, false},
+		{"gpt-6", true, true},
+		{"claude-5", false, true},
+		{"gemini-3", false, true},
+	} {
+		r := &provider.Request{
+			Messages: []provider.Message{{Role: "assistant", Text: "Hm."}},
+			Facts:    provider.ModelFacts{Responses: tt.responses},
+		}
+		before := CountRequest(r, tt.family)
+		r.Messages[0].ExtraContent = []byte(`{"openai":{"reasoning":[{"encrypted_content":"Z0FBQUFB"}]}}`)
+		if got := CountRequest(r, tt.family) > before; got != tt.counted {
+			t.Errorf("%s, Responses %v: counted %v", tt.family, tt.responses, got)
+		}
+	}
+}

@@ -137,13 +137,21 @@ func (p *Plan) setModel(model string, in *Input) error {
 	}
 	p.Request.Model = model
 	p.Request.Facts = provider.ModelFacts{
-		// without tools, Chat Completions serves every model
-		Responses:   p.Model.Responses && len(p.Request.Tools) > 0,
+		Responses:   p.usesResponses(),
 		Thinking:    p.Model.Thinking,
 		Vision:      p.Model.Vision,
 		Temperature: p.Model.Temperature,
 	}
 	return nil
+}
+
+// usesResponses reports whether OpenAI's Responses API serves the call: some models take tools
+// only there, and only it returns reasoning. It has no stop sequences, so a call with them goes
+// without reasoning. Chat Completions serves all other calls.
+func (p *Plan) usesResponses() bool {
+	m, r := &p.Model, &p.Request
+	return m.Responses && len(r.Tools) > 0 ||
+		m.Provider == "openai" && m.Reasoning && r.WantReasoning && len(r.Stop) == 0
 }
 
 // checkModel refuses what the model cannot do.
@@ -168,7 +176,7 @@ func (p *Plan) checkModel() error {
 	case r.ReasoningEffort != "" && !m.AcceptsEffort(r.ReasoningEffort):
 		return invalid("reasoning_effort: %s does not take %q", m.ID, r.ReasoningEffort)
 	}
-	if tools && m.ToolsEffort != "" {
+	if tools && m.ToolsEffort != "" && !r.Facts.Responses { // the Responses API takes every effort
 		if r.ReasoningEffort != "" && r.ReasoningEffort != m.ToolsEffort {
 			return invalid("reasoning_effort: %s takes tools only with %q", m.ID, m.ToolsEffort)
 		}

@@ -214,6 +214,7 @@ func TestModelFacts(t *testing.T) {
 		{"gpt-6-astra", tools + `,"stop":["x"]`, "stop: gpt-6-astra does not take it together with tools"},
 		{"gpt-6-astra", `"stop":["x"]`, ""},
 		{"gpt-6-luna", tools + `,"stop":["x"]`, ""},
+		{"gpt-4.1-mini", tools, ""},
 		{"gpt-3.5-turbo", `"stop":["x"]`, `model: "gpt-3.5-turbo" is not offered; GET /v1/models lists what is`},
 	} {
 		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
@@ -228,6 +229,40 @@ func TestModelFacts(t *testing.T) {
 		}
 		if err == nil && q.Request.Facts.Responses != (q.Model.Responses && len(q.Request.Tools) > 0) {
 			t.Errorf("%s {%s}: through the Responses API: %v", tt.model, tt.request, q.Request.Facts.Responses)
+		}
+	}
+}
+
+// TestReasoningComesByTheResponsesAPI: a client that wants reasoning is served there, where tools
+// go with every effort. Stop sequences are served elsewhere, without reasoning.
+func TestReasoningComesByTheResponsesAPI(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.LoadBuiltin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tools = `"tools":[{"type":"function","function":{"name":"f"}}],"reasoning_effort":"low"`
+	for _, tt := range []struct {
+		model, request string
+		want           bool
+	}{
+		{"gpt-6.2-sol", `"max_tokens":5`, true},
+		{"gpt-6.2-sol", tools, true},
+		{"gpt-6-luna", tools, true},
+		{"gpt-6-luna", `"stop":["x"]`, false},
+		{"gpt-4.1-mini", `"max_tokens":5`, false},
+		{"claude-opus-5-5", tools, false},
+		{"gemini-3.8-flash", tools, false},
+	} {
+		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.WantReasoning = true
+		q, err := newTestPlan(p, Route{Path: "ai/" + tt.model, Model: tt.model}, "", &apps.App{}, nil, book, nil, 0,
+			factsDay)
+		if err != nil || q.Request.Facts.Responses != tt.want {
+			t.Errorf("%s {%s}: %v, %+v", tt.model, tt.request, err, q)
 		}
 	}
 }

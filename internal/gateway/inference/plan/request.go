@@ -77,6 +77,10 @@ type message struct {
 	ToolCalls  []toolCall     `json:"tool_calls"`
 	ToolCallID string         `json:"tool_call_id"`
 	Refusal    *string        `json:"refusal"`
+
+	// What an app sends back of an earlier response. reasoning_content, which comes with it,
+	// is for reading only, and is dropped.
+	ExtraContent jsontext.Value `json:"extra_content"`
 }
 
 type toolCall struct {
@@ -364,6 +368,9 @@ func readMessage(m *message, out *provider.Message, path string) error {
 	}
 	if (m.Role == "tool") != (m.ToolCallID != "") {
 		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
+	}
+	if m.Role == "assistant" && isSet(m.ExtraContent) {
+		out.ExtraContent = json.RawMessage(m.ExtraContent)
 	}
 	if err := readContent(m.Content, out, path); err != nil {
 		return err

@@ -122,3 +122,16 @@ func TestUnknownMembers(t *testing.T) {
 		t.Errorf("a role that is none: %v", err)
 	}
 }
+
+// TestExtraContent reads what an assistant message brings back. Its reasoning_content is dropped
+// without a word.
+func TestExtraContent(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte(`{"messages":[{"role":"user","content":"a","extra_content":{"x":1}},` +
+		`{"role":"assistant","content":"b","reasoning_content":"c","extra_content":{"google":{}}},` +
+		`{"role":"assistant","content":"d","extra_content":null},{"role":"user","content":"e"}]}`))
+	if err != nil || len(p.Ignored) != 0 || p.Messages[0].ExtraContent != nil ||
+		string(p.Messages[1].ExtraContent) != `{"google":{}}` || p.Messages[2].ExtraContent != nil {
+		t.Errorf("%v: %+v", err, p)
+	}
+}

@@ -20,6 +20,7 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	buf := buffers.Get().(*buffer)
 	a := answer{content: buf.out}
 	d := newDecoder(&a)
+	d.shows = r.WantReasoning
 	events := newEvents(x, buf.in)
 	defer func() { buf.release(events.Buffer(), a.content) }()
 	for err == nil {
@@ -42,11 +43,13 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 
 // answer collects a message. Its strings are raw JSON without the quotes.
 type answer struct {
-	content []byte
-	calls   []call
-	reason  string
-	refusal []byte // nil = none
-	size    int
+	content   []byte
+	reasoning []byte // readable thinking
+	thinking  []byte // the thinking blocks, with commas between
+	calls     []call
+	reason    string
+	refusal   []byte // nil = none
+	size      int
 }
 
 type call struct{ id, name, thinking, arguments []byte }
@@ -56,6 +59,16 @@ func (a *answer) beginMessage() {}
 func (a *answer) appendText(piece []byte) {
 	a.content = append(a.content, piece...)
 	a.size += len(piece)
+}
+
+func (a *answer) appendReasoning(piece []byte) {
+	a.reasoning = append(a.reasoning, piece...)
+	a.size += len(piece)
+}
+
+func (a *answer) appendThinking(block []byte) {
+	a.thinking = append(appendComma(a.thinking, len(a.thinking)), block...)
+	a.size += len(block)
 }
 
 func (a *answer) appendCall(_ int, id, name, thinking []byte) {
@@ -90,6 +103,10 @@ func (a *answer) appendBody(b []byte, u *provider.Usage) []byte {
 	} else {
 		b = append(append(append(b, `,"refusal":"`...), a.refusal...), '"')
 	}
+	if len(a.reasoning) > 0 {
+		b = append(append(append(b, `,"reasoning_content":"`...), a.reasoning...), '"')
+	}
+	b = appendExtra(b, a.thinking)
 	for i, c := range a.calls {
 		if i == 0 {
 			b = append(b, `,"tool_calls":[`...)

@@ -18,6 +18,8 @@ const maxAnswer = 32 << 20
 type sink interface {
 	beginMessage()
 	appendText(piece []byte)
+	appendReasoning(piece []byte)                // readable thinking
+	appendThinking(block []byte)                 // a complete thinking block, as the app sends it back
 	appendCall(i int, id, name, thinking []byte) // thinking: the blocks that led to it, with commas between
 	appendArguments(i int, piece []byte)
 	finishMessage(reason string, refusal []byte)
@@ -26,6 +28,7 @@ type sink interface {
 // decoder reads the events of one message.
 type decoder struct {
 	sink
+	shows    bool // thinking goes to the sink as it arrives, not with the tool call that follows it
 	usage    usage
 	started  bool // message_start has arrived
 	begun    bool // content has arrived; before that, a retry costs nothing
@@ -134,14 +137,31 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		d.calls, d.thinking = d.calls+1, d.thinking[:0]
 	case `"thinking"`:
 		d.open.kind = "thinking"
-		return appendString(&d.open.thought, thinking) && appendString(&d.open.signature, signature)
+		return d.readThinking(thinking, signature)
 	case `"redacted_thinking"`:
 		if !isString(data) {
 			return false
 		}
 		d.thinking = appendRedacted(appendComma(d.thinking, len(d.thinking)), unquote(data))
+		d.showThinking()
 	}
 	return true
+}
+
+// readThinking reads a piece of a thinking block.
+func (d *decoder) readThinking(thinking, signature []byte) bool {
+	if !appendString(&d.open.thought, thinking) || !appendString(&d.open.signature, signature) {
+		return false
+	}
+	return !d.shows || d.passText(thinking, d.appendReasoning)
+}
+
+// showThinking passes a complete thinking block to the sink, if the app asked for it.
+func (d *decoder) showThinking() {
+	if d.shows {
+		d.appendThinking(d.thinking)
+		d.thinking = d.thinking[:0]
+	}
 }
 
 func (d *decoder) readDelta(index, delta []byte) bool {
@@ -158,7 +178,7 @@ func (d *decoder) readDelta(index, delta []byte) bool {
 	case "tool_use":
 		return d.passText(arguments, d.appendArgument)
 	case "thinking":
-		return appendString(&d.open.thought, thinking) && appendString(&d.open.signature, signature)
+		return d.readThinking(thinking, signature)
 	}
 	return true
 }
@@ -221,8 +241,12 @@ func (d *decoder) closeBlock() {
 			d.appendArguments(d.calls-1, []byte("{}"))
 		}
 	case "thinking":
+		if len(b.held) > 0 {
+			d.appendReasoning(b.held)
+		}
 		if len(b.signature) > 0 { // without a signature the API would refuse it in the next request
 			d.thinking = appendThought(appendComma(d.thinking, len(d.thinking)), b.thought, b.signature)
+			d.showThinking()
 		}
 	}
 	*b = block{index: -1, thought: b.thought[:0], signature: b.signature[:0]}

@@ -65,6 +65,7 @@ func sizeHint(r *provider.Request) int {
 		for j := range m.Parts {
 			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
 		}
+		n += len(m.ExtraContent)
 		for j := range m.ToolCalls {
 			n += 128 + len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent)
 		}
@@ -231,13 +232,21 @@ func readSchema(format []byte) ([]byte, error) {
 
 // appendThinking appends thinking, effort and the schema of the response, which is in one member with the effort. It
 // asks the provider to drop thinking blocks of an edited conversation; otherwise the provider would refuse the request.
+// Readable thinking must be asked for: by default newer models send signatures alone.
 func appendThinking(b []byte, r *provider.Request, schema []byte, replays bool) ([]byte, error) {
 	silent := mustDisableThinking(r)
 	switch {
 	case silent:
 		b = append(b, `,"thinking":{"type":"disabled"}`...)
-	case replays:
-		b = append(b, `,"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`...)
+	case replays || r.WantReasoning && modelThinks(r):
+		b = append(b, `,"thinking":{"type":"adaptive"`...)
+		if r.WantReasoning {
+			b = append(b, `,"display":"summarized"`...)
+		}
+		if replays {
+			b = append(b, `,"block_binding":{"prefix_mismatch_behavior":"drop_block"}`...)
+		}
+		b = append(b, '}')
 	}
 	effort := r.ReasoningEffort
 	switch {

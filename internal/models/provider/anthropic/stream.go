@@ -29,6 +29,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s := &stream{x: x, buf: buffers.Get().(*buffer), out: newChunks(r, c.now().Unix())}
 	s.events, s.out.b = newEvents(x, s.buf.in), s.buf.out
 	s.decoder = newDecoder(&s.out)
+	s.decoder.shows = r.WantReasoning
 	for !s.decoder.begun && s.ended == nil {
 		s.readEvents()
 	}
@@ -176,6 +177,15 @@ func (c *chunks) appendText(piece []byte) {
 	c.b = append(append(append(append(append(c.b, c.head...), `"content":"`...), piece...), '"'), unfinished...)
 }
 
+func (c *chunks) appendReasoning(piece []byte) {
+	c.b = append(append(append(c.b, c.head...), `"reasoning_content":"`...), piece...)
+	c.b = append(append(c.b, '"'), unfinished...)
+}
+
+func (c *chunks) appendThinking(block []byte) {
+	c.b = append(appendExtraMember(append(c.b, c.head...), block), unfinished...)
+}
+
 func (c *chunks) appendCall(i int, id, name, thinking []byte) {
 	c.b = strconv.AppendInt(append(append(c.b, c.head...), `"tool_calls":[{"index":`...), int64(i), 10)
 	c.b = append(append(append(c.b, `,"id":"`...), id...), `","type":"function","function":{"name":"`...)
@@ -188,7 +198,12 @@ func appendExtra(b, thinking []byte) []byte {
 	if len(thinking) == 0 {
 		return b
 	}
-	return append(append(append(b, `,"extra_content":{"anthropic":{"thinking":[`...), thinking...), "]}}"...)
+	return appendExtraMember(append(b, ','), thinking)
+}
+
+// appendExtraMember appends the member extra_content with thinking blocks.
+func appendExtraMember(b, thinking []byte) []byte {
+	return append(append(append(b, `"extra_content":{"anthropic":{"thinking":[`...), thinking...), "]}}"...)
 }
 
 func (c *chunks) appendArguments(i int, piece []byte) {

@@ -154,6 +154,7 @@ func (t *turns) writeImage(url string) bool {
 // writeAssistant appends a message of the model: its thinking, its text, then its tool calls.
 func (t *turns) writeAssistant(i int, m *provider.Message) error {
 	clear(t.open)
+	t.writeThinking(m.ExtraContent)
 	if len(m.ToolCalls) > 0 {
 		t.writeThinking(m.ToolCalls[0].ExtraContent)
 	}
@@ -238,8 +239,8 @@ func (t *turns) writeResult(i int, m *provider.Message) error {
 	return nil
 }
 
-// writeThinking appends the thinking blocks before a tool call, unchanged. It omits blocks of other providers and
-// malformed ones; the API does not need them.
+// writeThinking appends the thinking blocks before a text or a tool call, unchanged. It omits
+// blocks of other providers and malformed ones; the API does not need them.
 func (t *turns) writeThinking(extra []byte) {
 	var ours struct {
 		Anthropic struct {

@@ -100,7 +100,7 @@ func unquote(quoted []byte) []byte {
 // part is a part of the model's turn. Requests ask for no other kinds of parts.
 type part struct {
 	text      []byte // a JSON string, nil = none
-	thought   bool   // the text is a summary of thinking, which is not relayed
+	thought   bool   // the text is a summary of thinking
 	signature []byte // a JSON string
 	call      bool
 	name      string
@@ -175,7 +175,12 @@ func appendSignature(b, signature []byte) []byte {
 	if len(signature) <= 2 {
 		return b
 	}
-	b = append(b, `,"extra_content":{"google":{"thought_signature":`...)
+	return appendExtra(append(b, ','), signature)
+}
+
+// appendExtra appends the member extra_content with a signature.
+func appendExtra(b, signature []byte) []byte {
+	b = append(b, `"extra_content":{"google":{"thought_signature":`...)
 	return append(append(b, signature...), "}}"...)
 }
 
@@ -235,14 +240,19 @@ func (c *Client) translateAnswer(r *provider.Request, h http.Header, body []byte
 		return nil, c.makeBodyError(h, body)
 	}
 	var end outcome
-	var text, signature []byte // signature of the text
+	var text, thoughts, signature []byte // the last of the text, or of the first call
 	calls := []byte{'['}
 	for _, p := range in.parts {
 		switch {
 		case p.call:
+			if end.calls == 0 && r.WantReasoning && len(p.signature) > 2 {
+				signature, p.signature = p.signature, nil
+			}
 			end.calls++
 			calls = append(appendCall(append(appendComma(calls), '{'), p, c.newID), '}')
-		case !p.thought:
+		case p.thought:
+			thoughts = append(thoughts, unquote(p.text)...)
+		default:
 			text = append(text, unquote(p.text)...)
 			if len(p.signature) > 2 {
 				signature = p.signature
@@ -267,6 +277,9 @@ func (c *Client) translateAnswer(r *provider.Request, h http.Header, body []byte
 		b = append(append(append(b, '"'), text...), '"')
 	}
 	b = append(b, `,"refusal":null`...)
+	if len(thoughts) > 0 && r.WantReasoning {
+		b = append(append(append(b, `,"reasoning_content":"`...), thoughts...), '"')
+	}
 	if end.calls > 0 {
 		b = append(append(append(b, `,"tool_calls":`...), calls...), ']')
 	}

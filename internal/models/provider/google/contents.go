@@ -162,11 +162,21 @@ func (c *contents) writeImage(url string, i, j int) error {
 	return nil
 }
 
-// writeModel writes a message of the model: its text, then its tool calls.
+// writeModel writes a message of the model: its text, then its tool calls. The signature of the message belongs to its
+// first call, or to the end of its text.
 func (c *contents) writeModel(i int, m *provider.Message) error {
+	before := len(c.b)
 	eachText(m, func(s string) { c.writeText(model, s) })
 	if m.Refusal != "" {
 		c.writeText(model, m.Refusal)
+	}
+	ofMessage, ok := readSignature(m.ExtraContent)
+	if !ok {
+		ofMessage = "" // the model can do without it
+	}
+	if ofMessage != "" && len(c.b) > before && len(m.ToolCalls) == 0 {
+		c.b = provider.AppendQuote(append(c.b[:len(c.b)-1], `,"thoughtSignature":`...), ofMessage)
+		c.b = append(c.b, '}')
 	}
 	for j := range m.ToolCalls {
 		call := &m.ToolCalls[j]
@@ -174,6 +184,9 @@ func (c *contents) writeModel(i int, m *provider.Message) error {
 		if !ok {
 			return makeRejection(
 				"messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
+		}
+		if signature == "" && j == 0 {
+			signature = ofMessage
 		}
 		// Of parallel calls only the first needs one. Gemini 2.5 does not look.
 		if signature == "" && j == 0 && c.r.Facts.Thinking != "budget" {

@@ -51,6 +51,7 @@ func sizeHint(r *provider.Request) int {
 		for j := range m.Parts {
 			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
 		}
+		n += len(m.ExtraContent)
 		for j := range m.ToolCalls {
 			n += 128 + len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent)
 		}
@@ -189,9 +190,17 @@ func appendConfig(b []byte, r *provider.Request) ([]byte, error) {
 // appendThinking writes the thinking configuration. Gemini 3 and later have levels and always think; Gemini 2.5 has a
 // budget of tokens.
 func appendThinking(b []byte, r *provider.Request) ([]byte, error) {
-	effort := r.ReasoningEffort
-	if effort == "" {
+	effort, include := r.ReasoningEffort, ""
+	if r.WantReasoning && r.Facts.Thinking != "" {
+		include = `"includeThoughts":true`
+	}
+	switch {
+	case effort == "" && include != "":
+		return append(append(append(b, `,"thinkingConfig":{`...), include...), '}'), nil
+	case effort == "":
 		return b, nil
+	case include != "":
+		include += ","
 	}
 	level, budget := "", ""
 	switch effort {
@@ -208,9 +217,11 @@ func appendThinking(b []byte, r *provider.Request) ([]byte, error) {
 	}
 	switch {
 	case r.Facts.Thinking == "budget" && budget != "":
-		return append(append(append(b, `,"thinkingConfig":{"thinkingBudget":`...), budget...), '}'), nil
+		b = append(append(b, `,"thinkingConfig":{`...), include...)
+		return append(append(append(b, `"thinkingBudget":`...), budget...), '}'), nil
 	case r.Facts.Thinking == "level" && level != "":
-		return append(append(append(b, `,"thinkingConfig":{"thinkingLevel":"`...), level...), `"}`...), nil
+		b = append(append(b, `,"thinkingConfig":{`...), include...)
+		return append(append(append(b, `"thinkingLevel":"`...), level...), `"}`...), nil
 	case r.Facts.Thinking == "" && effort == "none":
 		return b, nil
 	case r.Facts.Thinking == "level" && effort == "none":

@@ -199,10 +199,17 @@ func (s *stream) writePart(p part) {
 	switch {
 	case p.call:
 		s.writeFirstChunk("null")
+		if s.request.WantReasoning && s.end.calls == 0 && len(p.signature) > 2 {
+			s.out = append(appendExtra(s.openChunk(), p.signature), unfinished...)
+			p.signature = nil
+		}
 		s.out = append(s.openChunk(), `"tool_calls":[{"index":`...)
 		s.out = append(strconv.AppendInt(s.out, int64(s.end.calls), 10), ',')
 		s.out = append(appendCall(s.out, p, s.client.newID), "}]"...)
 		s.end.calls++
+	case p.thought && s.request.WantReasoning && len(p.text) > 2:
+		s.writeFirstChunk(`""`)
+		s.out = append(append(s.openChunk(), `"reasoning_content":`...), p.text...)
 	case p.thought || len(p.text) <= 2 && len(p.signature) <= 2:
 		return
 	default:
@@ -215,8 +222,11 @@ func (s *stream) writePart(p part) {
 		s.out = appendSignature(s.out, p.signature)
 		s.end.spoke = s.end.spoke || len(text) > 2
 	}
-	s.out = append(s.out, "},\"finish_reason\":null}]}\n\n"...)
+	s.out = append(s.out, unfinished...)
 }
+
+// unfinished ends a chunk that is not the last.
+const unfinished = "},\"finish_reason\":null}]}\n\n"
 
 // writeFirstChunk writes the first chunk with the role, at most one time.
 func (s *stream) writeFirstChunk(content string) {
@@ -225,7 +235,7 @@ func (s *stream) writeFirstChunk(content string) {
 	}
 	s.begun = true
 	s.out = append(append(s.openChunk(), `"role":"assistant","content":`...), content...)
-	s.out = append(s.out, "},\"finish_reason\":null}]}\n\n"...)
+	s.out = append(s.out, unfinished...)
 }
 
 // openChunk writes a chunk up to the members of its delta.

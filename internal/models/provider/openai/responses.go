@@ -18,8 +18,9 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// Some models take tools only through the Responses API (provider notes A.10). Their responses are translated. They are
-// always requested as a stream, so that one decoder reads the text and the usage of whole and streamed calls.
+// Some models take tools only through the Responses API, and only it returns reasoning (provider notes A.10). Its
+// responses are translated. They are always requested as a stream, so that one decoder reads the
+// text and the usage of whole and streamed calls.
 
 const responsesPath = "/responses"
 
@@ -30,6 +31,7 @@ const maxResponseEvent = 32 << 20
 type event struct {
 	Type     string         `json:"type"`
 	Delta    string         `json:"delta"`
+	Summary  int            `json:"summary_index"`
 	ItemID   string         `json:"item_id"`
 	Item     jsontext.Value `json:"item"`
 	Response *struct {
@@ -60,7 +62,9 @@ type reply struct {
 	top     int    // length of the part of head before the first choice
 	begun   bool   // a part of the response has arrived; before that, a retry costs nothing
 	calls   []string
-	thought []jsontext.Value // reasoning since the last call
+	shows   bool             // reasoning is returned as it arrives, not with the call that follows it
+	thought []jsontext.Value // reasoning since the last call; if it is shown, of the whole response
+	summary strings.Builder  // readable reasoning of the whole response, for Complete
 	usage   *provider.Usage
 	text    strings.Builder // of the whole response, for Complete
 	refusal strings.Builder
@@ -73,7 +77,7 @@ func newReply(r *provider.Request, now time.Time) *reply {
 	b := provider.AppendQuote([]byte(`data: {"id":`), "chatcmpl-"+strings.TrimPrefix(r.ID, "req_"))
 	b = strconv.AppendInt(append(b, `,"object":"chat.completion.chunk","created":`...), now.Unix(), 10)
 	b = append(provider.AppendQuote(append(b, `,"model":`...), r.Model), `,"choices":[`...)
-	return &reply{top: len(b), head: append(b, `{"index":0,"delta":{`...)}
+	return &reply{top: len(b), head: append(b, `{"index":0,"delta":{`...), shows: r.WantReasoning}
 }
 
 // handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
@@ -98,6 +102,12 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	case "response.refusal.delta":
 		y.refusal.WriteString(v.Delta)
 		y.appendDelta(`"refusal":`, v.Delta)
+	case "response.reasoning_summary_part.added":
+		if v.Summary > 0 {
+			y.appendSummary("\n\n") // between two parts of a summary
+		}
+	case "response.reasoning_summary_text.delta":
+		y.appendSummary(v.Delta)
 	case "response.function_call_arguments.delta":
 		return false, y.handleArguments(v.ItemID, v.Delta)
 	case "response.completed", "response.incomplete":
@@ -165,6 +175,14 @@ func (y *reply) appendDelta(member, text string) {
 	y.appendChunk(func(b []byte) []byte { return provider.AppendQuote(append(b, member...), text) }, "")
 }
 
+// appendSummary returns a piece of readable reasoning, if the app asked for it.
+func (y *reply) appendSummary(text string) {
+	if y.shows {
+		y.summary.WriteString(text)
+		y.appendDelta(`"reasoning_content":`, text)
+	}
+}
+
 // openItem starts an item. Tool calls have their own index, because reasoning and messages are items too.
 func (y *reply) openItem(raw jsontext.Value) error {
 	var i item
@@ -180,8 +198,11 @@ func (y *reply) openItem(raw jsontext.Value) error {
 	}
 	n := len(y.calls)
 	y.calls = append(y.calls, i.ID)
-	extra := makeReasoningExtra(y.thought)
-	y.thought = nil
+	var extra []byte
+	if !y.shows {
+		extra = makeReasoningExtra(y.thought)
+		y.thought = nil
+	}
 	y.tools = append(y.tools, provider.ToolCall{ID: i.CallID, Name: i.Name, ExtraContent: extra})
 	y.appendChunk(func(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
@@ -192,14 +213,21 @@ func (y *reply) openItem(raw jsontext.Value) error {
 	return nil
 }
 
-// closeItem ends an item. It keeps complete reasoning for the next tool call.
+// closeItem ends an item. It returns complete reasoning if the app asked for it, or keeps it for the next tool call.
 func (y *reply) closeItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
 		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
 	}
-	if i.Type == "reasoning" && i.Encrypted != nil {
-		y.thought = append(y.thought, raw.Clone())
+	if i.Type != "reasoning" || i.Encrypted == nil {
+		return nil
+	}
+	y.thought = append(y.thought, raw.Clone())
+	if y.shows {
+		y.appendFirstChunk()
+		y.appendChunk(func(b []byte) []byte {
+			return append(append(b, `"extra_content":`...), makeReasoningExtra(y.thought[len(y.thought)-1:])...)
+		}, "")
 	}
 	return nil
 }
@@ -265,6 +293,12 @@ func (y *reply) makeBody() []byte {
 		b = append(b, "null"...)
 	} else {
 		b = provider.AppendQuote(b, y.refusal.String())
+	}
+	if y.summary.Len() > 0 {
+		b = provider.AppendQuote(append(b, `,"reasoning_content":`...), y.summary.String())
+	}
+	if y.shows {
+		b = appendExtra(b, makeReasoningExtra(y.thought))
 	}
 	for n := range y.tools {
 		c := &y.tools[n]

@@ -22,15 +22,29 @@ func encodeResponses(r *provider.Request) ([]byte, error) {
 	b = append(b, `,"store":false,"include":["reasoning.encrypted_content"],"service_tier":"default","stream":true`...)
 	b = appendNumber(b, "temperature", r.Temperature)
 	b = appendNumber(b, "top_p", r.TopP)
-	if r.ReasoningEffort != "" {
-		b = append(provider.AppendQuote(append(b, `,"reasoning":{"effort":`...), r.ReasoningEffort), '}')
-	}
-	b = appendFlatTools(b, r)
+	b = appendFlatTools(appendReasoningConfig(b, r), r)
 	if r.ResponseFormat == nil {
 		return append(b, '}'), nil
 	}
 	format, err := flattenFormat(r.ResponseFormat)
 	return append(append(append(b, `,"text":{"format":`...), format...), "}}"...), err
+}
+
+// appendReasoningConfig appends the effort, and asks for a summary of the reasoning if the app wants to show it.
+func appendReasoningConfig(b []byte, r *provider.Request) []byte {
+	effort := provider.AppendQuote([]byte(`"effort":`), r.ReasoningEffort)
+	const summary = `"summary":"auto"`
+	switch {
+	case r.ReasoningEffort != "" && r.WantReasoning:
+		b = append(append(append(append(b, `,"reasoning":{`...), effort...), ','), summary...)
+	case r.ReasoningEffort != "":
+		b = append(append(b, `,"reasoning":{`...), effort...)
+	case r.WantReasoning:
+		b = append(b, `,"reasoning":{`+summary...)
+	default:
+		return b
+	}
+	return append(b, '}')
 }
 
 // appendItemComma appends a comma before each item of a list that begins at n, except the first.
@@ -73,8 +87,14 @@ func appendTurn(b []byte, n int, role string, m *provider.Message) []byte {
 	return append(b, "]}"...)
 }
 
+// appendAssistant writes a message of the model: its reasoning, its text, then its calls. The API
+// refuses reasoning that nothing follows.
 func appendAssistant(b []byte, n int, m *provider.Message) []byte {
-	if text := joinText(m); text != "" || m.Refusal != "" {
+	text := joinText(m)
+	if text != "" || m.Refusal != "" || len(m.ToolCalls) > 0 {
+		b = appendReasoningItems(b, n, m.ExtraContent)
+	}
+	if text != "" || m.Refusal != "" {
 		b = append(appendItemComma(b, n), `{"type":"message","role":"assistant","content":[`...)
 		if text != "" {
 			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
@@ -88,13 +108,19 @@ func appendAssistant(b []byte, n int, m *provider.Message) []byte {
 	}
 	for i := range m.ToolCalls {
 		c := &m.ToolCalls[i]
-		for _, t := range readReasoning(c.ExtraContent) {
-			b = append(appendItemComma(b, n), t...)
-		}
+		b = appendReasoningItems(b, n, c.ExtraContent)
 		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...),
 			normalizeCallID(c.ID))
 		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
 		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
+	}
+	return b
+}
+
+// appendReasoningItems writes the reasoning that an app sent back.
+func appendReasoningItems(b []byte, n int, extra []byte) []byte {
+	for _, item := range readReasoning(extra) {
+		b = append(appendItemComma(b, n), item...)
 	}
 	return b
 }
@@ -108,8 +134,8 @@ func joinText(m *provider.Message) string {
 	return text
 }
 
-// readReasoning returns the reasoning items that an app sent back with a call. It rebuilds them from the members that
-// they may have and drops malformed items; then the model reasons again.
+// readReasoning returns the reasoning items that an app sent back with a message or a call. It
+// rebuilds them from the members that they may have and drops malformed items; then the model reasons again.
 func readReasoning(extra []byte) (list [][]byte) {
 	var v struct {
 		OpenAI struct {
