@@ -6,22 +6,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
-
-// axe is the source of axe-core, from the npm registry.
-var axe = sync.OnceValues(func() (string, error) {
-	if err := installed(); err != nil {
-		return "", fmt.Errorf("npm ci: %w", err)
-	}
-	source, err := os.ReadFile("node/node_modules/axe-core/axe.min.js")
-	return string(source), err
-})
 
 // A finding is what axe has to say against a page.
 type finding struct {
@@ -52,7 +42,8 @@ func (b *tab) accessible(name string, rules ...string) {
 // scripts, of which there may be none, and out of reach of the content policy.
 func (b *tab) axe(rules ...string) (found []finding) {
 	b.t.Helper()
-	source, err := axe()
+	installNode(b.t, "node")
+	source, err := os.ReadFile("node/node_modules/axe-core/axe.min.js")
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -61,7 +52,7 @@ func (b *tab) axe(rules ...string) (found []finding) {
 		defer b.withoutScripts()
 	}
 	if !run(b, chromedp.Evaluate[bool](`"axe" in window`)) {
-		run(b, chromedp.Evaluate[bool](source+"\n;true"))
+		run(b, chromedp.Evaluate[bool](string(source)+"\n;true"))
 	}
 	only := ""
 	if len(rules) > 0 {

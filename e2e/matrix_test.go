@@ -368,11 +368,19 @@ func check(t *testing.T, where string, prices map[string]string, s said, row rul
 			Written int64 `json:"cache_write_tokens"`
 		} `json:"prompt_tokens_details"`
 	}](t, s.raw).Details.Written
+	checkCharge(t, where, prices, map[string]int64{
+		"input_cost_per_1k_usd":        s.usage.PromptTokens - cached - written,
+		"cached_input_cost_per_1k_usd": cached,
+		"cache_write_cost_per_1k_usd":  written,
+		"output_cost_per_1k_usd":       s.usage.CompletionTokens,
+	}, row)
+}
+
+// checkCharge recomputes a row from token counts by the names of their listed prices, by rational numbers.
+func checkCharge(t *testing.T, where string, prices map[string]string, used map[string]int64, row rules.Entry) {
+	t.Helper()
 	cost := new(big.Rat)
-	for class, n := range map[string]int64{
-		"input_cost_per_1k_usd": s.usage.PromptTokens - cached - written, "cached_input_cost_per_1k_usd": cached,
-		"cache_write_cost_per_1k_usd": written, "output_cost_per_1k_usd": s.usage.CompletionTokens,
-	} {
+	for class, n := range used {
 		price, ok := new(big.Rat).SetString(prices[class])
 		if !ok {
 			t.Fatalf("%s: no price %s in %v", where, class, prices)
@@ -386,7 +394,7 @@ func check(t *testing.T, where string, prices map[string]string, s said, row rul
 	dev := new(big.Int).Quo(margin.Num(), margin.Denom()).Int64()
 	if row.Settlement != rules.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee ||
 		int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
-		t.Errorf("%s: computed %d + %d + %d of %s, the ledger has %+v", where, providerCost, fee, dev, s.raw, row)
+		t.Errorf("%s: computed %d + %d + %d of %v, the ledger has %+v", where, providerCost, fee, dev, used, row)
 	}
 }
 

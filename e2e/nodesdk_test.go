@@ -2,35 +2,19 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// installed puts the SDK for Node, and axe, into node/node_modules, once.
-var installed = sync.OnceValue(func() error {
-	_, sdk := os.Stat("node/node_modules/openai")
-	_, axe := os.Stat("node/node_modules/axe-core")
-	if sdk == nil && axe == nil {
-		return nil
-	}
-	install := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
-	install.Dir, install.Stderr = "node", os.Stderr
-	return install.Run()
-})
-
 // TestNodeSDK runs node/client.mjs, which calls the drop-in route by the official
 // SDK for Node, and compares what it counted with the ledger.
 func TestNodeSDK(t *testing.T) {
 	t.Parallel()
-	if err := installed(); err != nil {
-		t.Fatalf("npm ci: %v", err)
-	}
+	installNode(t, "node")
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		poor, revoked := grant(t, p, "0.0001", ""), grant(t, p, "5", "")
 		manage(t, p, "POST", "/v1/connections/"+revoked.Extra("connection_id").(string)+"/revoke", "", nil)

@@ -3,10 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,23 +13,11 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// installOAuthClients puts the OAuth clients for Node into oauth/node_modules, once.
-var installOAuthClients = sync.OnceValue(func() error {
-	if _, err := os.Stat("oauth/node_modules/openid-client"); err == nil {
-		return nil
-	}
-	install := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
-	install.Dir, install.Stderr = "oauth", os.Stderr
-	return install.Run()
-})
-
 // TestOAuthClients runs oauth/clients.mjs: openid-client, oauth4webapi and Auth.js, as they are published, connect,
 // refresh, call, manage and revoke.
 func TestOAuthClients(t *testing.T) {
 	t.Parallel()
-	if err := installOAuthClients(); err != nil {
-		t.Fatalf("npm ci: %v", err)
-	}
+	installNode(t, "oauth")
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		register(t, p, "http://localhost:3999/auth/callback/purser")
 		with, err := json.Marshal(map[string]string{

@@ -81,7 +81,13 @@ type Answer struct {
 
 // A Usage follows OpenAI's convention: input includes the cached and the written part,
 // output includes the reasoning.
-type Usage struct{ Input, Cached, Written, Output, Reasoning int }
+type Usage struct {
+	Input     int `json:"input"`
+	Cached    int `json:"cached"`
+	Written   int `json:"written"`
+	Output    int `json:"output"`
+	Reasoning int `json:"reasoning"`
+}
 
 // ReasoningTokens is how many tokens a model thinks, if there is room.
 const ReasoningTokens = 24

@@ -26,6 +26,7 @@ type Record struct {
 	Body   jsontext.Value `json:"body"`   // a string if it is not JSON; null if it is very long
 	Status int            `json:"status"` // 0 = none, or not yet
 	End    string         `json:"end"`    // "", whole, or what ended it
+	Usage  *Usage         `json:"usage"`  // as the answer reports it; null if no complete answer does
 }
 
 // RecordRequest records a request.
@@ -68,6 +69,13 @@ func (e *Server) FinishRecord(rec *Record, status int, err error) {
 	if err != nil {
 		rec.End = err.Error()
 	}
+}
+
+// recordUsage records what an answer reports, before it is sent.
+func (e *Server) recordUsage(rec *Record, u Usage) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rec.Usage = &u
 }
 
 func (e *Server) listRequests(w http.ResponseWriter, _ *http.Request) {

@@ -92,11 +92,23 @@ func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record,
 		split:      s.Split,
 		beforeLast: func() { e.FinishRecord(rec, http.StatusOK, nil) },
 	}
-	var err error
+	var (
+		whole  []byte
+		events [][]byte
+		err    error
+	)
 	if p.Stream {
-		err = sendStream(r.Context(), o, d, d.EncodeEvents(a, s), s)
+		events = d.EncodeEvents(a, s)
 	} else {
-		err = sendWhole(r.Context(), o, d, d.EncodeAnswer(a, s), s)
+		whole = d.EncodeAnswer(a, s)
+	}
+	if s.ReportsUsage() {
+		e.recordUsage(rec, a.Usage)
+	}
+	if p.Stream {
+		err = sendStream(r.Context(), o, d, events, s)
+	} else {
+		err = sendWhole(r.Context(), o, d, whole, s)
 	}
 	if err != nil || s.End != script.Never || s.ErrorAt != script.Never {
 		e.FinishRecord(rec, http.StatusOK, err)

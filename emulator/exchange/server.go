@@ -55,7 +55,7 @@ type Dialect interface {
 	CheckKey(r *http.Request) *Refusal
 	// ReadPrompt checks the body as the provider does.
 	ReadPrompt(r *http.Request, body []byte) (*Prompt, *Refusal)
-	// EncodeAnswer returns a whole answer, EncodeEvents a streamed one.
+	// EncodeAnswer returns a whole answer, EncodeEvents a streamed one. They change a's usage to what they report.
 	EncodeAnswer(a *Answer, s *script.Script) []byte
 	EncodeEvents(a *Answer, s *script.Script) [][]byte
 	// EncodeErrorEvent returns the event of a failure in mid-stream.

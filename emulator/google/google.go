@@ -257,11 +257,11 @@ func (c *generate) encodeUsage(a *exchange.Answer, s *script.Script, output int)
 	if u.Cached > 0 {
 		m["cachedContentTokenCount"] = u.Cached
 	}
-	if a.End != exchange.EndRefusal && u.Reasoning > 0 {
+	if u.Reasoning > 0 {
 		m["thoughtsTokenCount"] = u.Reasoning
 		m["totalTokenCount"] = u.Input + u.Reasoning
 	}
-	if a.End != exchange.EndRefusal && output > 0 {
+	if output > 0 {
 		m["candidatesTokenCount"] = output
 		m["totalTokenCount"] = u.Input + u.Reasoning + output
 	}
@@ -273,6 +273,7 @@ func spokenTokens(u exchange.Usage) int { return max(u.Output-u.Reasoning, 0) }
 
 // blockedObject returns the answer to a blocked prompt, which has no candidates.
 func (c *generate) blockedObject(a *exchange.Answer, s *script.Script) responseObject {
+	a.Usage.Output, a.Usage.Reasoning = 0, 0
 	o := responseObject{
 		ModelVersion:  c.model.ID,
 		ResponseID:    exchange.RandomID(22),

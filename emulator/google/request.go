@@ -211,6 +211,14 @@ func (q *generateRequest) readConfig(p *exchange.Prompt) *exchange.Refusal {
 	if g.MaxOutputTokens != nil {
 		p.Limit = *g.MaxOutputTokens
 	}
+	if g.ResponseMIMEType == "application/json" {
+		p.Schema = raw("{}")
+		for _, schema := range []raw{g.ResponseSchema, g.ResponseJSON} {
+			if len(schema) > 0 {
+				p.Schema = schema
+			}
+		}
+	}
 	t := g.ThinkingConfig
 	if t == nil {
 		return nil

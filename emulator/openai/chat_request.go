@@ -106,7 +106,7 @@ func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exch
 	}
 	p := &exchange.Prompt{Model: m, Stream: q.Stream, Parallel: q.ParallelToolCalls == nil || *q.ParallelToolCalls}
 	effort, f := checkEffort(m, q.ReasoningEffort, "reasoning_effort")
-	p.Thinks = effort != "none"
+	p.Thinks, p.Schema = effort != "none", readSchema(q.ResponseFormat)
 	for _, check := range []func() *exchange.Refusal{
 		func() *exchange.Refusal { return f },
 		func() *exchange.Refusal { return q.checkOptions(m) },

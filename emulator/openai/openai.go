@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/emulator/exchange"
@@ -140,6 +141,27 @@ func (Common) EncodeError(f *exchange.Refusal, _ *script.Script) []byte {
 // BadParam is a 400 that names the parameter.
 func BadParam(code, param, format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// readSchema returns the schema of a structured answer from its format: {} if it may be any object, and nil if it may be
+// any text.
+func readSchema(format raw) raw {
+	var f struct {
+		Type       string `json:"type"`
+		Schema     raw    `json:"schema"` // Responses
+		JSONSchema struct {
+			Schema raw `json:"schema"` // Chat Completions
+		} `json:"json_schema"`
+	}
+	switch {
+	case len(format) == 0 || json.Unmarshal(format, &f) != nil || f.Type == "text":
+		return nil
+	case f.Type == "json_object":
+		return raw("{}")
+	case len(f.Schema) > 0:
+		return f.Schema
+	}
+	return f.JSONSchema.Schema
 }
 
 // decodeBody decodes a request, and refuses what is not known.

@@ -30,6 +30,10 @@ type responsesRequest struct {
 		Effort  string `json:"effort"`
 		Summary string `json:"summary"`
 	} `json:"reasoning"`
+	Text *struct {
+		Format    raw    `json:"format"`
+		Verbosity string `json:"verbosity"`
+	} `json:"text"`
 	responsesRest
 }
 
@@ -39,7 +43,6 @@ type responsesRest struct {
 	MaxToolCalls raw `json:"max_tool_calls"`
 	CacheOptions raw `json:"prompt_cache_options"`
 	Retention    raw `json:"prompt_cache_retention"`
-	Text         raw `json:"text"`
 	TopLogprobs  raw `json:"top_logprobs"`
 	TopP         raw `json:"top_p"`
 	Truncation   raw `json:"truncation"`
@@ -113,6 +116,9 @@ func (c *responses) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, 
 	}
 	if q.MaxOutputTokens != nil {
 		p.Limit = *q.MaxOutputTokens
+	}
+	if q.Text != nil {
+		p.Schema = readSchema(q.Text.Format)
 	}
 	p.Input.AddTexts(q.Instructions)
 	for _, check := range []func() *exchange.Refusal{

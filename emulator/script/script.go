@@ -165,6 +165,12 @@ func (s *Script) RemoveFaults() {
 	s.Cut, s.End, s.ErrorAt, s.Hang, s.Garbage = Never, Never, Never, Never, Never
 }
 
+// ReportsUsage reports whether the answer is complete and has the usage that was counted.
+func (s *Script) ReportsUsage() bool {
+	return s.Cut == Never && s.End == Never && s.ErrorAt == Never && s.Hang == Never && s.Garbage == Never &&
+		!s.NoUsage && s.UsageRaw == ""
+}
+
 // A Call call is a line "!call name arguments".
 type Call struct{ Name, Args string }
 

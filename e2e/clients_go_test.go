@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/shared"
+)
+
+// The official SDKs for Go, as clients of the jobs in clients_test.go.
+
+const (
+	toolResult = "fine"
+	forecast   = `{"type":"object","properties":{"city":{"type":"string"},"degrees":{"type":"integer"}},` +
+		`"required":["city","degrees"],"additionalProperties":false}`
+	noArguments = `{"type":"object","properties":{}}`
+)
+
+// offeredTools are the tools that a job may offer: name, description and schema.
+var offeredTools = [][3]string{{"weather", "Tells the weather.", weather}, {"time", "Tells the time.", noArguments}}
+
+// runGo bounds each job by a minute, and puts what fails into its outcome.
+func runGo(t *testing.T, apis map[string]func(context.Context, *testing.T, job, *outcome) error) func(job) outcome {
+	t.Helper()
+	return func(j job) (o outcome) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := apis[j.API](ctx, t, j, &o); err != nil {
+			o.Error = &clientError{Kind: reflect.TypeOf(err).String(), Message: err.Error()}
+			if refused, ok := errors.AsType[*openai.Error](err); ok {
+				o.Error.Status, o.Error.Code = refused.StatusCode, refused.Code
+			}
+		}
+		return o
+	}
+}
+
+func runOpenAIGo(t *testing.T) func(job) outcome {
+	t.Helper()
+	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{"chat": chatByGo})
+}
+
+// chatByGo has a conversation by Chat Completions.
+func chatByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
+	t.Helper()
+	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	ask := askByChat(t, j)
+	for o.Rounds < j.Rounds {
+		var (
+			made openai.ChatCompletion
+			bill struct {
+				SVC struct {
+					UserChargeMC int64 `json:"user_charge_mc"`
+				}
+				Final struct {
+					SVC struct {
+						UserChargeMC int64 `json:"user_charge_mc"`
+					}
+				} `json:"svc_final"`
+			}
+		)
+		if j.Stream {
+			var sum openai.ChatCompletionAccumulator
+			s, last := c.Chat.Completions.NewStreaming(ctx, ask), ""
+			for s.Next() {
+				last = s.Current().RawJSON()
+				if !sum.AddChunk(s.Current()) {
+					t.Errorf("the SDK does not take the chunk %s", last)
+				}
+				for _, choice := range s.Current().Choices {
+					o.Text += choice.Delta.Content
+				}
+			}
+			if s.Err() != nil {
+				return s.Err()
+			}
+			if made = sum.ChatCompletion; json.Unmarshal([]byte(last), &bill) != nil {
+				t.Errorf("the last chunk is %s", last)
+			}
+			o.Charged = append(o.Charged, bill.Final.SVC.UserChargeMC)
+		} else {
+			whole, err := c.Chat.Completions.New(ctx, ask)
+			if err != nil {
+				return err
+			}
+			if made = *whole; json.Unmarshal([]byte(whole.RawJSON()), &bill) != nil {
+				t.Errorf("answered %s", whole.RawJSON())
+			}
+			o.Text += made.Choices[0].Message.Content
+			o.Charged = append(o.Charged, bill.SVC.UserChargeMC)
+		}
+		message := made.Choices[0].Message
+		o.Rounds++
+		o.Input, o.Output = o.Input+made.Usage.PromptTokens, o.Output+made.Usage.CompletionTokens
+		o.Finish = named(made.Choices[0].FinishReason, "content_filter", "refusal", "tool_calls", "calls")
+		if message.Refusal != "" {
+			o.Finish = "refusal"
+		}
+		if j.Schema {
+			o.Object = read[map[string]any](t, message.Content)
+		}
+		if len(message.ToolCalls) == 0 {
+			break
+		}
+		ask.Messages = append(ask.Messages, again(t, message))
+		for _, call := range message.ToolCalls {
+			args := read[map[string]any](t, call.Function.Arguments)
+			o.Calls = append(o.Calls, toolCall{call.Function.Name, args})
+			ask.Messages = append(ask.Messages, openai.ToolMessage(toolResult, call.ID))
+		}
+	}
+	return nil
+}
+
+func askByChat(t *testing.T, j job) openai.ChatCompletionNewParams {
+	t.Helper()
+	parts := []openai.ChatCompletionContentPartUnionParam{openai.TextContentPart(j.Text)}
+	if j.Image != "" {
+		parts = append(parts,
+			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: j.Image}))
+	}
+	ask := openai.ChatCompletionNewParams{
+		Model:               j.Model,
+		MaxCompletionTokens: openai.Int(j.MaxTokens),
+		Messages:            []openai.ChatCompletionMessageParamUnion{openai.UserMessage(parts)},
+	}
+	if j.Stream {
+		ask.StreamOptions.IncludeUsage = openai.Bool(true)
+	}
+	if j.Tools {
+		for _, tool := range offeredTools {
+			ask.Tools = append(ask.Tools, openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
+				Name:        tool[0],
+				Description: openai.String(tool[1]),
+				Parameters:  read[map[string]any](t, tool[2]),
+			}))
+		}
+	}
+	if j.Schema {
+		ask.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+				Name:   "forecast",
+				Strict: openai.Bool(true),
+				Schema: read[map[string]any](t, forecast),
+			},
+		}
+	}
+	return ask
+}
+
+// named renames the reasons that the APIs give for the end of an answer: pairs of an API's name and ours.
+func named(reason string, pairs ...string) string {
+	return strings.NewReplacer(pairs...).Replace(reason)
+}

@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// installs are the functions that install each folder's packages once.
+var installs sync.Map
+
+// installNode puts the packages of a folder's package-lock.json into its node_modules. It needs the network only when
+// the lock file has changed since the last installation.
+func installNode(t *testing.T, folder string) {
+	t.Helper()
+	install, _ := installs.LoadOrStore(folder, sync.OnceValue(func() error { return installPackages(folder) }))
+	if err := install.(func() error)(); err != nil {
+		t.Fatalf("npm ci in %s: %v", folder, err)
+	}
+}
+
+func installPackages(folder string) error {
+	lock, err := os.ReadFile(filepath.Join(folder, "package-lock.json"))
+	if err != nil {
+		return err
+	}
+	stamp := filepath.Join(folder, "node_modules", ".installed.json") // the lock file that was installed
+	if done, err := os.ReadFile(stamp); err == nil && bytes.Equal(done, lock) {
+		return nil
+	}
+	npm := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
+	npm.Dir, npm.Stderr = folder, os.Stderr
+	if err := npm.Run(); err != nil {
+		return err
+	}
+	return os.WriteFile(stamp, lock, 0o600)
+}
