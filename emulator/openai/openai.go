@@ -143,8 +143,8 @@ func BadParam(code, param, format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// readSchema returns the schema of a structured answer from its format: {} if it may be any object, and nil if it may be
-// any text.
+// readSchema returns the schema of a structured answer from its format: {} if it may be any object,
+// and nil if it may be any text.
 func readSchema(format raw) raw {
 	var f struct {
 		Type       string `json:"type"`
