@@ -30,12 +30,20 @@ const (
 	Live = "live"
 )
 
+// The client types of RFC 6749 §2.1 (decision 065). A public client runs on its users' devices, where it can keep no
+// secret: the token endpoint knows it by its client_id alone.
+const (
+	Confidential = "confidential"
+	Public       = "public"
+)
+
 // An App is an OAuth client.
 type App struct {
 	ID               string
 	OwnerID          string // the developer's account
 	Name             string
 	ClientID         string
+	ClientType       string // Confidential or Public
 	RedirectURIs     []string
 	AllowedModels    []string // empty = every offered model
 	DefaultMaxTokens *int64   // nil = none
@@ -68,10 +76,12 @@ const (
 	ByRisk      = "risk"
 )
 
-// New has the values of a new app. An empty Tier means Sandbox, an empty ProviderMode Mock.
+// New has the values of a new app. An empty Tier means Sandbox, an empty ProviderMode Mock, an empty ClientType
+// Confidential.
 type New struct {
 	OwnerID          string
 	Name             string
+	ClientType       string
 	RedirectURIs     []string
 	AllowedModels    []string
 	DefaultMaxTokens *int64
@@ -95,7 +105,13 @@ func (n *New) validate(dev bool) error {
 	if n.ProviderMode == "" {
 		n.ProviderMode = Mock
 	}
+	if n.ClientType == "" {
+		n.ClientType = Confidential
+	}
 	if err := CheckText("name", n.Name, maxName); err != nil {
+		return err
+	}
+	if err := checkClientType(n.ClientType); err != nil {
 		return err
 	}
 	switch {
@@ -108,7 +124,15 @@ func (n *New) validate(dev bool) error {
 	case n.DevMargin < 0 || n.DevMargin > MaxDevMargin:
 		return apierr.InvalidRequest.Errorf("dev_margin_rate: must be from 0 to %s", MaxDevMargin)
 	}
-	return validateRedirectURIs(n.RedirectURIs, dev)
+	return validateRedirectURIs(n.RedirectURIs, redirectRules{dev: dev, public: n.ClientType == Public})
+}
+
+// checkClientType returns 400 invalid_request for a value that is no client type.
+func checkClientType(v string) error {
+	if v != Confidential && v != Public {
+		return apierr.InvalidRequest.Errorf("client_type: must be confidential or public")
+	}
+	return nil
 }
 
 // CheckText checks text that users will read on the consent screen. It refuses empty text, text

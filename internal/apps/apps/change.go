@@ -22,6 +22,7 @@ const (
 // whole list (decision 005).
 type Change struct {
 	Name             web.Field[string]         `json:"name"`
+	ClientType       web.Field[string]         `json:"client_type"`
 	RedirectURIs     web.Field[[]string]       `json:"redirect_uris"`
 	AllowedModels    web.Field[[]string]       `json:"allowed_models"`
 	DefaultMaxTokens web.Field[int64]          `json:"default_max_tokens"`
@@ -43,6 +44,7 @@ type rules struct {
 func (c *Change) applyTo(a App, r rules) (App, error) {
 	for member, null := range map[string]bool{
 		"name":            c.Name.Null,
+		"client_type":     c.ClientType.Null,
 		"redirect_uris":   c.RedirectURIs.Null,
 		"dev_margin_rate": c.DevMarginRate.Null,
 		"provider_mode":   c.ProviderMode.Null,
@@ -58,11 +60,8 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 			return a, err
 		}
 	}
-	if c.RedirectURIs.Set {
-		a.RedirectURIs = c.RedirectURIs.Value
-		if err := validateRedirectURIs(a.RedirectURIs, r.dev); err != nil {
-			return a, err
-		}
+	if err := c.setClient(&a, r.dev); err != nil {
+		return a, err
 	}
 	if c.DefaultMaxTokens.Set {
 		a.DefaultMaxTokens = nil
@@ -93,6 +92,24 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 		a.TestAllowlist = list
 	}
 	return a, c.setModes(&a, r.nowUS)
+}
+
+// setClient changes the client type and the redirect URIs, which it checks against each other: only a public client may
+// keep loopback URIs.
+func (c *Change) setClient(a *App, dev bool) error {
+	if c.ClientType.Set {
+		a.ClientType = c.ClientType.Value
+		if err := checkClientType(a.ClientType); err != nil {
+			return err
+		}
+	}
+	if c.RedirectURIs.Set {
+		a.RedirectURIs = c.RedirectURIs.Value
+	}
+	if !c.ClientType.Set && !c.RedirectURIs.Set {
+		return nil
+	}
+	return validateRedirectURIs(a.RedirectURIs, redirectRules{dev: dev, public: a.ClientType == Public})
 }
 
 // setModels accepts offered models, and retired models that are already in the list.
@@ -143,10 +160,14 @@ func (c *Change) setModes(a *App, nowUS int64) error {
 	return nil
 }
 
-// HasPublicRedirect reports whether the app has an https redirect URI that is not on a loopback host.
-func (a App) HasPublicRedirect() bool {
+// HasLiveRedirect reports whether the app has a redirect URI that works for its users: an https one that is not on a
+// loopback host or, for a public client, a loopback one.
+func (a App) HasLiveRedirect() bool {
 	return slices.ContainsFunc(a.RedirectURIs, func(uri string) bool {
 		u, err := url.Parse(uri)
+		if err == nil && a.ClientType == Public && isLoopbackAddress(u.Hostname()) {
+			return true
+		}
 		return err == nil && u.Scheme == "https" && !isLoopback(strings.ToLower(u.Hostname()))
 	})
 }

@@ -28,6 +28,7 @@ func (h *Handler) Mount(rt *web.Router) {
 type Resource struct {
 	ID               string              `json:"id"`
 	ClientID         string              `json:"client_id"`
+	ClientType       string              `json:"client_type"`
 	Name             string              `json:"name"`
 	RedirectURIs     []string            `json:"redirect_uris"`
 	AllowedModels    []string            `json:"allowed_models"`
@@ -66,6 +67,7 @@ func (a App) Resource() Resource {
 	return Resource{
 		ID:               a.ID,
 		ClientID:         a.ClientID,
+		ClientType:       a.ClientType,
 		Name:             a.Name,
 		RedirectURIs:     orEmptyList(a.RedirectURIs),
 		AllowedModels:    orEmptyList(a.AllowedModels),

@@ -105,6 +105,16 @@ func TestAppIsShownAndChanged(t *testing.T) {
 		shows(t, "retired goes", patch(`{"allowed_models":["gpt-a"]}`), 200, `["gpt-a"]`)
 		shows(t, "retired comes", patch(`{"allowed_models":["gpt-a","retired"]}`), 400, "allowed_models[1]")
 
+		// Only a public client keeps a loopback address.
+		shows(t, "loopback", patch(`{"redirect_uris":["http://127.0.0.1/cb"]}`), 400, "redirect_uris[0]")
+		shows(t, "a client type", patch(`{"client_type":"native"}`), 400, "client_type: must be confidential or public")
+		shows(t, "no client type", patch(`{"client_type":null}`), 400, "client_type: must not be null")
+		shows(t, "public", patch(`{"client_type":"public","redirect_uris":["http://127.0.0.1/cb"]}`), 200,
+			`"client_type":"public","name":"Reader 2","redirect_uris":["http://127.0.0.1/cb"]`)
+		shows(t, "confidential with it", patch(`{"client_type":"confidential"}`), 400, "redirect_uris[0]")
+		shows(t, "confidential without it", patch(`{"client_type":"confidential","redirect_uris":[]}`), 200,
+			`"client_type":"confidential"`)
+
 		// Outside the sandbox the providers are real.
 		m.exec(t, `UPDATE apps SET tier = 'limited-live' WHERE id = $1`, m.id)
 		shows(t, "live stays", patch(`{"provider_mode":"live"}`), 200, `"tier":"limited-live"`,

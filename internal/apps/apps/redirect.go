@@ -15,13 +15,19 @@ const (
 	maxRedirectURIBytes = 2000
 )
 
-func validateRedirectURIs(uris []string, dev bool) error {
+// redirectRules are the conditions of redirect URIs.
+type redirectRules struct {
+	dev    bool // http on every loopback host, also localhost
+	public bool // http on a loopback address: RFC 8252 §7.3
+}
+
+func validateRedirectURIs(uris []string, rules redirectRules) error {
 	if len(uris) > maxRedirectURIs {
 		return apierr.InvalidRequest.Errorf("redirect_uris: at most %d", maxRedirectURIs)
 	}
 	seen := map[string]bool{}
 	for i, uri := range uris {
-		if rule := findRedirectProblem(uri, dev); rule != "" {
+		if rule := findRedirectProblem(uri, rules); rule != "" {
 			return apierr.InvalidRequest.Errorf("redirect_uris[%d]: %s", i, rule)
 		}
 		if seen[uri] {
@@ -34,7 +40,7 @@ func validateRedirectURIs(uris []string, dev bool) error {
 
 // findRedirectProblem returns the rule that a redirect URI breaks, "" if none (decision 032).
 // Registered URIs are compared byte by byte, so it refuses URIs that two parsers could read in two ways.
-func findRedirectProblem(uri string, dev bool) string {
+func findRedirectProblem(uri string, rules redirectRules) string {
 	switch {
 	case len(uri) > maxRedirectURIBytes:
 		return "must be at most " + strconv.Itoa(maxRedirectURIBytes) + " bytes"
@@ -54,10 +60,15 @@ func findRedirectProblem(uri string, dev bool) string {
 	if u.User != nil || strings.Contains(u.Host, "@") {
 		return "must have no user or password"
 	}
-	if u.Scheme != "https" && !(dev && u.Scheme == "http" && isLoopback(u.Hostname())) {
-		if dev {
-			return "must begin with https://, or with http:// on a loopback host"
-		}
+	switch {
+	case u.Scheme == "https":
+	case rules.dev && u.Scheme == "http" && isLoopback(u.Hostname()):
+	case rules.public && u.Scheme == "http" && isLoopbackAddress(u.Hostname()):
+	case rules.dev:
+		return "must begin with https://, or with http:// on a loopback host"
+	case rules.public:
+		return "must begin with https://, or with http://127.0.0.1 or http://[::1]"
+	default:
 		return "must begin with https://"
 	}
 	return findHostProblem(u)
@@ -85,6 +96,10 @@ func findHostProblem(u *url.URL) string {
 	}
 	return ""
 }
+
+// isLoopbackAddress reports whether a host is a loopback address that apps on a device may return to (RFC 8252 §7.3).
+// The name localhost is not one: another program or a resolver may answer to it (§8.3).
+func isLoopbackAddress(host string) bool { return host == "127.0.0.1" || host == "::1" }
 
 func isLoopback(host string) bool {
 	if host == "localhost" {

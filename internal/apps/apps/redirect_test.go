@@ -10,7 +10,7 @@ import (
 
 func TestRedirectURIRules(t *testing.T) {
 	t.Parallel()
-	const always, onlyInDev, never = "always", "only in dev", "never"
+	const always, ofPublic, onlyInDev, never = "always", "of public clients and in dev", "only in dev", "never"
 	long := "https://a.example/" + strings.Repeat("x", maxRedirectURIBytes)
 	for _, c := range []struct{ uri, takes string }{
 		{"https://app.example.com/callback", always},
@@ -32,15 +32,25 @@ func TestRedirectURIRules(t *testing.T) {
 
 		{"http://localhost/cb", onlyInDev},
 		{"http://localhost:3000/cb", onlyInDev},
-		{"http://127.0.0.1:3000/cb", onlyInDev},
 		{"http://127.0.0.2/cb", onlyInDev},
-		{"http://[::1]:3000/cb", onlyInDev},
+		{"http://[0:0:0:0:0:0:0:1]/cb", onlyInDev},
+		{"http://127.0.0.1:3000/cb", ofPublic},
+		{"http://127.0.0.1/cb", ofPublic},
+		{"http://127.0.0.1", ofPublic},
+		{"http://[::1]:3000/cb", ofPublic},
+		{"http://[::1]/cb?x=1", ofPublic},
 
 		{"", never},
 		{long, never},
 		{"http://app.example.com/cb", never},
 		{"http://localhost.example.com/cb", never},
 		{"http://127.0.0.1.example.com/cb", never},
+		{"http://127.0.0.1@evil.example/cb", never},
+		{"http://127.0.0.1:80@evil.example/cb", never},
+		{"http://127.0.0.1:0/cb", never},
+		{"http://127.0.0.1:/cb", never},
+		{"http://127.1/cb", never},
+		{"ftp://127.0.0.1/cb", never},
 		{"http://2130706433/cb", never},
 		{"http://0.0.0.0/cb", never},
 		{"http://192.168.1.1/cb", never},
@@ -99,11 +109,15 @@ func TestRedirectURIRules(t *testing.T) {
 		{"https://[fe80::1%25eth0]/cb", never},
 		{"https://app.example.com/<script>", never},
 	} {
-		if rule := findRedirectProblem(c.uri, false); (rule == "") != (c.takes == always) {
-			t.Errorf("%q: taken %s, but the rule says %q", c.uri, c.takes, rule)
-		}
-		if rule := findRedirectProblem(c.uri, true); (rule == "") != (c.takes != never) {
-			t.Errorf("%q in dev: taken %s, but the rule says %q", c.uri, c.takes, rule)
+		for rules, want := range map[redirectRules]bool{
+			{}:                        c.takes == always,
+			{public: true}:            c.takes == always || c.takes == ofPublic,
+			{dev: true}:               c.takes != never,
+			{dev: true, public: true}: c.takes != never,
+		} {
+			if rule := findRedirectProblem(c.uri, rules); (rule == "") != want {
+				t.Errorf("%q by %+v: taken %s, but the rule says %q", c.uri, rules, c.takes, rule)
+			}
 		}
 	}
 }
@@ -121,7 +135,7 @@ func TestRedirectURIListNamesTheWrongOne(t *testing.T) {
 		{[]string{a, b, a}, "redirect_uris[2]: comes twice"},
 		{strings.Split(strings.Repeat(a+" ", 51), " "), "redirect_uris: at most 50"},
 	} {
-		err := validateRedirectURIs(c.uris, false)
+		err := validateRedirectURIs(c.uris, redirectRules{})
 		e, _ := errors.AsType[*apierr.Error](err)
 		if c.want == "" && err != nil ||
 			c.want != "" && (e == nil || e.Code != apierr.InvalidRequest || e.Message != c.want) {

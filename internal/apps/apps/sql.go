@@ -11,7 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const appColumns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier,
+const appColumns = `id, owner_id, name, client_id, client_type, redirect_uris, allowed_models, default_max_tokens, tier,
 		provider_mode, test_allowlist, dev_margin_ppm,
 	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0),
 		created_us,
@@ -28,7 +28,7 @@ func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
 	var uris, models, testers string
 	var by, reason *string
 	var sinceUS *int64
-	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier,
+	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &a.ClientType, &uris, &models, &a.DefaultMaxTokens, &a.Tier,
 		&a.ProviderMode, &testers, &a.DevMargin,
 		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash,
 		&secrets.present, &secrets.previous, &a.OldSecretUntilUS)
@@ -117,9 +117,9 @@ func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 		SET name = $2, redirect_uris = $3, allowed_models = $4, default_max_tokens = $5, tier = $6, provider_mode = $7,
 			test_allowlist = $8,
 		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13,
-			suspension_us = $14, lifted_us = $15 WHERE id = $1`,
+			suspension_us = $14, lifted_us = $15, client_type = $16 WHERE id = $1`,
 		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off,
-		a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS)
+		a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS, a.ClientType)
 	return err
 }
 
@@ -134,10 +134,10 @@ func insertApp(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris,
 			allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended,
-			created_us)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '[]', $11, 0, $12)`,
+			created_us, client_type)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '[]', $11, 0, $12, $13)`,
 		a.ID, a.OwnerID, a.Name, a.ClientID, secretHash, uris, models, a.DefaultMaxTokens, a.Tier, a.ProviderMode,
-		a.DevMargin, a.CreatedUS)
+		a.DevMargin, a.CreatedUS, a.ClientType)
 	return err
 }
 

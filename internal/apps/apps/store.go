@@ -27,7 +27,7 @@ type Store struct {
 	now        func() time.Time
 	dev        bool
 	management *web.Limiter // by client_id
-	token      *web.Limiter // by client_id, at the token endpoint
+	token      *web.Limiter // by client_id, at the token endpoint; of public clients also by address
 	failures   *web.Limiter // wrong credentials, by client_id and address
 	drawing    sync.Mutex   // one logo at a time
 }
@@ -64,6 +64,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 		OwnerID:          n.OwnerID,
 		Name:             n.Name,
 		ClientID:         id.New(id.Client, now),
+		ClientType:       n.ClientType,
 		RedirectURIs:     n.RedirectURIs,
 		AllowedModels:    n.AllowedModels,
 		DefaultMaxTokens: n.DefaultMaxTokens,
@@ -80,10 +81,10 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 	return a, secret, nil
 }
 
-// SetRedirectURIs replaces all redirect URIs. An invalid URI is 400 invalid_request. The error wraps sql.ErrNoRows if
-// there is no such app.
+// SetRedirectURIs replaces all redirect URIs of a confidential client. An invalid URI is 400
+// invalid_request. The error wraps sql.ErrNoRows if there is no such app.
 func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string) error {
-	if err := validateRedirectURIs(uris, s.dev); err != nil {
+	if err := validateRedirectURIs(uris, redirectRules{dev: s.dev}); err != nil {
 		return err
 	}
 	if err := updateList(ctx, s.db, appID, "redirect_uris", uris); err != nil {
@@ -266,6 +267,22 @@ func (s *Store) Authenticate(ctx context.Context, r *http.Request) (App, error) 
 // AuthenticateToken is Authenticate with the lower rate limit of the token endpoint.
 func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, error) {
 	return s.authenticate(ctx, r, s.token)
+}
+
+// IdentifyPublic returns the app of a public client, which sends its client_id without a secret (decision 065). Unknown
+// and confidential clients get the 401 of missing credentials. The devices of one client share its
+// client_id, so too many requests from one address are 429 rate_limited. Suspended apps are returned too.
+func (s *Store) IdentifyPublic(ctx context.Context, r *http.Request, clientID string) (App, error) {
+	a, err := s.GetByClientID(ctx, clientID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && a.ClientType != Public {
+		return App{}, web.NewBasicRefusal()
+	} else if err != nil {
+		return App{}, err
+	}
+	if wait, ok := s.token.Allow(clientID + " " + web.ClientAddress(r)); !ok {
+		return App{}, rateLimitError(wait, "too many requests with this client_id from this address")
+	}
+	return a, nil
 }
 
 // dummySecretHash is compared where there is no hash: for an unknown client id and without a previous secret. So the

@@ -119,9 +119,10 @@ func TestWrongAppsAreRefused(t *testing.T) {
 	zero := int64(0)
 	for _, n := range []apps.New{
 		{Name: ""}, {Name: strings.Repeat("x", 81)}, {Name: "a\u202eb"}, {Name: "a", Tier: "gold"},
-		{Name: "a", ProviderMode: "dry"},
+		{Name: "a", ProviderMode: "dry"}, {Name: "a", ClientType: "native"},
 		{Name: "a", DefaultMaxTokens: &zero}, {Name: "a", DevMargin: -1}, {Name: "a", DevMargin: apps.MaxDevMargin + 1},
 		{Name: "a", RedirectURIs: []string{"http://a.example/"}},
+		{Name: "a", ClientType: apps.Public, RedirectURIs: []string{"http://localhost/"}},
 	} {
 		if _, _, err := s.Create(t.Context(), nil, n); !isRefused(err) {
 			t.Errorf("%+v: %v", n, err)

@@ -72,13 +72,21 @@ type Item struct {
 // MakeChecklist returns the checklist of an app with this number of registered features.
 func MakeChecklist(a apps.App, features int) []Item {
 	return []Item{
-		{"redirect_uri", true, a.HasPublicRedirect(),
-			"At least one https redirect URL that is not on a loopback host."},
+		{"redirect_uri", true, a.HasLiveRedirect(),
+			redirectItem(a)},
 		{"feature", true, features > 0, "At least one registered feature, so users know what the app uses AI for."},
 		{"allowed_models", true, len(a.AllowedModels) > 0, "A choice of allowed models."},
 		{"logo", false, a.LogoPath() != "", "A logo for the consent screen."},
 		{"live_models", false, a.ProviderMode == apps.Live, "Tested with live models (provider mode live)."},
 	}
+}
+
+// redirectItem says which redirect URL the app needs.
+func redirectItem(a apps.App) string {
+	if a.ClientType == apps.Public {
+		return "At least one redirect URL: https, or http://127.0.0.1 for an app on the user’s device."
+	}
+	return "At least one https redirect URL that is not on a loopback host."
 }
 
 // missingItems returns the required items that are not met.

@@ -16,6 +16,7 @@ func ruleApp(app apps.App) verdict.App {
 	return verdict.App{
 		Name:               app.Name,
 		RedirectURIs:       app.RedirectURIs,
+		Public:             app.ClientType == apps.Public,
 		Suspended:          app.Suspended,
 		SuspendedByService: app.Suspension != nil,
 	}

@@ -91,16 +91,21 @@ func (h *Handler) handleRevoke(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// authenticateClient authenticates the app and reads the form, for both endpoints.
+// authenticateClient reads the form and authenticates the app, for every endpoint: by authenticate or, for a public
+// client, by its client_id. A client that is not accepted learns nothing about its form.
 func (h *Handler) authenticateClient(w http.ResponseWriter, r *http.Request,
-	authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
+	authenticate func(context.Context, *http.Request) (apps.App, error)) (app apps.App, form url.Values, err error) {
 	w.Header().Set("Cache-Control", "no-store")
-	app, err := authenticate(r.Context(), r)
-	if err != nil {
-		return apps.App{}, nil, err
+	form, formErr := web.ReadForm(r)
+	if len(r.Header["Authorization"]) == 0 && form.Get("client_id") != "" && !form.Has("client_secret") {
+		app, err = h.Apps.IdentifyPublic(r.Context(), r, form.Get("client_id"))
+	} else {
+		app, err = authenticate(r.Context(), r)
 	}
-	form, err := web.ReadForm(r)
-	return app, form, err
+	if err != nil {
+		return apps.App{}, form, err
+	}
+	return app, form, formErr
 }
 
 // readTokenRequest parses the form of a token request by the client clientID. Errors are 400.
@@ -163,14 +168,14 @@ func readIdempotencyKey(h http.Header) (string, error) {
 // handleDiscovery is GET /.well-known/oauth-authorization-server (RFC 8414).
 func (h *Handler) handleDiscovery(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
-	basic := []string{"client_secret_basic"}
+	methods := []string{"client_secret_basic", "none"} // none: public clients
 	return web.WriteJSON(w, http.StatusOK, map[string]any{
 		"issuer":                                         h.AuthURL,
 		"authorization_endpoint":                         h.AuthURL + "/oauth/authorize",
 		"token_endpoint":                                 h.BaseURL + "/oauth/token",
-		"token_endpoint_auth_methods_supported":          basic,
+		"token_endpoint_auth_methods_supported":          methods,
 		"revocation_endpoint":                            h.BaseURL + "/oauth/revoke",
-		"revocation_endpoint_auth_methods_supported":     basic,
+		"revocation_endpoint_auth_methods_supported":     methods,
 		"response_types_supported":                       []string{"code"},
 		"response_modes_supported":                       []string{"query"},
 		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},

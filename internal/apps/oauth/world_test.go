@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,13 +61,13 @@ type world struct {
 	store  *Store
 	people *accounts.Store
 	tester accounts.Account
-	// sandbox and live are the developer's apps.
-	sandbox, live client
+	// sandbox, live and public are the developer's apps. public is live too, and a public client.
+	sandbox, live, public client
 }
 
 type client struct {
 	apps.App
-	secret string
+	secret string // "" = it is a public client, which sends its client_id alone
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
@@ -119,6 +120,17 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			Tier:         apps.LimitedLive,
 			ProviderMode: apps.Live,
 			DevMargin:    150_000,
+		})
+		if err != nil {
+			return err
+		}
+		w.public.App, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Terminal",
+			ClientType:   apps.Public,
+			RedirectURIs: []string{callback, "http://127.0.0.1/cb", "http://[::1]:1/cb"},
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
 		})
 		return err
 	})
@@ -226,13 +238,24 @@ type outcome struct {
 // replaces the app's own.
 func (w *world) token(app client, form url.Values, headers ...string) (o outcome) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.URL+"/oauth/token",
-		strings.NewReader(form.Encode()))
+	return w.post("/oauth/token", app, form, headers...)
+}
+
+// post posts to an endpoint of OAuth as app.
+func (w *world) post(path string, app client, form url.Values, headers ...string) (o outcome) {
+	w.t.Helper()
+	if app.secret == "" {
+		form = maps.Clone(form)
+		form.Set("client_id", app.ClientID)
+	}
+	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.URL+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.SetBasicAuth(app.ClientID, app.secret)
+	if app.secret != "" {
+		req.SetBasicAuth(app.ClientID, app.secret)
+	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

@@ -36,6 +36,7 @@ type Consent struct {
 	App        string
 	Logo       string // address of the app's logo; "" = it has none
 	Sandbox    bool
+	Public     bool // a public client: it runs on the user's device and has no secret to prove who it is
 	Purposes   []Purpose
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer
 	Live       *Live    // the connection that exists already
@@ -98,7 +99,7 @@ func (c Consent) title() string { return "Connect " + c.App }
 // follows a form to this rule, also those at the app's own hosts behind the one
 // that it registered, so only the scheme is said. The form itself posts to us.
 func (c Consent) formAction() string {
-	if strings.HasPrefix(c.ReturnTo, "http:") { // in development only
+	if strings.HasPrefix(c.ReturnTo, "http:") { // on this device: a public client, or in development
 		return "https: http:"
 	}
 	return "https:"

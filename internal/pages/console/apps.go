@@ -65,10 +65,33 @@ func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return ui.Render(w, http.StatusOK, page)
 }
 
-func newAppFields() []ui.Field {
+// clientFields returns the fields that a new app and its settings share, with the values of a.
+func clientFields(a apps.App) []ui.Field {
 	return []ui.Field{
-		{ID: "name", Label: "Name", Hint: "Shown to users on the consent screen."},
-		{ID: "redirect_uris", Label: "Redirect URLs", Kind: "area", Hint: "One per line. Must match exactly."},
+		{ID: "name", Label: "Name", Value: a.Name, Hint: "Shown to users on the consent screen."},
+		{
+			ID:    "client_type",
+			Label: "Where it runs",
+			Kind:  "select",
+			Value: a.ClientType,
+			Hint: "An app on users’ devices can’t keep a secret: it signs in with its client id alone, and the " +
+				"consent screen says so.",
+			Options: []ui.Option{
+				{ID: apps.Confidential, Text: "On your server", Chosen: a.ClientType == apps.Confidential},
+				{
+					ID:     apps.Public,
+					Text:   "On users’ devices (command line, desktop)",
+					Chosen: a.ClientType == apps.Public,
+				},
+			},
+		},
+		{
+			ID:    "redirect_uris",
+			Label: "Redirect URLs",
+			Kind:  "area",
+			Value: strings.Join(a.RedirectURIs, "\n"),
+			Hint:  "One per line. Must match exactly. On users’ devices, http://127.0.0.1/… matches with any port.",
+		},
 	}
 }
 
@@ -78,7 +101,7 @@ func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 		Lead:    "It starts in the sandbox, with a mock provider and test money.",
 		Action:  "/developer/apps",
 		Button:  "Create app",
-		Fields:  newAppFields(),
+		Fields:  clientFields(apps.App{ClientType: apps.Confidential}),
 		Back:    ui.Link{Href: "/developer", Text: "Cancel"},
 	}
 }
@@ -110,6 +133,7 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		app, secret, err = h.Apps.Create(ctx, tx, apps.New{
 			OwnerID:      a.ID,
 			Name:         strings.TrimSpace(form.Get("name")),
+			ClientType:   form.Get("client_type"),
 			RedirectURIs: splitLines(form.Get("redirect_uris")),
 		})
 		return err
@@ -124,10 +148,19 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 	}
 	v := visit{a, app}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.newPage(r, "Your app is ready", ""), Lead: "You won’t see the client secret again.",
-		Facts: []ui.Fact{{Name: "Client id", Value: app.ClientID}, {Name: "Client secret", Value: secret}},
-		Next:  ui.Link{Href: v.path(""), Text: "Continue"},
+		Console: v.newPage(r, "Your app is ready", ""),
+		Lead:    "You won’t see the client secret again." + secretNote(app),
+		Facts:   []ui.Fact{{Name: "Client id", Value: app.ClientID}, {Name: "Client secret", Value: secret}},
+		Next:    ui.Link{Href: v.path(""), Text: "Continue"},
 	})
+}
+
+// secretNote says what the secret of a public client is for.
+func secretNote(a apps.App) string {
+	if a.ClientType != apps.Public {
+		return ""
+	}
+	return " It is for your own calls of the management API. Never ship it with the app."
 }
 
 // showApp is GET /developer/apps/{id}.
@@ -157,7 +190,8 @@ func (h appPages) showApp(w http.ResponseWriter, r *http.Request, v visit) error
 			MaxTokens: 100,
 		}),
 		Facts: []ui.Fact{
-			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier},
+			{Name: "Client id", Value: v.app.ClientID}, {Name: "Client type", Value: v.app.ClientType},
+			{Name: "Tier", Value: v.app.Tier},
 			{Name: "Mode", Value: describeMode(v.app)},
 			{Name: "Your margin", Value: formatPercent(v.app.DevMargin) + "% of provider cost"},
 			{Name: "Models", Value: describeModels(v.app)},

@@ -136,6 +136,7 @@ func TestSettings(t *testing.T) {
 		form := func(more ...string) url.Values {
 			f := url.Values{
 				"name":                {"Renamed"},
+				"client_type":         {"public"},
 				"redirect_uris":       {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"},
 				"model.gpt-5.6-terra": {"on"},
 				"default_max_tokens":  {"512"},
@@ -155,6 +156,7 @@ func TestSettings(t *testing.T) {
 			{"dev_margin_rate", "1000.0001", "enter a percentage"},
 			{"dev_margin_rate", "0.00001", "enter a percentage"},
 			{"provider_mode", "fast", "Mode: must be mock or live."},
+			{"client_type", "native", "Where it runs: must be confidential or public."},
 			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"},
 			{"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
 		} {
@@ -168,7 +170,7 @@ func TestSettings(t *testing.T) {
 		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`,
 			`name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
 		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 ||
-			*a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 ||
+			*a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || a.ClientType != apps.Public ||
 			len(a.AllowedModels) != 1 {
 			t.Errorf("saved: %+v", a)
 		}

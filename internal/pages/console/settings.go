@@ -34,11 +34,12 @@ func (h settingsPages) mount(rt *web.Router, access access) {
 
 // settingsFields returns the fields of the form with the app's settings.
 func settingsFields(a apps.App) []ui.Field {
-	fields := append(newAppFields(),
+	fields := append(clientFields(a),
 		ui.Field{
 			ID:    "default_max_tokens",
 			Label: "Default output limit (tokens, optional)",
 			Kind:  "number",
+			Value: formatCount(a.DefaultMaxTokens),
 			Hint:  "For calls that don’t set max_tokens. A lower limit holds less money during a call.",
 		},
 		ui.Field{
@@ -46,14 +47,10 @@ func settingsFields(a apps.App) []ui.Field {
 			Label: "Your margin (%)",
 			Kind:  "number",
 			Value: formatPercent(a.DevMargin),
-			Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls " +
-				"immediately.",
+			Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new " +
+				"calls immediately.",
 		},
 	)
-	fields[0].Value, fields[1].Value = a.Name, strings.Join(a.RedirectURIs, "\n")
-	if a.DefaultMaxTokens != nil {
-		fields[2].Value = strconv.FormatInt(*a.DefaultMaxTokens, 10)
-	}
 	if a.Tier != apps.Sandbox {
 		return fields
 	}
@@ -77,6 +74,14 @@ func settingsFields(a apps.App) []ui.Field {
 			Hint:  "Each tester gets a test account with test money.",
 		},
 	)
+}
+
+// formatCount writes an optional number for a field.
+func formatCount(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
 }
 
 func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
@@ -143,6 +148,9 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 		AllowedModels:    setField(checkedBoxes(form, modelPrefix, all)),
 		DefaultMaxTokens: in.readInteger("default_max_tokens", "Default output limit"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", false),
+	}
+	if form.Has("client_type") {
+		c.ClientType = in.readText("client_type")
 	}
 	if a.Tier == apps.Sandbox {
 		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), setField(splitLines(form.Get("test_allowlist")))
@@ -236,7 +244,7 @@ func (h settingsPages) replaceSecret(w http.ResponseWriter, r *http.Request, v v
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
 		Console: v.newPage(r, "New client secret", "/settings"),
-		Lead:    "You won’t see this secret again. " + old,
+		Lead:    "You won’t see this secret again. " + old + secretNote(v.app),
 		Facts:   []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
 		Next:    ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
 	})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -28,13 +29,17 @@ func (v visit) exchangeCommand(baseURL string) string {
 	if len(v.app.RedirectURIs) > 0 {
 		redirect = v.app.RedirectURIs[0]
 	}
-	return fmt.Sprintf(`curl -s -u %s:"$CLIENT_SECRET" \
+	credentials := fmt.Sprintf(`-u %s:"$CLIENT_SECRET"`, v.app.ClientID)
+	if v.app.ClientType == apps.Public {
+		credentials = "-d client_id=" + v.app.ClientID
+	}
+	return fmt.Sprintf(`curl -s %s \
   -d grant_type=authorization_code \
   -d code="$CODE" \
   --data-urlencode %s \
   -d code_verifier="$VERIFIER" \
   %s/oauth/token`,
-		v.app.ClientID, quoteShell("redirect_uri="+redirect), baseURL)
+		credentials, quoteShell("redirect_uri="+redirect), baseURL)
 }
 
 // An exampleCall is one chat completion that the examples show.

@@ -31,6 +31,7 @@ type Rejection struct {
 type App struct {
 	Name               string
 	RedirectURIs       []string
+	Public             bool // a public client: the port of its loopback redirect URIs is ignored
 	Suspended          bool // by its developer or by the service
 	SuspendedByService bool
 }
@@ -49,14 +50,15 @@ func ReadClientID(q url.Values) (string, bool) {
 }
 
 // CheckRequest validates an authorization request to app. Errors of the redirect URI are shown to the
-// user, because the URI cannot be trusted; it must equal a registered one byte by byte.
+// user, because the URI cannot be trusted; it must equal a registered one byte by byte, except for the port of a
+// public client's loopback address.
 func CheckRequest(app App, q url.Values) (Request, *Rejection) {
 	redirectURI, ok := getSingle(q, "redirect_uri")
 	switch {
 	case !ok || redirectURI == "":
 		return Request{},
 			&Rejection{Page: "The app did not say where to return to: it sent no redirect_uri, or several."}
-	case !slices.Contains(app.RedirectURIs, redirectURI):
+	case !app.allowsRedirect(redirectURI):
 		return Request{}, &Rejection{Page: "The app asked to return to an address that it has not registered."}
 	}
 	if app.SuspendedByService { // do not send users to an app that the service suspended
@@ -87,6 +89,39 @@ func CheckRequest(app App, q url.Values) (Request, *Rejection) {
 		return reject("unauthorized_client", "the app is disabled by its developer and takes no new connections")
 	}
 	return req, nil
+}
+
+// allowsRedirect reports whether a redirect URI is registered.
+func (a App) allowsRedirect(uri string) bool {
+	if slices.Contains(a.RedirectURIs, uri) {
+		return true
+	}
+	address, rest, ok := splitLoopback(uri)
+	return a.Public && ok && slices.ContainsFunc(a.RedirectURIs, func(registered string) bool {
+		to, path, ok := splitLoopback(registered)
+		return ok && to == address && path == rest
+	})
+}
+
+// splitLoopback splits a loopback redirect URI into its address, such as http://127.0.0.1, and what
+// follows the port. An app on a user's device listens on any free port, so the port is ignored (RFC 8252 §7.3).
+func splitLoopback(uri string) (address, rest string, ok bool) {
+	for _, address = range []string{"http://127.0.0.1", "http://[::1]"} {
+		if rest, ok = strings.CutPrefix(uri, address); ok {
+			break
+		}
+	}
+	if !ok {
+		return "", "", false
+	}
+	if after, has := strings.CutPrefix(rest, ":"); has {
+		rest = strings.TrimLeft(after, "0123456789")
+		port, err := strconv.Atoi(strings.TrimSuffix(after, rest))
+		if err != nil || port < 1 || port > 65535 || after[0] == '0' {
+			return "", "", false
+		}
+	}
+	return address, rest, rest == "" || rest[0] == '/' || rest[0] == '?'
 }
 
 // singleParams are the parameters that must not be repeated. Unknown ones are ignored (RFC 6749 §3.1).
