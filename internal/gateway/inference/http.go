@@ -148,6 +148,9 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 		err = h.runCall(w, r, &c)
 	}
 	if err != nil {
+		if c.shape != nil {
+			err = shapes.RenameMember(err, c.shape.MemberName)
+		}
 		h.storeRefusal(r, &c, err)
 	}
 	return err

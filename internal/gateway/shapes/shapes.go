@@ -5,7 +5,13 @@
 // response as long as the translation depends on nothing but request and response. It is pure.
 package shapes
 
-import "github.com/purserhq/purser/internal/gateway/inference/plan"
+import (
+	"errors"
+	"regexp"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
+)
 
 // A Call is a parsed request of a shape.
 type Call interface {
@@ -15,6 +21,8 @@ type Call interface {
 	Body(canonical []byte) []byte
 	// NewStream returns a translator for one streamed response.
 	NewStream() Stream
+	// MemberName returns how the client names a member of the canonical request, such as messages[2].content.
+	MemberName(canonical string) string
 }
 
 // A Stream translates a streamed response.
@@ -23,4 +31,21 @@ type Stream interface {
 	// envelope, the usage chunk with svc_final, and last [DONE]. It is given them in order, one or many at a time. The
 	// result is valid until the next call.
 	Translate(frames []byte) []byte
+}
+
+var namedMember = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\]|\.[a-z][a-z0-9_]*)*): `)
+
+// RenameMember makes an error that names a member of the canonical request name the client's. name is that of Call.
+func RenameMember(err error, name func(canonical string) string) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code != apierr.InvalidRequest {
+		return err
+	}
+	m := namedMember.FindStringSubmatch(e.Message)
+	if m == nil {
+		return err
+	}
+	renamed := *e
+	renamed.Message = name(m[1]) + e.Message[len(m[1]):]
+	return &renamed
 }

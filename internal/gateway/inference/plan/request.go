@@ -11,21 +11,11 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // MaxBody is the most bytes that the body of a request may have.
 const MaxBody = 32 << 20
-
-// Bounds of a request (contract §8).
-const (
-	maxMessages = 4096
-	maxTools    = 128
-	maxImages   = 20
-)
-
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // body is the inference body of contract §4.3 with the additions of decision 042.
 // Unknown members are dropped, and the response names them: only what is named here
@@ -128,12 +118,13 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	p := &Request{}
-	for _, step := range []func(*body, *Request) error{
-		readUnknown, readRefused, readScalars, readMessages, readTools, checkTurns,
-	} {
+	for _, step := range []func(*body, *Request) error{readUnknown, readRefused, readScalars, readMessages, readTools} {
 		if err := step(&b, p); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.Check(); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -250,16 +241,10 @@ func readScalars(b *body, p *Request) error {
 		}
 		p.MaxTokens = *outputCap
 	}
-	if t := b.Temperature; t != nil && (*t < 0 || *t > 2) {
-		return invalid("temperature: must be between 0 and 2")
-	}
-	if t := b.TopP; t != nil && (*t < 0 || *t > 1) {
-		return invalid("top_p: must be between 0 and 1")
-	}
 	p.Temperature, p.TopP = b.Temperature, b.TopP
 	if e := b.ReasoningEffort; e != nil {
-		if !slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, *e) {
-			return invalid("reasoning_effort: must be one of none, minimal, low, medium, high, xhigh, max")
+		if *e == "" {
+			return errEffort()
 		}
 		p.ReasoningEffort = *e
 	}
@@ -273,7 +258,10 @@ func readScalars(b *body, p *Request) error {
 	if err := readStop(b.Stop, p); err != nil {
 		return err
 	}
-	return readFormat(b.ResponseFormat, p)
+	if isSet(b.ResponseFormat) {
+		p.ResponseFormat = json.RawMessage(b.ResponseFormat)
+	}
+	return nil
 }
 
 func readStop(v jsontext.Value, p *Request) error {
@@ -288,86 +276,26 @@ func readStop(v jsontext.Value, p *Request) error {
 	} else if err := web.Decode(v, &p.Stop, true); err != nil || v.Kind() != '[' {
 		return invalid("stop: must be a string or an array of strings")
 	}
-	if len(p.Stop) > 4 {
-		return invalid("stop: at most 4 sequences")
-	}
-	for i, s := range p.Stop {
-		if s == "" || len(s) > 256 {
-			return invalid("stop[%d]: must have 1 to 256 bytes", i)
-		}
-	}
-	return nil
-}
-
-func readFormat(v jsontext.Value, p *Request) error {
-	if !isSet(v) {
-		return nil
-	}
-	var f struct {
-		Type       string `json:"type"`
-		JSONSchema *struct {
-			Name   string         `json:"name"`
-			Schema jsontext.Value `json:"schema"`
-		} `json:"json_schema"`
-	}
-	if v.Kind() != '{' || web.Decode(v, &f, true) != nil {
-		return invalid("response_format: must be an object with a type")
-	}
-	switch f.Type {
-	case "text":
-		return nil
-	case "json_object":
-	case "json_schema":
-		if f.JSONSchema == nil || !toolName.MatchString(f.JSONSchema.Name) {
-			return invalid("response_format.json_schema.name: required, must match %s", toolName)
-		}
-		if isSet(f.JSONSchema.Schema) && f.JSONSchema.Schema.Kind() != '{' {
-			return invalid("response_format.json_schema.schema: must be a JSON Schema object")
-		}
-	default:
-		return invalid("response_format.type: must be one of text, json_object, json_schema")
-	}
-	p.ResponseFormat = json.RawMessage(v)
 	return nil
 }
 
 func readMessages(b *body, p *Request) error {
-	if len(b.Messages) == 0 {
-		return invalid("messages: required, with at least one message")
-	}
 	if len(b.Messages) > maxMessages {
-		return invalid("messages: at most %d", maxMessages)
+		return errMessages()
 	}
 	p.Messages = make([]provider.Message, len(b.Messages))
 	for i := range b.Messages {
 		if err := readMessage(&b.Messages[i], &p.Messages[i], fmt.Sprintf("messages[%d]", i)); err != nil {
 			return err
 		}
-		for _, part := range p.Messages[i].Parts {
-			if part.Type == "image_url" {
-				p.Images++
-			}
-		}
-	}
-	if p.Images > maxImages {
-		return invalid("messages: at most %d images in a request", maxImages)
 	}
 	return nil
 }
 
 func readMessage(m *message, out *provider.Message, path string) error {
-	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
-		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
-	}
 	out.Role, out.Name, out.ToolCallID = m.Role, m.Name, m.ToolCallID
 	if m.Refusal != nil {
 		out.Refusal = *m.Refusal
-	}
-	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
-		return invalid("%s.tool_calls: only an assistant message has them", path)
-	}
-	if (m.Role == "tool") != (m.ToolCallID != "") {
-		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
 	}
 	if m.Role == "assistant" && isSet(m.ExtraContent) {
 		out.ExtraContent = json.RawMessage(m.ExtraContent)
@@ -375,18 +303,9 @@ func readMessage(m *message, out *provider.Message, path string) error {
 	if err := readContent(m.Content, out, path); err != nil {
 		return err
 	}
-	if !out.HasContent && (m.Role != "assistant" || len(m.ToolCalls) == 0 && out.Refusal == "") {
-		return invalid("%s.content: required", path)
-	}
 	for i, c := range m.ToolCalls {
-		path := fmt.Sprintf("%s.tool_calls[%d]", path, i)
-		switch {
-		case c.ID == "":
-			return invalid("%s.id: required", path)
-		case c.Type != "function" && c.Type != "":
-			return invalid("%s.type: must be function", path)
-		case !toolName.MatchString(c.Function.Name):
-			return invalid("%s.function.name: must match %s", path, toolName)
+		if c.Type != "function" && c.Type != "" {
+			return invalid("%s.tool_calls[%d].type: must be function", path, i)
 		}
 		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{
 			ID:           c.ID,
@@ -423,7 +342,7 @@ func readContent(v jsontext.Value, out *provider.Message, path string) error {
 		return invalid("%s.content: must have at least one part", path)
 	}
 	for i, q := range parts {
-		r, err := readPart(q, out.Role, fmt.Sprintf("%s.content[%d]", path, i))
+		r, err := readPart(q, fmt.Sprintf("%s.content[%d]", path, i))
 		if err != nil {
 			return err
 		}
@@ -432,73 +351,40 @@ func readContent(v jsontext.Value, out *provider.Message, path string) error {
 	return nil
 }
 
-func readPart(q part, role, path string) (provider.Part, error) {
-	switch {
-	case q.Type == "text":
+func readPart(q part, path string) (provider.Part, error) {
+	switch q.Type {
+	case "text":
 		if q.Text == nil {
 			return provider.Part{}, invalid("%s.text: required", path)
 		}
 		return provider.Part{Type: "text", Text: *q.Text}, nil
-	case q.Type == "image_url" && role == "user":
+	case "image_url":
 		if q.ImageURL == nil {
 			return provider.Part{}, invalid("%s.image_url: required", path)
 		}
-		if !slices.Contains([]string{"", "auto", "low", "high", "original"}, q.ImageURL.Detail) {
-			return provider.Part{}, invalid("%s.image_url.detail: must be one of auto, low, high, original", path)
-		}
-		out := provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}
-		return out, checkImage(q.ImageURL.URL, path+".image_url.url")
-	case q.Type == "image_url":
-		return provider.Part{}, invalid("%s.type: images stand only in user messages", path)
+		return provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}, nil
 	}
 	return provider.Part{}, invalid("%s.type: must be text or image_url", path)
 }
 
-// checkImage checks what needs no network.
-func checkImage(raw, path string) error {
-	if err := images.CheckURL(raw); err != nil {
-		return invalid("%s: %v", path, err)
-	}
-	return nil
-}
-
 func readTools(b *body, p *Request) error {
-	if len(b.Tools) > maxTools {
-		return invalid("tools: at most %d", maxTools)
-	}
-	names := map[string]bool{}
 	for i, t := range b.Tools {
-		path := fmt.Sprintf("tools[%d]", i)
-		switch {
-		case t.Type != "function":
-			return invalid("%s.type: must be function", path)
-		case !toolName.MatchString(t.Function.Name):
-			return invalid("%s.function.name: required, must match %s", path, toolName)
-		case names[t.Function.Name]:
-			return invalid("%s.function.name: %q stands twice", path, t.Function.Name)
-		case isSet(t.Function.Parameters) && t.Function.Parameters.Kind() != '{':
-			return invalid("%s.function.parameters: must be a JSON Schema object", path)
+		if t.Type != "function" {
+			return invalid("tools[%d].type: must be function", i)
 		}
-		names[t.Function.Name] = true
 		q := provider.Tool{Name: t.Function.Name, Description: t.Function.Description, Strict: t.Function.Strict}
 		if isSet(t.Function.Parameters) {
 			q.Parameters = json.RawMessage(t.Function.Parameters)
 		}
 		p.Tools = append(p.Tools, q)
 	}
-	if b.ParallelToolCalls != nil && len(p.Tools) == 0 {
-		return invalid("parallel_tool_calls: requires tools")
-	}
 	p.ParallelToolCalls = b.ParallelToolCalls
-	return readChoice(b.ToolChoice, names, p)
+	return readChoice(b.ToolChoice, p)
 }
 
-func readChoice(v jsontext.Value, names map[string]bool, p *Request) error {
+func readChoice(v jsontext.Value, p *Request) error {
 	if !isSet(v) {
 		return nil
-	}
-	if len(p.Tools) == 0 {
-		return invalid("tool_choice: requires tools")
 	}
 	var mode string
 	var named struct {
@@ -515,42 +401,9 @@ func readChoice(v jsontext.Value, names map[string]bool, p *Request) error {
 		}
 	case '{':
 		if web.Decode(v, &named, true) == nil && named.Type == "function" {
-			if !names[named.Function.Name] {
-				return invalid("tool_choice.function.name: %q is not among the tools", named.Function.Name)
-			}
 			p.ToolChoice = provider.ToolChoice{Mode: "function", Name: named.Function.Name}
 			return nil
 		}
 	}
 	return invalid("tool_choice: must be auto, none, required, or {type: function, function: {name}}")
-}
-
-// checkTurns checks a rule that all providers have: each tool message answers one tool
-// call of the assistant message before it, and all its tool calls are answered before
-// the next other message.
-func checkTurns(_ *body, p *Request) error {
-	open := map[string]bool{}
-	for i, m := range p.Messages {
-		if m.Role == "tool" {
-			if !open[m.ToolCallID] {
-				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message "+
-					"before it", i, m.ToolCallID)
-			}
-			delete(open, m.ToolCallID)
-			continue
-		}
-		for callID := range open {
-			return invalid("messages[%d]: tool call %q has no tool message", i, callID)
-		}
-		for j, c := range m.ToolCalls {
-			if open[c.ID] {
-				return invalid("messages[%d].tool_calls[%d].id: %q stands twice", i, j, c.ID)
-			}
-			open[c.ID] = true
-		}
-	}
-	for callID := range open {
-		return invalid("messages: tool call %q has no tool message", callID)
-	}
-	return nil
 }

@@ -1,0 +1,225 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/images"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// Bounds of a request (contract §8).
+const (
+	maxMessages = 4096
+	maxTools    = 128
+	maxImages   = 20
+)
+
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// Check checks a canonical request that was built from a client's body, and counts its images. Every shape's request
+// passes it. Its errors name the members as the body of POST /v1/chat/completions has them.
+func (r *Request) Check() error {
+	for _, check := range []func() error{
+		r.checkScalars, r.checkStop, r.checkFormat, r.checkMessages, r.checkTools, r.checkTurns,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func errEffort() error {
+	return invalid("reasoning_effort: must be one of none, minimal, low, medium, high, xhigh, max")
+}
+
+func errMessages() error { return invalid("messages: at most %d", maxMessages) }
+
+func (r *Request) checkScalars() error {
+	if t := r.Temperature; t != nil && (*t < 0 || *t > 2) {
+		return invalid("temperature: must be between 0 and 2")
+	}
+	if t := r.TopP; t != nil && (*t < 0 || *t > 1) {
+		return invalid("top_p: must be between 0 and 1")
+	}
+	efforts := []string{"", "none", "minimal", "low", "medium", "high", "xhigh", "max"} // "" = not given
+	if !slices.Contains(efforts, r.ReasoningEffort) {
+		return errEffort()
+	}
+	return nil
+}
+
+func (r *Request) checkStop() error {
+	if len(r.Stop) > 4 {
+		return invalid("stop: at most 4 sequences")
+	}
+	for i, s := range r.Stop {
+		if s == "" || len(s) > 256 {
+			return invalid("stop[%d]: must have 1 to 256 bytes", i)
+		}
+	}
+	return nil
+}
+
+// checkFormat checks response_format. The type text is the default, so it is dropped.
+func (r *Request) checkFormat() error {
+	if r.ResponseFormat == nil {
+		return nil
+	}
+	var f struct {
+		Type       string `json:"type"`
+		JSONSchema *struct {
+			Name   string         `json:"name"`
+			Schema jsontext.Value `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if jsontext.Value(r.ResponseFormat).Kind() != '{' || web.Decode(r.ResponseFormat, &f, true) != nil {
+		return invalid("response_format: must be an object with a type")
+	}
+	switch f.Type {
+	case "text":
+		r.ResponseFormat = nil
+	case "json_object":
+	case "json_schema":
+		if f.JSONSchema == nil || !toolName.MatchString(f.JSONSchema.Name) {
+			return invalid("response_format.json_schema.name: required, must match %s", toolName)
+		}
+		if isSet(f.JSONSchema.Schema) && f.JSONSchema.Schema.Kind() != '{' {
+			return invalid("response_format.json_schema.schema: must be a JSON Schema object")
+		}
+	default:
+		return invalid("response_format.type: must be one of text, json_object, json_schema")
+	}
+	return nil
+}
+
+func (r *Request) checkMessages() error {
+	if len(r.Messages) == 0 {
+		return invalid("messages: required, with at least one message")
+	}
+	if len(r.Messages) > maxMessages {
+		return errMessages()
+	}
+	r.Images = 0
+	for i := range r.Messages {
+		if err := r.checkMessage(&r.Messages[i], fmt.Sprintf("messages[%d]", i)); err != nil {
+			return err
+		}
+	}
+	if r.Images > maxImages {
+		return invalid("messages: at most %d images in a request", maxImages)
+	}
+	return nil
+}
+
+func (r *Request) checkMessage(m *provider.Message, path string) error {
+	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
+		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
+	}
+	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
+		return invalid("%s.tool_calls: only an assistant message has them", path)
+	}
+	if (m.Role == "tool") != (m.ToolCallID != "") {
+		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
+	}
+	for i := range m.Parts {
+		if err := r.checkPart(&m.Parts[i], m.Role, fmt.Sprintf("%s.content[%d]", path, i)); err != nil {
+			return err
+		}
+	}
+	if !m.HasContent && (m.Role != "assistant" || len(m.ToolCalls) == 0 && m.Refusal == "") {
+		return invalid("%s.content: required", path)
+	}
+	for i := range m.ToolCalls {
+		path := fmt.Sprintf("%s.tool_calls[%d]", path, i)
+		switch c := &m.ToolCalls[i]; {
+		case c.ID == "":
+			return invalid("%s.id: required", path)
+		case !toolName.MatchString(c.Name):
+			return invalid("%s.function.name: must match %s", path, toolName)
+		}
+	}
+	return nil
+}
+
+// checkPart checks what of a part needs no network.
+func (r *Request) checkPart(p *provider.Part, role, path string) error {
+	if p.Type != "image_url" {
+		return nil
+	}
+	if role != "user" {
+		return invalid("%s.type: images stand only in user messages", path)
+	}
+	if !slices.Contains([]string{"", "auto", "low", "high", "original"}, p.Detail) {
+		return invalid("%s.image_url.detail: must be one of auto, low, high, original", path)
+	}
+	if err := images.CheckURL(p.ImageURL); err != nil {
+		return invalid("%s.image_url.url: %v", path, err)
+	}
+	r.Images++
+	return nil
+}
+
+func (r *Request) checkTools() error {
+	if len(r.Tools) > maxTools {
+		return invalid("tools: at most %d", maxTools)
+	}
+	names := map[string]bool{}
+	for i := range r.Tools {
+		path := fmt.Sprintf("tools[%d].function", i)
+		switch t := &r.Tools[i]; {
+		case !toolName.MatchString(t.Name):
+			return invalid("%s.name: required, must match %s", path, toolName)
+		case names[t.Name]:
+			return invalid("%s.name: %q stands twice", path, t.Name)
+		case t.Parameters != nil && jsontext.Value(t.Parameters).Kind() != '{':
+			return invalid("%s.parameters: must be a JSON Schema object", path)
+		}
+		names[r.Tools[i].Name] = true
+	}
+	c := r.ToolChoice
+	switch {
+	case r.ParallelToolCalls != nil && len(r.Tools) == 0:
+		return invalid("parallel_tool_calls: requires tools")
+	case c.Mode != "" && len(r.Tools) == 0:
+		return invalid("tool_choice: requires tools")
+	case c.Mode == "function" && !names[c.Name]:
+		return invalid("tool_choice.function.name: %q is not among the tools", c.Name)
+	}
+	return nil
+}
+
+// checkTurns checks a rule that all providers have: each tool message answers one tool
+// call of the assistant message before it, and all its tool calls are answered before
+// the next other message.
+func (r *Request) checkTurns() error {
+	open := map[string]bool{}
+	for i, m := range r.Messages {
+		if m.Role == "tool" {
+			if !open[m.ToolCallID] {
+				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message "+
+					"before it", i, m.ToolCallID)
+			}
+			delete(open, m.ToolCallID)
+			continue
+		}
+		for callID := range open {
+			return invalid("messages[%d]: tool call %q has no tool message", i, callID)
+		}
+		for j, c := range m.ToolCalls {
+			if open[c.ID] {
+				return invalid("messages[%d].tool_calls[%d].id: %q stands twice", i, j, c.ID)
+			}
+			open[c.ID] = true
+		}
+	}
+	for callID := range open {
+		return invalid("messages: tool call %q has no tool message", callID)
+	}
+	return nil
+}
