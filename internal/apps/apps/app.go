@@ -47,6 +47,8 @@ type App struct {
 	RedirectURIs     []string
 	AllowedModels    []string // empty = every offered model
 	DefaultMaxTokens *int64   // nil = none
+	Fit              bool     // lower the output cap of a call that does not fit
+	FitMinTokens     int64    // the lowest cap
 	Tier             string   // Sandbox, LimitedLive or FullLive
 	ProviderMode     string   // Mock or Live
 	DevMargin        money.PPM
@@ -89,6 +91,14 @@ type New struct {
 	ProviderMode     string
 	DevMargin        money.PPM
 }
+
+// DefaultFitMinTokens is the lowest output cap to which a call is lowered, unless the app says
+// otherwise.
+const DefaultFitMinTokens = 256
+
+// SuggestedMaxTokens is the default_max_tokens of a new app that a person creates: without one,
+// a call that sends no max_tokens is held for all that its model can produce.
+const SuggestedMaxTokens = 4096
 
 // MaxDevMargin is the highest margin rate of an app or feature: ten times the
 // provider's cost.

@@ -26,6 +26,8 @@ type Change struct {
 	RedirectURIs     web.Field[[]string]       `json:"redirect_uris"`
 	AllowedModels    web.Field[[]string]       `json:"allowed_models"`
 	DefaultMaxTokens web.Field[int64]          `json:"default_max_tokens"`
+	Fit              web.Field[bool]           `json:"fit"`
+	FitMinTokens     web.Field[int64]          `json:"fit_min_tokens"`
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
 	ProviderMode     web.Field[string]         `json:"provider_mode"`
 	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
@@ -46,6 +48,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 		"name":            c.Name.Null,
 		"client_type":     c.ClientType.Null,
 		"redirect_uris":   c.RedirectURIs.Null,
+		"fit":             c.Fit.Null,
 		"dev_margin_rate": c.DevMarginRate.Null,
 		"provider_mode":   c.ProviderMode.Null,
 		"suspended":       c.Suspended.Null,
@@ -71,6 +74,19 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 					maxTokens)
 			}
 			a.DefaultMaxTokens = &n
+		}
+	}
+	if c.Fit.Set {
+		a.Fit = c.Fit.Value
+	}
+	if c.FitMinTokens.Set {
+		a.FitMinTokens = DefaultFitMinTokens
+		if !c.FitMinTokens.Null {
+			a.FitMinTokens = c.FitMinTokens.Value
+		}
+		if a.FitMinTokens < 1 || a.FitMinTokens > maxTokens {
+			return a, apierr.InvalidRequest.Errorf("fit_min_tokens: must be an integer from 1 to %d, or null",
+				maxTokens)
 		}
 	}
 	if c.DevMarginRate.Set {

@@ -33,6 +33,8 @@ type Resource struct {
 	RedirectURIs     []string            `json:"redirect_uris"`
 	AllowedModels    []string            `json:"allowed_models"`
 	DefaultMaxTokens *int64              `json:"default_max_tokens"`
+	Fit              bool                `json:"fit"`
+	FitMinTokens     int64               `json:"fit_min_tokens"`
 	DevMarginRate    json.Number         `json:"dev_margin_rate"`
 	Tier             string              `json:"tier"`
 	TierLimits       tierLimits          `json:"tier_limits"`
@@ -72,6 +74,8 @@ func (a App) Resource() Resource {
 		RedirectURIs:     orEmptyList(a.RedirectURIs),
 		AllowedModels:    orEmptyList(a.AllowedModels),
 		DefaultMaxTokens: a.DefaultMaxTokens,
+		Fit:              a.Fit,
+		FitMinTokens:     a.FitMinTokens,
 		DevMarginRate:    json.Number(a.DevMargin.String()),
 		Tier:             a.Tier,
 		TierLimits:       makeLimits(a.Tier),

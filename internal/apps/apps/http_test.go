@@ -81,20 +81,24 @@ func TestAppIsShownAndChanged(t *testing.T) {
 		m := newManagement(t, d)
 		patch := func(body string) apitest.Answer { return m.mine.Do(t, "PATCH", m.path(), body) }
 		shows(t, "at first", m.mine.Do(t, "GET", m.path(), ""), 200,
-			`"redirect_uris":[],"allowed_models":[],"default_max_tokens":null,"dev_margin_rate":0.2,"tier":"sandbox"`,
+			`"redirect_uris":[],"allowed_models":[],"default_max_tokens":null,"fit":false,"fit_min_tokens":256,`+
+				`"dev_margin_rate":0.2,"tier":"sandbox"`,
 			`"max_cap_mc":null,"max_cap_display":null,"connection_day_mc":null`,
 			`"provider_mode":"mock","test_allowlist":[],"suspended":false,"suspension":null`)
-		all := patch(`{"name":"Reader 2","redirect_uris":["https://app.example.com/cb"],"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"dev_margin_rate":1e-06,"provider_mode":"live","test_allowlist":["Some.One@Example.com"],"suspended":true}`)
+		all := patch(`{"name":"Reader 2","redirect_uris":["https://app.example.com/cb"],"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"fit":true,"fit_min_tokens":64,"dev_margin_rate":1e-06,"provider_mode":"live","test_allowlist":["Some.One@Example.com"],"suspended":true}`)
 		shows(t, "all of it", all, 200, `"name":"Reader 2"`,
-			`"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"dev_margin_rate":0.000001`,
+			`"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"fit":true,"fit_min_tokens":64,`+
+				`"dev_margin_rate":0.000001`,
 			`"provider_mode":"live","test_allowlist":["some.one@example.com"],"suspended":true,"suspension":{"by":"developer","reason":null`)
 		if got := m.mine.Do(t, "GET", m.path(), ""); got.Body != all.Body {
 			t.Errorf("GET shows %s, PATCH %s", got.Body, all.Body)
 		}
 		shows(t, "nothing", patch(`{}`), 200, strings.TrimSpace(all.Body))
 		shows(t, "cleared",
-			patch(`{"default_max_tokens":null,"allowed_models":null,"test_allowlist":[],"suspended":false}`), 200,
-			`"allowed_models":[],"default_max_tokens":null`, `"test_allowlist":[],"suspended":false,"suspension":null`)
+			patch(`{"default_max_tokens":null,"fit":false,"fit_min_tokens":null,"allowed_models":null,`+
+				`"test_allowlist":[],"suspended":false}`), 200,
+			`"allowed_models":[],"default_max_tokens":null,"fit":false,"fit_min_tokens":256`,
+			`"test_allowlist":[],"suspended":false,"suspension":null`)
 		if n := m.changes.Load(); n != 3 {
 			t.Errorf("told of %d changes", n)
 		}

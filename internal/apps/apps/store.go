@@ -68,6 +68,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 		RedirectURIs:     n.RedirectURIs,
 		AllowedModels:    n.AllowedModels,
 		DefaultMaxTokens: n.DefaultMaxTokens,
+		FitMinTokens:     DefaultFitMinTokens,
 		Tier:             n.Tier,
 		ProviderMode:     n.ProviderMode,
 		TestAllowlist:    []string{},

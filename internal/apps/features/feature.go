@@ -19,6 +19,8 @@ type Feature struct {
 	DisplayName, Description string
 	MaxCostPerCallMC         *money.MC // guardrail of one call
 	MaxTokens                *int64    // output cap of calls that send none
+	Fit                      *bool     // overrides the app's
+	FitMinTokens             *int64    // overrides the app's
 	RateLimit                *int64    // admitted calls in any 60 seconds, per connection
 	DefaultModel             *string
 	DevMargin                *money.PPM // overrides the app's rate
@@ -29,7 +31,7 @@ const (
 	MaxPerApp      = 200
 	maxDisplayName = 80
 	maxDescription = 500
-	// maxCount bounds max_tokens and rate_limit. It is above every model ceiling and every useful rate.
+	// maxCount bounds max_tokens, fit_min_tokens and rate_limit. It is above every model ceiling and every useful rate.
 	maxCount = 1_000_000_000
 )
 
@@ -43,6 +45,8 @@ type Change struct {
 	Description      web.Field[string]         `json:"description"`
 	MaxCostPerCallMC web.Field[money.MC]       `json:"max_cost_per_call_mc"`
 	MaxTokens        web.Field[int64]          `json:"max_tokens"`
+	Fit              web.Field[bool]           `json:"fit"`
+	FitMinTokens     web.Field[int64]          `json:"fit_min_tokens"`
 	RateLimit        web.Field[int64]          `json:"rate_limit"`
 	DefaultModel     web.Field[string]         `json:"default_model"`
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
@@ -64,6 +68,14 @@ func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, e
 		return f, err
 	}
 	if err := setBounded(&f.MaxTokens, "max_tokens", c.MaxTokens, 1, maxCount); err != nil {
+		return f, err
+	}
+	if c.Fit.Set {
+		if f.Fit = nil; !c.Fit.Null {
+			f.Fit = &c.Fit.Value
+		}
+	}
+	if err := setBounded(&f.FitMinTokens, "fit_min_tokens", c.FitMinTokens, 1, maxCount); err != nil {
 		return f, err
 	}
 	if err := setBounded(&f.RateLimit, "rate_limit", c.RateLimit, 1, maxCount); err != nil {

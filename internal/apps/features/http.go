@@ -31,6 +31,8 @@ type resource struct {
 	Description      string       `json:"description"`
 	MaxCostPerCallMC *money.MC    `json:"max_cost_per_call_mc"`
 	MaxTokens        *int64       `json:"max_tokens"`
+	Fit              *bool        `json:"fit"`
+	FitMinTokens     *int64       `json:"fit_min_tokens"`
 	RateLimit        *int64       `json:"rate_limit"`
 	DefaultModel     *string      `json:"default_model"`
 	DevMarginRate    *json.Number `json:"dev_margin_rate"`
@@ -43,6 +45,8 @@ func (f *Feature) resource() resource {
 		Description:      f.Description,
 		MaxCostPerCallMC: f.MaxCostPerCallMC,
 		MaxTokens:        f.MaxTokens,
+		Fit:              f.Fit,
+		FitMinTokens:     f.FitMinTokens,
 		RateLimit:        f.RateLimit,
 		DefaultModel:     f.DefaultModel,
 	}

@@ -101,7 +101,7 @@ func TestFeatureLife(t *testing.T) {
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[]`)
 		created := b.mine.Do(t, "POST", b.collection(),
 			`{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","dev_margin_rate":0.290000,"default_model":"gpt-5.6-terra"}`)
-		const shown = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":null,"max_tokens":null,"rate_limit":null,"default_model":"gpt-5.6-terra","dev_margin_rate":0.29}`
+		const shown = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":null,"max_tokens":null,"fit":null,"fit_min_tokens":null,"rate_limit":null,"default_model":"gpt-5.6-terra","dev_margin_rate":0.29}`
 		wantJSON(t, created, shown)
 		if !strings.Contains(created.Body, `"dev_margin_rate":0.29}`) {
 			t.Errorf("the rate is written as a float would be: %s", created.Body)
@@ -110,8 +110,8 @@ func TestFeatureLife(t *testing.T) {
 		wantJSON(t, b.mine.Do(t, "PATCH", b.path("summaries"), strings.TrimSpace(created.Body)), shown)
 
 		patched := b.mine.Do(t, "PATCH", b.path("summaries"),
-			`{"max_cost_per_call_mc":5000000,"max_tokens":500,"rate_limit":60,"default_model":null,"dev_margin_rate":1e-06}`)
-		const after = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":5000000,"max_tokens":500,"rate_limit":60,"default_model":null,"dev_margin_rate":0.000001}`
+			`{"max_cost_per_call_mc":5000000,"max_tokens":500,"fit":true,"fit_min_tokens":64,"rate_limit":60,"default_model":null,"dev_margin_rate":1e-06}`)
+		const after = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":5000000,"max_tokens":500,"fit":true,"fit_min_tokens":64,"rate_limit":60,"default_model":null,"dev_margin_rate":0.000001}`
 		wantJSON(t, patched, after)
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[`+after+`]`)
 
@@ -163,7 +163,7 @@ func TestForeignFeaturesDoNotExist(t *testing.T) {
 			"unauthorized")
 		wantJSON(t, b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/features",
 			`{"slug":"mine","display_name":"Theirs","description":"D"}`),
-			`{"slug":"mine","display_name":"Theirs","description":"D","max_cost_per_call_mc":null,"max_tokens":null,"rate_limit":null,"default_model":null,"dev_margin_rate":null}`)
+			`{"slug":"mine","display_name":"Theirs","description":"D","max_cost_per_call_mc":null,"max_tokens":null,"fit":null,"fit_min_tokens":null,"rate_limit":null,"default_model":null,"dev_margin_rate":null}`)
 	})
 }
 

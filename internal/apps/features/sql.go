@@ -7,11 +7,11 @@ import (
 )
 
 const featureColumns = `app_id, slug, display_name, description, max_cost_per_call_mc, max_tokens, rate_limit,
-		default_model, dev_margin_ppm`
+		default_model, dev_margin_ppm, fit, fit_min_tokens`
 
 func (f *Feature) fields() []any {
 	return []any{&f.AppID, &f.Slug, &f.DisplayName, &f.Description, &f.MaxCostPerCallMC, &f.MaxTokens, &f.RateLimit,
-		&f.DefaultModel, &f.DevMargin}
+		&f.DefaultModel, &f.DevMargin, &f.Fit, &f.FitMinTokens}
 }
 
 func getFeature(ctx context.Context, q db.Queryer, appID, slug, lock string) (f Feature, err error) {
@@ -50,18 +50,26 @@ func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err erro
 
 func insertFeature(ctx context.Context, tx *db.Tx, f Feature, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO features (`+featureColumns+`, created_us)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel,
-		f.DevMargin, nowUS)
+		f.DevMargin, nullBool(f.Fit), f.FitMinTokens, nowUS)
 	return err
 }
 
 func updateFeature(ctx context.Context, tx *db.Tx, f Feature) error {
 	_, err := tx.ExecContext(ctx, `UPDATE features
 		SET display_name = $3, description = $4, max_cost_per_call_mc = $5, max_tokens = $6, rate_limit = $7,
-			default_model = $8, dev_margin_ppm = $9
+			default_model = $8, dev_margin_ppm = $9, fit = $10, fit_min_tokens = $11
 		WHERE app_id = $1 AND slug = $2`,
 		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel,
-		f.DevMargin)
+		f.DevMargin, nullBool(f.Fit), f.FitMinTokens)
 	return err
+}
+
+// nullBool returns the argument for a column that is 0, 1 or NULL.
+func nullBool(b *bool) any {
+	if b == nil {
+		return nil
+	}
+	return db.BoolInt(*b)
 }

@@ -5,6 +5,7 @@ package web
 const (
 	VersionHeader = "Svc-Version"
 	FeatureHeader = "X-Svc-Feature"
+	FitHeader     = "X-Svc-Fit"   // "1": lower the output cap of a call that does not fit; "0": refuse it
 	IgnoredHeader = "Svc-Ignored" // of the members of a request that were dropped (decision 012)
 	// Of webhook deliveries (contract §6).
 	SignatureHeader = "Svc-Signature"

@@ -164,13 +164,15 @@ func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out
 	if _, err := s.Ledger.DoTx(ctx, tx, topUp); err != nil {
 		return err
 	}
+	maxTokens := int64(apps.SuggestedMaxTokens)
 	app, secret, err := s.Apps.Create(ctx, tx, apps.New{
-		OwnerID:      developer.ID,
-		Name:         "Sample app",
-		RedirectURIs: []string{redirectURI},
-		Tier:         apps.Sandbox,
-		ProviderMode: apps.Mock,
-		DevMargin:    money.One / 5,
+		OwnerID:          developer.ID,
+		Name:             "Sample app",
+		RedirectURIs:     []string{redirectURI},
+		DefaultMaxTokens: &maxTokens,
+		Tier:             apps.Sandbox,
+		ProviderMode:     apps.Mock,
+		DevMargin:        money.One / 5,
 	})
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ type attempt struct {
 	shape     shapes.Call      // of the client; nil = canonical
 	held      rules.Call       // as the ledger holds it
 	number    int64            // of the attempts of its key
-	request   provider.Request // the plan's, with the request id
+	request   provider.Request // the plan's, with the request id and the output cap of the hold
 	shares    policy.Shares    // what the charge adds to the provider cost, by who pays
 	api       provider.Provider
 	estimates *estimates.Calibration // of live calls; nil in mock mode
@@ -68,6 +68,7 @@ func (h *Handler) newAttempt(
 		started:   time.Now(),
 	}
 	a.request.ID, a.request.AppID = held.RequestID, held.Call.AppID
+	a.request.MaxTokens = held.MaxTokens // the hold may have lowered it
 	switch {
 	case developer != nil && (held.UseProviderKey || a.api == nil):
 		a.api, a.developerPays = developer, true

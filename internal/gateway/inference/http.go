@@ -180,10 +180,15 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
+	fit, err := readFit(r)
+	if err != nil {
+		return err
+	}
 	c.input = plan.Input{
 		Request:   request,
 		Route:     route,
 		Feature:   feature,
+		Fit:       fit,
 		Caller:    c.who,
 		Catalog:   h.Catalog.Current(),
 		Policy:    h.Policy,
@@ -251,6 +256,19 @@ func readFeature(r *http.Request, route plan.Route) (string, error) {
 		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
 	}
 	return values[0], nil
+}
+
+// readFit returns what the header says about a call that does not fit; nil = there is none.
+func readFit(r *http.Request) (*bool, error) {
+	values := r.Header.Values(web.FitHeader)
+	if len(values) == 0 {
+		return nil, nil
+	}
+	if len(values) > 1 || values[0] != "0" && values[0] != "1" {
+		return nil, apierr.InvalidRequest.Errorf("X-Svc-Fit: must be 0 or 1")
+	}
+	fit := values[0] == "1"
+	return &fit, nil
 }
 
 // readBody reads the whole body. Upstream requests begin only after that: a body that

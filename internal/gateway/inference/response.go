@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -40,6 +41,7 @@ func appendBlock(b []byte, e *rules.Entry) []byte {
 	}
 	b = append(append(append(b, `,"user_charge_display":"`...), e.UserChargeMC.Display()...), '"')
 	b = append(append(append(b, `,"allocation_remaining_display":"`...), e.RemainingMC.Display()...), '"')
+	b = strconv.AppendInt(append(b, `,"max_tokens_applied":`...), policy.MaxTokens(e.Terms), 10)
 	b = append(append(append(b, `,"paid_by":"`...), e.PaidBy...), '"')
 	return append(append(append(b, `,"settlement":"`...), e.Settlement...), `"}`...)
 }

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/money"
@@ -34,6 +36,21 @@ func (f *Feature) Margin(app *apps.App) money.PPM {
 		return *f.Registered.DevMargin
 	}
 	return app.DevMargin
+}
+
+// Fit reports whether the output cap of a call is lowered where the call does not fit, and
+// the lowest cap: the feature's, or else the app's.
+func (f *Feature) Fit(app *apps.App) (fit bool, minTokens int64) {
+	fit, minTokens = app.Fit, cmp.Or(app.FitMinTokens, apps.DefaultFitMinTokens)
+	if r := f.Registered; r != nil {
+		if r.Fit != nil {
+			fit = *r.Fit
+		}
+		if r.FitMinTokens != nil {
+			minTokens = *r.FitMinTokens
+		}
+	}
+	return fit, minTokens
 }
 
 // Guardrails are the bounds that a feature puts on calls; the zero value has none. This

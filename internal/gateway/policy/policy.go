@@ -27,9 +27,15 @@ type Policy struct {
 
 // A Call is a text call or a voice reply that is about to be held.
 type Call struct {
-	rules.Call           // by the wallet's terms, for the most that the wallet would pay
-	PriceTerms Terms     // the same terms
-	CostMC     money.MC  // the most that the provider may cost
+	rules.Call          // by the wallet's terms, for the most that the wallet would pay
+	PriceTerms Terms    // the same terms
+	CostMC     money.MC // the most that the provider may cost
+
+	// PriceCap returns HoldMC and CostMC for another output cap. Nil: the cap is not lowered and
+	// no refusal names one that fits, as in voice.
+	PriceCap  func(maxTokens int64) (holdMC, costMC money.MC, err error)
+	MinTokens int64 // the lowest output cap to which the hold may lower it; 0 = it may not
+
 	App        *apps.App // as it is now
 	Guardrails           // of the feature
 
@@ -42,7 +48,7 @@ type Call struct {
 // free credit as the other way to pay for it. Neither is decided here: the ledger
 // decides in the hold's transaction.
 func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
-	d := rules.Hold{Call: c.Call, MaxHoldMC: c.MaxCostPerCallMC}
+	d := rules.Hold{Call: c.Call, MaxHoldMC: c.MaxCostPerCallMC, Output: outputCap(c, now)}
 	// Voice replies are exempt from the rate limit: contract §4.4 does not list rate_limited.
 	if c.RateLimit != nil && !c.PriceTerms.Voice {
 		d.Limits = append(d.Limits, limits.Limit{
@@ -77,8 +83,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 // within the month's pool of the app and the two bounds of the user.
 func (p *Policy) freeCredit(c *Call, now time.Time) *rules.FreeCreditHold {
 	pool, onApp, onAll := rules.FreeCreditSubjects(c.App.ID, c.AccountID, now)
-	terms := c.PriceTerms
-	terms.Shares, terms.Pool = terms.PaidBy(rules.PaidByFreeCredit), pool
+	terms := c.PriceTerms.withPool(pool)
 	return &rules.FreeCreditHold{
 		Terms:  terms.JSON(),
 		HoldMC: c.CostMC,
@@ -86,6 +91,28 @@ func (p *Policy) freeCredit(c *Call, now time.Time) *rules.FreeCreditHold {
 			{Subject: pool, Unit: limits.Spend, Max: int64(p.Free.PoolMC)},
 			{Subject: onApp, Unit: limits.Spend, Max: int64(p.Free.OnAppMC)},
 			{Subject: onAll, Unit: limits.Spend, Max: int64(p.Free.OnAllMC)},
+		},
+	}
+}
+
+// outputCap returns what the ledger needs to price the call again for a lower output cap.
+func outputCap(c *Call, now time.Time) *rules.OutputCap {
+	if c.PriceCap == nil {
+		return nil
+	}
+	wallet, appID, accountID := c.PriceTerms, c.App.ID, c.AccountID
+	return &rules.OutputCap{
+		MaxTokens: wallet.MaxTokens,
+		MinTokens: c.MinTokens,
+		Price:     c.PriceCap,
+		Terms: func(maxTokens int64, paidBy string) string {
+			terms := wallet
+			if paidBy == rules.PaidByFreeCredit {
+				pool, _, _ := rules.FreeCreditSubjects(appID, accountID, now)
+				terms = wallet.withPool(pool)
+			}
+			terms.MaxTokens = maxTokens
+			return terms.JSON()
 		},
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -47,7 +48,7 @@ func (t *Terms) JSON() string {
 	if t.Voice {
 		b = strconv.AppendInt(append(b, `,"audio_tokens":`...), t.AudioTokens, 10)
 	}
-	b = strconv.AppendInt(append(b, `,"max_tokens":`...), t.MaxTokens, 10)
+	b = strconv.AppendInt(append(b, maxTokensMember...), t.MaxTokens, 10)
 	if 0 < t.CountedTokens && t.CountedTokens < t.InputTokens {
 		b = strconv.AppendInt(append(b, `,"counted_tokens":`...), t.CountedTokens, 10)
 	}
@@ -58,6 +59,32 @@ func (t *Terms) JSON() string {
 		b = append(append(append(b, `,"pool":"`...), t.Pool...), '"') // ids and a month need no JSON escapes
 	}
 	return string(append(b, '}'))
+}
+
+// withPool returns the terms of the same call if the free credit of a pool pays for it.
+func (t *Terms) withPool(pool string) Terms {
+	free := *t
+	free.Shares, free.Pool = t.PaidBy(rules.PaidByFreeCredit), pool
+	return free
+}
+
+// maxTokensMember begins the member max_tokens of stored terms.
+const maxTokensMember = `,"max_tokens":`
+
+// MaxTokens returns the output cap of stored terms; 0 = they have none. It reads only that member,
+// because every answer shows it.
+func MaxTokens(terms string) (n int64) {
+	i := strings.LastIndex(terms, maxTokensMember)
+	if i < 0 {
+		return 0
+	}
+	for _, c := range []byte(terms[i+len(maxTokensMember):]) {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n
 }
 
 // ParseTerms reads what JSON wrote.

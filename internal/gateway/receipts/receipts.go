@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -32,7 +33,8 @@ type Receipt struct {
 	Billed       bool            `json:"billed"`
 	Charge       *Charge         `json:"charge"`
 	RefundedMC   money.MC        `json:"refunded_mc"`
-	ReversedBy   *string         `json:"reversed_by"` // the ledger row of the refund
+	ReversedBy   *string         `json:"reversed_by"`        // the ledger row of the refund
+	MaxTokens    *int64          `json:"max_tokens_applied"` // the output cap that the provider got
 	Usage        json.RawMessage `json:"usage"`
 	PriceVersion *string         `json:"price_version"` // of the price list that the unit prices are from
 	Lines        []Line          `json:"lines"`
@@ -135,11 +137,21 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 		},
 		RefundedMC:   e.RefundedMC(),
 		ReversedBy:   rules.TextOrNull(e.ReversedBy),
+		MaxTokens:    maxTokensOf(e.Terms),
 		Usage:        usage,
 		PriceVersion: &rates.PriceList,
 		Lines:        lines,
 		Explanation:  explainCharge(e),
 	}, nil
+}
+
+// maxTokensOf returns the output cap of a call by its price terms, or nil.
+func maxTokensOf(terms string) *int64 {
+	n := policy.MaxTokens(terms)
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 func explainCharge(e *rules.Entry) string {
@@ -168,6 +180,7 @@ func newHoldReceipt(h *rules.HoldRow) *Receipt {
 		CreatedAt:    timestamp.Format(h.CreatedUS),
 		Model:        &h.Model,
 		Feature:      rules.TextOrNull(h.Feature),
+		MaxTokens:    maxTokensOf(h.Terms),
 		Lines:        []Line{},
 		Explanation:  fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display()),
 	}

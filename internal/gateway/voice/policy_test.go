@@ -148,9 +148,9 @@ func checkAllGuardrailsSet(t *testing.T, registered *features.Feature) {
 }
 
 // limitsOf returns a hold without what differs between text and voice: the call, its
-// amounts, and the feature's rate limit.
+// amounts, its output cap, and the feature's rate limit.
 func limitsOf(d rules.Hold) rules.Hold {
-	d.Call, d.Claim, d.CostMC = rules.Call{}, "", 0
+	d.Call, d.Claim, d.CostMC, d.Output = rules.Call{}, "", 0, nil
 	d.Limits = slices.DeleteFunc(slices.Clone(d.Limits), func(l limits.Limit) bool {
 		return l.Code == apierr.RateLimited
 	})

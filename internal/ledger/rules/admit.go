@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -51,7 +52,7 @@ func (s *State) tryFreeCredit(c *Hold) bool {
 // admission is what admitSpend has decided besides an error.
 type admission struct {
 	useProviderKey bool          // the developer's provider key serves the call: a limit of cost is reached
-	refusal        *apierr.Error // a refusal that has appended an event, and must be saved
+	reached        *limits.Limit // the limit that refuses the call, if the app gets an event about it
 }
 
 // admitSpend checks whether the wallet may pay for the call: risk, windows, guardrail,
@@ -73,11 +74,12 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (admission,
 				return admission{}, e
 			}
 		default:
-			counted, err := s.checkCounter(c, l, now)
-			if err != nil || counted.refusal != nil {
-				return counted, err
+			useProviderKey, e := s.checkCounter(c, l, now)
+			if e != nil {
+				a.reached = l
+				return a, e
 			}
-			a.useProviderKey = a.useProviderKey || counted.useProviderKey
+			a.useProviderKey = a.useProviderKey || useProviderKey
 		}
 	}
 	if err := c.checkGuardrail(); err != nil {
@@ -106,10 +108,9 @@ func checkVelocityLimit(c *Hold, conn *Connection, now time.Time) error {
 	return nil
 }
 
-// checkCounter checks a limit that has a counter, and reserves in it. A limit of cost
-// does not refuse a call that the developer's provider key can serve. The first refusal
-// after the limit had room is reported to the app by an event.
-func (s *State) checkCounter(c *Hold, l *limits.Limit, now time.Time) (admission, error) {
+// checkCounter checks a limit that has a counter, and reserves in c what the call holds of it.
+// A limit of cost does not refuse a call that the developer's provider key can serve.
+func (s *State) checkCounter(c *Hold, l *limits.Limit, now time.Time) (useProviderKey bool, refusal *apierr.Error) {
 	need, counter := c.HoldMC, s.Counters[l.Subject]
 	if l.Unit == limits.Cost {
 		need = c.CostMC
@@ -118,18 +119,27 @@ func (s *State) checkCounter(c *Hold, l *limits.Limit, now time.Time) (admission
 	switch {
 	case e == nil:
 		c.Reservations = append(c.Reservations, Reservation{l.Subject, l.Unit, l.Window, need})
-		return admission{}, nil
+		return false, nil
 	case l.Unit == limits.Cost && c.HasProviderKey:
-		return admission{useProviderKey: true}, nil
-	case l.Event != "" && !counter.LimitReported:
-		counter.LimitReported = true
-		s.Changes.Counters[l.Subject] = true
-		data := fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`,
-			c.AppID, l.Max, money.MC(l.Max).Display(), int64(l.Window/time.Second))
-		s.emitAppEvent(l.Event, c.AppID, data, now.UnixMicro())
-		return admission{refusal: e}, nil
+		return true, nil
 	}
-	return admission{}, e
+	return false, e
+}
+
+// reportLimit reports the first refusal after a limit had room to the app by an event, and
+// returns the refusal, which must be saved with the event. It returns nil if there is nothing to
+// report.
+func (s *State) reportLimit(l *limits.Limit, c *Hold, refusal error, nowUS int64) *apierr.Error {
+	var e *apierr.Error
+	if l == nil || l.Event == "" || s.Counters[l.Subject].LimitReported || !errors.As(refusal, &e) {
+		return nil
+	}
+	s.Counters[l.Subject].LimitReported = true
+	s.Changes.Counters[l.Subject] = true
+	data := fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`,
+		c.AppID, l.Max, money.MC(l.Max).Display(), int64(l.Window/time.Second))
+	s.emitAppEvent(l.Event, c.AppID, data, nowUS)
+	return e
 }
 
 // checkAllocation checks that the hold fits into what remains of the allocation, and of

@@ -36,6 +36,7 @@ type Result struct {
 	Call    Call // Hold: the call as it is held: who pays, and by which terms
 	// Hold: a refusal that has appended an event; Do returns it as an error
 	Refused           *apierr.Error
+	MaxTokens         int64  // Hold: the output cap that the call is held for; 0 = it came without OutputCap
 	UseProviderKey    bool   // Hold: the developer's own key at the provider serves the call
 	Attempt           int64  // Hold: which attempt of the key this is
 	RequestID         string // Hold: the key's request; its first attempt named it
@@ -116,6 +117,8 @@ type Hold struct {
 	CostMC         money.MC               // the most that the provider may be paid, for limits of that
 	HasProviderKey bool                   // the developer has a provider key, which serves beyond a limit of cost
 	FreeCredit     *FreeCreditHold        // nil = no free credit
+	Output         *OutputCap             // nil = the output cap is not known here, as in voice
+	DryRun         bool                   // only decide: nothing is held, and no event is emitted
 }
 
 // FreeCreditHold is how a call is held if free credit pays for it: at cost (contract

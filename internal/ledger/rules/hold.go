@@ -6,12 +6,15 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 func (c Hold) addKeys(keys *RowKeys) {
 	keys.Connections[c.ConnectionID] = c.AccountID
-	keys.Keys[c.key()] = true
+	if !c.DryRun {
+		keys.Keys[c.key()] = true
+	}
 	addLimitKeys(keys, c.Limits)
 	if c.FreeCredit != nil {
 		addLimitKeys(keys, c.FreeCredit.Limits)
@@ -28,7 +31,7 @@ func addLimitKeys(keys *RowKeys, list []limits.Limit) {
 
 // apply checks in the order of decision 008: the connection's state, what the key
 // already did, whether the allocation is spent, the limits, the feature's guardrail, the
-// money. Then it opens the hold.
+// money. A call that does not fit may get a lower output cap. Then it opens the hold.
 func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.callersConnection(&c)
 	if err != nil {
@@ -48,10 +51,16 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	}
 	a, err := s.choosePayer(&c, conn, now)
 	if err != nil {
-		return Result{}, err
+		a, err = s.lowerCap(&c, conn, now, a, err)
 	}
-	if a.refusal != nil {
-		return Result{Attempt: 1, Refused: a.refusal, UseProviderKey: a.useProviderKey}, nil
+	if c.DryRun {
+		return Result{Call: c.Call, MaxTokens: c.maxTokens(), Connection: *conn}, err
+	}
+	if err != nil {
+		if e := s.reportLimit(a.reached, &c, err, nowUS); e != nil {
+			return Result{Attempt: 1, Refused: e, UseProviderKey: a.useProviderKey}, nil
+		}
+		return Result{}, err
 	}
 	r := s.openHold(&c, conn, row, nowUS)
 	r.UseProviderKey = a.useProviderKey
@@ -81,7 +90,8 @@ func (s *State) callersConnection(c *Hold) (*Connection, error) {
 }
 
 // choosePayer lets free credit pay for the call if it covers the whole call, else the
-// wallet. It sets the payer, its amounts and its reservations in c.
+// wallet. It sets the payer, its amounts and its reservations in c, and leaves the state as
+// it is.
 func (s *State) choosePayer(c *Hold, conn *Connection, now time.Time) (admission, error) {
 	c.PaidBy, c.Reservations = PaidByWallet, nil
 	if s.tryFreeCredit(c) {
@@ -112,7 +122,13 @@ func (s *State) openHold(c *Hold, conn *Connection, row *HoldRow, nowUS int64) R
 		CreatedUS: nowUS,
 	}
 	s.Changes.Holds[c.key()] = true
-	return Result{Call: c.Call, RequestID: c.RequestID, Attempt: attempt, Connection: *conn}
+	return Result{
+		Call:       c.Call,
+		MaxTokens:  c.maxTokens(),
+		RequestID:  c.RequestID,
+		Attempt:    attempt,
+		Connection: *conn,
+	}
 }
 
 // countCall counts a held call in the limits of calls. A limit of spend that has room for
@@ -162,6 +178,10 @@ func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 		r.Outcome = Running
 	default:
 		r.Call, r.UseProviderKey = c.asHeld(row)
+		if r.MaxTokens = c.maxTokens(); r.MaxTokens > 0 && row.HoldMC != c.heldBy(row.PaidBy) {
+			r.MaxTokens = c.capOf(row)
+			r.Call.Terms = c.Output.Terms(r.MaxTokens, row.PaidBy)
+		}
 	}
 	return r, nil
 }
@@ -177,6 +197,14 @@ func (c Hold) asHeld(row *HoldRow) (held Call, useProviderKey bool) {
 	}
 	cost := func(n Reservation) bool { return n.Unit == limits.Cost }
 	return held, c.HasProviderKey && row.PaidBy == PaidByWallet && !slices.ContainsFunc(row.Reservations, cost)
+}
+
+// heldBy returns the amount of the hold by who pays.
+func (c *Hold) heldBy(payer string) money.MC {
+	if payer == PaidByFreeCredit && c.FreeCredit != nil {
+		return c.FreeCredit.HoldMC
+	}
+	return c.HoldMC
 }
 
 // keyReused is the error for a key that was used with another request.

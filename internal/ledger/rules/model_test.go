@@ -55,7 +55,7 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
-	"denied by revoke"}
+	"denied by revoke", "lowered", "lowered free", "too small to lower"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -361,7 +361,52 @@ func (m *machine) hold(t *rapid.T) {
 			}
 		}
 	}
+	if rapid.Bool().Draw(t, "caps") {
+		h = withOutput(t, h)
+	}
 	m.try(t, h)
+}
+
+// withOutput gives a call an output cap, of which each token costs the wallet two and the
+// provider one.
+func withOutput(t *rapid.T, h Hold) Hold {
+	input := money.MC(rapid.Int64Range(0, 20).Draw(t, "input"))
+	h.Output = &OutputCap{
+		MaxTokens: rapid.Int64Range(1, 100).Draw(t, "max"),
+		MinTokens: rapid.Int64Range(0, 30).Draw(t, "min"),
+		Price: func(n int64) (money.MC, money.MC, error) {
+			return 2*input + 2*money.MC(n), input + money.MC(n), nil
+		},
+		Terms: func(n int64, paidBy string) string { return fmt.Sprintf(`{"max_tokens":%d,"by":%q}`, n, paidBy) },
+	}
+	if h.Output.MinTokens > h.Output.MaxTokens {
+		h.Output.MinTokens = h.Output.MaxTokens
+	}
+	h, _ = h.withCap(h.Output.MaxTokens)
+	return h
+}
+
+// lowered checks that a hold's amounts and terms are those of the cap that it has, and that the
+// same claim finds the same call.
+func (m *machine) lowered(t *rapid.T, h Hold, r Result) {
+	holdMC, costMC, _ := h.Output.Price(r.MaxTokens)
+	if r.Call.PaidBy == PaidByFreeCredit {
+		holdMC = costMC
+	}
+	again, err := m.do(t, h)
+	if r.Call.HoldMC != holdMC || err != nil || again.MaxTokens != r.MaxTokens || again.Call.Terms != r.Call.Terms ||
+		again.Call.HoldMC != r.Call.HoldMC {
+		t.Fatalf("%+v is held as %+v and then as %+v, %v", h.Output, r, again, err)
+	}
+	if r.MaxTokens == h.Output.MaxTokens {
+		return
+	}
+	if h.Output.MinTokens == 0 || r.MaxTokens < h.Output.MinTokens ||
+		r.Call.Terms != h.Output.Terms(r.MaxTokens, r.Call.PaidBy) {
+		t.Fatalf("%+v is held as %+v", h.Output, r)
+	}
+	m.seen["lowered"]++
+	m.seen["lowered free"] += int(intOf(r.Call.PaidBy == PaidByFreeCredit))
 }
 
 // holdAgain sends a key once more: with its body or another's, as a new request.
@@ -383,6 +428,9 @@ func (m *machine) old(t *rapid.T) Hold {
 }
 
 func (m *machine) try(t *rapid.T, h Hold) {
+	if h.Output != nil { // an earlier attempt may have been lowered
+		h, _ = h.withCap(h.Output.MaxTokens)
+	}
 	if m.tier[h.AppID] == "full" { // the limits are those of the present tier
 		h.MaxCapMC = 0
 		h.Limits = slices.DeleteFunc(slices.Clone(h.Limits), func(l limits.Limit) bool {
@@ -415,7 +463,14 @@ func (m *machine) try(t *rapid.T, h Hold) {
 			path = "tier capped"
 		}
 		m.seen[path]++
-		m.waits(t, h, e)
+		switch fits, named := e.Details["max_tokens_that_fit"].(int64); {
+		case h.Output == nil || h.Output.MinTokens == 0:
+			m.waits(t, h, e)
+		case named && fits >= h.Output.MinTokens:
+			t.Fatalf("refused with %+v, though %d tokens fit: %v", h.Output, fits, e)
+		case named:
+			m.seen["too small to lower"]++
+		}
 	}
 	if err != nil {
 		return
@@ -431,6 +486,9 @@ func (m *machine) try(t *rapid.T, h Hold) {
 	case Waiting:
 		m.seen["pending waited for"]++
 	case Applied:
+		if h.Output != nil {
+			m.lowered(t, h, r)
+		}
 		h.Call = r.Call
 		m.number[h.key()] = r.Attempt
 		m.held[attemptOf{h.key(), r.Attempt}] = r.Call

@@ -119,6 +119,7 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 	}
 	var app apps.App
 	var secret string
+	maxTokens := int64(apps.SuggestedMaxTokens)
 	err = h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
 		if _, err := accounts.Lock(ctx, tx, a.ID); err != nil { // two requests must not count at the same time
 			return err
@@ -131,10 +132,11 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 			return apierr.InvalidRequest.Errorf("a developer has at most %d apps", maxApps)
 		}
 		app, secret, err = h.Apps.Create(ctx, tx, apps.New{
-			OwnerID:      a.ID,
-			Name:         strings.TrimSpace(form.Get("name")),
-			ClientType:   form.Get("client_type"),
-			RedirectURIs: splitLines(form.Get("redirect_uris")),
+			OwnerID:          a.ID,
+			Name:             strings.TrimSpace(form.Get("name")),
+			ClientType:       form.Get("client_type"),
+			RedirectURIs:     splitLines(form.Get("redirect_uris")),
+			DefaultMaxTokens: &maxTokens,
 		})
 		return err
 	})

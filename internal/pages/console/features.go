@@ -38,6 +38,8 @@ func (h featurePages) featureFields(v visit, f features.Feature) []ui.Field {
 			Kind:  "number",
 			Hint:  "For calls that don’t set max_tokens.",
 		},
+		fitField(f.Fit, "As the app’s settings say"),
+		fitMinTokensField(f.FitMinTokens),
 		{
 			ID:    "rate_limit",
 			Label: "Calls per minute (optional)",
@@ -103,6 +105,8 @@ func parseFeature(form url.Values) (features.Change, []ui.Problem) {
 		Description:      in.readText("description"),
 		MaxCostPerCallMC: in.readDollars("max_cost_per_call_mc", "Max cost per call"),
 		MaxTokens:        in.readInteger("max_tokens", "Default output limit"),
+		Fit:              in.readSwitch("fit"),
+		FitMinTokens:     in.readInteger("fit_min_tokens", "Lowest output limit"),
 		RateLimit:        in.readInteger("rate_limit", "Calls per minute"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", true),
 		DefaultModel:     nullField[string](),
@@ -138,6 +142,9 @@ func describeGuardrails(f features.Feature) string {
 	}
 	if f.MaxTokens != nil {
 		list = append(list, ui.Count(*f.MaxTokens)+" tokens by default")
+	}
+	if f.Fit != nil && *f.Fit {
+		list = append(list, "lowered until it fits")
 	}
 	if f.RateLimit != nil {
 		list = append(list, ui.Count(*f.RateLimit)+" calls per minute")

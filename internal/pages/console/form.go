@@ -123,6 +123,22 @@ func (r *formReader) readInteger(field, label string) web.Field[int64] {
 	return setField(n)
 }
 
+// readSwitch returns whether a choice of on and off is on; null if neither is chosen, and absent
+// if the form lacks it.
+func (r *formReader) readSwitch(field string) web.Field[bool] {
+	switch text := r.form.Get(field); {
+	case !r.form.Has(field):
+		return web.Field[bool]{}
+	case text == "":
+		return nullField[bool]()
+	case text != "on" && text != "off":
+		r.addProblem(field, "Choose one of the options.")
+		return web.Field[bool]{}
+	default:
+		return setField(text == "on")
+	}
+}
+
 // readDollars returns an amount; null for an empty field.
 func (r *formReader) readDollars(field, label string) web.Field[money.MC] {
 	text := strings.TrimSpace(r.form.Get(field))

@@ -42,6 +42,8 @@ func settingsFields(a apps.App) []ui.Field {
 			Value: formatCount(a.DefaultMaxTokens),
 			Hint:  "For calls that don’t set max_tokens. A lower limit holds less money during a call.",
 		},
+		fitField(&a.Fit, ""),
+		fitMinTokensField(&a.FitMinTokens),
 		ui.Field{
 			ID:    "dev_margin_rate",
 			Label: "Your margin (%)",
@@ -82,6 +84,41 @@ func formatCount(n *int64) string {
 		return ""
 	}
 	return strconv.FormatInt(*n, 10)
+}
+
+// fitField is the switch that lowers the output limit of calls that don’t fit. fit is its value,
+// or nil if it is the app’s, for which unset is the text; "" = it is always set.
+func fitField(fit *bool, unset string) ui.Field {
+	field := ui.Field{
+		ID:    "fit",
+		Label: "When a call doesn’t fit",
+		Kind:  "select",
+		Hint: "A call that could cost more than the user has left can run with fewer output tokens instead of being " +
+			"refused.",
+	}
+	if unset != "" {
+		field.Options = append(field.Options, ui.Option{Text: unset, Chosen: fit == nil})
+	}
+	field.Options = append(field.Options,
+		ui.Option{ID: "off", Text: "Refuse it", Chosen: fit != nil && !*fit},
+		ui.Option{ID: "on", Text: "Lower its output limit until it fits", Chosen: fit != nil && *fit})
+	for _, o := range field.Options {
+		if o.Chosen {
+			field.Value = o.ID
+		}
+	}
+	return field
+}
+
+// fitMinTokensField is the floor of that switch; nil = the app’s.
+func fitMinTokensField(n *int64) ui.Field {
+	return ui.Field{
+		ID:    "fit_min_tokens",
+		Label: "Lowest output limit (tokens, optional)",
+		Kind:  "number",
+		Value: formatCount(n),
+		Hint:  "A call that doesn’t fit with this many output tokens is refused.",
+	}
 }
 
 func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
@@ -147,6 +184,8 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 		RedirectURIs:     setField(splitLines(form.Get("redirect_uris"))),
 		AllowedModels:    setField(checkedBoxes(form, modelPrefix, all)),
 		DefaultMaxTokens: in.readInteger("default_max_tokens", "Default output limit"),
+		Fit:              in.readSwitch("fit"),
+		FitMinTokens:     in.readInteger("fit_min_tokens", "Lowest output limit"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", false),
 	}
 	if form.Has("client_type") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -32,6 +33,7 @@ type Input struct {
 	Request *Request
 	Route   Route
 	Feature string // the slug as sent; "" = none
+	Fit     *bool  // header X-Svc-Fit; nil = as feature and app say
 	Caller  *callers.Caller
 	Catalog *catalog.Catalog
 	Policy  *policy.Policy
@@ -54,7 +56,8 @@ type Plan struct {
 	Model        catalog.Model
 	Rates        catalog.Rates
 
-	CappedBy string // where the output cap came from: CappedByRequest, …
+	CappedBy  string // where the output cap came from: CappedByRequest, …
+	MinTokens int64  // the lowest output cap to which the hold may lower it; 0 = it may not
 
 	CountedTokens int64 // input tokens by our count
 	InputTokens   int64 // the same, calibrated: the hold is made for them
@@ -89,6 +92,9 @@ func New(in *Input) (*Plan, error) {
 		return nil, err
 	}
 	p.resolveOutputCap(&in.Caller.App)
+	if fit, minTokens := p.Feature.Fit(&in.Caller.App); in.Fit == nil && fit || in.Fit != nil && *in.Fit {
+		p.MinTokens = min(minTokens, p.Request.MaxTokens)
+	}
 	return p, p.price(in)
 }
 
@@ -209,11 +215,7 @@ func (p *Plan) price(in *Input) error {
 	if in.Calibrate != nil {
 		p.InputTokens = in.Calibrate(p.Model.ID, p.CountedTokens)
 	}
-	holdMC, err := pricing.EstimateHold(p.Rates, p.InputTokens, p.Request.MaxTokens, p.Shares.Margin, p.Shares.Fee)
-	if err != nil {
-		return tooLarge()
-	}
-	costMC, err := pricing.EstimateHold(p.Rates, p.InputTokens, p.Request.MaxTokens, 0, 0)
+	holdMC, costMC, err := p.priceCap(p.Request.MaxTokens)
 	if err != nil {
 		return tooLarge()
 	}
@@ -238,10 +240,23 @@ func (p *Plan) price(in *Input) error {
 		},
 		PriceTerms: terms,
 		CostMC:     costMC,
+		PriceCap:   p.priceCap,
+		MinTokens:  p.MinTokens,
 		App:        &in.Caller.App,
 		Guardrails: p.Feature.Guardrails(),
 	}, in.Now)
 	return nil
+}
+
+// priceCap returns the hold of the call with an output cap: by the wallet's terms, and at
+// provider cost.
+func (p *Plan) priceCap(maxTokens int64) (holdMC, costMC money.MC, err error) {
+	if holdMC, err = pricing.EstimateHold(p.Rates, p.InputTokens, maxTokens, p.Shares.Margin,
+		p.Shares.Fee); err != nil {
+		return 0, 0, err
+	}
+	costMC, err = pricing.EstimateHold(p.Rates, p.InputTokens, maxTokens, 0, 0)
+	return holdMC, costMC, err
 }
 
 func tooLarge() error { return invalid("max_tokens: this call is too large to price") }

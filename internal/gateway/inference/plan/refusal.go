@@ -15,23 +15,29 @@ const (
 	CappedByFeature = "feature"
 	CappedByApp     = "app"
 	CappedByModel   = "model_ceiling"
+	CappedByFit     = "fit_min_tokens"
 )
 
 // ExplainRefusal completes a refusal for money: details.capped_by and the message say what has
-// set the output cap that the hold was computed from, and details.max_tokens_that_fit which cap
-// would fit. A refusal that waiting resolves has no such cap. Any other error is returned as
-// it is.
+// set the output cap that the hold was computed from. The ledger has added
+// details.max_tokens_that_fit, the cap that would have been admitted; it is computed here for an
+// exhausted allocation, which no cap fits. Any other error is returned as it is.
 func (p *Plan) ExplainRefusal(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Details["required_mc"] == nil {
 		return err
 	}
-	e.Details["capped_by"] = p.CappedBy
-	if allowed, ok := allowedMC(e); ok {
+	held, cappedBy := p.Request.MaxTokens, p.CappedBy
+	if 0 < p.MinTokens && p.MinTokens < held { // the refusal is that of the lowest cap
+		held, cappedBy = p.MinTokens, CappedByFit
+	}
+	e.Details["capped_by"] = cappedBy
+	if allowed, ok := allowedMC(e); ok && e.Details["max_tokens_that_fit"] == nil {
 		e.Details["max_tokens_that_fit"] = p.fittingTokens(allowed, e.Code == apierr.SandboxLiveCostLimited)
 	}
-	held := p.Request.MaxTokens
-	switch p.CappedBy {
+	switch cappedBy {
+	case CappedByFit:
+		e.Message += fmt.Sprintf(". It needs room for %d output tokens at least, as fit_min_tokens says", held)
 	case CappedByFeature:
 		e.Message += fmt.Sprintf(". It is held for %d output tokens, as max_tokens of feature %q says", held,
 			p.Feature.Slug)
