@@ -78,8 +78,8 @@ func TestStructuredOutputOnEveryModel(t *testing.T) {
 	var models []struct {
 		ID           string
 		Capabilities struct {
-			Realtime bool
-			Formats  []string `json:"response_formats"`
+			Realtime, Embeddings bool
+			Formats              []string `json:"response_formats"`
 		}
 	}
 	list := whole(t, n.Call("GET", "/v1/models", ""))
@@ -88,7 +88,7 @@ func TestStructuredOutputOnEveryModel(t *testing.T) {
 	}
 	claudes := 0
 	for _, m := range models {
-		if m.Capabilities.Realtime {
+		if m.Capabilities.Realtime || m.Capabilities.Embeddings {
 			continue
 		}
 		claude := strings.HasPrefix(m.ID, "claude-")

@@ -18,6 +18,8 @@ type terms struct {
 		Steps [][5]int64 `json:"mc_per_million"` // above_input, input, cached, cache_write, output
 		// Voice are the prices of a realtime model: audio input, cached, output, image input, cached.
 		Voice *[5]int64 `json:"voice_mc_per_million"`
+		// Embedding says that the model has no output, so that its price is 0.
+		Embedding bool `json:"embedding"`
 	} `json:"rates"`
 	Margin int64 `json:"margin_ppm"`
 	Fee    int64 `json:"fee_ppm"`
@@ -74,7 +76,8 @@ func parseTerms(text string, t *terms) error {
 		return fmt.Errorf("terms %q: %w", text, err)
 	}
 	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 ||
-		t.Audio > 0 && t.Rates.Voice == nil {
+		t.Audio > 0 && t.Rates.Voice == nil || t.Rates.Embedding != (t.Rates.Steps[0][4] == 0) ||
+		t.Rates.Embedding && t.Max != 0 {
 		return fmt.Errorf("terms %q cannot be", text)
 	}
 	return nil

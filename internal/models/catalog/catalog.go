@@ -12,7 +12,7 @@ type Model struct {
 	ID               string
 	Provider         string // openai, anthropic or google
 	Family           string // selects how its tokens are counted, see package tokens
-	ContextTokens    int64  // most input and output tokens of one call
+	ContextTokens    int64  // most input and output tokens of one call; of one input of an embedding model
 	MaxOutputTokens  int64  // the model's output limit, the last resort of contract §2, holds 5
 	Vision           bool   // accepts images
 	Tools            bool   // accepts tools
@@ -20,6 +20,9 @@ type Model struct {
 	Temperature      bool   // any temperature; otherwise only the default is accepted
 	Reasoning        bool
 	Realtime         bool       // serves voice sessions, and nothing else
+	Embedding        bool       // makes embeddings, and nothing else: it has no output tokens
+	MinDimensions    int64      // of an embedding: the fewest numbers that a request may ask for
+	MaxDimensions    int64      // of an embedding: the numbers of a full one, and the default
 	Efforts          []string   // accepted levels of reasoning_effort; without any, the member is refused
 	ToolsEffort      string     // the level that a request with tools must have; "" = any
 	Responses        bool       // OpenAI: tools need the Responses API

@@ -197,6 +197,15 @@ func TestFacts(t *testing.T) {
 			Efforts:          []string{"none", "low", "medium", "high"},
 		},
 	}
+	for id, m := range map[string]Model{
+		"text-embedding-3-small": {Provider: "openai", Family: "embedding-3", ContextTokens: 8192, MaxDimensions: 1536},
+		"text-embedding-3-large": {Provider: "openai", Family: "embedding-3", ContextTokens: 8192, MaxDimensions: 3072},
+		"gemini-embedding-001": {Provider: "google", Family: "gemini-embedding", ContextTokens: 2048, MaxDimensions: 3072,
+			MinDimensions: 128},
+	} {
+		m.Embedding, m.MinDimensions = true, max(m.MinDimensions, 1)
+		want[id] = m
+	}
 	for id, m := range want {
 		m.ID = id
 		got, _, _ := c.Find(id, at(t, "2026-11-21T12:00:00Z"))
@@ -211,10 +220,10 @@ func TestFacts(t *testing.T) {
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	r, err := newRates("2026-11-21-0123abcd", []Step{
+	r, err := newRates(Rates{PriceList: "2026-11-21-0123abcd", Steps: []Step{
 		{0, 10_000_000, 1_000_000, 12_500_000, 50_000_000},
 		{272_000, 20_000_000, 2_000_000, 25_000_000, 75_000_000},
-	}, nil)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +237,12 @@ func TestSnapshot(t *testing.T) {
 		`{"book":"b","mc_per_million":[[0,1,1,1,0]]}`, `{"book":"b","mc_per_million":[[5,1,1,1,1]]}`,
 		`{"book":"b","mc_per_million":[[0,2,2,2,2],[9,1,1,1,1]]}`,
 		`{"book":"b","mc_per_million":[[0,1,2,1,1]]}`, `{"book":"b","mc_per_million":[[0,1,1,1,1]],"x":1}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,1]],"embedding":true}`,
+		`{"book":"b","mc_per_million":[[0,0,0,0,0]],"embedding":true}`,
+		`{"book":"b","mc_per_million":[[0,2,1,2,0]],"embedding":true}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,0],[9,2,2,2,0]],"embedding":true}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,0]],"voice_mc_per_million":[1,1,1,1,1],"embedding":true}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,1]],"embedding":false}`,
 		`{"book":"b","mc_per_million":[[0,1,1,1,1]]} `, `{"book":"b","mc_per_million":[[0,1,1,1,1]]}{}`,
 	} {
 		if r, err := ParseSnapshot(text); err == nil {
@@ -414,9 +429,11 @@ func TestModels(t *testing.T) {
 			"temperature":        false,
 			"reasoning":          true,
 			"realtime":           false,
+			"embeddings":         false,
 			"reasoning_efforts":  []any{"none", "low"},
 			"response_formats":   []any{"json_object", "json_schema"},
 		},
+		"dimensions":    nil,
 		"deprecated_at": "2026-12-01T00:00:00Z",
 		"retires_at":    "2027-01-01T00:00:00Z",
 		"replacement":   "two",

@@ -19,6 +19,7 @@ type Listing struct {
 	ContextWindow   int64         `json:"context_window"`
 	MaxOutputTokens int64         `json:"max_output_tokens"`
 	Capabilities    Capabilities  `json:"capabilities"`
+	Dimensions      *Dimensions   `json:"dimensions"` // of an embedding model; otherwise null
 	DeprecatedAt    *time.Time    `json:"deprecated_at"`
 	RetiresAt       *time.Time    `json:"retires_at"`
 	Replacement     *string       `json:"replacement"`
@@ -47,6 +48,12 @@ type LongContext struct {
 	Costs
 }
 
+// Dimensions are how many numbers an embedding may have. Max is the default.
+type Dimensions struct {
+	Min int64 `json:"min"`
+	Max int64 `json:"max"`
+}
+
 // Capabilities are the request members that a model supports.
 type Capabilities struct {
 	Vision           bool     `json:"vision"`
@@ -55,6 +62,7 @@ type Capabilities struct {
 	Temperature      bool     `json:"temperature"`
 	Reasoning        bool     `json:"reasoning"`
 	Realtime         bool     `json:"realtime"`
+	Embeddings       bool     `json:"embeddings"`
 	ReasoningEfforts []string `json:"reasoning_efforts"`
 	ResponseFormats  []string `json:"response_formats"` // of response_format.type, besides text
 }
@@ -62,7 +70,7 @@ type Capabilities struct {
 // responseFormats returns the types of response_format that the model's provider takes.
 func (m Model) responseFormats() []string {
 	switch {
-	case m.Realtime:
+	case m.Realtime, m.Embedding:
 		return []string{}
 	case m.Provider == "anthropic":
 		return []string{"json_schema"}
@@ -78,14 +86,26 @@ func newListing(m Model, r Rates) Listing {
 		LongContext:     []LongContext{},
 		ContextWindow:   m.ContextTokens,
 		MaxOutputTokens: m.MaxOutputTokens,
-		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, m.Realtime,
-			append([]string{}, m.Efforts...), m.responseFormats()},
+		Capabilities: Capabilities{
+			Vision:           m.Vision,
+			Tools:            m.Tools,
+			ForcedToolChoice: m.ForcedToolChoice,
+			Temperature:      m.Temperature,
+			Reasoning:        m.Reasoning,
+			Realtime:         m.Realtime,
+			Embeddings:       m.Embedding,
+			ReasoningEfforts: append([]string{}, m.Efforts...),
+			ResponseFormats:  m.responseFormats(),
+		},
 		DeprecatedAt: m.DeprecatedAt,
 		RetiresAt:    m.RetiresAt,
 	}
 	if v := r.Voice; v != nil {
 		l.Voice = &VoiceCosts{perThousand(v.AudioInput), perThousand(v.AudioCached), perThousand(v.AudioOutput),
 			perThousand(v.ImageInput), perThousand(v.ImageCached)}
+	}
+	if m.Embedding {
+		l.Dimensions = &Dimensions{m.MinDimensions, m.MaxDimensions}
 	}
 	for _, s := range r.Steps[1:] {
 		l.LongContext = append(l.LongContext, LongContext{s.AboveInput, costs(s)})

@@ -45,6 +45,9 @@ type modelFile struct {
 	Temperature      string     `yaml:"temperature"`
 	Reasoning        *bool      `yaml:"reasoning"`
 	Realtime         bool       `yaml:"realtime"`
+	Embedding        bool       `yaml:"embedding"`
+	MinDimensions    int64      `yaml:"min_dimensions"`
+	MaxDimensions    int64      `yaml:"max_dimensions"`
 	Efforts          []string   `yaml:"efforts"`
 	ToolsEffort      string     `yaml:"tools_effort"`
 	API              string     `yaml:"api"`
@@ -196,6 +199,9 @@ var (
 	thinkings = map[string][]string{"openai": {""}, "anthropic": {"always", "on", "off"}, "google": {"level", "budget"}}
 )
 
+// maxDimensions bounds the size of an answer: providers offer 4,096 numbers at most.
+const maxDimensions = 4096
+
 // readModel reads and checks one model.
 func (b *priceList) readModel(at string, f modelFile) Model {
 	m := Model{
@@ -210,6 +216,9 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		Temperature:      f.Temperature == "free",
 		Reasoning:        b.requireBool(at+".reasoning", f.Reasoning),
 		Realtime:         f.Realtime,
+		Embedding:        f.Embedding,
+		MinDimensions:    f.MinDimensions,
+		MaxDimensions:    f.MaxDimensions,
 		Efforts:          f.Efforts,
 		ToolsEffort:      f.ToolsEffort,
 		Responses:        f.API == "responses",
@@ -225,8 +234,9 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 	}{
 		{modelID.MatchString(f.ID), "id", "must be of a-z, 0-9, '.' and '-'"},
 		{slices.Contains(providers, f.Provider), "provider", "must be openai, anthropic or google"},
-		{tokens.KnownFamily(f.Family), "family", "is not known to package tokens"},
-		{f.MaxOutputTokens > 0, "max_output_tokens", "must be above 0"},
+		{tokens.KnownFamily(f.Family, f.Embedding), "family", "is not known to package tokens"},
+		{f.Embedding == (f.MaxOutputTokens == 0) && f.MaxOutputTokens >= 0, "max_output_tokens",
+			"must be above 0, and is not for an embedding model"},
 		{f.ContextTokens > f.MaxOutputTokens, "context_tokens", "must be above max_output_tokens"},
 		{m.Tools || !m.ForcedToolChoice, "forced_tool_choice", "must be false without tools"},
 		{f.Temperature == "free" || f.Temperature == "fixed", "temperature", "must be free or fixed"},
@@ -241,6 +251,12 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		{m.DeprecatedAt == nil || m.RetiresAt == nil ||
 			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
+		{!f.Embedding || !f.Realtime && f.API == "" && f.Provider != "anthropic" && !m.Vision && !m.Tools && !m.Reasoning &&
+			!m.Temperature, "embedding", "is for models of openai and google that can do nothing else"},
+		{f.Embedding == (f.MaxDimensions > 0) && f.MaxDimensions <= maxDimensions, "max_dimensions",
+			fmt.Sprintf("must be 1 to %d on an embedding model, and is for no other", maxDimensions)},
+		{f.Embedding == (f.MinDimensions > 0) && f.MinDimensions <= f.MaxDimensions, "min_dimensions",
+			"must be 1 to max_dimensions on an embedding model, and is for no other"},
 		{f.Source != "", "source", "must name where and when the prices were read"},
 	}
 	for _, r := range rules {
@@ -289,7 +305,7 @@ func (b *priceList) readPeriods(at string, m modelFile) []period {
 		first, row, before := m.Prices[i], fmt.Sprintf("%s[%d]", at, i), len(b.faults)
 		var steps []Step
 		for ; i < len(m.Prices) && m.Prices[i].From == first.From && m.Prices[i].To == first.To; i++ {
-			steps = append(steps, b.readStep(fmt.Sprintf("%s[%d]", at, i), m.Prices[i], m.ContextTokens))
+			steps = append(steps, b.readStep(fmt.Sprintf("%s[%d]", at, i), m.Prices[i], m))
 		}
 		var voice *Voice
 		if m.Realtime {
@@ -303,7 +319,8 @@ func (b *priceList) readPeriods(at string, m modelFile) []period {
 		}
 		if len(b.faults) == before {
 			var err error
-			if p.rates, err = newRates(b.version, steps, voice); err != nil {
+			p.rates, err = newRates(Rates{PriceList: b.version, Steps: steps, Voice: voice, Embedding: m.Embedding})
+			if err != nil {
 				b.addFault(row, "%v", err)
 			}
 		}
@@ -330,8 +347,11 @@ func (p period) overlaps(q period) bool {
 	return (p.to.IsZero() || q.from.Before(p.to)) && (q.to.IsZero() || p.from.Before(q.to))
 }
 
-func (b *priceList) readStep(at string, f rateFile, contextTokens int64) Step {
-	if f.Above < 0 || f.Above >= max(contextTokens, 1) {
+func (b *priceList) readStep(at string, f rateFile, m modelFile) Step {
+	if m.Embedding {
+		return b.readEmbeddingStep(at, f)
+	}
+	if f.Above < 0 || f.Above >= max(m.ContextTokens, 1) {
 		b.addFault(at+".above", "must be below context_tokens")
 	}
 	s := Step{
@@ -345,6 +365,15 @@ func (b *priceList) readStep(at string, f rateFile, contextTokens int64) Step {
 		s.CacheWrite = b.readPrice(at+".cache_write", f.CacheWrite)
 	}
 	return s
+}
+
+// readEmbeddingStep reads the price of an embedding model, which is for input alone.
+func (b *priceList) readEmbeddingStep(at string, f rateFile) Step {
+	if f.Above != 0 || f.Cached != "" || f.CacheWrite != "" || f.Output != "" {
+		b.addFault(at, "an embedding model has only the price of its input")
+	}
+	input := b.readPrice(at+".input", f.Input)
+	return Step{Input: input, Cached: input, CacheWrite: input}
 }
 
 // readVoice reads the prices that only a realtime model has.

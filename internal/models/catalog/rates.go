@@ -18,6 +18,7 @@ type Rates struct {
 	PriceList string // version of the price list that they come from
 	Steps     []Step // rising; the first has AboveInput 0; read-only
 	Voice     *Voice // realtime models, which have one step; otherwise nil; read-only
+	Embedding bool   // an embedding model, which has one step and one price: that of its input
 	snapshot  string
 }
 
@@ -31,7 +32,7 @@ type Voice struct {
 }
 
 // A Step has the prices of requests with more than AboveInput input tokens, in micro-cents per million tokens. They
-// are for all tokens of the request.
+// are for all tokens of the request. Output is 0 for an embedding model, and for no other.
 type Step struct {
 	AboveInput int64
 	Input      money.MC // input not in the provider's cache
@@ -54,24 +55,32 @@ func (r Rates) At(inputTokens int64) Step {
 
 // snapshot is the text form: the version of the price list, and a row of numbers for each step, [above_input, input,
 // cached, cache_write, output]; for a realtime model also [audio_input, audio_cached, audio_output, image_input,
-// image_cached].
+// image_cached]. An embedding model, whose output is 0, is marked.
 type snapshot struct {
 	PriceList string     `json:"book"`
 	Steps     [][5]int64 `json:"mc_per_million"`
 	Voice     *[5]int64  `json:"voice_mc_per_million,omitempty"`
+	Embedding bool       `json:"embedding,omitempty"`
 }
 
-// newRates checks the steps and writes the snapshot.
-func newRates(priceList string, steps []Step, voice *Voice) (Rates, error) {
-	if err := errors.Join(checkSteps(steps), voice.check(len(steps))); err != nil {
+// newRates checks the prices and writes the snapshot of r, which has none yet.
+func newRates(r Rates) (Rates, error) {
+	check := checkSteps
+	if r.Embedding {
+		check = checkEmbeddingStep
+	}
+	if err := errors.Join(check(r.Steps), r.Voice.check(len(r.Steps))); err != nil {
 		return Rates{}, err
 	}
-	s := snapshot{PriceList: priceList}
-	if voice != nil {
+	if r.Embedding && r.Voice != nil {
+		return Rates{}, errors.New("an embedding model has no voice")
+	}
+	s := snapshot{PriceList: r.PriceList, Embedding: r.Embedding}
+	if voice := r.Voice; voice != nil {
 		s.Voice = &[5]int64{int64(voice.AudioInput), int64(voice.AudioCached), int64(voice.AudioOutput),
 			int64(voice.ImageInput), int64(voice.ImageCached)}
 	}
-	for _, step := range steps {
+	for _, step := range r.Steps {
 		s.Steps = append(s.Steps,
 			[5]int64{step.AboveInput, int64(step.Input), int64(step.Cached), int64(step.CacheWrite),
 				int64(step.Output)})
@@ -80,7 +89,8 @@ func newRates(priceList string, steps []Step, voice *Voice) (Rates, error) {
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: %w", err)
 	}
-	return Rates{PriceList: priceList, Steps: steps, Voice: voice, snapshot: string(text)}, nil
+	r.snapshot = string(text)
+	return r, nil
 }
 
 // Snapshot returns the rates as a short JSON text, which is the same for the same rates. It was written by newRates,
@@ -103,7 +113,7 @@ func ParseSnapshot(text string) (Rates, error) {
 	if v := s.Voice; v != nil {
 		voice = &Voice{money.MC(v[0]), money.MC(v[1]), money.MC(v[2]), money.MC(v[3]), money.MC(v[4])}
 	}
-	r, err := newRates(s.PriceList, steps, voice)
+	r, err := newRates(Rates{PriceList: s.PriceList, Steps: steps, Voice: voice, Embedding: s.Embedding})
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: rates %q: %w", text, err)
 	}
@@ -116,15 +126,22 @@ func ParseSnapshot(text string) (Rates, error) {
 // maxPrice bounds all prices: $100,000 per million tokens. It keeps the cost of any possible call within 64 bits.
 const maxPrice = 100_000 * money.Dollar
 
+func checkPrice(price money.MC) error {
+	if price <= 0 || price > maxPrice {
+		return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(),
+			maxPrice.Display())
+	}
+	return nil
+}
+
 // check refuses voice prices that break the assumptions of package pricing.
 func (v *Voice) check(steps int) error {
 	if v == nil {
 		return nil
 	}
 	for _, price := range []money.MC{v.AudioInput, v.AudioCached, v.AudioOutput, v.ImageInput, v.ImageCached} {
-		if price <= 0 || price > maxPrice {
-			return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(),
-				maxPrice.Display())
+		if err := checkPrice(price); err != nil {
+			return err
 		}
 	}
 	if v.AudioCached > v.AudioInput || v.ImageCached > v.ImageInput {
@@ -136,6 +153,14 @@ func (v *Voice) check(steps int) error {
 	return nil
 }
 
+// checkEmbeddingStep refuses other prices than one for all input.
+func checkEmbeddingStep(steps []Step) error {
+	if len(steps) != 1 || steps[0] != (Step{Input: steps[0].Input, Cached: steps[0].Input, CacheWrite: steps[0].Input}) {
+		return errors.New("an embedding model has one price, that of its input")
+	}
+	return checkPrice(steps[0].Input)
+}
+
 // checkSteps refuses steps that break the assumptions of package pricing.
 func checkSteps(steps []Step) error {
 	if len(steps) == 0 || steps[0].AboveInput != 0 {
@@ -143,9 +168,8 @@ func checkSteps(steps []Step) error {
 	}
 	for i, s := range steps {
 		for _, price := range []money.MC{s.Input, s.Cached, s.CacheWrite, s.Output} {
-			if price <= 0 || price > maxPrice {
-				return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(),
-					maxPrice.Display())
+			if err := checkPrice(price); err != nil {
+				return err
 			}
 		}
 		if s.Cached > s.Input {

@@ -42,7 +42,7 @@ type Chunk struct {
 
 // A Response is a whole answer.
 type Response struct {
-	Body  []byte // a JSON object in OpenAI's chat.completion shape
+	Body  []byte // a JSON object in OpenAI's shape: a chat.completion, or a list of embeddings
 	Usage *Usage // nil if missing or unusable: the call is then estimated
 }
 
@@ -57,7 +57,7 @@ type Usage struct {
 }
 
 // Request is one call in canonical form, validated and complete. Members that Purser does not forward are dropped
-// already.
+// already. A call for embeddings has Embedding and nothing else of what a model reads or writes.
 type Request struct {
 	ID                string // our request id, req_…
 	AppID             string // whose call it is; the circuit breaker keeps apps apart
@@ -73,6 +73,7 @@ type Request struct {
 	ResponseFormat    json.RawMessage // nil = not given
 	ReasoningEffort   string
 	Stream            bool
+	Embedding         *Embedding // what is to be embedded; nil = the call is for text
 	Facts             ModelFacts
 
 	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
@@ -90,6 +91,7 @@ type ModelFacts struct {
 	Thinking    string // Anthropic: always, on (can be switched off) or off; Google: level or budget
 	Vision      bool
 	Temperature bool // any value; otherwise only the default is accepted
+	Dimensions  int64 // numbers of a full embedding; 0 = the model makes none
 }
 
 // Message is one message of the conversation. A string content is in Text, a list in Parts. HasContent is false if

@@ -17,6 +17,7 @@ type family struct {
 	perTool, ifTool int64 // tokens around each tool, and once when there are tools
 	extra           bool  // extra_content is sent and read as input
 	image           image
+	embedding       bool // of models that make embeddings, whose inputs have nothing around their text
 }
 
 // families are the families by name. Each model of the price list names its family.
@@ -63,12 +64,16 @@ var families = map[string]family{
 		extra:       true,
 		image:       gemini3Image,
 	},
+	// OpenAI's embeddings read cl100k_base, which needs more tokens than o200k_base, most of all outside English. Google
+	// reports no tokens, so that the count is the charge: it has no addition.
+	"embedding-3":      {textPercent: 125, embedding: true},
+	"gemini-embedding": {textPercent: 100, embedding: true},
 }
 
-// KnownFamily reports whether CountRequest knows a family of this name.
-func KnownFamily(name string) bool {
-	_, ok := families[name]
-	return ok
+// KnownFamily reports whether CountRequest knows a family of this name, of models that make embeddings or of others.
+func KnownFamily(name string, embedding bool) bool {
+	f, ok := families[name]
+	return ok && f.embedding == embedding
 }
 
 // Tokens around the parts of a request.
@@ -89,10 +94,26 @@ func CountRequest(r *provider.Request, familyName string) int64 {
 	if !ok {
 		f = families["claude-5"]
 	}
+	if r.Embedding != nil {
+		return countInputs(r.Embedding, f)
+	}
 	extra := f.extra || r.Facts.Responses // OpenAI takes reasoning back through the Responses API only
 	text := measureTexts(eachText(r, extra))
 	tools := measureTexts(eachSchema(r))
 	return text.scale(f.textPercent) + tools.scale(f.toolPercent) + countOverhead(r, f)
+}
+
+// countInputs counts the inputs of a call for embeddings. Token ids are not scaled: their number is exact.
+func countInputs(e *provider.Embedding, f family) int64 {
+	var a amount
+	for i := range e.Inputs {
+		a.tokens += e.Inputs[i].Tokens
+		a.bytes += int64(len(e.Inputs[i].Text))
+	}
+	if e.HasIDs() {
+		return a.tokens
+	}
+	return a.scale(f.textPercent)
 }
 
 // countOverhead counts the tokens that are not text: those around messages and tools, and images.

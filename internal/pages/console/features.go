@@ -89,7 +89,9 @@ func (h featurePages) modelOptions(none, chosen string) []ui.Option {
 		list = append(list, ui.Option{Text: none, Chosen: chosen == ""})
 	}
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
-		list = append(list, ui.Option{ID: m.ID, Text: m.ID, Chosen: m.ID == chosen})
+		if !m.Capabilities.Embeddings || m.ID == chosen { // no route calls an embedding model by a feature's name
+			list = append(list, ui.Option{ID: m.ID, Text: m.ID, Chosen: m.ID == chosen})
+		}
 	}
 	if chosen != "" && !h.isOffered(chosen) {
 		list = append(list, ui.Option{ID: chosen, Text: chosen + " (no longer offered)", Chosen: true})

@@ -110,7 +110,7 @@ func (h playgroundPages) callFields(ctx context.Context, v visit,
 	}
 	model := ui.Field{ID: "model", Label: "Model", Kind: "select"}
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
-		if m.Capabilities.Realtime == realtime && (len(v.app.AllowedModels) == 0 ||
+		if m.Capabilities.Realtime == realtime && !m.Capabilities.Embeddings && (len(v.app.AllowedModels) == 0 ||
 			slices.Contains(v.app.AllowedModels, m.ID)) {
 			model.Options = append(model.Options, ui.Option{ID: m.ID, Text: m.ID})
 		}
