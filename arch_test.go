@@ -44,7 +44,7 @@ var groups = []group{
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
-		"", "callers", "policy", "receipts", "inference/plan", "shapes", "inference",
+		"", "callers", "policy", "receipts", "inference/plan", "shapes", "shapes/embeddings", "inference",
 		"voice/session", "voice/mock", "voice",
 	}},
 	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages"}},
@@ -82,7 +82,7 @@ var pure = []string{
 	"models/pricing", "models/estimates/calibration",
 	"ledger/limits", "ledger/tiers", "ledger/rules",
 	"apps/oauth/verdict", "apps/watch/rules",
-	"gateway/policy", "gateway/inference/plan", "gateway/shapes", "gateway/voice/session",
+	"gateway/policy", "gateway/inference/plan", "gateway/shapes", "gateway/shapes/embeddings", "gateway/voice/session",
 }
 
 // impure are the imports that do I/O.

@@ -51,6 +51,9 @@
 //	no_usage           the answer has no usage
 //	usage_raw={"x":-1} the usage object, as it is, without spaces
 //
+// Lines in the inputs of embeddings steer them too, as far as the words apply. Google's have usage only
+// with usage or usage_raw.
+//
 // How the answer is sent:
 //
 //	delay=200ms        before the first byte; pace=5ms: before each event

@@ -31,6 +31,8 @@ type Model struct {
 	Unforced   bool // takes no forced tool choice
 	Prefill    bool // goes on from an assistant message
 	Signatures bool // Gemini: wants its thought signatures back
+
+	Dimensions int // numbers of its embeddings; 0 = the model writes text
 }
 
 // DefaultModels returns the models that the emulator serves by default.
@@ -55,6 +57,8 @@ func DefaultModels() []Model {
 		{ID: "gpt-5.4-mini", Efforts: quiet, ChatTools: "unset", Fixed: true, Context: 400_000},
 		{ID: "gpt-4o-mini", Context: 128_000, MaxOutput: 16_384},
 		{ID: "gpt-4.1-mini", Context: 1_047_576, MaxOutput: 32_768},
+		{ID: "text-embedding-3-small", Context: 8192, Dimensions: 1536},
+		{ID: "text-embedding-3-large", Context: 8192, Dimensions: 3072},
 
 		{ID: "claude-opus-5-5", Thinking: "always", Fixed: true, Unforced: true},
 		{ID: "claude-fable-5-1", Thinking: "always", Fixed: true, Unforced: true},
@@ -72,6 +76,7 @@ func DefaultModels() []Model {
 		{ID: "gemini-3.1-pro-preview", Thinking: "level", Signatures: true},
 		{ID: "gemini-2.5-flash", Thinking: "budget", MaxOutput: 65_535},
 		{ID: "gemini-2.5-flash-lite", Thinking: "budget", MaxOutput: 65_535},
+		{ID: "gemini-embedding-001", Context: 2048, Dimensions: 3072},
 	}
 	for i := range all {
 		setDefaults(&all[i])

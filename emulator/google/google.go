@@ -1,4 +1,5 @@
-// Package google emulates Google's Gemini API: generateContent, streamGenerateContent and countTokens.
+// Package google emulates Google's Gemini API: generateContent, streamGenerateContent, countTokens and
+// batchEmbedContents.
 package google
 
 import (
@@ -45,6 +46,8 @@ func (e *API) serveCall(w http.ResponseWriter, r *http.Request) {
 		e.server.AnswerRequest(w, r, d)
 	case "generateContent":
 		e.server.AnswerRequest(w, r, d)
+	case "batchEmbedContents":
+		e.server.AnswerRequest(w, r, &embed{generate: *d})
 	case "countTokens":
 		e.countTokens(w, r, d)
 	default:

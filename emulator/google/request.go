@@ -160,13 +160,8 @@ func snakeCase(path string) string {
 func (c *generate) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
 	m, ok := c.api.server.FindModel(exchange.Google, c.name)
-	if !ok {
-		return nil, &exchange.Refusal{
-			Status: 404,
-			Message: "models/" + c.name +
-				" is not found for API version v1beta, or is not supported for generateContent. Call " +
-				"ModelService.ListModels to see the list of available models and their supported methods.",
-		}
+	if !ok || m.Dimensions > 0 {
+		return nil, notFound(c.name, "generateContent")
 	}
 	if f := decodeBody(body, q); f != nil {
 		return nil, f

@@ -1,4 +1,4 @@
-// Package openai emulates OpenAI's text APIs: Chat Completions and Responses, and their stored records.
+// Package openai emulates OpenAI's text APIs: Chat Completions and Responses with their stored records, and Embeddings.
 package openai
 
 import (
@@ -32,6 +32,7 @@ func New(s *exchange.Server) *API { return &API{server: s} }
 func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/chat/completions", e.server.Handler(func() exchange.Dialect { return &chat{api: e} }))
 	mux.HandleFunc("POST /v1/responses", e.server.Handler(func() exchange.Dialect { return &responses{api: e} }))
+	mux.HandleFunc("POST /v1/embeddings", e.server.Handler(func() exchange.Dialect { return &embeddings{api: e} }))
 	mux.HandleFunc("GET /v1/responses/{id}", e.getStored)
 	mux.HandleFunc("GET /v1/chat/completions/{id}", e.getStored)
 	mux.HandleFunc("DELETE /v1/chat/completions/{id}", e.deleteStored)
@@ -180,6 +181,7 @@ func decodeBody(body []byte, v any) *exchange.Refusal {
 			"library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)")
 }
 
+// findModel returns a model that writes text.
 func (e *API) findModel(id string) (exchange.Model, *exchange.Refusal) {
 	if id == "" {
 		return exchange.Model{}, BadParam("", "", "you must provide a model parameter")
@@ -190,6 +192,13 @@ func (e *API) findModel(id string) (exchange.Model, *exchange.Refusal) {
 			Status:  404,
 			Code:    "model_not_found",
 			Message: "The model `" + id + "` does not exist or you do not have access to it.",
+		}
+	}
+	if m.Dimensions > 0 {
+		return m, &exchange.Refusal{
+			Status:  404,
+			Param:   "model",
+			Message: "This is not a chat model and thus not supported in the v1/chat/completions endpoint.",
 		}
 	}
 	return m, nil

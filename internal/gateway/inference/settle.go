@@ -16,7 +16,7 @@ import (
 
 // isUsable reports whether the provider's usage can be billed.
 func (a *attempt) isUsable(u *provider.Usage) bool {
-	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.Model.ContextTokens)
+	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.InputBound())
 }
 
 // settleCall charges the usage that the provider reported, or an estimate where it reported
@@ -59,7 +59,7 @@ func (a *attempt) settleCall(
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
 	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
-		if isUsable {
+		if isUsable && !a.CountIsExact() {
 			a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, c.Usage.InputTokens)
 		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))

@@ -14,7 +14,6 @@ import (
 type Embedding struct {
 	Inputs     []EmbeddingInput
 	Dimensions int64 // numbers of each vector; always set
-	Base64     bool  // each vector is the base64 of its numbers as little-endian float32; otherwise an array
 }
 
 // An EmbeddingInput is a text, or the ids of its tokens in the model's own vocabulary.
@@ -30,15 +29,16 @@ func (e *Embedding) HasIDs() bool { return len(e.Inputs) > 0 && e.Inputs[0].IDs 
 // ErrVectors says that a provider's answer is not one vector of the right size for each input.
 var ErrVectors = errors.New("the answer is not one vector for each input")
 
-// EncodeEmbeddings returns the list of vectors in OpenAI's shape, in the encoding that the request asks for. Without
-// usage the list has no member usage.
+// EncodeEmbeddings returns the list of vectors in the canonical form: OpenAI's shape, each vector as the base64 of its
+// numbers as little-endian float32. Without usage the list has no member usage.
 func EncodeEmbeddings(r *Request, vectors [][]float32, u *Usage) ([]byte, error) {
 	e := r.Embedding
 	if len(vectors) != len(e.Inputs) {
 		return nil, fmt.Errorf("%w: %d for %d inputs", ErrVectors, len(vectors), len(e.Inputs))
 	}
-	b := make([]byte, 0, 256+len(vectors)*(64+16*int(e.Dimensions)))
+	b := make([]byte, 0, 256+len(vectors)*(64+6*int(e.Dimensions)))
 	b = append(b, `{"object":"list","data":[`...)
+	raw := make([]byte, 0, 4*e.Dimensions)
 	for i, v := range vectors {
 		if int64(len(v)) != e.Dimensions {
 			return nil, fmt.Errorf("%w: vector %d has %d numbers, not %d", ErrVectors, i, len(v), e.Dimensions)
@@ -47,8 +47,12 @@ func EncodeEmbeddings(r *Request, vectors [][]float32, u *Usage) ([]byte, error)
 			b = append(b, ',')
 		}
 		b = strconv.AppendInt(append(b, `{"object":"embedding","index":`...), int64(i), 10)
-		b = appendVector(append(b, `,"embedding":`...), v, e.Base64)
-		b = append(b, '}')
+		raw = raw[:0]
+		for _, n := range v {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(n))
+		}
+		b = base64.StdEncoding.AppendEncode(append(b, `,"embedding":"`...), raw)
+		b = append(b, `"}`...)
 	}
 	b = AppendQuote(append(b, `],"model":`...), r.Model)
 	if u != nil {
@@ -58,15 +62,8 @@ func EncodeEmbeddings(r *Request, vectors [][]float32, u *Usage) ([]byte, error)
 	return append(b, '}'), nil
 }
 
-// appendVector appends a vector: as base64, or as the shortest decimals that read as the same float32.
-func appendVector(b []byte, v []float32, asBase64 bool) []byte {
-	if asBase64 {
-		raw := make([]byte, 0, 4*len(v))
-		for _, n := range v {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(n))
-		}
-		return append(base64.StdEncoding.AppendEncode(append(b, '"'), raw), '"')
-	}
+// AppendVector appends a vector as an array of the shortest decimals that read as the same float32.
+func AppendVector(b []byte, v []float32) []byte {
 	b = append(b, '[')
 	for i, n := range v {
 		if i > 0 {

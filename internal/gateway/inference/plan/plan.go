@@ -56,7 +56,7 @@ type Plan struct {
 	Model        catalog.Model
 	Rates        catalog.Rates
 
-	CappedBy  string // where the output cap came from: CappedByRequest, …
+	CappedBy  string // where the output cap came from: CappedByRequest, …; "" = there is no output
 	MinTokens int64  // the lowest output cap to which the hold may lower it; 0 = it may not
 
 	CountedTokens int64 // input tokens by our count
@@ -138,6 +138,12 @@ func (p *Plan) setModel(model string, in *Input) error {
 	if p.Model.Realtime {
 		return invalid("model: %q speaks in voice sessions only; POST /v1/realtime/sessions begins one", model)
 	}
+	switch embeds := p.Request.Embedding != nil; {
+	case embeds && !p.Model.Embedding:
+		return invalid("model: %q makes no embeddings; capabilities.embeddings in GET /v1/models says which do", model)
+	case !embeds && p.Model.Embedding:
+		return invalid("model: %q makes embeddings only; POST /openai/v1/embeddings calls it", model)
+	}
 	if !policy.AllowsModel(&in.Caller.App, model) {
 		return apierr.ModelNotAllowed.Errorf("model %q is not among the app's allowed models", model)
 	}
@@ -147,6 +153,7 @@ func (p *Plan) setModel(model string, in *Input) error {
 		Thinking:    p.Model.Thinking,
 		Vision:      p.Model.Vision,
 		Temperature: p.Model.Temperature,
+		Dimensions:  p.Model.MaxDimensions,
 	}
 	return nil
 }
@@ -163,6 +170,9 @@ func (p *Plan) usesResponses() bool {
 // checkModel refuses what the model cannot do.
 func (p *Plan) checkModel() error {
 	m, r := &p.Model, &p.Request
+	if r.Embedding != nil {
+		return p.setEmbedding()
+	}
 	tools, choice := len(r.Tools) > 0, r.ToolChoice.Mode
 	switch {
 	case r.MaxTokens > m.MaxOutputTokens:
@@ -192,10 +202,11 @@ func (p *Plan) checkModel() error {
 }
 
 // resolveOutputCap sets the output cap: the request's, or else the feature's, the app's
-// or the model's (contract §2, holds 5).
+// or the model's (contract §2, holds 5). An embedding has no output and no cap.
 func (p *Plan) resolveOutputCap(app *apps.App) {
 	ceiling := p.Model.MaxOutputTokens
 	switch f := p.Feature.Registered; {
+	case p.Model.Embedding:
 	case p.Request.MaxTokens > 0:
 		p.CappedBy = CappedByRequest
 	case f != nil && f.MaxTokens != nil:
@@ -212,7 +223,7 @@ func (p *Plan) resolveOutputCap(app *apps.App) {
 func (p *Plan) price(in *Input) error {
 	p.CountedTokens = tokens.CountRequest(&p.Request, p.Model.Family)
 	p.InputTokens = p.CountedTokens
-	if in.Calibrate != nil {
+	if in.Calibrate != nil && !p.CountIsExact() {
 		p.InputTokens = in.Calibrate(p.Model.ID, p.CountedTokens)
 	}
 	holdMC, costMC, err := p.priceCap(p.Request.MaxTokens)
@@ -227,6 +238,10 @@ func (p *Plan) price(in *Input) error {
 		MaxTokens:     p.Request.MaxTokens,
 		Mock:          in.Caller.App.ProviderMode == apps.Mock,
 	}
+	priceCap := p.priceCap
+	if p.Model.Embedding {
+		priceCap = nil // there is no output cap that could be lowered
+	}
 	p.Demand = in.Policy.Demand(&policy.Call{
 		Call: rules.Call{
 			ConnectionID: in.Caller.ConnectionID,
@@ -240,7 +255,7 @@ func (p *Plan) price(in *Input) error {
 		},
 		PriceTerms: terms,
 		CostMC:     costMC,
-		PriceCap:   p.priceCap,
+		PriceCap:   priceCap,
 		MinTokens:  p.MinTokens,
 		App:        &in.Caller.App,
 		Guardrails: p.Feature.Guardrails(),

@@ -21,10 +21,11 @@ const (
 // ExplainRefusal completes a refusal for money: details.capped_by and the message say what has
 // set the output cap that the hold was computed from. The ledger has added
 // details.max_tokens_that_fit, the cap that would have been admitted; it is computed here for an
-// exhausted allocation, which no cap fits. Any other error is returned as it is.
+// exhausted allocation, which no cap fits. Any other error is returned as it is, and so is one of a
+// call for embeddings, whose input is all that costs.
 func (p *Plan) ExplainRefusal(err error) error {
 	var e *apierr.Error
-	if !errors.As(err, &e) || e.Details["required_mc"] == nil {
+	if !errors.As(err, &e) || e.Details["required_mc"] == nil || p.Model.Embedding {
 		return err
 	}
 	held, cappedBy := p.Request.MaxTokens, p.CappedBy

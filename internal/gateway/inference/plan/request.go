@@ -199,12 +199,17 @@ func readUnknown(b *body, p *Request) (err error) {
 			err = invalid("%s: is not a member of this request; send %s", name, right)
 			return false
 		}
-		if plainMember.MatchString(name) && len(p.Ignored) < maxIgnored {
-			p.Ignored = append(p.Ignored, name)
-		}
+		p.Ignore(name)
 		return true
 	})
 	return err
+}
+
+// Ignore notes an unknown member that was dropped, so that the response names it.
+func (r *Request) Ignore(name string) {
+	if plainMember.MatchString(name) && len(r.Ignored) < maxIgnored {
+		r.Ignored = append(r.Ignored, name)
+	}
 }
 
 // nearMiss returns the member that a client meant by an unknown one which would bound the

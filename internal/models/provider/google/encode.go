@@ -14,6 +14,9 @@ const maxRequest = 20 << 20
 // sends the output cap of the hold, so that the response cannot cost more. An error is a *provider.Error of kind
 // Rejected that names the member which the model does not accept. Encode is pure, so that it can run before the hold.
 func Encode(r *provider.Request) ([]byte, error) {
+	if r.Embedding != nil {
+		return encodeEmbeddings(r)
+	}
 	b := append(make([]byte, 0, sizeHint(r)), '{')
 	system := 0
 	for system < len(r.Messages) && isSystem(r.Messages[system].Role) {

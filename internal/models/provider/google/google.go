@@ -1,6 +1,6 @@
 // Package google calls Gemini's generateContent and streamGenerateContent (contract §1, §4.3) and translates both ways:
 // encode.go writes requests, answer.go reads whole responses and stream.go streamed ones, usage.go reads token counts,
-// and refuse.go classifies errors.
+// embeddings.go calls batchEmbedContents, and refuse.go classifies errors.
 //
 // A tool call carries the model's thought signature in extra_content.google. The app must send it
 // back, because Gemini 3 and later refuse the next turn without it.
@@ -58,6 +58,9 @@ func (c *Client) Name() string { return "google" }
 
 // Complete runs a request to its end.
 func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if r.Embedding != nil {
+		return c.embed(ctx, r)
+	}
 	x, err := c.post(ctx, r, ":generateContent")
 	if err != nil {
 		return nil, err

@@ -4,9 +4,10 @@
 //
 // With tools it calls the first one, or the forced one, with an empty arguments
 // object, and answers in text once the last message is a tool result. A response
-// format of JSON gets a small JSON text that fits the schema.
+// format of JSON gets a small JSON text that fits the schema. An embedding is a vector
+// of length 1 that follows from its input alone.
 //
-// Lines of the last user message that begin with "!mock " ask for a fault or a
+// Lines of the last user message, or of the inputs to embed, that begin with "!mock " ask for a fault or a
 // shape. Their words:
 //
 //	status=502    fail with this status before the first byte: 400, 429, 500, …
@@ -57,6 +58,9 @@ func (p *Provider) Name() string { return "mock" }
 
 // Complete answers a whole request.
 func (p *Provider) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if r.Embedding != nil {
+		return p.embed(ctx, r)
+	}
 	a, err := p.startAnswer(ctx, r)
 	if err != nil {
 		return nil, err
@@ -84,14 +88,22 @@ func (p *Provider) Stream(ctx context.Context, r *provider.Request) (provider.St
 // startAnswer composes the response, then waits or fails as the script says.
 func (p *Provider) startAnswer(ctx context.Context, r *provider.Request) (*answer, error) {
 	a := p.compose(r)
-	if err := a.wait(ctx, a.delay); err != nil {
+	if err := a.begin(ctx); err != nil {
 		return nil, err
+	}
+	return a, nil
+}
+
+// begin waits or fails as the script says.
+func (a *answer) begin(ctx context.Context) error {
+	if err := a.wait(ctx, a.delay); err != nil {
+		return err
 	}
 	switch a.status {
 	case 0:
-		return a, nil
+		return nil
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return nil, &provider.Error{
+		return &provider.Error{
 			Kind:    provider.Rejected,
 			Status:  a.status,
 			Message: "the provider refused the request: as its script asked",
@@ -102,7 +114,7 @@ func (p *Provider) startAnswer(ctx context.Context, r *provider.Request) (*answe
 	if a.status == http.StatusTooManyRequests {
 		err.RetryAfter = time.Second
 	}
-	return nil, err
+	return err
 }
 
 // wait waits for d, at most until the script has used its minute.

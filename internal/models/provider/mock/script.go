@@ -22,6 +22,15 @@ type script struct {
 	chunks int // 0 = not set
 }
 
+// readInputScript reads the "!mock" lines of the texts to embed.
+func readInputScript(inputs []provider.EmbeddingInput) script {
+	s := script{cut: -1}
+	for i := range inputs {
+		s.read(inputs[i].Text)
+	}
+	return s
+}
+
 // readScript reads the "!mock" lines of the last user message.
 func readScript(messages []provider.Message) script {
 	s := script{cut: -1}

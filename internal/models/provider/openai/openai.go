@@ -1,6 +1,7 @@
 // Package openai calls OpenAI's Chat Completions API, and servers that are compatible with it (contract §1, §4.3). It
 // relays responses and chunks byte for byte and reads only errors, usage and finish reasons. Some models take tools
-// only through the Responses API; for them it translates both ways (responses.go). refusal.go classifies errors.
+// only through the Responses API; for them it translates both ways (responses.go). Embeddings have an API of their own
+// (embeddings.go). refusal.go classifies errors.
 package openai
 
 import (
@@ -64,6 +65,9 @@ const path = "/chat/completions"
 
 // Complete runs a request to its end.
 func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if r.Embedding != nil {
+		return c.embed(ctx, r)
+	}
 	if r.Facts.Responses {
 		return c.completeResponse(ctx, r)
 	}
