@@ -200,8 +200,13 @@ func TestFacts(t *testing.T) {
 	for id, m := range map[string]Model{
 		"text-embedding-3-small": {Provider: "openai", Family: "embedding-3", ContextTokens: 8192, MaxDimensions: 1536},
 		"text-embedding-3-large": {Provider: "openai", Family: "embedding-3", ContextTokens: 8192, MaxDimensions: 3072},
-		"gemini-embedding-001": {Provider: "google", Family: "gemini-embedding", ContextTokens: 2048, MaxDimensions: 3072,
-			MinDimensions: 128},
+		"gemini-embedding-001": {
+			Provider:      "google",
+			Family:        "gemini-embedding",
+			ContextTokens: 2048,
+			MinDimensions: 128,
+			MaxDimensions: 3072,
+		},
 	} {
 		m.Embedding, m.MinDimensions = true, max(m.MinDimensions, 1)
 		want[id] = m

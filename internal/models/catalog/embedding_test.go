@@ -36,11 +36,11 @@ func TestEmbeddingModel(t *testing.T) {
 	if !ok || !m.Embedding || m.MaxOutputTokens != 0 || !rates.Embedding {
 		t.Fatalf("%+v %+v", m, rates)
 	}
-	if want := `"mc_per_million":[[0,2000000,2000000,2000000,0]],"embedding":true}`; !strings.HasSuffix(rates.Snapshot(),
-		want) {
-		t.Errorf("snapshot %s", rates.Snapshot())
+	text := rates.Snapshot()
+	if !strings.HasSuffix(text, `"mc_per_million":[[0,2000000,2000000,2000000,0]],"embedding":true}`) {
+		t.Errorf("snapshot %s", text)
 	}
-	if back, err := ParseSnapshot(rates.Snapshot()); err != nil || back.Snapshot() != rates.Snapshot() || !back.Embedding {
+	if back, err := ParseSnapshot(text); err != nil || back.Snapshot() != text || !back.Embedding {
 		t.Errorf("the snapshot reads as %+v, %v", back, err)
 	}
 	l := c.Offered(now)[0]
@@ -51,7 +51,8 @@ func TestEmbeddingModel(t *testing.T) {
 	}
 	for _, test := range []struct{ old, new, want string }{
 		{"family: embedding-3", "family: gpt-6", "family: is not known"},
-		{"context_tokens: 8192", "context_tokens: 8192\n    max_output_tokens: 9", "max_output_tokens: must be above 0, and"},
+		{"context_tokens: 8192", "context_tokens: 8192\n    max_output_tokens: 9",
+			"max_output_tokens: must be above 0, and"},
 		{"provider: openai", "provider: anthropic", "embedding: is for models of openai and google"},
 		{"vision: false", "vision: true", "embedding: is for models of openai and google"},
 		{"temperature: fixed", "temperature: free", "embedding: is for models of openai and google"},

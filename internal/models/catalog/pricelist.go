@@ -251,8 +251,9 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		{m.DeprecatedAt == nil || m.RetiresAt == nil ||
 			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
-		{!f.Embedding || !f.Realtime && f.API == "" && f.Provider != "anthropic" && !m.Vision && !m.Tools && !m.Reasoning &&
-			!m.Temperature, "embedding", "is for models of openai and google that can do nothing else"},
+		{!f.Embedding || f.Provider != "anthropic" && !f.Realtime && f.API == "" &&
+			!m.Vision && !m.Tools && !m.Reasoning && !m.Temperature, "embedding",
+			"is for models of openai and google that can do nothing else"},
 		{f.Embedding == (f.MaxDimensions > 0) && f.MaxDimensions <= maxDimensions, "max_dimensions",
 			fmt.Sprintf("must be 1 to %d on an embedding model, and is for no other", maxDimensions)},
 		{f.Embedding == (f.MinDimensions > 0) && f.MinDimensions <= f.MaxDimensions, "min_dimensions",

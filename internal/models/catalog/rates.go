@@ -155,10 +155,14 @@ func (v *Voice) check(steps int) error {
 
 // checkEmbeddingStep refuses other prices than one for all input.
 func checkEmbeddingStep(steps []Step) error {
-	if len(steps) != 1 || steps[0] != (Step{Input: steps[0].Input, Cached: steps[0].Input, CacheWrite: steps[0].Input}) {
+	if len(steps) != 1 {
+		return errors.New("an embedding model has one price for requests of all lengths")
+	}
+	input := steps[0].Input
+	if steps[0] != (Step{Input: input, Cached: input, CacheWrite: input}) {
 		return errors.New("an embedding model has one price, that of its input")
 	}
-	return checkPrice(steps[0].Input)
+	return checkPrice(input)
 }
 
 // checkSteps refuses steps that break the assumptions of package pricing.

@@ -90,7 +90,7 @@ type ModelFacts struct {
 	Responses   bool   // OpenAI: served by the Responses API
 	Thinking    string // Anthropic: always, on (can be switched off) or off; Google: level or budget
 	Vision      bool
-	Temperature bool // any value; otherwise only the default is accepted
+	Temperature bool  // any value; otherwise only the default is accepted
 	Dimensions  int64 // numbers of a full embedding; 0 = the model makes none
 }
 

@@ -149,3 +149,37 @@ func TestReasoningIsCountedWhereItIsSent(t *testing.T) {
 		}
 	}
 }
+
+// Inputs to embed are counted without anything around them; the number of token ids is exact.
+func TestCountInputs(t *testing.T) {
+	t.Parallel()
+	texts := &provider.Request{Embedding: &provider.Embedding{Inputs: []provider.EmbeddingInput{
+		{Text: "The harbour keeps its lamps lit.", Tokens: 7},
+		{Text: "好", Tokens: 1},
+	}}}
+	ids := &provider.Request{Embedding: &provider.Embedding{Inputs: []provider.EmbeddingInput{
+		{IDs: []int64{1, 2, 3}, Tokens: 3},
+		{IDs: []int64{4, 5}, Tokens: 2},
+	}}}
+	byByte := &provider.Request{Embedding: &provider.Embedding{Inputs: []provider.EmbeddingInput{
+		{Text: "zq", Tokens: 2},
+	}}}
+	for _, test := range []struct {
+		request *provider.Request
+		family  string
+		want    int64
+	}{
+		{texts, "gemini-embedding", 8},
+		{texts, "embedding-3", 10}, // 8 × 1.25
+		{ids, "gemini-embedding", 5},
+		{ids, "embedding-3", 5},
+		{byByte, "embedding-3", 2}, // a token has at least a byte
+	} {
+		if got := CountRequest(test.request, test.family); got != test.want {
+			t.Errorf("%s counts %d, want %d", test.family, got, test.want)
+		}
+	}
+	if !KnownFamily("embedding-3", true) || KnownFamily("embedding-3", false) || KnownFamily("gpt-6", true) {
+		t.Error("a family of embeddings is taken for one of text")
+	}
+}
