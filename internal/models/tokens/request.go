@@ -64,8 +64,8 @@ var families = map[string]family{
 		extra:       true,
 		image:       gemini3Image,
 	},
-	// OpenAI's embeddings read cl100k_base, which needs more tokens than o200k_base, most of all outside English. Google
-	// reports no tokens, so that the count is the charge: it has no addition.
+	// OpenAI's embeddings read cl100k_base, which needs more tokens than o200k_base, most of all outside
+	// English. Google reports no tokens, so that the count is the charge: it has no addition.
 	"embedding-3":      {textPercent: 125, embedding: true},
 	"gemini-embedding": {textPercent: 100, embedding: true},
 }
