@@ -185,6 +185,9 @@ func inputPath(i, of int) string {
 // Request returns the canonical request.
 func (c *call) Request() *plan.Request { return c.request }
 
+// MemberName returns the same name: the checks behind this shape name its own members.
+func (c *call) MemberName(canonical string) string { return canonical }
+
 // NewStream returns nil: embeddings are never streamed.
 func (c *call) NewStream() shapes.Stream { return nil }
 
