@@ -286,6 +286,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		t.Fatalf("the stranger's voice session: %+v, %+v", voice, a)
 	}
 	s.params["requests"] = call.Header.Get("X-Request-Id")
+	s.params["call"] = s.params["requests"]
 	s.params["activity"] = id.ReplacePrefix(s.params["requests"], id.Request, id.Ledger)
 	// The operator's pages are not there for anybody else, whatever the id.
 	s.params["ledger"] = id.ReplacePrefix(s.params["requests"], id.Request, id.Ledger)

@@ -143,7 +143,8 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Apps:     s.Apps,
 		Accounts: s.Accounts,
 		Sessions: sessions,
-		Voice:    s.voice.Store,
+		Voice:    s.voice,
+		Calls:    s.inference,
 	}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,

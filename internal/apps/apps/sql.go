@@ -67,6 +67,12 @@ func listSuspended(ctx context.Context, q db.Queryer, after string, limit int) (
 		WHERE `+SuspendedSQL("apps")+` AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
+// listSuspendedByOperator returns the apps that an operator has suspended at a time or later.
+func listSuspendedByOperator(ctx context.Context, q db.Queryer, sinceUS int64) ([]App, error) {
+	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
+		WHERE `+SuspendedSQL("apps")+` AND suspension_by = 'operator' AND suspension_us >= $1`, sinceUS)
+}
+
 // searchApps ignores the case of names, at least of ASCII letters. It scans the table, because there are few apps.
 func searchApps(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
 	if after == "" {

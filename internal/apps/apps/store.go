@@ -236,6 +236,11 @@ func (s *Store) ListSuspended(ctx context.Context, after string, limit int) ([]A
 	return list, nil
 }
 
+// ListSuspendedByOperator returns the apps that an operator has suspended at a time or later.
+func (s *Store) ListSuspendedByOperator(ctx context.Context, sinceUS int64) ([]App, error) {
+	return listSuspendedByOperator(ctx, s.db, sinceUS)
+}
+
 func (s *Store) updateLocked(ctx context.Context, appID string, f func(App) (App, error)) (after App, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, after, err = s.updateLockedTx(ctx, tx, appID, f)

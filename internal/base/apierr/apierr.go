@@ -36,6 +36,7 @@ var (
 	ConnectionFrozen       = Code{Name: "connection_frozen", Status: 403, Type: "forbidden", Review: true, Final: true}
 	AppSuspended           = Code{Name: "app_suspended", Status: 403, Type: "forbidden", Final: true}
 	ModelNotAllowed        = Code{Name: "model_not_allowed", Status: 403, Type: "forbidden", Final: true}
+	CallStopped            = Code{Name: "call_stopped", Status: 403, Type: "forbidden", Final: true}
 	IdempotencyKeyReused   = Code{Name: "idempotency_key_reused", Status: 409, Type: "conflict", Final: true}
 	RateLimited            = Code{Name: "rate_limited", Status: 429, Type: "rate_limit"}
 	RiskThrottled          = Code{Name: "risk_throttled", Status: 429, Type: "rate_limit"}
@@ -109,7 +110,7 @@ func ByName(name string) (Code, bool) {
 var All = []Code{
 	InvalidRequest, FeatureModelNotConfigured, InvalidGrant, UnsupportedGrantType, InvalidTicket, Unauthorized,
 	AllocationExhausted, FeatureCostExceeded, ConnectionRevoked, ConnectionFrozen, AppSuspended, ModelNotAllowed,
-	IdempotencyKeyReused, RateLimited, RiskThrottled, DailyLimitReached, AppSpendLimited, TooManySessions,
+	CallStopped, IdempotencyKeyReused, RateLimited, RiskThrottled, DailyLimitReached, AppSpendLimited, TooManySessions,
 	SandboxLiveCostLimited,
 	ProviderError, NotFound, MethodNotAllowed, Internal, Unavailable,
 }

@@ -21,6 +21,7 @@ func TestTable(t *testing.T) {
 		"connection_frozen":            403,
 		"app_suspended":                403,
 		"model_not_allowed":            403,
+		"call_stopped":                 403,
 		"idempotency_key_reused":       409,
 		"rate_limited":                 429,
 		"risk_throttled":               429,

@@ -30,6 +30,7 @@ const (
 	Delivery          = "whd_"
 	Payment           = "top_"
 	Voice             = "rts_"
+	Stop              = "stp_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -123,6 +123,21 @@ func hostilePages() []Page {
 			Shell:     Shell{Email: hostile},
 			Available: Amount{hostile, hostile},
 			Open:      2,
+			Active:    1,
+			Paused:    true,
+			Running: []RunningCall{
+				{
+					ID:       hostile,
+					StopPath: hostile,
+					App:      hostile,
+					Model:    hostile,
+					Feature:  hostile,
+					When:     hostile,
+					Shown:    hostile,
+					Held:     Amount{hostile, hostile},
+				},
+				{App: hostile, Voice: true},
+			},
 			Chart: Chart{
 				ID:    hostile,
 				Title: hostile,
@@ -190,6 +205,16 @@ func hostilePages() []Page {
 			RequestTarget: hostile,
 			Rows:          []Row{hostileRow},
 			Done:          "freeze",
+		},
+		Pause{
+			Shell: Shell{
+				Email:     hostile,
+				Developer: true,
+				Operator:  true,
+				Section:   Overview,
+			},
+			Apps:    []string{hostile},
+			Running: 2,
 		},
 		Revoke{
 			Person: Person{Shell{

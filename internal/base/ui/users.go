@@ -38,6 +38,9 @@ type Dashboard struct {
 	Shell
 	Available, Reserved, Spent Amount
 	Open                       int // connections
+	Active                     int // of these, those that may spend
+	Running                    []RunningCall
+	Paused                     bool // the user has just paused everything
 	Chart                      Chart
 	Shares                     []Shares
 	Concerns                   []Concern
@@ -49,6 +52,30 @@ type Dashboard struct {
 func (Dashboard) name() string       { return "dashboard/overview" }
 func (Dashboard) title() string      { return "Overview" }
 func (Dashboard) formAction() string { return "" }
+func (d Dashboard) live() bool       { return d.Active > 0 || len(d.Running) > 0 }
+
+// A RunningCall is a call or a voice session that runs now.
+type RunningCall struct {
+	ID          string // req_… or rts_…
+	StopPath    string // of the form that stops it
+	App         string
+	Model       string
+	Feature     string
+	Voice       bool
+	When, Shown string // since when: RFC 3339, and as people read it
+	Held        Amount
+}
+
+// Pause asks whether all connections shall be paused.
+type Pause struct {
+	Shell
+	Apps    []string // that may spend now
+	Running int      // calls
+}
+
+func (Pause) name() string       { return "dashboard/pause" }
+func (Pause) title() string      { return "Pause everything" }
+func (Pause) formAction() string { return "" }
 
 // Activity is the list of an account's ledger rows, with its filters.
 type Activity struct {

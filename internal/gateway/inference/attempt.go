@@ -98,6 +98,9 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("X-Request-Id", a.request.ID)
 	}
 	detached := context.WithoutCancel(r.Context())
+	if stop := a.running.stopped.Load(); stop != nil { // while the hold was made
+		return a.releaseHold(detached, stop)
+	}
 	if err := r.Context().Err(); err != nil { // the client disconnected before the upstream request: not billed (F-29)
 		return a.releaseHold(detached, err)
 	}
@@ -108,7 +111,7 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 	upstream, cut := context.WithCancelCause(upstream)
 	defer cut(nil)
 	a.upstream = upstream
-	a.h.orphans.watchCall(a.running, func() { cut(errOrphanCut) }, a.request.Stream)
+	a.h.orphans.watchCall(a.running, a.cutBy(cut), a.request.Stream)
 	defer a.h.orphans.unwatch(a.running)
 	a.clientGone = sync.OnceFunc(func() { a.h.orphans.removeClient(a.running) })
 	defer context.AfterFunc(r.Context(), a.clientGone)()
@@ -178,6 +181,10 @@ func (a *attempt) stream(ctx context.Context) error {
 			end.err = err
 			return a.finishStream(ctx, out, &end)
 		}
+		if stop := a.running.stopped.Load(); stop != nil { // the chunk was read before the upstream request ended
+			end.err = stop
+			return a.finishStream(ctx, out, &end)
+		}
 		out.writeFrames(chunk.Frames)
 		if chunk.Usage != nil {
 			end.usage = chunk.Usage
@@ -208,6 +215,7 @@ type streamEnd struct {
 
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
+	a.awaitStop()
 	frames, tooLong := a.running.frames()
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
@@ -216,8 +224,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		if !tooLong && provider.GeneratedText(frames) == "" {
 			return a.failStream(ctx, out, end.err)
 		}
-		a.h.Metrics.CountCutStream(a.api.Name())
-		frame := brokenOffFrame(a.Model.Provider, a.held.ConnectionID, end.err, a.recorder() != nil)
+		frame := a.cutFrame(end.err)
 		out.writeFrames(frame)
 		a.running.appendFrames(frame) // followers and replays get it too
 	}
@@ -258,7 +265,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 // settleStream settles a stream, or leaves it pending where the provider keeps a record
 // of the usage that it has not reported. It completes r, whose body is stored.
 func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byte, r *result) (err error) {
-	if !a.isUsable(end.usage) && a.recorder() != nil {
+	if !a.isUsable(end.usage) && a.recorder() != nil && a.running.stopped.Load() == nil {
 		r.pending, err = a.deferSettlement(ctx, end.recordID, r.body)
 		if err != nil {
 			return err
@@ -320,6 +327,9 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 		return a.h.Ledger.Do(ctx, release)
 	}); err != nil { // the sweep will release it
 		a.h.Log.ErrorContext(ctx, "hold not released", "request_id", a.held.RequestID, "error", err)
+	}
+	if stop := a.awaitStop(); stop != nil {
+		return a.endStopped(ctx, stop, cause)
 	}
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.held.RequestID),
 		slog.String("model", a.Model.ID), slog.Any("error", cause))

@@ -199,6 +199,29 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 	return b
 }
 
+// secondNode returns another node on the same database, with the same connection and provider.
+func (b *bundle) secondNode() *bundle {
+	b.t.Helper()
+	d, err := db.Open(b.t.Context(), b.db)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = d.Close() })
+	c := b.Config
+	c.DB, c.Ledger = d, apitest.StartLedger(b.t, d, b.clock)
+	if c.Node, err = store.JoinNode(b.t.Context(), d, id.New(id.Node, b.clock()), time.Minute, b.clock); err != nil {
+		b.t.Fatal(err)
+	}
+	other := &bundle{Handler: New(c), t: b.t, db: b.db, who: b.who, now: b.clock()}
+	other.keepAlive = b.keepAlive
+	router := web.NewRouter(c.Log, web.Links{})
+	router.Handle("POST /call", other.serve)
+	server := httptest.NewServer(router)
+	b.t.Cleanup(server.Close)
+	other.url = server.URL + "/call"
+	return other
+}
+
 // connect makes an app and a connection to it.
 func (b *bundle) connect() {
 	b.t.Helper()
@@ -215,6 +238,8 @@ func (b *bundle) connect() {
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
+		`INSERT INTO accounts (id, email, password_hash, created_us)
+			VALUES ('` + b.who.AccountID + `', 'user@example.com', '', 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
 			provider_mode,
 			test_allowlist, dev_margin_ppm, created_us)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -23,6 +24,7 @@ type runningCall struct {
 	key         rules.Key
 	fingerprint string
 	claim       string // of the leader's hold
+	appID       string
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil = no follower waits for it
@@ -38,10 +40,12 @@ type runningCall struct {
 	saved     int   // bytes of sent that are in checkpoints
 	saves     int64 // checkpoints made
 
+	stopped atomic.Pointer[stoppedError] // why nothing more is relayed; nil = it was not stopped
+
 	// Guarded by orphanedCalls.mu.
 	clients int           // that wait for it
 	silent  bool          // a stream of which the provider has sent nothing yet
-	cut     func()        // ends the upstream request; nil = there is none
+	cut     func(error)   // ends the upstream request, for this cause; nil = there is none
 	orphan  *list.Element // its place in orphanedCalls; nil = it has clients
 	timeout *time.Timer   // cuts the orphan
 }
@@ -66,13 +70,13 @@ type registry struct {
 
 // enter returns the running call of a key. With leads it is a new one, which its leader
 // must end with leave.
-func (g *registry) enter(k rules.Key, fingerprint, claim string) (c *runningCall, leads bool) {
+func (g *registry) enter(k rules.Key, fingerprint, claim, appID string) (c *runningCall, leads bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.calls[k]; c != nil {
 		return c, false
 	}
-	c = &runningCall{key: k, fingerprint: fingerprint, claim: claim, clients: 1}
+	c = &runningCall{key: k, fingerprint: fingerprint, claim: claim, appID: appID, clients: 1}
 	g.calls[k] = c
 	return c, true
 }

@@ -70,6 +70,7 @@ type Handler struct {
 	orphans   orphanedCalls
 	late      lateSettlements
 	inFlight  callsInFlight
+	stops     stopWatch
 	keepAlive time.Duration // keepAliveInterval, but in tests
 }
 
@@ -85,6 +86,7 @@ func New(c Config) *Handler {
 			silentTimeout: silentOrphanTimeout,
 		},
 		keepAlive: keepAliveInterval,
+		stops:     stopWatch{readAt: c.Now(), seen: map[string]time.Time{}},
 		late:      lateSettlements{stopped: make(chan struct{})},
 	}
 }

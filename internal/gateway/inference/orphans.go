@@ -32,11 +32,15 @@ const (
 // errOrphanCut is why an orphaned call was cut.
 var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
 
-// watchCall lets a call be cut once it has no client. silent says that it is a stream.
-func (o *orphanedCalls) watchCall(c *runningCall, cut func(), silent bool) {
+// watchCall lets a call be cut: once it has no client, or when it is stopped. silent says
+// that it is a stream.
+func (o *orphanedCalls) watchCall(c *runningCall, cut func(cause error), silent bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c.cut, c.silent = cut, silent
+	if stop := c.stopped.Load(); stop != nil {
+		cut(stop)
+	}
 }
 
 // markBegun notes that the provider has begun a stream.
@@ -81,7 +85,7 @@ func (o *orphanedCalls) removeClient(c *runningCall) {
 	if o.calls.Len() > o.max {
 		oldest := o.calls.Front().Value.(*runningCall)
 		o.remove(oldest)
-		oldest.cut()
+		oldest.cut(errOrphanCut)
 	}
 }
 
@@ -91,7 +95,7 @@ func (o *orphanedCalls) cutCall(c *runningCall) {
 	defer o.mu.Unlock()
 	if c.orphan != nil {
 		o.remove(c)
-		c.cut()
+		c.cut(errOrphanCut)
 	}
 }
 
@@ -102,7 +106,7 @@ func (o *orphanedCalls) cutAll(calls []*runningCall) {
 	for _, c := range calls {
 		if c.cut != nil {
 			o.remove(c)
-			c.cut()
+			c.cut(errOrphanCut)
 		}
 	}
 }

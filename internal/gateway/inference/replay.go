@@ -280,7 +280,7 @@ func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, erro
 			return true, errOwnerLost
 		}
 	}
-	return true, f.writeFailure()
+	return true, f.writeFailure(ctx)
 }
 
 // writeEnd sends the part of an ended call that was not sent.
@@ -297,9 +297,12 @@ func (f *remoteFollower) writeEnd(res *result) error {
 }
 
 // writeFailure answers with the failure of the other node's attempt.
-func (f *remoteFollower) writeFailure() error {
-	e := apierr.ProviderError.On(f.running.key.ConnectionID,
-		"the call failed on another node; nothing was billed, retry with the same Idempotency-Key")
+func (f *remoteFollower) writeFailure(ctx context.Context) error {
+	e := f.h.findStopError(ctx, f.running.key.ConnectionID, f.held.RequestID)
+	if e == nil {
+		e = apierr.ProviderError.On(f.running.key.ConnectionID,
+			"the call failed on another node; nothing was billed, retry with the same Idempotency-Key")
+	}
 	if f.out == nil {
 		f.w.Header().Del("Idempotent-Replayed")
 		return e

@@ -25,7 +25,7 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 		}
 		defer c.out.stop()
 	}
-	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim)
+	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim, c.who.App.ID)
 	if !leads {
 		if running.fingerprint != c.fingerprint {
 			return apierr.IdempotencyKeyReused.On(c.who.ConnectionID,

@@ -138,6 +138,13 @@ func (s *sse) hasBegun() bool {
 	return s.begun
 }
 
+// renewDeadline gives the next write a deadline of its own, whatever was set before.
+func (s *sse) renewDeadline() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadlineAt = time.Time{}
+}
+
 // isGone reports whether the client has disconnected.
 func (s *sse) isGone() bool {
 	s.mu.Lock()

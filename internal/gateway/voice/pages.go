@@ -91,6 +91,7 @@ var endReasonTexts = map[string]string{
 	session.TicketExpired:     "No browser connected",
 	session.ConnectionRevoked: "The connection was revoked",
 	session.ConnectionFrozen:  "The connection was paused",
+	session.UserStopped:       "The user stopped it",
 	session.ServerShutdown:    "The service was restarted",
 	session.Unavailable:       "The service was briefly unavailable",
 	"allocation_exhausted":    "The spend cap couldn’t cover the next reply",

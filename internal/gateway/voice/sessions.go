@@ -62,6 +62,22 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Session, err error) 
 	return list, nil
 }
 
+// ListRunning returns at most limit sessions of an account that have not ended, newest first, without receipts.
+func (s *Store) ListRunning(ctx context.Context, accountID string, limit int) (list []Session, err error) {
+	rows, err := s.listOpenOfAccount(ctx, accountID, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		one, err := newSession(&r, nil)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
 // finishSession ends a session that this node owns and emits its event, in one transaction. The error is
 // errAlreadyEnded if there is nothing to do.
 func (s *Store) finishSession(ctx context.Context, saved *savedSession) (ended Session, err error) {

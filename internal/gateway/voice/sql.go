@@ -350,19 +350,23 @@ type sessionChange struct {
 	EndRequested     string // "", after_heard or immediate
 	ConnectionStatus rules.ConnectionStatus
 	AppSuspended     bool
+	Stopped          bool // by its user
 }
 
 // isAppSuspended is the condition that app a is suspended.
 var isAppSuspended = apps.SuspendedSQL("a")
 
+// isStopped is the condition that the user of session s has stopped it.
+const isStopped = `EXISTS (SELECT 1 FROM stops x WHERE x.request_id = s.id AND x.connection_id = s.connection_id)`
+
 var selectChanges = `SELECT s.id, COALESCE(s.end_asked, ''), c.status,
-		CASE WHEN ` + isAppSuspended + ` THEN 1 ELSE 0 END
+		CASE WHEN ` + isAppSuspended + ` THEN 1 ELSE 0 END, CASE WHEN ` + isStopped + ` THEN 1 ELSE 0 END
 	FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id`
 
 func scanChange(r db.Row) (c sessionChange, err error) {
-	var suspended int64
-	err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended)
-	c.AppSuspended = suspended == 1
+	var suspended, stopped int64
+	err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended, &stopped)
+	c.AppSuspended, c.Stopped = suspended == 1, stopped == 1
 	return c, err
 }
 
@@ -376,7 +380,7 @@ func (s *Store) haltReason(ctx context.Context, sessionID string) (string, error
 func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 	return db.QueryAll(ctx, s.DB, scanChange, selectChanges+`
 		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+
-		isAppSuspended+`)`,
+		isAppSuspended+` OR `+isStopped+`)`,
 		s.NodeID)
 }
 
@@ -387,7 +391,7 @@ func (s *Store) listUnowned(ctx context.Context, ofDead bool) (sessionIDs []stri
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
 		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= $1
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
-				OR `+isAppSuspended+`))
+				OR `+isAppSuspended+` OR `+isStopped+`))
 		LIMIT 200`, s.Now().UnixMicro(), db.BoolInt(ofDead))
 }
 
@@ -400,6 +404,12 @@ func (s *Store) listRows(ctx context.Context, f Filter) ([]row, error) {
 		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4
 		ORDER BY id DESC LIMIT $5`,
 		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
+}
+
+// listOpenOfAccount returns the newest sessions of an account that have not ended.
+func (s *Store) listOpenOfAccount(ctx context.Context, accountID string, limit int) ([]row, error) {
+	return db.QueryAll(ctx, s.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
+		WHERE slot IS NOT NULL AND account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
 // A Filter chooses sessions: those of a connection, of an app or of an account.

@@ -241,6 +241,22 @@ func (s *Supervisor) End(ctx context.Context, connectionID, sessionID, when stri
 	return nil
 }
 
+// StopSession ends a session of a connection immediately, because its user stops it: on this node at once, on another
+// one within two seconds. A session that has ended stays as it is. The error is the database's; it
+// is nil if the session runs here.
+func (s *Supervisor) StopSession(ctx context.Context, connectionID, sessionID string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.endTimeout)
+	defer cancel()
+	r := s.findRunner(sessionID)
+	here := r != nil && r.terms.ConnectionID == connectionID && r.postEvent(session.Halt{Reason: session.UserStopped})
+	err := store.InsertStop(ctx, s.DB, connectionID, sessionID, s.Now())
+	if err != nil && here {
+		s.node.log.WarnContext(ctx, "voice stop not saved", "session_id", sessionID, "error", err)
+		return nil
+	}
+	return err
+}
+
 // requestEndHere saves the request, and returns the session's runner if this node runs it. Adopted
 // says that no node did before. The lock keeps the watch from adopting the session between the two.
 func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string) (r *runner, adopted bool, err error) {

@@ -44,7 +44,7 @@ func (s *Supervisor) postChanges(ctx context.Context) error {
 	return nil
 }
 
-// haltReason returns why the session's connection may not spend; "" = it may.
+// haltReason returns why the session must end immediately; "" = it need not.
 func (c *sessionChange) haltReason() string {
 	switch {
 	case c.ConnectionStatus == rules.Revoked:
@@ -53,6 +53,8 @@ func (c *sessionChange) haltReason() string {
 		return session.ConnectionFrozen
 	case c.AppSuspended:
 		return "app_suspended"
+	case c.Stopped:
+		return session.UserStopped
 	}
 	return ""
 }

@@ -87,10 +87,12 @@ type SetVelocityLimit struct {
 // Revoke ends a connection and returns what is neither spent nor held.
 type Revoke struct {
 	ConnectionID string
+	StopCalls    bool // its running calls end now (decision 067); otherwise they may finish
 }
 
 // Freeze pauses a connection and keeps the cause (contract §3). A user who pauses it gets no
-// notice. If it is frozen already, the first cause stays.
+// notice. If it is frozen already, the first cause stays. Running calls end now if its user or
+// the operator pauses it (decision 067).
 type Freeze struct {
 	ConnectionID string
 	By           FreezeCause

@@ -193,6 +193,9 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	conn.Status, conn.RevokedUS, conn.FrozenBy, conn.FrozenReason = Revoked, &nowUS, "", ""
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
 	s.Changes.Connections[conn.ID] = true
+	if c.StopCalls {
+		s.stopCalls(conn.ID, StoppedByRevoke, nowUS)
+	}
 	r := s.moveAllocation(conn, s.Balances[conn.AccountID], EntryRevoke, -freed, nowUS)
 	s.emitConnectionEvent("connection.revoked", conn, nowUS)
 	if request := s.requests.pending[conn.ID]; request != nil {
@@ -216,6 +219,9 @@ func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "by: %q is not a cause of a freeze", c.By)
 	case conn.Status == Active:
 		s.freeze(conn, c.By, c.Reason, nowUS)
+	}
+	if c.By == FrozenByUser || c.By == FrozenByOperator {
+		s.stopCalls(conn.ID, StoppedByPause, nowUS)
 	}
 	return Result{Connection: *conn}, nil
 }

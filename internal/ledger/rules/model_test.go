@@ -55,7 +55,7 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
-	"denied by revoke", "lowered", "lowered free", "too small to lower"}
+	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -99,6 +99,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"cap":          m.cap,
 			"revoke":       m.revoke,
 			"freeze":       m.freeze,
+			"pause":        m.pauseAccount,
 			"ask":          m.ask,
 			"decide":       m.decide,
 			"velocity":     m.velocity,
@@ -833,7 +834,38 @@ func (m *machine) revoke(t *rapid.T) {
 	if m.s.requests.pending[c.ID] != nil {
 		m.seen["denied by revoke"]++
 	}
-	_, _ = m.do(t, Revoke{c.ID})
+	_, _ = m.do(t, Revoke{ConnectionID: c.ID, StopCalls: rapid.Bool().Draw(t, "stop calls")})
+}
+
+func (m *machine) pauseAccount(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		t.Skip("paused connections are dull")
+	}
+	accountID, active, alive := m.connection(t).AccountID, 0, 0
+	for _, c := range m.s.Connections {
+		if c.AccountID == accountID && c.Status != Revoked {
+			alive++
+			active += int(intOf(c.Status == Active))
+		}
+	}
+	events, stops := len(m.s.Changes.Events), len(m.s.Changes.Stops)
+	if _, err := m.do(t, PauseAccount{AccountID: accountID}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.s.Changes.Events) - events; n != active {
+		t.Fatalf("%d active connections were paused by %d events", active, n)
+	}
+	if n := len(m.s.Changes.Stops) - stops; n != alive {
+		t.Fatalf("the calls of %d connections end by %d stops", alive, n)
+	}
+	for _, c := range m.s.Connections {
+		if c.AccountID == accountID && c.Status == Active {
+			t.Fatalf("connection %s is still active", c.ID)
+		}
+	}
+	if active > 1 {
+		m.seen["paused everything"]++
+	}
 }
 
 func (m *machine) freeze(t *rapid.T) {

@@ -50,6 +50,7 @@ type Changes struct {
 	EndedDeferrals     []string             // requests that are no longer deferred
 	AllocationRequests []*AllocationRequest // in the order of their changes
 	PaymentRecords     []PaymentRecord
+	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
 }
 
@@ -145,6 +146,8 @@ type RowKeys struct {
 	PaymentIntents     []string // whose payments are needed, if they paid for any
 	Reversals          []ReversePayment
 	FreezesAccount     bool // all active connections of the payments' accounts are needed
+
+	ConnectionsOf string // the account whose connections are all needed, without revoked ones; "" = none
 }
 
 // NewRowKeys returns an empty set.

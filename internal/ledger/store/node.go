@@ -135,7 +135,7 @@ type Retention struct {
 // DefaultRetention is the retention if the operator sets none.
 var DefaultRetention = Retention{Responses: 7 * 24 * time.Hour, Refusals: 30 * 24 * time.Hour}
 
-// DeleteExpired deletes stored responses, refusals, checkpoints of ended calls and
+// DeleteExpired deletes stored responses, refusals, checkpoints of ended calls, stops and
 // dead nodes that are past their retention. It never touches the ledger.
 func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 	now := n.now()
@@ -149,6 +149,7 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 		{"refusals", `created_us < $1`, now.Add(-keep.Refusals).UnixMicro()},
 		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`,
 			id.Floor(id.Request, now.Add(-time.Hour))},
+		{"stops", `id < $1`, id.Floor(id.Stop, now.Add(-24*time.Hour))},
 		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {

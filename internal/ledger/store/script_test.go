@@ -186,6 +186,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.Revoke:
 		c.ConnectionID = p + c.ConnectionID
 		return c
+	case rules.PauseAccount:
+		c.AccountID = p + c.AccountID
+		return c
 	case rules.Freeze:
 		c.ConnectionID = p + c.ConnectionID
 		return c
@@ -469,6 +472,8 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		return paymentCommand(t, f)
 	case "revoke":
 		return rules.Revoke{ConnectionID: f[1]}
+	case "pause":
+		return rules.PauseAccount{AccountID: f[1]}
 	case "freeze":
 		c := rules.Freeze{ConnectionID: f[1], By: rules.FrozenByOperator}
 		if v, ok := option("by"); ok {

@@ -48,7 +48,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 	if err != nil {
 		return res, err
 	}
-	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s))
+	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveStops(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -68,7 +68,7 @@ func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, er
 	for _, step := range []func(context.Context, *db.Tx, *rules.RowKeys) error{
 		rare.findOriginals, findRequestConnections, findPaymentAccounts, findAccounts,
 		lockAccounts,
-		findLiveConnections, rare.findReversals, rare.findRequests, rare.findPayments,
+		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err

@@ -111,7 +111,7 @@ func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.
 // revokeConnection is POST /connections/{id}/revoke.
 func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
-		return rules.Revoke{ConnectionID: connectionID}
+		return rules.Revoke{ConnectionID: connectionID, StopCalls: true}
 	}, "")
 }
 

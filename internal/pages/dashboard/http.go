@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -25,12 +26,16 @@ type Handler struct {
 	Apps     *apps.Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
-	Voice    *voice.Store
+	Voice    *voice.Supervisor
+	Calls    *inference.Handler
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /dashboard", h.Sessions.Require(h.showOverview))
+	rt.HandlePage("GET /dashboard/running", h.Sessions.Require(h.showRunning))
+	rt.HandlePage("GET /dashboard/pause", h.Sessions.Require(h.showPause))
+	rt.HandlePage("POST /dashboard/pause", h.Sessions.Require(h.pauseEverything))
 	rt.HandlePage("GET /activity", h.Sessions.Require(h.showActivity))
 	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.exportActivity))
 	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.showEntry))
@@ -39,6 +44,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.showConnection))
 	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.showLive))
 	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freezeConnection))
+	rt.HandlePage("POST /connections/{id}/calls/{call}/stop", h.Sessions.Require(h.stopCall))
 	rt.HandlePage("GET /connections/{id}/revoke", h.Sessions.Require(h.showRevoke))
 	rt.HandlePage("POST /connections/{id}/revoke", h.Sessions.Require(h.revokeConnection))
 	rt.HandlePage("GET /connections/{id}/increase", h.Sessions.Require(h.showIncrease))

@@ -91,7 +91,14 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 		if c.Status != rules.Revoked {
 			page.Open++
 		}
+		if c.Status == rules.Active {
+			page.Active++
+		}
 	}
+	if page.Running, err = h.listRunning(ctx, n, a.ID); err != nil {
+		return err
+	}
+	page.Paused = r.URL.Query().Get("done") == "pause" && page.Open > 0 && page.Active == 0
 	if page.Concerns, err = h.listConcerns(ctx, n, a.ID, list); err != nil {
 		return err
 	}

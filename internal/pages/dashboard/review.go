@@ -60,7 +60,7 @@ func (h *Handler) decideReview(w http.ResponseWriter, r *http.Request, a account
 		}
 		c = rules.Resume{ConnectionID: v.conn.ID, FasterSpend: speed}
 	case "revoke":
-		c = rules.Revoke{ConnectionID: v.conn.ID}
+		c = rules.Revoke{ConnectionID: v.conn.ID, StopCalls: true}
 	default:
 		return apierr.InvalidRequest.Errorf("decision: must be resume or revoke")
 	}

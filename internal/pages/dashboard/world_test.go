@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/dashboard"
@@ -47,7 +48,13 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Apps:     clients,
 		Accounts: people,
 		Sessions: sessions,
-		Voice:    &voice.Store{DB: d, Now: d.Now},
+		Voice:    voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}),
+		Calls: inference.New(inference.Config{
+			DB:   d,
+			Apps: clients,
+			Now:  d.Now,
+			Log:  slog.New(slog.DiscardHandler),
+		}),
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

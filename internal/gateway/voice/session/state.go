@@ -36,7 +36,8 @@ const (
 	ConnectionRevoked = "connection_revoked"
 	ConnectionFrozen  = "connection_frozen"
 	ServerShutdown    = "server_shutdown"
-	Unavailable       = "unavailable" // the database did not answer; also the code of a refused hold
+	UserStopped       = "user_stopped" // the user stopped the session on the dashboard (decision 067)
+	Unavailable       = "unavailable"  // the database did not answer; also the code of a refused hold
 )
 
 // When a session ends that its app asked to end (contract §4.4).
