@@ -344,10 +344,11 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 	}
 	command.Risk = b.policy.RiskOf(&app)
 	res, err := b.ledger.Do(ctx, command)
-	if err == nil {
-		delete(b.held, s.N)
+	if err != nil {
+		return res, err
 	}
-	return res, err
+	delete(b.held, s.N)
+	return res, b.store.saveTotals(ctx, b.store.DB, b.sessionID)
 }
 
 // readReceipt sets the ledger row of a charge in answer. A fenced charge has none.

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/pricing"
 )
 
 // TestTwoNodes: each node shows and ends the sessions of the other, and forwards their control channels.
@@ -144,6 +145,35 @@ func TestLateHold(t *testing.T) {
 		c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
 	}
+}
+
+// TestLateCharge: a node that was asleep charges a reply after another node has ended the session. The session's
+// totals count it.
+func TestLateCharge(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		o := w.open(mini)
+		saved, err := w.nodes[0].loadSession(t.Context(), o.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slept := newRunner(w.nodes[0].node, saved)
+		slept.stopSession()
+		w.connect(o)
+		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 {
+			t.Fatalf("end: %d", status)
+		}
+		w.ended(o.ID, session.AppEnded)
+		w.free()
+		settle := session.Settle{N: 7, ReplyID: "resp_late", Usage: pricing.VoiceUsage{TextInput: 20, TextOutput: 10}, Unheld: true}
+		slept.billing.queue = []ledgerAction{{Action: settle}}
+		slept.billing.runQueue()
+		if s := w.get(o.ID); s.ResponseCount != 1 {
+			t.Errorf("%d receipts", s.ResponseCount)
+		}
+		w.verify()
+	})
 }
 
 // TestShutdown: a node that stops ends its sessions, each after the user has heard the current reply

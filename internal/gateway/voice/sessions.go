@@ -8,7 +8,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -83,17 +82,16 @@ func (s *Store) ListRunning(ctx context.Context, accountID string, limit int) (l
 func (s *Store) finishSession(ctx context.Context, saved *savedSession) (ended Session, err error) {
 	sessionID := saved.State.ID
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		receipts, err := listReceipts(ctx, tx, sessionID)
-		if err != nil {
-			return err
-		}
-		var chargedMC money.MC
-		for _, r := range receipts {
-			chargedMC += r.UserChargeMC
-		}
 		// a mock call ends with its socket
 		callGone := saved.State.Mock || saved.State.Ending != nil && saved.State.Ending.CallGone
-		if err := s.saveEnd(ctx, tx, saved, chargedMC, len(receipts), callGone); err != nil {
+		if err := s.saveEnd(ctx, tx, saved, callGone); err != nil {
+			return err
+		}
+		if err := s.saveTotals(ctx, tx, sessionID); err != nil {
+			return err
+		}
+		receipts, err := listReceipts(ctx, tx, sessionID)
+		if err != nil {
 			return err
 		}
 		r, err := getRow(ctx, tx, sessionID)

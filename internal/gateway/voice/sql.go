@@ -231,20 +231,29 @@ func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
 // errAlreadyEnded says that a session has its end, or belongs to another node.
 var errAlreadyEnded = errors.New("voice: the session has ended before")
 
-// saveEnd ends a session that this node owns. Its call is to be hung up afterwards, unless it is
-// gone.
-func (s *Store) saveEnd(
-	ctx context.Context, tx *db.Tx, saved *savedSession, chargedMC money.MC, replies int, callGone bool,
-) error {
+// saveEnd ends a session that this node owns; saveTotals follows. Its call is to be hung up afterwards,
+// unless it is gone.
+func (s *Store) saveEnd(ctx context.Context, tx *db.Tx, saved *savedSession, callGone bool) error {
 	res, err := tx.ExecContext(ctx,
 		`UPDATE realtime_sessions SET status = 'ended', slot = NULL, end_reason = $1, ended_us = $2,
-			charged_mc = $3, response_count = $4, state = $5, hang_up = CASE WHEN $6 = 1 THEN 0 ELSE hang_up END
-		WHERE id = $7 AND status <> 'ended' AND node_id = $8`,
-		saved.State.EndReason, s.Now().UnixMicro(), chargedMC, replies, string(mustJSON(saved)), db.BoolInt(callGone),
-		saved.State.ID, s.NodeID)
+			charged_mc = 0, response_count = 0, state = $3, hang_up = CASE WHEN $4 = 1 THEN 0 ELSE hang_up END
+		WHERE id = $5 AND status <> 'ended' AND node_id = $6`,
+		saved.State.EndReason, s.Now().UnixMicro(), string(mustJSON(saved)), db.BoolInt(callGone), saved.State.ID,
+		s.NodeID)
 	if err == nil && !changed(res) {
 		err = errAlreadyEnded
 	}
+	return err
+}
+
+// saveTotals saves what an ended session charged and how often, by its ledger rows. A node that has lost a
+// session may charge a reply after another node has ended it, so each charge is followed by saveTotals. The
+// end locks the row before it reads the charges: whichever comes last counts them all.
+func (s *Store) saveTotals(ctx context.Context, tx statements, sessionID string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET (charged_mc, response_count) = (
+			SELECT COALESCE(SUM(l.user_charge_mc), 0), COUNT(l.id) FROM realtime_replies r
+			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) WHERE r.session_id = $1)
+		WHERE id = $1 AND status = 'ended'`, sessionID)
 	return err
 }
 
