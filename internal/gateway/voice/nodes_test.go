@@ -166,7 +166,12 @@ func TestLateCharge(t *testing.T) {
 		}
 		w.ended(o.ID, session.AppEnded)
 		w.free()
-		settle := session.Settle{N: 7, ReplyID: "resp_late", Usage: pricing.VoiceUsage{TextInput: 20, TextOutput: 10}, Unheld: true}
+		settle := session.Settle{
+			N:       7,
+			ReplyID: "resp_late",
+			Usage:   pricing.VoiceUsage{TextInput: 20, TextOutput: 10},
+			Unheld:  true,
+		}
 		slept.billing.queue = []ledgerAction{{Action: settle}}
 		slept.billing.runQueue()
 		if s := w.get(o.ID); s.ResponseCount != 1 {
