@@ -238,7 +238,7 @@ var foreignReaders = map[string][]string{
 	"apps/sandbox":  {"connections"},
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
-	"gateway/voice": {"apps", "connections", "stops"},
+	"gateway/voice": {"apps", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "refusals", "rollups"},
 	"pages/operatorpages": {"apps", "balances", "connections", "deliveries", "events", "golive_requests", "ledger",
 		"mails", "rollups", "windows"},
