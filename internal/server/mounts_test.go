@@ -20,7 +20,8 @@ import (
 
 // pages are for browsers, and no part of the contract.
 var pages = []string{"GET /favicon.ico", "GET /robots.txt",
-	"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in",
+	"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "GET /device", "POST /device",
+	"POST /sign-in",
 	"POST /sign-out",
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /requests/{id}",
 	"GET /dashboard/running", "GET /dashboard/pause", "POST /dashboard/pause",

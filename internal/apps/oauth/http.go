@@ -41,7 +41,11 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /oauth/token", h.handleToken)
 	rt.Handle("POST /oauth/revoke", h.handleRevoke)
 	rt.Handle("GET /.well-known/oauth-authorization-server", h.handleDiscovery)
+	newDeviceFlow(h).mount(rt)
 }
+
+// deviceGrant is the grant type of the device flow (RFC 8628 §3.4).
+const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
 
 // handleToken is POST /oauth/token.
 func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
@@ -97,6 +101,9 @@ func (h *Handler) authenticateClient(w http.ResponseWriter, r *http.Request,
 	authenticate func(context.Context, *http.Request) (apps.App, error)) (app apps.App, form url.Values, err error) {
 	w.Header().Set("Cache-Control", "no-store")
 	form, formErr := web.ReadForm(r)
+	if form.Get("grant_type") == deviceGrant {
+		web.UseErrorBody(r.Context(), encodeOAuthError)
+	}
 	if len(r.Header["Authorization"]) == 0 && form.Get("client_id") != "" && !form.Has("client_secret") {
 		app, err = h.Apps.IdentifyPublic(r.Context(), r, form.Get("client_id"))
 	} else {
@@ -116,12 +123,8 @@ func readTokenRequest(clientID string, header http.Header, form url.Values,
 	if req.Key, err = readIdempotencyKey(header); err != nil {
 		return tokenRequest{}, err
 	}
-	if named, has := form["client_id"]; has && named[0] != clientID {
-		return tokenRequest{},
-			apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
-	}
-	if form.Has("client_secret") {
-		return tokenRequest{}, apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
+	if err := checkClientParams(clientID, form); err != nil {
+		return tokenRequest{}, err
 	}
 	grantType, err := requireParam(form, "grant_type")
 	if err != nil {
@@ -133,9 +136,11 @@ func readTokenRequest(clientID string, header http.Header, form url.Values,
 		fields["code"], fields["redirect_uri"], fields["code_verifier"] = &req.Code, &req.RedirectURI, &req.Verifier
 	case "refresh_token":
 		fields["refresh_token"] = &req.RefreshToken
+	case deviceGrant:
+		fields["device_code"] = &req.DeviceCode
 	default:
-		return tokenRequest{},
-			apierr.UnsupportedGrantType.Errorf("grant_type: must be authorization_code or refresh_token")
+		return tokenRequest{}, apierr.UnsupportedGrantType.Errorf(
+			"grant_type: must be authorization_code, refresh_token or %s", deviceGrant)
 	}
 	for name, dst := range fields {
 		if *dst, err = requireParam(form, name); err != nil {
@@ -143,6 +148,18 @@ func readTokenRequest(clientID string, header http.Header, form url.Values,
 		}
 	}
 	return req, nil
+}
+
+// checkClientParams checks the parameters about the client, which was authenticated by its
+// credentials or its client_id.
+func checkClientParams(clientID string, form url.Values) error {
+	if named, has := form["client_id"]; has && named[0] != clientID {
+		return apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
+	}
+	if form.Has("client_secret") {
+		return apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
+	}
+	return nil
 }
 
 func requireParam(form url.Values, name string) (string, error) {
@@ -174,11 +191,12 @@ func (h *Handler) handleDiscovery(w http.ResponseWriter, _ *http.Request) error 
 		"authorization_endpoint":                         h.AuthURL + "/oauth/authorize",
 		"token_endpoint":                                 h.BaseURL + "/oauth/token",
 		"token_endpoint_auth_methods_supported":          methods,
+		"device_authorization_endpoint":                  h.BaseURL + "/oauth/device_authorization",
 		"revocation_endpoint":                            h.BaseURL + "/oauth/revoke",
 		"revocation_endpoint_auth_methods_supported":     methods,
 		"response_types_supported":                       []string{"code"},
 		"response_modes_supported":                       []string{"query"},
-		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
+		"grant_types_supported":                          []string{"authorization_code", "refresh_token", deviceGrant},
 		"code_challenge_methods_supported":               []string{"S256"},
 		"authorization_response_iss_parameter_supported": true,
 	})

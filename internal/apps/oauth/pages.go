@@ -26,6 +26,8 @@ type visit struct {
 	role    verdict.Role
 	tests   testChoice // the test accounts of a verdict.Chooser or Tester
 	action  string     // normalized path and query of the request
+	// userCode is that of the device flow, as the device shows it; "" = the app is in this browser.
+	userCode string
 }
 
 // testChoice are test accounts to choose from, and whether one more may be made.
@@ -56,11 +58,21 @@ func (h *Handler) showConsent(w http.ResponseWriter, r *http.Request) error {
 	if v == nil || err != nil {
 		return err
 	}
-	page, err := h.makePage(r.Context(), v, nil)
+	return h.renderConsent(w, r, v, nil, nil)
+}
+
+// renderConsent shows the consent screen; with form, what was submitted and its problems.
+func (h *Handler) renderConsent(w http.ResponseWriter, r *http.Request, v *visit, form *consentForm,
+	problems []ui.Problem) error {
+	page, err := h.makePage(r.Context(), v, form)
 	if err != nil {
 		return err
 	}
-	return ui.Render(w, http.StatusOK, page)
+	status := http.StatusOK
+	if page.Errors = problems; len(problems) > 0 {
+		status = http.StatusUnprocessableEntity
+	}
+	return ui.Render(w, status, page)
 }
 
 // submitConsent is POST /oauth/authorize: the form of the consent screen. It checks the whole request again; only the
@@ -88,12 +100,7 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	form := readConsentForm(body)
 	values, problems := form.parse(maxCap(v.app))
 	if problems = append(findProblems(v, form), problems...); len(problems) > 0 {
-		page, err := h.makePage(r.Context(), v, &form)
-		if err != nil {
-			return err
-		}
-		page.Errors = problems
-		return ui.Render(w, http.StatusUnprocessableEntity, page)
+		return h.renderConsent(w, r, v, &form, problems)
 	}
 	code, err := h.approveConsent(r.Context(), v, form, values)
 	if err != nil {
@@ -134,12 +141,20 @@ func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, er
 	if v.account, ok = accounts.CurrentAccount(r.Context()); !ok {
 		return nil, web.SeeOther(w, accounts.SignInPath(v.action))
 	}
-	v.role = decideRole(app, v.account)
+	if ok, err := h.admitAccount(w, r, v); !ok || err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// admitAccount finds out how the account of a visit connects. If it can't, it writes the response and returns false.
+func (h *Handler) admitAccount(w http.ResponseWriter, r *http.Request, v *visit) (bool, error) {
+	v.role = decideRole(v.app, v.account)
 	reason := roleRefusals[v.role]
 	if v.role.UsesTestAccount() {
-		all, err := h.Accounts.ListTestAccounts(r.Context(), app.OwnerID)
+		all, err := h.Accounts.ListTestAccounts(r.Context(), v.app.OwnerID)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		v.tests = makeTestChoice(v.role, v.account.ID, all)
 		if len(v.tests.list) == 0 && !v.tests.room {
@@ -147,12 +162,12 @@ func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, er
 		}
 	}
 	if reason != "" {
-		return nil, ui.Render(w, http.StatusForbidden, ui.Message{
+		return false, ui.Render(w, http.StatusForbidden, ui.Message{
 			Heading: "This account can’t connect", Switch: v.action,
-			Text: fmt.Sprintf("You’re signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
+			Text: fmt.Sprintf("You’re signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, v.app.Name)),
 		})
 	}
-	return v, nil
+	return true, nil
 }
 
 // noTestAccountLeft is the text for a tester when no more test accounts can be created.
@@ -195,20 +210,9 @@ func findProblems(v *visit, form consentForm) []ui.Problem {
 func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm,
 	values consentValues) (code string, err error) {
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		accountID := v.account.ID
-		switch {
-		case v.role.UsesTestAccount() && form.TestAccount == newAccount:
-			n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password, so that it cannot sign in
-			if v.role == verdict.Tester {
-				n.TesterID = v.account.ID
-			}
-			made, err := h.Sandbox.CreateTx(ctx, tx, n)
-			if err != nil {
-				return err
-			}
-			accountID = made.ID
-		case v.role.UsesTestAccount():
-			accountID = form.TestAccount
+		accountID, err := h.chooseAccount(ctx, tx, v, form)
+		if err != nil {
+			return err
 		}
 		code, err = h.Store.CreateCode(ctx, tx, Consent{
 			AppID:       v.app.ID,
@@ -221,4 +225,21 @@ func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm
 		return err
 	})
 	return code, err
+}
+
+// chooseAccount returns the account that connects: the signed-in one, or a test account, which is created if the user
+// chose a new one.
+func (h *Handler) chooseAccount(ctx context.Context, tx *db.Tx, v *visit, form consentForm) (string, error) {
+	switch {
+	case !v.role.UsesTestAccount():
+		return v.account.ID, nil
+	case form.TestAccount != newAccount:
+		return form.TestAccount, nil
+	}
+	n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password, so that it cannot sign in
+	if v.role == verdict.Tester {
+		n.TesterID = v.account.ID
+	}
+	made, err := h.Sandbox.CreateTx(ctx, tx, n)
+	return made.ID, err
 }

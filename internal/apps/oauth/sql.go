@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"strings"
 
 	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/db"
@@ -34,6 +35,61 @@ func countFailure(ctx context.Context, tx *db.Tx, hash string) error {
 // consumeCode consumes a code; sql.ErrNoRows says that it was consumed before.
 func consumeCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
 	return tx.QueryRowContext(ctx, `UPDATE oauth_codes SET used_us = $2, connection_id = $3, family_id = $4
+		WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
+		hash, nowUS, connectionID, familyID).Scan(&hash)
+}
+
+// insertDeviceCode stores a device code; sql.ErrNoRows says that a stored one has its user code.
+func insertDeviceCode(ctx context.Context, d db.Queryer, hash, userCodeHash string, c verdict.DeviceCode) error {
+	return d.QueryRowContext(ctx, `INSERT INTO oauth_device_codes (hash, user_code_hash, app_id, requested_mc, features,
+			expires_us, interval_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (user_code_hash) DO NOTHING
+		RETURNING hash`,
+		hash, userCodeHash, c.AppID, c.RequestedMC, strings.Join(c.Features, ","), c.ExpiresUS,
+		c.IntervalUS).Scan(&hash)
+}
+
+// getDeviceCode returns the device code whose column where has the value.
+func getDeviceCode(ctx context.Context, q db.Queryer, where, value, lock string) (c verdict.DeviceCode, err error) {
+	var features string
+	err = q.QueryRowContext(ctx, `SELECT app_id, requested_mc, features, expires_us, interval_us, polled_us,
+			COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, decided_us, used_us, family_id
+		FROM oauth_device_codes WHERE `+where+` = $1`+lock, value).
+		Scan(&c.AppID, &c.RequestedMC, &features, &c.ExpiresUS, &c.IntervalUS, &c.PolledUS,
+			&c.AccountID, &c.AllocationMC, &c.VelocityMC, &c.DecidedUS, &c.UsedUS, &c.FamilyID)
+	if features != "" {
+		c.Features = strings.Split(features, ",")
+	}
+	return c, err
+}
+
+// lockDeviceCode returns a device code and locks it, so that other polls and decisions wait.
+func lockDeviceCode(ctx context.Context, tx *db.Tx, where, value string) (verdict.DeviceCode, error) {
+	return getDeviceCode(ctx, tx, where, value, tx.Engine.ForUpdate())
+}
+
+// updateDecision stores what the user decided. An empty AccountID denies.
+func updateDecision(ctx context.Context, tx *db.Tx, userCodeHash string, c verdict.DeviceCode) error {
+	var accountID *string
+	if c.AccountID != "" {
+		accountID = &c.AccountID
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE oauth_device_codes
+		SET account_id = $2, allocation_mc = $3, velocity_limit_mc = $4, decided_us = $5 WHERE user_code_hash = $1`,
+		userCodeHash, accountID, c.AllocationMC, c.VelocityMC, c.DecidedUS)
+	return err
+}
+
+func updatePoll(ctx context.Context, tx *db.Tx, hash string, intervalUS, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE oauth_device_codes SET interval_us = $2, polled_us = $3 WHERE hash = $1`,
+		hash, intervalUS, nowUS)
+	return err
+}
+
+// consumeDeviceCode is consumeCode for a device code.
+func consumeDeviceCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
+	return tx.QueryRowContext(ctx, `UPDATE oauth_device_codes SET used_us = $2, connection_id = $3, family_id = $4
 		WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
 		hash, nowUS, connectionID, familyID).Scan(&hash)
 }
@@ -132,6 +188,9 @@ func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
 // stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1`, nowUS-dayUS); err != nil {
+		return err
+	}
+	if _, err := d.DeleteSlices(ctx, "oauth_device_codes", `expires_us <= $1`, nowUS-dayUS); err != nil {
 		return err
 	}
 	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1`, nowUS); err != nil {

@@ -117,13 +117,15 @@ func (s *Store) CreateCode(ctx context.Context, tx *db.Tx, c Consent) (code stri
 // A tokenRequest is a parsed request to the token endpoint.
 type tokenRequest struct {
 	Code, RedirectURI, Verifier string // authorization_code
-	RefreshToken                string // refresh_token; "" = the other grant
+	RefreshToken                string // refresh_token; "" = another grant
+	DeviceCode                  string // device_code; "" = another grant
 	Key                         string // Idempotency-Key; "" = none
 	Fingerprint                 string // of the parameters
 	ArrivedUS                   int64  // when the request came in
 }
 
-func (r tokenRequest) credential() string { return r.Code + r.RefreshToken }
+// credential returns the presented credential. A request has one.
+func (r tokenRequest) credential() string { return r.Code + r.RefreshToken + r.DeviceCode }
 
 // An answer is the result of a grant's transaction. A rejected one is committed too, because it may
 // have counted a failure or revoked a family.
@@ -179,7 +181,7 @@ func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req t
 	return a, s.saveReplay(ctx, tx, app.ID, req, a.tokens)
 }
 
-// lockCredential locks the row of the presented code or refresh token and returns the grant to run.
+// lockCredential locks the row of the presented code or token and returns the grant to run.
 func (s *Store) lockCredential(ctx context.Context, tx *db.Tx, app apps.App,
 	req tokenRequest) (run func() (answer, error), err error) {
 	if req.RefreshToken != "" {
@@ -188,6 +190,13 @@ func (s *Store) lockCredential(ctx context.Context, tx *db.Tx, app apps.App,
 			return nil, err
 		}
 		return func() (answer, error) { return s.rotateRefreshToken(ctx, tx, app, req, t) }, nil
+	}
+	if req.DeviceCode != "" {
+		c, err := lockDeviceCode(ctx, tx, "hash", id.Hash(req.DeviceCode))
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, err
+		}
+		return func() (answer, error) { return s.pollDeviceCode(ctx, tx, app, req, c) }, nil
 	}
 	c, err := lockCode(ctx, tx, id.Hash(req.Code))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -242,7 +251,18 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 		rejected.reuseDetected = true
 		return rejected, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
-	account, err := accounts.Lock(ctx, tx, c.AccountID) // so that it is not deactivated concurrently
+	return s.connect(ctx, tx, app, Consent{AccountID: c.AccountID, CapMC: c.AllocationMC, VelocityMC: c.VelocityMC},
+		func(connectionID, familyID string) error {
+			return consumeCode(ctx, tx, hash, connectionID, familyID, now.UnixMicro())
+		})
+}
+
+// connect turns a consent into a connection with its allocation, and into tokens of a new family. consume uses up the
+// code that stands for the consent, and returns sql.ErrNoRows if it was used before.
+func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given Consent,
+	consume func(connectionID, familyID string) error) (answer, error) {
+	now := s.Now()
+	account, err := accounts.Lock(ctx, tx, given.AccountID) // so that it is not deactivated concurrently
 	if err != nil {
 		return answer{}, err
 	}
@@ -253,17 +273,17 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 	res, err := s.Ledger.DoTx(ctx, tx, rules.Connect{
 		ConnectionID:    id.New(id.Connection, now),
 		AppID:           app.ID,
-		AccountID:       c.AccountID,
+		AccountID:       given.AccountID,
 		Sandbox:         app.Tier == apps.Sandbox,
 		MaxMC:           maxCap(app),
-		RequestedMC:     c.AllocationMC,
-		VelocityLimitMC: c.VelocityMC,
+		RequestedMC:     given.CapMC,
+		VelocityLimitMC: given.VelocityMC,
 	})
 	if err != nil {
 		return answer{}, err
 	}
 	familyID := id.New(familyPrefix, now)
-	err = consumeCode(ctx, tx, hash, res.Connection.ID, familyID, now.UnixMicro())
+	err = consume(res.Connection.ID, familyID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, newInvalidGrant(verdict.Used) // undoes the connection
 	} else if err != nil {

@@ -24,6 +24,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		Logo:       v.app.LogoPath(),
 		Sandbox:    v.app.Tier == apps.Sandbox,
 		Public:     v.app.ClientType == apps.Public,
+		UserCode:   v.userCode,
 		Action:     v.action,
 		CapHint:    "You can change or revoke it at any time.",
 		DailyHint:  "The most it may spend in any 24 hours.",

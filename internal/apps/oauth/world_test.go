@@ -266,7 +266,7 @@ func (w *world) post(path string, app client, form url.Values, headers ...string
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil {
+	if err == nil && !strings.HasPrefix(string(body), `{"error":"`) { // of a device, as refused reads it
 		err = json.Unmarshal(body, &o)
 	}
 	if err != nil {

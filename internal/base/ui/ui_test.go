@@ -40,6 +40,8 @@ func hostilePages() []Page {
 			App:        hostile,
 			Logo:       hostile,
 			Sandbox:    true,
+			Public:     true,
+			UserCode:   hostile,
 			Purposes:   slices.Repeat([]Purpose{{hostile, hostile, hostile}}, 9),
 			Choices:    []Choice{{hostile, hostile, hostile, true}},
 			Live:       &Live{hostile, hostile, hostile, true},
@@ -57,6 +59,7 @@ func hostilePages() []Page {
 			Action:     "/oauth/authorize?" + url.QueryEscape(hostile),
 			Errors:     problems,
 		},
+		ConnectDevice{Email: hostile, UserCode: hostile, Errors: append(problems, Problem{"user_code", hostile})},
 		Message{
 			Heading: hostile,
 			Text:    hostile,

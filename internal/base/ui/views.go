@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -49,8 +50,9 @@ type Consent struct {
 	Providers  string
 	Price      string
 	Dashboard  string // host of the dashboard
-	ReturnHost string // host of the redirect address
+	ReturnHost string // host of the redirect address; "" = the app is on another device
 	ReturnTo   string // the redirect address
+	UserCode   string // the code that the device shows; "" = the app is in this browser
 	Action     string // path and query that the form posts to
 	Errors     []Problem
 }
@@ -99,11 +101,36 @@ func (c Consent) title() string { return "Connect " + c.App }
 // follows a form to this rule, also those at the app's own hosts behind the one
 // that it registered, so only the scheme is said. The form itself posts to us.
 func (c Consent) formAction() string {
+	if c.ReturnTo == "" {
+		return ""
+	}
 	if strings.HasPrefix(c.ReturnTo, "http:") { // on this device: a public client, or in development
 		return "https: http:"
 	}
 	return "https:"
 }
+
+// ConnectDevice is the page on which a user types the code that a device shows (RFC 8628 §3.3).
+type ConnectDevice struct {
+	Email    string // of the signed-in account
+	UserCode string // filled in
+	Errors   []Problem
+}
+
+// ErrorOf returns what is wrong with a field, or "".
+func (d ConnectDevice) ErrorOf(field string) string { return errorOf(d.Errors, field) }
+
+// Action returns where a sign-in with another account leads back to.
+func (d ConnectDevice) Action() string {
+	if d.UserCode == "" || len(d.Errors) > 0 {
+		return "/device"
+	}
+	return "/device?user_code=" + url.QueryEscape(d.UserCode)
+}
+
+func (ConnectDevice) name() string       { return "oauth/device" }
+func (ConnectDevice) title() string      { return "Connect a device" }
+func (ConnectDevice) formAction() string { return "" }
 
 // Message is a page that only says something.
 type Message struct {

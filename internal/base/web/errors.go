@@ -98,6 +98,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	encode := func(e *apierr.Error) ([]byte, error) { return Envelope(e, Links{}) }
 	if x != nil {
 		encode = func(e *apierr.Error) ([]byte, error) {
+			if x.ctx.errorBody != nil {
+				return x.ctx.errorBody(e, x.ctx.rt.links, x.ctx.requestID)
+			}
 			return x.ctx.rt.encodeError(e, r.URL.Path, x.ctx.requestID)
 		}
 	}

@@ -30,6 +30,7 @@ type reqContext struct {
 	idHeader  [1]string // the header's value, allocated with the exchange
 	page      bool      // errors are rendered as HTML
 	failed    bool      // our own error, whatever the status is
+	errorBody ErrorBody // nil = by the path
 
 	mu    sync.Mutex
 	attrs []slog.Attr

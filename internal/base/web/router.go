@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -68,6 +69,13 @@ func (rt *Router) SetErrorBody(prefix string, encode ErrorBody) {
 		rt.errorBody = map[string]ErrorBody{}
 	}
 	rt.errorBody[prefix] = encode
+}
+
+// UseErrorBody says how the error of one request is encoded, whatever its path is. ctx is the request's.
+func UseErrorBody(ctx context.Context, encode ErrorBody) {
+	if x := exchangeOf(ctx); x != nil {
+		x.ctx.errorBody = encode
+	}
 }
 
 // encodeError returns the body of an error response at a path.

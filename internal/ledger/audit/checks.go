@@ -541,8 +541,9 @@ var checks = []check{
 	{
 		id:    "I27",
 		title: "codes: what gave tokens is used up, and gave one family",
-		count: `SELECT COUNT(*) FROM oauth_codes`,
-		query: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM oauth_codes WHERE family_id IS NOT NULL
+		count: `SELECT (SELECT COUNT(*) FROM oauth_codes) + (SELECT COUNT(*) FROM oauth_device_codes)`,
+		query: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM (SELECT family_id, used_us FROM oauth_codes
+				UNION ALL SELECT family_id, used_us FROM oauth_device_codes) AS codes WHERE family_id IS NOT NULL
 			GROUP BY family_id HAVING COUNT(*) > 1 OR COUNT(used_us) < COUNT(*)`,
 	},
 	{

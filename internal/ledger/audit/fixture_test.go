@@ -748,6 +748,15 @@ func fixtureTokens(w *writer) {
 	code("c1", past, "fam_1")
 	code("c2", past, "fam_2")
 	code("c3", nil, nil)
+	w.insert("oauth_device_codes", map[string]any{
+		"hash":           "d1",
+		"user_code_hash": "u1",
+		"app_id":         "app_1",
+		"requested_mc":   0,
+		"features":       "",
+		"expires_us":     later,
+		"interval_us":    5_000_000,
+	})
 }
 
 // fixturePayments is a payment that was disputed and partly refunded, one that

@@ -50,10 +50,18 @@ func checkAnswer(req *http.Request, resp *http.Response, body []byte, whole bool
 	if err := c.checkBody(documented, at, &f, resp, body, whole); err != nil {
 		return err
 	}
-	if resp.StatusCode >= 400 && isJSON(resp) {
+	if resp.StatusCode >= 400 && isJSON(resp) && !isOAuthError(body) {
 		return c.checkEnvelope(resp, body)
 	}
 	return nil
+}
+
+// isOAuthError reports whether the body, which matches the document, has the form of RFC 6749 in place of the envelope.
+func isOAuthError(body []byte) bool {
+	var e struct {
+		Error string `json:"error"`
+	}
+	return json.Unmarshal(body, &e) == nil && e.Error != ""
 }
 
 // checkOther checks the answer to a request that the document does not have: the

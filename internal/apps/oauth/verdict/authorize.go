@@ -151,15 +151,23 @@ func (req *Request) readParams(q url.Values) (code, description string) {
 	if !isBase64URL43(req.Challenge) {
 		return "invalid_request", "code_challenge: required, must be base64url(SHA-256(verifier)), 43 characters"
 	}
+	if problem := req.readProposal(q); problem != "" {
+		return "invalid_request", problem
+	}
+	return "", ""
+}
+
+// readProposal reads what the app proposes for the consent screen. It returns what is wrong; "" = nothing.
+func (req *Request) readProposal(q url.Values) (problem string) {
 	if q.Has("requested_allocation_mc") {
 		amount, ok := parseAmount(q.Get("requested_allocation_mc"))
 		if !ok {
-			return "invalid_request", "requested_allocation_mc: must be a positive integer, in micro-cents"
+			return "requested_allocation_mc: must be a positive integer, in micro-cents"
 		}
 		req.RequestedMC = amount
 	}
 	req.Features = splitSlugs(q.Get("features"))
-	return "", ""
+	return ""
 }
 
 // getSingle returns the value of a parameter that occurs exactly once.
