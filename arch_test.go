@@ -44,7 +44,8 @@ var groups = []group{
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
-		"", "callers", "policy", "receipts", "inference/plan", "shapes", "shapes/embeddings", "inference",
+		"", "callers", "policy", "receipts", "inference/plan",
+		"shapes", "shapes/responses", "shapes/embeddings", "inference",
 		"voice/session", "voice/mock", "voice",
 	}},
 	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages"}},
@@ -82,7 +83,8 @@ var pure = []string{
 	"models/pricing", "models/estimates/calibration",
 	"ledger/limits", "ledger/tiers", "ledger/rules",
 	"apps/oauth/verdict", "apps/watch/rules",
-	"gateway/policy", "gateway/inference/plan", "gateway/shapes", "gateway/shapes/embeddings", "gateway/voice/session",
+	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",
+	"gateway/shapes", "gateway/shapes/responses", "gateway/shapes/embeddings",
 }
 
 // impure are the imports that do I/O.

@@ -169,7 +169,7 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 		}
 	}
 	for path, says := range map[string]string{
-		"/v1/responses":           "POST /v1/chat/completions",
+		"/v1/responses":           "/openai/v1",
 		"/v1/messages":            "POST /v1/chat/completions",
 		"/v1/ai/chat/completions": "base URL",
 		"/v1/embeddings":          "not offered",

@@ -52,12 +52,26 @@ func (rt *Router) add(pattern string, ro *route) {
 	rt.patterns = append(rt.patterns, pattern)
 }
 
-// SetHint says what to do instead at a path without a route that clients of other APIs call.
+// SetHint says what to do instead at a path without a route that clients of other APIs call. A path that ends in a
+// slash stands for all below it that have no hint of their own.
 func (rt *Router) SetHint(path, hint string) {
 	if rt.hints == nil {
 		rt.hints = map[string]string{}
 	}
 	rt.hints[path] = hint
+}
+
+// findHint returns the hint for a path; "" = none.
+func (rt *Router) findHint(path string) string {
+	if hint := rt.hints[path]; hint != "" {
+		return hint
+	}
+	for i := strings.LastIndexByte(path, '/'); i > 0; i = strings.LastIndexByte(path[:i], '/') {
+		if hint := rt.hints[path[:i+1]]; hint != "" {
+			return hint
+		}
+	}
+	return ""
 }
 
 // An ErrorBody encodes an error for clients of another API.
@@ -160,7 +174,7 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 	allow := x.rw.refusal.header.Get("Allow")
 	switch {
 	case x.rw.refusal.status != http.StatusMethodNotAllowed:
-		if hint := rt.hints[r.URL.Path]; hint != "" {
+		if hint := rt.findHint(r.URL.Path); hint != "" {
 			WriteError(&x.rw, r, apierr.NotFound.Errorf("There is nothing at this address: %s", hint))
 			return
 		}

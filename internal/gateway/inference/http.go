@@ -104,10 +104,11 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) error {
 		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true}, nil)
 	})
+	h.mountOpenAI(rt)
 	const chat = "text models answer at POST /v1/chat/completions, as OpenAI's clients call it, or at " +
 		"POST /v1/ai/{model}"
 	for path, hint := range map[string]string{
-		"/v1/responses":           "OpenAI's Responses API is not offered; " + chat + ".",
+		"/v1/responses":           "set the client's base URL to the one that ends in /openai/v1.",
 		"/v1/messages":            "Anthropic's Messages API is not offered; " + chat + ".",
 		"/v1/completions":         chat + ".",
 		"/v1/ai/chat/completions": "set the client's base URL to the one that ends in /v1; " + chat + ".",

@@ -38,14 +38,23 @@ var namedMember = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\]|\.[a-z][a-z0-9
 // RenameMember makes an error that names a member of the canonical request name the client's. name is that of Call.
 func RenameMember(err error, name func(canonical string) string) error {
 	var e *apierr.Error
-	if !errors.As(err, &e) || e.Code != apierr.InvalidRequest {
+	if !errors.As(err, &e) {
 		return err
 	}
-	m := namedMember.FindStringSubmatch(e.Message)
-	if m == nil {
+	member := FindMember(e)
+	if member == "" {
 		return err
 	}
 	renamed := *e
-	renamed.Message = name(m[1]) + e.Message[len(m[1]):]
+	renamed.Message = name(member) + e.Message[len(member):]
 	return &renamed
+}
+
+// FindMember returns the member of the request that an error names; "" = none.
+func FindMember(e *apierr.Error) string {
+	m := namedMember.FindStringSubmatch(e.Message)
+	if m == nil || e.Code != apierr.InvalidRequest {
+		return ""
+	}
+	return m[1]
 }

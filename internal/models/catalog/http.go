@@ -34,6 +34,8 @@ type rendered struct {
 // Mount adds the endpoint.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/models", h.listModels)
+	rt.Handle("GET /openai/v1/models", h.listForOpenAI)
+	rt.Handle("GET /openai/v1/models/{model}", h.getForOpenAI)
 }
 
 // listModels needs no credential.
@@ -53,13 +55,17 @@ func (h *Handler) render(now time.Time) ([]byte, error) {
 	if r := h.cached.Load(); r != nil && r.of == c && r.day == day {
 		return r.body, nil
 	}
-	list := slices.DeleteFunc(c.Offered(now), func(l Listing) bool {
-		return h.Providers != nil && !slices.Contains(h.Providers, l.Provider)
-	})
-	body, err := json.Marshal(list)
+	body, err := json.Marshal(h.list(c, now))
 	if err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	h.cached.Store(&rendered{c, day, body})
 	return body, nil
+}
+
+// list returns the models that this installation can call.
+func (h *Handler) list(c *Catalog, now time.Time) []Listing {
+	return slices.DeleteFunc(c.Offered(now), func(l Listing) bool {
+		return h.Providers != nil && !slices.Contains(h.Providers, l.Provider)
+	})
 }

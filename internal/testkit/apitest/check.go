@@ -142,7 +142,10 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 		}
 		return checkSums(value)
 	case "text/event-stream":
-		return c.checkStream(body, f.path == "/v1/chat/completions", whole)
+		if f.path == "/openai/v1/responses" {
+			return c.checkResponseStream(body, whole)
+		}
+		return c.checkStream(body, strings.HasSuffix(f.path, "/chat/completions"), whole)
 	}
 	return nil
 }

@@ -223,3 +223,7 @@ func (r *Request) checkTurns() error {
 	}
 	return nil
 }
+
+// FindBound returns the canonical member that a client may mean by an unknown one which looks like a bound on the cost;
+// "" = none.
+func FindBound(name string) string { return nearMiss(name) }

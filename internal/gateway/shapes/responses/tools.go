@@ -1,0 +1,85 @@
+package responses
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// dropped are OpenAI's own tools that agents offer by default. The model works without them, and nothing runs that
+// would cost, so they are dropped. The other ones carry what an app relies on, so they are refused.
+var dropped = []string{"web_search", "web_search_preview", "image_generation"}
+
+type tool struct {
+	Type        string         `json:"type"`
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Parameters  jsontext.Value `json:"parameters"`
+	Strict      *bool          `json:"strict"`
+}
+
+func (c *Call) readTools(b *body) error {
+	for i, v := range b.Tools {
+		var t tool
+		path := fmt.Sprintf("tools[%d]", i)
+		if err := decodeAt(path, v, &t); err != nil {
+			return err
+		}
+		switch {
+		case t.Type == "function":
+		case slices.Contains(dropped, t.Type):
+			c.ignore("tools." + t.Type)
+			continue
+		default:
+			return invalid("%s.type: %q is not offered; declare a function, and run it in the client", path, t.Type)
+		}
+		q := provider.Tool{Name: t.Name, Description: t.Description, Strict: t.Strict}
+		if isSet(t.Parameters) {
+			q.Parameters = json.RawMessage(t.Parameters)
+		}
+		c.request.Tools = append(c.request.Tools, q)
+		c.tools = append(c.tools, i)
+	}
+	if len(c.request.Tools) > 0 { // agents send it without tools too
+		c.request.ParallelToolCalls = b.ParallelToolCalls
+	}
+	return nil
+}
+
+func (c *Call) readChoice(b *body) error {
+	v := b.ToolChoice
+	if !isSet(v) {
+		return nil
+	}
+	choice := &c.request.ToolChoice
+	switch v.Kind() {
+	case '"':
+		if err := json.Unmarshal(v, &choice.Mode); err == nil &&
+			slices.Contains([]string{"auto", "none", "required"}, choice.Mode) {
+			if len(c.request.Tools) == 0 && choice.Mode != "required" {
+				choice.Mode = ""
+			}
+			return nil
+		}
+	case '{':
+		var named struct {
+			Type string `json:"type"`
+			Name string `json:"name"`
+		}
+		if err := decodeAt("tool_choice", v, &named); err != nil {
+			return err
+		}
+		switch named.Type {
+		case "function":
+			*choice = provider.ToolChoice{Mode: "function", Name: named.Name}
+			return nil
+		case "allowed_tools":
+			return invalid("tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
+		}
+	}
+	return invalid("tool_choice: must be auto, none, required, or {type: function, name}")
+}
