@@ -156,6 +156,31 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	look("go-live-approved")
 }
 
+// confirmations keeps pictures of the pages that ask once more.
+func (b *tab) confirmations(p *servertest.Process) {
+	b.t.Helper()
+	app := p.DashboardURL + "/developer/apps/" + p.App.ID
+	b.open(app + "/webhooks")
+	b.fill("URL", "http://127.0.0.1:9/hook")
+	b.press("button", "Add endpoint")
+	b.press("link", "Continue")
+	endpoint := b.at().String()
+	pages := map[string]string{
+		"secret":       app + "/secret",
+		"switch":       app + "/switch",
+		"rotate":       endpoint + "/rotate",
+		"endpoint":     endpoint + "/delete",
+		"provider-key": p.DashboardURL + "/developer/keys/openai/delete",
+	}
+	for name, page := range pages {
+		b.open(page)
+		b.look("console-confirm-" + name)
+	}
+	b.open(p.DashboardURL + "/developer/test-accounts")
+	b.press("link", "Delete "+p.TestAccount.Email)
+	b.look("console-confirm-test-account")
+}
+
 // TestConsoleLooks keeps pictures of the console's pages.
 func TestConsoleLooks(t *testing.T) {
 	testkit.Long(t, "axe and pictures of every page of the console")
@@ -175,6 +200,7 @@ func TestConsoleLooks(t *testing.T) {
 	}
 	b.open(p.DashboardURL + "/developer/test-accounts")
 	b.look("console-testers")
+	b.confirmations(p)
 	b.open(p.DashboardURL + "/developer/apps/" + p.App.ID + "/requests")
 	for _, x := range b.things() {
 		if x.role == "link" && strings.Contains(x.name, " Nov, ") ||

@@ -33,6 +33,8 @@ var unseen = []string{
 	"/connections/{id}/live",               // a part of the connection's page, for its script
 	"/developer/apps/{id}/live",            // a part of the app's page, for its script
 	"/developer/apps/{id}/voice/{session}", // JSON, for the script of the voice page
+	"/favicon.ico",                         // a picture
+	"/robots.txt",                          // a file
 	"/sign-in/provider/callback",           // leads on, or shows an error: in TestProvider
 }
 
