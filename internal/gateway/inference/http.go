@@ -105,6 +105,7 @@ func (h *Handler) Mount(rt *web.Router) {
 		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true}, nil)
 	})
 	h.mountOpenAI(rt)
+	rt.Handle("POST /v1/estimate", h.estimate)
 	const chat = "text models answer at POST /v1/chat/completions, as OpenAI's clients call it, or at " +
 		"POST /v1/ai/{model}"
 	for path, hint := range map[string]string{
@@ -168,24 +169,42 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r)
+	body, err := h.readPlan(w, r, route, parse, c)
 	if err != nil {
 		return err
 	}
+	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), body)
+	if key == "" {
+		if key, err = h.deriveKey(r, c); err != nil {
+			return err
+		}
+	}
+	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
+	return nil
+}
+
+// readPlan reads the body and the headers that the call is planned by, and plans it. It returns the body.
+func (h *Handler) readPlan(
+	w http.ResponseWriter, r *http.Request, route plan.Route, parse parser, c *call,
+) ([]byte, error) {
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
 	request, err := c.parseBody(body, parse)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(request.Ignored) > 0 {
 		w.Header().Set(web.IgnoredHeader, strings.Join(request.Ignored, ", "))
 	}
 	feature, err := readFeature(r, route)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fit, err := readFit(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.input = plan.Input{
 		Request:   request,
@@ -199,17 +218,10 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 		Now:       h.Now(),
 	}
 	if c.plan, err = plan.New(&c.input); err != nil {
-		return err
+		return nil, err
 	}
 	setDeprecationHeaders(w.Header(), &c.plan.Model)
-	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), body)
-	if key == "" {
-		if key, err = h.deriveKey(r, c); err != nil {
-			return err
-		}
-	}
-	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
-	return nil
+	return body, nil
 }
 
 // parseBody reads the body in the client's shape.

@@ -86,13 +86,23 @@ func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, runn
 // (decision 008). A used key is not prepared again: it will be replayed or refused.
 // developer is the provider by the developer's own key, or nil.
 func (h *Handler) prepare(ctx context.Context, c *call, developer provider.Provider) error {
-	noKey := developer == nil && h.platformProvider(&c.who.App, c.plan.Model.Provider) == nil
+	noKey := h.hasNoProvider(c, developer)
 	if noKey || c.plan.Images > 0 {
 		used, err := store.IsKeyUsed(ctx, h.DB, c.key)
 		if used || err != nil {
 			return err
 		}
 	}
+	return h.prepareNew(ctx, c, noKey)
+}
+
+// hasNoProvider reports whether no provider key here can call the model of a call.
+func (h *Handler) hasNoProvider(c *call, developer provider.Provider) bool {
+	return developer == nil && h.platformProvider(&c.who.App, c.plan.Model.Provider) == nil
+}
+
+// prepareNew prepares a call whose key is new. noKey says that no provider key here can call its model.
+func (h *Handler) prepareNew(ctx context.Context, c *call, noKey bool) error {
 	if noKey {
 		return errNoKey(c.plan.Model.ID, c.plan.Model.Provider, c.who.App.Tier)
 	}

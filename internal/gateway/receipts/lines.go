@@ -19,6 +19,16 @@ type Line struct {
 	CostMC            string `json:"cost_exact_mc"` // with its decimals
 }
 
+// NewLine returns the line of a token class at its price per million tokens.
+func NewLine(class string, tokens int64, price money.MC) Line {
+	return Line{
+		Class:             class,
+		Tokens:            tokens,
+		UnitPriceUSDPer1M: strings.TrimPrefix(price.Display(), "$"),
+		CostMC:            exactCost(tokens, int64(price)),
+	}
+}
+
 // loadRates reads the rates by which a call was held from its price terms.
 func loadRates(e *rules.Entry) (catalog.Rates, error) {
 	t, err := policy.ParseTerms(e.Terms)
@@ -56,12 +66,7 @@ func splitCost(e *rules.Entry, rates catalog.Rates) ([]Line, error) {
 		{"image_cached", u.ImageCached, voice.ImageCached},
 	} {
 		if c.tokens > 0 {
-			lines = append(lines, Line{
-				Class:             c.class,
-				Tokens:            c.tokens,
-				UnitPriceUSDPer1M: strings.TrimPrefix(c.price.Display(), "$"),
-				CostMC:            exactCost(c.tokens, int64(c.price)),
-			})
+			lines = append(lines, NewLine(c.class, c.tokens, c.price))
 		}
 	}
 	return lines, nil

@@ -151,3 +151,18 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2))
 		AND day >= $3`, accountID, connectionID, sinceDay)
 }
+
+// AverageOutput returns how many output tokens the calls of a connection under a feature label and
+// with a model have had since a day, on average, rounded up; false = there are none. It reads the
+// daily totals and no ledger row.
+func AverageOutput(ctx context.Context, q db.Queryer,
+	connectionID, featureLabel, model, sinceDay string) (tokens int64, ok bool, err error) {
+	var calls, output int64
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(output_tokens), 0) FROM rollups
+		WHERE connection_id = $1 AND day >= $2 AND feature = $3 AND model = $4`,
+		connectionID, sinceDay, featureLabel, model).Scan(&calls, &output)
+	if err != nil || calls <= 0 {
+		return 0, false, err
+	}
+	return (output + calls - 1) / calls, true, nil
+}

@@ -33,25 +33,38 @@ const holdRate = money.One + money.One/20
 // highest charge that they can cause, rounded up. It assumes that no input is read from the provider's cache, that all
 // of it may be written there, and that a price step applies from its threshold on.
 func EstimateHold(r catalog.Rates, inputTokens, maxOutputTokens int64, margin, fee money.PPM) (money.MC, error) {
-	if len(r.Steps) == 0 {
-		return 0, fmt.Errorf("%w: no rates", ErrInvalid)
-	}
-	var input, output money.MC
-	for _, s := range r.Steps {
-		if s.AboveInput <= inputTokens {
-			input = max(input, s.Input, s.CacheWrite)
-			output = max(output, s.Output)
-		}
-	}
-	cost, err := costOf(money.Up, product{inputTokens, input}, product{maxOutputTokens, output})
-	if err != nil {
-		return 0, err
-	}
-	a, err := addShares(cost, margin, fee, money.HalfUp, money.Up)
+	a, err := LargestCharge(r, inputTokens, maxOutputTokens, margin, fee)
 	if err != nil {
 		return 0, err
 	}
 	return money.Share(a.UserChargeMC, holdRate, money.Up)
+}
+
+// LargestCharge returns the highest charge that counted input tokens and at most maxOutputTokens of output can cause,
+// from which EstimateHold makes the hold.
+func LargestCharge(r catalog.Rates, inputTokens, maxOutputTokens int64, margin, fee money.PPM) (Amounts, error) {
+	if len(r.Steps) == 0 {
+		return Amounts{}, fmt.Errorf("%w: no rates", ErrInvalid)
+	}
+	dearest := DearestStep(r, inputTokens)
+	cost, err := costOf(money.Up, product{inputTokens, max(dearest.Input, dearest.CacheWrite)},
+		product{maxOutputTokens, dearest.Output})
+	if err != nil {
+		return Amounts{}, err
+	}
+	return addShares(cost, margin, fee, money.HalfUp, money.Up)
+}
+
+// DearestStep returns the highest price of each token class among the price steps that a call with counted input
+// tokens can reach.
+func DearestStep(r catalog.Rates, inputTokens int64) (dearest catalog.Step) {
+	for _, s := range r.Steps {
+		if s.AboveInput <= inputTokens {
+			dearest.Input, dearest.Cached = max(dearest.Input, s.Input), max(dearest.Cached, s.Cached)
+			dearest.CacheWrite, dearest.Output = max(dearest.CacheWrite, s.CacheWrite), max(dearest.Output, s.Output)
+		}
+	}
+	return dearest
 }
 
 // Charge returns the charge of a call: the provider cost rounded up, the margin on it rounded half up, and the fee on
