@@ -52,6 +52,7 @@ type App struct {
 	Tier             string   // Sandbox, LimitedLive or FullLive
 	ProviderMode     string   // Mock or Live
 	DevMargin        money.PPM
+	PromptCache      bool        // mark long prefixes for the provider's cache (decision 071)
 	TestAllowlist    []string    // emails of its testers in the sandbox
 	Suspended        bool        // by its developer or by the service
 	SwitchedOff      bool        // suspended by its developer

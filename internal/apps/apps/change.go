@@ -29,6 +29,7 @@ type Change struct {
 	Fit              web.Field[bool]           `json:"fit"`
 	FitMinTokens     web.Field[int64]          `json:"fit_min_tokens"`
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
+	PromptCache      web.Field[bool]           `json:"prompt_cache"`
 	ProviderMode     web.Field[string]         `json:"provider_mode"`
 	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
 	Suspended        web.Field[bool]           `json:"suspended"`
@@ -50,6 +51,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 		"redirect_uris":   c.RedirectURIs.Null,
 		"fit":             c.Fit.Null,
 		"dev_margin_rate": c.DevMarginRate.Null,
+		"prompt_cache":    c.PromptCache.Null,
 		"provider_mode":   c.ProviderMode.Null,
 		"suspended":       c.Suspended.Null,
 	} {
@@ -96,6 +98,9 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 				"dev_margin_rate: must be a number from 0 to %s with at most six decimals", MaxDevMargin)
 		}
 		a.DevMargin = rate
+	}
+	if c.PromptCache.Set {
+		a.PromptCache = c.PromptCache.Value
 	}
 	if err := c.setModels(&a, r.offered); err != nil {
 		return a, err

@@ -42,6 +42,7 @@ type Resource struct {
 	TestAllowlist    []string            `json:"test_allowlist"`
 	Suspended        bool                `json:"suspended"`
 	Suspension       *suspensionResource `json:"suspension"`
+	PromptCache      bool                `json:"prompt_cache"`
 	CreatedAt        string              `json:"created_at"`
 }
 
@@ -83,6 +84,7 @@ func (a App) Resource() Resource {
 		TestAllowlist:    orEmptyList(a.TestAllowlist),
 		Suspended:        a.Suspended,
 		Suspension:       a.suspensionResource(),
+		PromptCache:      a.PromptCache,
 		CreatedAt:        timestamp.Format(a.CreatedUS),
 	}
 }

@@ -99,7 +99,10 @@ func TestAppIsShownAndChanged(t *testing.T) {
 				`"test_allowlist":[],"suspended":false}`), 200,
 			`"allowed_models":[],"default_max_tokens":null,"fit":false,"fit_min_tokens":256`,
 			`"test_allowlist":[],"suspended":false,"suspension":null`)
-		if n := m.changes.Load(); n != 3 {
+		shows(t, "prompt cache off", patch(`{"prompt_cache":false}`), 200, `"prompt_cache":false`)
+		shows(t, "prompt cache on", patch(`{"prompt_cache":true}`), 200, `"prompt_cache":true`)
+		shows(t, "prompt cache null", patch(`{"prompt_cache":null}`), 400, "prompt_cache: must not be null")
+		if n := m.changes.Load(); n != 5 {
 			t.Errorf("told of %d changes", n)
 		}
 

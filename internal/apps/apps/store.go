@@ -73,6 +73,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 		ProviderMode:     n.ProviderMode,
 		TestAllowlist:    []string{},
 		DevMargin:        n.DevMargin,
+		PromptCache:      true,
 		CreatedUS:        now.UnixMicro(),
 	}
 	secret := id.NewSecret()

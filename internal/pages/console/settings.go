@@ -52,6 +52,16 @@ func settingsFields(a apps.App) []ui.Field {
 			Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new " +
 				"calls immediately.",
 		},
+		ui.Field{
+			ID:    "prompt_cache",
+			Label: "Prompt caching",
+			Kind:  "select",
+			Hint:  "Marks long conversations for the provider’s cache, where that saves your users money.",
+			Options: []ui.Option{
+				{ID: "on", Text: "On", Chosen: a.PromptCache},
+				{ID: "off", Text: "Off", Chosen: !a.PromptCache},
+			},
+		},
 	)
 	if a.Tier != apps.Sandbox {
 		return fields
@@ -190,6 +200,9 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 	}
 	if form.Has("client_type") {
 		c.ClientType = in.readText("client_type")
+	}
+	if form.Has("prompt_cache") {
+		c.PromptCache = setField(form.Get("prompt_cache") == "on")
 	}
 	if a.Tier == apps.Sandbox {
 		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), setField(splitLines(form.Get("test_allowlist")))

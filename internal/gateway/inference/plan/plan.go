@@ -80,6 +80,7 @@ func New(in *Input) (*Plan, error) {
 		Images:       in.Request.Images,
 		Feature:      policy.ResolveFeature(in.Caller.Features, in.Feature),
 	}
+	p.Request.CacheKey = chooseCacheKey(in)
 	p.Shares = policy.Shares{Margin: p.Feature.Margin(&in.Caller.App), Fee: in.Policy.Fee}
 	model, err := p.chooseModel(in.Request.BodyModel)
 	if err != nil {
@@ -225,6 +226,9 @@ func (p *Plan) price(in *Input) error {
 	p.InputTokens = p.CountedTokens
 	if in.Calibrate != nil && !p.CountIsExact() {
 		p.InputTokens = in.Calibrate(p.Model.ID, p.CountedTokens)
+	}
+	if p.Model.Provider == "anthropic" && marksPrefixes(in) { // only this provider takes marks
+		markPrefix(&p.Request, p.CountedTokens, p.Rates)
 	}
 	holdMC, costMC, err := p.priceCap(p.Request.MaxTokens)
 	if err != nil {

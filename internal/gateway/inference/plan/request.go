@@ -39,7 +39,10 @@ type body struct {
 	StreamOptions       *struct {
 		IncludeUsage *bool `json:"include_usage"`
 	} `json:"stream_options"`
-	N *int64 `json:"n"`
+	N              *int64        `json:"n"`
+	CacheControl   *cacheControl `json:"cache_control"`
+	PromptCacheKey *string       `json:"prompt_cache_key"`
+	Cache          *bool         `json:"cache"`
 	refused
 	Unknown jsontext.Value `json:",unknown"`
 }
@@ -68,6 +71,8 @@ type message struct {
 	ToolCallID string         `json:"tool_call_id"`
 	Refusal    *string        `json:"refusal"`
 
+	CacheControl *cacheControl `json:"cache_control"`
+
 	// What an app sends back of an earlier response. reasoning_content, which comes with it,
 	// is for reading only, and is dropped.
 	ExtraContent jsontext.Value `json:"extra_content"`
@@ -91,9 +96,12 @@ type tool struct {
 		Parameters  jsontext.Value `json:"parameters"`
 		Strict      *bool          `json:"strict"`
 	} `json:"function"`
+	CacheControl *cacheControl `json:"cache_control"`
 }
 
 type part struct {
+	CacheControl *cacheControl `json:"cache_control"`
+
 	Type     string  `json:"type"`
 	Text     *string `json:"text"`
 	ImageURL *struct {
@@ -109,6 +117,10 @@ type Request struct {
 	IncludeUsage     bool   // stream_options.include_usage
 	Images           int
 	Ignored          []string // unknown members, which were dropped
+
+	// NoCacheMarks keeps Purser from marking prefixes for the provider's cache by itself
+	// (decision 071). Marks of the app are kept.
+	NoCacheMarks bool
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -118,7 +130,9 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	p := &Request{}
-	for _, step := range []func(*body, *Request) error{readUnknown, readRefused, readScalars, readMessages, readTools} {
+	for _, step := range []func(*body, *Request) error{
+		readUnknown, readRefused, readScalars, readMessages, readTools, readCache,
+	} {
 		if err := step(&b, p); err != nil {
 			return nil, err
 		}
@@ -302,6 +316,10 @@ func readMessage(m *message, out *provider.Message, path string) error {
 	if m.Refusal != nil {
 		out.Refusal = *m.Refusal
 	}
+	var err error
+	if out.CacheBreakpoint, err = m.CacheControl.read(path); err != nil {
+		return err
+	}
 	if m.Role == "assistant" && isSet(m.ExtraContent) {
 		out.ExtraContent = json.RawMessage(m.ExtraContent)
 	}
@@ -347,8 +365,12 @@ func readContent(v jsontext.Value, out *provider.Message, path string) error {
 		return invalid("%s.content: must have at least one part", path)
 	}
 	for i, q := range parts {
-		r, err := readPart(q, fmt.Sprintf("%s.content[%d]", path, i))
+		at := fmt.Sprintf("%s.content[%d]", path, i)
+		r, err := readPart(q, at)
 		if err != nil {
+			return err
+		}
+		if r.CacheBreakpoint, err = q.CacheControl.read(at); err != nil {
 			return err
 		}
 		out.Parts = append(out.Parts, r)
@@ -377,7 +399,16 @@ func readTools(b *body, p *Request) error {
 		if t.Type != "function" {
 			return invalid("tools[%d].type: must be function", i)
 		}
-		q := provider.Tool{Name: t.Function.Name, Description: t.Function.Description, Strict: t.Function.Strict}
+		marked, err := t.CacheControl.read(fmt.Sprintf("tools[%d]", i))
+		if err != nil {
+			return err
+		}
+		q := provider.Tool{
+			Name:            t.Function.Name,
+			Description:     t.Function.Description,
+			Strict:          t.Function.Strict,
+			CacheBreakpoint: marked,
+		}
 		if isSet(t.Function.Parameters) {
 			q.Parameters = json.RawMessage(t.Function.Parameters)
 		}

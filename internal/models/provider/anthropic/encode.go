@@ -27,14 +27,20 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	t := turns{b: make([]byte, 0, sizeHint(r)), thinks: modelThinks(r)}
+	onTools, onMessages := countBreakpoints(r)
+	surplus := onTools + onMessages - maxBreakpoints
+	t := turns{
+		b:      make([]byte, 0, sizeHint(r)),
+		thinks: modelThinks(r),
+		cache:  breakpoints{seen: onTools, surplus: surplus},
+	}
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
 	t.b = strconv.AppendInt(append(t.b, `,"max_tokens":`...), r.MaxTokens, 10)
 	t.b = append(t.b, `,"stream":true,"service_tier":"standard_only"`...) // the tier whose price we know
 	if err := t.writeMessages(r.Messages); err != nil {
 		return nil, false, err
 	}
-	b, err := appendTools(t.b, r)
+	b, err := appendTools(t.b, r, &breakpoints{surplus: surplus})
 	if err != nil {
 		return nil, false, err
 	}
@@ -86,7 +92,7 @@ func appendComma(b []byte, i int) []byte {
 
 // appendTools appends tools and tool_choice. A history with tool calls requires tools: if the request has none, it
 // declares those of the history and forbids calls.
-func appendTools(b []byte, r *provider.Request) ([]byte, error) {
+func appendTools(b []byte, r *provider.Request, cache *breakpoints) ([]byte, error) {
 	tools, choice := r.Tools, r.ToolChoice.Mode
 	if len(tools) == 0 {
 		if tools = collectTools(r.Messages); len(tools) == 0 {
@@ -105,7 +111,9 @@ func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 		if b, ok = appendSchema(append(b, `,"input_schema":`...), t.Parameters); !ok {
 			return nil, makeRejection("tools[%d].function.parameters: must be a JSON Schema object", i)
 		}
-		b = append(b, '}')
+		if b = append(b, '}'); t.CacheBreakpoint {
+			b = cache.mark(b, true)
+		}
 	}
 	return appendChoice(append(b, ']'), choice, r), nil
 }

@@ -17,6 +17,7 @@ type turns struct {
 	asked   bool   // there is a user message that is not empty
 	thinks  bool   // thinking of earlier turns may be sent back
 	replays bool   // some thinking was sent back
+	cache   breakpoints
 
 	used map[string]int    // how often each tool id was used
 	open map[string]string // calls without a result: the id that was sent, by the app's id
@@ -66,15 +67,24 @@ func isSystem(m *provider.Message) bool { return m.Role == "system" || m.Role ==
 func (t *turns) writeSystem(messages []provider.Message) {
 	n := 0
 	for i := range messages {
-		for _, p := range listParts(&messages[i]) {
-			if p.Type != "text" || isBlank(p.Text) {
-				continue
+		m := &messages[i]
+		said := false // in this message
+		for _, p := range listParts(m) {
+			wrote := p.Type == "text" && !isBlank(p.Text)
+			if wrote {
+				if n == 0 {
+					t.b = append(t.b, `,"system":[`...)
+				}
+				t.b = appendText(appendComma(t.b, n), p.Text)
+				n++
 			}
-			if n == 0 {
-				t.b = append(t.b, `,"system":[`...)
+			if p.CacheBreakpoint {
+				t.b = t.cache.mark(t.b, wrote)
 			}
-			t.b = appendText(appendComma(t.b, n), p.Text)
-			n++
+			said = said || wrote
+		}
+		if marksEnd(m) {
+			t.b = t.cache.mark(t.b, said)
 		}
 	}
 	if n > 0 {
@@ -123,6 +133,7 @@ func (t *turns) writeText(role, text string) bool {
 
 func (t *turns) writeUser(i int, m *provider.Message) error {
 	clear(t.open)
+	wrote := false
 	for j, p := range listParts(m) {
 		said := true
 		if p.Type == "text" {
@@ -131,7 +142,14 @@ func (t *turns) writeUser(i int, m *provider.Message) error {
 			return makeRejection(
 				"messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
 		}
+		if p.CacheBreakpoint {
+			t.b = t.cache.mark(t.b, said)
+		}
+		wrote = wrote || said
 		t.asked = t.asked || said && m.Role == "user"
+	}
+	if marksEnd(m) {
+		t.b = t.cache.mark(t.b, wrote)
 	}
 	return nil
 }
@@ -160,10 +178,14 @@ func (t *turns) writeAssistant(i int, m *provider.Message) error {
 	}
 	said := false
 	for _, p := range listParts(m) {
-		said = p.Type == "text" && t.writeText("assistant", p.Text) || said
+		wrote := p.Type == "text" && t.writeText("assistant", p.Text)
+		if p.CacheBreakpoint {
+			t.b = t.cache.mark(t.b, wrote)
+		}
+		said = said || wrote
 	}
 	if !said {
-		t.writeText("assistant", m.Refusal)
+		said = t.writeText("assistant", m.Refusal)
 	}
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
@@ -181,6 +203,9 @@ func (t *turns) writeAssistant(i int, m *provider.Message) error {
 		t.b = provider.AppendQuote(append(t.b, `{"type":"tool_use","id":`...), t.open[c.ID])
 		t.b = provider.AppendQuote(append(t.b, `,"name":`...), c.Name)
 		t.b = append(append(append(t.b, `,"input":`...), input...), '}')
+	}
+	if marksEnd(m) {
+		t.b = t.cache.mark(t.b, said || len(m.ToolCalls) > 0)
 	}
 	return nil
 }
@@ -221,8 +246,9 @@ func (t *turns) writeResult(i int, m *provider.Message) error {
 	if m.Parts == nil && m.Text != "" {
 		t.b = provider.AppendQuote(append(t.b, `,"content":`...), m.Text)
 	}
-	n := 0
+	n, marked := 0, m.CacheBreakpoint
 	for _, p := range m.Parts {
+		marked = marked || p.CacheBreakpoint
 		if p.Type != "text" || isBlank(p.Text) {
 			continue
 		}
@@ -235,7 +261,9 @@ func (t *turns) writeResult(i int, m *provider.Message) error {
 	if n > 0 {
 		t.b = append(t.b, ']')
 	}
-	t.b = append(t.b, '}')
+	if t.b = append(t.b, '}'); marked {
+		t.b = t.cache.mark(t.b, true)
+	}
 	return nil
 }
 

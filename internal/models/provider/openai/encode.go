@@ -31,7 +31,7 @@ func encodeChat(r *provider.Request) []byte {
 		}
 		b = append(b, ']')
 	}
-	b = appendTools(b, r)
+	b = appendTools(appendCacheKey(b, r), r)
 	if r.ResponseFormat != nil {
 		b = append(append(b, `,"response_format":`...), r.ResponseFormat...)
 	}
@@ -42,6 +42,14 @@ func encodeChat(r *provider.Request) []byte {
 		b = append(b, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	return append(b, '}')
+}
+
+// appendCacheKey appends the key that sends requests of one prefix to the same cache.
+func appendCacheKey(b []byte, r *provider.Request) []byte {
+	if r.CacheKey == "" {
+		return b
+	}
+	return provider.AppendQuote(append(b, `,"prompt_cache_key":`...), r.CacheKey)
 }
 
 // sizeHint estimates the length of the body in bytes.

@@ -1,0 +1,129 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// cacheControl ends the part of a request that the provider's cache should keep (decision 071).
+type cacheControl struct {
+	Type string  `json:"type"`
+	TTL  *string `json:"ttl"`
+}
+
+// read reports whether a member at path is marked. A longer lifetime has another price, which is
+// not in the price list, so it is refused.
+func (c *cacheControl) read(path string) (bool, error) {
+	if path != "" {
+		path += "."
+	}
+	switch {
+	case c == nil:
+		return false, nil
+	case c.Type != "ephemeral":
+		return false, invalid("%scache_control.type: must be ephemeral", path)
+	case c.TTL != nil && *c.TTL != "5m":
+		return false, invalid("%scache_control.ttl: only 5m is offered; a longer lifetime has another price", path)
+	}
+	return true, nil
+}
+
+// maxCacheKey bounds prompt_cache_key, in bytes.
+const maxCacheKey = 512
+
+// readCache reads the members that concern the provider's cache. A mark on the request itself is
+// one on its last message.
+func readCache(b *body, p *Request) error {
+	marked, err := b.CacheControl.read("")
+	if err != nil {
+		return err
+	}
+	if n := len(p.Messages); n > 0 && marked {
+		p.Messages[n-1].CacheBreakpoint = true
+	}
+	if k := b.PromptCacheKey; k != nil {
+		if *k == "" || len(*k) > maxCacheKey {
+			return invalid("prompt_cache_key: must have 1 to %d bytes", maxCacheKey)
+		}
+		p.CacheKey = *k
+	}
+	p.NoCacheMarks = b.Cache != nil && !*b.Cache
+	return nil
+}
+
+// marksPrefixes reports whether Purser marks prefixes by itself: unless the app or the request says
+// no.
+func marksPrefixes(in *Input) bool { return in.Caller.App.PromptCache && !in.Request.NoCacheMarks }
+
+// chooseCacheKey returns the cache key of a call: of the app's key, or of the connection alone.
+func chooseCacheKey(in *Input) string {
+	appKey := in.Request.CacheKey
+	if appKey == "" && !marksPrefixes(in) {
+		return ""
+	}
+	return hashCacheKey(in.Caller.ConnectionID, appKey)
+}
+
+// hashCacheKey returns the key under which the provider's cache finds the prefixes of a connection.
+// The app's own key divides them further. The provider learns neither the key nor the connection,
+// and no two connections share a key.
+func hashCacheKey(connectionID, appKey string) string {
+	sum := sha256.Sum256([]byte("prompt_cache_key\x00" + connectionID + "\x00" + appKey))
+	return hex.EncodeToString(sum[:16])
+}
+
+// minCachedTokens is the shortest request that is marked, in tokens by our count. It is the least
+// minimum of any model; where a model's is higher, the provider ignores the mark and charges nothing.
+const minCachedTokens = 1024
+
+// marksPay reports whether the provider charges for what it writes to its cache, and whether the
+// first read saves more than the write costs.
+func marksPay(s catalog.Step) bool {
+	return s.CacheWrite > s.Input && s.CacheWrite-s.Input < s.Input-s.Cached
+}
+
+// markPrefix returns the request with marks where the next call will probably go on (decision 071):
+// the end of tools and system prompt, the end of what the previous call sent, and the end of the
+// request. It marks conversations only: requests in which the model has spoken, and requests that
+// leave the model the choice of a tool, whose result comes next. A single question is not repeated,
+// so its write would not be paid back. Marks of the app are left alone.
+func markPrefix(r *provider.Request, inputTokens int64, rates catalog.Rates) {
+	spoken := slices.IndexFunc(r.Messages, func(m provider.Message) bool { return m.Role == "assistant" })
+	choosesTools := len(r.Tools) > 0 && (r.ToolChoice.Mode == "" || r.ToolChoice.Mode == "auto")
+	if inputTokens < minCachedTokens || spoken < 0 && !choosesTools || !marksPay(rates.At(inputTokens)) || hasMarks(r) {
+		return
+	}
+	r.Messages = slices.Clone(r.Messages) // the parsed request stays as it is
+	last := len(r.Messages) - 1
+	system := slices.IndexFunc(r.Messages, func(m provider.Message) bool {
+		return m.Role != "system" && m.Role != "developer"
+	})
+	switch {
+	case system > 0:
+		r.Messages[system-1].CacheBreakpoint = true
+	case len(r.Tools) > 0:
+		r.Tools = slices.Clone(r.Tools)
+		r.Tools[len(r.Tools)-1].CacheBreakpoint = true
+	}
+	// The provider looks back 20 blocks for a prefix that it knows, and a step with many calls adds more.
+	for i := last; i > 0; i-- {
+		if r.Messages[i].Role == "assistant" && r.Messages[i-1].Role != "assistant" {
+			r.Messages[i-1].CacheBreakpoint = true
+			break
+		}
+	}
+	r.Messages[last].CacheBreakpoint = true
+}
+
+// hasMarks reports whether a request has a mark.
+func hasMarks(r *provider.Request) bool {
+	return slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.CacheBreakpoint }) ||
+		slices.ContainsFunc(r.Messages, func(m provider.Message) bool {
+			return m.CacheBreakpoint ||
+				slices.ContainsFunc(m.Parts, func(p provider.Part) bool { return p.CacheBreakpoint })
+		})
+}
