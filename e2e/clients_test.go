@@ -346,12 +346,7 @@ func (w *emulatedNode) checkRows(t *testing.T, where string, j job, o outcome, r
 	var input, output int64
 	for i, u := range used {
 		row := rows[len(rows)-1-i]
-		checkCharge(t, where, w.prices[j.Model], map[string]int64{
-			"input_cost_per_1k_usd":        int64(u.Input - u.Cached - u.Written),
-			"cached_input_cost_per_1k_usd": int64(u.Cached),
-			"cache_write_cost_per_1k_usd":  int64(u.Written),
-			"output_cost_per_1k_usd":       int64(u.Output),
-		}, row)
+		checkCharge(t, where, w.prices[j.Model], countClasses(u), row)
 		if row.Model != j.Model || row.UserChargeMC > row.HoldMC {
 			t.Errorf("%s: row %+v", where, row)
 		}
@@ -363,6 +358,16 @@ func (w *emulatedNode) checkRows(t *testing.T, where string, j job, o outcome, r
 	if o.Input != input || o.Output != output {
 		t.Errorf("%s: the client counts %d and %d tokens, the provider %d and %d", where, o.Input, o.Output, input,
 			output)
+	}
+}
+
+// countClasses returns the tokens that an emulated provider reported, by the names of their listed prices.
+func countClasses(u exchange.Usage) map[string]int64 {
+	return map[string]int64{
+		"input_cost_per_1k_usd":        int64(u.Input - u.Cached - u.Written),
+		"cached_input_cost_per_1k_usd": int64(u.Cached),
+		"cache_write_cost_per_1k_usd":  int64(u.Written),
+		"output_cost_per_1k_usd":       int64(u.Output),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -376,26 +377,35 @@ func check(t *testing.T, where string, prices map[string]string, s said, row rul
 	}, row)
 }
 
-// checkCharge recomputes a row from token counts by the names of their listed prices, by rational numbers.
+// checkCharge recomputes a row from token counts by the names of their listed prices.
 func checkCharge(t *testing.T, where string, prices map[string]string, used map[string]int64, row rules.Entry) {
+	t.Helper()
+	c := computeCharge(t, prices, used)
+	if row.Settlement != rules.Settled || row.Amounts != c {
+		t.Errorf("%s: computed %+v of %v, the ledger has %+v", where, c, used, row)
+	}
+}
+
+// computeCharge computes the amounts of a call from token counts by the names of their listed prices, by rational
+// numbers.
+func computeCharge(t *testing.T, prices map[string]string, used map[string]int64) (c rules.Amounts) {
 	t.Helper()
 	cost := new(big.Rat)
 	for class, n := range used {
 		price, ok := new(big.Rat).SetString(prices[class])
 		if !ok {
-			t.Fatalf("%s: no price %s in %v", where, class, prices)
+			t.Fatalf("no price %s in %v", class, prices)
 		}
 		cost.Add(cost, price.Mul(price, big.NewRat(n*100_000_000, 1000)))
 	}
-	providerCost := ceil(cost)
-	fee := ceil(new(big.Rat).Mul(new(big.Rat).SetInt64(providerCost), big.NewRat(5, 100)))
-	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(providerCost), big.NewRat(20, 100))
+	provider := ceil(cost)
+	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(provider), big.NewRat(20, 100))
 	margin.Add(margin, big.NewRat(1, 2))
-	dev := new(big.Int).Quo(margin.Num(), margin.Denom()).Int64()
-	if row.Settlement != rules.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee ||
-		int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
-		t.Errorf("%s: computed %d + %d + %d of %v, the ledger has %+v", where, providerCost, fee, dev, used, row)
-	}
+	c.ProviderCostMC = money.MC(provider)
+	c.SvcFeeMC = money.MC(ceil(new(big.Rat).Mul(new(big.Rat).SetInt64(provider), big.NewRat(5, 100))))
+	c.DevMarginMC = money.MC(new(big.Int).Quo(margin.Num(), margin.Denom()).Int64())
+	c.UserChargeMC = c.ProviderCostMC + c.SvcFeeMC + c.DevMarginMC
+	return c
 }
 
 func ceil(r *big.Rat) int64 {
