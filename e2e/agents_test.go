@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit"
 )
 
@@ -126,31 +128,32 @@ func (a agent) work(t *testing.T, w *emulatedNode, token string, calls int) (sai
 // TestAgents gives real coding agents a task of ten calls of tools, with every call billed to the micro-cent, and a
 // longer one that a spend cap of one cent ends.
 func TestAgents(t *testing.T) {
-	testkit.Long(t, "installs and runs two coding agents; TestClients proves the routes that they use")
+	testkit.Long(t, "installs and runs coding agents; TestClients proves the routes that they use")
 	t.Parallel()
 	installNode(t, "agents")
 	for _, a := range agents {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			eachEmulated(t, func(t *testing.T, w *emulatedNode) {
-				rich, poor := grant(t, w.Process, "5", ""), grant(t, w.Process, "0.01", "")
+			w := startEmulated(t, db.SQLite)
+			administer(t, w.Process, "PATCH", "/v1/apps/"+w.App.ID, `{"fit":true}`)
+			rich, poor := grant(t, w.Process, "5", ""), grant(t, w.Process, "0.01", "")
 
-				said, made := a.work(t, w, rich.AccessToken, 10)
-				settled(t, w.Process, rich.AccessToken)
-				if made != 10 || !strings.Contains(said, "The tools say") {
-					t.Errorf("made %d calls, and said %s", made, said)
-				}
-				w.checkAgent(t, a, rich.Extra("connection_id").(string))
+			said, made := a.work(t, w, rich.AccessToken, 10)
+			settled(t, w.Process, rich.AccessToken)
+			if made != 10 || !strings.Contains(said, "The tools say") {
+				t.Errorf("made %d calls, and said %s", made, said)
+			}
+			w.checkAgent(t, a, rich.Extra("connection_id").(string))
 
-				w.forgetExchanges(t)
-				said, made = a.work(t, w, poor.AccessToken, 100)
-				settled(t, w.Process, poor.AccessToken)
-				if made == 0 || made == 100 || !strings.Contains(said, "spend cap") {
-					t.Errorf("made %d calls for a cent, and said %s", made, said)
-				}
-				w.checkAgent(t, a, poor.Extra("connection_id").(string))
-				w.checkStop(t, a, poor.AccessToken)
-			})
+			w.forgetExchanges(t)
+			said, made = a.work(t, w, poor.AccessToken, 100)
+			settled(t, w.Process, poor.AccessToken)
+			if made == 0 || made == 100 || !strings.Contains(said, "request a higher cap") {
+				t.Errorf("made %d calls for a cent, and said %s", made, said)
+			}
+			w.checkAgent(t, a, poor.Extra("connection_id").(string))
+			w.checkStop(t, a, poor.AccessToken, poor.Extra("connection_id").(string))
+			w.Verify()
 		})
 	}
 }
@@ -173,8 +176,9 @@ func (w *emulatedNode) checkAgent(t *testing.T, a agent, connectionID string) {
 	}
 }
 
-// checkStop checks that an agent was stopped at its cap: not beyond it, and by a call that would not have fit.
-func (w *emulatedNode) checkStop(t *testing.T, a agent, token string) {
+// checkStop checks that an agent was stopped exactly at its cap: not beyond it, and by a call of which not even the
+// shortest answer would have fit.
+func (w *emulatedNode) checkStop(t *testing.T, a agent, token, connectionID string) {
 	t.Helper()
 	var c struct {
 		Allocation int64 `json:"reserved_allocation_mc"`
@@ -184,8 +188,34 @@ func (w *emulatedNode) checkStop(t *testing.T, a agent, token string) {
 	if status := send(t, w.Process, "GET", "/v1/connection", "", "Bearer "+token, &c); status != http.StatusOK {
 		t.Fatalf("GET /v1/connection: %d", status)
 	}
-	t.Logf("%s: %+v", a.name, c)
 	if c.Consumed > c.Allocation || c.Consumed == 0 || c.Held != 0 {
 		t.Errorf("%s: the connection is %+v", a.name, c)
+	}
+	d, err := db.OpenReadOnly(t.Context(), w.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	refusals, err := store.RefusalsOfApp(t.Context(), d, w.App.ID, "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range refusals {
+		var why struct {
+			Required int64  `json:"required_mc"`
+			Fits     *int64 `json:"max_tokens_that_fit"`
+		}
+		if err := json.Unmarshal([]byte(r.Details), &why); err != nil {
+			t.Errorf("%s: refused with %s: %v", a.name, r.Details, err)
+		}
+		if r.ConnectionID != connectionID || r.Code != "allocation_exhausted" ||
+			why.Required <= c.Allocation-c.Consumed ||
+			why.Fits == nil || *why.Fits >= 256 {
+			t.Errorf("%s: %d mc of %d consumed; refused by %s with %s", a.name, c.Consumed, c.Allocation, r.Code,
+				r.Details)
+		}
+	}
+	if len(refusals) == 0 {
+		t.Errorf("%s: nothing was refused", a.name)
 	}
 }

@@ -268,8 +268,8 @@ type emulatedNode struct {
 	cases     int                          // tried so far
 }
 
-// eachEmulated runs f against a node with emulated providers, on each engine.
-func eachEmulated(t *testing.T, f func(*testing.T, *emulatedNode), more ...string) {
+// eachEmulated runs f against a node with emulated providers, on SQLite, and in the long run on each engine.
+func eachEmulated(t *testing.T, f func(*testing.T, *emulatedNode)) {
 	t.Helper()
 	engines := []db.Engine{db.SQLite, db.Postgres}
 	if !testkit.IsLong() {
@@ -278,19 +278,26 @@ func eachEmulated(t *testing.T, f func(*testing.T, *emulatedNode), more ...strin
 	for _, e := range engines {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			emulated := emulator.New(emulator.Options{})
-			s := httptest.NewServer(emulated)
-			t.Cleanup(func() { emulated.Close(); s.Close() })
-			flags := []string{"--providers=live", "PURSER_SANDBOX_DAY=1000"}
-			for name, path := range map[string]string{"OPENAI": "/v1", "ANTHROPIC": "", "GOOGLE": ""} {
-				flags = append(flags, "PURSER_PROVIDERS_"+name+"_BASE_URL="+s.URL+path,
-					"PURSER_PROVIDERS_"+name+"_KEY=sk-emulated")
-			}
-			p := servertest.Start(t, dbtest.URL(t, e), append(flags, more...)...)
-			f(t, &emulatedNode{Process: p, providers: s.URL, prices: offered(t, p)})
-			p.Verify()
+			w := startEmulated(t, e)
+			f(t, w)
+			w.Verify()
 		})
 	}
+}
+
+// startEmulated starts a node whose providers are emulated in this process.
+func startEmulated(t *testing.T, e db.Engine) *emulatedNode {
+	t.Helper()
+	emulated := emulator.New(emulator.Options{})
+	s := httptest.NewServer(emulated)
+	t.Cleanup(func() { emulated.Close(); s.Close() })
+	flags := []string{"--providers=live", "PURSER_SANDBOX_DAY=1000"}
+	for name, path := range map[string]string{"OPENAI": "/v1", "ANTHROPIC": "", "GOOGLE": ""} {
+		flags = append(flags, "PURSER_PROVIDERS_"+name+"_BASE_URL="+s.URL+path,
+			"PURSER_PROVIDERS_"+name+"_KEY=sk-emulated")
+	}
+	p := servertest.Start(t, dbtest.URL(t, e), flags...)
+	return &emulatedNode{Process: p, providers: s.URL, prices: offered(t, p)}
 }
 
 // try runs one case by one client, and compares what it understood, what the provider reported, and the ledger.
