@@ -172,7 +172,7 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 		"/v1/responses":           "/openai/v1",
 		"/v1/messages":            "POST /v1/chat/completions",
 		"/v1/ai/chat/completions": "base URL",
-		"/v1/embeddings":          "not offered",
+		"/v1/embeddings":          "ends in /openai/v1",
 		"/v1/nothing":             "There is nothing at this address.",
 	} {
 		if a := whole(t, p.Call("POST", path, "{}")); a.status != 404 || !strings.Contains(a.body, says) {

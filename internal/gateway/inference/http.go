@@ -114,7 +114,7 @@ func (h *Handler) Mount(rt *web.Router) {
 		"/v1/completions":         chat + ".",
 		"/v1/ai/chat/completions": "set the client's base URL to the one that ends in /v1; " + chat + ".",
 		"/chat/completions":       "set the client's base URL to the one that ends in /v1; " + chat + ".",
-		"/v1/embeddings":          "embeddings are not offered.",
+		"/v1/embeddings":          "set the client's base URL to the one that ends in /openai/v1.",
 	} {
 		rt.SetHint(path, hint)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/embeddings"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
 	"github.com/purserhq/purser/internal/models/provider"
 )
@@ -22,7 +23,11 @@ func (h *Handler) mountOpenAI(rt *web.Router) {
 	rt.Handle("POST "+base+"responses", func(w http.ResponseWriter, r *http.Request) error {
 		return h.infer(w, r, plan.Route{Path: "openai/responses", Chat: true}, parseResponses)
 	})
-	const offered = "here are POST /openai/v1/chat/completions, POST /openai/v1/responses and GET /openai/v1/models."
+	rt.Handle("POST "+base+"embeddings", func(w http.ResponseWriter, r *http.Request) error {
+		return h.infer(w, r, plan.Route{Path: "openai/embeddings", Chat: true}, embeddings.Parse)
+	})
+	const offered = "here are POST /openai/v1/chat/completions, POST /openai/v1/responses, " +
+		"POST /openai/v1/embeddings and GET /openai/v1/models."
 	for path, why := range map[string]string{
 		"completions":        "the old Completions API is not offered",
 		"images/":            "images are not made here",

@@ -30,7 +30,7 @@ func embeddingInput(t *testing.T, model string, counts ...int64) *Input {
 	r.Embedding = e
 	return &Input{
 		Request: r,
-		Route:   Route{Path: "openai/v1/embeddings", Chat: true},
+		Route:   Route{Path: "openai/embeddings", Chat: true},
 		Caller:  &callers.Caller{App: apps.App{DevMargin: money.One / 10}},
 		Catalog: book,
 		Policy:  &policy.Policy{Fee: money.One / 20},
