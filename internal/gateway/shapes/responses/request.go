@@ -191,7 +191,7 @@ func (c *Call) readRefused(b *body) error {
 		{"api_key", b.APIKey, nil, price},
 	} {
 		if isSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
-			return invalid("%s: %s", m.name, m.why)
+			return apierr.InvalidRequest.Errorf("%s: %s", m.name, m.why)
 		}
 	}
 	return nil
@@ -352,6 +352,9 @@ func (c *Call) nameMessage(i int, rest string) string {
 		if k, err := strconv.Atoi(m[1]); err == nil && k < len(c.calls[i]) {
 			return c.calls[i][k] + strings.Replace(m[2], ".id", ".call_id", 1)
 		}
+	}
+	if strings.HasSuffix(c.paths[i], ".output") { // an image of the result of a tool
+		return c.paths[i]
 	}
 	rest = strings.Replace(rest, ".image_url.url", ".image_url", 1)
 	rest = strings.Replace(rest, ".image_url.detail", ".detail", 1)
