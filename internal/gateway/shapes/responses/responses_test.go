@@ -39,8 +39,9 @@ var translations = []struct {
 	name, request, chunks, message, reason string
 }{
 	{
-		name:    "text",
-		chunks:  delta(roleDelta) + delta(`"content":"Blue\n\ud83d"`) + delta(`"content":"\ude00 sky"`) + finish("stop"),
+		name: "text",
+		chunks: delta(roleDelta) + delta(`"content":"Blue\n\ud83d"`) + delta(`"content":"\ude00 sky"`) +
+			finish("stop"),
 		message: `"content":"Blue\n\ud83d\ude00 sky","refusal":null`,
 		reason:  "stop",
 	},
@@ -59,9 +60,10 @@ var translations = []struct {
 	},
 	{
 		name: "parallel tools",
-		chunks: delta(`"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":`+
-			`{"name":"f","arguments":"{}"}}]`) +
-			delta(`"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":"{\"y\":"}}]`) +
+		chunks: delta(`"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function",`+
+			`"function":{"name":"f","arguments":"{}"}}]`) +
+			delta(`"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"g",`+
+				`"arguments":"{\"y\":"}}]`) +
 			delta(`"tool_calls":[{"index":1,"function":{"arguments":"2}"}}]`) + finish("tool_calls"),
 		message: `"content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}},` +
 			`{"id":"b","type":"function","function":{"name":"g","arguments":"{\"y\":2}"}}]`,
@@ -89,7 +91,8 @@ var translations = []struct {
 		name:    "reasoning",
 		request: `,"reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"]`,
 		chunks: delta(roleDelta) + delta(`"reasoning_content":"Hm"`) + delta(`"reasoning_content":", sky"`) +
-			delta(`"extra_content":{"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm, sky","signature":"s"}]}}`) +
+			delta(`"extra_content":{"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm, sky",`+
+				`"signature":"s"}]}}`) +
 			delta(`"content":"Blue"`) + finish("stop"),
 		message: `"content":"Blue","reasoning_content":"Hm, sky","extra_content":{"anthropic":{"thinking":` +
 			`[{"type":"thinking","thinking":"Hm, sky","signature":"s"}]}}`,
@@ -98,7 +101,8 @@ var translations = []struct {
 	{
 		name: "hidden reasoning",
 		chunks: delta(roleDelta) + delta(`"reasoning_content":"Hm"`) +
-			delta(`"extra_content":{"openai":{"reasoning":[{"id":"rs_1","type":"reasoning","encrypted_content":"x"}]}}`) +
+			delta(`"extra_content":{"openai":{"reasoning":[{"id":"rs_1","type":"reasoning",`+
+				`"encrypted_content":"x"}]}}`) +
 			delta(`"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`) +
 			finish("tool_calls"),
 		message: `"content":null,"reasoning_content":"Hm","extra_content":{"openai":{"reasoning":[{"id":"rs_1",` +
@@ -108,7 +112,8 @@ var translations = []struct {
 	},
 	{
 		name: "broken off",
-		chunks: delta(roleDelta) + delta(`"content":"Blu"`) + `data: {"error":{"code":"provider_error","message":"cut",` +
+		chunks: delta(roleDelta) + delta(`"content":"Blu"`) +
+			`data: {"error":{"code":"provider_error","message":"cut",` +
 			`"type":"provider_error","connection_id":"conn_1","increase_url":null,"review_url":null}}` + "\n\n" +
 			finalChunk + doneChunk,
 	},
@@ -299,8 +304,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", tt.body, got, tt.want)
 		}
 	}
-	c := parseForTest(t, `,"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"max_output_tokens":7,`+
-		`"temperature":0.5,"top_p":1,"stream":true`)
+	c := parseForTest(t,
+		`,"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"max_output_tokens":7,`+
+			`"temperature":0.5,"top_p":1,"stream":true`)
 	if r := c.Request(); r.ReasoningEffort != "low" || !r.WantReasoning || r.MaxTokens != 7 || *r.Temperature != 0.5 ||
 		*r.TopP != 1 || !r.Stream || !r.IncludeUsage || r.BodyModel != "m" {
 		t.Errorf("%+v", r)
@@ -363,7 +369,7 @@ func TestRefusedRequests(t *testing.T) {
 		`"input":"a","prompt":{"id":"p"}`:             "prompt: templates are not offered",
 		`"input":"a","max_tool_calls":5`:              "max_tool_calls: ",
 		`"input":"a","service_tier":"flex"`:           "service_tier: not offered here",
-		`"input":"a","max_tokens":5`:                  "max_tokens: is not a member of this request; send max_output_tokens",
+		`"input":"a","max_tokens":5`:                  "max_tokens: is not a member of this request; send max_output",
 		`"input":"a","max_completion_tokens":5`:       "send max_output_tokens",
 		`"input":"a","reasoning_effort":"low"`:        "send reasoning.effort",
 		`"input":"a","messages":[]`:                   "send input",
@@ -419,11 +425,14 @@ func TestRefusedRequests(t *testing.T) {
 // FuzzParse: whatever comes, it is read or refused, and what is read passes the checks of every shape.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model":"m","input":"a"}`))
-	f.Add([]byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image",` +
-		`"image_url":"https://x/y.png"}]},{"type":"reasoning","encrypted_content":"eyJhIjpbMV19"},{"type":"reasoning",` +
-		`"encrypted_content":"x"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},` +
-		`{"type":"function_call_output","call_id":"1","output":[{"type":"input_image","image_url":"https://x/y.png"}]}],` +
-		`"tools":[{"type":"function","name":"f","parameters":{}}],"tool_choice":"auto","reasoning":{"summary":"auto"},` +
+	f.Add([]byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"},` +
+		`{"type":"input_image","image_url":"https://x/y.png"}]},{"type":"reasoning",` +
+		`"encrypted_content":"eyJhIjpbMV19"},` +
+		`{"type":"reasoning","encrypted_content":"x"},{"type":"function_call","call_id":"1","name":"f",` +
+		`"arguments":"{}"},` +
+		`{"type":"function_call_output","call_id":"1","output":[{"type":"input_image",` +
+		`"image_url":"https://x/y.png"}]}],"tools":[{"type":"function","name":"f","parameters":{}}],` +
+		`"tool_choice":"auto","reasoning":{"summary":"auto"},` +
 		`"text":{"format":{"type":"json_schema","name":"n","schema":{}}},"metadata":{"a":"b"}}`))
 	f.Add([]byte(`{"model":"m","input":[{"role":"assistant","content":[{"type":"refusal","refusal":"a"}]}],"seed":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
