@@ -45,7 +45,8 @@ var groups = []group{
 	}},
 	{"gateway", []string{
 		"", "callers", "policy", "receipts", "inference/plan",
-		"shapes", "shapes/responses", "shapes/embeddings", "inference",
+		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages",
+		"inference",
 		"voice/session", "voice/mock", "voice",
 	}},
 	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages"}},
@@ -85,6 +86,7 @@ var pure = []string{
 	"apps/oauth/verdict", "apps/watch/rules",
 	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",
 	"gateway/shapes", "gateway/shapes/responses", "gateway/shapes/embeddings",
+	"gateway/shapes/messages",
 }
 
 // impure are the imports that do I/O.

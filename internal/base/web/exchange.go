@@ -99,8 +99,17 @@ type response struct {
 		header http.Header
 		status int
 	}
-	status int // 0 until the answer has begun
-	bytes  int64
+	status   int // 0 until the answer has begun
+	bytes    int64
+	idHeader string // second name of X-Request-Id; "" = none
+}
+
+// repeatRequestID sets the second header of the request id. A replay has the id of the first call.
+func (rw *response) repeatRequestID() {
+	if rw.idHeader != "" {
+		h := rw.w.Header()
+		h[rw.idHeader] = h["X-Request-Id"]
+	}
 }
 
 func (rw *response) Header() http.Header {
@@ -120,6 +129,7 @@ func (rw *response) WriteHeader(status int) {
 	}
 	if rw.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		rw.status = status
+		rw.repeatRequestID()
 	}
 	rw.w.WriteHeader(status)
 }
@@ -130,6 +140,7 @@ func (rw *response) Write(p []byte) (int, error) {
 	}
 	if rw.status == 0 {
 		rw.status = http.StatusOK
+		rw.repeatRequestID()
 	}
 	n, err := rw.w.Write(p)
 	rw.bytes += int64(n)

@@ -27,6 +27,7 @@ type Router struct {
 	patterns  []string
 	hints     map[string]string    // by path
 	errorBody map[string]ErrorBody // by the prefix of paths
+	idHeaders map[string]string    // by the prefix of paths
 	site      Site
 }
 
@@ -92,6 +93,25 @@ func UseErrorBody(ctx context.Context, encode ErrorBody) {
 	}
 }
 
+// SetRequestIDHeader sends the request id under a second name under a prefix of paths, where
+// clients of another API look for it.
+func (rt *Router) SetRequestIDHeader(prefix, name string) {
+	if rt.idHeaders == nil {
+		rt.idHeaders = map[string]string{}
+	}
+	rt.idHeaders[prefix] = http.CanonicalHeaderKey(name)
+}
+
+// secondIDHeader returns the second name of the request id at a path, or "".
+func (rt *Router) secondIDHeader(path string) string {
+	for prefix, name := range rt.idHeaders {
+		if strings.HasPrefix(path, prefix) {
+			return name
+		}
+	}
+	return ""
+}
+
 // encodeError returns the body of an error response at a path.
 func (rt *Router) encodeError(e *apierr.Error, path, requestID string) ([]byte, error) {
 	for prefix, encode := range rt.errorBody {
@@ -145,6 +165,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(&x.ctx)
 	defer rt.finish(x, r, start)
 
+	x.rw.idHeader = rt.secondIDHeader(r.URL.Path)
 	h := w.Header()
 	h[VersionHeader] = versionValue
 	h["X-Request-Id"] = x.ctx.idHeader[:]

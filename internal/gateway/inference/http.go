@@ -105,12 +105,13 @@ func (h *Handler) Mount(rt *web.Router) {
 		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true}, nil)
 	})
 	h.mountOpenAI(rt)
+	h.mountMessages(rt)
 	rt.Handle("POST /v1/estimate", h.estimate)
 	const chat = "text models answer at POST /v1/chat/completions, as OpenAI's clients call it, or at " +
 		"POST /v1/ai/{model}"
 	for path, hint := range map[string]string{
 		"/v1/responses":           "set the client's base URL to the one that ends in /openai/v1.",
-		"/v1/messages":            "Anthropic's Messages API is not offered; " + chat + ".",
+		"/v1/messages":            "set the client's base URL to the one that ends in /anthropic; " + chat + ".",
 		"/v1/completions":         chat + ".",
 		"/v1/ai/chat/completions": "set the client's base URL to the one that ends in /v1; " + chat + ".",
 		"/chat/completions":       "set the client's base URL to the one that ends in /v1; " + chat + ".",

@@ -36,6 +36,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/models", h.listModels)
 	rt.Handle("GET /openai/v1/models", h.listForOpenAI)
 	rt.Handle("GET /openai/v1/models/{model}", h.getForOpenAI)
+	rt.Handle("GET /anthropic/v1/models", h.listForAnthropic)
+	rt.Handle("GET /anthropic/v1/models/{model}", h.getForAnthropic)
 }
 
 // listModels needs no credential.

@@ -51,7 +51,7 @@ func checkAnswer(req *http.Request, resp *http.Response, body []byte, whole bool
 		return err
 	}
 	if resp.StatusCode >= 400 && isJSON(resp) && !isOAuthError(body) {
-		return c.checkEnvelope(resp, body)
+		return c.checkEnvelope(req.URL.Path, resp, body)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (c *contract) checkOther(req *http.Request, resp *http.Response, body []byt
 	case known && resp.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("openapi.yaml has this address")
 	}
-	return c.checkEnvelope(resp, body)
+	return c.checkEnvelope(req.URL.Path, resp, body)
 }
 
 func (c *contract) checkHeaders(documented *openapi3.Response, at string, h http.Header) error {
@@ -145,13 +145,16 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 		if f.path == "/openai/v1/responses" {
 			return c.checkResponseStream(body, whole)
 		}
+		if strings.HasPrefix(f.path, anthropicPrefix) {
+			return c.checkMessageStream(body, whole)
+		}
 		return c.checkStream(body, strings.HasSuffix(f.path, "/chat/completions"), whole)
 	}
 	return nil
 }
 
 // checkEnvelope checks an error against the table of package apierr.
-func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
+func (c *contract) checkEnvelope(path string, resp *http.Response, body []byte) error {
 	if !isJSON(resp) {
 		return fmt.Errorf("content type %q is not the envelope's", mediaType(resp))
 	}
@@ -190,7 +193,7 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 		text   string
 	}{
 		{code.Status != resp.StatusCode, fmt.Sprintf("code %s belongs to status %d", code.Name, code.Status)},
-		{code.Type != e.Error.Type, "type must be " + code.Type},
+		{errorType(path, code) != e.Error.Type, "type must be " + errorType(path, code)},
 		{code.Review != (e.Error.ReviewURL != nil), "review_url is set exactly on connection_frozen"},
 		{!code.Increase && e.Error.Increase != nil, "increase_url would not help here"},
 		{final != (h.Get("X-Should-Retry") == "false"), fmt.Sprintf("x-should-retry: false must be there: %t", final)},
@@ -205,6 +208,26 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 		}
 	}
 	return nil
+}
+
+// errorType returns error.type of a code. Clients of other APIs get theirs.
+func errorType(path string, code apierr.Code) string {
+	if !strings.HasPrefix(path, anthropicPrefix) {
+		return code.Type
+	}
+	return map[int]string{
+		400: "invalid_request_error",
+		401: "authentication_error",
+		402: "billing_error",
+		403: "permission_error",
+		404: "not_found_error",
+		405: "invalid_request_error",
+		409: "invalid_request_error",
+		429: "rate_limit_error",
+		500: "api_error",
+		502: "api_error",
+		503: "overloaded_error",
+	}[code.Status]
 }
 
 // refusalDetails is what error.details say of whether repeating the request helps (decisions

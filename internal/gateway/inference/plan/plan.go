@@ -89,6 +89,9 @@ func New(in *Input) (*Plan, error) {
 	if err := p.setModel(model, in); err != nil {
 		return nil, err
 	}
+	if in.Request.EffortIsWish {
+		p.fitEffort()
+	}
 	if err := p.checkModel(); err != nil {
 		return nil, err
 	}

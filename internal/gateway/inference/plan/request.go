@@ -114,6 +114,7 @@ type part struct {
 type Request struct {
 	provider.Request        // the canonical request; its model and its facts are not set
 	BodyModel        string // the member model; "" = absent
+	EffortIsWish     bool   // the model's nearest effort serves as well
 	IncludeUsage     bool   // stream_options.include_usage
 	Images           int
 	Ignored          []string // unknown members, which were dropped
@@ -200,23 +201,8 @@ var plainMember = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
 // readUnknown lists the unknown members, and refuses near misses of members that bound the
 // cost: dropped, they would make the call cost many times what the app meant to allow.
-func readUnknown(b *body, p *Request) (err error) {
-	if len(b.Unknown) == 0 {
-		return nil
-	}
-	provider.Members(b.Unknown, func(rawName, value []byte) bool {
-		if string(value) == "null" {
-			return true
-		}
-		name := string(rawName)
-		if right := nearMiss(name); right != "" {
-			err = invalid("%s: is not a member of this request; send %s", name, right)
-			return false
-		}
-		p.Ignore(name)
-		return true
-	})
-	return err
+func readUnknown(b *body, p *Request) error {
+	return p.IgnoreUnknown(b.Unknown, nearMiss)
 }
 
 // Ignore notes an unknown member that was dropped, so that the response names it.

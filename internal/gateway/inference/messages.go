@@ -1,0 +1,84 @@
+package inference
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes/messages"
+)
+
+// messagesPrefix begins the paths of Anthropic's clients. Their base URL ends before /v1.
+const messagesPrefix = "/anthropic/"
+
+// mountMessages adds the routes of Anthropic's clients (decision 072).
+func (h *Handler) mountMessages(rt *web.Router) {
+	rt.SetErrorBody(messagesPrefix, messages.ErrorBody)
+	rt.SetRequestIDHeader(messagesPrefix, "Request-Id")
+	route := plan.Route{Path: "anthropic/messages", Chat: true}
+	rt.Handle("POST /anthropic/v1/messages", func(w http.ResponseWriter, r *http.Request) error {
+		if err := acceptAPIKey(r); err != nil {
+			return err
+		}
+		return h.infer(w, r, route, messages.Parse)
+	})
+	rt.Handle("POST /anthropic/v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) error {
+		if err := acceptAPIKey(r); err != nil {
+			return err
+		}
+		return h.countTokens(w, r, route, messages.ParseCount)
+	})
+	const offered = "POST /anthropic/v1/messages answers one message at a time, whole or streamed."
+	for path, name := range map[string]string{
+		"/anthropic/v1/messages/batches": "Message batches are not offered; ",
+		"/anthropic/v1/files":            "Files are not offered; send images in the messages. ",
+		"/anthropic/v1/complete":         "Text completions are not offered; ",
+		"/anthropic/messages":            "The path begins with /anthropic/v1. ",
+	} {
+		rt.SetHint(path, name+offered)
+	}
+}
+
+// acceptAPIKey takes an access token from x-api-key, where Anthropic's clients send it, as well as from Authorization.
+func acceptAPIKey(r *http.Request) error {
+	values := r.Header.Values("X-Api-Key")
+	if len(values) == 0 {
+		return nil
+	}
+	if len(values) == 1 {
+		bearer := "Bearer " + values[0]
+		switch other := r.Header.Values("Authorization"); {
+		case len(other) == 0:
+			r.Header.Set("Authorization", bearer)
+			return nil
+		case len(other) == 1 && other[0] == bearer:
+			return nil
+		}
+	}
+	return apierr.Unauthorized.Errorf("x-api-key and Authorization hold different access tokens; send one of them")
+}
+
+// countTokens answers how many input tokens a request has by our count, which a hold would be made for. It makes none.
+func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser) error {
+	who, err := h.Callers.Resolve(r)
+	if err != nil {
+		return err
+	}
+	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
+		return err
+	}
+	defer h.inFlight.leave()
+	c := call{who: who, claim: web.RequestID(r.Context())}
+	if err := h.planCall(w, r, route, parse, &c); err != nil {
+		return err
+	}
+	if c.plan.Images > 0 {
+		if err := h.readImages(r.Context(), &c); err != nil {
+			return err
+		}
+	}
+	return web.WriteJSON(w, http.StatusOK, struct {
+		InputTokens int64 `json:"input_tokens"`
+	}{c.plan.InputTokens})
+}

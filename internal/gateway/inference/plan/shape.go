@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// What follows lets the shapes of other APIs apply the rules of the canonical body to their own members.
+
+// Bounds of a request in any shape.
+const (
+	MaxMessages = maxMessages
+	MaxTools    = maxTools
+	MaxImages   = maxImages
+	MaxStops    = 4   // stop sequences
+	MaxStop     = 256 // bytes of one
+)
+
+// Invalid refuses a request. It shortens what it quotes of the request.
+func Invalid(format string, args ...any) error { return invalid(format, args...) }
+
+// IsSet reports whether a member is there and is not null.
+func IsSet(v jsontext.Value) bool { return isSet(v) }
+
+// IsToolName reports whether a tool may have this name.
+func IsToolName(name string) bool { return toolName.MatchString(name) }
+
+// ToolNameRule is the pattern of tool names, for messages.
+func ToolNameRule() string { return toolName.String() }
+
+// IgnoreUnknown notes the unknown members of a shape's body. It refuses those that look like a bound on the cost; bound
+// returns the member that was meant, or "".
+func (p *Request) IgnoreUnknown(unknown jsontext.Value, bound func(name string) string) (err error) {
+	if len(unknown) == 0 {
+		return nil
+	}
+	provider.Members(unknown, func(rawName, value []byte) bool {
+		if string(value) == "null" {
+			return true
+		}
+		name := string(rawName)
+		if right := bound(name); right != "" {
+			err = invalid("%s: is not a member of this request; send %s", name, right)
+			return false
+		}
+		p.Ignore(name)
+		return true
+	})
+	return err
+}
+
+// efforts are the levels of reasoning_effort, from the least.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// fitEffort replaces an effort that the model does not take by the nearest one that it takes, of two the lower, and
+// drops it if the model takes none.
+func (p *Plan) fitEffort() {
+	if len(p.Request.Tools) > 0 && p.Model.ToolsEffort != "" && !p.Request.Facts.Responses {
+		p.Request.ReasoningEffort = p.Model.ToolsEffort
+	}
+	wanted := slices.Index(efforts, p.Request.ReasoningEffort)
+	if wanted < 0 || p.Model.AcceptsEffort(p.Request.ReasoningEffort) {
+		return
+	}
+	p.Request.ReasoningEffort = ""
+	for distance := 1; distance < len(efforts); distance++ {
+		for _, i := range []int{wanted - distance, wanted + distance} {
+			if i >= 0 && i < len(efforts) && p.Model.AcceptsEffort(efforts[i]) {
+				p.Request.ReasoningEffort = efforts[i]
+				return
+			}
+		}
+	}
+}
