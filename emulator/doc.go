@@ -61,6 +61,13 @@
 //	huge               one event has more than a megabyte on its line
 //	stored_after=2s    the stored record exists only after this time; unstored: never
 //
+// # Caches
+//
+// The usage shows each provider's prompt cache, which an emulator keeps for all keys: at Anthropic what
+// ends with cache_control, found up to 20 blocks back, for 5 minutes; at OpenAI prefixes of 1,024
+// tokens and more in steps of 128, by prompt_cache_key, for 30 minutes; at Google prefixes above the
+// model's minimum, for 5 minutes. The word usage replaces it.
+//
 // GET /emulator/requests lists the requests that came, without keys, oldest first. DELETE removes
 // them, and resets what fails counts.
 //

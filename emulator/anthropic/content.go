@@ -22,6 +22,10 @@ func (c *messages) readSystem(p *exchange.Prompt) *exchange.Refusal {
 			f = badRequest("system: text content blocks must be non-empty")
 		} else if f == nil {
 			p.Input.AddTexts(*b.Text)
+			f = c.request.addBlock(p, []byte(*b.Text), b.CacheControl, fmt.Sprintf("system.%d", i))
+		}
+		if f == nil {
+			blocks[i].CacheControl = nil // thinking is not bound to it
 		}
 	}
 	c.instructions = blocks
@@ -57,12 +61,23 @@ func (c *messages) readTurns(p *exchange.Prompt) *exchange.Refusal {
 		if empty && (m.Role == "user" || i < len(c.request.Messages)-1) {
 			return badRequest("%s: %s messages must have non-empty content", at, m.Role)
 		}
+		p.Input.AddMessage()
 		for j := range blocks {
-			if f := c.checkBlock(&blocks[j], m.Role, fmt.Sprintf("%s.content.%d", at, j), p); f != nil {
+			b, at := &blocks[j], fmt.Sprintf("%s.content.%d", at, j)
+			mark := b.CacheControl
+			if i == len(c.request.Messages)-1 && j == len(blocks)-1 && len(mark) == 0 {
+				mark = c.request.CacheControl // of the request: its last block
+			}
+			if f := c.checkBlock(b, m.Role, at, p); f != nil {
+				return f
+			}
+			if len(b.CacheControl) == 0 && strings.HasSuffix(b.Type, "thinking") && len(mark) > 0 {
+				return badRequest("%s.%s.cache_control: Extra inputs are not permitted", at, b.Type)
+			}
+			if f := c.request.addBlock(p, slices.Concat([]byte(m.Role), exchange.Encode(b)), mark, at); f != nil {
 				return f
 			}
 		}
-		p.Input.AddMessage()
 		if n := len(c.turns); n > 0 && c.turns[n-1].Role == m.Role {
 			c.turns[n-1].Blocks = append(c.turns[n-1].Blocks, blocks...)
 		} else {

@@ -34,6 +34,8 @@ type messagesRequest struct {
 	InferenceGeo raw `json:"inference_geo"`
 	Speed        raw `json:"speed"`
 	Diagnostics  raw `json:"diagnostics"`
+
+	marks int // blocks with cache_control
 }
 
 type inputMessage struct {

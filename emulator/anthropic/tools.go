@@ -33,10 +33,14 @@ func (q *messagesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 			}
 		}
 		p.Tools = append(p.Tools, exchange.Tool{Name: t.Name, Schema: t.InputSchema})
+		if i == 0 {
+			p.Input.Text += 300 // the hidden instructions for tools
+		}
 		p.Input.AddTexts(t.Name, t.Description, string(t.InputSchema))
-	}
-	if len(q.Tools) > 0 {
-		p.Input.Text += 300 // the hidden instructions for tools
+		if f := q.addBlock(p, exchange.Encode([]string{t.Name, t.Description, string(t.InputSchema)}), t.CacheControl,
+			fmt.Sprintf("tools.%d", i)); f != nil {
+			return f
+		}
 	}
 	return q.readToolChoice(p)
 }

@@ -32,6 +32,9 @@ type Prompt struct {
 	Input  InputTokens
 	Thinks bool
 	Schema jsontext.Value // that the text must fit; nil = any text
+
+	Blocks   []Block // that the cache may keep
+	CacheKey string  // OpenAI: prompts of one key share a cache
 }
 
 // A Tool is a function that the model may call, with the JSON schema of its arguments.

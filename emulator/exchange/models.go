@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"slices"
+	"strings"
 )
 
 // The providers.
@@ -32,7 +33,9 @@ type Model struct {
 	Prefill    bool // goes on from an assistant message
 	Signatures bool // Gemini: wants its thought signatures back
 
-	Dimensions int // numbers of its embeddings; 0 = the model writes text
+	Dimensions  int  // numbers of its embeddings; 0 = the model writes text
+	MinCached   int  // Anthropic, Google: tokens of the shortest prefix that is cached
+	CacheWrites bool // OpenAI: usage has cache_write_tokens
 }
 
 // DefaultModels returns the models that the emulator serves by default.
@@ -94,6 +97,14 @@ func setDefaults(m *Model) {
 		provider, context, output = Google, 1_048_576, 65_536
 	}
 	m.Provider = provider
+	switch {
+	case provider == OpenAI:
+		m.CacheWrites = strings.HasPrefix(m.ID, "gpt-6") || strings.HasPrefix(m.ID, "gpt-5.6")
+	case provider == Google && m.Thinking == "level", m.ID == "claude-opus-5-5", m.ID == "claude-haiku-4-5":
+		m.MinCached = 4096
+	default:
+		m.MinCached = 1024
+	}
 	if m.Context == 0 {
 		m.Context = context
 	}

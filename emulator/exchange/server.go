@@ -26,6 +26,7 @@ type Server struct {
 	requests []*Record      // the latest, oldest first
 	count    int            // of all requests
 	tries    map[string]int // requests of each text that has "fails", by path and text
+	cache    promptCache
 }
 
 // New returns a server of these models, or of DefaultModels if they are nil. ppm is the
@@ -37,7 +38,7 @@ func New(models []Model, ppm int) *Server {
 	if ppm == 0 {
 		ppm = 1_000_000
 	}
-	return &Server{models: models, ppm: ppm, tries: map[string]int{}}
+	return &Server{models: models, ppm: ppm, tries: map[string]int{}, cache: promptCache{map[string]time.Time{}}}
 }
 
 // Mount adds the list of requests to mux.
@@ -113,6 +114,9 @@ func (e *Server) AnswerRequest(w http.ResponseWriter, r *http.Request, d Dialect
 		return
 	}
 	a := composeAnswer(p, &s, steps, said, e.ppm)
+	if read, written := e.usePrompt(p, time.Now()); s.Usage == nil {
+		a.Usage.Cached, a.Usage.Written = read, written
+	}
 	e.sendAnswer(w, r, rec, d, p, a, &s)
 }
 

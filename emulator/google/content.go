@@ -17,6 +17,7 @@ func (q *generateRequest) readContents(p *exchange.Prompt) *exchange.Refusal {
 		if _, f := q.SystemInstruction.readParts("system_instruction", p); f != nil {
 			return f
 		}
+		p.AddBlock(exchange.Encode(q.SystemInstruction), false)
 	}
 	for i := range q.Contents {
 		c := &q.Contents[i]
@@ -31,6 +32,7 @@ func (q *generateRequest) readContents(p *exchange.Prompt) *exchange.Refusal {
 			return f
 		}
 		p.Input.AddMessage()
+		p.AddBlock(exchange.Encode(c), false)
 		switch {
 		case c.Role == "user" && text != "":
 			p.Text, p.Rounds, p.Results = text, 0, nil

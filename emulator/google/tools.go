@@ -40,6 +40,7 @@ func (q *generateRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 			p.Input.AddTexts(f.Name, f.Description, string(schema))
 		}
 	}
+	p.AddBlock(exchange.Encode(q.Tools), false)
 	return q.readToolConfig(p)
 }
 

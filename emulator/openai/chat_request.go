@@ -185,6 +185,8 @@ func (q *chatRequest) readTools(p *exchange.Prompt, effort string) *exchange.Ref
 	if f := CheckTools(p.Tools, "tools[%d].function.name", &p.Input); f != nil {
 		return f
 	}
+	p.CacheKey = q.PromptCacheKey
+	p.AddBlock(exchange.Encode(q.Tools), false)
 	var named struct {
 		Type     string `json:"type"`
 		Function struct {
@@ -237,6 +239,7 @@ func (q *chatRequest) readMessages(p *exchange.Prompt) *exchange.Refusal {
 		}
 		p.Input.AddMessage()
 		p.Input.AddTexts(text)
+		block := exchange.Encode([]any{m.Role, m.Content, m.ToolCalls, m.ToolCallID})
 		switch m.Role {
 		case "system", "developer":
 		case "user":
@@ -259,6 +262,7 @@ func (q *chatRequest) readMessages(p *exchange.Prompt) *exchange.Refusal {
 				"Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "+
 					"'developer'.", m.Role)
 		}
+		p.AddBlock(block, false)
 	}
 	if len(open) > 0 {
 		return missingResults(open, "messages")

@@ -166,6 +166,8 @@ func (q *responsesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 	if f := CheckTools(p.Tools, "tools[%d].name", &p.Input); f != nil {
 		return f
 	}
+	p.CacheKey = q.PromptCacheKey
+	p.AddBlock(exchange.Encode([]any{q.Instructions, q.Tools}), false)
 	var named struct {
 		Type string `json:"type"`
 		Name string `json:"name"`
@@ -239,6 +241,7 @@ func (q *responsesRequest) readInput(p *exchange.Prompt) *exchange.Refusal {
 		default:
 			return BadParam("invalid_value", at, "Invalid value: '%s'.", item.Type)
 		}
+		p.AddBlock(exchange.Encode(item), false)
 	}
 	if len(open) > 0 {
 		return BadParam("", "input", "No tool output found for function call %s.", open[0])

@@ -431,3 +431,44 @@ func compare(t *testing.T, what string, a Amounts, err error, cost, margin, fee,
 		}
 	}
 }
+
+// TestHoldsTakeTheDearestInput: no split of the counted input into uncached, cached and written tokens costs more than
+// the hold, for each model of the price list, around each of its price steps.
+func TestHoldsTakeTheDearestInput(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.LoadBuiltin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := map[string]int{} // of providers
+	for _, m := range book.All() {
+		for _, p := range m.Periods {
+			if p.Rates.Voice != nil {
+				continue
+			}
+			for _, s := range p.Rates.Steps {
+				steps[m.Model.Provider]++
+				for _, n := range []int64{max(s.AboveInput-1, 0), s.AboveInput, s.AboveInput + 1, s.AboveInput + 5000} {
+					hold, err := EstimateHold(p.Rates, n, 100, money.One/5, money.One/20)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, u := range []provider.Usage{
+						{Input: n}, {CacheWrite: n}, {Cached: n}, {Input: n / 2, CacheWrite: n - n/2},
+					} {
+						u.Output = 100
+						a, err := Charge(p.Rates, u, money.One/5, money.One/20)
+						if err != nil || a.UserChargeMC > hold {
+							t.Errorf("%s: %+v is charged %d, held %d (%v)", m.Model.ID, u, a.UserChargeMC, hold, err)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, name := range []string{"openai", "anthropic", "google"} {
+		if steps[name] < 2 {
+			t.Errorf("%s has %d price steps", name, steps[name])
+		}
+	}
+}
