@@ -44,6 +44,9 @@ type program struct {
 type cli struct {
 	testDoubles
 	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
+	Login    loginCmd    `cmd:"" help:"Connect an app on this machine to your balance."`
+	Token    tokenCmd    `cmd:"" help:"Print an access token of a login."`
+	Logout   logoutCmd   `cmd:"" help:"Revoke and delete the tokens of a login."`
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`

@@ -48,6 +48,10 @@ func TestCommandLine(t *testing.T) {
 		{args: "serve --help", out: "--fee-rate=VALUE"},
 		{args: "listen --help", out: "PURSER_CLIENT_SECRET=… purser listen --app"},
 		{args: "trigger --help", out: "realtime_session.ended"},
+		{args: "login --help", out: "purser login --server https://purser.example.com --client"},
+		{args: "token --help", out: "$(purser token)"},
+		{args: "logout --help", out: "purser logout"},
+		{args: "token", code: 2, err: "HOME or XDG_CONFIG_HOME: required"},
 		{args: "listen", code: 2, err: "--forward-to"},
 		{
 			args: "listen --app a --client-id b --client-secret c --forward-to localhost:3000",

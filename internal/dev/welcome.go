@@ -18,7 +18,7 @@ func printWelcome(o Options, d *sample.Data, connectURL string) error {
 		d.DashboardURL, connectURL, d.BaseURL,
 		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password,
 		d.Operator.Email, d.Operator.Password, d.BaseURL, d.OperatorFile,
-		d.App.ClientID, d.App.ClientSecret, d.DB)
+		d.App.ClientID, d.App.ClientSecret, d.AuthURL, d.PublicApp.ClientID, d.BaseURL, d.DB)
 	return err
 }
 
@@ -49,6 +49,10 @@ Accounts and keys
   operator            %s    %s
   operator's API      purser operator requests --url %s --token-file %s
   app                 client_id %s   client_secret %s
+
+Sign in from a terminal, as the test account:
+  purser login --server %s --client %s
+  curl -s %s/v1/connection -H "Authorization: Bearer $(purser token)"
 
 Check the books at any time:  purser ledger verify --database %s
 Stop with Ctrl-C.

@@ -46,6 +46,7 @@ type Data struct {
 	Developer    Login      `json:"developer"`
 	TestAccount  Login      `json:"test_account"`
 	App          App        `json:"app"`
+	PublicApp    PublicApp  `json:"public_app"`
 	Connection   Connection `json:"connection"`
 	DB           string     `json:"db"`
 }
@@ -62,6 +63,12 @@ type App struct {
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret"`
 	RedirectURI  string `json:"redirect_uri"`
+}
+
+// PublicApp is the sample app that runs on users' devices, for purser login. It has no connection yet.
+type PublicApp struct {
+	ID       string `json:"id"`
+	ClientID string `json:"client_id"`
 }
 
 // Connection is the test account's connection to the sample app. Its members are
@@ -99,7 +106,16 @@ func Seed(ctx context.Context, s Stores, redirectURI, mode string) (out Data, er
 	}
 	return out, errors.Join(
 		s.Apps.SetRedirectURIs(ctx, app.ID, []string{redirectURI}), // the port may have changed
-		s.Apps.SetProviderMode(ctx, app.ID, mode), s.addFeatures(ctx, app.ID))
+		s.Apps.SetProviderMode(ctx, app.ID, mode), s.addFeatures(ctx, app.ID), s.followMode(ctx, out.PublicApp, mode))
+}
+
+// followMode sets the provider mode of the public sample app while it is in the sandbox.
+func (s Stores) followMode(ctx context.Context, p PublicApp, mode string) error {
+	app, err := s.Apps.Get(ctx, p.ID)
+	if err != nil || app.Tier != apps.Sandbox {
+		return err
+	}
+	return s.Apps.SetProviderMode(ctx, app.ID, mode)
 }
 
 func (s Stores) seedOnce(ctx context.Context, redirectURI string) (out Data, err error) {
@@ -113,9 +129,13 @@ func (s Stores) seedOnce(ctx context.Context, redirectURI string) (out Data, err
 			if err := json.Unmarshal([]byte(text), &out); err != nil {
 				return fmt.Errorf("settings.dev: %w", err)
 			}
-			return s.connect(ctx, tx, &out)
+			if out.PublicApp.ID != "" {
+				return s.connect(ctx, tx, &out)
+			}
+		} else if err := s.populate(ctx, tx, redirectURI, &out); err != nil {
+			return err
 		}
-		if err := s.populate(ctx, tx, redirectURI, &out); err != nil {
+		if err := s.addPublicApp(ctx, tx, &out); err != nil {
 			return err
 		}
 		kept, err := json.Marshal(out)
@@ -179,6 +199,24 @@ func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out
 	}
 	out.App = App{ID: app.ID, ClientID: app.ClientID, ClientSecret: secret}
 	return nil
+}
+
+// addPublicApp creates the sample app for purser login, also in a database of an older version.
+func (s Stores) addPublicApp(ctx context.Context, tx *db.Tx, out *Data) error {
+	developerID, err := accounts.IDByEmail(ctx, tx, out.Developer.Email)
+	if err != nil {
+		return err
+	}
+	app, _, err := s.Apps.Create(ctx, tx, apps.New{
+		OwnerID:      developerID,
+		Name:         "Sample command line",
+		ClientType:   apps.Public,
+		RedirectURIs: []string{"http://127.0.0.1/callback"},
+		Tier:         apps.Sandbox,
+		ProviderMode: apps.Mock,
+	})
+	out.PublicApp = PublicApp{ID: app.ID, ClientID: app.ClientID}
+	return err
 }
 
 // addFeatures registers the sample app's features that are missing. Another process
