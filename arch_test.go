@@ -44,7 +44,7 @@ var groups = []group{
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
-		"", "callers", "policy", "receipts", "inference/plan",
+		"", "callers", "feed", "policy", "receipts", "inference/plan",
 		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages",
 		"inference",
 		"voice/session", "voice/mock", "voice",

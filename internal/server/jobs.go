@@ -22,6 +22,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 			return err
 		}),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
+		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
 		s.checkPages,
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -120,6 +121,7 @@ func (s *Server) mountApps() {
 func (s *Server) mountGateway() {
 	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now, Providers: s.listedProviders}).Mount(s.Router)
 	s.callers.Mount(s.Router)
+	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
 	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
 	(&voice.Handler{

@@ -32,6 +32,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
@@ -81,6 +82,7 @@ type Server struct {
 	metricsListener    net.Listener // of the metrics; nil = they are not served
 	inference          *inference.Handler
 	voice              *voice.Supervisor
+	feed               *feed.Hub
 	Router             *web.Router
 	ready              readiness
 }
@@ -267,6 +269,11 @@ func (s *Server) serve(ctx context.Context, listeners []net.Listener) error {
 			return nil
 		})
 	}
+	serving.Go(func() error { // Shutdown waits for streams, which do not end by themselves
+		<-stopping
+		s.feed.Stop()
+		return nil
+	})
 	serving.Go(func() error { // Shutdown does not close hijacked connections (F-93)
 		<-stopping
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace())

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"net/url"
 	"regexp"
 	"strings"
@@ -108,5 +109,38 @@ func stopAll(t *testing.T, calls, pages *servertest.Process) {
 	user.Post("/connections/"+calls.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
 	if r := ask(calls, books.addCall(false, "")); r.status != 200 {
 		t.Errorf("a call after the resume: %+v", r)
+	}
+}
+
+// TestEventStreamOfANode follows a call on the event stream of its connection, and stops the node: the
+// stream says so, and the node does not wait for it.
+func TestEventStreamOfANode(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	resp := p.Call("GET", "/v1/connection/events", "")
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	await := func(text string) {
+		t.Helper()
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("before %s: %q, %v", text, line, err)
+			}
+			if strings.Contains(line, text) {
+				return
+			}
+		}
+	}
+	await("event: balance")
+	whole(t, p.Call("POST", luna, prompt("Hello"))).billing(t)
+	await("event: hold")
+	await("event: charge")
+	await("event: balance")
+	stopped := make(chan int, 1)
+	go func() { stopped <- p.Stop() }()
+	await(`"reason":"server_shutdown"`)
+	if code := <-stopped; code != 0 {
+		t.Errorf("the node stopped with %d", code)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
@@ -176,6 +177,8 @@ func (s *Server) wireGateway(dev bool) {
 		Now: now,
 		Log: s.log,
 	})
+	s.feed = feed.NewHub(s.DB, now)
+	s.Ledger.Observe = s.feed.Observe
 	s.voice = voice.NewSupervisor(voice.Options{
 		DB:      s.DB,
 		Ledger:  s.Ledger,

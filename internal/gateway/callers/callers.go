@@ -31,6 +31,7 @@ type Caller struct {
 	Status       rules.ConnectionStatus
 	App          apps.App
 	Features     map[string]*features.Feature // by slug
+	TokenExpires time.Time                    // when the access token expires
 	expires      time.Time                    // when its cache entry ends, at the latest
 }
 
@@ -142,6 +143,7 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 		Status:       conn.Status,
 		App:          a.app,
 		Features:     a.features,
+		TokenExpires: time.UnixMicro(grant.ExpiresUS),
 		expires:      time.UnixMicro(grant.ExpiresUS),
 	}
 	if a.expires.Before(c.expires) {

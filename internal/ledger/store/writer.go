@@ -42,6 +42,10 @@ type Writer struct {
 	// holds. It is set before Run.
 	Node *Node
 
+	// Observe is called by Do after a command was applied and committed, in the goroutine of the
+	// command's caller. It must not block. Nil: nothing observes. It is set before Run.
+	Observe func(rules.Command, *rules.Result)
+
 	db        *db.DB
 	now       func() time.Time
 	admission *admission
@@ -111,6 +115,10 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 			res, err = w.DoTx(ctx, tx, c)
 			return err
 		})
+		if err == nil && w.Observe != nil {
+			observed := res
+			w.Observe(c, &observed)
+		}
 		return res, err
 	}
 	if _, isHold := c.(rules.Hold); isHold {
@@ -149,6 +157,9 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	}
 	if res, err = j.res, j.err; err == nil && res.Refused != nil {
 		err = res.Refused
+	}
+	if err == nil && w.Observe != nil {
+		w.Observe(c, &j.res) // not &res, which would then be on the heap
 	}
 	j.timer.Stop()
 	*j = job{done: j.done, timer: j.timer}

@@ -142,8 +142,11 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 		}
 		return checkSums(value)
 	case "text/event-stream":
-		if f.path == "/openai/v1/responses" {
+		switch f.path {
+		case "/openai/v1/responses":
 			return c.checkResponseStream(body, whole)
+		case "/v1/connection/events":
+			return c.checkConnectionEvents(body)
 		}
 		if strings.HasPrefix(f.path, anthropicPrefix) {
 			return c.checkMessageStream(body, whole)

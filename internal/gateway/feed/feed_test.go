@@ -1,0 +1,466 @@
+package feed
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// A bundle is a served node with one user, who has connected two apps.
+type bundle struct {
+	*apitest.Books
+	t      *testing.T
+	hub    *Hub
+	tokens *oauth.Store
+	url    string
+	conn   rules.Connection
+	other  rules.Connection // of the same user
+	token  string           // of conn
+}
+
+func newBundle(t *testing.T, d *db.DB) *bundle {
+	t.Helper()
+	b := &bundle{Books: apitest.NewBooks(t, d), t: t}
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	b.Do(rules.TopUp{AccountID: "wac_user", AmountMC: 100 * money.Dollar})
+	b.tokens = &oauth.Store{DB: d, Ledger: b.Ledger, Now: b.Now}
+	b.conn, b.other = b.connect("app_1"), b.connect("app_2")
+	b.token = b.issueToken(b.conn)
+	b.hub, b.url = b.serve()
+	b.Ledger.Observe = b.hub.Observe
+	return b
+}
+
+// serve starts a node that serves the route, and polls.
+func (b *bundle) serve() (*Hub, string) {
+	b.t.Helper()
+	hub := NewHub(b.DB, b.Now)
+	router := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	resolver := callers.NewResolver(b.DB, b.tokens, apps.NewStore(b.DB, b.Now, true),
+		features.NewStore(b.DB, b.Now, nil), b.Now)
+	(&Handler{Hub: hub, Callers: resolver, keepAlive: 50 * time.Millisecond}).Mount(router)
+	server := httptest.NewServer(router)
+	ctx, stop := context.WithCancel(context.Background())
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for ctx.Err() == nil {
+			if err := hub.Poll(ctx); err != nil && ctx.Err() == nil {
+				b.t.Error(err)
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+	})
+	b.t.Cleanup(func() {
+		stop()
+		polling.Wait()
+		hub.Stop()
+		server.Close()
+	})
+	return hub, server.URL
+}
+
+func (b *bundle) connect(appID string) rules.Connection {
+	b.t.Helper()
+	if _, err := b.DB.ExecContext(b.t.Context(),
+		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
+			provider_mode, test_allowlist, dev_margin_ppm, created_us)
+		VALUES ($1, 'wac_dev', 'App', $1, '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`, appID); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, b.Now()),
+		AppID:        appID,
+		AccountID:    "wac_user",
+		RequestedMC:  10 * money.Dollar,
+	}).Connection
+}
+
+func (b *bundle) issueToken(c rules.Connection) (token string) {
+	b.t.Helper()
+	if err := b.DB.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		given, err := b.tokens.IssueTokens(ctx, tx, c.ID, c.AppID, "")
+		token = given.AccessToken
+		return err
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return token
+}
+
+// A reader reads a stream, whose events are checked against the contract when it is closed.
+type reader struct {
+	t    *testing.T
+	resp *http.Response
+	in   *bufio.Reader
+}
+
+// received is one event as a client sees it.
+type received struct {
+	kind, id string
+	data     struct {
+		Type       string
+		Connection struct {
+			HeldMC, ConsumedMC, AllocationMC money.MC
+			Status                           string
+		}
+		Entry struct {
+			ID           string
+			ConnectionID string   `json:"connection_id"`
+			ReversalOf   *string  `json:"reversal_of"`
+			UserChargeMC money.MC `json:"user_charge_mc"`
+		}
+		RequestID  string   `json:"request_id"`
+		HoldMC     money.MC `json:"hold_amount_mc"`
+		ReleasedMC money.MC `json:"released_mc"`
+		Reason     string
+		Reconnect  bool
+	}
+	text string
+}
+
+// ask sends a request for events. Headers are pairs.
+func (b *bundle) ask(url, token string, headers ...string) *http.Response {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := (&http.Client{Transport: apitest.Transport(b.t, nil)}).Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func (b *bundle) open(url string, headers ...string) *reader {
+	b.t.Helper()
+	resp := b.ask(url+"/v1/connection/events", b.token, headers...)
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		body, _ := io.ReadAll(resp.Body)
+		b.t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	return &reader{b.t, resp, bufio.NewReader(resp.Body)}
+}
+
+func (r *reader) close() { _ = r.resp.Body.Close() }
+
+// next returns the next event that is no comment; false = the stream has ended.
+func (r *reader) next() (e received, ok bool) {
+	r.t.Helper()
+	var text bytes.Buffer
+	for {
+		line, err := r.in.ReadString('\n')
+		if err == io.EOF {
+			return e, false
+		} else if err != nil {
+			r.t.Fatal(err)
+		}
+		line = strings.TrimSuffix(line, "\n")
+		name, value, _ := strings.Cut(line, ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.kind = value
+		case "data":
+			text.WriteString(value)
+			// The members of a connection end in _mc, which encoding/json does not match with MC.
+			plain := strings.NewReplacer(`"held_mc"`, `"heldmc"`, `"consumed_mc"`, `"consumedmc"`,
+				`"allocation_mc"`, `"allocationmc"`).Replace(value)
+			if err := json.Unmarshal([]byte(plain), &e.data); err != nil {
+				r.t.Fatalf("%v\n%s", err, value)
+			}
+		case "":
+			if e.text = text.String(); e.kind != "" {
+				return e, true
+			}
+		}
+	}
+}
+
+// await reads until an event passes, and returns those that it has read.
+func (r *reader) await(pass func(*received) bool) (read []received) {
+	r.t.Helper()
+	for {
+		e, ok := r.next()
+		if !ok {
+			r.t.Fatalf("the stream has ended after %+v", read)
+		}
+		if read = append(read, e); pass(&e) {
+			return read
+		}
+	}
+}
+
+func isKind(kind string) func(*received) bool {
+	return func(e *received) bool { return e.kind == kind }
+}
+
+func chargesOf(list []received) (ids []string) {
+	for _, e := range list {
+		if e.kind == "charge" || e.kind == "refund" {
+			ids = append(ids, e.id)
+		}
+	}
+	return ids
+}
+
+// A call shows as a hold, a charge and the new balance, and a failed one as a hold and a release. What
+// happens to the user's other connection does not show.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d)
+		s := b.open(b.url)
+		first, _ := s.next()
+		if first.kind != "balance" || !strings.HasPrefix(first.id, id.Ledger) ||
+			first.data.Connection.AllocationMC != 10*money.Dollar || strings.Contains(first.text, "available") {
+			t.Errorf("first %+v", first)
+		}
+		b.Spend(b.other, money.Dollar)
+		call := b.Hold(b.conn, 50*money.Cent)
+		got := s.await(func(e *received) bool { return e.data.Connection.HeldMC == 50*money.Cent })
+		if got[0].kind != "hold" || got[0].data.RequestID != call.RequestID || got[0].data.HoldMC != 50*money.Cent {
+			t.Errorf("a hold is %+v", got)
+		}
+		b.Do(rules.Release{Call: call, Attempt: 1})
+		got = s.await(func(e *received) bool { return e.kind == "balance" && e.data.Connection.HeldMC == 0 })
+		if got[0].kind != "release" || got[0].data.RequestID != call.RequestID ||
+			got[0].data.ReleasedMC != call.HoldMC {
+			t.Errorf("a release is %+v", got)
+		}
+		row := b.Spend(b.conn, 20*money.Cent)
+		got = s.await(func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
+		i := len(got) - 2
+		if got[i].kind != "charge" || got[i].id != row.ID || got[i].data.Entry.UserChargeMC != 20*money.Cent {
+			t.Errorf("a charge is %+v", got)
+		}
+		back := b.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
+		got = s.await(func(e *received) bool { return e.kind == "balance" && e.data.Connection.ConsumedMC == 0 })
+		i = len(got) - 2
+		if got[i].kind != "refund" || got[i].id != back.ID || *got[i].data.Entry.ReversalOf != row.ID {
+			t.Errorf("a refund is %+v", got)
+		}
+		b.Do(rules.Freeze{ConnectionID: b.conn.ID, By: rules.FrozenByUser})
+		s.await(func(e *received) bool { return e.data.Connection.Status == "frozen" })
+		b.Do(rules.Revoke{ConnectionID: b.conn.ID})
+		got = s.await(isKind("end"))
+		if e := got[len(got)-1]; e.data.Reason != "connection_revoked" || e.data.Reconnect {
+			t.Errorf("the end is %+v", e)
+		}
+		if _, more := s.next(); more {
+			t.Error("the stream goes on after its end")
+		}
+		// What the client has missed still comes, and then nothing.
+		s = b.open(b.url, "Last-Event-ID", row.ID)
+		if got := chargesOf(s.await(isKind("end"))); len(got) != 1 || got[0] != back.ID {
+			t.Errorf("after the revoke: %v", got)
+		}
+		if resp := b.ask(b.url+"/v1/connection/events", b.token, "Last-Event-ID", back.ID); resp.StatusCode != 403 {
+			t.Errorf("a revoked connection: %d", resp.StatusCode)
+		}
+	})
+}
+
+// Changes of another process are seen by the poll: charges, holds in the balance, limits.
+func TestEventsOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.Postgres)) // SQLite serves one process
+	_, url := b.serve()                            // its hub observes no commands
+	s := b.open(url)
+	s.await(isKind("balance"))
+	call := b.Hold(b.conn, 50*money.Cent)
+	s.await(func(e *received) bool { return e.data.Connection.HeldMC == 50*money.Cent })
+	b.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"},
+		Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}})
+	if got := s.await(isKind("charge")); got[len(got)-1].data.Entry.UserChargeMC != 7 {
+		t.Errorf("%+v", got)
+	}
+	limit := money.Dollar
+	b.Do(rules.SetVelocityLimit{ConnectionID: b.conn.ID, LimitMC: &limit})
+	s.await(func(e *received) bool { return strings.Contains(e.text, `"velocity_limit_mc":100000000`) })
+}
+
+// Clients that disconnect again and again, while many calls are settled, get each charge once and in
+// the order of the ledger.
+func TestNoChargeIsMissed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d)
+		first, _ := b.open(b.url).next()
+		var spent []string
+		var spending sync.WaitGroup
+		spending.Go(func() {
+			for i := range 300 {
+				if i%3 == 0 {
+					b.Spend(b.other, money.Cent/100)
+				}
+				spent = append(spent, b.Spend(b.conn, money.Cent/100).ID)
+			}
+		})
+		var got []string
+		last, byQuery := first.id, false
+		for len(got) < 300 {
+			header, url := []string{"Last-Event-ID", last}, b.url
+			s := func() *reader {
+				if byQuery = !byQuery; byQuery {
+					resp := b.ask(url+"/v1/connection/events?after="+last, b.token)
+					return &reader{t, resp, bufio.NewReader(resp.Body)}
+				}
+				return b.open(url, header...)
+			}()
+			for range 40 {
+				e, ok := s.next()
+				if !ok {
+					t.Fatal("the stream has ended")
+				}
+				if e.kind == "charge" {
+					got = append(got, e.id)
+				}
+				if e.id != "" {
+					last = e.id
+				}
+				if len(got) == 300 {
+					break
+				}
+			}
+			s.close()
+		}
+		spending.Wait()
+		if strings.Join(got, " ") != strings.Join(spent, " ") {
+			t.Errorf("got %d charges, want %d, in the order of the ledger", len(got), len(spent))
+		}
+	})
+}
+
+// A long backlog comes in pages, and the live events follow it.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite))
+	first, _ := b.open(b.url).next()
+	for range rowsPerRead + 20 {
+		b.Spend(b.conn, money.Cent/100)
+	}
+	s := b.open(b.url, "Last-Event-ID", first.id)
+	n := 0
+	s.await(func(e *received) bool {
+		if e.kind == "charge" {
+			n++
+		}
+		return n == rowsPerRead+20
+	})
+}
+
+// The stream ends when its token expires or is revoked, and when the node stops. What is wrong with a
+// request is answered with its own status.
+func TestEndsAndRefusals(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite))
+	refused := func(status int, url, token string, headers ...string) {
+		t.Helper()
+		if resp := b.ask(b.url+url, token, headers...); resp.StatusCode != status {
+			t.Errorf("%s %v: %d, want %d", url, headers, resp.StatusCode, status)
+		}
+	}
+	foreign := b.Spend(b.other, money.Cent)
+	refused(401, "/v1/connection/events", "wrong")
+	refused(400, "/v1/connection/events", b.token, "Last-Event-ID", foreign.ID)
+	refused(400, "/v1/connection/events?after=led_nothing", b.token)
+	refused(400, "/v1/connection/events?after=%27", b.token)
+
+	var open []*reader
+	for range maxStreamsPerConnection {
+		open = append(open, b.open(b.url))
+	}
+	refused(429, "/v1/connection/events", b.token)
+	open[0].close()
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		if resp := b.ask(b.url+"/v1/connection/events", b.token); resp.StatusCode == 200 {
+			open[0] = &reader{t, resp, bufio.NewReader(resp.Body)}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a closed stream still counts")
+		}
+	}
+	if _, err := b.DB.ExecContext(t.Context(), `DELETE FROM oauth_tokens`); err != nil {
+		t.Fatal(err)
+	}
+	b.Pass(3 * time.Second) // callers are cached for two
+	for _, s := range open {
+		got := s.await(isKind("end"))
+		if e := got[len(got)-1]; e.data.Reason != "token_expired" || !e.data.Reconnect {
+			t.Errorf("the end of a token: %+v", e)
+		}
+	}
+	b.token = b.issueToken(b.conn)
+	s := b.open(b.url)
+	b.hub.Stop()
+	got := s.await(isKind("end"))
+	if e := got[len(got)-1]; e.data.Reason != "server_shutdown" || !e.data.Reconnect {
+		t.Errorf("the end of a node: %+v", e)
+	}
+	refused(503, "/v1/connection/events", b.token)
+	if n := b.hub.open.Load(); n > 1 { // the handler of the last one may still return
+		t.Errorf("%d streams are open", n)
+	}
+}
+
+// A client that does not read loses holds and releases, and never charges; nobody waits for it.
+func TestNoticesAreBounded(t *testing.T) {
+	t.Parallel()
+	hub := NewHub(nil, time.Now)
+	s, err := hub.subscribe("conn_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxNotices + 10 {
+		hub.Observe(rules.Hold{Call: rules.Call{ConnectionID: "conn_1"}}, &rules.Result{})
+	}
+	hub.Observe(rules.Hold{Call: rules.Call{ConnectionID: "conn_2"}}, &rules.Result{})
+	if n := len(s.takeNotices()); n != maxNotices {
+		t.Errorf("%d notices are kept", n)
+	}
+	hub.unsubscribe("conn_1", s)
+	if len(hub.topics) != 0 || hub.open.Load() != 0 {
+		t.Errorf("%d topics, %d streams remain", len(hub.topics), hub.open.Load())
+	}
+}
+
+// Without streams, observing a command allocates nothing.
+func TestObserveIsFree(t *testing.T) {
+	hub := NewHub(nil, time.Now)
+	c, r := rules.Command(rules.Hold{}), &rules.Result{}
+	if n := testing.AllocsPerRun(100, func() { hub.Observe(c, r) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
