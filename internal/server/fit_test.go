@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -367,6 +368,78 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 			}
 			if n := number(t, p.DB, "SELECT COUNT(*) FROM refusals"); n != 0 {
 				t.Errorf("%d refusals of estimates are stored", n)
+			}
+			p.Verify()
+		})
+	}
+}
+
+// TestFitSurvivesKill kills the node with kill -9 while it runs a lowered stream and a lowered whole
+// call. The holds on the disk have the amounts and the terms of the lowered cap: the stream is
+// billed as an estimate within its hold, the other call is released, and its key may try again
+// with the cap that fits then.
+func TestFitSurvivesKill(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.URL(t, e)
+			p := startWith(t, url, money.Dollar, "--lease=2s")
+			patchApp(t, p, `{"fit":true}`)
+			streamKey, wholeKey := servertest.UUID(), servertest.UUID()
+			send := func(p *servertest.Process, key, script, members string) *http.Response {
+				text, _ := json.Marshal(script)
+				return p.Call("POST", "/v1/ai/"+dearModel, fmt.Sprintf(`{"messages":[{"role":"user","content":%s}]%s}`,
+					text, members), "Idempotency-Key: "+key)
+			}
+			const slowStream, slowCall = "!mock pace=200ms words=100 chunks=100", "!mock delay=20s words=9"
+			begin := func(key, script, members string) {
+				req, err := http.NewRequest("POST", p.BaseURL+"/v1/ai/"+dearModel, strings.NewReader(
+					fmt.Sprintf(`{"messages":[{"role":"user","content":%q}]%s}`, script, members)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header = http.Header{
+					"Authorization":   {"Bearer " + p.Connection.AccessToken},
+					"Content-Type":    {"application/json"},
+					"Idempotency-Key": {key},
+				}
+				go func() {
+					if resp, err := http.DefaultClient.Do(req); err == nil { // the kill ends it
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+				}()
+			}
+			const heldBy = `SELECT COALESCE((SELECT amount_mc FROM holds WHERE key = $1), 0)`
+			begin(streamKey, slowStream, `,"stream":true,"max_tokens":12000`)
+			eventually(t, 20*time.Second, "checkpoint of a stream", func() bool {
+				return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
+					streamKey) > 0
+			})
+			begin(wholeKey, slowCall, "") // gets what the stream leaves
+			holdState(t, p, wholeKey, "open")
+			streamHold, wholeHold := number(t, p.DB, heldBy, streamKey), number(t, p.DB, heldBy, wholeKey)
+			if rest := int64(money.Dollar) - streamHold - wholeHold; wholeHold == 0 || rest < 0 || rest > 10_000 {
+				t.Errorf("held %d and %d of $1", streamHold, wholeHold)
+			}
+			servertest.Verify(t, p.DB) // recomputes both holds from their terms
+			p.Kill()
+			p = servertest.Start(t, p.DB, "--lease=2s")
+			eventually(t, 30*time.Second, "sweep of the holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+			a := whole(t, send(p, streamKey, slowStream, `,"stream":true,"max_tokens":12000`))
+			svc := a.billing(t)
+			if a.status != 200 || svc["settlement"] != "estimated" || svc["hold_amount_mc"] != float64(streamHold) ||
+				svc["max_tokens_applied"] != 12000.0 || svc["user_charge_mc"].(float64) > float64(streamHold) {
+				t.Errorf("the stream: %v", svc)
+			}
+			remaining := float64(money.Dollar) - svc["user_charge_mc"].(float64) // the other hold was released after it
+			a = whole(t, send(p, wholeKey, slowCall, ""))
+			svc = a.billing(t)
+			if hold := svc["hold_amount_mc"].(float64); a.status != 200 || hold <= float64(wholeHold) ||
+				hold > remaining ||
+				remaining-hold > 10_000 {
+				t.Errorf("the other call, when %v remained: %v", remaining, svc)
 			}
 			p.Verify()
 		})
