@@ -171,7 +171,7 @@ func (d *dispatches) args() []string {
 // /readyz says so, and when there is space again the node recovers by itself (F-52, F-54).
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	disk := faulttest.NewDisk(t)
+	disk := faulttest.NewDisk(t, 48)
 	if disk == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,9 +65,10 @@ func TestStopCutsCalls(t *testing.T) {
 // with a message and a code that a supervisor sees.
 func TestLostFileEndsTheProcess(t *testing.T) {
 	t.Parallel()
+	// A connection that SQLite opens after the loss may make a new file, and deletes the old log then.
 	for suffix, message := range map[string]string{
 		"-wal": "the disk does not take what is written",
-		"":     "was deleted while in use",
+		"":     "was deleted while in use|was replaced by another file|the disk does not take what is written",
 	} {
 		t.Run("purser.db"+suffix, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +76,7 @@ func TestLostFileEndsTheProcess(t *testing.T) {
 			if err := os.Remove(strings.TrimPrefix(p.DB, "sqlite:") + suffix); err != nil {
 				t.Fatal(err)
 			}
-			if code := p.Wait(); code != 1 || !strings.Contains(p.Log(), message) {
+			if code := p.Wait(); code != 1 || !regexp.MustCompile(message).MatchString(p.Log()) {
 				t.Errorf("the process ended with %d: %s", code, p.Log())
 			}
 		})

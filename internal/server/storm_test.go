@@ -105,7 +105,8 @@ func newStorm(t *testing.T, e db.Engine) *storm {
 	s.books.rest = 500 * time.Millisecond
 	s.books.ownersSleep = true
 	if e == db.SQLite {
-		if s.disk = faulttest.NewDisk(t); s.disk == nil {
+		size := 48 + int(stormDuration(t)/time.Second) // the calls of a second take 100 kB
+		if s.disk = faulttest.NewDisk(t, size); s.disk == nil {
 			return nil
 		}
 		s.database = "sqlite:" + s.disk.Dir + "/purser.db"
@@ -274,6 +275,11 @@ func (s *storm) probe(ctx context.Context, n *stormNode, times *faultTimes) {
 // await waits until ok of every node.
 func (s *storm) await(what string, ok func(*servertest.Process) bool) {
 	s.t.Helper()
+	defer func() {
+		if s.t.Failed() && s.cluster != nil {
+			s.t.Logf("sessions of the server:\n%s", s.cluster.Sessions(s.t))
+		}
+	}()
 	for _, n := range s.nodes {
 		eventually(s.t, maxRecovery, what, func() bool { return ok(n.process.Load()) })
 	}

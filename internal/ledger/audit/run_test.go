@@ -166,7 +166,7 @@ func TestRunOnACopyWithoutTheLog(t *testing.T) {
 // TestRunOnAReadOnlyFileSystem verifies a file where SQLite can make no files, with its log and without.
 func TestRunOnAReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
-	disk := faulttest.NewDisk(t)
+	disk := faulttest.NewDisk(t, 48)
 	if disk == nil {
 		return // it has run in a namespace of its own
 	}

@@ -324,6 +324,8 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 // alone, so that a bad command fails only its own caller. Commands of the hot path may
 // be repeated: each finds what it has already done. If the database is away, every
 // command gets that error: to try each would make the last one wait for all others.
+// A command whose caller has left is not tried: while a row is locked, each may take as
+// long as the batch did, and callers wait behind it.
 func (w *Writer) commitOrSplit(batch []*job) {
 	err := w.tryBatch(batch)
 	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
@@ -334,6 +336,9 @@ func (w *Writer) commitOrSplit(batch []*job) {
 		return
 	}
 	for i := range batch {
+		if batch[i].abandoned.Load() {
+			continue
+		}
 		err := w.tryBatch(batch[i : i+1])
 		if db.IsAway(err) {
 			w.answerBatch(batch[i:], err)

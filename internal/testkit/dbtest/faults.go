@@ -217,3 +217,15 @@ func (c *Cluster) withPool(t testing.TB, f func(*sql.DB) error) {
 		t.Fatal(err)
 	}
 }
+
+// Sessions describes what the server's sessions do, and for which others each waits.
+func (c *Cluster) Sessions(t testing.TB) (text string) {
+	t.Helper()
+	c.withPool(t, func(d *sql.DB) error {
+		return d.QueryRow(`SELECT COALESCE(string_agg(concat_ws(' ', pid, state, 'waits for', wait_event,
+				pg_blocking_pids(pid)::text, 'since', now() - xact_start, left(query, 200)), E'\n'
+				ORDER BY xact_start), '')
+			FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&text)
+	})
+	return text
+}

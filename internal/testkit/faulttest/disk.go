@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,26 +16,22 @@ import (
 // does.
 type Disk struct{ Dir string }
 
-// diskSize holds a migrated SQLite file and some thousand calls.
-const diskSize = "48m"
-
 // insideEnv is set in a test that runs again where it may mount.
 const insideEnv = "PURSER_TEST_MAY_MOUNT"
 
 // mount mounts a tmpfs until standard input ends, which it does when the test process is gone.
-const mount = `mount -t tmpfs -o size=` + diskSize + ` purser "$0" && echo mounted && read -r _; ` +
-	`umount -l "$0"; rmdir "$0"`
+const mount = `mount -t tmpfs -o size="$1"m purser "$0" && echo mounted && read -r _; umount -l "$0"; rmdir "$0"`
 
-// NewDisk mounts a disk for one test. Only root may mount; for another user NewDisk runs the test
-// again in a new user namespace, where it may, and returns nil: the test has run then, and the
-// caller returns. Without root and without user namespaces the test fails.
-func NewDisk(t testing.TB) *Disk {
+// NewDisk mounts a disk for one test. 48 MB hold a migrated SQLite file and some thousand calls. Only root may mount;
+// for another user NewDisk runs the test again in a new user namespace, where it may, and returns nil: the test has run
+// then, and the caller returns. Without root and without user namespaces the test fails.
+func NewDisk(t testing.TB, megabytes int) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "purser-disk-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/bin/sh", "-c", mount, dir)
+	cmd := exec.Command("/bin/sh", "-c", mount, dir, strconv.Itoa(megabytes))
 	var said strings.Builder
 	cmd.Stderr = &said
 	in, err := cmd.StdinPipe()

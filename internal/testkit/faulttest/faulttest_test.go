@@ -107,7 +107,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 
 func TestDiskIsFull(t *testing.T) {
 	t.Parallel()
-	disk := faulttest.NewDisk(t)
+	disk := faulttest.NewDisk(t, 48)
 	if disk == nil {
 		return
 	}
