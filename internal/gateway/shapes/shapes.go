@@ -1,8 +1,9 @@
-// Package shapes lets clients of other APIs call: OpenAI's Responses (shapes/responses) and Anthropic's Messages
-// (shapes/messages). A shape translates at the client's side only. A request becomes the canonical one, and the
-// canonical response, which is that of POST /v1/chat/completions with its usage chunk, becomes the client's. Hold,
-// attempt, idempotency, stored response and replay are those of every call, so a replay has the same bytes as the first
-// response as long as the translation depends on nothing but request and response. It is pure.
+// Package shapes lets clients of other APIs call: OpenAI's Responses (shapes/responses) and Embeddings
+// (shapes/embeddings), and Anthropic's Messages (shapes/messages). A shape translates at the
+// client's side only. A request becomes the canonical one, and the canonical response, which is
+// that of POST /v1/chat/completions with its usage chunk, becomes the client's. Hold, attempt,
+// idempotency, stored response and replay are those of every call, so a replay has the same bytes
+// as the first response as long as the translation depends on nothing but request and response. It is pure.
 package shapes
 
 import (
@@ -17,7 +18,7 @@ import (
 type Call interface {
 	// Request returns the canonical request. Its IncludeUsage is true.
 	Request() *plan.Request
-	// Body translates a whole response: a chat.completion object with usage and svc block.
+	// Body translates a whole response: a chat.completion object, or a list of embeddings, with usage and svc block.
 	Body(canonical []byte) []byte
 	// NewStream returns a translator for one streamed response.
 	NewStream() Stream

@@ -300,6 +300,24 @@ var corruptions = []corruption{
 		sql: []string{
 			`UPDATE ledger SET terms = replace(terms, '{"rates"', '{"discount_ppm":1,"rates"') WHERE key = 'k1'`,
 		}},
+	{name: "a text call has the prices of embeddings",
+		rehash: true,
+		red:    []string{"I14 ledger"},
+		sql:    []string{`UPDATE ledger SET terms = replace(terms, ']]}', ']],"embedding":true}') WHERE key = 'k1'`}},
+	{name: "the output of a text call costs nothing",
+		rehash: true,
+		red:    []string{"I14 ledger"},
+		sql: []string{
+			`UPDATE ledger SET terms = '{"rates":{"book":"2026-11-21","mc_per_million":[[0,1,1,1,0]]},' ||
+				'"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}' WHERE key = 'k1'`,
+		}},
+	{name: "an embedding has an output cap",
+		rehash: true,
+		red:    []string{"I14 ledger"},
+		sql: []string{
+			`UPDATE ledger SET terms = '{"rates":{"book":"2026-11-21","mc_per_million":[[0,1,1,1,0]],' ||
+				'"embedding":true},"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}' WHERE key = 'k1'`,
+		}},
 	{name: "the usage of a call contradicts itself", rehash: true,
 		red: []string{"I14 ledger"},
 		sql: []string{`UPDATE ledger SET usage = replace(usage, '"reasoning":0', '"reasoning":501') WHERE key = 'k1'`}},
