@@ -31,6 +31,7 @@ func (b *tab) visit() {
 var unseen = []string{
 	"/activity.csv",                        // a file
 	"/connections/{id}/live",               // a part of the connection's page, for its script
+	"/dashboard/running",                   // a part of the overview, for its script
 	"/developer/apps/{id}/live",            // a part of the app's page, for its script
 	"/developer/apps/{id}/voice/{session}", // JSON, for the script of the voice page
 	"/favicon.ico",                         // a picture

@@ -45,7 +45,7 @@ func (h *Handler) listRunning(ctx context.Context, n appNames, accountID string)
 			Feature:  c.Feature,
 			When:     timestamp.Format(c.CreatedUS),
 			Shown:    formatClock(time.UnixMicro(c.CreatedUS)),
-			Held:     ui.Money(c.HoldMC),
+			Held:     ui.PriceMoney(c.HoldMC),
 		})
 	}
 	for i := range sessions {
