@@ -242,6 +242,65 @@ func TestHalts(t *testing.T) {
 	}
 }
 
+// TestStopSession ends sessions that their user stops: a live and a pending one, at their node or by a row
+// that another node has written. A stop of another connection's session, and a second one, change nothing.
+func TestStopSession(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(w *world, connectionID, sessionID string) error{
+		"here": func(w *world, connectionID, sessionID string) error {
+			return w.nodes[0].StopSession(w.t.Context(), connectionID, sessionID)
+		},
+		"by another node": func(w *world, connectionID, sessionID string) error {
+			return store.InsertStop(w.t.Context(), w.db, connectionID, sessionID, time.Now())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, db.SQLite, "live", "full-live")
+			o := w.open(mini)
+			pending := w.open(mini)
+			side := w.connect(o)
+			side.send(createdEvent("resp_1"))
+			w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
+			if list, err := w.nodes[0].ListRunning(t.Context(), w.account(o.ID), 10); err != nil || len(list) != 2 {
+				t.Errorf("%d sessions are listed as running, %v", len(list), err)
+			}
+			for _, target := range [][2]string{
+				{"conn_other", o.ID},
+				{w.conn, o.ID},
+				{w.conn, o.ID},
+				{w.conn, pending.ID},
+			} {
+				if err := stop(w, target[0], target[1]); err != nil {
+					t.Error(err)
+				}
+				if r, err := getRow(t.Context(), w.db, o.ID); target[0] != w.conn && r.Status != session.Live {
+					t.Errorf("another connection has stopped it: %s, %v", r.Status, err)
+				}
+			}
+			side.wait("response.cancel")
+			side.send(doneEvent("resp_1", "cancelled", usage10))
+			w.endedRow(o.ID, session.UserStopped)
+			w.endedRow(pending.ID, session.UserStopped)
+			w.until("the call is hung up", w.up.gone)
+			w.free()
+			if list, err := w.nodes[0].ListRunning(t.Context(), w.account(o.ID), 10); err != nil || len(list) != 0 {
+				t.Errorf("%d sessions are listed as running, %v", len(list), err)
+			}
+		})
+	}
+}
+
+// account returns the account of a session.
+func (w *world) account(sessionID string) string {
+	w.t.Helper()
+	r, err := getRow(w.t.Context(), w.db, sessionID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.AccountID
+}
+
 func (w *world) state(id string) string {
 	w.t.Helper()
 	r, err := getRow(w.t.Context(), w.db, id)
