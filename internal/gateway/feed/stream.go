@@ -132,7 +132,6 @@ func (s *stream) open(r *http.Request, lastID string) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	_ = s.rc.SetReadDeadline(time.Time{}) // net/http would take its ReadTimeout for the client's end
 	s.w.WriteHeader(http.StatusOK)
 	if len(events) > 0 {
 		lastID = "" // the events carry newer ones
