@@ -27,6 +27,7 @@ func TestOAuthClients(t *testing.T) {
 			"clientID":     p.App.ClientID,
 			"clientSecret": p.App.ClientSecret,
 			"redirectURI":  p.App.RedirectURI,
+			"publicID":     p.PublicApp.ClientID,
 			"email":        p.Developer.Email,
 			"password":     p.Developer.Password,
 		})
@@ -37,7 +38,7 @@ func TestOAuthClients(t *testing.T) {
 		var told strings.Builder
 		node.Dir, node.Stderr = "oauth", &told
 		out, err := node.Output()
-		if got := strings.Fields(string(out)); err != nil || len(got) != 3 {
+		if got := strings.Fields(string(out)); err != nil || len(got) != 4 {
 			t.Fatalf("%v after %s: %s", err, got, told.String())
 		}
 	})

@@ -7,7 +7,7 @@ import * as openid from "openid-client";
 import { User } from "./user.mjs";
 
 const given = JSON.parse(process.argv[2]);
-const { baseURL, authURL, appID, clientID, clientSecret, redirectURI } = given;
+const { baseURL, authURL, appID, clientID, clientSecret, redirectURI, publicID } = given;
 const user = new User();
 await user.signIn(authURL, given.email, given.password);
 const asked = { requested_allocation_mc: "500000000", features: "chat" };
@@ -45,6 +45,26 @@ const clients = {
     await openid.tokenRevocation(config, second.refresh_token);
     const ended = await openid.refreshTokenGrant(config, second.refresh_token).catch((e) => e);
     assert.equal(await reasonOf(ended), "used");
+  },
+
+  async "openid-client-device"() {
+    const config = await openid.discovery(new URL(authURL), publicID, undefined, openid.None(),
+      { algorithm: "oauth2", execute: [openid.allowInsecureRequests] });
+    const device = await openid.initiateDeviceAuthorization(config, asked);
+    const polled = openid.pollDeviceAuthorizationGrant(config, device);
+    await user.answerDevice(device.verification_uri, device.user_code, { decision: "approve", test_account: "new", spend_cap: "5" });
+    const first = await polled;
+    assert.ok(isFresh(first));
+    assert.equal(first.allocation_mc, 500000000);
+    assert.ok(isFresh(await openid.refreshTokenGrant(config, first.refresh_token), first));
+
+    const refused = await openid.initiateDeviceAuthorization(config, {});
+    await user.answerDevice(refused.verification_uri, refused.user_code, { decision: "deny" });
+    const denied = await openid.pollDeviceAuthorizationGrant(config, refused).catch((e) => e);
+    assert.equal(denied.error, "access_denied");
+    const again = await openid.genericGrantRequest(config, "urn:ietf:params:oauth:grant-type:device_code",
+      { device_code: device.device_code }).catch((e) => e);
+    assert.equal(again.error, "invalid_grant");
   },
 
   async oauth4webapi() {

@@ -23,6 +23,14 @@ export class User {
     assert.equal((await this.request(`${authURL}/sign-in`, { email, password })).status, 303);
   }
 
+  // answerDevice types a device's code, and answers the consent screen that it leads to.
+  async answerDevice(page, code, answer) {
+    const consent = await this.request(page, { user_code: code });
+    assert.match(await consent.text(), new RegExp(code));
+    const response = await this.request(page, { user_code: code, daily_limit: "", ...answer });
+    assert.equal(response.status, 200, await response.text());
+  }
+
   // approve answers the consent screen and returns the address that leads back to the app.
   async approve(url) {
     const form = { decision: "approve", test_account: "new", spend_cap: "5", daily_limit: "" };

@@ -398,13 +398,14 @@ func TestNodesSeedOnce(t *testing.T) {
 	}
 	for _, p := range nodes[1:] {
 		if p.Connection.ID != nodes[0].Connection.ID || p.App.ClientID != nodes[0].App.ClientID ||
+			p.PublicApp != nodes[0].PublicApp ||
 			p.Operator != nodes[0].Operator {
 			t.Errorf("seeded %+v and %+v", p.Data, nodes[0].Data)
 		}
 	}
 	for query, want := range map[string]int64{
 		`SELECT COUNT(*) FROM accounts`:                    3,
-		`SELECT COUNT(*) FROM apps`:                        1,
+		`SELECT COUNT(*) FROM apps`:                        2, // one on a server, one on devices
 		`SELECT COUNT(*) FROM connections`:                 1,
 		`SELECT COUNT(*) FROM features`:                    2,
 		`SELECT COUNT(*) FROM ledger WHERE type = 'topup'`: 1,
