@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -65,4 +66,199 @@ func messageBill(t *testing.T, events string) map[string]any {
 		t.Fatalf("%v: no bill in %s", err, events)
 	}
 	return v.Final.Svc
+}
+
+// block is a content block of a message.
+type block map[string]any
+
+// messageBlocks returns the content of a message, whole or streamed, as a client sends it back.
+func messageBlocks(t *testing.T, body string) (blocks []block) {
+	t.Helper()
+	if !strings.HasPrefix(body, "event: ") {
+		var m struct{ Content []block }
+		if err := json.Unmarshal([]byte(body), &m); err != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		return m.Content
+	}
+	arguments := ""
+	for line := range strings.SplitSeq(body, "\n") {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		var e struct {
+			Type  string
+			Block block `json:"content_block"`
+			Delta map[string]string
+		}
+		if strings.Contains(data, `"content_block_`) {
+			if err := json.Unmarshal([]byte(data), &e); err != nil {
+				t.Fatalf("%v in %s", err, data)
+			}
+		}
+		switch e.Type {
+		case "content_block_start":
+			blocks, arguments = append(blocks, e.Block), ""
+		case "content_block_delta":
+			last := blocks[len(blocks)-1]
+			for _, name := range []string{"text", "thinking", "signature"} {
+				if piece, ok := e.Delta[name]; ok {
+					last[name] = last[name].(string) + piece
+				}
+			}
+			arguments += e.Delta["partial_json"]
+		case "content_block_stop":
+			if last := blocks[len(blocks)-1]; last["type"] == "tool_use" && arguments != "" {
+				last["input"] = json.RawMessage(arguments)
+			}
+		}
+	}
+	return blocks
+}
+
+// TestMessagesToolsAndThinking: a client of Anthropic's shape that sends all blocks back unchanged gives every provider
+// its reasoning again, which Google requires, and gets an answer from the result of its tool.
+func TestMessagesToolsAndThinking(t *testing.T) {
+	t.Parallel()
+	eachEmulated(t, func(t *testing.T, n *emulated) {
+		for _, tt := range []struct{ model, reasoning string }{
+			{"gpt-6.2-sol", `"encrypted_content"`},
+			{"claude-haiku-5-5", `"signature"`},
+			{"gemini-3.8-flash", `"thoughtSignature"`},
+		} {
+			for _, stream := range []bool{false, true} {
+				n.forget()
+				ask := map[string]any{
+					"model": tt.model, "max_tokens": 4000, "stream": stream,
+					"thinking": map[string]string{"type": "adaptive"},
+					"tools": []any{map[string]any{"name": "weather", "input_schema": map[string]any{
+						"type": "object", "properties": map[string]any{"city": map[string]string{"type": "string"}},
+					}}},
+				}
+				messages := []any{map[string]any{
+					"role": "user", "content": "!emu thinking\n!call weather {\"city\":\"Rome\"}",
+				}}
+				send := func() answer {
+					ask["messages"] = messages
+					body, err := json.Marshal(ask)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return whole(t, n.Call("POST", messagesPath, string(body)))
+				}
+				a := send()
+				blocks := messageBlocks(t, a.body)
+				if a.status != 200 || len(blocks) < 2 || blocks[0]["type"] != "thinking" {
+					t.Fatalf("%s, stream %t: %+v", tt.model, stream, a)
+				}
+				call := blocks[len(blocks)-1]
+				if call["type"] != "tool_use" || call["name"] != "weather" {
+					t.Fatalf("%s, stream %t: %v", tt.model, stream, blocks)
+				}
+				messages = append(messages, map[string]any{"role": "assistant", "content": blocks},
+					map[string]any{"role": "user", "content": []any{map[string]any{
+						"type": "tool_result", "tool_use_id": call["id"], "content": "18 degrees",
+					}}})
+				b := send()
+				if b.status != 200 || !strings.Contains(b.body, "end_turn") {
+					t.Errorf("%s, stream %t: %+v", tt.model, stream, b)
+				}
+				if text := n.lastBody(); !strings.Contains(text, tt.reasoning) {
+					t.Errorf("%s, stream %t: the provider got no reasoning back: %s", tt.model, stream, text)
+				}
+			}
+		}
+	})
+}
+
+// lastBody returns the body of the last request that reached the emulator.
+func (n *emulated) lastBody() string {
+	n.t.Helper()
+	resp, err := http.Get(n.url + "/emulator/requests")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all struct {
+		Data []struct{ Body json.RawMessage }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil || len(all.Data) == 0 {
+		n.t.Fatalf("%v: no requests", err)
+	}
+	return string(all.Data[len(all.Data)-1].Body)
+}
+
+// TestMessagesEdges: credentials, errors and routes of Anthropic's base URL.
+func TestMessagesEdges(t *testing.T) {
+	t.Parallel()
+	eachNode(t, func(t *testing.T, p *servertest.Process) {
+		const model = "claude-haiku-5-5"
+		token := p.Connection.AccessToken
+		send := func(path, body string, headers map[string]string) answer {
+			method := "POST"
+			if body == "" {
+				method = "GET"
+			}
+			req, err := http.NewRequest(method, p.BaseURL+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			for name, value := range headers {
+				req.Header.Set(name, value)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return whole(t, resp)
+		}
+		key := map[string]string{"X-Api-Key": token, "Anthropic-Version": "2023-06-01", "Anthropic-Beta": "x-1,y-2"}
+		for _, tt := range []struct {
+			name, path, body string
+			headers          map[string]string
+			status           int
+			says             string
+		}{
+			{"a key", messagesPath + "?beta=true", message(model, "Hi"), key, 200, `"end_turn"`},
+			{"the token twice", messagesPath, message(model, "Hi"),
+				map[string]string{"X-Api-Key": token, "Authorization": "Bearer " + token}, 200, `"end_turn"`},
+			{"two tokens", messagesPath, message(model, "Hi"),
+				map[string]string{"X-Api-Key": "other", "Authorization": "Bearer " + token}, 401, "different access tokens"},
+			{"no token", messagesPath, message(model, "Hi"), nil, 401, `"type":"authentication_error"`},
+			{"a key elsewhere", "/v1/chat/completions", `{}`, key, 401, `"code":"unauthorized"`},
+			{"a model that is not offered", messagesPath, message("claude-9", "Hi"), key, 400, "GET /v1/models lists"},
+			{"a model that cannot do it", messagesPath, message("claude-opus-5-5", "Hi", `"temperature":0.5`), key, 400,
+				"temperature: claude-opus-5-5 accepts only its default"},
+			{"more than remains", messagesPath, strings.Replace(message("gpt-6-astra", strings.Repeat("word ", 900_000)),
+				`:100,`, `:128000,`, 1), key, 402, "/increase"},
+			{"the count", messagesPath + "/count_tokens", `{"model":"` + model + `","messages":[{"role":"user","content":"Hi"}]}`,
+				key, 200, `{"input_tokens":`},
+			{"the models", "/anthropic/v1/models", "", key, 200, `"id":"gpt-6-luna"`},
+			{"a model", "/anthropic/v1/models/" + model, "", nil, 200, `"type":"model"`},
+			{"no model", "/anthropic/v1/models/none", "", nil, 404, `"type":"not_found_error"`},
+			{"batches", messagesPath + "/batches", "{}", key, 404, "POST /anthropic/v1/messages"},
+			{"the wrong method", messagesPath, "", key, 405, `"type":"invalid_request_error"`},
+		} {
+			a := send(tt.path, tt.body, tt.headers)
+			if a.status != tt.status || !strings.Contains(a.body, tt.says) {
+				t.Errorf("%s: %d %.500s, want %d %s", tt.name, a.status, a.body, tt.status, tt.says)
+			}
+			if strings.HasPrefix(tt.path, "/anthropic") && (a.header.Get("Request-Id") == "" ||
+				a.header.Get("Request-Id") != a.header.Get("X-Request-Id")) {
+				t.Errorf("%s: header request-id is %q", tt.name, a.header.Get("Request-Id"))
+			}
+		}
+		// A retry of an SDK is the same call.
+		body := message(model, "Once.")
+		first := send(messagesPath, body, key)
+		again := send(messagesPath, body, map[string]string{"X-Api-Key": token, "X-Stainless-Retry-Count": "1"})
+		if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("a retry got %+v, the first %+v", again, first)
+		}
+		if other := send(messagesPath, body, key); other.header.Get("Idempotent-Replayed") != "" {
+			t.Error("a call without a retry count was replayed")
+		}
+	})
 }

@@ -3,7 +3,6 @@ package inference
 import (
 	"net/http"
 
-	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
@@ -56,7 +55,9 @@ func acceptAPIKey(r *http.Request) error {
 			return nil
 		}
 	}
-	return apierr.Unauthorized.Errorf("x-api-key and Authorization hold different access tokens; send one of them")
+	err := web.NewBearerRefusal()
+	err.Message = "x-api-key and Authorization hold different access tokens; send one of them"
+	return err
 }
 
 // countTokens answers how many input tokens a request has by our count, which a hold would be made for. It makes none.
