@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -231,8 +233,6 @@ func TestMessagesEdges(t *testing.T) {
 			{"a model that is not offered", messagesPath, message("claude-9", "Hi"), key, 400, "GET /v1/models lists"},
 			{"a model that cannot do it", messagesPath, message("claude-opus-5-5", "Hi", `"temperature":0.5`), key, 400,
 				"temperature: claude-opus-5-5 accepts only its default"},
-			{"more than remains", messagesPath, strings.Replace(message("gpt-6-astra", strings.Repeat("word ", 900_000)),
-				`:100,`, `:128000,`, 1), key, 402, "/increase"},
 			{"the count", messagesPath + "/count_tokens", `{"model":"` + model + `","messages":[{"role":"user","content":"Hi"}]}`,
 				key, 200, `{"input_tokens":`},
 			{"the models", "/anthropic/v1/models", "", key, 200, `"id":"gpt-6-luna"`},
@@ -249,6 +249,24 @@ func TestMessagesEdges(t *testing.T) {
 				a.header.Get("Request-Id") != a.header.Get("X-Request-Id")) {
 				t.Errorf("%s: header request-id is %q", tt.name, a.header.Get("Request-Id"))
 			}
+		}
+		// A message for a person comes with the refusal for money: nine of these calls at once do not fit.
+		var refused atomic.Int64
+		var calls sync.WaitGroup
+		for range 9 {
+			calls.Go(func() {
+				body := strings.Replace(message("claude-opus-5", "!mock delay=2s"), `:100,`, `:128000,`, 1)
+				a := send(messagesPath, body, key)
+				if a.status == 402 && strings.Contains(a.body, `"type":"billing_error"`) &&
+					strings.Contains(a.body, "calls in flight hold the rest") {
+					refused.Add(1)
+				} else if a.status != 200 {
+					t.Errorf("too many at once: %+v", a)
+				}
+			})
+		}
+		if calls.Wait(); refused.Load() == 0 {
+			t.Error("no call was refused for money")
 		}
 		// A retry of an SDK is the same call.
 		body := message(model, "Once.")
