@@ -227,13 +227,15 @@ func TestMessagesEdges(t *testing.T) {
 			{"the token twice", messagesPath, message(model, "Hi"),
 				map[string]string{"X-Api-Key": token, "Authorization": "Bearer " + token}, 200, `"end_turn"`},
 			{"two tokens", messagesPath, message(model, "Hi"),
-				map[string]string{"X-Api-Key": "other", "Authorization": "Bearer " + token}, 401, "different access tokens"},
+				map[string]string{"X-Api-Key": "other", "Authorization": "Bearer " + token}, 401, "different " +
+					"access tokens"},
 			{"no token", messagesPath, message(model, "Hi"), nil, 401, `"type":"authentication_error"`},
 			{"a key elsewhere", "/v1/chat/completions", `{}`, key, 401, `"code":"unauthorized"`},
 			{"a model that is not offered", messagesPath, message("claude-9", "Hi"), key, 400, "GET /v1/models lists"},
 			{"a model that cannot do it", messagesPath, message("claude-opus-5-5", "Hi", `"temperature":0.5`), key, 400,
 				"temperature: claude-opus-5-5 accepts only its default"},
-			{"the count", messagesPath + "/count_tokens", `{"model":"` + model + `","messages":[{"role":"user","content":"Hi"}]}`,
+			{"the count", messagesPath + "/count_tokens", `{"model":"` + model + `",` +
+				`"messages":[{"role":"user","content":"Hi"}]}`,
 				key, 200, `{"input_tokens":`},
 			{"the models", "/anthropic/v1/models", "", key, 200, `"id":"gpt-6-luna"`},
 			{"a model", "/anthropic/v1/models/" + model, "", nil, 200, `"type":"model"`},

@@ -40,7 +40,8 @@ func describeRequest(p *plan.Request) (lines []string) {
 		lines = append(lines, line)
 	}
 	for _, t := range p.Tools {
-		lines = append(lines, fmt.Sprintf("tool %s %q %s%s", t.Name, t.Description, t.Parameters, mark(t.CacheBreakpoint)))
+		lines = append(lines,
+			fmt.Sprintf("tool %s %q %s%s", t.Name, t.Description, t.Parameters, mark(t.CacheBreakpoint)))
 	}
 	if c := p.ToolChoice; c.Mode != "" || p.ParallelToolCalls != nil {
 		lines = append(lines, fmt.Sprintf("choice %s %s parallel %t", c.Mode, c.Name, p.ParallelToolCalls == nil))
@@ -75,16 +76,19 @@ var requests = []struct {
 	{"a system prompt", `"system":"Be brief.",` + user, []string{"system Be brief.", "user Hi"}},
 	{"system blocks with a mark", `"system":[{"type":"text","text":"a"},{"type":"text","text":"b",` +
 		`"cache_control":{"type":"ephemeral"}}],` + user, []string{"system [text a] [text b |]", "user Hi"}},
-	{"one system block with a mark", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}],` + user,
+	{"one system block with a mark", `"system":[{"type":"text","text":"a",` +
+		`"cache_control":{"type":"ephemeral"}}],` + user,
 		[]string{"system a |", "user Hi"}},
-	{"an hour of cache", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}],` + user,
+	{"an hour of cache", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral",` +
+		`"ttl":"1h"}}],` + user,
 		[]string{"system a |", "user Hi", "ignored cache_control.ttl"}},
 	{"the whole request is marked", `"cache_control":{"type":"ephemeral"},` + user, []string{"user Hi |"}},
 	{"images", `"messages":[{"role":"user","content":[{"type":"text","text":"See"},` +
 		`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + onePixel + `"}},` +
 		`{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]`,
 		[]string{"user [text See] [image_url data:image/png;base64,] [image_url https://example.com/a.]"}},
-	{"turns are joined", `"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"}]}]`,
+	{"turns are joined", `"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text",` +
+		`"text":"b"}]}]`,
 		[]string{"user [text a] [text b]"}},
 	{"a tool round trip", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text",` +
 		`"text":"I look."},{"type":"tool_use","id":"t1","name":"f","input":{"x":1}},` +
@@ -105,7 +109,8 @@ var requests = []struct {
 	{"thinking of Claude", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"thinking","thinking":"Hm","signature":"s1"},{"type":"redacted_thinking","data":"d1"},` +
 		`{"type":"text","text":"b"}]},{"role":"user","content":"c"}]`,
-		[]string{"user a", `assistant b {"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm","signature":"s1"},` +
+		[]string{"user a", `assistant b {"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
+			`"signature":"s1"},` +
 			`{"type":"redacted_thinking","data":"d1"}]}}`, "user c"}},
 	{"thinking between two calls", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}},{"type":"thinking","thinking":"Hm","signature":"s1"},` +
@@ -145,7 +150,8 @@ var requests = []struct {
 	{"no thinking", user + `,"thinking":{"type":"disabled"},"output_config":{"effort":"max"}`,
 		[]string{"user Hi", `effort "none" reasoning false`}},
 	{"a loose schema", user + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`,
-		[]string{"user Hi", `format {"type":"json_schema","json_schema":{"name":"response","schema":{"type":"object"}}}`}},
+		[]string{"user Hi", `format {"type":"json_schema","json_schema":{"name":"response",` +
+			`"schema":{"type":"object"}}}`}},
 	{"a strict schema", user + `,"output_format":{"type":"json_schema","schema":{"type":"object","properties":` +
 		`{"a":{"type":"array","items":{"type":"string"}}},"required":["a"],"additionalProperties":false}}`,
 		[]string{"user Hi", `format {"type":"json_schema","json_schema":{"name":"response","schema":{"type":"object",` +
@@ -197,7 +203,8 @@ func TestRefusals(t *testing.T) {
 		`{"model":"m","max_tokens":5,"speed":"fast",` + user + `}`:            "speed: not offered",
 		`{"model":"m","max_tokens":5,"mcp_servers":[{}],` + user + `}`:        "mcp_servers: not offered",
 		`{"model":"m","max_tokens":5,"container":"c",` + user + `}`:           "container: not offered",
-		`{"model":"m","max_tokens":5,"thinking":{"type":"enabled"},` + user + `}`: "thinking.budget_tokens: required, " +
+		`{"model":"m","max_tokens":5,"thinking":{"type":"enabled"},` + user + `}`: "thinking.budget_tokens: " +
+			"required, " +
 			"at least 1024",
 		`{"model":"m","max_tokens":2000,"thinking":{"type":"enabled","budget_tokens":2000},` + user + `}`: "thinking." +
 			"budget_tokens: must be below max_tokens",
@@ -205,37 +212,47 @@ func TestRefusals(t *testing.T) {
 		`{"model":"m","max_tokens":5,"output_config":{"effort":"x"},` + user + `}`: "output_config.effort: must be",
 		`{"model":"m","max_tokens":5,"output_config":{"format":{"type":"text"}},` + user + `}`: "output_config.format" +
 			".type: must be json_schema",
-		`{"model":"m","max_tokens":5,"system":5,` + user + `}`:                               "system: must be a string or",
-		`{"model":"m","max_tokens":5,"system":[{"type":"image"}],` + user + `}`:              "system[0].type: must be text",
-		`{"model":"m","max_tokens":5,"tool_choice":{"type":"any"},` + user + `}`:             "tool_choice: requires tools",
-		`{"model":"m","max_tokens":5,"tools":[{"name":"f"}],` + user + `}`:                   "tools[0].input_schema: required",
-		`{"model":"m","max_tokens":5,"tools":[{"name":"é","input_schema":{}}],` + user + `}`: "tools[0].name: required",
-		`{"model":"m","max_tokens":5,"tools":[{"type":"web_search_20250305","name":"web_search"}],` + user + `}`: "tools" +
+		`{"model":"m","max_tokens":5,"system":5,` + user + `}`: "system: must " +
+			"be a string or",
+		`{"model":"m","max_tokens":5,"system":[{"type":"image"}],` +
+			`` + user + `}`: "system[0].type: must be text",
+		`{"model":"m","max_tokens":5,"tool_choice":{"type":"any"},` + user + `}`: "tool_choice: " +
+			"requires tools",
+		`{"model":"m","max_tokens":5,"tools":[{"name":"f"}],` + user + `}`:                   "tools[0].input_schema",
+		`{"model":"m","max_tokens":5,"tools":[{"name":"é","input_schema":{}}],` + user + `}`: "tools[0].name",
+		`{"model":"m","max_tokens":5,"tools":[{"type":"web_search_20250305","name":"web_search"}],` +
+			`` + user + `}`: "tools" +
 			"[0].type: web_search_20250305 is a tool of Anthropic's own",
-		`{"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool","name":"g"},` +
+		`{"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool",` +
+			`"name":"g"},` +
 			user + `}`: `tool_choice.name: "g" is not among the tools`,
 		`{"model":"m","max_tokens":5,"messages":[{"role":"robot","content":"a"}]}`: "messages[0].role: must be",
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":null}]}`: "messages[0].content: must be a " +
 			"string or an array of blocks",
-		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":5}]}]}`: "messages[0]" +
+		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text",` +
+			`"text":5}]}]}`: "messages[0]" +
 			".content[0].text: must be a string",
-		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"text"}}]}]}`: "" +
+		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"document",` +
+			`"source":{"type":"text"}}]}]}`: "" +
 			"messages[0].content[0].type: document blocks are not offered",
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64",` +
 			`"media_type":"image/tiff","data":""}}]}]}`: "messages[0].content[0].source.media_type: must be one of",
-		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}]}`: "" +
+		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image",` +
+			`"source":{"type":"file"}}]}]}`: "" +
 			"messages[0].content[0].source.type: must be base64 or url",
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url",` +
 			`"url":"ftp://x"}}]}]}`: "messages[0].content[0].source.url: ",
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":` +
 			`{"type":"forever"}}]}]}`: "messages[0].content[0].cache_control.type: must be ephemeral",
 		`{"model":"m","max_tokens":5,"messages":[` + call + `]}`: `messages: tool_use "t1" has no tool_result`,
-		`{"model":"m","max_tokens":5,"messages":[` + call + `,{"role":"user","content":"b"}]}`: `messages[2]: tool_use ` +
+		`{"model":"m","max_tokens":5,"messages":[` + call + `,{"role":"user","content":"b"}]}`: `messages[2]: ` +
+			`tool_use ` +
 			`"t1" has no tool_result`,
 		`{"model":"m","max_tokens":5,"messages":[` + call + `,{"role":"user","content":[{"type":"tool_result",` +
 			`"tool_use_id":"t9"}]}]}`: `messages[2].content[0].tool_use_id: "t9" answers no open tool_use`,
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
-			`{"type":"thinking","thinking":"","signature":"extra.call.!"}]}]}`: "messages[1].content[0].signature: must be " +
+			`{"type":"thinking","thinking":"","signature":"extra.call.!"}]}]}`: "messages[1].content[0].signature: " +
+			"must be " +
 			"sent back as it came",
 	} {
 		_, err := Parse([]byte(body))
@@ -254,8 +271,10 @@ func TestMemberName(t *testing.T) {
 	t.Parallel()
 	call, err := Parse([]byte(`{"model":"m","max_tokens":5,"system":"s","messages":[{"role":"user","content":[` +
 		`{"type":"text","text":"a"},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]},` +
-		`{"role":"assistant","content":[{"type":"text","text":"b"},{"type":"tool_use","id":"t1","name":"f","input":{}}]},` +
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"x"},{"type":"text","text":"c"}]}],` +
+		`{"role":"assistant","content":[{"type":"text","text":"b"},{"type":"tool_use","id":"t1","name":"f",` +
+		`"input":{}}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"x"},{"type":"text",` +
+		`"text":"c"}]}],` +
 		`"thinking":{"type":"adaptive"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -283,21 +302,26 @@ func TestMemberName(t *testing.T) {
 var bodies = []struct{ name, in, want string }{
 	{"text", `{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]`,
 		`"content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"`},
-	{"calls", `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"x\":1}"}},` +
+	{"calls", `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c1","function":{"name":"f",` +
+		`"arguments":"{\"x\":1}"}},` +
 		`{"id":"c2","function":{"name":"g","arguments":""}}]},"finish_reason":"tool_calls"}]`,
 		`"content":[{"type":"tool_use","id":"c1","name":"f","input":{"x":1}},{"type":"tool_use","id":"c2","name":"g",` +
 			`"input":{}}],"stop_reason":"tool_use"`},
 	{"arguments that were cut off",
-		`{"choices":[{"message":{"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"x"}}]},"finish_reason":"length"}]`,
+		`{"choices":[{"message":{"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"x"}}]},` +
+			`"finish_reason":"length"}]`,
 		`"content":[{"type":"tool_use","id":"c1","name":"f","input":{}}],"stop_reason":"max_tokens"`},
 	{"a refusal", `{"choices":[{"message":{"content":null,"refusal":"No."},"finish_reason":"stop"}]`,
 		`"content":[{"type":"text","text":"No."}],"stop_reason":"refusal"`},
-	{"thinking of Claude", `{"choices":[{"message":{"content":"a","reasoning_content":"Hm","extra_content":{"anthropic":` +
-		`{"thinking":[{"type":"thinking","thinking":"Hm","signature":"s1"},{"type":"redacted_thinking","data":"d1"}]}}},` +
+	{"thinking of Claude", `{"choices":[{"message":{"content":"a","reasoning_content":"Hm",` +
+		`"extra_content":{"anthropic":` +
+		`{"thinking":[{"type":"thinking","thinking":"Hm","signature":"s1"},{"type":"redacted_thinking",` +
+		`"data":"d1"}]}}},` +
 		`"finish_reason":"stop"}]`,
 		`"content":[{"type":"thinking","thinking":"Hm","signature":"s1"},{"type":"redacted_thinking","data":"d1"},` +
 			`{"type":"text","text":"a"}],"stop_reason":"end_turn"`},
-	{"reasoning of another provider", `{"choices":[{"message":{"content":"a","reasoning_content":"Hm","extra_content":` +
+	{"reasoning of another provider", `{"choices":[{"message":{"content":"a","reasoning_content":"Hm",` +
+		`"extra_content":` +
 		`{"x":{"y":1}}},"finish_reason":"stop"}]`,
 		`"content":[{"type":"thinking","thinking":"Hm","signature":"extra.message.eyJ4Ijp7InkiOjF9fQ"},` +
 			`{"type":"text","text":"a"}],"stop_reason":"end_turn"`},
@@ -309,7 +333,8 @@ func TestBody(t *testing.T) {
 		c := &Call{}
 		c.request.WantReasoning = true
 		in := tt.in + `,"id":"chatcmpl-1","model":"m","usage":{"prompt_tokens":5,"completion_tokens":2,` +
-			`"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}},"svc":{"a":1}}`
+			`"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}},` +
+			`"svc":{"a":1}}`
 		want := `{"id":"msg_1","type":"message","role":"assistant","model":"m",` + tt.want + `,"stop_sequence":null,` +
 			`"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":1,"output_tokens":2,` +
 			`"output_tokens_details":{"thinking_tokens":1}},"svc":{"a":1}}` + "\n"
@@ -329,11 +354,15 @@ func TestErrorBody(t *testing.T) {
 		err  *apierr.Error
 		want string
 	}{
-		{exhausted, `{"type":"error","error":{"type":"billing_error","message":"this call may cost up to $1.00 and $0.10 ` +
-			`remains. Raise the spend cap at https://pay.example/connections/conn_1/increase","code":"allocation_exhausted",` +
-			`"connection_id":"conn_1","increase_url":"https://pay.example/connections/conn_1/increase","review_url":null,` +
+		{exhausted, `{"type":"error","error":{"type":"billing_error","message":"this call may cost up to ` +
+			`$1.00 and $0.10 ` +
+			`remains. Raise the spend cap at https://pay.example/connections/conn_1/increase",` +
+			`"code":"allocation_exhausted",` +
+			`"connection_id":"conn_1","increase_url":"https://pay.example/connections/conn_1/increase",` +
+			`"review_url":null,` +
 			`"details":{"required_mc":1}},"request_id":"req_1"}`},
-		{apierr.RateLimited.Errorf("too fast"), `{"type":"error","error":{"type":"rate_limit_error","message":"too fast",` +
+		{apierr.RateLimited.Errorf("too fast"), `{"type":"error","error":{"type":"rate_limit_error",` +
+			`"message":"too fast",` +
 			`"code":"rate_limited","connection_id":null,"increase_url":null,"review_url":null},"request_id":"req_1"}`},
 	} {
 		got, err := ErrorBody(tt.err, links, "req_1")
@@ -355,8 +384,10 @@ func TestRoundTrip(t *testing.T) {
 	const ofCall = `{"google":{"thought_signature":"c2ln"}}`
 	c := &Call{}
 	c.request.WantReasoning = true
-	body := c.Body([]byte(`{"id":"chatcmpl-1","model":"m","choices":[{"message":{"content":"a","reasoning_content":"Hm",` +
-		`"extra_content":` + own + `,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"},"extra_content":` +
+	body := c.Body([]byte(`{"id":"chatcmpl-1","model":"m","choices":[{"message":{"content":"a",` +
+		`"reasoning_content":"Hm",` +
+		`"extra_content":` + own + `,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"},` +
+		`"extra_content":` +
 		ofCall + `}]},"finish_reason":"tool_calls"}]}`))
 	var message struct{ Content json.RawMessage }
 	if err := json.Unmarshal(body, &message); err != nil {

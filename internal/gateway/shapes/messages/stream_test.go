@@ -45,7 +45,8 @@ func readEvents(t *testing.T, stream []byte) (list []event) {
 		}
 		name, data, ok := strings.Cut(strings.TrimPrefix(frame, "event: "), "\ndata: ")
 		var e event
-		if err := json.Unmarshal([]byte(data), &e); !ok || err != nil || e.Type != name || strings.Contains(data, "\n") {
+		err := json.Unmarshal([]byte(data), &e)
+		if !ok || err != nil || e.Type != name || strings.Contains(data, "\n") {
 			t.Fatalf("%v in the event %q", err, frame)
 		}
 		good := !ended
@@ -137,16 +138,21 @@ var streams = []struct {
 		[]string{startLine, "text", "  text a", "tool_use c1 f", `  input_json {"x":`, "  input_json 1}",
 			"tool_use" + endUsage}},
 	{"parallel calls", chunkOf(`{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"}}]}`) +
-		chunkOf(`{"tool_calls":[{"index":1,"id":"c2","function":{"name":"g","arguments":"{}"}}]}`) + finish("tool_calls"),
-		[]string{startLine, "tool_use c1 f", "  input_json {}", "tool_use c2 g", "  input_json {}", "tool_use" + endUsage}},
+		chunkOf(`{"tool_calls":[{"index":1,"id":"c2","function":{"name":"g",`+
+			`"arguments":"{}"}}]}`) + finish("tool_calls"),
+		[]string{startLine, "tool_use c1 f", "  input_json {}", "tool_use c2 g", "  input_json " +
+			"{}", "tool_use" + endUsage}},
 	{"calls in turn", chunkOf(`{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}}]}`) +
 		chunkOf(`{"tool_calls":[{"index":1,"id":"c2","function":{"name":"g","arguments":"{\"y\""}}]}`) +
-		chunkOf(`{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"function":{"arguments":":2}"}}]}`) +
+		chunkOf(`{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,`+
+			`"function":{"arguments":":2}"}}]}`) +
 		finish("tool_calls"),
-		[]string{startLine, "tool_use c1 f", "  input_json {", "  input_json }", "tool_use c2 g", `  input_json {"y":2}`,
+		[]string{startLine, "tool_use c1 f", "  input_json {", "  input_json }", "tool_use c2 g", `  ` +
+			`input_json {"y":2}`,
 			"tool_use" + endUsage}},
 	{"thinking of Claude", chunkOf(`{"reasoning_content":"I th"}`) + chunkOf(`{"reasoning_content":"ink"}`) +
-		chunkOf(`{"extra_content":{"anthropic":{"thinking":[{"type":"thinking","thinking":"I think","signature":"s1"}]}}}`) +
+		chunkOf(`{"extra_content":{"anthropic":{"thinking":[{"type":"thinking","thinking":"I think",`+
+			`"signature":"s1"}]}}}`) +
 		chunkOf(`{"extra_content":{"anthropic":{"thinking":[{"type":"redacted_thinking","data":"d1"}]}}}`) +
 		chunkOf(`{"content":"a"}`) + finish("stop"),
 		[]string{startLine, "thinking", "  thinking I th", "  thinking ink", "  signature s1", "redacted_thinking  d1",
@@ -155,13 +161,16 @@ var streams = []struct {
 		chunkOf(`{"extra_content":{"anthropic":{"thinking":[{"type":"thinking","thinking":"","signature":"s1"}]}}}`) +
 			chunkOf(`{"content":"a"}`) + finish("stop"),
 		[]string{startLine, "thinking", "  signature s1", "text", "  text a", "end_turn" + endUsage}},
-	{"reasoning of another provider", chunkOf(`{"reasoning_content":"Hm"}`) + chunkOf(`{"extra_content":{"x":{"y":1}}}`) +
-		chunkOf(`{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"},"extra_content":{"x":{"z":2}}}]}`) +
+	{"reasoning of another provider", chunkOf(`{"reasoning_content":"Hm"}`) +
+		chunkOf(`{"extra_content":{"x":{"y":1}}}`) +
+		chunkOf(`{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"},`+
+			`"extra_content":{"x":{"z":2}}}]}`) +
 		finish("tool_calls"),
 		[]string{startLine, "thinking", "  thinking Hm", "  signature extra.message.eyJ4Ijp7InkiOjF9fQ", "thinking",
 			"  signature extra.call.eyJ4Ijp7InoiOjJ9fQ", "tool_use c1 f", "  input_json {}", "tool_use" + endUsage}},
 	{"broken off", chunkOf(`{"content":"a"}`) + cutOff +
-		`data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"svc_final":{"settlement":"estimated"}}` +
+		`data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},` +
+		`"svc_final":{"settlement":"estimated"}}` +
 		"\n\ndata: [DONE]\n\n",
 		[]string{startLine, "text", "  text a", `api_error provider_error: it broke off {"settlement":"estimated"}`}},
 	{"failed before it began", ": waiting\n\n" + cutOff + "data: [DONE]\n\n",
@@ -242,8 +251,8 @@ data: {"type":"message_stop"}
 	}
 }
 
-// FuzzStream translates any events: the result is well nested, does not depend on how they come, and has the text of the
-// chunks.
+// FuzzStream translates any events: the result is well nested, does not depend on how they come, and has the
+// text of the chunks.
 func FuzzStream(f *testing.F) {
 	for _, tt := range streams {
 		f.Add(tt.in)
