@@ -5,6 +5,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 )
 
@@ -72,6 +73,9 @@ func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan
 	defer h.inFlight.leave()
 	c := call{who: who, claim: web.RequestID(r.Context())}
 	if err := h.planCall(w, r, route, parse, &c); err != nil {
+		if c.shape != nil {
+			err = shapes.RenameMember(err, c.shape.MemberName)
+		}
 		return err
 	}
 	if c.plan.Images > 0 {

@@ -104,6 +104,7 @@ type Message struct {
 	Name       string
 	ToolCalls  []ToolCall
 	ToolCallID string
+	ToolFailed bool // of a tool message: the tool reports an error; dialects without a place for it drop it
 	Refusal    string
 
 	ExtraContent    json.RawMessage // of an assistant message: opaque reasoning before its text; as in ToolCall

@@ -12,6 +12,7 @@ type chunk struct {
 	choice    bool // it has a choice
 	delta     delta
 	finish    []byte
+	stop      []byte // the stop sequence that ended the message
 	usage     []byte // an object
 	final     []byte // svc_final, an object
 	failure   []byte // the error, an object
@@ -79,6 +80,8 @@ func (c *chunk) parseChoice(w *provider.Walk) bool {
 			return w.Null() || w.Members(func(name []byte) bool { return c.delta.parseMember(w, name) })
 		case "finish_reason":
 			c.finish = text(w)
+		case "stop_sequence":
+			c.stop = text(w)
 		}
 		return true
 	})

@@ -294,6 +294,7 @@ func (r *reader) readResult(b *block, pictures *parts) error {
 		Role:            "tool",
 		HasContent:      true,
 		ToolCallID:      b.ToolUseID,
+		ToolFailed:      b.IsError != nil && *b.IsError,
 		CacheBreakpoint: marked,
 	}, content, b.at, nil)
 	return nil

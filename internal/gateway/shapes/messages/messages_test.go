@@ -24,6 +24,9 @@ func describeRequest(p *plan.Request) (lines []string) {
 		if m.ToolCallID != "" {
 			line += "(" + m.ToolCallID + ")"
 		}
+		if m.ToolFailed {
+			line += " failed"
+		}
 		if m.Text != "" {
 			line += " " + m.Text
 		}
@@ -100,7 +103,7 @@ var requests = []struct {
 			`tool f "" {"type":"object"}`}},
 	{"a result without content", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result",` +
-		`"tool_use_id":"t1"}]}]`, []string{"user a", "assistant t1=f({})", "tool(t1)"}},
+		`"tool_use_id":"t1","is_error":true}]}]`, []string{"user a", "assistant t1=f({})", "tool(t1) failed"}},
 	{"an image in a result", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result",` +
 		`"tool_use_id":"t1","content":[{"type":"text","text":"shot"},{"type":"image","source":{"type":"url",` +
@@ -302,6 +305,11 @@ func TestMemberName(t *testing.T) {
 var bodies = []struct{ name, in, want string }{
 	{"text", `{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]`,
 		`"content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"`},
+	{
+		"a stop sequence",
+		`{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop","stop_sequence":"#"}]`,
+		`"content":[{"type":"text","text":"Hi"}],"stop_reason":"stop_sequence","stop_sequence":"#"`,
+	},
 	{"calls", `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c1","function":{"name":"f",` +
 		`"arguments":"{\"x\":1}"}},` +
 		`{"id":"c2","function":{"name":"g","arguments":""}}]},"finish_reason":"tool_calls"}]`,
@@ -335,7 +343,10 @@ func TestBody(t *testing.T) {
 		in := tt.in + `,"id":"chatcmpl-1","model":"m","usage":{"prompt_tokens":5,"completion_tokens":2,` +
 			`"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}},` +
 			`"svc":{"a":1}}`
-		want := `{"id":"msg_1","type":"message","role":"assistant","model":"m",` + tt.want + `,"stop_sequence":null,` +
+		if !strings.Contains(tt.want, `"stop_sequence":`) {
+			tt.want += `,"stop_sequence":null`
+		}
+		want := `{"id":"msg_1","type":"message","role":"assistant","model":"m",` + tt.want + `,` +
 			`"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":1,"output_tokens":2,` +
 			`"output_tokens_details":{"thinking_tokens":1}},"svc":{"a":1}}` + "\n"
 		if diff := cmp.Diff(want, string(c.Body([]byte(in)))); diff != "" {

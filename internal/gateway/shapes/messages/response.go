@@ -27,7 +27,8 @@ type completion struct {
 				ExtraContent jsontext.Value `json:"extra_content"`
 			} `json:"tool_calls"`
 		} `json:"message"`
-		FinishReason string `json:"finish_reason"`
+		FinishReason string  `json:"finish_reason"`
+		StopSequence *string `json:"stop_sequence"`
 	} `json:"choices"`
 	Usage jsontext.Value `json:"usage"`
 	Svc   jsontext.Value `json:"svc"`
@@ -40,7 +41,7 @@ func (c *Call) Body(canonical []byte) []byte {
 		return canonical // cannot happen: we have written it
 	}
 	w := content{}
-	reason := "end_turn"
+	reason, stop := "end_turn", []byte(nil)
 	if len(in.Choices) > 0 {
 		m := &in.Choices[0].Message
 		if c.request.WantReasoning {
@@ -52,12 +53,14 @@ func (c *Call) Body(canonical []byte) []byte {
 			w.addReasoning("", opaque{call: true, extra: call.ExtraContent})
 			w.addCall(call.ID, call.Function.Name, call.Function.Arguments)
 		}
+		if sequence := in.Choices[0].StopSequence; sequence != nil {
+			stop = escape(*sequence)
+		}
 		reason = stopReason(in.Choices[0].FinishReason, m.Refusal != "", len(m.ToolCalls) > 0)
 	}
 	b := appendHead(make([]byte, 0, len(canonical)+512), escape(in.ID), escape(in.Model))
-	b = append(append(append(b, `"content":[`...), w.b...), `],"stop_reason":"`...)
-	b = append(append(b, reason...), `","stop_sequence":null,"usage":`...)
-	b = appendUsage(b, in.Usage)
+	b = appendStop(append(append(append(b, `"content":[`...), w.b...), "],"...), reason, stop)
+	b = appendUsage(append(b, `,"usage":`...), in.Usage)
 	if len(in.Svc) > 0 {
 		b = append(append(b, `,"svc":`...), in.Svc...)
 	}

@@ -27,6 +27,7 @@ type stream struct {
 	refused bool // a refusal was written
 
 	finish  string
+	stop    []byte // the stop sequence that ended the message
 	failure []byte // the error object that ended the response
 	ended   bool   // the last event was written
 }
@@ -73,7 +74,7 @@ func (s *stream) addChunk(c *chunk) {
 		s.begin(c)
 		s.addDelta(&c.delta)
 		if len(c.finish) > 0 {
-			s.finish = string(c.finish)
+			s.finish, s.stop = string(c.finish), bytes.Clone(c.stop)
 			s.closeBlocks()
 		}
 	}
@@ -304,10 +305,9 @@ func (s *stream) closeBlocks() {
 func (s *stream) finishMessage(usage, final []byte) {
 	s.closeBlocks()
 	s.ended = true
-	s.b = append(s.b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\""...)
-	s.b = append(s.b, stopReason(s.finish, s.refused, len(s.calls) > 0)...)
-	s.b = append(s.b, `","stop_sequence":null},"usage":`...)
-	s.b = appendUsage(s.b, usage)
+	s.b = append(s.b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
+	s.b = appendStop(s.b, stopReason(s.finish, s.refused, len(s.calls) > 0), s.stop)
+	s.b = appendUsage(append(s.b, `},"usage":`...), usage)
 	if final != nil {
 		s.b = append(append(s.b, `,"svc_final":`...), final...)
 	}
@@ -349,7 +349,18 @@ func appendHead(b, id, model []byte) []byte {
 	return append(b, `",`...)
 }
 
-// stopReason returns the reason for a canonical one. Which stop sequence ended a response is not known.
+// appendStop appends stop_reason and stop_sequence. Only models of Anthropic say which stop sequence ended a response;
+// it is a raw JSON string without the quotes, or nil.
+func appendStop(b []byte, reason string, sequence []byte) []byte {
+	if sequence != nil && reason == "end_turn" {
+		b = append(append(b, `"stop_reason":"stop_sequence","stop_sequence":"`...), sequence...)
+		return append(b, '"')
+	}
+	b = append(append(b, `"stop_reason":"`...), reason...)
+	return append(b, `","stop_sequence":null`...)
+}
+
+// stopReason returns the reason for a canonical one.
 func stopReason(finish string, refused, called bool) string {
 	switch {
 	case finish == "length":

@@ -126,6 +126,8 @@ var streams = []struct {
 		finish("stop"), []string{startLine, "text", "  text Hel", "  text lo", "end_turn" + endUsage}},
 	{"length", chunkOf(`{"content":"a"}`) + finish("length"),
 		[]string{startLine, "text", "  text a", "max_tokens" + endUsage}},
+	{"a stop sequence", chunkOf(`{"content":"a"}`) + strings.Replace(finish("stop"), `"stop"`,
+		`"stop","stop_sequence":"\n#"`, 1), []string{startLine, "text", "  text a", "stop_sequence" + endUsage}},
 	{"nothing", chunkOf(`{"role":"assistant","content":""}`) + finish("length"),
 		[]string{startLine, "max_tokens" + endUsage}},
 	{"refusal", chunkOf(`{"refusal":"No."}`) + finish("stop"),
@@ -301,4 +303,15 @@ func canonicalText(in string) string {
 		}
 	}
 	return text.String()
+}
+
+// BenchmarkStream is what one piece of text costs more than on the drop-in route.
+func BenchmarkStream(b *testing.B) {
+	s := &stream{}
+	s.Translate([]byte(chunkOf(`{"role":"assistant","content":""}`)))
+	piece := []byte(chunkOf(`{"content":"some words "}`))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Translate(piece)
+	}
 }

@@ -49,6 +49,7 @@ type answer struct {
 	calls     []call
 	reason    string
 	refusal   []byte // nil = none
+	stop      []byte // the stop sequence that ended it; nil = none
 	size      int
 }
 
@@ -81,10 +82,13 @@ func (a *answer) appendArguments(i int, piece []byte) {
 	a.size += len(piece)
 }
 
-func (a *answer) finishMessage(reason string, refusal []byte) {
-	a.reason = reason
-	if refusal != nil {
-		a.refusal = cloneBytes(refusal)
+func (a *answer) finishMessage(f finish) {
+	a.reason = f.reason
+	if f.refusal != nil {
+		a.refusal = cloneBytes(f.refusal)
+	}
+	if f.stop != nil {
+		a.stop = cloneBytes(f.stop)
 	}
 }
 
@@ -119,7 +123,8 @@ func (a *answer) appendBody(b []byte, u *provider.Usage) []byte {
 	if len(a.calls) > 0 {
 		b = append(b, ']')
 	}
-	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), a.reason...), `"}]`...)
+	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), a.reason...), '"')
+	b = append(appendStop(b, a.stop), "}]"...)
 	if u != nil {
 		b = appendUsage(append(b, `,"usage":`...), u)
 	}

@@ -22,7 +22,14 @@ type sink interface {
 	appendThinking(block []byte)                 // a complete thinking block, as the app sends it back
 	appendCall(i int, id, name, thinking []byte) // thinking: the blocks that led to it, with commas between
 	appendArguments(i int, piece []byte)
-	finishMessage(reason string, refusal []byte)
+	finishMessage(f finish)
+}
+
+// A finish is how a message ended. Its strings are raw JSON without the quotes; nil = none.
+type finish struct {
+	reason  string // the finish reason
+	refusal []byte
+	stop    []byte // the stop sequence that ended the message
 }
 
 // decoder reads the events of one message.
@@ -84,7 +91,7 @@ func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 		if !d.started {
 			return false, makeGarbageError(e.Payload, d.begun)
 		}
-		d.finishOnce(nil, nil)
+		d.finishOnce(nil, nil, nil)
 		return false, errDone
 	}
 	switch {
@@ -254,24 +261,26 @@ func (d *decoder) closeBlock() {
 
 // readStop reads the stop reason of a message_delta event.
 func (d *decoder) readStop(delta []byte) error {
-	var reason, details, explanation []byte
-	if !readMembers(delta, member{"stop_reason", &reason}, member{"stop_details", &details}) ||
+	var reason, stop, details, explanation []byte
+	if !readMembers(delta, member{"stop_reason", &reason}, member{"stop_sequence", &stop},
+		member{"stop_details", &details}) ||
 		details != nil && !readMembers(details, member{"explanation", &explanation}) ||
-		reason != nil && !isString(reason) || explanation != nil && !isString(explanation) {
+		reason != nil && !isString(reason) || stop != nil && !isString(stop) ||
+		explanation != nil && !isString(explanation) {
 		return makeGarbageError(delta, d.begun)
 	}
 	if string(reason) == `"pause_turn"` { // only with server tools, which Purser never sends
 		return upstream.NewFailure(http.StatusOK, errors.New("the model paused its turn"))
 	}
 	if reason != nil {
-		d.finishOnce(reason, explanation)
+		d.finishOnce(reason, stop, explanation)
 	}
 	return nil
 }
 
 // finishOnce passes the finish reason to the sink, at most one time. An unknown reason becomes stop, or tool_calls if
 // there are calls.
-func (d *decoder) finishOnce(reason, explanation []byte) {
+func (d *decoder) finishOnce(reason, stop, explanation []byte) {
 	if d.finished {
 		return
 	}
@@ -279,21 +288,27 @@ func (d *decoder) finishOnce(reason, explanation []byte) {
 	d.begun, d.finished = true, true
 	switch string(reason) {
 	case `"tool_use"`:
-		d.finishMessage("tool_calls", nil)
+		d.finishMessage(finish{reason: "tool_calls"})
 	case `"max_tokens"`, `"model_context_window_exceeded"`:
-		d.finishMessage("length", nil)
+		d.finishMessage(finish{reason: "length"})
 	case `"refusal"`:
 		if explanation != nil {
 			explanation = unquote(explanation)
 		}
-		d.finishMessage("content_filter", explanation)
-	case `"end_turn"`, `"stop_sequence"`:
-		d.finishMessage("stop", nil)
+		d.finishMessage(finish{reason: "content_filter", refusal: explanation})
+	case `"end_turn"`:
+		d.finishMessage(finish{reason: "stop"})
+	case `"stop_sequence"`:
+		f := finish{reason: "stop"}
+		if stop != nil {
+			f.stop = unquote(stop)
+		}
+		d.finishMessage(f)
 	default:
 		if d.calls > 0 {
-			d.finishMessage("tool_calls", nil)
+			d.finishMessage(finish{reason: "tool_calls"})
 		} else {
-			d.finishMessage("stop", nil)
+			d.finishMessage(finish{reason: "stop"})
 		}
 	}
 }

@@ -642,3 +642,17 @@ func FuzzEncode(f *testing.F) {
 		}
 	})
 }
+
+// TestFailedTool: a result that reports an error says so.
+func TestFailedTool(t *testing.T) {
+	t.Parallel()
+	body, err := Encode(&provider.Request{Model: "m", MaxTokens: 5, Messages: []provider.Message{
+		{Role: "user", HasContent: true, Text: "a"},
+		{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "t1", Name: "f", Arguments: "{}"}}},
+		{Role: "tool", HasContent: true, ToolCallID: "t1", ToolFailed: true, Text: "no"},
+	}})
+	const want = `{"type":"tool_result","tool_use_id":"t1","content":"no","is_error":true}`
+	if err != nil || !strings.Contains(string(body), want) {
+		t.Errorf("%v: %s", err, body)
+	}
+}

@@ -211,12 +211,21 @@ func (c *chunks) appendArguments(i int, piece []byte) {
 	c.b = append(append(append(append(c.b, `,"function":{"arguments":"`...), piece...), `"}}]`...), unfinished...)
 }
 
-func (c *chunks) finishMessage(reason string, refusal []byte) {
+func (c *chunks) finishMessage(f finish) {
 	c.b = append(c.b, c.head...)
-	if refusal != nil {
-		c.b = append(append(append(c.b, `"refusal":"`...), refusal...), '"')
+	if f.refusal != nil {
+		c.b = append(append(append(c.b, `"refusal":"`...), f.refusal...), '"')
 	}
-	c.b = append(append(append(c.b, `},"finish_reason":"`...), reason...), "\"}]}\n\n"...)
+	c.b = append(append(append(c.b, `},"finish_reason":"`...), f.reason...), '"')
+	c.b = append(appendStop(c.b, f.stop), "}]}\n\n"...)
+}
+
+// appendStop appends the stop sequence that ended the message, if one did. It is an additive member of the choice.
+func appendStop(b, stop []byte) []byte {
+	if stop == nil {
+		return b
+	}
+	return append(append(append(b, `,"stop_sequence":"`...), stop...), '"')
 }
 
 func (c *chunks) appendUsage(b []byte, u *provider.Usage) []byte {

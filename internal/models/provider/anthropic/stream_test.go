@@ -273,6 +273,21 @@ func TestEdge34StopReasons(t *testing.T) {
 	}
 }
 
+// TestStopSequence: the choice says which stop sequence ended the message, streamed and whole.
+func TestStopSequence(t *testing.T) {
+	t.Parallel()
+	text := startEvent + textStart + textDelta("a") + blockStop +
+		event(`{"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"\n#"},`+
+			`"usage":{"output_tokens":1}}`) + stopEvent
+	const want = `"finish_reason":"stop","stop_sequence":"\n#"}]`
+	if out := relay(says(text)); !strings.Contains(out.frames, want) {
+		t.Errorf("streamed: %s", out.frames)
+	}
+	if answer, err := complete(says(text)); err != nil || !strings.Contains(string(answer.Body), want) {
+		t.Errorf("whole: %v, %s", err, answer.Body)
+	}
+}
+
 // TestEdge36Errors: an error before the answer is its status; within it, the
 // answer is cut.
 func TestEdge36Errors(t *testing.T) {

@@ -261,6 +261,9 @@ func (t *turns) writeResult(i int, m *provider.Message) error {
 	if n > 0 {
 		t.b = append(t.b, ']')
 	}
+	if m.ToolFailed {
+		t.b = append(t.b, `,"is_error":true`...)
+	}
 	if t.b = append(t.b, '}'); marked {
 		t.b = t.cache.mark(t.b, true)
 	}
