@@ -31,7 +31,17 @@ const (
 	okChunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",` +
 		`"choices":[{"index":0,"delta":{"content":"Blue"},"finish_reason":null}]}` + "\n\n"
 	okFinal = `data: {"svc_final":{"settlement":"settled","usage":` + okUsage + `,"svc":` + okSvc + `}}` + "\n\n"
-	failed  = `data: {"error":{"code":"provider_error","message":"the provider broke off",` +
+	noUsage = `{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`
+	okStart = "event: message_start\n" + `data: {"type":"message_start","message":{"id":"msg_1","type":"message",` +
+		`"role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":` + noUsage +
+		`}}` + "\n\n"
+	okBlock = "event: content_block_start\n" + `data: {"type":"content_block_start","index":0,"content_block":` +
+		`{"type":"text","text":""}}` + "\n\n" + "event: content_block_stop\n" +
+		`data: {"type":"content_block_stop","index":0}` + "\n\n"
+	okMessage = "event: message_delta\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn",` +
+		`"stop_sequence":null},"usage":` + noUsage + `,"svc_final":{"settlement":"settled","usage":` + okUsage +
+		`,"svc":` + okSvc + `}}` + "\n\nevent: message_stop\n" + `data: {"type":"message_stop"}` + "\n\n"
+	failed = `data: {"error":{"code":"provider_error","message":"the provider broke off",` +
 		`"type":"provider_error","connection_id":null,"increase_url":null,"review_url":null}}` + "\n\n"
 	end = "data: [DONE]\n\n"
 )
@@ -123,6 +133,17 @@ var answers = []struct {
 				`,"svc_final"`, 1) + end, ""},
 	{"no svc_final when it was not asked for", "POST /v1/chat/completions 200 Content-Type=text/event-stream",
 		okChunk + end, ""},
+	{"a streamed message", "POST /anthropic/v1/messages 200 Request-Id=req_1 Content-Type=text/event-stream",
+		okStart + okBlock + okMessage, ""},
+	{"a block twice", "POST /anthropic/v1/messages 200 Request-Id=req_1 Content-Type=text/event-stream",
+		okStart + okBlock + okBlock + okMessage, "one after the other"},
+	{"a message without an end", "POST /anthropic/v1/messages 200 Request-Id=req_1 Content-Type=text/event-stream", okStart + okBlock,
+		"ends without"},
+	{"a message without its charge", "POST /anthropic/v1/messages 200 Request-Id=req_1 Content-Type=text/event-stream",
+		okStart + strings.Replace(okMessage, "svc_final", "final", 1), "svc_final"},
+	{"the type of another shape", "POST /anthropic/v1/messages 401 WWW-Authenticate=Bearer",
+		strings.NewReplacer("not_found", "unauthorized", "invalid_request", "authentication").Replace(okNotFound),
+		"authentication_error"},
 	{"svc_final alone confuses SDKs", "POST /v1/chat/completions 200 Content-Type=text/event-stream",
 		okChunk + okFinal + end, "choices"},
 }
