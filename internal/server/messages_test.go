@@ -51,6 +51,27 @@ func TestMessages(t *testing.T) {
 				t.Errorf("%s: streamed it costs %v, whole %v", model, got, want)
 			}
 		}
+		// A stream that breaks off ends with an error that has the charge, in the replay too.
+		key, body := "Idempotency-Key: "+servertest.UUID(), message("gpt-6-luna", "!mock cut=5", streamed)
+		cut := whole(t, p.Call("POST", messagesPath, body, key))
+		again := whole(t, p.Call("POST", messagesPath, body, key))
+		if cut.body != again.body || !strings.Contains(cut.body, "event: error\n") ||
+			!strings.Contains(cut.body, `"settlement":"estimated"`) {
+			t.Errorf("a stream that broke off: %s\nreplayed: %s", cut.body, again.body)
+		}
+		// Clients that send one key at once read the same stream.
+		key, body = "Idempotency-Key: "+servertest.UUID(), message("gpt-6-luna", "!mock pace=20ms words=20", streamed)
+		joined := make([]string, 4)
+		var calls sync.WaitGroup
+		for i := range joined {
+			calls.Go(func() { joined[i] = whole(t, p.Call("POST", messagesPath, body, key)).body })
+		}
+		calls.Wait()
+		for _, other := range joined {
+			if other != joined[0] || !strings.Contains(other, "event: message_stop") {
+				t.Errorf("joined: %s\nand %s", other, joined[0])
+			}
+		}
 	})
 }
 
