@@ -12,7 +12,7 @@ import (
 // messagesPrefix begins the paths of Anthropic's clients. Their base URL ends before /v1.
 const messagesPrefix = "/anthropic/"
 
-// mountMessages adds the routes of Anthropic's clients (decision 072).
+// mountMessages adds the routes of Anthropic's clients (decision 074).
 func (h *Handler) mountMessages(rt *web.Router) {
 	rt.SetErrorBody(messagesPrefix, messages.ErrorBody)
 	rt.SetRequestIDHeader(messagesPrefix, "Request-Id")

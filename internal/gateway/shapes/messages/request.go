@@ -154,7 +154,7 @@ func (r *reader) readScalars() error {
 // minBudget is the smallest budget_tokens that Anthropic takes.
 const minBudget = 1024
 
-// readThinking maps thinking to a reasoning effort, which is what every provider understands (decision 072). It is
+// readThinking maps thinking to a reasoning effort, which is what every provider understands (decision 074). It is
 // a wish: each model gets the nearest effort that it takes.
 func (r *reader) readThinking() error {
 	t := r.body.Thinking
