@@ -23,6 +23,7 @@ type operatorCmd struct {
 	Approve   approveCmd   `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
 	Refuse    refuseCmd    `cmd:"" help:"Reject a go-live request: the app keeps its tier and may ask again."`
 	App       appCmd       `cmd:"" help:"Show an app."`
+	Account   accountCmd   `cmd:"" help:"Find the account that an AI provider names by its safety identifier."`
 	Suspended suspendedCmd `cmd:"" help:"List the suspended apps."`
 	Suspend   suspendCmd   `cmd:"" help:"Suspend an app: no calls, no tokens, no new connections."`
 	Lift      liftCmd      `cmd:"" help:"Lift a suspension: the app's connections work again."`
@@ -175,6 +176,20 @@ func (appCmd) Help() string { return exampleHelp("app app_06f2k8m3q5t7w9y1b3d5f7
 // Run shows the app.
 func (a *appCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "GET", "apps/"+url.PathEscape(a.ID), nil)
+}
+
+type accountCmd struct {
+	Identifier string `arg:"" help:"The safety identifier, 64 hexadecimal digits."`
+}
+
+// Help is shown by purser operator account --help.
+func (accountCmd) Help() string {
+	return "Shows the account with its connections, which purser operator freeze pauses."
+}
+
+// Run shows the account.
+func (a *accountCmd) Run(p *program, c *cli) error {
+	return c.Operator.callAPI(p, "GET", "safety-identifiers/"+url.PathEscape(a.Identifier), nil)
 }
 
 type suspendedCmd struct{}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -188,7 +189,7 @@ func (n *emulated) tries(requestID string) (list []try) {
 		n.t.Fatal(err)
 	}
 	for _, r := range all.Data {
-		if requestID == "" || r.Header.Get("X-Client-Request-Id") == requestID {
+		if requestID == "" || r.Header.Get("X-Client-Request-Id") == upstream.HashRequestID(requestID) {
 			list = append(list, r)
 		}
 	}

@@ -57,6 +57,7 @@ type Server struct {
 	node   *store.Node
 
 	Accounts           *accounts.Store
+	identifiers        accounts.SafetyIdentifiers
 	identity           *identity.Store
 	passkeyParty       *identity.PasskeyParty
 	Apps               *apps.Store

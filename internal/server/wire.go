@@ -85,6 +85,9 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	c, now := s.Config, s.DB.Now
 	s.Accounts = accounts.NewStore(s.DB, now)
+	if s.identifiers, err = accounts.NewSafetyIdentifiers(c.EnvelopeKey); err != nil {
+		return err
+	}
 	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site}
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
@@ -169,6 +172,7 @@ func (s *Server) wireGateway(dev bool) {
 		Providers:         live,
 		Recorders:         records,
 		Bounds:            callBounds(c, dev),
+		Identifiers:       s.identifiers,
 		DeveloperProvider: s.developerProviders.findProvider,
 		Dialects: map[string]inference.Dialect{
 			"anthropic": newDialectCheck(anthropic.Encode),
@@ -191,6 +195,7 @@ func (s *Server) wireGateway(dev bool) {
 			PlatformKey:  c.Providers["openai"].Key,
 			DeveloperKey: s.findVoiceKey,
 			Client:       &http.Client{},
+			Identifiers:  s.identifiers,
 		},
 		Metrics: s.metrics,
 		Now:     now,
@@ -208,12 +213,13 @@ func (s *Server) wireOperator() {
 		Now:     s.DB.Now,
 	}
 	s.operators = &operator.Service{
-		DB:       s.DB,
-		Accounts: s.Accounts,
-		Apps:     s.Apps,
-		GoLive:   s.golive,
-		Ledger:   s.Ledger,
-		Now:      s.DB.Now,
+		DB:          s.DB,
+		Accounts:    s.Accounts,
+		Identifiers: s.identifiers,
+		Apps:        s.Apps,
+		GoLive:      s.golive,
+		Ledger:      s.Ledger,
+		Now:         s.DB.Now,
 	}
 }
 

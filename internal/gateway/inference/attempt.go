@@ -68,6 +68,7 @@ func (h *Handler) newAttempt(
 		started:   time.Now(),
 	}
 	a.request.ID, a.request.AppID = held.RequestID, held.Call.AppID
+	a.request.EndUser = h.Identifiers.Identify(held.Call.AccountID)
 	a.request.MaxTokens = held.MaxTokens // the hold may have lowered it
 	switch {
 	case developer != nil && (held.UseProviderKey || a.api == nil):

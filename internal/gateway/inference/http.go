@@ -28,6 +28,7 @@ import (
 	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // Config is what a Handler works with.
@@ -49,6 +50,8 @@ type Config struct {
 	Dialects  map[string]Dialect           // by provider, in mock mode too
 
 	Bounds Bounds
+
+	Identifiers accounts.SafetyIdentifiers // name the account of each call to its provider
 
 	// DeveloperProvider returns a provider that is called with the developer's own
 	// provider key, or false if the developer has stored none. Nil: no developer has.

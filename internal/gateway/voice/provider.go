@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 const (
@@ -31,6 +32,7 @@ type Provider struct {
 	// DeveloperKey returns an account's own provider key; nil = no account has one.
 	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
 	Client       *http.Client
+	Identifiers  accounts.SafetyIdentifiers
 }
 
 // errNoProviderKey says that there is no key for the provider.
@@ -66,8 +68,18 @@ func (p *Provider) postRequest(
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	req.Header.Set("Authorization", "Bearer "+key)
+	for name, values := range p.makeHeader(t, key) {
+		req.Header[name] = values
+	}
 	return p.Client.Do(req)
+}
+
+// makeHeader returns the header of a request for a session. It names the account for the provider's abuse control.
+func (p *Provider) makeHeader(t *billingTerms, key string) http.Header {
+	return http.Header{
+		"Authorization":            {"Bearer " + key},
+		"Openai-Safety-Identifier": {p.Identifiers.Identify(t.AccountID)},
+	}
 }
 
 // createCall makes a call of the browser's offer (provider notes D.1). It returns the provider's
@@ -134,7 +146,7 @@ func (p *Provider) attachSideband(
 	defer cancel()
 	ws, resp, err := websocket.Dial(ctx, p.BaseURL+"/realtime?call_id="+url.QueryEscape(callID), &websocket.DialOptions{
 		HTTPClient: p.Client,
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + key}},
+		HTTPHeader: p.makeHeader(t, key),
 	})
 	if err != nil {
 		return nil, resp != nil && resp.StatusCode == http.StatusNotFound, err

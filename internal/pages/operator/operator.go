@@ -38,6 +38,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.requireToken(h.reverse))
 	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.requireToken(h.freeze))
 	rt.Handle("POST /v1/operator/connections/{id}/resume", h.requireToken(h.resume))
+	rt.Handle("GET /v1/operator/safety-identifiers/{identifier}", h.requireToken(h.identified))
 	rt.Handle("POST /v1/operator/roles", h.requireToken(h.grant))
 	rt.Handle("GET /v1/operator/log", h.requireToken(h.log))
 }

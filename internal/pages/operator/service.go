@@ -24,12 +24,13 @@ import (
 // A Service performs operator actions. Each action and its entry in the audit log are one transaction. The argument by
 // says who acts: the address that sent the operator's token, or the id of the account that is signed in.
 type Service struct {
-	DB       *db.DB
-	Accounts *accounts.Store
-	Apps     *apps.Store
-	GoLive   *golive.Store
-	Ledger   *store.Writer
-	Now      func() time.Time
+	DB          *db.DB
+	Accounts    *accounts.Store
+	Identifiers accounts.SafetyIdentifiers
+	Apps        *apps.Store
+	GoLive      *golive.Store
+	Ledger      *store.Writer
+	Now         func() time.Time
 }
 
 // An action is an entry to append to the audit log.

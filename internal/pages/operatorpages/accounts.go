@@ -25,7 +25,7 @@ func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
 	c := s.newReport("/operator/accounts", "Accounts", "")
 	search := ui.Entry{
 		ID:    "q",
-		Label: "Email, or the id of an account, connection, ledger entry or request",
+		Label: "Email, safety identifier, or the id of an account, connection, ledger entry or request",
 		Value: text,
 	}
 	c.Blocks = []ui.Block{
@@ -93,6 +93,12 @@ func (h *Handler) findAccounts(r *http.Request, text string) ([]accounts.Account
 			return nil, nil
 		}
 		return []accounts.Account{a}, err
+	case accounts.IsSafetyIdentifier(text):
+		a, err := h.Service.FindAccount(ctx, text)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, nil
+		}
+		return []accounts.Account{a}, err
 	case strings.HasPrefix(text, id.Connection):
 		var c rules.Connection
 		c, err = store.GetConnection(ctx, h.DB, text)
@@ -150,7 +156,10 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 		return c, err
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "Account", Facts: accountFacts(a, role)},
+		{Heading: "Account", Facts: append(accountFacts(a, role), ui.Detail{
+			Name: "Known to AI providers as",
+			Cell: ui.Cell{Text: h.Service.Identifiers.Identify(a.ID), Code: true},
+		})},
 		{Heading: "Connections", Table: connections},
 		{Heading: "Ledger, newest first", Table: ledger},
 		{Heading: "Emails, last 30 days", Table: mails},

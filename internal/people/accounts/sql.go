@@ -148,3 +148,9 @@ func requireRow(res sql.Result, err error) error {
 	}
 	return nil
 }
+
+// listIDsAfter returns ids of accounts in their order.
+func listIDsAfter(ctx context.Context, q db.Queryer, after string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2`,
+		after, limit)
+}

@@ -283,7 +283,7 @@ func TestRequestOnTheWire(t *testing.T) {
 		if got.Method+got.URL.String() != "POST/v1/messages" || got.Header.Get("X-Api-Key") != sampleKey ||
 			got.Header.Get("Anthropic-Version") != "2023-06-01" ||
 			got.Header.Get("Content-Type") != "application/json" || got.Header.Get("Authorization") != "" ||
-			got.Header.Get("X-Client-Request-Id") != "req_1" {
+			got.Header.Get("X-Client-Request-Id") != "dfe7be6cee3b99ca63628de710b914dd" {
 			t.Errorf("%s %s %v", got.Method, got.URL, got.Header)
 		}
 		if beta := got.Header.Get("Anthropic-Beta"); (beta != "") != replays {

@@ -37,6 +37,9 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
 	t.b = strconv.AppendInt(append(t.b, `,"max_tokens":`...), r.MaxTokens, 10)
 	t.b = append(t.b, `,"stream":true,"service_tier":"standard_only"`...) // the tier whose price we know
+	if r.EndUser != "" {
+		t.b = append(provider.AppendQuote(append(t.b, `,"metadata":{"user_id":`...), r.EndUser), '}')
+	}
 	if err := t.writeMessages(r.Messages); err != nil {
 		return nil, false, err
 	}

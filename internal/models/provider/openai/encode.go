@@ -31,7 +31,7 @@ func encodeChat(r *provider.Request) []byte {
 		}
 		b = append(b, ']')
 	}
-	b = appendTools(appendCacheKey(b, r), r)
+	b = appendTools(appendNames(b, r), r)
 	if r.ResponseFormat != nil {
 		b = append(append(b, `,"response_format":`...), r.ResponseFormat...)
 	}
@@ -44,12 +44,16 @@ func encodeChat(r *provider.Request) []byte {
 	return append(b, '}')
 }
 
-// appendCacheKey appends the key that sends requests of one prefix to the same cache.
-func appendCacheKey(b []byte, r *provider.Request) []byte {
-	if r.CacheKey == "" {
-		return b
+// appendNames appends the identifier of the account, for abuse control, and the key that sends requests of one prefix
+// to the same cache.
+func appendNames(b []byte, r *provider.Request) []byte {
+	if r.EndUser != "" {
+		b = provider.AppendQuote(append(b, `,"safety_identifier":`...), r.EndUser)
 	}
-	return provider.AppendQuote(append(b, `,"prompt_cache_key":`...), r.CacheKey)
+	if r.CacheKey != "" {
+		b = provider.AppendQuote(append(b, `,"prompt_cache_key":`...), r.CacheKey)
+	}
+	return b
 }
 
 // sizeHint estimates the length of the body in bytes.

@@ -37,7 +37,7 @@ func TestRequestOnTheWire(t *testing.T) {
 				"Authorization":       "Bearer " + sampleKey,
 				"Content-Type":        "application/json",
 				"Accept-Encoding":     "identity",
-				"X-Client-Request-Id": "req_1",
+				"X-Client-Request-Id": "dfe7be6cee3b99ca63628de710b914dd",
 			} {
 				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)

@@ -22,7 +22,7 @@ func encodeResponses(r *provider.Request) ([]byte, error) {
 	b = append(b, `,"store":false,"include":["reasoning.encrypted_content"],"service_tier":"default","stream":true`...)
 	b = appendNumber(b, "temperature", r.Temperature)
 	b = appendNumber(b, "top_p", r.TopP)
-	b = appendFlatTools(appendCacheKey(appendReasoningConfig(b, r), r), r)
+	b = appendFlatTools(appendNames(appendReasoningConfig(b, r), r), r)
 	if r.ResponseFormat == nil {
 		return append(b, '}'), nil
 	}

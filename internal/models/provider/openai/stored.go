@@ -22,7 +22,7 @@ func (c *Client) encodeRequest(r *provider.Request) []byte {
 		return b
 	}
 	b = append(b[:len(b)-1], `,"store":true,"metadata":{"request_id":`...)
-	return append(provider.AppendQuote(b, r.ID), "}}"...)
+	return append(provider.AppendQuote(b, upstream.HashRequestID(r.ID)), "}}"...)
 }
 
 type record struct {
@@ -37,8 +37,8 @@ func (c *Client) GetStoredUsage(ctx context.Context, completionID, requestID str
 		var list struct {
 			Data []record `json:"data"`
 		}
-		found, err := c.fetchRecord(ctx, path+"?limit=1&"+url.Values{"metadata[request_id]": {requestID}}.Encode(),
-			&list)
+		filter := url.Values{"metadata[request_id]": {upstream.HashRequestID(requestID)}}
+		found, err := c.fetchRecord(ctx, path+"?limit=1&"+filter.Encode(), &list)
 		if err != nil || !found || len(list.Data) == 0 {
 			return nil, false, err
 		}

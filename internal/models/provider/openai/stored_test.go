@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// hashedID is what the provider gets for req_1.
+const hashedID = "dfe7be6cee3b99ca63628de710b914dd"
+
 // TestStored: what a call used is found by the answer's id, or by our own.
 func TestStored(t *testing.T) {
 	t.Parallel()
@@ -21,11 +24,11 @@ func TestStored(t *testing.T) {
 		fails   bool
 	}{
 		"by its id": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, object, true, false},
-		"by our id": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200,
+		"by our id": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=" + hashedID, 200,
 			`{"data":[` + object + `]}`, true, false},
 		"not there": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 404,
 			`{"error":{"message":"no"}}`, false, false},
-		"not in the list": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200,
+		"not in the list": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=" + hashedID, 200,
 			`{"data":[]}`, false, false},
 		"without usage": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, `{"id":"chatcmpl-1"}`,
 			false, false},
@@ -66,7 +69,7 @@ func TestStoreIsAsked(t *testing.T) {
 		}
 		for ; err == nil; _, err = s.Next() {
 		}
-		if got := strings.Contains(body, `,"store":true,"metadata":{"request_id":"req_1"}}`); got != store ||
+		if got := strings.Contains(body, `,"store":true,"metadata":{"request_id":"`+hashedID+`"}}`); got != store ||
 			strings.Contains(body, `"store"`) != store {
 			t.Errorf("store %v sends %s", store, body)
 		}

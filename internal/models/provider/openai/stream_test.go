@@ -363,7 +363,7 @@ func relayAs(c *Client, name string) error {
 		}
 		all = append(all, chunk.Frames...)
 	}
-	if got := provider.GeneratedText(all); got != name+" 🧾" {
+	if got := provider.GeneratedText(all); got != upstream.HashRequestID(name)+" 🧾" {
 		return errors.New("got " + got + " for " + name)
 	}
 	return nil

@@ -5,6 +5,8 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +92,13 @@ type Exchange struct {
 // ErrSilent is the cause of a call that was canceled because the provider sent nothing for too long.
 var ErrSilent = errors.New("the provider was silent for too long")
 
+// HashRequestID returns the name under which the provider knows a call: 32 hexadecimal digits of the SHA-256 of our
+// request id. The provider gets no id of ours (decision 075); who has the id can name the call to the provider.
+func HashRequestID(requestID string) string {
+	sum := sha256.Sum256([]byte(requestID))
+	return hex.EncodeToString(sum[:16])
+}
+
 // Post sends body to path, which may have a query, and returns the response if it has status 200. requestID identifies
 // the call for the provider's support.
 func (c *Client) Post(ctx context.Context, path string, body []byte, requestID string) (*Exchange, error) {
@@ -121,7 +130,7 @@ func (c *Client) sendRequest(
 		for name, values := range c.Header {
 			header[name] = values
 		}
-		header["X-Client-Request-Id"] = []string{requestID}
+		header["X-Client-Request-Id"] = []string{HashRequestID(requestID)}
 	}
 	req := (&http.Request{
 		Method: method, URL: c.buildURL(path), Host: c.url.Host, Header: header, ContentLength: int64(len(body)),
