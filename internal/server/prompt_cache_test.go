@@ -88,6 +88,7 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 			SVC   struct {
 				Charge int64 `json:"user_charge_mc"`
 				Hold   int64 `json:"hold_amount_mc"`
+				Saved  int64 `json:"cache_saved_mc"`
 			} `json:"svc"`
 		}
 		if err := json.Unmarshal([]byte(text), &v); err != nil || status != http.StatusOK || len(v.Choices) != 1 {
@@ -104,6 +105,9 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 		a, err := pricing.Charge(rates, plain, money.One/5, n.Config.FeeRate)
 		if err != nil {
 			n.t.Fatal(err)
+		}
+		if want := int64(a.UserChargeMC) - v.SVC.Charge; v.SVC.Saved != want {
+			n.t.Errorf("turn %d of %s: the cache saved %d, want %d", turn, model, v.SVC.Saved, want)
 		}
 		cost.charged += v.SVC.Charge
 		cost.uncached += int64(a.UserChargeMC)

@@ -72,9 +72,11 @@ func TestProvidersGetTheSafetyIdentifier(t *testing.T) {
 	const tools = `"messages":[{"role":"user","content":"!call f\nGo on."}],"tools":[{"type":"function",` +
 		`"function":{"name":"f"}}]`
 	const image = `"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":` +
-		`"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="}}]}]`
+		`"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk` +
+		`+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="}}]}]`
 	const format = `"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema",` +
-		`"json_schema":{"name":"x","schema":{"type":"object","properties":{},"required":[],"additionalProperties":false}}}`
+		`"json_schema":{"name":"x","schema":{"type":"object","properties":{},` +
+		`"required":[],"additionalProperties":false}}}`
 	call := func(path, body string) {
 		t.Helper()
 		if status, answer := n.post(path, id.NewUUID(), body); status != http.StatusOK {

@@ -42,6 +42,9 @@ func appendBlock(b []byte, e *rules.Entry) []byte {
 	b = append(append(append(b, `,"user_charge_display":"`...), e.UserChargeMC.Display()...), '"')
 	b = append(append(append(b, `,"allocation_remaining_display":"`...), e.RemainingMC.Display()...), '"')
 	b = strconv.AppendInt(append(b, `,"max_tokens_applied":`...), policy.MaxTokens(e.Terms), 10)
+	if saved, ok := receipts.CacheSaved(e); ok {
+		b = strconv.AppendInt(append(b, `,"cache_saved_mc":`...), int64(saved), 10)
+	}
 	b = append(append(append(b, `,"paid_by":"`...), e.PaidBy...), '"')
 	return append(append(append(b, `,"settlement":"`...), e.Settlement...), `"}`...)
 }

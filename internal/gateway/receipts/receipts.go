@@ -54,6 +54,10 @@ type Charge struct {
 	RemainingMC       money.MC `json:"allocation_remaining_mc"`
 	RemainingDisplay  string   `json:"allocation_remaining_display"`
 	PaidBy            string   `json:"paid_by"`
+
+	// Of text calls that used the provider's cache.
+	CacheSavedMC      *money.MC `json:"cache_saved_mc,omitempty"`
+	CacheSavedDisplay string    `json:"cache_saved_display,omitempty"`
 }
 
 // Refusal has the reason why a call was refused.
@@ -114,7 +118,7 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Receipt{
+	out := &Receipt{
 		ID:           e.RequestID(),
 		Object:       "request",
 		Status:       string(e.Settlement),
@@ -142,7 +146,11 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 		PriceVersion: &rates.PriceList,
 		Lines:        lines,
 		Explanation:  explainCharge(e),
-	}, nil
+	}
+	if saved, ok := CacheSaved(e); ok {
+		out.Charge.CacheSavedMC, out.Charge.CacheSavedDisplay = &saved, saved.Display()
+	}
+	return out, nil
 }
 
 // maxTokensOf returns the output cap of a call by its price terms, or nil.
@@ -165,9 +173,9 @@ func explainCharge(e *rules.Entry) string {
 		refund = fmt.Sprintf(" Later, %s was refunded.", e.RefundedMC().Display())
 	}
 	return fmt.Sprintf(
-		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.%s",
+		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.%s%s",
 		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(),
-		how, e.HoldMC.Display(), refund)
+		how, e.HoldMC.Display(), explainCache(e), refund)
 }
 
 // newHoldReceipt returns the receipt of a call that is running, pending or failed.

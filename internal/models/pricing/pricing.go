@@ -82,6 +82,18 @@ func Charge(r catalog.Rates, u provider.Usage, margin, fee money.PPM) (Amounts, 
 	return addShares(cost, margin, fee, money.HalfUp, money.Up)
 }
 
+// CacheSaved returns what the provider's cache saved of a charge: the charge of the same call without a cache, minus
+// its charge. It is negative if the call wrote more to the cache than its reads were worth.
+func CacheSaved(r catalog.Rates, u provider.Usage, margin, fee money.PPM) (money.MC, error) {
+	paid, err := Charge(r, u, margin, fee)
+	if err != nil {
+		return 0, err
+	}
+	u.Input, u.Cached, u.CacheWrite = u.Input+u.Cached+u.CacheWrite, 0, 0 // Charge has checked the sum
+	full, err := Charge(r, u, margin, fee)
+	return full.UserChargeMC - paid.UserChargeMC, err
+}
+
 // ChargeEstimate returns the charge by our own count of tokens, for a call without usable usage: every number is
 // rounded down, and the charge is at most the hold (decision 019).
 func ChargeEstimate(r catalog.Rates, inputTokens, outputTokens int64, margin, fee money.PPM,

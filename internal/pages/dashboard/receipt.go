@@ -201,6 +201,9 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 		page.Explanation = append(page.Explanation,
 			fmt.Sprintf("%s of it was refunded later.", found.RefundedMC.Display()))
 	}
+	if text := describeCache(c); text != "" {
+		page.Explanation = append(page.Explanation, text)
+	}
 	for _, l := range found.Lines {
 		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
@@ -220,6 +223,18 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	if found.PriceVersion != nil {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
 	}
+}
+
+// describeCache says what the provider's cache saved, "" if the call did not use it.
+func describeCache(c *receipts.Charge) string {
+	switch {
+	case c.CacheSavedMC == nil:
+		return ""
+	case *c.CacheSavedMC < 0:
+		return fmt.Sprintf("Writing to the provider’s cache cost %s more. Calls that read it cost less.",
+			(-*c.CacheSavedMC).Display())
+	}
+	return fmt.Sprintf("You saved %s by the provider’s cache.", c.CacheSavedMC.Display())
 }
 
 // formatChange writes a change in full precision, with its sign.
