@@ -11,6 +11,7 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 )
 
@@ -44,7 +45,9 @@ func runGo(t *testing.T, apis map[string]func(context.Context, *testing.T, job, 
 
 func runOpenAIGo(t *testing.T) func(job) outcome {
 	t.Helper()
-	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{"chat": chatByGo})
+	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{
+		"chat": chatByGo, "responses": respondByGo,
+	})
 }
 
 // chatByGo has a conversation by Chat Completions.
@@ -150,6 +153,136 @@ func askByChat(t *testing.T, j job) openai.ChatCompletionNewParams {
 				Strict: openai.Bool(true),
 				Schema: read[map[string]any](t, forecast),
 			},
+		}
+	}
+	return ask
+}
+
+// respondByGo has a conversation by Responses.
+func respondByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
+	t.Helper()
+	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	ask := askByResponses(t, j)
+	for o.Rounds < j.Rounds {
+		made, err := respondOnce(ctx, c, j, ask, o)
+		if err != nil {
+			return err
+		}
+		o.Rounds++
+		o.Input, o.Output = o.Input+made.Usage.InputTokens, o.Output+made.Usage.OutputTokens
+		var bill struct {
+			SVC struct {
+				UserChargeMC int64 `json:"user_charge_mc"`
+			} `json:"svc"`
+		}
+		if err := json.Unmarshal([]byte(made.RawJSON()), &bill); err == nil && bill.SVC.UserChargeMC > 0 {
+			o.Charged = append(o.Charged, bill.SVC.UserChargeMC)
+		}
+		o.Finish = named(made.IncompleteDetails.Reason, "max_output_tokens", "length", "content_filter", "refusal")
+		called := false
+		items := &ask.Input.OfInputItemList
+		for _, item := range made.Output {
+			var again responses.ResponseInputItemUnionParam
+			if err := json.Unmarshal([]byte(item.RawJSON()), &again); err != nil {
+				return err
+			}
+			*items = append(*items, again)
+		}
+		for _, item := range made.Output {
+			for _, part := range item.Content {
+				if part.Type == "refusal" {
+					o.Finish = "refusal"
+				}
+			}
+			if item.Type == "function_call" {
+				called = true
+				call := item.AsFunctionCall()
+				o.Calls = append(o.Calls, toolCall{call.Name, read[map[string]any](t, call.Arguments)})
+				*items = append(*items, responses.ResponseInputItemUnionParam{
+					OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
+						CallID: openai.String(call.CallID),
+						Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{
+							OfString: openai.String(toolResult),
+						},
+					},
+				})
+			}
+		}
+		if !called {
+			if o.Finish == "" {
+				o.Finish = "stop"
+			}
+			if j.Schema {
+				o.Object = read[map[string]any](t, made.OutputText())
+			}
+			break
+		}
+		o.Finish = "calls"
+	}
+	return nil
+}
+
+// respondOnce makes one call, whole or streamed, and adds its text to the outcome.
+func respondOnce(ctx context.Context, c openai.Client, j job, ask responses.ResponseNewParams,
+	o *outcome) (made responses.Response, err error) {
+	if !j.Stream {
+		whole, err := c.Responses.New(ctx, ask)
+		if err != nil {
+			return made, err
+		}
+		o.Text += whole.OutputText()
+		return *whole, nil
+	}
+	s := c.Responses.NewStreaming(ctx, ask)
+	for s.Next() {
+		switch e := s.Current().AsAny().(type) {
+		case responses.ResponseTextDeltaEvent:
+			o.Text += e.Delta
+		case responses.ResponseCompletedEvent:
+			made = e.Response
+		case responses.ResponseIncompleteEvent:
+			made = e.Response
+		case responses.ResponseFailedEvent:
+			return made, errors.New(e.Response.Error.Message)
+		case responses.ResponseErrorEvent:
+			return made, errors.New(e.Message)
+		}
+	}
+	return made, s.Err()
+}
+
+func askByResponses(t *testing.T, j job) responses.ResponseNewParams {
+	t.Helper()
+	parts := responses.ResponseInputMessageContentListParam{responses.ResponseInputContentParamOfInputText(j.Text)}
+	if j.Image != "" {
+		parts = append(parts, responses.ResponseInputContentUnionParam{
+			OfInputImage: &responses.ResponseInputImageParam{Detail: "auto", ImageURL: openai.String(j.Image)},
+		})
+	}
+	ask := responses.ResponseNewParams{
+		Model:           j.Model,
+		MaxOutputTokens: openai.Int(j.MaxTokens),
+		Store:           openai.Bool(false),
+		Include:         []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent},
+		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfMessage(parts, "user"),
+		}},
+	}
+	if j.Tools {
+		for _, tool := range offeredTools {
+			ask.Tools = append(ask.Tools, responses.ToolUnionParam{OfFunction: &responses.FunctionToolParam{
+				Name:        tool[0],
+				Description: openai.String(tool[1]),
+				Parameters:  read[map[string]any](t, tool[2]),
+				Strict:      openai.Bool(false),
+			}})
+		}
+	}
+	if j.Schema {
+		ask.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
+			Name:   "forecast",
+			Strict: openai.Bool(true),
+			Schema: read[map[string]any](t, forecast),
 		}
 	}
 	return ask

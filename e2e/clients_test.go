@@ -162,13 +162,24 @@ type clientProgram struct {
 // clientPrograms are the official SDKs, and the two libraries that most apps are built with.
 func clientPrograms() []clientProgram {
 	return []clientProgram{
-		{"openai.mjs", runNode("openai.mjs"), []clientAPI{{api: "chat", base: "/v1"}}},
+		{"openai.mjs", runNode("openai.mjs"), []clientAPI{
+			{api: "chat", base: "/v1"},
+			{api: "chat", base: "/openai/v1"},
+			{api: "responses", base: "/openai/v1"},
+		}},
 		{"vercel.mjs", runNode("vercel.mjs"), []clientAPI{
 			{api: "compatible", base: "/v1"},
-			{api: "chat", base: "/v1"},
+			{api: "chat", base: "/openai/v1"},
+			{api: "responses", base: "/openai/v1"},
 		}},
-		{"langchain.mjs", runNode("langchain.mjs"), []clientAPI{{api: "chat", base: "/v1"}}},
-		{"openai-go", runOpenAIGo, []clientAPI{{api: "chat", base: "/v1"}}},
+		{"langchain.mjs", runNode("langchain.mjs"), []clientAPI{
+			{api: "chat", base: "/openai/v1"},
+			{api: "responses", base: "/openai/v1"},
+		}},
+		{"openai-go", runOpenAIGo, []clientAPI{
+			{api: "chat", base: "/openai/v1"},
+			{api: "responses", base: "/openai/v1"},
+		}},
 	}
 }
 
@@ -305,7 +316,7 @@ func (w *emulatedNode) try(t *testing.T, run func(job) outcome, api clientAPI, c
 	stream bool) {
 	t.Helper()
 	w.cases++
-	where := fmt.Sprintf("%s, %s, %s, stream %v", api.api, provider, c.name, stream)
+	where := fmt.Sprintf("%s%s, %s, %s, stream %v", api.api, api.base, provider, c.name, stream)
 	j := job{
 		API:       api.api,
 		BaseURL:   w.BaseURL + api.base,
