@@ -38,6 +38,43 @@ var agents = []agent{
 		run:   runOpencode("@ai-sdk/openai-compatible"),
 		tool:  `bash {"command":"%s","description":"Counts."}`,
 	},
+	{
+		name:  "codex by Responses",
+		model: "gpt-5.4-mini",
+		base:  "/openai/v1",
+		run:   runCodex,
+		tool:  `exec_command {"cmd":"%s"}`,
+	},
+}
+
+// runCodex runs Codex with a command that gives it each access token.
+func runCodex(ctx context.Context, a agent, at agentFolders, url string) *exec.Cmd {
+	config := fmt.Sprintf(`
+model = %q
+model_provider = "purser"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+web_search = "disabled"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.purser]
+name = "Purser"
+base_url = %q
+wire_api = "responses"
+
+[model_providers.purser.auth]
+command = "cat"
+args = [%q]
+`, a.model, url+a.base, at.token)
+	if err := os.WriteFile(filepath.Join(at.home, "config.toml"), []byte(config), 0o600); err != nil {
+		panic(err)
+	}
+	cmd := exec.CommandContext(ctx, mustAbs("agents/node_modules/.bin/codex"), "exec", "--skip-git-repo-check", "-")
+	cmd.Env = append(os.Environ(), "PWD="+at.work, "CODEX_HOME="+at.home)
+	return cmd
 }
 
 // runOpencode runs opencode with a provider of the Vercel AI SDK, which it contains.
