@@ -40,7 +40,7 @@ var agents = []agent{
 	},
 	{
 		name:  "codex by Responses",
-		model: "gpt-5.4-mini",
+		model: "gemini-2.5-flash-lite",
 		base:  "/openai/v1",
 		run:   runCodex,
 		tool:  `exec_command {"cmd":"%s"}`,

@@ -20,6 +20,7 @@ type inputItem struct {
 	Content   jsontext.Value `json:"content"`
 	CallID    string         `json:"call_id"`
 	Name      string         `json:"name"`
+	Namespace string         `json:"namespace"`
 	Arguments string         `json:"arguments"`
 	Output    jsontext.Value `json:"output"`
 	Encrypted *string        `json:"encrypted_content"`
@@ -99,7 +100,12 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		return r.readMessage(&it, path)
 	case "function_call":
 		m := r.openTurn(path)
-		call := provider.ToolCall{ID: it.CallID, Name: it.Name, Arguments: it.Arguments, ExtraContent: r.reasoning}
+		call := provider.ToolCall{
+			ID:           it.CallID,
+			Name:         joinNamespace(it.Namespace, it.Name),
+			Arguments:    it.Arguments,
+			ExtraContent: r.reasoning,
+		}
 		r.reasoning = nil
 		m.ToolCalls = append(m.ToolCalls, call)
 		r.c.calls[r.assistant] = append(r.c.calls[r.assistant], path)

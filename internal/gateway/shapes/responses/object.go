@@ -83,7 +83,11 @@ func (s *stream) appendItem(b []byte, i int) []byte {
 		return append(b, '}')
 	case callItem:
 		b = append(append(append(b, `"function_call","status":"`...), status...), `","call_id":"`...)
-		b = append(append(append(append(b, it.callID...), `","name":"`...), it.name...), `","arguments":"`...)
+		b = append(append(append(b, it.callID...), `","name":"`...), it.name...)
+		if it.namespace != "" {
+			b = append(append(b, `","namespace":"`...), it.namespace...)
+		}
+		b = append(b, `","arguments":"`...)
 		return append(append(b, it.arguments...), `"}`...)
 	}
 	b = append(append(append(b, `"message","status":"`...), status...), `","role":"assistant","content":[`...)

@@ -2,7 +2,6 @@ package responses
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,7 +23,8 @@ type Call struct {
 	echo         []byte   // the members of the response that repeat the request, each with a comma before it
 	paths        []string // of each canonical message in the body
 	calls        [][]string
-	tools        []int // the index of each canonical tool in the body
+	tools        []string          // the path of each canonical tool in the body
+	namespaces   map[string]string // of the canonical tools that have one, by name
 }
 
 // body is the request. Unknown members are dropped, and the response names them.
@@ -337,7 +337,7 @@ func (c *Call) MemberName(canonical string) string {
 	switch {
 	case err != nil:
 	case m[1] == "tools" && i < len(c.tools):
-		return fmt.Sprintf("tools[%d]", c.tools[i]) + strings.TrimPrefix(m[3], ".function")
+		return c.tools[i] + strings.TrimPrefix(m[3], ".function")
 	case m[1] == "messages" && i < len(c.paths):
 		return c.nameMessage(i, m[3])
 	}

@@ -55,6 +55,7 @@ type item struct {
 	encrypted []byte // of reasoning
 	callID    []byte
 	name      []byte
+	namespace string
 	arguments []byte
 }
 
@@ -446,7 +447,9 @@ func (s *stream) openCall(index int64, id, name []byte) int {
 	s.closeMessage()
 	s.flushReasoning()
 	i := s.openItem(callItem)
-	s.items[i].callID, s.items[i].name = bytes.Clone(id), bytes.Clone(name)
+	it := &s.items[i]
+	it.callID, it.name, it.namespace = bytes.Clone(id), bytes.Clone(name), s.call.namespaces[string(name)]
+	it.name = it.name[len(joinNamespace(it.namespace, "")):]
 	s.writeItem("response.output_item.added", i)
 	s.calls, s.indexes = append(s.calls, i), append(s.indexes, index)
 	return len(s.calls) - 1

@@ -20,33 +20,63 @@ type tool struct {
 	Description string         `json:"description"`
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
+	// The functions of a namespace. Their names are unique within it only.
+	Tools []jsontext.Value `json:"tools"`
+}
+
+// joinNamespace returns the canonical name of a namespace's function.
+func joinNamespace(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "__" + name
 }
 
 func (c *Call) readTools(b *body) error {
 	for i, v := range b.Tools {
-		var t tool
-		path := fmt.Sprintf("tools[%d]", i)
-		if err := decodeAt(path, v, &t); err != nil {
+		if err := c.readTool(v, fmt.Sprintf("tools[%d]", i), ""); err != nil {
 			return err
 		}
-		switch {
-		case t.Type == "function":
-		case slices.Contains(dropped, t.Type):
-			c.ignore("tools." + t.Type)
-			continue
-		default:
-			return invalid("%s.type: %q is not offered; declare a function, and run it in the client", path, t.Type)
-		}
-		q := provider.Tool{Name: t.Name, Description: t.Description, Strict: t.Strict}
-		if isSet(t.Parameters) {
-			q.Parameters = json.RawMessage(t.Parameters)
-		}
-		c.request.Tools = append(c.request.Tools, q)
-		c.tools = append(c.tools, i)
 	}
 	if len(c.request.Tools) > 0 { // agents send it without tools too
 		c.request.ParallelToolCalls = b.ParallelToolCalls
 	}
+	return nil
+}
+
+// readTool reads a tool at path, which belongs to a namespace unless that is "".
+func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
+	var t tool
+	if err := decodeAt(path, v, &t); err != nil {
+		return err
+	}
+	switch {
+	case t.Type == "function":
+	case t.Type == "namespace" && namespace == "" && t.Name != "":
+		for i, inner := range t.Tools {
+			if err := c.readTool(inner, fmt.Sprintf("%s.tools[%d]", path, i), t.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	case slices.Contains(dropped, t.Type):
+		c.ignore("tools." + t.Type)
+		return nil
+	default:
+		return invalid("%s.type: %q is not offered; declare a function, and run it in the client", path, t.Type)
+	}
+	q := provider.Tool{Name: joinNamespace(namespace, t.Name), Description: t.Description, Strict: t.Strict}
+	if isSet(t.Parameters) {
+		q.Parameters = json.RawMessage(t.Parameters)
+	}
+	if namespace != "" {
+		if c.namespaces == nil {
+			c.namespaces = map[string]string{}
+		}
+		c.namespaces[q.Name] = namespace
+	}
+	c.request.Tools = append(c.request.Tools, q)
+	c.tools = append(c.tools, path)
 	return nil
 }
 
@@ -67,15 +97,16 @@ func (c *Call) readChoice(b *body) error {
 		}
 	case '{':
 		var named struct {
-			Type string `json:"type"`
-			Name string `json:"name"`
+			Type      string `json:"type"`
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
 		}
 		if err := decodeAt("tool_choice", v, &named); err != nil {
 			return err
 		}
 		switch named.Type {
 		case "function":
-			*choice = provider.ToolChoice{Mode: "function", Name: named.Name}
+			*choice = provider.ToolChoice{Mode: "function", Name: joinNamespace(named.Namespace, named.Name)}
 			return nil
 		case "allowed_tools":
 			return invalid("tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
