@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anthropics/anthropic-sdk-go"
+	claudeoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
@@ -38,6 +40,9 @@ func runGo(t *testing.T, apis map[string]func(context.Context, *testing.T, job, 
 			if refused, ok := errors.AsType[*openai.Error](err); ok {
 				o.Error.Status, o.Error.Code = refused.StatusCode, refused.Code
 			}
+			if refused, ok := errors.AsType[*anthropic.Error](err); ok {
+				o.Error.Status, o.Error.Code = refused.StatusCode, string(refused.Type())
+			}
 		}
 		return o
 	}
@@ -48,6 +53,11 @@ func runOpenAIGo(t *testing.T) func(job) outcome {
 	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{
 		"chat": chatByGo, "responses": respondByGo,
 	})
+}
+
+func runAnthropicGo(t *testing.T) func(job) outcome {
+	t.Helper()
+	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{"messages": messageByGo})
 }
 
 // chatByGo has a conversation by Chat Completions.
@@ -284,6 +294,92 @@ func askByResponses(t *testing.T, j job) responses.ResponseNewParams {
 			Strict: openai.Bool(true),
 			Schema: read[map[string]any](t, forecast),
 		}
+	}
+	return ask
+}
+
+// messageByGo has a conversation by Messages.
+func messageByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
+	t.Helper()
+	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
+		claudeoption.WithMaxRetries(0))
+	ask := askByMessages(t, j)
+	for o.Rounds < j.Rounds {
+		made, err := messageOnce(ctx, c, j, ask, o)
+		if err != nil {
+			return err
+		}
+		o.Rounds++
+		u := made.Usage
+		o.Input += u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens
+		o.Output += u.OutputTokens
+		o.Finish = named(string(made.StopReason), "end_turn", "stop", "max_tokens", "length", "tool_use", "calls")
+		ask.Messages = append(ask.Messages, made.ToParam())
+		var results []anthropic.ContentBlockParamUnion
+		for _, block := range made.Content {
+			if block.Type == "tool_use" {
+				o.Calls = append(o.Calls, toolCall{block.Name, read[map[string]any](t, string(block.Input))})
+				results = append(results, anthropic.NewToolResultBlock(block.ID, toolResult, false))
+			}
+			if block.Type == "text" && j.Schema {
+				o.Object = read[map[string]any](t, block.Text)
+			}
+		}
+		if len(results) == 0 {
+			break
+		}
+		ask.Messages = append(ask.Messages, anthropic.NewUserMessage(results...))
+	}
+	return nil
+}
+
+// messageOnce makes one call, whole or streamed, and adds its text to the outcome.
+func messageOnce(ctx context.Context, c anthropic.Client, j job, ask anthropic.MessageNewParams,
+	o *outcome) (made anthropic.Message, err error) {
+	if !j.Stream {
+		whole, err := c.Messages.New(ctx, ask)
+		if err != nil {
+			return made, err
+		}
+		for _, block := range whole.Content {
+			o.Text += block.Text
+		}
+		return *whole, nil
+	}
+	s := c.Messages.NewStreaming(ctx, ask)
+	for s.Next() {
+		if err := made.Accumulate(s.Current()); err != nil {
+			return made, err
+		}
+		if e, ok := s.Current().AsAny().(anthropic.ContentBlockDeltaEvent); ok {
+			o.Text += e.Delta.Text
+		}
+	}
+	return made, s.Err()
+}
+
+func askByMessages(t *testing.T, j job) anthropic.MessageNewParams {
+	t.Helper()
+	content := []anthropic.ContentBlockParamUnion{anthropic.NewTextBlock(j.Text)}
+	if kind, data, ok := strings.Cut(strings.TrimPrefix(j.Image, "data:"), ";base64,"); ok {
+		content = append(content, anthropic.NewImageBlockBase64(kind, data))
+	}
+	ask := anthropic.MessageNewParams{
+		Model:     anthropic.Model(j.Model),
+		MaxTokens: j.MaxTokens,
+		Messages:  []anthropic.MessageParam{anthropic.NewUserMessage(content...)},
+	}
+	if j.Tools {
+		for _, tool := range offeredTools {
+			schema := read[map[string]any](t, tool[2])
+			of := anthropic.ToolUnionParamOfTool(
+				anthropic.ToolInputSchemaParam{Properties: schema["properties"]}, tool[0])
+			of.OfTool.Description = anthropic.String(tool[1])
+			ask.Tools = append(ask.Tools, of)
+		}
+	}
+	if j.Schema {
+		ask.OutputConfig.Format.Schema = read[map[string]any](t, forecast)
 	}
 	return ask
 }

@@ -380,15 +380,15 @@ func check(t *testing.T, where string, prices map[string]string, s said, row rul
 // checkCharge recomputes a row from token counts by the names of their listed prices.
 func checkCharge(t *testing.T, where string, prices map[string]string, used map[string]int64, row rules.Entry) {
 	t.Helper()
-	c := computeCharge(t, prices, used)
+	c := computeCharge(t, prices, used, 20)
 	if row.Settlement != rules.Settled || row.Amounts != c {
 		t.Errorf("%s: computed %+v of %v, the ledger has %+v", where, c, used, row)
 	}
 }
 
-// computeCharge computes the amounts of a call from token counts by the names of their listed prices, by rational
-// numbers.
-func computeCharge(t *testing.T, prices map[string]string, used map[string]int64) (c rules.Amounts) {
+// computeCharge computes the amounts of a call from token counts by the names of their listed prices and the app's
+// margin in percent, by rational numbers.
+func computeCharge(t *testing.T, prices map[string]string, used map[string]int64, percent int64) (c rules.Amounts) {
 	t.Helper()
 	cost := new(big.Rat)
 	for class, n := range used {
@@ -399,7 +399,7 @@ func computeCharge(t *testing.T, prices map[string]string, used map[string]int64
 		cost.Add(cost, price.Mul(price, big.NewRat(n*100_000_000, 1000)))
 	}
 	provider := ceil(cost)
-	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(provider), big.NewRat(20, 100))
+	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(provider), big.NewRat(percent, 100))
 	margin.Add(margin, big.NewRat(1, 2))
 	c.ProviderCostMC = money.MC(provider)
 	c.SvcFeeMC = money.MC(ceil(new(big.Rat).Mul(new(big.Rat).SetInt64(provider), big.NewRat(5, 100))))
