@@ -186,6 +186,29 @@ func TestChargeFitsTheHold(t *testing.T) {
 	})
 }
 
+// Two output caps have the same hold exactly if they have the same hold at provider cost, and
+// neither falls when the cap rises: the ledger finds the cap of a hold by its amount.
+func TestHoldsRiseTogether(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, margin, fee := drawRates(t), drawPPM(t, "margin"), drawPPM(t, "fee")
+		input, low := drawTokens(t, "input"), drawTokens(t, "cap")
+		high := low + rapid.Int64Range(0, 3).Draw(t, "more")
+		hold := func(maxTokens int64, margin, fee money.PPM) money.MC {
+			mc, err := EstimateHold(r, input, maxTokens, margin, fee)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return mc
+		}
+		moreMC := hold(high, margin, fee) - hold(low, margin, fee)
+		moreCostMC := hold(high, 0, 0) - hold(low, 0, 0)
+		if moreMC < 0 || moreCostMC < 0 || (moreMC == 0) != (moreCostMC == 0) {
+			t.Fatalf("from %d to %d tokens the hold rises by %d, at cost by %d", low, high, moreMC, moreCostMC)
+		}
+	})
+}
+
 // An estimated charge is at most the hold, its parts add up, and the app's
 // margin and the provider's cost are whole even then.
 func TestEstimatedIsAtMostTheHold(t *testing.T) {

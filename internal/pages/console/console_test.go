@@ -45,7 +45,8 @@ func TestCreateAndRotate(t *testing.T) {
 			"CLIENT_SECRET").Lacks(t, secret)
 		var err error
 		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil ||
-			w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
+			w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) ||
+			w.app.DefaultMaxTokens == nil || *w.app.DefaultMaxTokens != apps.SuggestedMaxTokens || w.app.Fit {
 			t.Errorf("%+v, %v", w.app, err)
 		}
 		next := b.Post(path+"/secret", url.Values{"when": {"now"}, "present": {apitest.Password}}).
@@ -140,6 +141,8 @@ func TestSettings(t *testing.T) {
 				"redirect_uris":       {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"},
 				"model.gpt-5.6-terra": {"on"},
 				"default_max_tokens":  {"512"},
+				"fit":                 {"on"},
+				"fit_min_tokens":      {"64"},
 				"dev_margin_rate":     {"12.5"},
 				"provider_mode":       {"live"},
 				"test_allowlist":      {"A@example.com\nb@example.com"},
@@ -153,6 +156,8 @@ func TestSettings(t *testing.T) {
 			{"name", " ", "Name: must have 1 to 80 characters."},
 			{"default_max_tokens", "many", "Default output limit: enter a whole number"},
 			{"default_max_tokens", "0", "must be an integer from 1"},
+			{"fit", "maybe", "Choose one of the options."},
+			{"fit_min_tokens", "0", "Lowest output limit (tokens, optional): must be an integer from 1"},
 			{"dev_margin_rate", "1000.0001", "enter a percentage"},
 			{"dev_margin_rate", "0.00001", "enter a percentage"},
 			{"provider_mode", "fast", "Mode: must be mock or live."},
@@ -170,9 +175,14 @@ func TestSettings(t *testing.T) {
 		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`,
 			`name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
 		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 ||
-			*a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || a.ClientType != apps.Public ||
+			*a.DefaultMaxTokens != 512 || !a.Fit || a.FitMinTokens != 64 || a.ProviderMode != apps.Live ||
+			len(a.TestAllowlist) != 2 || a.ClientType != apps.Public ||
 			len(a.AllowedModels) != 1 {
 			t.Errorf("saved: %+v", a)
+		}
+		b.Post(w.mine("/settings"), form("fit", "off", "fit_min_tokens", "")).Leads(t, w.mine("/settings?done=saved"))
+		if a := w.is(); a.Fit || a.FitMinTokens != apps.DefaultFitMinTokens {
+			t.Errorf("switched off: %+v", a)
 		}
 		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
 		b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Leads(t, w.mine("/settings?done=off"))
@@ -278,6 +288,7 @@ func TestFeatures(t *testing.T) {
 			"description":          {"Answers."},
 			"max_cost_per_call_mc": {"0.05"},
 			"max_tokens":           {""},
+			"fit":                  {"on"},
 			"rate_limit":           {"60"},
 			"default_model":        {"gpt-5.6-terra"},
 			"dev_margin_rate":      {"25"},
@@ -288,15 +299,16 @@ func TestFeatures(t *testing.T) {
 		b.Post(w.mine("/features"), form).Leads(t, w.mine("/features?done=feature"))
 		b.Post(w.mine("/features"), form).Want(t, 422, "already exists")
 		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;",
-			"at most $0.05 per call · 60 calls per minute · gpt-5.6-terra by default · margin 25%")
+			"at most $0.05 per call · lowered until it fits · 60 calls per minute · gpt-5.6-terra by default · margin 25%")
 		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`,
-			`<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
+			`<option value="gpt-5.6-terra" selected>`, `<option value="on" selected>`).Lacks(t, `name="slug"`)
+		form.Set("fit", "")
 		form.Set("dev_margin_rate", "")
 		form.Set("display_name", "")
 		b.Post(w.mine("/features/chat"), form).Want(t, 422, "Name: must have 1 to 80 characters.")
 		form.Set("display_name", "Talk")
 		b.Post(w.mine("/features/chat"), form).Leads(t, w.mine("/features/chat?done=saved"))
-		b.Get(w.mine("/features")).Want(t, 200, "Talk").Lacks(t, "margin 25")
+		b.Get(w.mine("/features")).Want(t, 200, "Talk").Lacks(t, "margin 25", "lowered until")
 		b.Get(w.mine("/features/none")).Want(t, 404)
 		b.Get(w.mine("")).Want(t, 200, "X-Svc-Feature: chat")
 	})
