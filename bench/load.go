@@ -59,7 +59,11 @@ func runLoadRole([]string) error {
 }
 
 func (s loadSpec) runClients() (loadResult, error) {
-	target, err := url.Parse(s.URL + "/v1/ai/" + models[s.Cell])
+	path := "/v1/ai/" + models[s.Cell]
+	if shape, ok := shapes[s.Cell]; ok && s.Billed {
+		path = shape.path
+	}
+	target, err := url.Parse(s.URL + path)
 	if err != nil {
 		return loadResult{}, err
 	}
@@ -169,7 +173,13 @@ func (c *client) countFault(err error) {
 
 // makeCall makes one call and checks its answer.
 func (c *client) makeCall(n int) error {
-	body := c.newPrompt()
+	shape, shaped := shapes[c.Cell]
+	var body []byte
+	if shaped = shaped && c.Billed; shaped {
+		body = shape.body(c)
+	} else {
+		body = c.newPrompt()
+	}
 	req := &http.Request{
 		Method: http.MethodPost, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{
@@ -194,7 +204,9 @@ func (c *client) makeCall(n int) error {
 	switch {
 	case c.Cell == "plain":
 		return c.checkWhole(n)
-	case !c.Billed && c.Cell != "stream":
+	case shaped:
+		return c.checkShape(shape)
+	case !c.Billed && (c.Cell == "anthropic" || c.Cell == "google"):
 		return c.checkForeign()
 	}
 	return c.checkStream()

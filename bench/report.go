@@ -108,6 +108,8 @@ var titles = map[string]string{
 	"stream":    "streamed answers",
 	"anthropic": "streamed answers of Anthropic, translated",
 	"google":    "streamed answers of Google, translated",
+	"drop-in":   "streamed answers on the OpenAI-compatible route",
+	"responses": "streamed answers by the Responses API",
 }
 
 // printCell prints the medians of one cell.
@@ -127,7 +129,23 @@ func (r *report) printCell(w io.Writer, cell string, clients int) {
 	}
 	for _, name := range names {
 		printRow(w, name, of[name])
+		base := r.samplesOf(name, "drop-in", clients)
+		if len(base) > 0 && shapes[cell].path != "" && cell != "drop-in" {
+			perSecond := func(s sample) float64 { return s.PerSecond }
+			ratio := median(of[name], perSecond) / median(base, perSecond)
+			fmt.Fprintf(w, "%-26s%9.2f of the drop-in route's calls/s\n", "", ratio)
+		}
 	}
+}
+
+// samplesOf returns the samples of a gateway in a cell, except those of the floor, which has no shapes.
+func (r *report) samplesOf(gateway, cell string, clients int) (list []sample) {
+	for _, s := range r.Samples {
+		if s.Gateway == gateway && s.Cell == cell && s.Clients == clients && s.OfFloor > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 func printRow(w io.Writer, name string, list []sample) {

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -68,15 +69,36 @@ func parseResponses(body []byte) (shapes.Call, error) {
 }
 
 // encodeOpenAIError encodes an error as OpenAI's clients expect it: the envelope with the member param, which names the
-// member of the request that is wrong.
+// member of the request that is wrong. Agents show nothing but the message, so it has the address where the user can
+// help.
 func encodeOpenAIError(e *apierr.Error, l web.Links, _ string) ([]byte, error) {
 	b, err := web.Envelope(e, l)
 	if err != nil {
+		return nil, err
+	}
+	var sent struct {
+		Error struct {
+			IncreaseURL string `json:"increase_url"`
+			ReviewURL   string `json:"review_url"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(b, &sent); err != nil {
 		return nil, err
 	}
 	param := []byte("null")
 	if member := shapes.FindMember(e); member != "" {
 		param = provider.AppendQuote(nil, member)
 	}
-	return bytes.Replace(b, []byte(`{"error":{`), append(append([]byte(`{"error":{"param":`), param...), ','), 1), nil
+	helpful := *e
+	switch {
+	case sent.Error.IncreaseURL != "":
+		helpful.Message += ". Raise the spend cap at " + sent.Error.IncreaseURL
+	case sent.Error.ReviewURL != "":
+		helpful.Message += ". Resume it at " + sent.Error.ReviewURL
+	}
+	if b, err = web.Envelope(&helpful, l); err != nil {
+		return nil, err
+	}
+	head := append(append([]byte(`{"error":{"param":`), param...), ',')
+	return append(head, bytes.TrimPrefix(b, []byte(`{"error":{`))...), nil
 }

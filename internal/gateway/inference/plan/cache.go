@@ -45,13 +45,19 @@ func readCache(b *body, p *Request) error {
 	if n := len(p.Messages); n > 0 && marked {
 		p.Messages[n-1].CacheBreakpoint = true
 	}
-	if k := b.PromptCacheKey; k != nil {
-		if *k == "" || len(*k) > maxCacheKey {
-			return invalid("prompt_cache_key: must have 1 to %d bytes", maxCacheKey)
-		}
-		p.CacheKey = *k
-	}
 	p.NoCacheMarks = b.Cache != nil && !*b.Cache
+	return p.SetCacheKey(b.PromptCacheKey)
+}
+
+// SetCacheKey sets the app's key of the provider's cache, prompt_cache_key; nil = none.
+func (r *Request) SetCacheKey(key *string) error {
+	if key == nil {
+		return nil
+	}
+	if *key == "" || len(*key) > maxCacheKey {
+		return invalid("prompt_cache_key: must have 1 to %d bytes", maxCacheKey)
+	}
+	r.CacheKey = *key
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -12,7 +13,7 @@ import (
 func appendEcho(b []byte, q *body) []byte {
 	value := func(name string, v jsontext.Value, otherwise string) {
 		b = append(append(append(b, `,"`...), name...), `":`...)
-		if isSet(v) {
+		if plan.IsSet(v) {
 			b = appendCompact(b, v)
 		} else {
 			b = append(b, otherwise...)
@@ -33,9 +34,8 @@ func appendEcho(b []byte, q *body) []byte {
 	value("metadata", q.Metadata, "{}")
 	b = append(b, `,"parallel_tool_calls":`...)
 	b = strconv.AppendBool(b, q.ParallelToolCalls == nil || *q.ParallelToolCalls)
-	b = append(b, `,"previous_response_id":null`...)
-	value("prompt_cache_key", q.PromptCacheKey, "null")
-	b = append(b, `,"reasoning":{"effort":`...)
+	b = append(b, `,"previous_response_id":null,"prompt_cache_key":`...)
+	b = append(appendOptional(b, q.PromptCacheKey), `,"reasoning":{"effort":`...)
 	var effort, summary *string
 	if q.Reasoning != nil {
 		effort, summary = q.Reasoning.Effort, q.Reasoning.Summary
@@ -48,7 +48,7 @@ func appendEcho(b []byte, q *body) []byte {
 		format = q.Text.Format
 	}
 	b = append(b, `,"text":{"format":`...)
-	if isSet(format) {
+	if plan.IsSet(format) {
 		b = appendCompact(b, format)
 	} else {
 		b = append(b, `{"type":"text"}`...)

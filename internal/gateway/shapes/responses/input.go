@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -57,14 +58,14 @@ func (c *Call) readInput(b *body) error {
 		return nil
 	case '[':
 	default:
-		return invalid("input: required, a string or an array of items")
+		return plan.Invalid("input: required, a string or an array of items")
 	}
 	var items []jsontext.Value
 	if err := decodeAt("input", b.Input, &items); err != nil {
 		return err
 	}
 	if len(items) == 0 || len(items) > maxItems {
-		return invalid("input: must have 1 to %d items", maxItems)
+		return plan.Invalid("input: must have 1 to %d items", maxItems)
 	}
 	r := &inputReader{c: c, assistant: -1}
 	for i, v := range items {
@@ -118,11 +119,11 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		}
 		return nil
 	case "item_reference":
-		return invalid("%s.type: nothing is stored here that an item_reference could name; send the item itself, and "+
-			"set store to false", path)
+		return plan.Invalid("%s.type: nothing is stored here that an item_reference could name; send the item itself, "+
+			"and set store to false", path)
 	}
-	return invalid("%s.type: %q is not offered; send message, function_call, function_call_output and reasoning items",
-		path, it.Type)
+	return plan.Invalid("%s.type: %q is not offered; send message, function_call, function_call_output and "+
+		"reasoning items", path, it.Type)
 }
 
 // openTurn returns the message of the model that items are added to.
@@ -153,7 +154,7 @@ func (r *inputReader) endResults() {
 func (r *inputReader) readMessage(it *inputItem, path string) error {
 	if it.Role != "assistant" {
 		if !slices.Contains([]string{"system", "developer", "user"}, it.Role) {
-			return invalid("%s.role: must be one of user, assistant, system, developer", path)
+			return plan.Invalid("%s.role: must be one of user, assistant, system, developer", path)
 		}
 		r.endTurn()
 		m := provider.Message{Role: it.Role}
@@ -195,14 +196,14 @@ func readContent(v jsontext.Value, m *provider.Message, path string) error {
 		return decodeAt(path, v, &m.Text)
 	case '[':
 	default:
-		return invalid("%s: required, a string or an array of parts", path)
+		return plan.Invalid("%s: required, a string or an array of parts", path)
 	}
 	var parts []inputPart
 	if err := decodeAt(path, v, &parts); err != nil {
 		return err
 	}
 	if len(parts) == 0 {
-		return invalid("%s: must have at least one part", path)
+		return plan.Invalid("%s: must have at least one part", path)
 	}
 	for i := range parts {
 		if err := readPart(&parts[i], m, fmt.Sprintf("%s[%d]", path, i)); err != nil {
@@ -220,7 +221,7 @@ func readPart(q *inputPart, m *provider.Message, path string) error {
 	switch q.Type {
 	case "input_text", "output_text", "text":
 		if q.Text == nil {
-			return invalid("%s.text: required", path)
+			return plan.Invalid("%s.text: required", path)
 		}
 		m.Parts = append(m.Parts, provider.Part{Type: "text", Text: *q.Text})
 		return nil
@@ -229,7 +230,7 @@ func readPart(q *inputPart, m *provider.Message, path string) error {
 		return nil
 	case "input_image":
 		if q.ImageURL == nil {
-			return invalid("%s.image_url: required; files are not offered, so send a data: or an https: URL", path)
+			return plan.Invalid("%s.image_url: required; files are not offered, so send a data: or an https: URL", path)
 		}
 		image := provider.Part{Type: "image_url", ImageURL: *q.ImageURL}
 		if q.Detail != nil {
@@ -238,7 +239,7 @@ func readPart(q *inputPart, m *provider.Message, path string) error {
 		m.Parts = append(m.Parts, image)
 		return nil
 	}
-	return invalid("%s.type: must be one of input_text, output_text, input_image, refusal", path)
+	return plan.Invalid("%s.type: must be one of input_text, output_text, input_image, refusal", path)
 }
 
 // readOutput reads the result of a tool. Its images follow in a user message.
@@ -249,7 +250,7 @@ func (r *inputReader) readOutput(it *inputItem, path string) error {
 		return err
 	}
 	if it.CallID == "" {
-		return invalid("%s.call_id: required", path)
+		return plan.Invalid("%s.call_id: required", path)
 	}
 	m.Parts = slices.DeleteFunc(m.Parts, func(p provider.Part) bool {
 		if p.Type == "image_url" {

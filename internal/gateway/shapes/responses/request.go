@@ -51,6 +51,7 @@ type body struct {
 	Include         []string       `json:"include"`
 	Metadata        jsontext.Value `json:"metadata"`
 	Truncation      *string        `json:"truncation"`
+	PromptCacheKey  *string        `json:"prompt_cache_key"`
 	refused
 	ignored
 	Unknown jsontext.Value `json:",unknown"`
@@ -76,7 +77,6 @@ type refused struct {
 type ignored struct {
 	User             jsontext.Value `json:"user"`
 	SafetyIdentifier jsontext.Value `json:"safety_identifier"`
-	PromptCacheKey   jsontext.Value `json:"prompt_cache_key"`
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -108,61 +108,20 @@ func (c *Call) Request() *plan.Request { return &c.request }
 // NewStream returns a translator for one streamed response (see shapes.Call).
 func (c *Call) NewStream() shapes.Stream { return c.newStream() }
 
-// maxQuoted is how many bytes of a client's text an error message quotes.
-const maxQuoted = 100
-
-func invalid(format string, args ...any) error {
-	for i, a := range args {
-		if s, ok := a.(string); ok && len(s) > maxQuoted {
-			args[i] = strings.ToValidUTF8(s[:maxQuoted], "") + "…"
-		}
-	}
-	return apierr.InvalidRequest.Errorf(format, args...)
-}
-
-// isSet reports whether a member is there and is not null.
-func isSet(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
-
-// maxIgnored bounds the members that a response names as ignored.
-const maxIgnored = 20
-
-var plainMember = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
-
-// ignore notes what was dropped, for the header of the response.
-func (c *Call) ignore(name string) {
-	r := &c.request
-	if plainMember.MatchString(name) && len(r.Ignored) < maxIgnored && !slices.Contains(r.Ignored, name) {
-		r.Ignored = append(r.Ignored, name)
-	}
-}
-
 // readUnknown lists the unknown members, and refuses those of Chat Completions that have another name here, and near
 // misses of what bounds the cost.
-func (c *Call) readUnknown(b *body) (err error) {
-	if len(b.Unknown) == 0 {
-		return nil
-	}
-	provider.Members(b.Unknown, func(rawName, value []byte) bool {
-		name := string(rawName)
-		if string(value) == "null" {
-			return true
+func (c *Call) readUnknown(b *body) error {
+	return c.request.IgnoreUnknown(b.Unknown, func(name string) string {
+		switch name {
+		case "messages":
+			return "input"
+		case "response_format":
+			return "text.format"
+		case "functions":
+			return "tools"
 		}
-		right := map[string]string{
-			"messages":        "input",
-			"response_format": "text.format",
-			"functions":       "tools",
-		}[name]
-		if right == "" {
-			right = c.MemberName(plan.FindBound(name))
-		}
-		if right != "" {
-			err = invalid("%s: is not a member of this request; send %s", name, right)
-			return false
-		}
-		c.ignore(name)
-		return true
+		return c.MemberName(plan.FindBound(name))
 	})
-	return err
 }
 
 // readRefused refuses what cannot be done here, and says what can. It accepts a value that asks for what happens
@@ -190,7 +149,7 @@ func (c *Call) readRefused(b *body) error {
 		{"base_url", b.BaseURL, nil, price},
 		{"api_key", b.APIKey, nil, price},
 	} {
-		if isSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
+		if plan.IsSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
 			return apierr.InvalidRequest.Errorf("%s: %s", m.name, m.why)
 		}
 	}
@@ -200,35 +159,35 @@ func (c *Call) readRefused(b *body) error {
 func (c *Call) readScalars(b *body) error {
 	r := &c.request
 	if b.Model == nil || *b.Model == "" {
-		return invalid("model: required")
+		return plan.Invalid("model: required")
 	}
 	r.BodyModel = *b.Model
 	if m := b.MaxOutputTokens; m != nil {
 		if *m < 1 {
-			return invalid("max_output_tokens: must be at least 1")
+			return plan.Invalid("max_output_tokens: must be at least 1")
 		}
 		r.MaxTokens = *m
 	}
 	r.Temperature, r.TopP = b.Temperature, b.TopP
 	r.Stream = b.Stream != nil && *b.Stream
-	if isSet(b.Metadata) && b.Metadata.Kind() != '{' {
-		return invalid("metadata: must be an object")
+	if plan.IsSet(b.Metadata) && b.Metadata.Kind() != '{' {
+		return plan.Invalid("metadata: must be an object")
 	}
 	if t := b.Truncation; t != nil && *t != "disabled" {
 		if *t != "auto" {
-			return invalid("truncation: must be auto or disabled")
+			return plan.Invalid("truncation: must be auto or disabled")
 		}
-		c.ignore("truncation") // a request that is too long is refused, as with disabled
+		c.request.Ignore("truncation") // a request that is too long is refused, as with disabled
 	}
 	for _, m := range []struct {
 		name  string
 		value jsontext.Value
 	}{{"user", b.User}, {"safety_identifier", b.SafetyIdentifier}} {
-		if isSet(m.value) {
-			c.ignore(m.name)
+		if plan.IsSet(m.value) {
+			c.request.Ignore(m.name)
 		}
 	}
-	return nil
+	return r.SetCacheKey(b.PromptCacheKey)
 }
 
 func (c *Call) readReasoning(b *body) error {
@@ -236,7 +195,7 @@ func (c *Call) readReasoning(b *body) error {
 		if name == "reasoning.encrypted_content" {
 			c.request.WantReasoning = true
 		} else {
-			c.ignore("include." + name)
+			c.request.Ignore("include." + name)
 		}
 	}
 	if b.Reasoning == nil {
@@ -244,7 +203,7 @@ func (c *Call) readReasoning(b *body) error {
 	}
 	if e := b.Reasoning.Effort; e != nil {
 		if *e == "" {
-			return invalid("reasoning.effort: must not be empty")
+			return plan.Invalid("reasoning.effort: must not be empty")
 		}
 		c.request.ReasoningEffort = *e
 	}
@@ -253,7 +212,7 @@ func (c *Call) readReasoning(b *body) error {
 			continue
 		}
 		if !slices.Contains([]string{"auto", "concise", "detailed"}, *summary) {
-			return invalid("reasoning.summary: must be one of auto, concise, detailed")
+			return plan.Invalid("reasoning.summary: must be one of auto, concise, detailed")
 		}
 		c.showsSummary, c.request.WantReasoning = true, true
 	}
@@ -262,7 +221,7 @@ func (c *Call) readReasoning(b *body) error {
 
 // readText reads text.format, which has no nesting here.
 func (c *Call) readText(b *body) error {
-	if b.Text == nil || !isSet(b.Text.Format) {
+	if b.Text == nil || !plan.IsSet(b.Text.Format) {
 		return nil
 	}
 	v := b.Text.Format

@@ -286,6 +286,7 @@ func TestParse(t *testing.T) {
 		{`"input":"a","tools":[{"type":"web_search"},{"type":"function","name":"f","strict":true}],` +
 			`"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":true`,
 			`user "a"; tool f; choice function f; ignored tools.web_search`},
+		{`"input":"a","tools":[{"type":"custom","name":"apply_patch"}]`, `user "a"; ignored tools.custom`},
 		{`"input":"a","tools":[{"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true`,
 			`user "a"; ignored tools.web_search`},
 		{`"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{},"strict":true},"verbosity":"low"}`,
@@ -306,9 +307,9 @@ func TestParse(t *testing.T) {
 	}
 	c := parseForTest(t,
 		`,"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"max_output_tokens":7,`+
-			`"temperature":0.5,"top_p":1,"stream":true`)
+			`"temperature":0.5,"top_p":1,"stream":true,"prompt_cache_key":"k"`)
 	if r := c.Request(); r.ReasoningEffort != "low" || !r.WantReasoning || r.MaxTokens != 7 || *r.Temperature != 0.5 ||
-		*r.TopP != 1 || !r.Stream || !r.IncludeUsage || r.BodyModel != "m" {
+		*r.TopP != 1 || !r.Stream || !r.IncludeUsage || r.BodyModel != "m" || r.CacheKey != "k" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,12 +7,13 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// dropped are OpenAI's own tools that agents offer by default. The model works without them, and nothing runs that
-// would cost, so they are dropped. The other ones carry what an app relies on, so they are refused.
-var dropped = []string{"web_search", "web_search_preview", "image_generation"}
+// dropped are tools that agents offer by default. The model works without them, and nothing runs that would cost, so
+// they are dropped. The other ones carry what an app relies on, so they are refused. custom takes text instead of JSON.
+var dropped = []string{"web_search", "web_search_preview", "image_generation", "custom"}
 
 type tool struct {
 	Type        string         `json:"type"`
@@ -59,14 +60,15 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 			}
 		}
 		return nil
-	case slices.Contains(dropped, t.Type):
-		c.ignore("tools." + t.Type)
+	case slices.Contains(dropped, t.Type) && namespace == "":
+		c.request.Ignore("tools." + t.Type)
 		return nil
 	default:
-		return invalid("%s.type: %q is not offered; declare a function, and run it in the client", path, t.Type)
+		return plan.Invalid("%s.type: %q is not offered; declare a function, and run it in the client",
+			path, t.Type)
 	}
 	q := provider.Tool{Name: joinNamespace(namespace, t.Name), Description: t.Description, Strict: t.Strict}
-	if isSet(t.Parameters) {
+	if plan.IsSet(t.Parameters) {
 		q.Parameters = json.RawMessage(t.Parameters)
 	}
 	if namespace != "" {
@@ -82,7 +84,7 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 
 func (c *Call) readChoice(b *body) error {
 	v := b.ToolChoice
-	if !isSet(v) {
+	if !plan.IsSet(v) {
 		return nil
 	}
 	choice := &c.request.ToolChoice
@@ -109,8 +111,9 @@ func (c *Call) readChoice(b *body) error {
 			*choice = provider.ToolChoice{Mode: "function", Name: joinNamespace(named.Namespace, named.Name)}
 			return nil
 		case "allowed_tools":
-			return invalid("tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
+			return plan.Invalid(
+				"tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
 		}
 	}
-	return invalid("tool_choice: must be auto, none, required, or {type: function, name}")
+	return plan.Invalid("tool_choice: must be auto, none, required, or {type: function, name}")
 }
