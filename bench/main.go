@@ -30,6 +30,7 @@ var models = map[string]string{
 	"google":    "gemini-3.8-flash",
 	"drop-in":   model,
 	"responses": model,
+	"messages":  model,
 }
 
 // options are the flags of a run.
@@ -96,9 +97,9 @@ func parseOptions(args []string) (options, error) {
 	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
 	f.StringVar(&engines, "engines", "sqlite,postgres",
 		"what is compared with the floor: sqlite, postgres, null (a proxy without billing), floor (itself: the noise)")
-	f.StringVar(&cells, "cells", "plain,stream,anthropic,google,drop-in,responses",
+	f.StringVar(&cells, "cells", "plain,stream,anthropic,google,drop-in,responses,messages",
 		"whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated; streamed ones "+
-			"for OpenAI's clients on the drop-in route and by the Responses API")
+			"for OpenAI's clients on the drop-in route and by the Responses API, and for Anthropic's")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger,voice",
 		"what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
@@ -142,7 +143,8 @@ func (o options) checkOptions() error {
 	}
 	for _, c := range o.cells {
 		if titles[c] == "" {
-			return fmt.Errorf("--cells: %q is none of plain, stream, anthropic, google, drop-in, responses", c)
+			return fmt.Errorf("--cells: %q is none of plain, stream, anthropic, google, drop-in, responses, "+
+				"messages", c)
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {

@@ -110,6 +110,7 @@ var titles = map[string]string{
 	"google":    "streamed answers of Google, translated",
 	"drop-in":   "streamed answers on the OpenAI-compatible route",
 	"responses": "streamed answers by the Responses API",
+	"messages":  "streamed answers by Anthropic's Messages API",
 }
 
 // printCell prints the medians of one cell.

@@ -35,6 +35,14 @@ var shapes = map[string]shape{
 			return fmt.Appendf(nil, `{"model":%q,%s`, models[c.Cell], b[1:])
 		},
 	},
+	"messages": {
+		path:  "/anthropic/v1/messages",
+		delta: "event: content_block_delta\n",
+		end:   "event: message_delta\n",
+		body: func(c *client) []byte {
+			return fmt.Appendf(nil, `{"model":%q,%s`, models[c.Cell], c.newPrompt()[1:])
+		},
+	},
 }
 
 // checkShape checks a stream in the client's shape.
