@@ -34,7 +34,7 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 			return nil, err
 		}
 	}
-	return n, n.RenewLease(ctx)
+	return n, n.renew(ctx) // a slow start is no failure: nothing runs yet that the lease protects
 }
 
 // RenewLease extends the lease. It also revives a node whose lease had ended or whose row was
@@ -43,6 +43,10 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 func (n *Node) RenewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(n.Lease/5, time.Second/2))
 	defer cancel()
+	return n.renew(ctx)
+}
+
+func (n *Node) renew(ctx context.Context) error {
 	n.mu.Lock()
 	left := n.left
 	n.mu.Unlock()
