@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,13 +52,15 @@ func runGo(t *testing.T, apis map[string]func(context.Context, *testing.T, job, 
 func runOpenAIGo(t *testing.T) func(job) outcome {
 	t.Helper()
 	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{
-		"chat": chatByGo, "responses": respondByGo,
+		"chat": chatByGo, "responses": respondByGo, "models": listByOpenAIGo,
 	})
 }
 
 func runAnthropicGo(t *testing.T) func(job) outcome {
 	t.Helper()
-	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{"messages": messageByGo})
+	return runGo(t, map[string]func(context.Context, *testing.T, job, *outcome) error{
+		"messages": messageByGo, "models": listByAnthropicGo, "count": countByGo,
+	})
 }
 
 // chatByGo has a conversation by Chat Completions.
@@ -382,6 +385,70 @@ func askByMessages(t *testing.T, j job) anthropic.MessageNewParams {
 		ask.OutputConfig.Format.Schema = read[map[string]any](t, forecast)
 	}
 	return ask
+}
+
+// listByOpenAIGo lists the models, and asks for one of them.
+func listByOpenAIGo(ctx context.Context, _ *testing.T, j job, o *outcome) error {
+	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	var ids []string
+	pages := c.Models.ListAutoPaging(ctx)
+	for pages.Next() {
+		ids = append(ids, pages.Current().ID)
+	}
+	if pages.Err() != nil {
+		return pages.Err()
+	}
+	one, err := c.Models.Get(ctx, j.Model)
+	if err != nil {
+		return err
+	}
+	o.Object = listed(ids, j.Model, one.ID, string(one.Object))
+	return nil
+}
+
+// listByAnthropicGo lists the models, and asks for one of them.
+func listByAnthropicGo(ctx context.Context, _ *testing.T, j job, o *outcome) error {
+	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
+		claudeoption.WithMaxRetries(0))
+	var ids []string
+	pages := c.Models.ListAutoPaging(ctx, anthropic.ModelListParams{})
+	for pages.Next() {
+		ids = append(ids, pages.Current().ID)
+	}
+	if pages.Err() != nil {
+		return pages.Err()
+	}
+	one, err := c.Models.Get(ctx, j.Model, anthropic.ModelGetParams{})
+	if err != nil {
+		return err
+	}
+	o.Object = listed(ids, j.Model, one.ID, string(one.Type))
+	return nil
+}
+
+// listed returns the outcome of a list of models and of one model.
+func listed(ids []string, model, id, kind string) map[string]any {
+	return map[string]any{
+		"count":  float64(len(ids)),
+		"listed": slices.Contains(ids, model),
+		"id":     id,
+		"kind":   kind,
+	}
+}
+
+// countByGo counts the input of a message.
+func countByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
+	t.Helper()
+	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
+		claudeoption.WithMaxRetries(0))
+	counted, err := c.Messages.CountTokens(ctx, anthropic.MessageCountTokensParams{
+		Model:    anthropic.Model(j.Model),
+		Messages: askByMessages(t, j).Messages,
+	})
+	if err == nil {
+		o.Object = map[string]any{"counted": float64(counted.InputTokens)}
+	}
+	return err
 }
 
 // named renames the reasons that the APIs give for the end of an answer: pairs of an API's name and ours.

@@ -151,6 +151,8 @@ type clientAPI struct {
 	bearer    bool              // sends the key as a bearer token
 	cannot    map[string]string // the cases that this client cannot express, and why
 	uncounted string            // why it does not see how many tokens a stream read, "" = it sees them
+	lists     bool              // it has the operation models
+	counts    bool              // it has the operation count, for the tokens of a message
 }
 
 // A clientProgram is a client with its APIs.
@@ -165,11 +167,11 @@ func clientPrograms() []clientProgram {
 	return []clientProgram{
 		{"openai.mjs", runNode("openai.mjs"), []clientAPI{
 			{api: "chat", base: "/v1"},
-			{api: "chat", base: "/openai/v1"},
+			{api: "chat", base: "/openai/v1", lists: true},
 			{api: "responses", base: "/openai/v1"},
 		}},
 		{"anthropic.mjs", runNode("anthropic.mjs"), []clientAPI{
-			{api: "messages", base: "/anthropic"},
+			{api: "messages", base: "/anthropic", lists: true, counts: true},
 			{api: "messages", base: "/anthropic", bearer: true},
 		}},
 		{"vercel.mjs", runNode("vercel.mjs"), []clientAPI{
@@ -195,10 +197,12 @@ func clientPrograms() []clientProgram {
 			},
 		}},
 		{"openai-go", runOpenAIGo, []clientAPI{
-			{api: "chat", base: "/openai/v1"},
+			{api: "chat", base: "/openai/v1", lists: true},
 			{api: "responses", base: "/openai/v1"},
 		}},
-		{"anthropic-go", runAnthropicGo, []clientAPI{{api: "messages", base: "/anthropic"}}},
+		{"anthropic-go", runAnthropicGo, []clientAPI{
+			{api: "messages", base: "/anthropic", lists: true, counts: true},
+		}},
 	}
 }
 
@@ -270,6 +274,7 @@ func TestClients(t *testing.T) {
 			eachEmulated(t, func(t *testing.T, w *emulatedNode) {
 				run := program.run(t)
 				for i, api := range program.apis {
+					w.tryUnbilled(t, run, api)
 					for k, c := range clientCases(picture) {
 						if why := api.cannot[c.name]; why != "" {
 							t.Logf("%s, %s: cannot be expressed: %s", api.api, c.name, why)
@@ -328,6 +333,52 @@ func startEmulated(t *testing.T, e db.Engine) *emulatedNode {
 	}
 	p := servertest.Start(t, dbtest.URL(t, e), flags...)
 	return &emulatedNode{Process: p, providers: s.URL, prices: offered(t, p)}
+}
+
+// tryUnbilled lists the models, asks for one of each provider, and counts a message, as far as the client does it.
+func (w *emulatedNode) tryUnbilled(t *testing.T, run func(job) outcome, api clientAPI) {
+	t.Helper()
+	var offered []struct {
+		Capabilities struct{ Realtime, Embeddings bool }
+	}
+	send(t, w.Process, "GET", "/v1/models", "", "", &offered)
+	before, count := len(spends(t, w.Process, w.Connection.ID)), 0
+	for _, m := range offered { // Anthropic's list is of the models that answer messages
+		if c := m.Capabilities; api.api != "messages" || !c.Realtime && !c.Embeddings {
+			count++
+		}
+	}
+	for _, model := range models {
+		j := job{
+			BaseURL:   w.BaseURL + api.base,
+			APIKey:    w.Connection.AccessToken,
+			Model:     model,
+			Text:      "Count the words of this message, please.",
+			MaxTokens: 100,
+		}
+		if api.lists {
+			j.API = "models"
+			want := map[string]any{"count": float64(count), "listed": true, "id": model, "kind": "model"}
+			if o := run(j); o.Error != nil || !reflect.DeepEqual(o.Object, want) {
+				t.Errorf("%s lists %s, want %v", api.base, describe(o), want)
+			}
+		}
+		if api.counts {
+			j.API = "count"
+			var estimate struct {
+				InputTokens float64 `json:"input_tokens"`
+			}
+			send(t, w.Process, "POST", "/v1/estimate", fmt.Sprintf(`{"model":%q,"max_tokens":100,"messages":`+
+				`[{"role":"user","content":%q}]}`, model, j.Text), "Bearer "+j.APIKey, &estimate)
+			if o := run(j); o.Error != nil || estimate.InputTokens == 0 ||
+				o.Object["counted"] != estimate.InputTokens {
+				t.Errorf("%s counts %s, the estimate %v", api.base, describe(o), estimate.InputTokens)
+			}
+		}
+	}
+	if rows := spends(t, w.Process, w.Connection.ID); len(rows) != before {
+		t.Errorf("%s: billed %+v", api.base, rows)
+	}
 }
 
 // try runs one case by one client, and compares what it understood, what the provider reported, and the ledger.
