@@ -354,6 +354,21 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 				t.Errorf("foretold %+v, then %+v; charged %v", first, second, svc)
 			}
 			const hi = `"messages":[{"role":"user","content":"Hi"}]}`
+			same := map[string]string{
+				"":                 `{"model":"gpt-6-luna","max_tokens":50,` + hi,
+				"?shape=messages":  `{"model":"gpt-6-luna","max_tokens":50,` + hi,
+				"?shape=responses": `{"model":"gpt-6-luna","max_output_tokens":50,"input":"Hi"}`,
+			}
+			answers := map[string]bool{}
+			for query, body := range same {
+				answers[whole(t, p.Call("POST", "/v1/estimate"+query, body)).body] = true
+			}
+			if len(answers) != 1 {
+				t.Errorf("one call in three shapes is estimated as %v", answers)
+			}
+			if a := whole(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.status != 400 {
+				t.Errorf("an unknown shape: %+v", a)
+			}
 			for body, says := range map[string]string{
 				`{` + hi:                                           "model: required",
 				`{"model":"gpt-0",` + hi:                           "not offered",

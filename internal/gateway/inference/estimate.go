@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -79,8 +80,12 @@ func (h *Handler) estimate(w http.ResponseWriter, r *http.Request) error {
 	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
+	parse, err := readShape(r)
+	if err != nil {
+		return err
+	}
 	c := call{who: who}
-	if _, err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, nil, &c); err != nil {
+	if _, err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, parse, &c); err != nil {
 		return err
 	}
 	out, err := h.estimateCall(r.Context(), &c)
@@ -88,6 +93,19 @@ func (h *Handler) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// readShape returns the parser of the body that an estimate is asked for, by the query parameter shape.
+func readShape(r *http.Request) (parser, error) {
+	switch shape := r.URL.Query().Get("shape"); shape {
+	case "", "chat":
+		return nil, nil
+	case "responses":
+		return parseResponses, nil
+	case "messages":
+		return messages.Parse, nil
+	}
+	return nil, apierr.InvalidRequest.Errorf("shape: must be one of chat, responses, messages")
 }
 
 // estimateCall returns the estimate of a planned call.
