@@ -27,6 +27,7 @@ type booked struct {
 	key, body string
 	stream    bool
 	as        string // access token; "" = the node's own
+	path      string // "" = the model's own
 
 	mu     sync.Mutex
 	answer []byte   // the whole first 200; nil while there is none
@@ -198,7 +199,7 @@ func (b *callBooks) sendCall(ctx context.Context, p *servertest.Process, c *book
 
 // request makes the HTTP request of a call.
 func request(ctx context.Context, p *servertest.Process, c *booked) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, "POST", p.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	req, err := http.NewRequestWithContext(ctx, "POST", p.BaseURL+cmp.Or(c.path, luna), strings.NewReader(c.body))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -39,19 +41,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 			eventually(t, 20*time.Second, "a checkpoint", func() bool {
 				return number(t, calls.DB, `SELECT COUNT(*) FROM chunks`) > 0
 			})
-			stopOf := func(key string) string {
-				t.Helper()
-				d := openDatabase(t, calls.DB)
-				defer d.Close()
-				var requestID string
-				if err := d.QueryRowContext(t.Context(), `SELECT request_id FROM holds WHERE key = $1`,
-					key).Scan(&requestID); err != nil {
-					t.Fatal(err)
-				}
-				return user.Get("/dashboard/running").Want(t, 200, "gpt-6-luna").
-					Found(t, `hx-post="(/connections/[^"]*`+requestID+`/stop)"`)
-			}
-			path := stopOf(stream.key)
+			path := stopPath(t, calls, user, stream.key)
 			user.Post(path, nil, "HX-Request", "true").Want(t, 200, "Running now").Lacks(t, path)
 			r := <-streamed.answer
 			stream.answer = []byte(r.body)
@@ -69,7 +59,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 				t.Errorf("streamed %+v, %v; the row says %+v", want, err, queryOne(t, calls, stream.key))
 			}
 			user.Post(path, nil).Leads(t, "/dashboard") // it has ended: nothing happens
-			user.Post(stopOf(whole.key), nil).Leads(t, "/dashboard")
+			user.Post(stopPath(t, calls, user, whole.key), nil).Leads(t, "/dashboard")
 			if r := <-waited.answer; r.status != 403 || r.errorCode() != "call_stopped" ||
 				r.header.Get("X-Should-Retry") != "false" {
 				t.Errorf("the stopped call: %+v", r)
@@ -110,6 +100,128 @@ func stopAll(t *testing.T, calls, pages *servertest.Process) {
 	if r := ask(calls, books.addCall(false, "")); r.status != 200 {
 		t.Errorf("a call after the resume: %+v", r)
 	}
+}
+
+// A stopShape is how the calls of a shape end when they are stopped. The patterns take the code.
+type stopShape struct {
+	name, path string
+	ask        func(model, text string, more ...string) string
+	delta      string // of a stream's text
+	failed     string // pattern: the error of a stream
+	final      string // pattern: the end of a stream, which has the charge
+	refused    string // pattern: the error of a call that delivered nothing
+}
+
+var stopShapes = []stopShape{
+	{
+		name:    "responses",
+		path:    responsesPath,
+		ask:     responseBody,
+		delta:   "event: response.output_text.delta\n",
+		failed:  `\nevent: error\ndata: \{"type":"error","sequence_number":\d+,"code":"%s",.*"user_charge_mc":[1-9]`,
+		final:   `\nevent: response\.failed\ndata: .*"status":"failed","error":\{"code".*"user_charge_mc":[1-9].*\n\n$`,
+		refused: `^\{"error":\{"param":null,.*"code":"%s"`,
+	},
+	{
+		name:    "messages",
+		path:    messagesPath,
+		ask:     message,
+		delta:   "event: content_block_delta\n",
+		failed:  `\nevent: error\ndata: \{"type":"error","error":\{"type":"permission_error",.*"code":"%s"`,
+		final:   `\nevent: error\ndata: .*"svc_final":\{.*"user_charge_mc":[1-9].*\n\n$`,
+		refused: `^\{"type":"error","error":\{"type":"permission_error",.*"code":"%s"`,
+	},
+}
+
+// shapeCalls are a stream and a whole call of a shape, both on their way.
+type shapeCalls struct {
+	stopShape
+	stream, whole    *booked
+	streamed, waited asked
+}
+
+// TestStopInOtherShapes stops calls in the shapes of Responses and Messages: one stream and one whole call of each by
+// their buttons, then all by Pause everything. A stream ends in its shape's own error, with the charge of what came,
+// and its replay has the same bytes. A call that delivered nothing gets its shape's error, and costs nothing.
+func TestStopInOtherShapes(t *testing.T) {
+	t.Parallel()
+	eachNode(t, func(t *testing.T, p *servertest.Process) {
+		user := signIn(t, p, p.TestAccount.Email, p.TestAccount.Password)
+		var stopped, paused []shapeCalls
+		for _, shape := range stopShapes {
+			c := beginShape(t, p, shape)
+			user.Post(stopPath(t, p, user, c.stream.key), nil).Leads(t, "/dashboard")
+			user.Post(stopPath(t, p, user, c.whole.key), nil).Leads(t, "/dashboard")
+			stopped = append(stopped, c)
+		}
+		for i := range stopped {
+			stopped[i].check(t, p, "call_stopped", func() {})
+		}
+		for _, shape := range stopShapes {
+			paused = append(paused, beginShape(t, p, shape))
+		}
+		user.Post("/dashboard/pause", nil).Leads(t, "/dashboard?done=pause")
+		for i := range paused {
+			paused[i].check(t, p, "connection_frozen", func() { // a replay is refused while the connection is paused
+				user.Post("/connections/"+p.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
+			})
+		}
+	})
+}
+
+// beginShape begins the calls of a shape, and waits until the text of the stream is saved.
+func beginShape(t *testing.T, p *servertest.Process, shape stopShape) shapeCalls {
+	t.Helper()
+	begin := func(script string, stream bool) (*booked, asked) {
+		c := &booked{key: servertest.UUID(), path: shape.path, stream: stream}
+		c.body = shape.ask("gpt-6-luna", c.key+"\n"+script, fmt.Sprintf(`"stream":%t`, stream))
+		return c, beginCall(p, c)
+	}
+	c := shapeCalls{stopShape: shape}
+	c.stream, c.streamed = begin("!mock pace=100ms words=600 chunks=600", true) // a minute
+	c.whole, c.waited = begin("!mock delay=60s words=5", false)
+	holdState(t, p, c.whole.key, "open")
+	eventually(t, 20*time.Second, "a checkpoint", func() bool {
+		return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
+			c.stream.key) > 0
+	})
+	return c
+}
+
+// check awaits the answers of stopped calls, then calls ended, and compares the replay and the ledger.
+func (c *shapeCalls) check(t *testing.T, p *servertest.Process, code string, ended func()) {
+	t.Helper()
+	r := <-c.streamed.answer
+	c.stream.answer = []byte(r.body)
+	if r.status != 200 || !strings.Contains(r.body, c.delta) || !strings.Contains(r.body, `"settlement":"estimated"`) ||
+		!regexp.MustCompile(fmt.Sprintf(c.failed, code)).MatchString(r.body) ||
+		!regexp.MustCompile(c.final).MatchString(r.body) {
+		t.Errorf("%s, %s: the stream: %+v", c.name, code, r)
+	}
+	if r := <-c.waited.answer; r.status != 403 || r.header.Get("X-Should-Retry") != "false" ||
+		!regexp.MustCompile(fmt.Sprintf(c.refused, code)).MatchString(r.body) {
+		t.Errorf("%s, %s: the call: %+v", c.name, code, r)
+	}
+	ended()
+	if again := ask(p, c.stream); again.body != r.body || again.status != 200 ||
+		again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%s, %s: replayed %+v\nfirst %s", c.name, code, again, r.body)
+	}
+	row := queryOne(t, p, c.stream.key)
+	if want, err := billOf(c.stream); err != nil || row != want || row.ChargeMC == 0 {
+		t.Errorf("%s, %s: streamed %+v, %v; the row says %+v", c.name, code, want, err, row)
+	}
+	if rows := spends(t, p.DB)[c.whole.key]; len(rows) != 0 {
+		t.Errorf("%s, %s: the call cost %+v", c.name, code, rows)
+	}
+}
+
+// stopPath returns where the dashboard stops the call of a key.
+func stopPath(t *testing.T, p *servertest.Process, user *apitest.Browser, key string) string {
+	t.Helper()
+	requestID := textOf(t, p.DB, `SELECT request_id FROM holds WHERE key = '`+key+`'`)
+	return user.Get("/dashboard/running").Want(t, 200, "gpt-6-luna").
+		Found(t, `hx-post="(/connections/[^"]*`+requestID+`/stop)"`)
 }
 
 // TestEventStreamOfANode follows a call on the event stream of its connection, and stops the node: the
