@@ -66,6 +66,14 @@ var agents = []agent{
 		tool:     `exec_command {"cmd":"%s"}`,
 		spendCap: "0.01",
 	},
+	{
+		name:     "codex by Responses with custom tools", // which it offers only to models that it knows
+		model:    "gpt-6-luna",
+		base:     "/openai/v1",
+		run:      runCodex,
+		tool:     `functions__exec {"input":"text(await tools.exec_command({cmd: '%s'}))"}`,
+		spendCap: "0.01",
+	},
 }
 
 // runCodex runs Codex with purser token as the command that gives it keys.

@@ -23,8 +23,11 @@ type inputItem struct {
 	Name      string         `json:"name"`
 	Namespace string         `json:"namespace"`
 	Arguments string         `json:"arguments"`
+	Input     string         `json:"input"` // of a custom tool
 	Output    jsontext.Value `json:"output"`
 	Encrypted *string        `json:"encrypted_content"`
+
+	Tools []jsontext.Value `json:"tools"` // of additional_tools
 }
 
 type inputPart struct {
@@ -42,6 +45,7 @@ type inputReader struct {
 	reasoning json.RawMessage // that the next item of the model continues
 	images    []provider.Part // of the results of tools, which follow these in a user message
 	imagePath string
+	answered  map[string]int // the messages with the results of custom tools, by call
 }
 
 func (c *Call) readInput(b *body) error {
@@ -67,7 +71,7 @@ func (c *Call) readInput(b *body) error {
 	if len(items) == 0 || len(items) > maxItems {
 		return plan.Invalid("input: must have 1 to %d items", maxItems)
 	}
-	r := &inputReader{c: c, assistant: -1}
+	r := &inputReader{c: c, assistant: -1, answered: map[string]int{}}
 	for i, v := range items {
 		if err := r.readItem(v, fmt.Sprintf("input[%d]", i)); err != nil {
 			return err
@@ -93,13 +97,19 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 	if it.Type == "" && it.Role != "" {
 		it.Type = "message"
 	}
-	if it.Type != "function_call_output" {
+	if it.Type != "function_call_output" && it.Type != "custom_tool_call_output" {
 		r.endResults()
 	}
 	switch it.Type {
 	case "message":
 		return r.readMessage(&it, path)
-	case "function_call":
+	case "additional_tools":
+		return r.c.readAdditional(it.Tools, path)
+	case "function_call", "custom_tool_call":
+		if it.Type == "custom_tool_call" {
+			it.Arguments = wrapInput(it.Input)
+		}
+		delete(r.answered, it.CallID)
 		m := r.openTurn(path)
 		call := provider.ToolCall{
 			ID:           it.CallID,
@@ -111,7 +121,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		m.ToolCalls = append(m.ToolCalls, call)
 		r.c.calls[r.assistant] = append(r.c.calls[r.assistant], path)
 		return nil
-	case "function_call_output":
+	case "function_call_output", "custom_tool_call_output":
 		return r.readOutput(&it, path)
 	case "reasoning":
 		if it.Encrypted != nil {
@@ -122,8 +132,8 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		return plan.Invalid("%s.type: nothing is stored here that an item_reference could name; send the item itself, "+
 			"and set store to false", path)
 	}
-	return plan.Invalid("%s.type: %q is not offered; send message, function_call, function_call_output and "+
-		"reasoning items", path, it.Type)
+	return plan.Invalid("%s.type: %q is not offered; send message, function_call, function_call_output, "+
+		"custom_tool_call, custom_tool_call_output, additional_tools and reasoning items", path, it.Type)
 }
 
 // openTurn returns the message of the model that items are added to.
@@ -242,9 +252,14 @@ func readPart(q *inputPart, m *provider.Message, path string) error {
 	return plan.Invalid("%s.type: must be one of input_text, output_text, input_image, refusal", path)
 }
 
-// readOutput reads the result of a tool. Its images follow in a user message.
+// readOutput reads the result of a tool. Its images follow in a user message. A custom tool may have several results,
+// as Codex sends notes of a running one: the later ones are added to the first, as canonical calls have one.
 func (r *inputReader) readOutput(it *inputItem, path string) error {
-	r.endTurn()
+	custom := it.Type == "custom_tool_call_output"
+	first, again := r.answered[it.CallID]
+	if again = again && custom; !again {
+		r.endTurn()
+	}
 	m := provider.Message{Role: "tool", ToolCallID: it.CallID}
 	if err := readContent(it.Output, &m, path+".output"); err != nil {
 		return err
@@ -261,6 +276,15 @@ func (r *inputReader) readOutput(it *inputItem, path string) error {
 	if len(m.Parts) == 0 && len(r.images) > 0 && m.Text == "" {
 		m.Text, m.Parts, m.HasContent = "The result is the image that follows.", nil, true
 	}
-	r.c.addMessage(m, path)
+	if again {
+		earlier := &r.c.request.Messages[first]
+		earlier.Parts, earlier.Text = append(listParts(earlier), listParts(&m)...), ""
+		earlier.HasContent = true
+		return nil
+	}
+	added := r.c.addMessage(m, path)
+	if custom {
+		r.answered[it.CallID] = added
+	}
 	return nil
 }

@@ -39,8 +39,8 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 	if _, err := Parse([]byte(`{"model":"m","input":"Hi","tools":[{"type":"namespace","name":"team","tools":[
-		{"type":"custom","name":"shell"}]}]}`)); err == nil ||
+		{"type":"web_search"}]}]}`)); err == nil ||
 		!strings.Contains(err.Error(), "tools[0].tools[0].type") {
-		t.Errorf("a custom tool: %v", err)
+		t.Errorf("a search in a namespace: %v", err)
 	}
 }

@@ -81,14 +81,18 @@ func (s *stream) appendItem(b []byte, i int) []byte {
 			b = append(append(append(b, `,"encrypted_content":"`...), it.encrypted...), '"')
 		}
 		return append(b, '}')
-	case callItem:
-		b = append(append(append(b, `"function_call","status":"`...), status...), `","call_id":"`...)
+	case callItem, customItem:
+		kind, text, content := "function_call", `","arguments":"`, it.arguments
+		if it.kind == customItem {
+			kind, text, content = "custom_tool_call", `","input":"`, unwrapInput(it.arguments)
+		}
+		b = append(append(append(b, '"'), kind...), `","status":"`...)
+		b = append(append(b, status...), `","call_id":"`...)
 		b = append(append(append(b, it.callID...), `","name":"`...), it.name...)
 		if it.namespace != "" {
 			b = append(append(b, `","namespace":"`...), it.namespace...)
 		}
-		b = append(b, `","arguments":"`...)
-		return append(append(b, it.arguments...), `"}`...)
+		return append(append(append(b, text...), content...), `"}`...)
 	}
 	b = append(append(append(b, `"message","status":"`...), status...), `","role":"assistant","content":[`...)
 	for n := range it.parts {
@@ -102,7 +106,8 @@ func (s *stream) appendItem(b []byte, i int) []byte {
 
 // appendItemID appends the id of item i, without quotes. It depends on the response alone, so a replay has the same.
 func (s *stream) appendItemID(b []byte, i int) []byte {
-	b = append(b, [...]string{messageItem: "msg_", reasoningItem: "rs_", callItem: "fc_"}[s.items[i].kind]...)
+	prefixes := [...]string{messageItem: "msg_", reasoningItem: "rs_", callItem: "fc_", customItem: "ctc_"}
+	b = append(b, prefixes[s.items[i].kind]...)
 	return strconv.AppendInt(append(append(b, s.id...), '_'), int64(i), 10)
 }
 

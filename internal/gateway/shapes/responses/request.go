@@ -23,8 +23,8 @@ type Call struct {
 	echo         []byte   // the members of the response that repeat the request, each with a comma before it
 	paths        []string // of each canonical message in the body
 	calls        [][]string
-	tools        []string          // the path of each canonical tool in the body
-	namespaces   map[string]string // of the canonical tools that have one, by name
+	tools        []string               // the path of each canonical tool in the body
+	declared     map[string]declaration // of the canonical tools, by name
 }
 
 // body is the request. Unknown members are dropped, and the response names them.
@@ -89,7 +89,7 @@ func Parse(data []byte) (*Call, error) {
 	c.request.IncludeUsage = true
 	for _, read := range []func(*body) error{
 		c.readUnknown, c.readRefused, c.readScalars, c.readReasoning,
-		c.readTools, c.readChoice, c.readText, c.readInput,
+		c.readTools, c.readInput, c.readChoice, c.readText, // the input has tools too
 	} {
 		if err := read(&b); err != nil {
 			return nil, err

@@ -70,6 +70,33 @@ var translations = []struct {
 		reason: "tool_calls",
 	},
 	{
+		name: "custom tools",
+		request: `,"tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"functions",` +
+			`"tools":[{"type":"custom","name":"exec"}]}]`,
+		chunks: delta(`"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function",`+
+			`"function":{"name":"functions__exec","arguments":""}}]`) +
+			delta(`"tool_calls":[{"index":0,"function":{"arguments":"{\"input\": \"text(\\\"a\\"}}]`) +
+			delta(`"tool_calls":[{"index":0,"function":{"arguments":"n\ud83d\ude00\\\u0022)\"}"}}]`) +
+			delta(`"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"patch",`+
+				`"arguments":"not JSON"}}]`) +
+			delta(`"tool_calls":[{"index":2,"id":"c","type":"function","function":{"name":"patch",`+
+				`"arguments":"{\"input\":\"\"}"}}]`) + finish("tool_calls"),
+		message: `"content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"functions__exec",` +
+			`"arguments":"{\"input\": \"text(\\\"a\\n\ud83d\ude00\\\")\"}"}},` +
+			`{"id":"b","type":"function","function":{"name":"patch","arguments":"not JSON"}},` +
+			`{"id":"c","type":"function","function":{"name":"patch","arguments":"{\"input\":\"\"}"}}]`,
+		reason: "tool_calls",
+	},
+	{
+		name:    "cut custom tool",
+		request: `,"tools":[{"type":"custom","name":"patch"}]`,
+		chunks: delta(`"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function",`+
+			`"function":{"name":"patch","arguments":"{\"input\":\"abc"}}]`) + finish("length"),
+		message: `"content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"patch",` +
+			`"arguments":"{\"input\":\"abc"}}]`,
+		reason: "length",
+	},
+	{
 		name:    "refusal",
 		chunks:  delta(roleDelta) + delta(`"refusal":"I can"`) + delta(`"refusal":"not."`) + finish("stop"),
 		message: `"content":null,"refusal":"I cannot."`,
@@ -286,7 +313,20 @@ func TestParse(t *testing.T) {
 		{`"input":"a","tools":[{"type":"web_search"},{"type":"function","name":"f","strict":true}],` +
 			`"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":true`,
 			`user "a"; tool f; choice function f; ignored tools.web_search`},
-		{`"input":"a","tools":[{"type":"custom","name":"apply_patch"}]`, `user "a"; ignored tools.custom`},
+		{`"input":"a","tools":[{"type":"custom","name":"patch"}],"tool_choice":{"type":"custom","name":"patch"}`,
+			`user "a"; tool patch; choice function patch`},
+		{`"input":[{"role":"user","content":"a"},` +
+			`{"type":"custom_tool_call","call_id":"1","name":"patch","input":"x"},` +
+			`{"type":"custom_tool_call_output","call_id":"1","output":[{"type":"input_text","text":"b"}]},` +
+			`{"type":"custom_tool_call_output","call_id":"1","name":"patch","output":"c"},` +
+			`{"type":"custom_tool_call","call_id":"1","namespace":"n","name":"patch","input":""},` +
+			`{"type":"custom_tool_call_output","call_id":"1","output":"d"}]`,
+			`user "a", assistant "" patch(1), tool 1 "" text "b" text "c", assistant "" n__patch(1), tool 1 "d"`},
+		{`"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"f"},` +
+			`{"type":"web_search"},{"type":"namespace","name":"n","tools":[{"type":"custom","name":"f"}]}]},` +
+			`{"role":"user","content":"a"},{"type":"additional_tools","tools":[{"type":"function","name":"f"},` +
+			`{"type":"function","name":"g"}]}],"tool_choice":"auto","parallel_tool_calls":false`,
+			`user "a"; tool f; tool n__f; tool g; choice auto ; ignored tools.web_search`},
 		{`"input":"a","tools":[{"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true`,
 			`user "a"; ignored tools.web_search`},
 		{`"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{},"strict":true},"verbosity":"low"}`,
@@ -381,6 +421,11 @@ func TestRefusedRequests(t *testing.T) {
 		`"input":"a","metadata":[]`:                   "metadata: must be an object",
 		`"input":"a","tools":[{"type":"file_search"}]`: `tools[0].type: "file_search" is not offered; declare a ` +
 			`function, and run it in the client`,
+		`"input":"a","tools":[{"type":"custom","name":"f","format":{"type":"x"}}]`: "tools[0].format.type: must be",
+		`"input":"a","tools":[{"type":"custom","name":"f","format":5}]`:            "tools[0].format: must be",
+		`"input":[{"type":"additional_tools","tools":[{"type":"custom","name":"!"}]},{"role":"user",` +
+			`"content":"a"}]`: "input[0].tools[0].name: required, must",
+		`"input":[{"type":"additional_tools","tools":[{"type":"mcp"}]}]`:               `"mcp" is not offered`,
 		`"input":"a","tools":[{"type":"web_search"},{"type":"function","name":"a b"}]`: "tools[1].name: required, must",
 		`"input":"a","tool_choice":"required"`:                                         "tool_choice: requires tools",
 		`"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}`: "" +
@@ -435,6 +480,12 @@ func FuzzParse(f *testing.F) {
 		`"image_url":"https://x/y.png"}]}],"tools":[{"type":"function","name":"f","parameters":{}}],` +
 		`"tool_choice":"auto","reasoning":{"summary":"auto"},` +
 		`"text":{"format":{"type":"json_schema","name":"n","schema":{}}},"metadata":{"a":"b"}}`))
+	f.Add([]byte(`{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"custom","name":"f",` +
+		`"format":{"type":"grammar","syntax":"lark","definition":"start: /.+/"}}]},{"role":"user","content":"a"},` +
+		`{"type":"custom_tool_call","call_id":"1","name":"f","input":"x"},` +
+		`{"type":"custom_tool_call_output","call_id":"1","output":"y"},` +
+		`{"type":"custom_tool_call_output","call_id":"1","output":[{"type":"input_image",` +
+		`"image_url":"https://x/y.png"}]}],"tool_choice":{"type":"custom","name":"f"}}`))
 	f.Add([]byte(`{"model":"m","input":[{"role":"assistant","content":[{"type":"refusal","refusal":"a"}]}],"seed":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse(data)
@@ -464,7 +515,7 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(tt.chunks))
 	}
 	f.Fuzz(func(t *testing.T, chunks []byte) {
-		c := parseForTest(t, `,"reasoning":{"summary":"auto"}`)
+		c := parseForTest(t, `,"reasoning":{"summary":"auto"},"tools":[{"type":"custom","name":"patch"}]`)
 		events := string(c.NewStream().Translate(chunks))
 		var text, done strings.Builder
 		for i, event := range strings.Split(strings.TrimSuffix(events, "\n\n"), "\n\n") {

@@ -65,6 +65,7 @@ const (
 	messageItem itemKind = iota
 	reasoningItem
 	callItem
+	customItem // a call of a custom tool
 )
 
 // A part is one of a message's content.
@@ -446,20 +447,30 @@ func (s *stream) addCall(value []byte, position int64) {
 func (s *stream) openCall(index int64, id, name []byte) int {
 	s.closeMessage()
 	s.flushReasoning()
-	i := s.openItem(callItem)
+	d := s.call.declared[string(name)]
+	kind := callItem
+	if d.custom {
+		kind = customItem
+	}
+	i := s.openItem(kind)
 	it := &s.items[i]
-	it.callID, it.name, it.namespace = bytes.Clone(id), bytes.Clone(name), s.call.namespaces[string(name)]
+	it.callID, it.name, it.namespace = bytes.Clone(id), bytes.Clone(name), d.namespace
 	it.name = it.name[len(joinNamespace(it.namespace, "")):]
 	s.writeItem("response.output_item.added", i)
 	s.calls, s.indexes = append(s.calls, i), append(s.indexes, index)
 	return len(s.calls) - 1
 }
 
+// addArguments adds a piece of the arguments of a call. The input of a custom tool is written when the call has ended,
+// because its text stands inside them.
 func (s *stream) addArguments(i int, piece []byte) {
 	if len(piece) == 0 || s.items[i].closed {
 		return
 	}
 	s.items[i].arguments = append(s.items[i].arguments, piece...)
+	if s.items[i].kind == customItem {
+		return
+	}
 	s.openItemEvent("response.function_call_arguments.delta", i)
 	s.b = append(append(append(s.b, `,"delta":"`...), piece...), '"')
 	s.closeEvent()
@@ -471,11 +482,29 @@ func (s *stream) closeCall(i int) {
 		return
 	}
 	it.closed = true
+	if it.kind == customItem {
+		s.writeInput(i)
+		s.writeItem("response.output_item.done", i)
+		return
+	}
 	s.openItemEvent("response.function_call_arguments.done", i)
 	s.b = append(append(append(s.b, `,"name":"`...), it.name...), `","arguments":"`...)
 	s.b = append(append(s.b, it.arguments...), '"')
 	s.closeEvent()
 	s.writeItem("response.output_item.done", i)
+}
+
+// writeInput writes the input of a custom tool.
+func (s *stream) writeInput(i int) {
+	input := unwrapInput(s.items[i].arguments)
+	if len(input) > 0 {
+		s.openItemEvent("response.custom_tool_call_input.delta", i)
+		s.b = append(append(append(s.b, `,"delta":"`...), input...), '"')
+		s.closeEvent()
+	}
+	s.openItemEvent("response.custom_tool_call_input.done", i)
+	s.b = append(append(append(s.b, `,"input":"`...), input...), '"')
+	s.closeEvent()
 }
 
 // closeItems ends all items, as the response has ended. What it ended inside is incomplete.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // dropped are tools that agents offer by default. The model works without them, and nothing runs that would cost, so
-// they are dropped. The other ones carry what an app relies on, so they are refused. custom takes text instead of JSON.
-var dropped = []string{"web_search", "web_search_preview", "image_generation", "custom"}
+// they are dropped. The other ones carry what an app relies on, so they are refused.
+var dropped = []string{"web_search", "web_search_preview", "image_generation"}
 
 type tool struct {
 	Type        string         `json:"type"`
@@ -21,11 +22,18 @@ type tool struct {
 	Description string         `json:"description"`
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
-	// The functions of a namespace. Their names are unique within it only.
-	Tools []jsontext.Value `json:"tools"`
+	// The tools of a namespace. Their names are unique within it only.
+	Tools  []jsontext.Value `json:"tools"`
+	Format jsontext.Value   `json:"format"` // of the input of a custom tool
 }
 
-// joinNamespace returns the canonical name of a namespace's function.
+// A declaration is what the canonical tool does not say of the tool that the client declared.
+type declaration struct {
+	namespace string // "" = none
+	custom    bool   // its input is text
+}
+
+// joinNamespace returns the canonical name of a namespace's tool.
 func joinNamespace(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -39,8 +47,26 @@ func (c *Call) readTools(b *body) error {
 			return err
 		}
 	}
-	if len(c.request.Tools) > 0 { // agents send it without tools too
-		c.request.ParallelToolCalls = b.ParallelToolCalls
+	return nil
+}
+
+// readAdditional reads the tools of an input item. A later declaration of a tool replaces the earlier one.
+func (c *Call) readAdditional(tools []jsontext.Value, path string) error {
+	declared := len(c.request.Tools)
+	for i, v := range tools {
+		if err := c.readTool(v, fmt.Sprintf("%s.tools[%d]", path, i), ""); err != nil {
+			return err
+		}
+	}
+	added, paths := slices.Clone(c.request.Tools[declared:]), slices.Clone(c.tools[declared:])
+	c.request.Tools, c.tools = c.request.Tools[:declared], c.tools[:declared]
+	for i, q := range added {
+		at := slices.IndexFunc(c.request.Tools[:declared], func(t provider.Tool) bool { return t.Name == q.Name })
+		if at >= 0 {
+			c.request.Tools[at], c.tools[at] = q, paths[i]
+		} else {
+			c.request.Tools, c.tools = append(c.request.Tools, q), append(c.tools, paths[i])
+		}
 	}
 	return nil
 }
@@ -52,7 +78,7 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 		return err
 	}
 	switch {
-	case t.Type == "function":
+	case t.Type == "function" || t.Type == "custom":
 	case t.Type == "namespace" && namespace == "" && t.Name != "":
 		for i, inner := range t.Tools {
 			if err := c.readTool(inner, fmt.Sprintf("%s.tools[%d]", path, i), t.Name); err != nil {
@@ -68,21 +94,77 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 			path, t.Type)
 	}
 	q := provider.Tool{Name: joinNamespace(namespace, t.Name), Description: t.Description, Strict: t.Strict}
-	if plan.IsSet(t.Parameters) {
+	d := declaration{namespace: namespace, custom: t.Type == "custom"}
+	switch {
+	case d.custom:
+		if err := describeCustom(&q, t.Format, path+".format"); err != nil {
+			return err
+		}
+	case plan.IsSet(t.Parameters):
 		q.Parameters = json.RawMessage(t.Parameters)
 	}
-	if namespace != "" {
-		if c.namespaces == nil {
-			c.namespaces = map[string]string{}
-		}
-		c.namespaces[q.Name] = namespace
+	if c.declared == nil {
+		c.declared = map[string]declaration{}
 	}
+	c.declared[q.Name] = d
 	c.request.Tools = append(c.request.Tools, q)
 	c.tools = append(c.tools, path)
 	return nil
 }
 
+// customParameters are those of the function that a custom tool becomes.
+const customParameters = `{"type":"object","properties":{"input":{"type":"string",` +
+	`"description":"The whole input of the tool, as plain text."}},"required":["input"],"additionalProperties":false}`
+
+// describeCustom gives a custom tool its parameter. Providers cannot hold a function's input to a grammar, so the
+// description tells the model the grammar.
+func describeCustom(q *provider.Tool, format jsontext.Value, path string) error {
+	q.Parameters, q.Strict = json.RawMessage(customParameters), nil
+	if !plan.IsSet(format) {
+		return nil
+	}
+	var f struct {
+		Type       string `json:"type"`
+		Syntax     string `json:"syntax"`
+		Definition string `json:"definition"`
+	}
+	if err := decodeAt(path, format, &f); err != nil {
+		return err
+	}
+	switch f.Type {
+	case "text":
+	case "grammar":
+		q.Description = strings.TrimPrefix(fmt.Sprintf("%s\n\nThe input must match this grammar (%s):\n%s",
+			q.Description, f.Syntax, f.Definition), "\n\n")
+	default:
+		return plan.Invalid("%s.type: must be text or grammar", path)
+	}
+	return nil
+}
+
+// wrapInput returns the arguments of a canonical call of a custom tool.
+func wrapInput(input string) string {
+	return string(append(provider.AppendQuote([]byte(`{"input":`), input), '}'))
+}
+
+// unwrapInput is the reverse of wrapInput, on raw JSON text without the quotes. A model may ignore the parameters, and
+// a response may end inside them: arguments of another form are the input as they are.
+func unwrapInput(arguments []byte) []byte {
+	var text string
+	var wrapped struct {
+		Input *string `json:"input"`
+	}
+	if json.Unmarshal(slices.Concat([]byte{'"'}, arguments, []byte{'"'}), &text) != nil ||
+		json.Unmarshal([]byte(text), &wrapped) != nil || wrapped.Input == nil {
+		return arguments
+	}
+	return unquote(provider.AppendQuote(nil, *wrapped.Input))
+}
+
 func (c *Call) readChoice(b *body) error {
+	if len(c.request.Tools) > 0 { // agents send it without tools too
+		c.request.ParallelToolCalls = b.ParallelToolCalls
+	}
 	v := b.ToolChoice
 	if !plan.IsSet(v) {
 		return nil
@@ -107,7 +189,7 @@ func (c *Call) readChoice(b *body) error {
 			return err
 		}
 		switch named.Type {
-		case "function":
+		case "function", "custom":
 			*choice = provider.ToolChoice{Mode: "function", Name: joinNamespace(named.Namespace, named.Name)}
 			return nil
 		case "allowed_tools":
@@ -115,5 +197,5 @@ func (c *Call) readChoice(b *body) error {
 				"tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
 		}
 	}
-	return plan.Invalid("tool_choice: must be auto, none, required, or {type: function, name}")
+	return plan.Invalid("tool_choice: must be auto, none, required, {type: function, name}, or {type: custom, name}")
 }
