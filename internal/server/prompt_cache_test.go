@@ -54,6 +54,8 @@ func agentSession() (system string, tools json.RawMessage, task string, file fun
 type sessionCost struct {
 	charged  int64 // by the ledger, in micro-cents
 	uncached int64 // by the prices of the model, if nothing had been cached
+	cached   int64 // tokens that the provider's cache had
+	saved    int64 // by the answers, in micro-cents
 	calls    int
 }
 
@@ -110,6 +112,8 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 			n.t.Errorf("turn %d of %s: the cache saved %d, want %d", turn, model, v.SVC.Saved, want)
 		}
 		cost.charged += v.SVC.Charge
+		cost.cached += u.Cached
+		cost.saved += v.SVC.Saved
 		cost.uncached += int64(a.UserChargeMC)
 		cost.calls++
 
@@ -128,6 +132,18 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 		}
 	}
 	return cost
+}
+
+// checkCacheTotals compares the day's totals of a model with a session, its only calls so far.
+func (n *node) checkCacheTotals(model string, want sessionCost) {
+	n.t.Helper()
+	var cached, saved int64
+	err := n.DB.QueryRowContext(n.t.Context(), `SELECT COALESCE(SUM(cached_tokens), 0), COALESCE(SUM(cache_saved_mc), 0)
+		FROM rollups WHERE model = $1`, model).Scan(&cached, &saved)
+	if err != nil || cached != want.cached || saved != want.saved || saved == 0 {
+		n.t.Errorf("%s: the totals have %d cached tokens and %d saved, want %d and %d; %v", model, cached, saved,
+			want.cached, want.saved, err)
+	}
 }
 
 // post makes one call and returns its answer.
@@ -164,6 +180,7 @@ func TestAgentSessionIsCached(t *testing.T) {
 		cached := n.runAgent(model, "")
 		t.Logf("%s: %d calls cost %d µ¢ with the cache, %d without: %.3f", model, cached.calls, cached.charged,
 			cached.uncached, float64(cached.charged)/float64(cached.uncached))
+		n.checkCacheTotals(model, cached)
 		if cached.charged*100 > cached.uncached*35 {
 			t.Errorf("%s: %d of %d is more than 0.35", model, cached.charged, cached.uncached)
 		}

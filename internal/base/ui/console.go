@@ -69,12 +69,14 @@ type Sum struct {
 	Name, Detail          string
 	Calls, Input, Output  string
 	Revenue, Cost, Margin string
+	Cached, Saved         string // of the provider's cache; "" = not used
 }
 
 // Sums is a table of figures about calls.
 type Sums struct {
 	Caption, Of string // what a line stands for
 	List        []Sum
+	HasCached   bool // a line used the provider's cache
 }
 
 // Developer is the front page of the console.

@@ -238,7 +238,7 @@ func settlementOf(row *rules.HoldRow, usage *provider.Usage, text string) (rules
 		c.Settlement = rules.Estimated
 		amounts, err = pricing.ChargeEstimate(rates, usage.Input, usage.Output, t.Margin, t.Fee, row.HoldMC)
 	}
-	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
+	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(rates, *usage, t.Margin, t.Fee)
 	return c, err
 }
 

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -56,7 +58,7 @@ func (a *attempt) settleCall(
 	if err != nil {
 		return rules.Entry{}, rules.Applied, err
 	}
-	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
+	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
 	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
 		if isUsable && !a.CountIsExact() {
@@ -67,13 +69,21 @@ func (a *attempt) settleCall(
 	return entry, outcome, err
 }
 
-// storedUsage is usage as a ledger row has it.
-func storedUsage(u provider.Usage) rules.Usage {
-	return rules.Usage{
+// storedUsage is usage as a ledger row has it, with what the provider's cache saved if it was used. A saving that is
+// out of range is left out, as in receipts: the call is settled all the same.
+func storedUsage(rates catalog.Rates, u provider.Usage, margin, fee money.PPM) rules.Usage {
+	out := rules.Usage{
 		JSON:         receipts.EncodeUsage(u),
 		InputTokens:  u.Input + u.Cached + u.CacheWrite,
 		OutputTokens: u.Output,
 	}
+	if u.Cached > 0 || u.CacheWrite > 0 {
+		if saved, err := pricing.CacheSaved(rates, u, margin, fee); err == nil {
+			out.JSON = receipts.EncodeCachedUsage(u, saved)
+			out.CachedTokens, out.CacheSavedMC = u.Cached, saved
+		}
+	}
+	return out
 }
 
 // commitSettlement commits a settlement, and repeats it while the database is unavailable. Done

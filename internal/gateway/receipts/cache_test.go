@@ -67,6 +67,10 @@ func TestCacheSaved(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.says)
 		}
 	}
+	const stored = `{"input":1,"cached":2,"cache_write":3,"output":4,"reasoning":0,"cache_saved_mc":-5}`
+	if got := EncodeCachedUsage(provider.Usage{Input: 1, Cached: 2, CacheWrite: 3, Output: 4}, -5); got != stored {
+		t.Errorf("encoded %s, want %s", got, stored)
+	}
 	for _, usage := range []string{"", "{}", "not JSON"} {
 		if got, used := CacheSaved(&rules.Entry{Usage: usage, Terms: terms}); used {
 			t.Errorf("usage %q: %d", usage, got)

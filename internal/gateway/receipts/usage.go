@@ -3,9 +3,11 @@ package receipts
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
 
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 )
@@ -28,6 +30,13 @@ func EncodeUsage(u provider.Usage) string {
 		b = strconv.AppendInt(b, m.n, 10)
 	}
 	return string(append(b, '}'))
+}
+
+// EncodeCachedUsage is EncodeUsage with what the provider's cache saved. The daily totals count cached tokens
+// and savings of rows that have it; rows of earlier versions lack it.
+func EncodeCachedUsage(u provider.Usage, saved money.MC) string {
+	b := append([]byte(strings.TrimSuffix(EncodeUsage(u), "}")), `,"cache_saved_mc":`...)
+	return string(append(strconv.AppendInt(b, int64(saved), 10), '}'))
 }
 
 // storedUsage is the usage of a ledger row: what EncodeUsage writes, and the token

@@ -49,6 +49,37 @@ func TestEachCorruptionTurnsItsCheckRed(t *testing.T) {
 	})
 }
 
+// TestRefundTakesTheSavingBack refunds a call that read the provider's cache: the day keeps its tokens, and what the
+// cache saved goes back with the charge.
+func TestRefundTakesTheSavingBack(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		writeFixture(t, d, func(w *writer) {
+			fixture(w)
+			w.spend("conn_1", "k9", "late", long)
+			w.refund("conn_1", "k9", "late", long)
+		})
+		for _, tt := range []struct {
+			sql []string
+			red int64
+		}{
+			{nil, 0},
+			{[]string{`UPDATE rollups SET cached_tokens = 0 WHERE feature = 'late'`}, 1},
+			{[]string{`UPDATE rollups SET cache_saved_mc = 21600432 WHERE feature = 'late'`}, 1},
+		} {
+			for _, v := range inspectCorrupted(t, d, corruption{sql: tt.sql}) {
+				want := int64(0)
+				if strings.HasPrefix(v.title, "totals: of each connection") {
+					want = tt.red
+				}
+				if int64(v.findings) != want {
+					t.Errorf("%v: %s has %d findings, want %d: %q", tt.sql, v.title, v.findings, want, v.printed)
+				}
+			}
+		}
+	})
+}
+
 // TestEveryCheckIsSeenToFail is the canary: a check that no corruption turns red
 // may be one that cannot fail.
 func TestEveryCheckIsSeenToFail(t *testing.T) {

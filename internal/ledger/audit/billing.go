@@ -41,6 +41,8 @@ type usage struct {
 	CacheWrite int64 `json:"cache_write"`
 	Output     int64 `json:"output"`
 	Reasoning  int64 `json:"reasoning"`
+	// CacheSaved is what the provider's cache saved of the charge; nil = the cache was not used, or the row is older.
+	CacheSaved *int64 `json:"cache_saved_mc"`
 	// Of a voice reply:
 	AudioInput  int64 `json:"audio_input"`
 	AudioCached int64 `json:"audio_cached"`
@@ -180,6 +182,25 @@ func checkProviderCost(f *accountTotals, r *ledgerRow) string {
 		round = roundDown
 	}
 	return describeDifference("provider_cost_mc", r.cost, f.billing.computeCost(round))
+}
+
+// checkCacheSaved recomputes what the provider's cache saved: the charge of the same call without a cache, minus the
+// charge by its usage.
+func checkCacheSaved(f *accountTotals, r *ledgerRow) string {
+	if f.billingErr != nil || f.billing.CacheSaved == nil {
+		return "" // checkProviderCost reports the error
+	}
+	full := *f.billing
+	full.usage.Input, full.Cached, full.CacheWrite = full.usage.Input+full.Cached+full.CacheWrite, 0, 0
+	saved := full.computeCharge()
+	return describeDifference("cache_saved_mc", *f.billing.CacheSaved, saved.Sub(saved, f.billing.computeCharge()))
+}
+
+// computeCharge returns the charge by usage that the provider has reported, before any bound.
+func (b *billing) computeCharge() *big.Int {
+	cost := b.computeCost(roundUp)
+	charge := new(big.Int).Add(cost, applyRate(cost, b.Margin, roundHalfUp))
+	return charge.Add(charge, applyRate(cost, b.Fee, roundUp))
 }
 
 // checkMarginAndFee recomputes margin and fee. The fee may be lower only if the charge

@@ -26,6 +26,7 @@ const (
 type call struct {
 	terms, usage, settlement        string
 	input, output                   int64
+	cached, saved                   int64 // as cache_saved_mc in usage has them counted
 	hold, cost, fee, margin, charge int64
 	free                            bool // paid by free credit
 }
@@ -55,7 +56,9 @@ var (
 	}
 	long = call{ // 150,000 + 50,001 input tokens reach the second step
 		terms:      termsOf(steps, 200_001, 100),
-		usage:      usageOf(150_000, 50_001, 10),
+		usage:      strings.TrimSuffix(usageOf(150_000, 50_001, 10), "}") + `,"cache_saved_mc":21600432}`,
+		cached:     50_001,
+		saved:      21_600_432, // 50,001 × 360, with margin and fee
 		settlement: "settled",
 		input:      200_001,
 		output:     10,
@@ -158,7 +161,7 @@ type writer struct {
 	tx          *db.Tx
 	balances    map[string]*balance
 	connections map[string]*connection
-	rollups     map[[6]any][7]int64
+	rollups     map[[6]any][9]int64
 	counters    map[string]*counter
 	bucketOf    map[string]int64 // where the charge of a key was counted
 	clock       time.Time
@@ -397,7 +400,7 @@ func (w *writer) refund(id, key, bucket string, c call) {
 		"user_charge_mc":   c.charge,
 		"remaining_mc":     0,
 	})
-	c.input, c.output = 0, 0
+	c.input, c.output, c.cached = 0, 0, 0
 	w.rollup(id, bucket, 0, -1, c)
 	for _, subject := range []string{id, "spend/" + at.app} {
 		w.counter(subject).settled[w.bucketOf[key]] -= c.charge
@@ -411,7 +414,8 @@ func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
 	at := w.connections[id]
 	day := [6]any{w.clock.Format(time.DateOnly), id, bucket, "model-1", at.app, at.account}
 	sums := w.rollups[day]
-	for i, n := range []int64{calls, c.input, c.output, sign * c.cost, sign * c.fee, sign * c.margin, sign * c.charge} {
+	for i, n := range []int64{calls, c.input, c.output, sign * c.cost, sign * c.fee, sign * c.margin, sign * c.charge,
+		c.cached, sign * c.saved} {
 		sums[i] += n
 	}
 	w.rollups[day] = sums
@@ -521,9 +525,10 @@ func (w *writer) finish() {
 		}
 	}
 	for day, n := range w.rollups {
-		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, day[0], day[1], day[2], day[3], day[4],
-			day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6])
+		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
+			cached_tokens, cache_saved_mc)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, day[0], day[1], day[2], day[3], day[4],
+			day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8])
 	}
 }
 
@@ -537,7 +542,7 @@ func writeFixture(t testing.TB, d *db.DB, f func(w *writer)) {
 			tx:          tx,
 			balances:    map[string]*balance{},
 			connections: map[string]*connection{},
-			rollups:     map[[6]any][7]int64{},
+			rollups:     map[[6]any][9]int64{},
 			counters:    map[string]*counter{},
 			bucketOf:    map[string]int64{},
 			clock:       noon.Add(-time.Hour),

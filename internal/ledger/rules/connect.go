@@ -1,7 +1,10 @@
 package rules
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -329,6 +332,10 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 			return Result{}, err
 		}
 	}
+	saved, err := storedCacheSaved(&o.Entry)
+	if err != nil {
+		return Result{}, err
+	}
 	// Nothing fails from here on.
 	o.reversed = true
 	back := o.UserChargeMC
@@ -356,12 +363,26 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	}
 	e.RemainingMC = conn.RemainingMC() + e.AllocationDeltaMC - e.ConsumedDeltaMC
 	e = s.appendEntry(e, s.Balances[o.AccountID], conn)
-	s.addToDailyTotals(&e, 0, -1, Usage{})
+	s.addToDailyTotals(&e, 0, -1, Usage{CacheSavedMC: saved})
 	s.removeFromWindows(&o.Entry, conn)
 	if receipt != "" {
 		s.emitRequestEvent("request.refunded", conn, receipt, nowUS)
 	}
 	return Result{Entry: e, Connection: *conn}, nil
+}
+
+// storedCacheSaved returns what the daily totals counted as saved by a spend. Rows without the member were not counted.
+func storedCacheSaved(e *Entry) (money.MC, error) {
+	if !strings.Contains(e.Usage, `"cache_saved_mc"`) {
+		return 0, nil
+	}
+	var u struct {
+		CacheSavedMC money.MC `json:"cache_saved_mc"`
+	}
+	if err := json.Unmarshal([]byte(e.Usage), &u); err != nil {
+		return 0, fmt.Errorf("ledger: usage of %s: %w", e.ID, err)
+	}
+	return u.CacheSavedMC, nil
 }
 
 // removeFromWindows takes a refunded charge out of the windows of its connection and of its

@@ -137,7 +137,9 @@ type Usage struct {
 	JSON          string
 	InputTokens   int64
 	OutputTokens  int64
-	PublicJSON    string // the provider's own usage object, for svc_final; not stored
+	CachedTokens  int64    // of InputTokens: read from the provider's cache
+	CacheSavedMC  money.MC // member cache_saved_mc of JSON, from which a reversal takes it (decision 071)
+	PublicJSON    string   // the provider's own usage object, for svc_final; not stored
 	FromOurCounts bool
 }
 

@@ -87,7 +87,9 @@ type DailyTotalsDelta struct {
 	AppID, AccountID          string
 	Calls                     int64
 	InputTokens, OutputTokens int64
+	CachedTokens              int64 // of InputTokens
 	Amounts
+	CacheSavedMC money.MC
 }
 
 // NewState returns an empty state.
@@ -223,10 +225,12 @@ func (s *State) addToDailyTotals(e *Entry, calls, sign int64, u Usage) {
 	r.Calls += calls
 	r.InputTokens += u.InputTokens
 	r.OutputTokens += u.OutputTokens
+	r.CachedTokens += u.CachedTokens
 	r.ProviderCostMC += money.MC(sign) * e.ProviderCostMC
 	r.SvcFeeMC += money.MC(sign) * e.SvcFeeMC
 	r.DevMarginMC += money.MC(sign) * e.DevMarginMC
 	r.UserChargeMC += money.MC(sign) * e.UserChargeMC
+	r.CacheSavedMC += money.MC(sign) * u.CacheSavedMC
 }
 
 // emitConnectionEvent appends an event about a connection to the outbox (contract §6).

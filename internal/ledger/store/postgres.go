@@ -397,20 +397,22 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 		totals.add(rules.TextColumn(k.ConnectionID), rules.TextColumn(k.Day), rules.TextColumn(k.FeatureLabel),
 			rules.TextColumn(k.Model),
 			rules.TextColumn(r.AppID), rules.TextColumn(r.AccountID), rules.Integer(r.Calls),
-			rules.Integer(r.InputTokens),
-			rules.Integer(r.OutputTokens),
+			rules.Integer(r.InputTokens), rules.Integer(r.CachedTokens), rules.Integer(r.OutputTokens),
 			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
-			rules.Integer(r.UserChargeMC))
+			rules.Integer(r.UserChargeMC), rules.Integer(r.CacheSavedMC))
 	}
 	q.addRows(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls,
-		input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		input_tokens, cached_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
+		cache_saved_mc)
 		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE
 		SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
+		cached_tokens = r.cached_tokens + excluded.cached_tokens,
 		output_tokens = r.output_tokens + excluded.output_tokens,
 		provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc,
 		svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc,
-		user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
+		user_charge_mc = r.user_charge_mc + excluded.user_charge_mc,
+		cache_saved_mc = r.cache_saved_mc + excluded.cache_saved_mc`)
 	if len(s.Changes.Counters) > 0 {
 		subjects := slices.Sorted(maps.Keys(s.Changes.Counters))
 		var buckets []string

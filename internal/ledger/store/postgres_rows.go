@@ -27,7 +27,7 @@ var (
 	holdRows       = rowKind{"hold_row", "tttttittittttttitt"}
 	ledgerRows     = rowKind{"ledger_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti"}
 	answerRows     = rowKind{"answer_row", "ttbi"}
-	rollupRows     = rowKind{"rollup_row", "ttttttiiiiiii"}
+	rollupRows     = rowKind{"rollup_cache_row", "ttttttiiiiiiiii"}
 
 	rowKinds = []rowKind{keyRows, balanceRows, connectionRows, holdRows, ledgerRows, answerRows, rollupRows}
 )

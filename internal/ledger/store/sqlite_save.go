@@ -191,21 +191,25 @@ func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 	for k, r := range s.Changes.DailyTotals {
 		if err := q.updateOrInsert(q.cache.totals[k],
 			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?,
-				output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
-			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ?
+				cached_tokens = cached_tokens + ?, output_tokens = output_tokens + ?,
+				provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
+			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ?,
+			cache_saved_mc = cache_saved_mc + ? WHERE connection_id = ?
 			AND day = ? AND feature = ? AND model = ?`,
-			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
-				int64(r.DevMarginMC), int64(r.UserChargeMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
-			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc,
-				dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			[]any{r.Calls, r.InputTokens, r.CachedTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
+				int64(r.DevMarginMC), int64(r.UserChargeMC), int64(r.CacheSavedMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
+			`INSERT INTO rollups AS r (calls, input_tokens, cached_tokens, output_tokens, provider_cost_mc, svc_fee_mc,
+				dev_margin_mc, user_charge_mc, cache_saved_mc, connection_id, day, feature, model, app_id, account_id)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls,
 			input_tokens = r.input_tokens + excluded.input_tokens,
+			cached_tokens = r.cached_tokens + excluded.cached_tokens,
 			output_tokens = r.output_tokens + excluded.output_tokens,
 			provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc,
 			svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 			dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc,
-			user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`, r.AppID, r.AccountID); err != nil {
+			user_charge_mc = r.user_charge_mc + excluded.user_charge_mc,
+			cache_saved_mc = r.cache_saved_mc + excluded.cache_saved_mc`, r.AppID, r.AccountID); err != nil {
 			return err
 		}
 	}

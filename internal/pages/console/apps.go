@@ -276,7 +276,7 @@ func sumAll(list []callSum) (t callSum) {
 
 // format returns the sum as text for a table.
 func (s callSum) format() ui.Sum {
-	return ui.Sum{
+	out := ui.Sum{
 		Name:    s.Name,
 		Calls:   ui.Count(s.Calls),
 		Input:   ui.Count(s.Input),
@@ -285,19 +285,26 @@ func (s callSum) format() ui.Sum {
 		Cost:    ui.Total(s.Cost),
 		Margin:  ui.Total(s.Margin),
 	}
+	if s.Cached != 0 || s.Saved != 0 {
+		out.Cached, out.Saved = ui.Count(s.Cached), ui.Total(s.Saved)
+	}
+	return out
 }
 
 // formatSums returns a table. The amounts of each column add up to the total of all lines.
 func formatSums(caption, of string, list []callSum) ui.Sums {
 	t := ui.Sums{Caption: caption, Of: of}
-	revenue, margin := make([]money.MC, len(list)), make([]money.MC, len(list))
+	revenue, margin, saved := make([]money.MC, len(list)), make([]money.MC, len(list)), make([]money.MC, len(list))
 	for i, s := range list {
 		t.List = append(t.List, s.format())
-		revenue[i], margin[i] = s.Revenue, s.Margin
+		revenue[i], margin[i], saved[i] = s.Revenue, s.Margin, s.Saved
 	}
-	revenues, margins := ui.SplitTotal(revenue...), ui.SplitTotal(margin...)
+	revenues, margins, savings := ui.SplitTotal(revenue...), ui.SplitTotal(margin...), ui.SplitTotal(saved...)
 	for i := range t.List {
 		t.List[i].Revenue, t.List[i].Margin = revenues[i].Text, margins[i].Text
+		if t.List[i].Cached != "" {
+			t.List[i].Saved, t.HasCached = savings[i].Text, true
+		}
 	}
 	return t
 }

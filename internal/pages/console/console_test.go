@@ -386,6 +386,38 @@ func TestWebhooks(t *testing.T) {
 	})
 }
 
+// TestCachedFigures shows what the provider's cache did for calls; a reversal takes back what it saved.
+func TestCachedFigures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		fake := w.connect(w.tester.ID, true)
+		w.spend(fake, "chat", "chat", money.Dollar, 0)
+		b.Get(w.mine("/analytics")).Want(t, 200, ">chat<").Lacks(t, "Cached input", "Saved by caching")
+		usage := rules.Usage{
+			JSON:         `{"input":200,"cached":1000,"cache_write":0,"output":34,"reasoning":0,"cache_saved_mc":37000000}`,
+			InputTokens:  1200,
+			OutputTokens: 34,
+			CachedTokens: 1000,
+			CacheSavedMC: 37_000_000,
+		}
+		first := w.spendUsage(fake, "agent", "agent", money.Dollar, 0, usage)
+		w.spendUsage(fake, "agent", "agent", money.Dollar, 0, usage)
+		b.Get(w.mine("/analytics")).Want(t, 200, "<dt>Cached input</dt><dd>2,000</dd>",
+			"<dt>Saved by caching</dt><dd>$0.74</dd>", `<td class="end num">2,000</td>`, `<td class="end num">$0.74</td>`,
+			`<td class="end num">–</td>`)
+		w.do(rules.Reverse{AccountID: w.tester.ID, EntryID: first.ID, Reason: "provider_error"})
+		b.Get(w.mine("/analytics")).Want(t, 200, "<dt>Cached input</dt><dd>2,000</dd>",
+			"<dt>Saved by caching</dt><dd>$0.37</dd>")
+		writes := usage
+		writes.JSON = `{"input":200,"cached":0,"cache_write":1000,"output":34,"reasoning":0,"cache_saved_mc":-50000000}`
+		writes.CachedTokens, writes.CacheSavedMC = 0, -50_000_000
+		w.spendUsage(fake, "agent", "agent", money.Dollar, 0, writes)
+		b.Get(w.mine("/analytics")).Want(t, 200, "<dt>Saved by caching</dt><dd>−$0.13</dd>")
+	})
+}
+
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -16,6 +16,8 @@ type callSum struct {
 	Name                  string
 	Calls, Input, Output  int64
 	Revenue, Cost, Margin money.MC
+	Cached                int64    // of Input: read from the provider's cache
+	Saved                 money.MC // by the cache; negative = writing cost more
 }
 
 func (s *callSum) add(t callSum) {
@@ -25,17 +27,20 @@ func (s *callSum) add(t callSum) {
 	s.Revenue += t.Revenue
 	s.Cost += t.Cost
 	s.Margin += t.Margin
+	s.Cached += t.Cached
+	s.Saved += t.Saved
 }
 
 // sumColumns are the sums of callSum. On PostgreSQL, a SUM of BIGINT is NUMERIC unless it is cast.
 const sumColumns = `CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.input_tokens) AS BIGINT),
 	CAST(SUM(r.output_tokens) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT),
-	CAST(SUM(r.provider_cost_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT)`
+	CAST(SUM(r.provider_cost_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT),
+	CAST(SUM(r.cached_tokens) AS BIGINT), CAST(SUM(r.cache_saved_mc) AS BIGINT)`
 
 // querySums returns one sum for each group.
 func querySums(ctx context.Context, q db.Queryer, text string, args ...any) ([]callSum, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
-		return []any{&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin}
+		return []any{&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin, &s.Cached, &s.Saved}
 	}), text, args...)
 }
 

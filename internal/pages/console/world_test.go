@@ -208,6 +208,18 @@ func (w *world) connect(accountID string, fake bool) rules.Connection {
 // spend bills a call.
 func (w *world) spend(c rules.Connection, feature, bucket string, cost, margin money.MC) rules.Entry {
 	w.t.Helper()
+	return w.spendUsage(c, feature, bucket, cost, margin, rules.Usage{
+		JSON:         `{"input":1200,"output":34}`,
+		InputTokens:  1200,
+		OutputTokens: 34,
+	})
+}
+
+// spendUsage bills a call with this usage.
+func (w *world) spendUsage(
+	c rules.Connection, feature, bucket string, cost, margin money.MC, usage rules.Usage,
+) rules.Entry {
+	w.t.Helper()
 	_, rates, ok := w.prices.Find("gpt-5.6-terra", w.d.Now())
 	if !ok {
 		w.t.Fatal("the model is not offered")
@@ -227,11 +239,7 @@ func (w *world) spend(c rules.Connection, feature, bucket string, cost, margin m
 	}
 	w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return w.do(rules.Settle{
-		Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{
-			JSON:         `{"input":1200,"output":34}`,
-			InputTokens:  1200,
-			OutputTokens: 34,
-		},
+		Call: call, Attempt: 1, Settlement: rules.Settled, Usage: usage,
 		Charge: rules.Amounts{ProviderCostMC: cost, DevMarginMC: margin, UserChargeMC: cost + margin},
 	}).Entry
 }
