@@ -41,7 +41,7 @@ var overlong = map[string]int{
 
 	"internal/gateway": 1,
 
-	"internal/ledger": 161,
+	"internal/ledger": 152,
 
 	"internal/models": 170,
 

@@ -363,17 +363,26 @@ var checks = []check{
 		id:    "I22",
 		title: "totals: of each connection, day, feature and model = Σ spend rows",
 		count: `SELECT COUNT(*) FROM rollups`,
-		query: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(cached) AS cached_tokens_off, SUM(output) AS output_tokens_off,
-				SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc, SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc, SUM(saved) AS cache_saved_off_mc FROM (
-				SELECT connection_id, app_id, account_id, day, feature, model, calls, input_tokens AS input, cached_tokens AS cached, output_tokens AS output,
-					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge, cache_saved_mc AS saved FROM rollups
-				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, -1, -({input}), -({cached}), -({output}),
-					-provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc, -({saved}) FROM ledger WHERE type = 'spend' AND status = 'settled'
+		query: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model,
+				SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(cached) AS cached_tokens_off,
+				SUM(output) AS output_tokens_off, SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc,
+				SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc, SUM(saved) AS cache_saved_off_mc
+			FROM (
+				SELECT connection_id, app_id, account_id, day, feature, model,
+					calls, input_tokens AS input, cached_tokens AS cached, output_tokens AS output,
+					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge,
+					cache_saved_mc AS saved FROM rollups
+				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model,
+					-1, -({input}), -({cached}), -({output}),
+					-provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc, -({saved})
+					FROM ledger WHERE type = 'spend' AND status = 'settled'
 				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, 0, 0, 0, 0,
-					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, COALESCE((SELECT {saved} FROM ledger o WHERE o.id = ledger.reversal_of), 0)
+					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
+					COALESCE((SELECT {saved} FROM ledger o WHERE o.id = ledger.reversal_of), 0)
 					FROM ledger WHERE type = 'spend' AND status = 'reversed') AS sides
 			GROUP BY connection_id, app_id, account_id, day, feature, model
-			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(cached) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0 OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0 OR SUM(saved) <> 0`,
+			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(cached) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0
+				OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0 OR SUM(saved) <> 0`,
 	},
 	{
 		id:    "I23",

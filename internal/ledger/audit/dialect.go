@@ -20,7 +20,8 @@ var (
 		db.SQLite: strings.NewReplacer(slices.Concat(commonPlaceholders, []string{
 			"{day}", `date(created_us / 1000000, 'unixepoch')`,
 			"{input}", `COALESCE(json_extract(usage, '$.input'), 0) + COALESCE(json_extract(usage, '$.cached'), 0) + COALESCE(json_extract(usage, '$.cache_write'), 0) + COALESCE(json_extract(usage, '$.audio_input'), 0) + COALESCE(json_extract(usage, '$.audio_cached'), 0) + COALESCE(json_extract(usage, '$.image_input'), 0) + COALESCE(json_extract(usage, '$.image_cached'), 0)`,
-			"{cached}", `CASE WHEN json_extract(usage, '$.cache_saved_mc') IS NULL THEN 0 ELSE COALESCE(json_extract(usage, '$.cached'), 0) END`,
+			"{cached}", `CASE WHEN json_extract(usage, '$.cache_saved_mc') IS NULL THEN 0
+				ELSE COALESCE(json_extract(usage, '$.cached'), 0) END`,
 			"{saved}", `COALESCE(json_extract(usage, '$.cache_saved_mc'), 0)`,
 			"{output}", `COALESCE(json_extract(usage, '$.output'), 0) + COALESCE(json_extract(usage, '$.audio_output'), 0)`,
 			"{pool}", `json_extract(terms, '$.pool')`,
@@ -31,7 +32,8 @@ var (
 		db.Postgres: strings.NewReplacer(slices.Concat(commonPlaceholders, []string{
 			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
 			"{input}", `COALESCE((usage::json->>'input')::bigint, 0) + COALESCE((usage::json->>'cached')::bigint, 0) + COALESCE((usage::json->>'cache_write')::bigint, 0) + COALESCE((usage::json->>'audio_input')::bigint, 0) + COALESCE((usage::json->>'audio_cached')::bigint, 0) + COALESCE((usage::json->>'image_input')::bigint, 0) + COALESCE((usage::json->>'image_cached')::bigint, 0)`,
-			"{cached}", `CASE WHEN usage::json->>'cache_saved_mc' IS NULL THEN 0 ELSE COALESCE((usage::json->>'cached')::bigint, 0) END`,
+			"{cached}", `CASE WHEN usage::json->>'cache_saved_mc' IS NULL THEN 0
+				ELSE COALESCE((usage::json->>'cached')::bigint, 0) END`,
 			"{saved}", `COALESCE((usage::json->>'cache_saved_mc')::bigint, 0)`,
 			"{output}", `COALESCE((usage::json->>'output')::bigint, 0) + COALESCE((usage::json->>'audio_output')::bigint, 0)`,
 			"{pool}", `terms::json->>'pool'`,

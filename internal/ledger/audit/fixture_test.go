@@ -525,9 +525,11 @@ func (w *writer) finish() {
 		}
 	}
 	for day, n := range w.rollups {
-		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
+		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls,
+			input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 			cached_tokens, cache_saved_mc)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, day[0], day[1], day[2], day[3], day[4],
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
+			day[0], day[1], day[2], day[3], day[4],
 			day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8])
 	}
 }

@@ -197,7 +197,8 @@ func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 			cache_saved_mc = cache_saved_mc + ? WHERE connection_id = ?
 			AND day = ? AND feature = ? AND model = ?`,
 			[]any{r.Calls, r.InputTokens, r.CachedTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
-				int64(r.DevMarginMC), int64(r.UserChargeMC), int64(r.CacheSavedMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
+				int64(r.DevMarginMC), int64(r.UserChargeMC), int64(r.CacheSavedMC),
+				k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
 			`INSERT INTO rollups AS r (calls, input_tokens, cached_tokens, output_tokens, provider_cost_mc, svc_fee_mc,
 				dev_margin_mc, user_charge_mc, cache_saved_mc, connection_id, day, feature, model, app_id, account_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

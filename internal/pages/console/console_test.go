@@ -396,7 +396,8 @@ func TestCachedFigures(t *testing.T) {
 		w.spend(fake, "chat", "chat", money.Dollar, 0)
 		b.Get(w.mine("/analytics")).Want(t, 200, ">chat<").Lacks(t, "Cached input", "Saved by caching")
 		usage := rules.Usage{
-			JSON:         `{"input":200,"cached":1000,"cache_write":0,"output":34,"reasoning":0,"cache_saved_mc":37000000}`,
+			JSON: `{"input":200,"cached":1000,"cache_write":0,"output":34,"reasoning":0,` +
+				`"cache_saved_mc":37000000}`,
 			InputTokens:  1200,
 			OutputTokens: 34,
 			CachedTokens: 1000,
@@ -405,7 +406,8 @@ func TestCachedFigures(t *testing.T) {
 		first := w.spendUsage(fake, "agent", "agent", money.Dollar, 0, usage)
 		w.spendUsage(fake, "agent", "agent", money.Dollar, 0, usage)
 		b.Get(w.mine("/analytics")).Want(t, 200, "<dt>Cached input</dt><dd>2,000</dd>",
-			"<dt>Saved by caching</dt><dd>$0.74</dd>", `<td class="end num">2,000</td>`, `<td class="end num">$0.74</td>`,
+			"<dt>Saved by caching</dt><dd>$0.74</dd>", `<td class="end num">2,000</td>`,
+			`<td class="end num">$0.74</td>`,
 			`<td class="end num">–</td>`)
 		w.do(rules.Reverse{AccountID: w.tester.ID, EntryID: first.ID, Reason: "provider_error"})
 		b.Get(w.mine("/analytics")).Want(t, 200, "<dt>Cached input</dt><dd>2,000</dd>",
