@@ -28,6 +28,7 @@ const token = "0123456789abcdefghijklmnopqrstuvwxyz"
 // bundle is an operator's API with one app to work on.
 type bundle struct {
 	d       *db.DB
+	ids     accounts.SafetyIdentifiers
 	api     apitest.Client
 	app     apps.App
 	client  apitest.Client // of the app itself
@@ -43,6 +44,11 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	registry := apps.NewStore(d, now, false)
 	registry.OnChange = func() { b.changes.Add(1) }
 	money := store.NewWriter(d, now)
+	ids, err := accounts.NewSafetyIdentifiers(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ids = ids
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&operator.Handler{Token: token, Service: &operator.Service{
 		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{
@@ -50,12 +56,12 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 			Apps:   registry,
 			Ledger: money,
 			Now:    now,
-		}, Ledger: money, Now: now,
+		}, Ledger: money, Now: now, Identifiers: ids,
 	}}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		app, secret, err := registry.Create(ctx, tx, apps.New{
 			OwnerID: "wac_dev",
 			Name:    "Reader",
@@ -168,6 +174,41 @@ func TestActionsAreLogged(t *testing.T) {
 			t.Errorf("without a log: %v", got)
 		}
 		want(t, "still on", b.api.Do(t, "GET", path, ""), 200, `"suspended":false`)
+	})
+}
+
+// TestAccountOfSafetyIdentifier finds the account that a provider names, with its connections.
+func TestAccountOfSafetyIdentifier(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, token)
+		money := store.NewWriter(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
+		path := "/v1/operator/safety-identifiers/"
+		known := path + b.ids.Identify("wac_dev")
+		want(t, "no connection", b.api.Do(t, "GET", known, ""), 200, `"connections":[]`)
+		for _, c := range []rules.Command{
+			rules.TopUp{AccountID: "wac_dev", AmountMC: 1_000_000_000},
+			rules.Connect{
+				ConnectionID: "conn_1",
+				AppID:        b.app.ID,
+				AccountID:    "wac_dev",
+				RequestedMC:  500_000_000,
+			},
+		} {
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				_, err := money.DoTx(ctx, tx, c)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, "one connection", b.api.Do(t, "GET", known, ""), 200, `{"account_id":"wac_dev",`+
+			`"email":"developer@example.com","sandbox":false,"connections":[{"id":"conn_1","app_id":"`+b.app.ID+
+			`","status":"active"}]}`)
+		for _, unknown := range []string{b.ids.Identify("wac_other"), "wac_dev", strings.Repeat("Z", 64)} {
+			want(t, unknown, b.api.Do(t, "GET", path+unknown, ""), 404, "no such account")
+		}
+		want(t, "without a token", apitest.Client{Base: b.api.Base}.Do(t, "GET", known, ""), 401, "operator's token")
 	})
 }
 
