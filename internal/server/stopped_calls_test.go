@@ -97,9 +97,10 @@ func stopAll(t *testing.T, calls, pages *servertest.Process) {
 		t.Errorf("a call after the pause: %+v", r)
 	}
 	user.Post("/connections/"+calls.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
-	if r := ask(calls, books.addCall(false, "")); r.status != 200 {
-		t.Errorf("a call after the resume: %+v", r)
-	}
+	// Within half a second of the pause, a node may read it after the resume, and stop one more call (decision 067).
+	eventually(t, 20*time.Second, "a call after the resume", func() bool {
+		return ask(calls, books.addCall(false, "")).status == 200
+	})
 }
 
 // A stopShape is how the calls of a shape end when they are stopped. The patterns take the code.
