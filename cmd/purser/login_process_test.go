@@ -50,7 +50,7 @@ func newTokenProxy(t *testing.T, target string) *tokenProxy {
 	forward := httputil.NewSingleHostReverseProxy(to)
 	forward.ModifyResponse = func(r *http.Response) error {
 		p.mu.Lock()
-		wait := p.withhold
+		wait, withheld := p.withhold, p.withheld
 		p.withhold = nil
 		if r.StatusCode == http.StatusOK && r.Header.Get("Idempotent-Replayed") == "true" {
 			p.replays++
@@ -59,7 +59,7 @@ func newTokenProxy(t *testing.T, target string) *tokenProxy {
 		}
 		p.mu.Unlock()
 		if wait != nil {
-			close(p.withheld)
+			close(withheld)
 			<-wait
 		}
 		return nil
@@ -67,6 +67,15 @@ func newTokenProxy(t *testing.T, target string) *tokenProxy {
 	p.Server = httptest.NewServer(forward)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// withholdNext withholds the next answer until release is closed. The channel that it returns is closed when that answer
+// waits.
+func (p *tokenProxy) withholdNext(release chan struct{}) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.withhold, p.withheld = release, make(chan struct{})
+	return p.withheld
 }
 
 // counts returns the accepted refreshes and the replays so far.
@@ -246,7 +255,7 @@ func TestKilledRefresh(t *testing.T) {
 	w.expire()
 	release := make(chan struct{})
 	defer close(release)
-	w.proxy.withhold, w.proxy.withheld = release, make(chan struct{})
+	withheld := w.proxy.withholdNext(release)
 	victim := w.command("token")
 	var printed bytes.Buffer
 	victim.Stdout = &printed
@@ -254,7 +263,7 @@ func TestKilledRefresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-w.proxy.withheld:
+	case <-withheld:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the refresh did not reach the node")
 	}
