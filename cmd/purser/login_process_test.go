@@ -69,8 +69,8 @@ func newTokenProxy(t *testing.T, target string) *tokenProxy {
 	return p
 }
 
-// withholdNext withholds the next answer until release is closed. The channel that it returns is closed when that answer
-// waits.
+// withholdNext withholds the next answer until release is closed. The channel that it returns is
+// closed when that answer waits.
 func (p *tokenProxy) withholdNext(release chan struct{}) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
