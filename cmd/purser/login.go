@@ -111,6 +111,23 @@ type loginFlags struct {
 	Client string `placeholder:"ID" help:"The app's client_id (default: that of the only login)."`
 }
 
+// use calls do with the login that the flags choose. The context ends after loginTimeout, or when the user interrupts.
+func (f loginFlags) use(p *program, do func(ctx context.Context, logins loginStore, l login) error) error {
+	logins, err := newLoginStore(p.environ)
+	if err != nil {
+		return exitError{err, exitUsage}
+	}
+	l, err := f.find(logins)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptContext()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	return do(ctx, logins, l)
+}
+
 // find returns the login that the flags choose.
 func (f loginFlags) find(logins loginStore) (login, error) {
 	if f.Server != "" {
@@ -155,25 +172,15 @@ func (tokenCmd) Help() string {
 
 // Run prints an access token.
 func (c *tokenCmd) Run(p *program) error {
-	logins, err := newLoginStore(p.environ)
-	if err != nil {
-		return exitError{err, exitUsage}
-	}
-	l, err := c.find(logins)
-	if err != nil {
-		return err
-	}
-	ctx, stop := interruptContext()
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
-	defer cancel()
-	if !l.isFresh(time.Now()) {
-		if l, err = logins.refresh(ctx, newOAuthClient(), l); err != nil {
-			return err
+	return c.use(p, func(ctx context.Context, logins loginStore, l login) (err error) {
+		if !l.isFresh(time.Now()) {
+			if l, err = logins.refresh(ctx, newOAuthClient(), l); err != nil {
+				return err
+			}
 		}
-	}
-	_, err = fmt.Fprintln(p.out, l.AccessToken)
-	return err
+		_, err = fmt.Fprintln(p.out, l.AccessToken)
+		return err
+	})
 }
 
 type logoutCmd struct{ loginFlags }
@@ -186,18 +193,12 @@ func (logoutCmd) Help() string {
 
 // Run revokes and deletes the tokens. They are deleted also when the service can't be reached.
 func (c *logoutCmd) Run(p *program) error {
-	logins, err := newLoginStore(p.environ)
-	if err != nil {
-		return exitError{err, exitUsage}
-	}
-	l, err := c.find(logins)
-	if err != nil {
-		return err
-	}
-	ctx, stop := interruptContext()
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
-	defer cancel()
+	return c.use(p, func(ctx context.Context, logins loginStore, l login) error {
+		return logOut(ctx, p, logins, l)
+	})
+}
+
+func logOut(ctx context.Context, p *program, logins loginStore, l login) error {
 	unlock, err := logins.lock(ctx, l)
 	if err != nil {
 		return err

@@ -369,6 +369,11 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 			if a := whole(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.status != 400 {
 				t.Errorf("an unknown shape: %+v", a)
 			}
+			tooMuch := `{"model":"gpt-6-luna","max_output_tokens":9000000,"input":"Hi"}`
+			if a := whole(t, p.Call("POST", "/v1/estimate?shape=responses", tooMuch)); a.status != 400 ||
+				!strings.Contains(a.body, "max_output_tokens: ") {
+				t.Errorf("a refusal in the words of a shape: %+v", a)
+			}
 			for body, says := range map[string]string{
 				`{` + hi:                                           "model: required",
 				`{"model":"gpt-0",` + hi:                           "not offered",

@@ -221,6 +221,21 @@ func (r *reader) await(pass func(*received) bool) (read []received) {
 	}
 }
 
+// awaitBoth reads until an event of a kind and another that passes have come, in any order, and returns the first. On
+// PostgreSQL the poll may see a commit before the command's caller tells of it.
+func (r *reader) awaitBoth(kind string, pass func(*received) bool) (found received) {
+	r.t.Helper()
+	first, second := false, false
+	r.await(func(e *received) bool {
+		if e.kind == kind {
+			first, found = true, *e
+		}
+		second = second || pass(e)
+		return first && second
+	})
+	return found
+}
+
 func isKind(kind string) func(*received) bool {
 	return func(e *received) bool { return e.kind == kind }
 }
@@ -248,18 +263,19 @@ func TestEvents(t *testing.T) {
 		}
 		b.Spend(b.other, money.Dollar)
 		call := b.Hold(b.conn, 50*money.Cent)
-		got := s.await(func(e *received) bool { return e.data.Connection.HeldMC == 50*money.Cent })
-		if got[0].kind != "hold" || got[0].data.RequestID != call.RequestID || got[0].data.HoldMC != 50*money.Cent {
-			t.Errorf("a hold is %+v", got)
+		hold := s.awaitBoth("hold", func(e *received) bool { return e.data.Connection.HeldMC == 50*money.Cent })
+		if hold.data.RequestID != call.RequestID || hold.data.HoldMC != 50*money.Cent {
+			t.Errorf("a hold is %+v", hold)
 		}
 		b.Do(rules.Release{Call: call, Attempt: 1})
-		got = s.await(func(e *received) bool { return e.kind == "balance" && e.data.Connection.HeldMC == 0 })
-		if got[0].kind != "release" || got[0].data.RequestID != call.RequestID ||
-			got[0].data.ReleasedMC != call.HoldMC {
-			t.Errorf("a release is %+v", got)
+		release := s.awaitBoth("release", func(e *received) bool {
+			return e.kind == "balance" && e.data.Connection.HeldMC == 0
+		})
+		if release.data.RequestID != call.RequestID || release.data.ReleasedMC != call.HoldMC {
+			t.Errorf("a release is %+v", release)
 		}
 		row := b.Spend(b.conn, 20*money.Cent)
-		got = s.await(func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
+		got := s.await(func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
 		i := len(got) - 2
 		if got[i].kind != "charge" || got[i].id != row.ID || got[i].data.Entry.UserChargeMC != 20*money.Cent {
 			t.Errorf("a charge is %+v", got)

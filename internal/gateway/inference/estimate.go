@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -68,31 +67,24 @@ const (
 // estimate answers POST /v1/estimate. It plans and prepares the call as a call is, and lets the ledger decide about
 // its hold without making it.
 func (h *Handler) estimate(w http.ResponseWriter, r *http.Request) error {
-	who, err := h.Callers.Resolve(r)
-	if err != nil {
-		return err
-	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
-	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
-		return err
-	}
-	defer h.inFlight.leave()
-	if err := who.CheckAllowed(); err != nil {
-		return err
-	}
-	parse, err := readShape(r)
-	if err != nil {
-		return err
-	}
-	c := call{who: who}
-	if _, err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, parse, &c); err != nil {
-		return err
-	}
-	out, err := h.estimateCall(r.Context(), &c)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, http.StatusOK, out)
+	_, err := h.withCall(r, func(c *call) error {
+		if err := c.who.CheckAllowed(); err != nil {
+			return err
+		}
+		parse, err := readShape(r)
+		if err != nil {
+			return err
+		}
+		if _, err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, parse, c); err != nil {
+			return err
+		}
+		out, err := h.estimateCall(r.Context(), c)
+		if err != nil {
+			return err
+		}
+		return web.WriteJSON(w, http.StatusOK, out)
+	})
+	return err
 }
 
 // readShape returns the parser of the body that an estimate is asked for, by the query parameter shape.

@@ -142,26 +142,35 @@ type parser func(body []byte) (shapes.Call, error)
 // infer answers a call, and stores the refusal of a refused one. parse is that of the client's shape; nil = the
 // canonical one.
 func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser) error {
+	c, err := h.withCall(r, func(c *call) error {
+		if err := h.planCall(w, r, route, parse, c); err != nil {
+			return err
+		}
+		return h.runCall(w, r, c)
+	})
+	if err != nil && c != nil {
+		h.storeRefusal(r, c, err)
+	}
+	return err
+}
+
+// withCall runs do for a call of the request's caller, which counts as one in flight. An error of do names the members
+// of the client's shape. The call is nil if there is no caller, or too many calls.
+func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error) {
 	who, err := h.Callers.Resolve(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
 	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
-		return err
+		return nil, err
 	}
 	defer h.inFlight.leave()
-	c := call{who: who, claim: web.RequestID(r.Context())}
-	if err = h.planCall(w, r, route, parse, &c); err == nil {
-		err = h.runCall(w, r, &c)
+	c := &call{who: who, claim: web.RequestID(r.Context())}
+	if err = do(c); err != nil && c.shape != nil {
+		err = shapes.RenameMember(err, c.shape.MemberName)
 	}
-	if err != nil {
-		if c.shape != nil {
-			err = shapes.RenameMember(err, c.shape.MemberName)
-		}
-		h.storeRefusal(r, &c, err)
-	}
-	return err
+	return c, err
 }
 
 // planCall reads and checks the request in the order of decision 008, and plans it.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
-	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 )
 
@@ -63,27 +62,18 @@ func acceptAPIKey(r *http.Request) error {
 
 // countTokens answers how many input tokens a request has by our count, which a hold would be made for. It makes none.
 func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser) error {
-	who, err := h.Callers.Resolve(r)
-	if err != nil {
-		return err
-	}
-	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
-		return err
-	}
-	defer h.inFlight.leave()
-	c := call{who: who, claim: web.RequestID(r.Context())}
-	if err := h.planCall(w, r, route, parse, &c); err != nil {
-		if c.shape != nil {
-			err = shapes.RenameMember(err, c.shape.MemberName)
-		}
-		return err
-	}
-	if c.plan.Images > 0 {
-		if err := h.readImages(r.Context(), &c); err != nil {
+	_, err := h.withCall(r, func(c *call) error {
+		if err := h.planCall(w, r, route, parse, c); err != nil {
 			return err
 		}
-	}
-	return web.WriteJSON(w, http.StatusOK, struct {
-		InputTokens int64 `json:"input_tokens"`
-	}{c.plan.InputTokens})
+		if c.plan.Images > 0 {
+			if err := h.readImages(r.Context(), c); err != nil {
+				return err
+			}
+		}
+		return web.WriteJSON(w, http.StatusOK, struct {
+			InputTokens int64 `json:"input_tokens"`
+		}{c.plan.InputTokens})
+	})
+	return err
 }
