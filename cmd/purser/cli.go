@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -52,6 +51,12 @@ type cli struct {
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+
+	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
+	Completion completionCmd `cmd:"" help:"Print the script that completes commands in your shell."`
+	Complete   completeCmd   `cmd:"" name:"complete-words" hidden:"" passthrough:""`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // runCommand runs a command line and returns the exit code.
@@ -59,18 +64,22 @@ func (p *program) runCommand(args []string) int {
 	c := cli{Serve: serveCmd{Plugins: kong.Plugins{newSettingFlags()}}}
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("purser"), kong.Description(description), kong.Writers(p.out, p.err),
-		kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"version": readBuild().String()})
 	if err != nil {
 		return p.printError(err, exitUsage)
 	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	parsed, err := parser.Parse(args)
-	if exit == 0 { // --help
+	if exit == 0 { // --help or --version
 		return exitOK
 	}
 	if err != nil {
 		return p.printError(fmt.Errorf("%w; see purser --help", err), exitUsage)
 	}
-	err = parsed.Run(p, &c)
+	err = parsed.Run(p, &c, parser.Model)
 	if p.log != nil {
 		p.log.flushLines()
 	}
@@ -199,40 +208,4 @@ func (c *verifyCmd) Run(p *program) error {
 		return exitError{nil, exitFailed}
 	}
 	return nil
-}
-
-type versionCmd struct{}
-
-// Help is shown by purser version --help.
-func (versionCmd) Help() string { return "Example:\n  purser version" }
-
-// Run prints the version of the build and of the contract that it serves.
-func (versionCmd) Run(p *program) error {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
-	}
-	_, err := fmt.Fprintf(p.out, "purser %s, contract 0.1.0\n", describeBuild(info))
-	return err
-}
-
-// describeBuild names what a binary was built from: the version, and the commit if it was built in a
-// checkout. The version is the module's, from go install, or the tag of the checkout; between two tags it
-// is a pseudo-version.
-func describeBuild(info *debug.BuildInfo) string {
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	text := info.Main.Version
-	if text == "" || text == "(devel)" {
-		text = "development"
-	}
-	if revision := settings["vcs.revision"]; revision != "" {
-		text += ", commit " + revision[:min(len(revision), 12)] + " of " + settings["vcs.time"]
-	}
-	if settings["vcs.modified"] == "true" {
-		text += " with local changes"
-	}
-	return text
 }

@@ -277,7 +277,7 @@ func (l *listenCmd) sendRequest(ctx context.Context, eventID string, body []byte
 
 type triggerCmd struct {
 	appFlags
-	Event string `arg:"" help:"The type of the event, such as connection.revoked."`
+	Event string `arg:"" predict:"event" help:"The type of the event, such as connection.revoked."`
 }
 
 // Help is shown by purser trigger --help.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestDescribeBuild(t *testing.T) {
+func TestBuild(t *testing.T) {
 	t.Parallel()
 	commit := []debug.BuildSetting{
 		{Key: "vcs", Value: "git"},
@@ -53,8 +53,8 @@ func TestDescribeBuild(t *testing.T) {
 				info.Settings = append(info.Settings[:len(info.Settings):len(info.Settings)],
 					debug.BuildSetting{Key: "vcs.modified", Value: test.modified})
 			}
-			if got := describeBuild(info); got != test.want {
-				t.Errorf("describeBuild = %q, want %q", got, test.want)
+			if got, want := newBuild(info).String(), "purser "+test.want+", contract 0.1.0"; got != want {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
