@@ -42,7 +42,8 @@ func TestCompletion(t *testing.T) {
 		if len(words) == 1 {
 			words = append(words, "")
 		}
-		script := `eval "$(purser completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _purser; echo "${COMPREPLY[@]}"`
+		script := `eval "$(purser completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_purser; echo "${COMPREPLY[@]}"`
 		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "bash"}, words...)...)
 		cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
