@@ -49,7 +49,7 @@ var groups = []group{
 		"inference",
 		"voice/session", "voice/mock", "voice",
 	}},
-	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages"}},
+	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages", "docs"}},
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
@@ -57,7 +57,7 @@ var groups = []group{
 }
 
 // outside are the packages that do not stand in internal/, before and after the groups.
-var before, after = []string{"api"}, []string{"cmd/purser"}
+var before, after = []string{"api", "docs/guide"}, []string{"cmd/purser"}
 
 // order is groups as one list of paths below internal/ or of the module.
 var order = func() []string {

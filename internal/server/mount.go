@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
 	"github.com/purserhq/purser/internal/pages/dashboard"
+	"github.com/purserhq/purser/internal/pages/docs"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/pages/privacy"
@@ -45,6 +46,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.mountGateway()
 	s.mountPages(sessions)
 	s.mountOperator(home, sessions)
+	s.mountDocs(sessions)
 	s.Router.Handle("GET /openapi.yaml", serveOpenAPI)
 	s.Router.Handle("GET /healthz", serveHealth)
 	s.Router.Handle("GET /readyz", s.serveReadiness)
@@ -166,6 +168,17 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		API:      s.Router,
 		BaseURL:  c.BaseURL,
 		AuthURL:  c.AuthURL,
+	}).Mount(s.Router)
+}
+
+// mountDocs mounts the documentation for developers.
+func (s *Server) mountDocs(sessions *accounts.Sessions) {
+	c := s.Config
+	(&docs.Handler{
+		Sessions:     sessions,
+		BaseURL:      c.BaseURL,
+		AuthURL:      c.AuthURL,
+		DashboardURL: c.DashboardURL,
 	}).Mount(s.Router)
 }
 

@@ -27,6 +27,12 @@ var htmxJS []byte
 //go:embed assets/voice.js
 var voiceJS []byte
 
+//go:embed assets/docs.css
+var docsCSS []byte
+
+//go:embed assets/docs.js
+var docsJS []byte
+
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may cache it forever.
 type asset struct {
@@ -44,6 +50,9 @@ var (
 	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
 	// the page that needs it cannot do without
 	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS)
+	// The documentation has more to style than all other pages, and is readable without its script.
+	docsSheet  = newAsset("docs", ".css", "text/css; charset=utf-8", docsCSS)
+	docsScript = newAsset("docs", ".js", "text/javascript; charset=utf-8", docsJS)
 )
 
 func newAsset(name, suffix, kind string, body []byte) asset {
@@ -58,7 +67,7 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 
 // Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon, passkeys, htmx, voice} {
+	for _, a := range []asset{sheet, icon, passkeys, htmx, voice, docsSheet, docsScript} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 	rt.Handle("GET /favicon.ico", serveFavicon)

@@ -61,18 +61,33 @@ func parseTemplate(file string) *template.Template {
 		"voiceHash":    func() string { return voice.integrity },
 		"htmx":         func() string { return htmx.path },
 		"htmxHash":     func() string { return htmx.integrity },
+		"docscss":      func() string { return docsSheet.path },
+		"docsjs":       func() string { return docsScript.path },
+		"docsHash":     func() string { return docsScript.integrity },
 	})
 	return template.Must(t.ParseFS(templates, "templates/layout/*.html", file))
 }
 
 // Render writes the page with its status. It adds to the headers that the router sets for every page.
 func Render(w http.ResponseWriter, status int, p Page) error {
+	body, err := buildPage(w, p)
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(status)
+	_, err = w.Write(body)
+	return err
+}
+
+// buildPage returns the page, and sets its headers.
+func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 	var b bytes.Buffer
 	data := struct {
 		Title string
 		Page  Page
 		Party string // relying party of passkeys, a domain; "" = the page has no script
 		Shell *Shell // nil = no navigation: not signed in, or a page with a single task
+		Docs  *Docs  // nil = no page of the documentation
 		Live  bool   // some of its parts refresh themselves
 		Site  Site
 	}{Title: p.title(), Page: p, Site: Site{web.SiteOf(w)}}
@@ -86,8 +101,12 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	if k, ok := p.(interface{ passkeys() Passkeys }); ok {
 		data.Party = k.passkeys().Party
 	}
+	if d, ok := p.(interface{ docs() Docs }); ok {
+		frame := d.docs()
+		data.Docs = &frame
+	}
 	if err := pages[p.name()]().Execute(&b, data); err != nil {
-		return fmt.Errorf("ui: page %s: %w", p.name(), err)
+		return nil, fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
 	h := w.Header()
 	setPageHeaders(h)
@@ -100,9 +119,7 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
 	}
-	w.WriteHeader(status)
-	_, err := w.Write(b.Bytes())
-	return err
+	return b.Bytes(), nil
 }
 
 // setPageHeaders sets the headers of pages and their parts that the router does not set.

@@ -19,6 +19,8 @@ const (
 	Settings    = "settings"
 	Development = "developer"
 	Operations  = "operator"
+
+	Documentation = "docs"
 )
 
 // A Tab is a link of a navigation.
@@ -37,7 +39,7 @@ func (s Shell) Nav() []Tab {
 	}
 	list = append(list, tab(Settings, "/settings", "Settings"))
 	if s.Developer {
-		list = append(list, tab(Development, "/developer", "Developer"))
+		list = append(list, tab(Development, "/developer", "Developer"), tab(Documentation, "/docs", "Docs"))
 	}
 	if s.Operator {
 		list = append(list, tab(Operations, "/operator", "Operator"))
