@@ -14,16 +14,17 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 )
 
-// Handler serves receipts.
+// Handler serves receipts and the request log of an app.
 type Handler struct {
 	DB      *db.DB
 	Apps    *apps.Store
 	Callers *callers.Resolver
 }
 
-// Mount adds the route.
+// Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/requests/{id}", h.getReceipt)
+	rt.Handle("GET /v1/apps/{id}/requests", h.listRequests)
 }
 
 // getReceipt answers GET /v1/requests/{id}, to the connection of the request or to its
