@@ -93,19 +93,47 @@ func openPostgres(target string) (*DB, error) {
 			config.RuntimeParams[name] = value
 		}
 	}
-	d := &DB{
-		Engine: Postgres,
-		read:   limitPool(stdlib.OpenDB(*config), postgresPoolSize),
-		write:  limitPool(stdlib.OpenDB(*config, stdlib.OptionResetSession(rejectStandby)), postgresPoolSize),
-	}
+	d := &DB{Engine: Postgres}
+	ping := stdlib.OptionShouldPing(d.pingIdle)
+	d.read = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectClosed)), postgresPoolSize)
+	d.write = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectStandby)), postgresPoolSize)
 	for _, p := range []*sql.DB{d.read, d.write} {
 		p.SetConnMaxLifetime(30 * time.Minute) // so that connections move to the new primary after a failover
 	}
 	return d, nil
 }
 
-// rejectStandby drops a connection whose server has become a standby.
-func rejectStandby(_ context.Context, c *pgx.Conn) error {
+// pingTimeout is how long an idle connection may take to answer a ping. Two of them are within CallerTimeout.
+const pingTimeout = 2 * time.Second
+
+// pingIdle pings a connection that was idle, before it is used again, and closes it if it does not answer. The other
+// idle connections may lead to the same dead network: they go too. It returns false, because the driver's own ping
+// would wait as long as the caller does.
+func (d *DB) pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	if p.IdleDuration <= time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if p.Conn.PgConn().Ping(ctx) != nil { // the connection is closed now
+		d.DiscardIdle()
+	}
+	return false
+}
+
+// rejectClosed drops a connection that pingIdle has closed.
+func rejectClosed(_ context.Context, c *pgx.Conn) error {
+	if c.IsClosed() {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// rejectStandby drops a connection that is closed or whose server has become a standby.
+func rejectStandby(ctx context.Context, c *pgx.Conn) error {
+	if err := rejectClosed(ctx, c); err != nil {
+		return err
+	}
 	if c.PgConn().ParameterStatus("in_hot_standby") == "on" {
 		return driver.ErrBadConn
 	}
