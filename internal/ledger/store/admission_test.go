@@ -147,7 +147,7 @@ type fakeBackend struct {
 	loads int
 }
 
-func (f *fakeBackend) bind(any) error                    { return nil }
+func (f *fakeBackend) bind(context.Context, any) error   { return nil }
 func (f *fakeBackend) begin(context.Context, bool) error { return nil }
 func (f *fakeBackend) rollback(context.Context)          {}
 func (f *fakeBackend) close(any) error                   { return nil }

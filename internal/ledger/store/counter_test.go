@@ -166,7 +166,7 @@ func stateOf(t *testing.T, w *Writer, c rules.Command) (s *rules.State) {
 	need := rules.NewRowKeys()
 	need.Add(c)
 	err = conn.Raw(func(dc any) (err error) {
-		if err = w.backend.bind(dc); err != nil {
+		if err = w.backend.bind(context.Background(), dc); err != nil {
 			return err
 		}
 		if err = w.backend.begin(context.Background(), false); err != nil {

@@ -35,7 +35,7 @@ type postgres struct {
 	newCounters   []string        // that have it once this transaction is committed
 }
 
-func (q *postgres) bind(dc any) error {
+func (q *postgres) bind(ctx context.Context, dc any) error {
 	c, ok := dc.(*stdlib.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
@@ -47,7 +47,7 @@ func (q *postgres) bind(dc any) error {
 		arrays:        q.arrays,
 		knownCounters: q.knownCounters,
 	}
-	ctx, known := context.Background(), q.conn.PgConn().CustomData()
+	known := q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (q *postgres) bind(dc any) error {
 }
 
 // bindExternalTx is bind: nothing is cached between batches.
-func (q *postgres) bindExternalTx(dc any) error { return q.bind(dc) }
+func (q *postgres) bindExternalTx(ctx context.Context, dc any) error { return q.bind(ctx, dc) }
 
 func (q *postgres) close(any) error { return nil }
 

@@ -1,12 +1,16 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/faulttest"
 )
 
 // TestWhoWaitsForTheDisk asks PostgreSQL, at each COMMIT, whether it waits for the
@@ -89,4 +93,28 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 	}
 	must(t)(w.Do(ctx, rules.Freeze{ConnectionID: "C", By: rules.FrozenByRisk}))
 	check("freeze", "on")
+}
+
+// TestBindHasDeadline: the writer prepares a new connection for its batches within the time that a batch has, also if
+// the network swallows what is sent. It has one goroutine: while that waits, no call is answered.
+func TestBindHasDeadline(t *testing.T) {
+	t.Parallel()
+	proxy := faulttest.NewProxy(t, dbtest.URL(t, db.Postgres))
+	d, err := db.Open(t.Context(), proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	conn, err := d.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	proxy.BlackHole()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = conn.Raw(func(dc any) error { return newBackend(d).bind(ctx, dc) })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("bind: %v", err)
+	}
 }

@@ -58,7 +58,7 @@ func newSQLite(d *db.DB) *sqlite {
 }
 
 // bind prepares for a batch of the writer's own.
-func (q *sqlite) bind(dc any) error {
+func (q *sqlite) bind(_ context.Context, dc any) error {
 	conn, ok := dc.(driver.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a SQLite connection", dc)

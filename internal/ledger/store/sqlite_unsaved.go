@@ -42,7 +42,7 @@ func (q *sqlite) dropUnsaved(k rules.Key) {
 // bindExternalTx prepares for a caller's transaction. It must see every hold, so the
 // unsaved ones are saved in it. Whether it will be committed is not known here: the cache
 // is not used, and resolveExternalTx finds out later.
-func (q *sqlite) bindExternalTx(dc any) error {
+func (q *sqlite) bindExternalTx(_ context.Context, dc any) error {
 	conn, ok := dc.(driver.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a SQLite connection", dc)

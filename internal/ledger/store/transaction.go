@@ -33,7 +33,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 	}
 	var s *rules.State
 	err = tx.Raw(func(dc any) (err error) {
-		if err := st.bindExternalTx(dc); err != nil {
+		if err := st.bindExternalTx(ctx, dc); err != nil {
 			return err
 		}
 		if s, err = st.load(ctx, keys); err != nil {

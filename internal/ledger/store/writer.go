@@ -17,9 +17,9 @@ import (
 // backend loads and saves the rows of a batch in an engine's best way. It works on a
 // driver's connection: the writer's own, or that of a caller's transaction.
 type backend interface {
-	bind(driverConn any) error                  // for a batch of the writer's own
-	bindExternalTx(driverConn any) error        // for a caller's transaction
-	begin(_ context.Context, writes bool) error // writes: it surely or likely will
+	bind(ctx context.Context, driverConn any) error           // for a batch of the writer's own
+	bindExternalTx(ctx context.Context, driverConn any) error // for a caller's transaction
+	begin(_ context.Context, writes bool) error               // writes: it surely or likely will
 	load(context.Context, *rules.RowKeys) (*rules.State, error)
 	save(context.Context, *rules.State) error // may leave the sending to flush or commit
 	flush(context.Context) error
@@ -216,7 +216,7 @@ func (w *Writer) flushDelayed() {
 	}
 	wrote := false
 	err = conn.Raw(func(dc any) (err error) {
-		if err := w.backend.bind(dc); err != nil {
+		if err := w.backend.bind(ctx, dc); err != nil {
 			return err
 		}
 		wrote, err = w.backend.flushDelayed(ctx, w.now())
@@ -255,6 +255,9 @@ func (w *Writer) queueForSync(j *job) {
 
 // closeBackend closes the prepared statements, so that the database can be closed.
 func (w *Writer) closeBackend() {
+	if w.db.Engine == db.Postgres {
+		return // they belong to their connections
+	}
 	conn, err := w.db.Conn(context.Background())
 	if err != nil {
 		return // closed already, statements and all
@@ -396,7 +399,7 @@ func (w *Writer) tryBatch(batch []*job) (err error) {
 const batchTimeout = 6 * time.Second
 
 func (w *Writer) applyBatch(ctx context.Context, dc any, batch []*job) (err error) {
-	if err := w.backend.bind(dc); err != nil {
+	if err := w.backend.bind(ctx, dc); err != nil {
 		return err
 	}
 	need := rules.NewRowKeys()
