@@ -13,11 +13,6 @@ import (
 
 // listJobs returns the background jobs of a node. Each ends with its context.
 func (s *Server) listJobs() []func(context.Context) error {
-	slots := make(chan struct{}, maxSlowJobs)
-	type job = func(context.Context) error
-	repeatSlowJob := func(interval time.Duration, what string, f job) job {
-		return s.repeatJob(interval, what, takeTurns(slots, f))
-	}
 	return []func(context.Context) error{
 		s.inference.Checkpoint,
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
@@ -38,45 +33,28 @@ func (s *Server) listJobs() []func(context.Context) error {
 			return err
 		}),
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
-		repeatSlowJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
+		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
 		s.repeatJob(5*time.Second, "send mail", s.sendMail),
-		repeatSlowJob(time.Hour, "purge old mail", s.Mails.Purge),
+		s.repeatJob(time.Hour, "purge old mail", s.Mails.Purge),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),
-		repeatSlowJob(time.Minute, "save how estimates fared", s.estimates.Save),
-		repeatSlowJob(time.Minute, "watch live apps", s.watch.Run),
-		repeatSlowJob(15*time.Second, "count money for the operator",
+		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
+		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
+		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.verifyLedger,
-		repeatSlowJob(15*time.Second, "count the backlog", s.countBacklog),
-		repeatSlowJob(time.Hour, "purge old answers", func(ctx context.Context) error {
+		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
+		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {
 			return s.node.DeleteExpired(ctx, s.Config.Retention)
 		}),
-		repeatSlowJob(time.Hour, "purge old tokens", s.Tokens.Purge),
-		repeatSlowJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
+		s.repeatJob(time.Hour, "purge old tokens", s.Tokens.Purge),
+		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
 		s.repeatJob(5*time.Second, "write security events", s.Accounts.FlushEvents),
-		repeatSlowJob(time.Hour, "purge old links", s.identity.Purge),
-		repeatSlowJob(time.Hour, "purge old sessions", func(ctx context.Context) error {
+		s.repeatJob(time.Hour, "purge old links", s.identity.Purge),
+		s.repeatJob(time.Hour, "purge old sessions", func(ctx context.Context) error {
 			_, err := s.Accounts.Purge(ctx)
 			return err
 		}),
-	}
-}
-
-// maxSlowJobs is how many of the jobs run at a time that are not urgent. All of them run when a node starts. If their
-// connections hang then, they keep these for as long as they may take, and a node has few.
-const maxSlowJobs = 3
-
-// takeTurns returns f as a job that waits for one of the slots.
-func takeTurns(slots chan struct{}, f func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		defer func() { <-slots }()
-		return f(ctx)
 	}
 }
 

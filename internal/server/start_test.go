@@ -128,34 +128,3 @@ func TestJobsHaveDeadlines(t *testing.T) {
 		}
 	}
 }
-
-// TestSlowJobsTakeTurns: jobs that hang take only their slots, and one that waits for a slot ends with its context.
-func TestSlowJobsTakeTurns(t *testing.T) {
-	t.Parallel()
-	slots, begun := make(chan struct{}, 2), make(chan struct{}, 2)
-	ctx, stop := context.WithCancel(t.Context())
-	hang := takeTurns(slots, func(ctx context.Context) error {
-		begun <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	ended := make(chan error, 2)
-	for range 2 {
-		go func() { ended <- hang(ctx) }()
-		<-begun
-	}
-	late, cancel := context.WithCancel(t.Context())
-	cancel()
-	ran := false
-	third := takeTurns(slots, func(context.Context) error { ran = true; return nil })
-	if err := third(late); err == nil || ran {
-		t.Errorf("a third job ran beside two that hang: %v", err)
-	}
-	stop()
-	for range 2 {
-		<-ended
-	}
-	if err := third(t.Context()); err != nil || !ran {
-		t.Errorf("a job did not run when the slots were free: %v", err)
-	}
-}
