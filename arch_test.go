@@ -53,7 +53,7 @@ var groups = []group{
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
-	{"dev", []string{"sample", ""}},
+	{"dev", []string{"sample", "history", ""}},
 }
 
 // outside are the packages that do not stand in internal/, before and after the groups.

@@ -23,6 +23,7 @@ type devCmd struct {
 	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
 	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
+	Empty     bool          `help:"Start an empty data folder without the sixty days of sample history."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
@@ -54,6 +55,7 @@ func (c *devCmd) Run(p *program) error {
 		PricesFile: given.PricesFile,
 		SandboxDay: given.SandboxDayMC,
 		OIDC:       given.OIDC,
+		Empty:      c.Empty,
 		JSON:       c.JSON,
 		Lease:      c.Lease,
 		Drain:      c.Drain,

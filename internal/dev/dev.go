@@ -14,10 +14,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/dev/history"
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -38,6 +41,7 @@ type Options struct {
 	PricesFile string                // file of models and prices that go before the built-in ones; "" = none
 	SandboxDay money.MC              // what these may cost in 24 hours
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
+	Empty      bool                  // make no sample history
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
 	Drain      time.Duration
@@ -54,21 +58,15 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	s, err := open(ctx, o, l.Addr(), log)
+	c, err := configure(o, l.Addr(), log)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	c := s.Config
-	redirectURI := ui.Dev{DashboardURL: c.DashboardURL}.RedirectURI()
-	stores := sample.Stores{
-		DB:       s.DB,
-		Ledger:   s.Ledger,
-		Accounts: s.Accounts,
-		Apps:     s.Apps,
-		Features: s.Features,
-		Tokens:   s.Tokens,
+	s, err := open(ctx, o, c, log)
+	if err != nil {
+		return errors.Join(err, l.Close())
 	}
-	data, err := sample.Seed(ctx, stores, redirectURI, providerMode(o.Providers))
+	data, err := seed(ctx, s, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), s.DB.Close())
 	}
@@ -92,23 +90,67 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	return <-ran
 }
 
-// open starts the emulators and opens the server on them.
-func open(ctx context.Context, o Options, at net.Addr, log *slog.Logger) (*server.Server, error) {
-	c, err := configure(o, at)
+// open opens the server. Before that it gives an empty database its history.
+func open(ctx context.Context, o Options, c config.Config, log *slog.Logger) (*server.Server, error) {
+	s, err := server.Open(ctx, c, log, true)
+	if err != nil || o.Empty {
+		return s, err
+	}
+	mine, err := history.Claim(ctx, s.DB)
 	if err != nil {
+		return nil, errors.Join(err, s.DB.Close())
+	}
+	if !mine {
+		return s, nil
+	}
+	if err := s.DB.Close(); err != nil {
 		return nil, err
 	}
-	if o.Providers != "live" {
-		emulated, err := emulateProviders(log, c.Providers["openai"].Store)
-		if err != nil {
-			return nil, err
-		}
-		c.Providers = chooseProviders(o, emulated)
-	}
-	if c.Stripe, err = emulateStripe(log, c.DashboardURL); err != nil {
+	if err := makeHistory(ctx, o, c, log); err != nil {
 		return nil, err
 	}
 	return server.Open(ctx, c, log, true)
+}
+
+// makeHistory makes the sample history with a server of its own, which is gone afterwards with all that it remembers.
+// Its providers are emulated, whatever the developer configured.
+func makeHistory(ctx context.Context, o Options, c config.Config, log *slog.Logger) error {
+	m := history.Maker{}
+	payments := stripe.New(stripe.Options{
+		Key:           c.Stripe.Key,
+		WebhookSecret: c.Stripe.WebhookSecret,
+		Now:           func() time.Time { return m.Server.DB.Now() },
+	})
+	m.Stripe = payments
+	closeStripe, stripeURL, err := serveForNow(payments)
+	if err != nil {
+		return err
+	}
+	defer closeStripe()
+	closeProviders, providersURL, err := serveForNow(emulator.New(emulator.Options{}))
+	if err != nil {
+		return err
+	}
+	defer closeProviders()
+	c.Stripe.BaseURL, c.Providers = stripeURL, emulatedProviders(providersURL, false)
+	if m.Server, err = server.Open(ctx, c, log, true); err != nil {
+		return err
+	}
+	m.Server.Mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL, Dev: true})
+	m.Seed = func(ctx context.Context) (sample.Data, error) { return seed(ctx, m.Server, o) }
+	return m.Server.RunOffline(ctx, m.Make)
+}
+
+// seed makes or finds the sample data, with fresh tokens.
+func seed(ctx context.Context, s *server.Server, o Options) (sample.Data, error) {
+	return sample.Seed(ctx, sample.Stores{
+		DB:       s.DB,
+		Ledger:   s.Ledger,
+		Accounts: s.Accounts,
+		Apps:     s.Apps,
+		Features: s.Features,
+		Tokens:   s.Tokens,
+	}, ui.Dev{DashboardURL: s.Config.DashboardURL}.RedirectURI(), providerMode(o.Providers))
 }
 
 // chooseProviders returns how live calls reach the providers: by the emulator, so that an app that goes live in
@@ -122,8 +164,25 @@ func chooseProviders(o Options, emulated map[string]config.Provider) map[string]
 	return emulated
 }
 
-// configure returns what `purser serve` reads from its file.
-func configure(o Options, at net.Addr) (config.Config, error) {
+// configure starts the emulators, and returns what `purser serve` reads from its file, with them.
+func configure(o Options, at net.Addr, log *slog.Logger) (config.Config, error) {
+	c, err := readConfig(o, at)
+	if err != nil {
+		return c, err
+	}
+	if o.Providers != "live" {
+		emulated, err := emulateProviders(log, c.Providers["openai"].Store)
+		if err != nil {
+			return c, err
+		}
+		c.Providers = chooseProviders(o, emulated)
+	}
+	c.Stripe, err = emulateStripe(log, c.DashboardURL)
+	return c, err
+}
+
+// readConfig returns the configuration without the emulators.
+func readConfig(o Options, at net.Addr) (config.Config, error) {
 	key, err := envelopeKey(filepath.Join(o.Data, "envelope.key"))
 	if err != nil {
 		return config.Config{}, err

@@ -23,6 +23,7 @@ func TestLiveAppsReachTheEmulator(t *testing.T) {
 		o := Options{
 			Data:       t.TempDir(),
 			Listen:     "127.0.0.1:0",
+			Empty:      true,
 			Database:   dbtest.URL(t, db.SQLite),
 			Providers:  c.providers,
 			Configured: map[string]config.Provider{"openai": given},
@@ -32,7 +33,12 @@ func TestLiveAppsReachTheEmulator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := open(t.Context(), o, l.Addr(), slog.New(slog.DiscardHandler))
+		log := slog.New(slog.DiscardHandler)
+		c2, err := configure(o, l.Addr(), log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := open(t.Context(), o, c2, log)
 		if err != nil {
 			t.Fatal(err)
 		}

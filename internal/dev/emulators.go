@@ -22,12 +22,16 @@ func emulateProviders(log *slog.Logger, store bool) (map[string]config.Provider,
 		return nil, err
 	}
 	serve(log, "providers", l, emulator.New(emulator.Options{}))
-	url := "http://" + l.Addr().String()
+	return emulatedProviders("http://"+l.Addr().String(), store), nil
+}
+
+// emulatedProviders returns how to reach the three providers of an emulator at url.
+func emulatedProviders(url string, store bool) map[string]config.Provider {
 	return map[string]config.Provider{
 		"openai":    {BaseURL: url + "/v1", Key: "emulated-key", Store: store},
 		"anthropic": {BaseURL: url, Key: "emulated-key"},
 		"google":    {BaseURL: url, Key: "emulated-key"},
-	}, nil
+	}
 }
 
 // emulateStripe serves Stripe's API, so that topping up works in development as in
@@ -48,6 +52,17 @@ func emulateStripe(log *slog.Logger, nodeURL string) (topups.Config, error) {
 		WebhookURL:    nodeURL + "/stripe/events",
 	}))
 	return c, nil
+}
+
+// serveForNow serves h on loopback at url until closeServer is called.
+func serveForNow(h http.Handler) (closeServer func(), url string, err error) {
+	l, err := listenLoopback()
+	if err != nil {
+		return nil, "", err
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.Serve(l) }() // until it is closed
+	return func() { _ = s.Close() }, "http://" + l.Addr().String(), nil
 }
 
 func listenLoopback() (net.Listener, error) {

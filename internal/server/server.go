@@ -68,6 +68,7 @@ type Server struct {
 	operators          *operator.Service
 	keys               *providerkeys.Store
 	webhooks           *webhooks.Store
+	dispatcher         *webhooks.Dispatcher // of RunDueJobs; nil while Run serves
 	Tokens             *oauth.Store
 	callers            *callers.Resolver
 	policy             *policy.Policy

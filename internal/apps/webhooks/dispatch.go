@@ -103,6 +103,24 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
+// RunDue makes the deliveries of all new events and every attempt that is due, and returns when the
+// attempts have ended. It is for a process that does not call Run.
+func (d *Dispatcher) RunDue(ctx context.Context) error {
+	for {
+		select {
+		case <-d.wake: // requested by the round before
+		default:
+		}
+		if err := d.runRound(ctx, ctx); err != nil {
+			return err
+		}
+		d.tasks.Wait()
+		if len(d.wake) == 0 {
+			return nil
+		}
+	}
+}
+
 // runRound makes deliveries of one batch of new events, and starts as many due attempts as the limits allow. The batch
 // bounds how long many new events delay due attempts.
 func (d *Dispatcher) runRound(ctx, attempts context.Context) error {

@@ -80,6 +80,9 @@ type Connection struct {
 	ExpiresIn    int64  `json:"expires_in"` // seconds
 }
 
+// Setting is the name of the settings row that keeps the sample data. Its value is "" while there is none.
+const Setting = "dev"
+
 // What the test account and its connection begin with.
 const (
 	balanceMC    = 1000 * money.Dollar
@@ -121,7 +124,7 @@ func (s Stores) followMode(ctx context.Context, p PublicApp, mode string) error 
 func (s Stores) seedOnce(ctx context.Context, redirectURI string) (out Data, err error) {
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		out = Data{}
-		text, err := settings.Lock(ctx, tx, "dev")
+		text, err := settings.Lock(ctx, tx, Setting)
 		if err != nil {
 			return err
 		}
@@ -142,7 +145,7 @@ func (s Stores) seedOnce(ctx context.Context, redirectURI string) (out Data, err
 		if err != nil {
 			return err
 		}
-		if err := settings.Set(ctx, tx, "dev", string(kept)); err != nil {
+		if err := settings.Set(ctx, tx, Setting, string(kept)); err != nil {
 			return err
 		}
 		return s.connect(ctx, tx, &out)

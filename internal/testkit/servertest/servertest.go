@@ -99,10 +99,10 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 		first, _ := folders.LoadOrStore(database, data)
 		data = first.(string)
 	}
-	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json"}
+	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json", "--empty"}
 	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
 		// its database is purser.db there
-		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json"}
+		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json", "--empty"}
 	} else if database != "" {
 		line = append(line, "--database", database)
 	}

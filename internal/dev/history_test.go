@@ -1,0 +1,84 @@
+package dev
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/dev/history"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestHistoryIsClean makes the sample history of an empty database, once, and audits the ledger.
+func TestHistoryIsClean(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			o := Options{
+				Data:      t.TempDir(),
+				Listen:    "127.0.0.1:0",
+				Database:  dbtest.URL(t, e),
+				Providers: "mock",
+				Lease:     5 * time.Minute,
+			}
+			l, err := listenLoopback()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			log := slog.New(slog.DiscardHandler)
+			c, err := configure(o, l.Addr(), log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := open(t.Context(), o, c, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.DB.Close()
+			if mine, err := history.Claim(t.Context(), s.DB); err != nil || mine {
+				t.Errorf("a second start would make it again: %t, %v", mine, err)
+			}
+			var out bytes.Buffer
+			findings, err := audit.VerifyAndPrint(context.Background(), o.Database, &out, time.Now())
+			if err != nil || findings > 0 {
+				t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
+			}
+			for what, query := range map[string]string{
+				"charges":             `SELECT COUNT(*) / 1000 FROM ledger WHERE type = 'spend' AND status = 'settled'`,
+				"days with charges":   `SELECT COUNT(DISTINCT day) / 50 FROM rollups`,
+				"refunds":             `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND status = 'reversed'`,
+				"refusals":            `SELECT COUNT(*) / 20 FROM refusals`,
+				"logos":               `SELECT COUNT(*) / 3 FROM app_logos`,
+				"users":               `SELECT COUNT(*) / 40 FROM accounts`,
+				"paused connections":  `SELECT COUNT(*) FROM connections WHERE frozen_by = 'user'`,
+				"pending requests":    `SELECT COUNT(*) FROM allocation_requests WHERE status = 'pending'`,
+				"failed deliveries":   `SELECT COUNT(*) FROM deliveries WHERE status = 'failed'`,
+				"full caps":           `SELECT COUNT(*) FROM refusals WHERE code = 'allocation_exhausted'`,
+				"voice replies":       `SELECT COUNT(*) FROM realtime_replies`,
+				"paid by free credit": `SELECT COUNT(*) / 100 FROM ledger WHERE paid_by = 'free_credit'`,
+				"paid by wallets":     `SELECT COUNT(*) / 100 FROM ledger WHERE paid_by = 'wallet'`,
+				"payments":            `SELECT COUNT(*) / 20 FROM payment_records WHERE kind = 'settled'`,
+				"failed payments":     `SELECT COUNT(*) FROM payment_records WHERE kind = 'failed'`,
+			} {
+				var n int
+				if err := s.DB.QueryRowContext(t.Context(), query).Scan(&n); err != nil || n < 1 {
+					t.Errorf("%s: %d, %v", what, n, err)
+				}
+			}
+			future := s.DB.Now().UnixMicro()
+			for _, table := range []string{"ledger", "refusals", "events", "connections", "accounts", "deliveries"} {
+				var newest int64
+				query := `SELECT MAX(created_us) FROM ` + table
+				if err := s.DB.QueryRowContext(t.Context(), query).Scan(&newest); err != nil || newest > future {
+					t.Errorf("%s: the newest row is of %v, %v", table, time.UnixMicro(newest), err)
+				}
+			}
+		})
+	}
+}
