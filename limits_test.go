@@ -88,6 +88,7 @@ var limitTests = map[string][][2]string{
 	},
 	"429 app_spend_limited":         {{boundaries, "limited-live app per 24 h"}},
 	"429 sandbox_live_cost_limited": {{boundaries, "sandbox live models per 24 h"}},
+	"429 too_many_sessions":         {{"internal/gateway/voice/mock_test.go", "TestPendingEnds"}},
 	"which limits a call brings": {
 		{"internal/gateway/inference/plan/demand_test.go", "TestDemand"},
 		{"internal/gateway/voice/policy_test.go", "TestTextAndVoiceDemandTheSame"},

@@ -19,9 +19,11 @@ type Group struct {
 // Groups returns the guides in the order of the navigation. The first one is the front page.
 func Groups() []Group {
 	return []Group{
-		{"Start", []string{"clients"}},
-		{"Users", []string{"oauth", "limits", "live-spend"}},
-		{"Calls", []string{"caching", "embeddings", "voice"}},
-		{"Run", []string{"webhooks", "sandbox"}},
+		{"Start", []string{"quickstart", "connect", "calls", "budgets", "retries", "migration"}},
+		{"Build", []string{
+			"features", "tools", "caching", "embeddings", "live-spend", "voice", "webhooks", "clients", "oauth",
+		}},
+		{"Test and go live", []string{"sandbox", "going-live"}},
+		{"Look up", []string{"errors", "limits"}},
 	}
 }

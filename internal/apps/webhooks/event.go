@@ -134,38 +134,25 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 			"window_s":      24 * 60 * 60,
 		}
 	case "request.settled", "request.refunded":
-		request := map[string]any{
-			"id":            "req_00000000000000000000000000",
-			"object":        "request",
-			"status":        "settled",
-			"connection_id": sampleConnection,
-			"created_at":    at,
-			"model":         nil,
-			"feature":       nil,
-			"billed":        true,
-			"refunded_mc":   0,
-			"reversed_by":   nil,
-		}
-		if kind == "request.refunded" {
-			request["refunded_mc"], request["reversed_by"] = sampleAmount, "led_00000000000000000000000001"
-		}
-		data["request"] = request
+		data["request"] = makeSampleReceipt(kind == "request.refunded", at)
 	case "realtime_session.ended":
 		data["session"] = map[string]any{
-			"id":             "rts_00000000000000000000000000",
-			"status":         "ended",
-			"model":          "gpt-realtime",
-			"feature":        nil,
-			"created_at":     at,
-			"started_at":     at,
-			"ended_at":       at,
-			"end_reason":     "app_ended",
-			"max_duration_s": 900,
-			"max_cost_mc":    nil,
-			"response_count": 0,
-			"charged_mc":     0,
-			"live":           nil,
-			"receipts":       []any{},
+			"id":              "rts_00000000000000000000000000",
+			"status":          "ended",
+			"model":           "gpt-realtime-2.1-mini",
+			"feature":         nil,
+			"mock":            true,
+			"created_at":      at,
+			"started_at":      at,
+			"ended_at":        at,
+			"end_reason":      "app_ended",
+			"max_duration_s":  900,
+			"max_cost_mc":     nil,
+			"response_count":  0,
+			"charged_mc":      0,
+			"charged_display": money.MC(0).Display(),
+			"live":            nil,
+			"receipts":        []any{},
 		}
 	default:
 		switch kind {
@@ -194,4 +181,53 @@ func makeSampleRequest(change, at string) map[string]any {
 		"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
 		"reason": nil, "superseded_by": nil, "created_at": at, "decided_at": decided,
 	}
+}
+
+// makeSampleReceipt makes the receipt of a call that was settled, and perhaps refunded.
+func makeSampleReceipt(refunded bool, at string) map[string]any {
+	const cost, fee, margin, hold = money.MC(2_340), money.MC(117), money.MC(468), money.MC(268_950)
+	charge, remaining := cost+fee+margin, sampleAmount-(cost+fee+margin)
+	receipt := map[string]any{
+		"id":            "req_00000000000000000000000000",
+		"object":        "request",
+		"status":        "settled",
+		"connection_id": sampleConnection,
+		"created_at":    at,
+		"model":         "gpt-6-luna",
+		"feature":       nil,
+		"billed":        true,
+		"charge": map[string]any{
+			"hold_amount_mc":               hold,
+			"hold_amount_display":          hold.Display(),
+			"provider_cost_mc":             cost,
+			"svc_fee_mc":                   fee,
+			"dev_margin_mc":                margin,
+			"user_charge_mc":               charge,
+			"user_charge_display":          charge.Display(),
+			"allocation_remaining_mc":      remaining,
+			"allocation_remaining_display": remaining.Display(),
+			"paid_by":                      "wallet",
+		},
+		"refunded_mc":        0,
+		"reversed_by":        nil,
+		"max_tokens_applied": 4096,
+		"usage": map[string]any{
+			"prompt_tokens":             9,
+			"completion_tokens":         45,
+			"total_tokens":              54,
+			"prompt_tokens_details":     map[string]any{"cached_tokens": 0, "cache_write_tokens": 0},
+			"completion_tokens_details": map[string]any{"reasoning_tokens": 0},
+		},
+		"price_version": "2026-11-21-448a1fb2",
+		"lines": []map[string]any{
+			{"class": "input", "tokens": 9, "unit_price_usd_per_1m": "0.10", "cost_exact_mc": "90"},
+			{"class": "output", "tokens": 45, "unit_price_usd_per_1m": "0.50", "cost_exact_mc": "2250"},
+		},
+		"error":       nil,
+		"explanation": "This is a sample. No call was made, and no user was charged.",
+	}
+	if refunded {
+		receipt["refunded_mc"], receipt["reversed_by"] = charge, "led_00000000000000000000000001"
+	}
+	return receipt
 }
