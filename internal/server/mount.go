@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/purserhq/purser/api"
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/connections"
 	"github.com/purserhq/purser/internal/apps/features"
@@ -47,7 +46,6 @@ func (s *Server) Mount(home ui.Home) {
 	s.mountPages(sessions)
 	s.mountOperator(home, sessions)
 	s.mountDocs(sessions)
-	s.Router.Handle("GET /openapi.yaml", serveOpenAPI)
 	s.Router.Handle("GET /healthz", serveHealth)
 	s.Router.Handle("GET /readyz", s.serveReadiness)
 }
@@ -152,7 +150,6 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 	}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,
-		Ledger:   s.Ledger,
 		Accounts: s.Accounts,
 		Sessions: sessions,
 		Apps:     s.Apps,
@@ -175,7 +172,10 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 func (s *Server) mountDocs(sessions *accounts.Sessions) {
 	c := s.Config
 	(&docs.Handler{
+		DB:           s.DB,
 		Sessions:     sessions,
+		Sandbox:      s.sandbox,
+		Tokens:       s.Tokens,
 		BaseURL:      c.BaseURL,
 		AuthURL:      c.AuthURL,
 		DashboardURL: c.DashboardURL,
@@ -205,12 +205,6 @@ func secondFactorCheck(dev bool) func(*http.Request) bool {
 		return nil
 	}
 	return accounts.HasMFA
-}
-
-func serveOpenAPI(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(api.Spec)
-	return web.AlreadyReported(err)
 }
 
 func serveHealth(w http.ResponseWriter, _ *http.Request) error {

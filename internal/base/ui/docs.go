@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"html/template"
@@ -12,15 +11,30 @@ import (
 // Docs is what every page of the documentation has: the navigation and the search.
 type Docs struct {
 	Shell
+	Path   string // of the page
 	SignIn string // where a visitor signs in who is not
 	Groups []DocsGroup
 	Query  string // as searched for
+	Values *Values
 }
 
 // A DocsGroup is a part of the navigation of the documentation.
 type DocsGroup struct {
 	Title string
 	Pages []Tab
+}
+
+// Values are what examples are filled in with: those of a developer's sandbox app.
+type Values struct {
+	SignIn            string // not signed in: where to
+	Why               string // why there are no values, with the way to get some; "" = there are
+	Link              *Link
+	App               string // its name
+	BaseURL, ClientID string
+	Apps, Accounts    []Option
+	Token             string // a new access token; "" = none was asked for
+	Minutes           int64  // how long it works
+	Problem           string // why none was created
 }
 
 func (Docs) formAction() string { return "" }
@@ -45,26 +59,78 @@ type GuideHeading struct {
 func (Guide) name() string    { return "docs/guide" }
 func (g Guide) title() string { return g.Heading }
 
+// DocsSearch is the results of a search.
+type DocsSearch struct {
+	Docs
+	Results []DocsResult
+}
+
+// A DocsResult is a section of a guide that was found.
+type DocsResult struct {
+	Href, Page, Heading string
+	Parts               []string // text around what was searched for, which the parts at odd indices are
+}
+
+// Marked reports whether part i is what was searched for.
+func (DocsResult) Marked(i int) bool { return i%2 == 1 }
+
+func (DocsSearch) name() string  { return "docs/search" }
+func (DocsSearch) title() string { return "Search" }
+
+// Reference is the reference of the HTTP API. With JavaScript, the script at Script takes the place of the list.
+type Reference struct {
+	Docs
+	Groups []OperationGroup
+	Script string
+}
+
+// An OperationGroup is the operations of one tag of openapi.yaml.
+type OperationGroup struct {
+	Name, Description string
+	Operations        []Operation
+}
+
+// An Operation is a route of the API.
+type Operation struct{ Method, Path, Summary string }
+
+func (Reference) name() string  { return "docs/reference" }
+func (Reference) title() string { return "API reference" }
+
+// inlineStyles reports that the page's script styles elements by itself.
+func (Reference) inlineStyles() bool { return true }
+
 // RenderDocs writes a page of the documentation. Browsers may keep one that shows nothing of an
 // account, and ask whether it has changed.
 func RenderDocs(w http.ResponseWriter, r *http.Request, p Page) error {
 	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
 		return Render(w, http.StatusOK, p)
 	}
-	h := w.Header()
 	body, err := buildPage(w, p)
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Vary", "Cookie")
+	return writeTagged(w, r, "private, no-cache", body)
+}
+
+// WriteText writes a text that is the same for everybody until the next version of the server.
+func WriteText(w http.ResponseWriter, r *http.Request, contentType string, body []byte) error {
+	w.Header().Set("Content-Type", contentType)
+	return writeTagged(w, r, "public, no-cache", body)
+}
+
+// writeTagged writes body with a tag, or 304 if the client has what the tag says (RFC 9110 §13.1.2).
+func writeTagged(w http.ResponseWriter, r *http.Request, caching string, body []byte) error {
 	sum := sha256.Sum256(body)
 	tag := `"` + hex.EncodeToString(sum[:12]) + `"`
+	h := w.Header()
 	h.Set("ETag", tag)
-	h.Set("Cache-Control", "private, no-cache")
-	h.Set("Vary", "Cookie")
+	h.Set("Cache-Control", caching)
 	if strings.Contains(r.Header.Get("If-None-Match"), tag) {
+		h.Del("Content-Type")
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	_, err = bytes.NewReader(body).WriteTo(w)
+	_, err := w.Write(body)
 	return err
 }

@@ -90,6 +90,8 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		Docs  *Docs  // nil = no page of the documentation
 		Live  bool   // some of its parts refresh themselves
 		Site  Site
+		// Layered puts our styles into a layer, so that those of a script of others win over them.
+		Layered bool
 	}{Title: p.title(), Page: p, Site: Site{web.SiteOf(w)}}
 	if l, ok := p.(interface{ live() bool }); ok {
 		data.Live = l.live()
@@ -105,6 +107,9 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		frame := d.docs()
 		data.Docs = &frame
 	}
+	if s, ok := p.(interface{ inlineStyles() bool }); ok {
+		data.Layered = s.inlineStyles()
+	}
 	if err := pages[p.name()]().Execute(&b, data); err != nil {
 		return nil, fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
@@ -115,6 +120,12 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 	}
 	if data.Live { // these pages run a script, and only ours
 		h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self'; "+h.Get("Content-Security-Policy"))
+	}
+	if data.Layered {
+		// Scalar adds style elements and attributes as it runs. Scripts stay as strict as elsewhere: ours alone, and no
+		// code from text. What may be fetched stays too, so a style can send nothing away.
+		h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"),
+			"style-src 'self'", "style-src 'self' 'unsafe-inline'", 1))
 	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it

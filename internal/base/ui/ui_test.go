@@ -315,7 +315,8 @@ func hostilePages() []Page {
 		filled[ProviderKeys](), filled[EndpointList](), filled[EndpointPage](), filled[DeliveryPage](),
 		filled[Analytics](),
 		filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
-		filled[Voice](), talkable(filled[Voice]()), rendered(filled[Guide]()),
+		filled[Voice](), talkable(filled[Voice]()), rendered(filled[Guide]()), filled[DocsSearch](),
+		filled[Reference](),
 	}
 }
 

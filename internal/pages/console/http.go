@@ -17,7 +17,6 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -25,7 +24,6 @@ import (
 // Handler serves the pages.
 type Handler struct {
 	DB       *db.DB
-	Ledger   *store.Writer
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
 	Apps     *apps.Store
@@ -52,7 +50,6 @@ func (h *Handler) Mount(rt *web.Router) {
 	offer, identity := modelOffer{h.Catalog, h.Now}, identityCheck{h.Accounts}
 	playground := playgroundPages{
 		DB:         h.DB,
-		Ledger:     h.Ledger,
 		Features:   h.Features,
 		Sandbox:    h.Sandbox,
 		Tokens:     h.Tokens,

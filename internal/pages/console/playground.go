@@ -23,10 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
-	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // playgroundCap is the spend cap of a connection that the playground creates.
@@ -38,7 +35,6 @@ const maxPromptBytes = 20_000
 // playgroundPages make calls for test accounts.
 type playgroundPages struct {
 	DB       *db.DB
-	Ledger   *store.Writer
 	Features *features.Store
 	Sandbox  *sandbox.Store
 	Tokens   *oauth.Store
@@ -160,7 +156,7 @@ func (h playgroundPages) runCall(w http.ResponseWriter, r *http.Request, v visit
 	if page.Errors = found; len(found) > 0 {
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	tokens, err := h.connectTestAccount(r.Context(), v.app.ID, account.Account)
+	tokens, err := h.Tokens.ConnectTestAccount(r.Context(), v.app.ID, account.ID, playgroundCap)
 	if err != nil {
 		if page.Errors = formProblems(err, nil); page.Errors == nil {
 			return notFound(err)
@@ -197,47 +193,6 @@ func parseCall(model, feature, limit, prompt string) (exampleCall, []ui.Problem)
 			ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPromptBytes) + " bytes."})
 	}
 	return c, found
-}
-
-// connectTestAccount connects a test account to the app, unless it is connected, and returns tokens for one call. As
-// at the token endpoint, locks keep the app and the account as they are until the connection is created (I29).
-func (h playgroundPages) connectTestAccount(ctx context.Context, appID string,
-	account accounts.Account) (t oauth.TokenResponse, err error) {
-	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		app, err := apps.LockShared(ctx, tx, appID)
-		if err != nil {
-			return err
-		}
-		a, err := accounts.Lock(ctx, tx, account.ID)
-		if err != nil {
-			return err
-		}
-		if app.Tier != apps.Sandbox || a.OwnerID != app.OwnerID || a.Deactivated {
-			return sql.ErrNoRows
-		}
-		conn, err := store.LiveConnection(ctx, tx, appID, a.ID)
-		if errors.Is(err, sql.ErrNoRows) {
-			var done rules.Result
-			done, err = h.Ledger.DoTx(ctx, tx, rules.Connect{
-				ConnectionID: id.New(id.Connection, h.Now()),
-				AppID:        appID,
-				AccountID:    a.ID,
-				Sandbox:      true,
-				RequestedMC:  playgroundCap,
-				MaxMC:        tiers.PolicyOf(app.Tier).MaxCapMC,
-			})
-			conn = done.Connection
-		}
-		if err != nil {
-			return err
-		}
-		t, err = h.Tokens.IssueTokens(ctx, tx, conn.ID, appID, "")
-		return err
-	})
-	if err != nil {
-		return t, fmt.Errorf("console: playground: %w", err)
-	}
-	return t, nil
 }
 
 // A recorder keeps the response to a request that stays within the process.

@@ -94,7 +94,7 @@ func (h voicePages) startSession(w http.ResponseWriter, r *http.Request, v visit
 		return writeVoiceError(w, http.StatusUnprocessableEntity,
 			"Max cost: enter an amount in dollars, such as 1 or 0.25.")
 	}
-	tokens, err := h.connectTestAccount(r.Context(), v.app.ID, account.Account)
+	tokens, err := h.Tokens.ConnectTestAccount(r.Context(), v.app.ID, account.ID, playgroundCap)
 	if err != nil {
 		if found := formProblems(err, page.Fields); found != nil {
 			return writeVoiceError(w, http.StatusUnprocessableEntity, found[0].Text)

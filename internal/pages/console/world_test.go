@@ -103,7 +103,6 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	offered := func(model string) bool { _, _, ok := prices.Current().Find(model, d.Now()); return ok }
 	(&console.Handler{
 		DB:       d,
-		Ledger:   w.ledger,
 		Accounts: w.people,
 		Sessions: sessions,
 		Apps:     w.apps,

@@ -1,8 +1,15 @@
 package docs
 
 import (
+	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -10,32 +17,69 @@ import (
 
 // Handler serves the documentation.
 type Handler struct {
+	DB           *db.DB
 	Sessions     *accounts.Sessions
-	BaseURL      string
+	Sandbox      *sandbox.Store
+	Tokens       *oauth.Store
+	BaseURL      string // {base_url}, {auth_url} and {dashboard_url} in the guides
 	AuthURL      string
 	DashboardURL string
 
-	library func() (*library, error)
+	library    func() (*library, error)
+	contract   func() (*contract, error)
+	scalarPath string
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	h.library = newLibrary(addresses{h.BaseURL, h.AuthURL, h.DashboardURL})
+	h.contract = newContract(h.BaseURL)
+	h.scalarPath = scalarPath()
 	rt.HandlePage("GET /docs", h.Sessions.With(h.showFirst))
-	rt.HandlePage("GET /docs/{page}", h.Sessions.With(h.showPage))
+	rt.HandlePage("GET /docs/search", h.Sessions.With(h.showSearch))
+	rt.HandlePage("GET /docs/{page}", h.Sessions.With(h.showGuide))
+	rt.HandlePage("POST /docs/{page}", h.requireDeveloper(h.createGuideToken))
+	rt.HandlePage("GET /reference", h.Sessions.With(h.showReference))
+	rt.HandlePage("POST /reference", h.requireDeveloper(h.createReferenceToken))
+	rt.Handle("GET "+h.scalarPath, serveScalar)
+	rt.Handle("GET /openapi.yaml", serveYAML)
+	rt.Handle("GET /openapi.json", h.serveJSON)
+	rt.Handle("GET /llms.txt", h.showIndex)
+	rt.Handle("GET /llms-full.txt", h.showAll)
 }
 
 // showFirst is GET /docs: the first guide.
-func (h *Handler) showFirst(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) showFirst(w http.ResponseWriter, _ *http.Request) error {
 	l, err := h.library()
 	if err != nil {
 		return err
 	}
-	return h.render(w, r, l, l.pages[0])
+	return web.SeeOther(w, l.pages[0].path())
 }
 
-// showPage is GET /docs/{page}.
-func (h *Handler) showPage(w http.ResponseWriter, r *http.Request) error {
+// showGuide is GET /docs/{page}: a guide as a page, or with .md its Markdown.
+func (h *Handler) showGuide(w http.ResponseWriter, r *http.Request) error {
+	l, err := h.library()
+	if err != nil {
+		return err
+	}
+	if name, ok := strings.CutSuffix(r.PathValue("page"), ".md"); ok && l.byName[name] != nil {
+		return ui.WriteText(w, r, "text/markdown; charset=utf-8", []byte(l.byName[name].source))
+	}
+	p := l.byName[r.PathValue("page")]
+	if p == nil {
+		return ui.NotFound()
+	}
+	v, err := h.loadValues(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return renderGuide(w, r, l, p, v)
+}
+
+// createGuideToken is POST /docs/{page}: the guide with a new access token in its examples. The token is on this page
+// alone, and not in an address, so that no log has it.
+func (h *Handler) createGuideToken(w http.ResponseWriter, r *http.Request, form url.Values) error {
 	l, err := h.library()
 	if err != nil {
 		return err
@@ -44,12 +88,22 @@ func (h *Handler) showPage(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return ui.NotFound()
 	}
-	return h.render(w, r, l, p)
+	v, err := h.loadValues(r, form)
+	if err != nil {
+		return err
+	}
+	if err := h.createToken(r, &v, form); err != nil {
+		return err
+	}
+	return renderGuide(w, r, l, p, v)
 }
 
-// render writes a guide.
-func (h *Handler) render(w http.ResponseWriter, r *http.Request, l *library, p *page) error {
-	shown := ui.Guide{Docs: newFrame(r, l, p.path()), Heading: p.title, Body: p.body}
+// renderGuide writes a guide with the values of a developer.
+func renderGuide(w http.ResponseWriter, r *http.Request, l *library, p *page, v values) error {
+	shown := ui.Guide{Docs: newFrame(r, l, p.path()), Heading: p.title, Body: v.fill(p.body)}
+	if p.usesVars {
+		shown.Values = &v.panel
+	}
 	for _, head := range p.headings {
 		if head.level <= 3 {
 			shown.Contents = append(shown.Contents,
@@ -69,7 +123,7 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, l *library, p *
 
 // newFrame returns what all pages of the documentation have; path is the current one.
 func newFrame(r *http.Request, l *library, path string) ui.Docs {
-	f := ui.Docs{SignIn: accounts.SignInPath(path)}
+	f := ui.Docs{Path: path, SignIn: accounts.SignInPath(path)}
 	if a, ok := accounts.CurrentAccount(r.Context()); ok {
 		f.Shell = a.Shell(ui.Documentation)
 	}
@@ -80,5 +134,18 @@ func newFrame(r *http.Request, l *library, path string) ui.Docs {
 		}
 		f.Groups = append(f.Groups, shown)
 	}
+	f.Groups = append(f.Groups, ui.DocsGroup{Title: "Reference", Pages: []ui.Tab{
+		{Href: "/reference", Text: "API reference", Current: path == "/reference"},
+		{Href: "/openapi.yaml", Text: "OpenAPI"},
+		{Href: "/llms.txt", Text: "Text for language models"},
+	}})
 	return f
+}
+
+// describeRefusal returns the message of an error that the API would show; "" = it is another error, or none.
+func describeRefusal(err error) string {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return ui.Sentence(e.Message)
+	}
+	return ""
 }

@@ -37,7 +37,7 @@ func renderPage(name, source string) (*page, error) {
 	p.title = plainText(title, src)
 	root.RemoveChild(root, title) // the frame shows it
 	if first, ok := root.FirstChild().(*ast.Paragraph); ok {
-		p.summary = plainText(first, src)
+		p.summary = strings.Join(strings.Fields(plainText(first, src)), " ")
 	}
 	p.collect(root, src)
 	var b bytes.Buffer
