@@ -20,7 +20,7 @@ const firstCommand = "purser dev"
 
 type devCmd struct {
 	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
-	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
+	Listen    string        `default:"localhost:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: localhost:8080)."`
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
 	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
 	Empty     bool          `help:"Start an empty data folder without the sixty days of sample history."`
@@ -35,7 +35,7 @@ type devCmd struct {
 // Help is shown by purser dev --help.
 func (devCmd) Help() string {
 	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev " +
-		"--data ./purser-data --listen 127.0.0.1:8080"
+		"--data ./purser-data --listen localhost:8080"
 }
 
 // Run runs the development node until it is interrupted.

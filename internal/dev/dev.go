@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/purserhq/purser/emulator"
@@ -54,21 +55,21 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := os.MkdirAll(o.Data, 0o700); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
-	l, err := net.Listen("tcp", o.Listen)
+	listeners, err := listen(o.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	c, err := configure(o, l.Addr(), log)
+	c, err := configure(o, listeners[0].Addr(), log)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return errors.Join(err, closeAll(listeners))
 	}
 	s, err := open(ctx, o, c, log)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return errors.Join(err, closeAll(listeners))
 	}
 	data, err := seed(ctx, s, o)
 	if err != nil {
-		return errors.Join(err, l.Close(), s.DB.Close())
+		return errors.Join(err, closeAll(listeners), s.DB.Close())
 	}
 	data.BaseURL, data.AuthURL, data.DashboardURL = c.BaseURL, c.AuthURL, c.DashboardURL
 	data.DB, data.OperatorFile = c.Database, operatorTokenFile(o)
@@ -83,8 +84,8 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	app.Mount(s.Router)
 	(&mail.Outbox{Store: s.Mails}).Mount(s.Router)
 	ran := make(chan error, 1)
-	go func() { ran <- s.Run(ctx, []net.Listener{l}) }()
-	if err := printWelcome(o, &data, app.ConnectURL()); err != nil {
+	go func() { ran <- s.Run(ctx, listeners) }()
+	if err := printWelcome(o, &c, &data); err != nil {
 		log.Error("welcome not printed", "error", err)
 	}
 	return <-ran
@@ -222,16 +223,45 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 	return c, nil
 }
 
-// listenURL is the address of the node for browsers. A listener on all interfaces
-// is reached on loopback. The name localhost is kept, because browsers make
-// passkeys for names only.
-func listenURL(asked string, at net.Addr) string {
-	a, ok := at.(*net.TCPAddr)
-	if ok && a.IP.IsUnspecified() {
-		return fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+// listen opens the listeners of an address. The name localhost may lead to either loopback address, so it gets both
+// where the machine has IPv6.
+func listen(address string) ([]net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != localhost {
+		l, err := net.Listen("tcp", address)
+		return []net.Listener{l}, err
 	}
-	if host, _, err := net.SplitHostPort(asked); ok && err == nil && host == "localhost" {
-		return fmt.Sprintf("http://localhost:%d", a.Port)
+	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		return nil, err
+	}
+	list := []net.Listener{l}
+	_, port, _ = net.SplitHostPort(l.Addr().String()) // port 0 has become a real one
+	switch six, err := net.Listen("tcp6", net.JoinHostPort("::1", port)); {
+	case err == nil:
+		list = append(list, six)
+	case errors.Is(err, syscall.EADDRINUSE): // browsers would reach that program instead
+		return nil, errors.Join(err, l.Close())
+	}
+	return list, nil
+}
+
+func closeAll(list []net.Listener) (err error) {
+	for _, l := range list {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// localhost is the name of this machine for which browsers make passkeys, as they do not for an address.
+const localhost = "localhost"
+
+// listenURL is the address of the node for browsers. A listener on localhost or on all interfaces is reached at
+// localhost.
+func listenURL(asked string, at net.Addr) string {
+	host, _, err := net.SplitHostPort(asked)
+	if a, ok := at.(*net.TCPAddr); ok && (a.IP.IsUnspecified() || err == nil && host == localhost) {
+		return fmt.Sprintf("http://%s:%d", localhost, a.Port)
 	}
 	return "http://" + at.String()
 }

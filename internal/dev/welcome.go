@@ -3,57 +3,75 @@ package dev
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/sample"
 )
 
 // printWelcome writes the sample data: one line of JSON, or the welcome.
-func printWelcome(o Options, d *sample.Data, connectURL string) error {
+func printWelcome(o Options, c *config.Config, d *sample.Data) error {
 	if o.JSON {
 		return json.NewEncoder(o.Out).Encode(d)
 	}
-	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
-		d.BaseURL, d.Connection.AccessToken, id.NewUUID(), d.BaseURL, d.Connection.AccessToken, id.NewUUID(),
-		d.DashboardURL, connectURL, d.BaseURL,
-		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password,
-		d.Operator.Email, d.Operator.Password, d.BaseURL, d.OperatorFile,
-		d.App.ClientID, d.App.ClientSecret, d.AuthURL, d.PublicApp.ClientID, d.BaseURL, d.DB)
+	providers := "off: live calls go to the real providers"
+	if o.Providers != "live" {
+		providers = strings.TrimSuffix(c.Providers["anthropic"].BaseURL, "/v1")
+	}
+	_, err := strings.NewReplacer(
+		"{base}", d.BaseURL,
+		"{auth}", d.AuthURL,
+		"{dashboard}", d.DashboardURL,
+		"{providers}", providers,
+		"{stripe}", c.Stripe.BaseURL,
+		"{developer}", fmt.Sprintf("%-23s %s", d.Developer.Email, d.Developer.Password),
+		"{tester}", fmt.Sprintf("%-23s %s", d.TestAccount.Email, d.TestAccount.Password),
+		"{operator}", fmt.Sprintf("%-23s %s", d.Operator.Email, d.Operator.Password),
+		"{operator_file}", d.OperatorFile,
+		"{client}", d.App.ClientID,
+		"{secret}", d.App.ClientSecret,
+		"{public}", d.PublicApp.ClientID,
+		"{token}", d.Connection.AccessToken,
+		"{key}", id.NewUUID(),
+		"{db}", d.DB,
+	).WriteString(o.Out, welcome)
 	return err
 }
 
 const welcome = `
-Purser is running at %s on %s, with a mock provider and fake money.
+Purser runs at {base} with fake money. Stop it with Ctrl-C.
 
-Make a metered call. Paste it twice: the second time is a free replay.
-(The token is valid for 15 minutes. Restart to get a new one.)
+Make your first metered call. Paste it twice: the second answer is a replay,
+and free. (The token is good for 15 minutes. Restart for a new one.)
 
-  curl -s %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
-    -H 'Idempotency-Key: %s' -H 'X-Svc-Feature: chat' \
-    -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
+  curl -s {base}/v1/ai/gpt-6-luna \
+    -H 'Authorization: Bearer {token}' \
+    -H 'Idempotency-Key: {key}' \
+    -H 'Content-Type: application/json' -H 'X-Svc-Feature: chat' \
+    -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
 
-Stream the response:
+Open
+  Console          {base}/developer
+  Dashboard        {base}/dashboard
+  Operator         {base}/operator
+  Docs             {base}/docs
+  API reference    {base}/reference
+  Mail             {base}/dev/mail
+  Emulated AI      {providers}
+  Emulated Stripe  {stripe}
 
-  curl -sN %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
-    -H 'Idempotency-Key: %s' \
-    -H 'Content-Type: application/json' -d '{"stream":true,"messages":[{"role":"user","content":"Tell me a story."}]}'
+Sign in
+  Developer        {developer}
+  User             {tester}
+  Operator         {operator}
 
-Pages
-  start               %s/
-  connect an app      %s
-  API description     %s/openapi.yaml
+Your app
+  client_id        {client}
+  client_secret    {secret}
 
-Accounts and keys
-  developer           %s   %s
-  test account        %s      %s
-  operator            %s    %s
-  operator's API      purser operator requests --url %s --token-file %s
-  app                 client_id %s   client_secret %s
-
-Sign in from a terminal, as the test account:
-  purser login --server %s --client %s
-  curl -s %s/v1/connection -H "Authorization: Bearer $(purser token)"
-
-Check the books at any time:  purser ledger verify --database %s
-Stop with Ctrl-C.
+From a terminal
+  purser login --server {auth} --client {public}
+  purser operator requests --url {base} --token-file {operator_file}
+  purser ledger verify --database {db}
 `
