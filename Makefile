@@ -8,6 +8,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # Runs a tool of a fixed version. It asks the module cache first, so that it needs the network only once.
 RUN_TOOL := GOPROXY="file://$$(go env GOMODCACHE)/cache/download,$$(go env GOPROXY)" go run
+# The modules for developers of apps. They use nothing of this module.
+MODULES := sdk/go $(wildcard examples/go-*)
 # Runs a command with a PostgreSQL of its own, which ends with it.
 WITH_POSTGRES := go run ./internal/testkit/dbtest/pg --
 
@@ -35,6 +37,8 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	go vet -tags serve ./cmd/purser
 	$(RUN_TOOL) $(STATICCHECK) ./...
 	go mod tidy -diff
+	@for module in $(MODULES); do (set -x; cd $$module; go vet ./...; go mod tidy -diff; \
+		$(RUN_TOOL) $(STATICCHECK) ./...) || exit 1; done
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go test -count=1 . -exact-widths
 

@@ -365,8 +365,7 @@ func sources(t *testing.T) (all []source) {
 		case isForeignFolder(name, d):
 			return fs.SkipDir
 		case d.IsDir():
-			if name != "." && (strings.HasPrefix(d.Name(), ".") ||
-				slices.Contains([]string{"testdata", "e2e"}, d.Name())) {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || isModule(name)) {
 				return fs.SkipDir
 			}
 			return nil
@@ -385,6 +384,12 @@ func sources(t *testing.T) (all []source) {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// isModule reports whether a folder is a module of its own, such as e2e and the SDK.
+func isModule(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return err == nil
 }
 
 func imports(file *ast.File) (list []string) {

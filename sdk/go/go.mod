@@ -1,0 +1,3 @@
+module github.com/purserhq/purser/sdk/go
+
+go 1.24

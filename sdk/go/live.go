@@ -1,0 +1,127 @@
+package purser
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// A LiveEvent is something that has happened to a connection. Which fields are set depends on Type: more types may
+// follow, so ignore those that you do not know.
+type LiveEvent struct {
+	Resource
+	ID   string `json:"-"`    // of a charge or a refund: where another stream can go on
+	Type string `json:"type"` // balance, hold, charge, refund, release or end
+
+	Connection *ConnectionInfo `json:"connection"` // of a balance: the connection as it is now
+	Entry      *LedgerEntry    `json:"entry"`      // of a charge or a refund
+
+	RequestID    string    `json:"request_id"`     // of a hold or a release
+	Model        string    `json:"model"`          // of a hold
+	Feature      string    `json:"feature"`        // of a hold
+	PaidBy       string    `json:"paid_by"`        // of a hold: wallet or free_credit
+	HoldAmountMC int64     `json:"hold_amount_mc"` // of a hold
+	ReleasedMC   int64     `json:"released_mc"`    // of a release
+	CreatedAt    time.Time `json:"created_at"`     // of a hold or a release
+
+	Reason    string `json:"reason"`    // of an end
+	Reconnect bool   `json:"reconnect"` // of an end: whether another stream may follow
+}
+
+// Events streams what happens to the connection, from now on or after the event with an id. It reconnects by itself and
+// yields no event twice. It ends with an event of type end when the connection is revoked, and with an error when ctx
+// ends or the service refuses.
+func (c *Connection) Events(ctx context.Context, after string) iter.Seq2[LiveEvent, error] {
+	return func(yield func(LiveEvent, error) bool) {
+		reader := liveReader{connection: c, ctx: ctx, last: after, yield: yield}
+		for tries := 0; ; tries++ {
+			received := reader.events
+			goOn, err := reader.readStream()
+			if err != nil {
+				yield(LiveEvent{}, err)
+				return
+			}
+			if !goOn {
+				return
+			}
+			if reader.events > received {
+				tries = 0
+			}
+			if err := c.client.clock.sleep(ctx, backoff(tries)); err != nil {
+				yield(LiveEvent{}, err)
+				return
+			}
+		}
+	}
+}
+
+// A liveReader reads streams of events, one after the other.
+type liveReader struct {
+	connection *Connection
+	ctx        context.Context
+	last       string // id of the last event
+	rejected   string // an access token that has expired
+	events     int    // how many were yielded
+	yield      func(LiveEvent, error) bool
+}
+
+// readStream reads one stream. It says whether another one follows.
+func (r *liveReader) readStream() (goOn bool, err error) {
+	client, used := r.connection.client, ""
+	opened, err := client.openStream(r.ctx, request{
+		method:     http.MethodGet,
+		path:       r.path(),
+		header:     http.Header{},
+		timeout:    client.timeout(defaultTimeout),
+		repeatable: true,
+		authorize: func(ctx context.Context, header http.Header, rejected string) (string, error) {
+			if rejected == "" {
+				rejected = r.rejected
+			}
+			token, err := r.connection.authorize(ctx, header, rejected)
+			used = token
+			return token, err
+		},
+	})
+	if err != nil {
+		refused := asError(err)
+		if refused != nil && refused.Code == CodeConnectionError && r.ctx.Err() == nil {
+			return true, nil // the network may come back
+		}
+		return false, err
+	}
+	defer opened.close()
+	for {
+		event, err := opened.next()
+		if err != nil {
+			return r.ctx.Err() == nil, r.ctx.Err()
+		}
+		live, err := decode[LiveEvent](event.data)
+		if err != nil {
+			return false, err
+		}
+		if live.Type == "end" && live.Reconnect {
+			if live.Reason == "token_expired" {
+				r.rejected = used
+			}
+			return true, nil
+		}
+		if event.id != "" && event.id != r.last {
+			live.ID, r.last = event.id, event.id
+		}
+		r.events++
+		if !r.yield(live, nil) || live.Type == "end" {
+			return false, nil
+		}
+	}
+}
+
+func (r *liveReader) path() string {
+	path := "/v1/connection/events"
+	if r.last != "" {
+		path += "?after=" + url.QueryEscape(r.last)
+	}
+	return path
+}
