@@ -7,6 +7,8 @@ const (
 	FeatureHeader = "X-Svc-Feature"
 	FitHeader     = "X-Svc-Fit"   // "1": lower the output cap of a call that does not fit; "0": refuse it
 	IgnoredHeader = "Svc-Ignored" // of the members of a request that were dropped (decision 012)
+	// Says that a refusal was asked for by the message and is not real (decision 081).
+	SimulatedHeader = "Svc-Simulated"
 	// Of webhook deliveries (contract §6).
 	SignatureHeader = "Svc-Signature"
 	EventIDHeader   = "Svc-Event-Id"

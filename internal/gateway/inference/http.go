@@ -134,6 +134,7 @@ type call struct {
 	plan        *plan.Plan
 	out         *sse        // of a streamed call
 	shape       shapes.Call // of the client; nil = canonical
+	simulated   bool        // its refusal was asked for by its message
 }
 
 // A parser reads a body of a client's shape.
@@ -146,8 +147,15 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 		if err := h.planCall(w, r, route, parse, c); err != nil {
 			return err
 		}
+		if err := c.simulateRefusal(w.Header()); err != nil {
+			return err
+		}
 		return h.runCall(w, r, c)
 	})
+	if err != nil && c != nil && c.simulated {
+		web.Log(r.Context(), slog.Bool("simulated", true))
+		return err
+	}
 	if err != nil && c != nil {
 		h.storeRefusal(r, c, err)
 	}

@@ -28,7 +28,7 @@ func (c *callsInFlight) enter(bound int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if bound > 0 && c.all >= bound {
-		return errBusy("the service is handling as many calls as it can; try again in a moment")
+		return errTooManyCalls()
 	}
 	c.all++
 	return nil
@@ -61,6 +61,11 @@ func (c *callsInFlight) leaveKey(key string) {
 	if c.byKey[key]--; c.byKey[key] == 0 {
 		delete(c.byKey, key)
 	}
+}
+
+// errTooManyCalls is the refusal of a node that has as many calls as it may have.
+func errTooManyCalls() error {
+	return errBusy("the service is handling as many calls as it can; try again in a moment")
 }
 
 func errBusy(message string) error {

@@ -31,7 +31,7 @@ type answer struct {
 func (p *Provider) compose(r *provider.Request) *answer {
 	seed := fingerprint(r.Messages)
 	a := &answer{
-		script:  readScript(r.Messages),
+		script:  readScript(r),
 		id:      fmt.Sprintf("chatcmpl-mock%016x", seed),
 		created: p.now().Unix(),
 		model:   r.Model,

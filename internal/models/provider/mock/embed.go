@@ -12,7 +12,7 @@ import (
 
 // embed answers a call for embeddings.
 func (p *Provider) embed(ctx context.Context, r *provider.Request) (*provider.Response, error) {
-	a := &answer{script: readInputScript(r.Embedding.Inputs), input: p.input(r)}
+	a := &answer{script: readScript(r), input: p.input(r)}
 	if err := a.begin(ctx); err != nil {
 		return nil, err
 	}

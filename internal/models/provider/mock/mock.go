@@ -18,8 +18,8 @@
 //	words=40      answer in so many words
 //	chunks=5      stream the text in so many chunks
 //
-// Other words are only text. All waiting together is bounded to a minute, and
-// ends when the call does.
+// Lines that begin with "!slow 50ms" and "!cut 3" are short for pace=50ms and cut=3. Other words
+// are only text. All waiting together is bounded to a minute, and ends when the call does.
 package mock
 
 import (

@@ -379,6 +379,30 @@ func TestScriptedShape(t *testing.T) {
 	}
 }
 
+// TestShortWords: !slow and !cut are pace= and cut=, and no part of the conversation.
+func TestShortWords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		s := stream(t, t.Context(), ask("Hello\n!mock chunks=7 words=100\n!slow 200ms\n!cut 5\nyou"))
+		if len(s.chunks) != 5 || !errors.Is(s.err, io.ErrUnexpectedEOF) || time.Since(begun) != 800*time.Millisecond {
+			t.Errorf("%d chunks in %v, %v", len(s.chunks), time.Since(begun), s.err)
+		}
+		begun = time.Now()
+		s = stream(t, t.Context(), ask("Hello\n!slow 10m\nyou"))
+		if !errors.Is(s.err, io.EOF) || time.Since(begun) != time.Minute || !strings.Contains(s.text, "“Hello you”") {
+			t.Errorf("after %v, %v: %s", time.Since(begun), s.err, s.text)
+		}
+		for _, text := range []string{"!slowly 5s", "!slow", "!slow down", "!cut", "!cut off", "!cutting 1",
+			"so !cut 1"} {
+			begun = time.Now()
+			if s := stream(t, t.Context(), ask(text)); !errors.Is(s.err, io.EOF) || time.Since(begun) != 0 {
+				t.Errorf("%q: %v after %v", text, s.err, time.Since(begun))
+			}
+		}
+	})
+}
+
 func itoa[T int | int64](n T) string {
 	text, _ := json.Marshal(n) // a number is always JSON
 	return string(text)

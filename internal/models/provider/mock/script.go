@@ -22,40 +22,28 @@ type script struct {
 	chunks int // 0 = not set
 }
 
-// readInputScript reads the "!mock" lines of the texts to embed.
-func readInputScript(inputs []provider.EmbeddingInput) script {
+// The words that begin the lines of a script. Two faults that apps have to handle have words of their own.
+const (
+	scriptWord = "!mock"
+	slowWord   = "!slow" // !slow 200ms: pace=200ms
+	cutWord    = "!cut"  // !cut 5: cut=5
+)
+
+// readScript reads the lines of the script in the last user message, or in the texts to embed.
+func readScript(r *provider.Request) script {
 	s := script{cut: -1}
-	for i := range inputs {
-		s.read(inputs[i].Text)
+	for _, words := range r.Commands(scriptWord) {
+		for _, w := range strings.Fields(words) {
+			s.setWord(w)
+		}
+	}
+	for _, pace := range r.Commands(slowWord) {
+		s.setWord("pace=" + pace)
+	}
+	for _, chunks := range r.Commands(cutWord) {
+		s.setWord("cut=" + chunks)
 	}
 	return s
-}
-
-// readScript reads the "!mock" lines of the last user message.
-func readScript(messages []provider.Message) script {
-	s := script{cut: -1}
-	for i := len(messages) - 1; i >= 0; i-- {
-		m := &messages[i]
-		if m.Role != "user" {
-			continue
-		}
-		s.read(m.Text)
-		for j := range m.Parts {
-			s.read(m.Parts[j].Text)
-		}
-		break
-	}
-	return s
-}
-
-func (s *script) read(text string) {
-	for line := range strings.Lines(text) {
-		if words, ok := strings.CutPrefix(line, "!mock "); ok {
-			for _, w := range strings.Fields(words) {
-				s.setWord(w)
-			}
-		}
-	}
 }
 
 // setWord applies one word and ignores unknown ones.

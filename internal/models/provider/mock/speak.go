@@ -73,7 +73,7 @@ func quoteUserMessage(messages []provider.Message) string {
 // splitWords returns the words of a text without the lines of its script.
 func splitWords(text string) (words []string) {
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "!mock ") {
+		if !provider.IsCommand(line, scriptWord, slowWord, cutWord) {
 			words = append(words, strings.Fields(line)...)
 		}
 	}
