@@ -1,22 +1,22 @@
-// Command screenshots makes the pictures of the README: it starts purser dev, makes some calls,
+// Command screenshots makes the pictures of the README: it starts purser dev with its sample history,
 // and photographs pages in Chromium. Its arguments are the binary and the folder for
 // the pictures.
 package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"golang.org/x/oauth2"
 )
@@ -26,17 +26,18 @@ const width, height = 1200, 900 // of a picture, in CSS pixels
 // devNode is the line of JSON with which purser dev says that it is ready.
 type devNode struct {
 	BaseURL     string `json:"base_url"`
-	TestAccount struct {
-		Email    string `json:"email"`
-		Password string `json:"password"`
-	} `json:"test_account"`
-	App struct {
+	TestAccount login  `json:"test_account"`
+	Developer   login  `json:"developer"`
+	App         struct {
 		ClientID    string `json:"client_id"`
 		RedirectURI string `json:"redirect_uri"`
 	} `json:"app"`
-	Connection struct {
-		AccessToken string `json:"access_token"`
-	} `json:"connection"`
+}
+
+// login is how an account signs in.
+type login struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
 }
 
 func main() {
@@ -52,14 +53,14 @@ func main() {
 	}
 }
 
-// makeScreenshots writes consent.png and dashboard.png to folder.
+// makeScreenshots writes consent.png, dashboard.png and console.png to folder.
 func makeScreenshots(ctx context.Context, binary, folder string) error {
 	data, err := os.MkdirTemp("", "purser-screenshots-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(data)
-	cmd := exec.CommandContext(ctx, binary, "dev", "--json", "--listen=127.0.0.1:0", "--data="+data)
+	cmd := exec.CommandContext(ctx, binary, "dev", "--json", "--listen=localhost:0", "--data="+data)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -73,35 +74,7 @@ func makeScreenshots(ctx context.Context, binary, folder string) error {
 	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&node); err != nil {
 		return fmt.Errorf("start purser dev: %w", err)
 	}
-	if err := makeCalls(ctx, node); err != nil {
-		return err
-	}
 	return photograph(ctx, node, folder)
-}
-
-// makeCalls spends some money, so that the dashboard has something to show.
-func makeCalls(ctx context.Context, node devNode) error {
-	for n := range 12 {
-		body := fmt.Appendf(nil, `{"max_tokens":%d,"messages":[{"role":"user","content":"Describe harbour %d."}]}`,
-			200+50*n, n)
-		address := node.BaseURL + "/v1/ai/gpt-6-luna"
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+node.Connection.AccessToken)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("call %d: %s", n, resp.Status)
-		}
-	}
-	return nil
 }
 
 func photograph(ctx context.Context, node devNode, folder string) error {
@@ -134,14 +107,7 @@ func photograph(ctx context.Context, node devNode, folder string) error {
 	if _, err := chromedp.Run(ctx, chromedp.NavigateResponse(authorize)); err != nil {
 		return err
 	}
-	signIn := chromedp.Steps(
-		chromedp.SendKeys(chromedp.CSS(`input[name=email]`), node.TestAccount.Email),
-		chromedp.SendKeys(chromedp.CSS(`input[name=password]`), node.TestAccount.Password),
-	)
-	if _, err := chromedp.Run(ctx, signIn); err != nil {
-		return err
-	}
-	if _, err := chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(`form[action="/sign-in"] button`))); err != nil {
+	if err := signIn(ctx, node.TestAccount); err != nil {
 		return err
 	}
 	if err := save(ctx, filepath.Join(folder, "consent.png"), chromedp.FullScreenshot(100)); err != nil {
@@ -150,7 +116,32 @@ func photograph(ctx context.Context, node devNode, folder string) error {
 	if _, err := chromedp.Run(ctx, chromedp.NavigateResponse(node.BaseURL+"/dashboard")); err != nil {
 		return err
 	}
-	return save(ctx, filepath.Join(folder, "dashboard.png"), chromedp.CaptureScreenshot())
+	if err := save(ctx, filepath.Join(folder, "dashboard.png"), chromedp.CaptureScreenshot()); err != nil {
+		return err
+	}
+	if _, err := chromedp.Call(ctx, network.ClearBrowserCookies, cdp.Empty{}); err != nil {
+		return err
+	}
+	if _, err := chromedp.Run(ctx, chromedp.NavigateResponse(node.BaseURL+"/developer")); err != nil {
+		return err
+	}
+	if err := signIn(ctx, node.Developer); err != nil {
+		return err
+	}
+	return save(ctx, filepath.Join(folder, "console.png"), chromedp.CaptureScreenshot())
+}
+
+// signIn signs in on the page that is open.
+func signIn(ctx context.Context, account login) error {
+	fill := chromedp.Steps(
+		chromedp.SendKeys(chromedp.CSS(`input[name=email]`), account.Email),
+		chromedp.SendKeys(chromedp.CSS(`input[name=password]`), account.Password),
+	)
+	if _, err := chromedp.Run(ctx, fill); err != nil {
+		return err
+	}
+	_, err := chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(`form[action="/sign-in"] button`)))
+	return err
 }
 
 // save writes the PNG that shoot takes to a file.
