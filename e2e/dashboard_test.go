@@ -257,7 +257,7 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(asked.ApprovalURL)
 	b.look("approval")
 	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
-		"link Activity", "link Settings", "button Sign out"}
+		"link Activity", "link Settings", "button Sign out", "link Docs", "link API reference"}
 	b.operable("the approval page",
 		append(frame, "heading Sample app requested a higher spend cap", "button Approve", "button Deny",
 			"link Set the spend cap yourself")...)

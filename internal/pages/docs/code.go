@@ -123,7 +123,10 @@ func renderCode(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast
 		return ast.WalkStop, err
 	}
 	label := languageNames[language]
-	if label == "" {
+	switch {
+	case language == "sh" && block.Parent().Kind() != tabsKind:
+		label = "Shell"
+	case label == "" && language != "text":
 		label = strings.ToUpper(language)
 	}
 	var b bytes.Buffer

@@ -21,7 +21,7 @@ type contract struct {
 }
 
 // methods are the HTTP methods of operations, in the order in which pages list them.
-var methods = []string{"get", "post", "put", "patch", "delete"}
+var methods = []string{"get", "post", "put", "patch", "delete", "head", "options"}
 
 // newContract returns a function that reads openapi.yaml when it is first called, and keeps what it found.
 func newContract(baseURL string) func() (*contract, error) {

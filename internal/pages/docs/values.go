@@ -29,8 +29,8 @@ type values struct {
 	accounts []sandbox.TestAccount
 }
 
-// loadValues returns the values of the developer's sandbox app that form names, or of the first one. form is the query
-// of a GET or the body of a POST.
+// loadValues returns the values of the developer's sandbox app that form names, or of the first one
+// by name. form is the query of a GET or the body of a POST.
 func (h *Handler) loadValues(r *http.Request, form url.Values) (v values, err error) {
 	a, ok := accounts.CurrentAccount(r.Context())
 	switch {
@@ -47,6 +47,7 @@ func (h *Handler) loadValues(r *http.Request, form url.Values) (v values, err er
 		return v, err
 	}
 	list = slices.DeleteFunc(list, func(app apps.App) bool { return app.Tier != apps.Sandbox })
+	slices.SortStableFunc(list, func(a, b apps.App) int { return strings.Compare(a.Name, b.Name) })
 	if len(list) == 0 {
 		v.panel.Why = "Create an app in the sandbox to see its values in the examples."
 		v.panel.Link = &ui.Link{Href: "/developer/apps/new", Text: "Create app"}
