@@ -2,7 +2,10 @@ module github.com/purserhq/purser/e2e
 
 go 1.26.0
 
-replace github.com/purserhq/purser => ../
+replace (
+	github.com/purserhq/purser => ../
+	github.com/purserhq/purser/sdk/go => ../sdk/go
+)
 
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
@@ -12,6 +15,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/openai/openai-go/v3 v3.95.0
 	github.com/purserhq/purser v0.0.0
+	github.com/purserhq/purser/sdk/go v0.0.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	golang.org/x/net v0.60.0
 	golang.org/x/oauth2 v0.37.0

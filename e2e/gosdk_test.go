@@ -10,12 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anthropics/anthropic-sdk-go"
+	claudeoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
+	purser "github.com/purserhq/purser/sdk/go"
 )
 
 const model = "gpt-5.4-mini"
@@ -323,6 +326,64 @@ func TestGoSDKAborts(t *testing.T) {
 		if len(rows) != 2 || rows[0].Settlement != rules.Settled || rows[0].Amounts != stays.Amounts ||
 			rows[0].Usage != stays.Usage {
 			t.Errorf("%d rows; left: %+v, stayed: %+v", len(rows), rows[0], stays)
+		}
+	})
+}
+
+// TestGoSDKTransport has the official SDKs sign their calls by Purser's own: with a token that has expired, which is
+// refreshed once, and with one that the service no longer accepts.
+func TestGoSDKTransport(t *testing.T) {
+	t.Parallel()
+	eachNode(t, func(t *testing.T, p *servertest.Process) {
+		first, store := grant(t, p, "5", ""), purser.NewMemoryTokenStore()
+		id, _ := first.Extra("connection_id").(string)
+		tokens := purser.Tokens{
+			ConnectionID: id,
+			AccessToken:  first.AccessToken,
+			RefreshToken: first.RefreshToken,
+			ExpiresAt:    time.Now(),
+		}
+		if err := store.Save(t.Context(), id, tokens); err != nil {
+			t.Fatal(err)
+		}
+		connection := purser.New(purser.Options{
+			BaseURL:      p.BaseURL,
+			ClientID:     p.App.ClientID,
+			ClientSecret: p.App.ClientSecret,
+			Tokens:       store,
+		}).Connection(id)
+		chat := func(how string) {
+			t.Helper()
+			c := openai.NewClient(option.WithBaseURL(connection.OpenAIBaseURL()), option.WithAPIKey("unused"),
+				option.WithHTTPClient(connection.HTTPClient()))
+			answer, err := c.Chat.Completions.New(soon(t), asking("Hello"))
+			if err != nil || answer.Choices[0].Message.Content == "" {
+				t.Fatalf("%s: %v", how, err)
+			}
+		}
+		chat("expired")
+		refreshed, err := store.Load(t.Context(), id)
+		if err != nil || refreshed.AccessToken == first.AccessToken || refreshed.RefreshToken == first.RefreshToken {
+			t.Errorf("not refreshed: %v", err)
+		}
+		refreshed.AccessToken = "rejected"
+		if err := store.Save(t.Context(), id, refreshed); err != nil {
+			t.Fatal(err)
+		}
+		chat("rejected")
+
+		c := anthropic.NewClient(claudeoption.WithBaseURL(connection.AnthropicBaseURL()),
+			claudeoption.WithAPIKey("unused"), claudeoption.WithHTTPClient(connection.HTTPClient()))
+		message, err := c.Messages.New(soon(t), anthropic.MessageNewParams{
+			Model:     model,
+			MaxTokens: 100,
+			Messages:  []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Hello"))},
+		})
+		if err != nil || len(message.Content) == 0 {
+			t.Fatal(err)
+		}
+		if rows := spends(t, p, id); len(rows) != 3 {
+			t.Errorf("three calls made %d rows", len(rows))
 		}
 	})
 }
