@@ -37,6 +37,8 @@ type step struct {
 	Client json.RawMessage `json:"client"`
 	As     string          `json:"as"`
 	Expect any             `json:"expect"`
+	Fails  any             `json:"fails"`
+	Within float64         `json:"within_s"`
 }
 
 // A runnerAnswer is one line of a runner.
@@ -177,13 +179,24 @@ func (d *driver) run(s scenario) error {
 	return nil
 }
 
+// runStep runs a step, if it says so again until it succeeds or its time is over.
 func (d *driver) runStep(st step, vars map[string]any) (any, error) {
-	expanded, err := expand(map[string]any{"args": st.Args, "expect": st.Expect}, vars)
+	deadline := time.Now().Add(time.Duration(st.Within * float64(time.Second)))
+	for {
+		result, err := d.tryStep(st, vars)
+		if err == nil || time.Now().After(deadline) {
+			return result, err
+		}
+	}
+}
+
+func (d *driver) tryStep(st step, vars map[string]any) (any, error) {
+	expanded, err := expand(map[string]any{"args": st.Args, "expect": st.Expect, "fails": st.Fails}, vars)
 	if err != nil {
 		return nil, err
 	}
-	args, _ := expanded.(map[string]any)["args"].(map[string]any)
-	want := expanded.(map[string]any)["expect"]
+	all := expanded.(map[string]any)
+	args, _ := all["args"].(map[string]any)
 	var a runnerAnswer
 	if name, mine := strings.CutPrefix(st.Op, "driver."); mine {
 		a.Result, err = d.act(name, args)
@@ -194,8 +207,6 @@ func (d *driver) runStep(st step, vars map[string]any) (any, error) {
 		}
 		a, err = d.ask(st.Op, client, args)
 	}
-	members, _ := want.(map[string]any)
-	wantError, fails := members["error"]
 	switch {
 	case err != nil:
 		return nil, err
@@ -203,16 +214,16 @@ func (d *driver) runStep(st step, vars map[string]any) (any, error) {
 		return nil, errUnsupported
 	case a.Crash != "":
 		return nil, errors.New(a.Crash)
-	case fails && a.Error == nil:
+	case st.Fails != nil && a.Error == nil:
 		return nil, fmt.Errorf("got %s, want an error", compact(a.Result))
-	case fails:
-		return a.Error, asError(match(wantError, a.Error, "error"))
+	case st.Fails != nil:
+		return a.Error, asError(match(all["fails"], a.Error, "error"))
 	case a.Error != nil:
 		return nil, fmt.Errorf("failed: %s", compact(a.Error))
-	case want == nil:
+	case st.Expect == nil:
 		return a.Result, nil
 	}
-	return a.Result, asError(match(want, a.Result, "result"))
+	return a.Result, asError(match(all["expect"], a.Result, "result"))
 }
 
 func expandClient(client json.RawMessage, vars map[string]any) (json.RawMessage, error) {

@@ -21,6 +21,7 @@ type fault struct {
 	Status   int               `json:"status"`
 	Headers  map[string]string `json:"headers"`
 	Body     json.RawMessage   `json:"body"`
+	Text     string            `json:"text"`      // a body that is not JSON
 	Cut      bool              `json:"cut"`       // close the connection without an answer
 	CutAfter int64             `json:"cut_after"` // forward, and break the answer off after so many bytes
 }
@@ -88,7 +89,7 @@ func (p *sdkProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(name, value)
 		}
 		w.WriteHeader(f.Status)
-		_, _ = w.Write(f.Body) // the client may be gone
+		_, _ = w.Write(append(f.Body, f.Text...)) // the client may be gone
 	}
 }
 

@@ -262,14 +262,12 @@ func errorScenarios(t *testing.T) (all []scenario) {
 		}
 		oauth = append(oauth, step{Op: "driver.fault", Args: map[string]any{
 			"path": "/oauth/device_authorization", "times": 1, "status": 400, "body": json.RawMessage(body),
-		}}, step{Op: "device.start", Client: json.RawMessage(`{"max_retries": 0}`), Expect: map[string]any{
-			"error": map[string]any{
+		}}, step{Op: "device.start", Client: json.RawMessage(`{"max_retries": 0}`), Fails: map[string]any{
 				"code":    code,
 				"message": "Words.",
 				"status":  400.0,
 				"action":  table.OAuth[code].Action,
-			},
-		}})
+			}})
 	}
 	return append(all, scenario{Name: "error: codes of OAuth", Steps: oauth})
 }
@@ -306,7 +304,7 @@ func failStep(op, path, code string, status int, details any, retryAfter bool, a
 	}
 	return []step{
 		{Op: "driver.fault", Args: f},
-		{Op: op, Client: json.RawMessage(`{"max_retries": 0}`), Args: args, Expect: map[string]any{"error": want}},
+		{Op: op, Client: json.RawMessage(`{"max_retries": 0}`), Args: args, Fails: want},
 	}
 }
 
