@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +19,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -41,6 +39,11 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 	if runner := sdkFolder + "/typescript/conformance/run.mjs"; isFile(runner) {
 		buildTypeScriptSDK(t)
 		all = append(all, sdkRunner{"typescript", []string{"node", runner}})
+		if testkit.IsLong() {
+			installNode(t, "runtimes")
+			all = append(all, sdkRunner{"deno", []string{"runtimes/node_modules/.bin/deno", "run", "-A", runner}},
+				sdkRunner{"bun", []string{"runtimes/node_modules/.bin/bun", "run", runner}})
+		}
 	}
 	if runner := sdkFolder + "/python/conformance/run.py"; isFile(runner) {
 		// Debian's httpx belongs to this Python.
@@ -60,49 +63,6 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 func isFile(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && !info.IsDir()
-}
-
-// buildTypeScript builds sdk/typescript/dist once a process, and only if its sources have changed.
-var buildTypeScript = sync.OnceValue(func() error {
-	folder := sdkFolder + "/typescript"
-	if err := installPackages(folder); err != nil {
-		return err
-	}
-	hash := sha256.New()
-	for _, name := range []string{
-		folder + "/src", folder + "/generate.mjs", folder + "/package-lock.json",
-		folder + "/tsconfig.json", sdkFolder + "/VERSION", sdkFolder + "/conformance/errors.json",
-		"../api/openapi.yaml",
-	} {
-		if err := filepath.WalkDir(name, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.Contains(name, "/generated/") {
-				return err
-			}
-			text, err := os.ReadFile(name)
-			fmt.Fprintf(hash, "%s %d\n%s", name, len(text), text)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	sum, stamp := hex.EncodeToString(hash.Sum(nil)), folder+"/node_modules/.built" // the sources that were built
-	if done, err := os.ReadFile(stamp); err == nil && string(done) == sum && isFile(folder+"/dist/index.js") {
-		return nil
-	}
-	npm := exec.Command("npm", "run", "build", "--silent")
-	npm.Dir = folder
-	if out, err := npm.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm run build: %w: %s", err, out)
-	}
-	return os.WriteFile(stamp, []byte(sum), 0o600)
-})
-
-// buildTypeScriptSDK makes sdk/typescript/dist, for tests that import it.
-func buildTypeScriptSDK(t *testing.T) {
-	t.Helper()
-	if err := buildTypeScript(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestSDKConformance runs every scenario of sdk/conformance with every SDK on both engines, and prints the table.
@@ -263,11 +223,11 @@ func errorScenarios(t *testing.T) (all []scenario) {
 		oauth = append(oauth, step{Op: "driver.fault", Args: map[string]any{
 			"path": "/oauth/device_authorization", "times": 1, "status": 400, "body": json.RawMessage(body),
 		}}, step{Op: "device.start", Client: json.RawMessage(`{"max_retries": 0}`), Fails: map[string]any{
-				"code":    code,
-				"message": "Words.",
-				"status":  400.0,
-				"action":  table.OAuth[code].Action,
-			}})
+			"code":    code,
+			"message": "Words.",
+			"status":  400.0,
+			"action":  table.OAuth[code].Action,
+		}})
 	}
 	return append(all, scenario{Name: "error: codes of OAuth", Steps: oauth})
 }
@@ -442,37 +402,4 @@ func runManyTokens(t *testing.T, d *driver, folder, connectionID string) string 
 		}
 	}
 	return printed[0]
-}
-
-// maxBundle is the largest size of the whole SDK for TypeScript, minified and compressed.
-const maxBundle = 12 << 10
-
-// TestTypeScriptSDK builds the SDK with all checks of the compiler, and measures it.
-func TestTypeScriptSDK(t *testing.T) {
-	t.Parallel()
-	buildTypeScriptSDK(t)
-	bundle := exec.Command("node_modules/.bin/esbuild", "dist/index.js", "--bundle", "--minify", "--format=esm",
-		"--platform=browser", "--target=es2022")
-	bundle.Dir = sdkFolder + "/typescript"
-	var told strings.Builder
-	bundle.Stderr = &told
-	out, err := bundle.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, told.String())
-	}
-	var compressed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&compressed, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(out); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("the bundle has %d bytes, compressed %d", len(out), compressed.Len())
-	if compressed.Len() > maxBundle {
-		t.Errorf("the compressed bundle has %d bytes, more than %d", compressed.Len(), maxBundle)
-	}
 }

@@ -35,23 +35,24 @@ export type Revocation = Schemas["Revocation"];
 /** A model that can be called. */
 export type Model = Schemas["Model"];
 /** The app. */
-export type App = Schemas["App"];
+export type App = Schemas["App"] & Required<Schemas["AppMembers"]>;
 /** Changes of the app. */
-export type AppChanges = Schemas["AppPatch"];
+export type AppChanges = Schemas["AppMembers"];
 /** A feature of the app. */
-export type Feature = Schemas["Feature"];
+export type Feature = Required<Schemas["FeatureMembers"]>;
 /** A feature to register. */
-export type NewFeature = Schemas["NewFeature"];
+export type NewFeature = Schemas["FeatureMembers"] &
+  Required<Pick<Schemas["FeatureMembers"], "slug" | "display_name" | "description">>;
 /** Changes of a feature. */
-export type FeatureChanges = Schemas["FeaturePatch"];
+export type FeatureChanges = Schemas["FeatureMembers"];
 /** A webhook endpoint. */
-export type Webhook = Schemas["Webhook"];
+export type Webhook = Schemas["Webhook"] & Required<Schemas["WebhookMembers"]>;
 /** A webhook endpoint with its secret, which is shown once. */
-export type WebhookWithSecret = Schemas["NewWebhookSecret"];
+export type WebhookWithSecret = Schemas["NewWebhookSecret"] & Required<Schemas["WebhookMembers"]>;
 /** A webhook endpoint to add. */
 export type NewWebhook = Schemas["NewWebhook"];
 /** Changes of a webhook endpoint. */
-export type WebhookChanges = Schemas["WebhookPatch"];
+export type WebhookChanges = Schemas["WebhookMembers"];
 /** One event on its way to an endpoint. */
 export type Delivery = Schemas["Delivery"];
 /** An event about the app's connections. `type` tells which `data` it has. */
