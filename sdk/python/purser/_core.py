@@ -1,0 +1,661 @@
+"""What both clients do, without I/O.
+
+An operation is a generator. It yields effects (send this request, wait so long, load these tokens),
+gets their results, and returns its own. ``_drivers.py`` performs the effects, with threads or with
+coroutines. So each rule about retries, refreshes and pages is written once.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import secrets
+import time
+import urllib.parse
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, Union
+
+import httpx
+
+from ._actions import CODES, choose_action, choose_class, sdk_error
+from ._sse import EventParser
+from .errors import NetworkError, PurserError
+from .resources import Answer, Bill, Chunk, DeviceAuthorization, LiveEvent
+from .tokens import Tokens
+
+VERSION = "0.1.0"
+
+T = TypeVar("T")
+Operation = Generator["Effect", Any, T]
+Body = Mapping[str, Any]
+
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+MAX_WAIT_S = 60  # the longest Retry-After that is waited for
+EVENT_RECONNECTS = 8  # tries in a row to open the stream of live events again
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the service. ``path`` is below base_url, ``content`` the same bytes in every try.
+
+    repeatable: whether a repeat has no second effect, because of the method or an Idempotency-Key.
+    streamed: whether the response's body is left unread.
+    """
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    content: bytes | None = None
+    repeatable: bool = True
+    streamed: bool = False
+    with_client_credentials: bool = False
+
+    def with_header(self, name: str, value: str) -> Request:
+        """Return the request with one more header."""
+        return replace(self, headers=(*self.headers, (name, value)))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response. ``stream`` is the open response of a streamed request that succeeded."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes = b""
+    stream: httpx.Response | None = field(default=None, repr=False)
+
+    def json(self) -> Any:
+        """Return the body's value."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise PurserError(
+                "the response is not JSON; is base_url the address of a Purser service?",
+                status=self.status,
+                code="invalid_response",
+                request_id=self.headers.get("x-request-id"),
+            ) from None
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a request; its result is a Reply, whatever the status. Raises NetworkError."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Wait for some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LoadTokens:
+    """Read tokens of the store; its result is Tokens or None."""
+
+    connection_id: str
+
+
+@dataclass(frozen=True)
+class SaveTokens:
+    """Write tokens to the store."""
+
+    tokens: Tokens
+
+
+@dataclass(frozen=True)
+class DeleteTokens:
+    """Delete tokens of the store."""
+
+    connection_id: str
+
+
+@dataclass(frozen=True)
+class Locked:
+    """Perform an operation while the store's lock of a connection is held; its result is the operation's."""
+
+    connection_id: str
+    operation: Operation[Any]
+
+
+Effect = Union[Send, Sleep, LoadTokens, SaveTokens, DeleteTokens, Locked]
+
+
+@dataclass(frozen=True)
+class ConnectAttempt:
+    """What connects a callback to the redirect before it. Keep ``state`` and ``verifier`` in the user's session.
+
+    Send the browser to ``url``. ``verifier`` is a secret of your server.
+    """
+
+    url: str
+    state: str
+    verifier: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The authorization server's metadata (RFC 8414), as far as it is used."""
+
+    issuer: str
+    authorization_endpoint: str
+
+
+@dataclass
+class Core:
+    """The settings of a client, and its operations."""
+
+    base_url: str
+    client_id: str
+    client_secret: str | None
+    redirect_uri: str | None
+    max_retries: int
+    now: Callable[[], float] = time.time
+    jitter: Callable[[], float] = random.random
+    metadata: Metadata | None = None
+
+    # Requests
+
+    def send(self, request: Request) -> Operation[Reply]:
+        """Send a request, again where that is safe and helps. Raises PurserError."""
+        tries = 0
+        while True:
+            try:
+                reply: Reply = yield Send(request)
+                if 200 <= reply.status < 300:
+                    return reply
+                error = parse_error(reply, request)
+            except NetworkError as failure:
+                failure.should_retry = request.repeatable
+                error = failure
+            if not error.should_retry or tries >= self.max_retries:
+                raise error
+            yield Sleep(self.backoff(tries) if error.retry_after is None else error.retry_after)
+            tries += 1
+
+    def backoff(self, tries: int) -> float:
+        """Return the seconds to wait after so many retries: 0.5, 1, 2, … up to 8, by 25 % more or less."""
+        return float(min(0.5 * 2**tries, 8.0) * (0.75 + 0.5 * self.jitter()))
+
+    def with_client(self, request: Request) -> Request:
+        """Return the request with the app's credentials."""
+        if self.client_secret is None:
+            raise PurserError(
+                "this request needs a client_secret",
+                code="unauthorized",
+                type="sdk",
+                action="fix_request",
+            )
+        pair = f"{urllib.parse.quote(self.client_id, safe='')}:{urllib.parse.quote(self.client_secret, safe='')}"
+        basic = base64.b64encode(pair.encode()).decode()
+        return replace(request.with_header("Authorization", "Basic " + basic), with_client_credentials=True)
+
+    def manage(
+        self,
+        method: str,
+        path: str,
+        parse: Callable[[Body], T],
+        body: Body | None = None,
+        *,
+        repeatable: bool | None = None,
+    ) -> Operation[T]:
+        """Send a request of the management API and parse its object."""
+        if repeatable is None:
+            repeatable = method != "POST"
+        request = json_request(method, path, body, repeatable=repeatable)
+        reply = yield from self.send(self.with_client(request))
+        return parse(reply.json() if reply.body else {})
+
+    def page(
+        self, path: str, query: Mapping[str, str], parse: Callable[[Body], T], *, with_client: bool = True
+    ) -> Operation[tuple[list[T], dict[str, str] | None]]:
+        """Read one page of a list. Its result is the rows and the query of the next page, or None.
+
+        A link never changes the host or the path, because the request carries the app's secret.
+        """
+        request = Request("GET", path, tuple(query.items()))
+        reply = yield from self.send(self.with_client(request) if with_client else request)
+        return [parse(row) for row in reply.json()], parse_next(reply.headers.get("link", ""))
+
+    # Connecting a user
+
+    def discover(self) -> Operation[Metadata]:
+        """Read the authorization server's metadata, once a client."""
+        if self.metadata is None:
+            reply = yield from self.send(Request("GET", "/.well-known/oauth-authorization-server"))
+            values = reply.json()
+            self.metadata = Metadata(values["issuer"], values["authorization_endpoint"])
+        return self.metadata
+
+    def start_connect(
+        self, allocation_mc: int | None, features: Sequence[str], redirect_uri: str | None
+    ) -> Operation[ConnectAttempt]:
+        """Make the address of the consent screen (RFC 6749 §4.1.1, RFC 7636)."""
+        metadata = yield from self.discover()
+        verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        query = {
+            "response_type": "code",
+            "client_id": self.client_id,
+            "redirect_uri": self.require_redirect_uri(redirect_uri),
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            **consent_parameters(allocation_mc, features),
+        }
+        return ConnectAttempt(metadata.authorization_endpoint + "?" + urllib.parse.urlencode(query), state, verifier)
+
+    def finish_connect(
+        self, callback_url: str, attempt: ConnectAttempt, redirect_uri: str | None
+    ) -> Operation[tuple[Tokens, int | None]]:
+        """Check a callback, exchange its code and save the tokens. Its result has the allocation as well."""
+        parameters = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(callback_url).query))
+        if not secrets.compare_digest(parameters.get("state", "").encode(), attempt.state.encode()):
+            raise sdk_error("state_mismatch", "the callback does not belong to this attempt to connect")
+        metadata = yield from self.discover()
+        if parameters.get("iss", metadata.issuer) != metadata.issuer:
+            raise sdk_error("issuer_mismatch", "the callback comes from another authorization server")
+        if "error" in parameters:
+            raise callback_error(parameters)
+        form = {
+            "grant_type": "authorization_code",
+            "code": parameters.get("code", ""),
+            "redirect_uri": self.require_redirect_uri(redirect_uri),
+            "code_verifier": attempt.verifier,
+        }
+        return (yield from self.exchange(form, str(uuid.uuid4())))
+
+    def require_redirect_uri(self, redirect_uri: str | None) -> str:
+        """Return the redirect URI of this call, or else the client's."""
+        chosen = redirect_uri or self.redirect_uri
+        if not chosen:
+            raise PurserError("redirect_uri is required, here or of the client", code="invalid_request", type="sdk")
+        return chosen
+
+    def exchange(self, form: Mapping[str, str], key: str) -> Operation[tuple[Tokens, int | None]]:
+        """Exchange a code for tokens and save them."""
+        now = self.now()
+        reply = yield from self.send(self.token_request(form, key))
+        values = reply.json()
+        tokens = Tokens.from_response(values, "", now)
+        yield SaveTokens(tokens)
+        return tokens, values.get("allocation_mc")
+
+    def token_request(self, form: Mapping[str, str], key: str | None, path: str = "/oauth/token") -> Request:
+        """Return a request with a form, by the app's credentials or, for a public client, by its id."""
+        fields = dict(form)
+        if self.client_secret is None:
+            fields["client_id"] = self.client_id
+        request = Request(
+            "POST",
+            path,
+            headers=(("Content-Type", "application/x-www-form-urlencoded"),),
+            content=urllib.parse.urlencode(fields).encode(),
+        )
+        if key is not None:
+            request = request.with_header("Idempotency-Key", key)
+        return request if self.client_secret is None else self.with_client(request)
+
+    def start_device(self, allocation_mc: int | None, features: Sequence[str]) -> Operation[DeviceAuthorization]:
+        """Ask for the codes of a device (RFC 8628 §3.1)."""
+        form = consent_parameters(allocation_mc, features)
+        reply = yield from self.send(self.token_request(form, None, "/oauth/device_authorization"))
+        return DeviceAuthorization.parse(reply.json())
+
+    def wait_for_device(self, device: DeviceAuthorization) -> Operation[tuple[Tokens, int | None]]:
+        """Poll until the user has decided (RFC 8628 §3.4). The service ends it by ``expired_token``."""
+        interval = float(device.interval or 5)
+        while True:
+            try:
+                form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code}
+                return (yield from self.exchange(form, str(uuid.uuid4())))
+            except PurserError as error:
+                if error.code == "slow_down":
+                    interval += 5
+                elif error.code != "authorization_pending":
+                    raise
+            yield Sleep(interval)
+
+    # Tokens
+
+    def fresh_tokens(self, connection_id: str, known: Tokens | None, rejected: str | None) -> Operation[Tokens]:
+        """Return tokens that are valid for a minute. ``rejected`` is an access token that the service refused."""
+        tokens: Tokens | None = known if known is not None else (yield LoadTokens(connection_id))
+        if tokens is not None and tokens.access_token != rejected and tokens.is_fresh(self.now()):
+            return tokens
+        refreshed: Tokens = yield Locked(connection_id, self.refresh(connection_id, rejected))
+        return refreshed
+
+    def refresh(self, connection_id: str, rejected: str | None) -> Operation[Tokens]:
+        """Refresh under the store's lock, unless another process has done so meanwhile."""
+        tokens: Tokens | None = yield LoadTokens(connection_id)
+        if tokens is None:
+            raise sdk_error("not_connected", "the token store has no tokens of this connection")
+        now = self.now()
+        if tokens.access_token != rejected and tokens.is_fresh(now):
+            return tokens
+        form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
+        reply = yield from self.send(self.token_request(form, refresh_key(tokens.refresh_token)))
+        renewed = Tokens.from_response(reply.json(), connection_id, now)
+        yield SaveTokens(renewed)
+        return renewed
+
+    # Live events
+
+    def open_events(self, credential: Credential, after: str | None) -> Operation[Reply]:
+        """Open the stream of live events."""
+        request = Request("GET", "/v1/connection/events", streamed=True)
+        if after is not None:
+            request = request.with_header("Last-Event-ID", after)
+        return (yield from self.send_as(credential, request))
+
+    def send_as(self, credential: Credential, request: Request) -> Operation[Reply]:
+        """Send a request with an access token. After a 401, refresh the token once and repeat."""
+        token = yield from credential.access_token(self, None)
+        try:
+            return (yield from self.send(request.with_header("Authorization", "Bearer " + token)))
+        except PurserError as error:
+            if error.status != 401 or not credential.can_refresh:
+                raise
+        token = yield from credential.access_token(self, token)
+        return (yield from self.send(request.with_header("Authorization", "Bearer " + token)))
+
+
+@dataclass
+class Credential:
+    """The access token of one connection: a fixed one, or that of the store."""
+
+    connection_id: str | None
+    fixed: str | None = field(default=None, repr=False)
+    known: Tokens | None = field(default=None, repr=False)  # the last ones read of the store
+
+    @property
+    def can_refresh(self) -> bool:
+        """Whether the token comes from the store."""
+        return self.fixed is None
+
+    def access_token(self, core: Core, rejected: str | None) -> Operation[str]:
+        """Return a fresh access token other than ``rejected``."""
+        if self.fixed is not None:
+            return self.fixed
+        if self.connection_id is None:
+            raise ValueError("a connection needs an id or a token")
+        self.known = yield from core.fresh_tokens(self.connection_id, self.known, rejected)
+        return self.known.access_token
+
+
+def forget_tokens(connection_id: str) -> Operation[None]:
+    """Delete the tokens of a connection that has ended."""
+    yield DeleteTokens(connection_id)
+
+
+# Building requests
+
+
+def json_request(method: str, path: str, body: Body | None, *, repeatable: bool = True) -> Request:
+    """Return a request with a JSON body, or without a body."""
+    if body is None:
+        return Request(method, path, repeatable=repeatable)
+    headers = (("Content-Type", "application/json"),)
+    return Request(method, path, headers=headers, content=json.dumps(body).encode(), repeatable=repeatable)
+
+
+def call_request(
+    path: str,
+    body: Body,
+    feature: str | None,
+    fit: bool | None,
+    key: str | None,
+    *,
+    streamed: bool = False,
+) -> Request:
+    """Return the request of a call. Without a key it gets a new one, which all its tries share."""
+    if streamed:
+        body = {**body, "stream": True}
+    request = json_request("POST", path, body).with_header("Idempotency-Key", key or str(uuid.uuid4()))
+    return replace(call_options(request, feature, fit), streamed=streamed)
+
+
+def call_options(request: Request, feature: str | None, fit: bool | None) -> Request:
+    """Return the request with the headers of a call's options."""
+    if feature is not None:
+        request = request.with_header("X-Svc-Feature", feature)
+    if fit is not None:
+        request = request.with_header("X-Svc-Fit", "1" if fit else "0")
+    return request
+
+
+def estimate_request(model: str, body: Body, feature: str | None, fit: bool | None, shape: str | None) -> Request:
+    """Return the request of an estimate."""
+    request = json_request("POST", "/v1/estimate", {**body, "model": model})
+    if shape is not None:
+        request = replace(request, query=(("shape", shape),))
+    return call_options(request, feature, fit)
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of these segments, escaped."""
+    return "/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+
+def consent_parameters(allocation_mc: int | None, features: Sequence[str]) -> dict[str, str]:
+    """Return what the consent screen proposes and shows."""
+    parameters = {}
+    if allocation_mc is not None:
+        parameters["requested_allocation_mc"] = str(allocation_mc)
+    if features:
+        parameters["features"] = ",".join(features)
+    return parameters
+
+
+def refresh_key(refresh_token: str) -> str:
+    """Derive the Idempotency-Key of a refresh from its token: a UUID of version 8 (RFC 9562).
+
+    When a process dies before it has stored the answer, the next one repeats the same request
+    within 60 seconds and gets the same tokens.
+    """
+    digest = bytearray(hashlib.sha256(b"purser token\n" + refresh_token.encode()).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return str(uuid.UUID(bytes=bytes(digest)))
+
+
+# Reading responses
+
+
+def parse_error(reply: Reply, request: Request) -> PurserError:
+    """Return the typed error of a response that is not 2xx."""
+    try:
+        body = json.loads(reply.body)
+    except ValueError:
+        body = None
+    retry_after = parse_retry_after(reply.headers.get("retry-after"))
+    error = read_envelope(
+        body,
+        reply.status,
+        request_id=reply.headers.get("x-request-id"),
+        retry_after=retry_after,
+        with_client_credentials=request.with_client_credentials,
+    )
+    error.should_retry = (
+        is_retryable(reply.status, reply.headers, retry_after, request.repeatable)
+        and error.details.get("retry") is not False
+        and error.code != "slow_down"  # the poll waits for it
+    )
+    return error
+
+
+def is_retryable(status: int, headers: httpx.Headers, retry_after: float | None, repeatable: bool) -> bool:
+    """Report whether a repeat is safe and may succeed within a minute."""
+    if headers.get("x-should-retry") == "false" or (retry_after or 0) > MAX_WAIT_S:
+        return False
+    if status == 429:
+        return retry_after is not None
+    if not repeatable:
+        return status == 503
+    return status == 408 or status >= 500
+
+
+def parse_retry_after(text: str | None) -> float | None:
+    """Return the seconds of a header Retry-After, or None. The service never sends a date."""
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def read_envelope(
+    body: Any,
+    status: int,
+    *,
+    request_id: str | None,
+    retry_after: float | None = None,
+    with_client_credentials: bool = False,
+) -> PurserError:
+    """Return the error of an envelope (contract §7), or of the form of RFC 6749 §5.2."""
+    values: dict[str, Any] = {}
+    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+        values = body["error"]
+    elif isinstance(body, dict) and isinstance(body.get("error"), str):
+        values = {
+            "code": body["error"],
+            "message": body.get("error_description"),
+            "type": "oauth",
+            "details": body.get("details"),
+            "doc_url": body.get("doc_url"),
+        }
+    code = values.get("code") or ""
+    status = status or CODES.get(code, (0, ""))[0]
+    details = values.get("details") or {}
+    action = choose_action(code, status, details, retry_after, with_client_credentials)
+    return choose_class(code, status, action)(
+        values.get("message") or f"the service answered {status}",
+        status=status,
+        code=code,
+        type=values.get("type") or "",
+        request_id=request_id,
+        doc_url=values.get("doc_url"),
+        details=details,
+        retry_after=retry_after,
+        action=action,
+        connection_id=values.get("connection_id"),
+        increase_url=values.get("increase_url"),
+        review_url=values.get("review_url"),
+        raw=body,
+    )
+
+
+def callback_error(parameters: Mapping[str, str]) -> PurserError:
+    """Return the error that came with a callback (RFC 6749 §4.1.2.1)."""
+    code = parameters["error"]
+    action = choose_action(code, 0, {}, None, False)
+    message = parameters.get("error_description") or code
+    return choose_class(code, 0, action)(message, code=code, type="oauth", action=action, raw=dict(parameters))
+
+
+def parse_nothing(raw: Body) -> None:
+    """Ignore the answer of a request that deletes something."""
+
+
+def parse_next(link: str) -> dict[str, str] | None:
+    """Return the query of the next page that a header Link names (RFC 8288), or None."""
+    target, _, relation = link.partition(">")
+    if 'rel="next"' not in relation or not target.startswith("<"):
+        return None
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(target[1:]).query))
+
+
+def parse_answer(reply: Reply) -> Answer:
+    """Return the answer of a call."""
+    raw = reply.json()
+    choice = (raw.get("choices") or [{}])[0]
+    message = choice.get("message") or {}
+    return Answer(
+        text=message.get("content") or "",
+        message=message,
+        finish_reason=choice.get("finish_reason"),
+        request_id=reply.headers.get("x-request-id"),
+        replayed=reply.headers.get("idempotent-replayed") == "true",
+        bill=parse_bill(raw.get("svc") or {}, raw.get("usage"), "settled"),
+        raw=raw,
+    )
+
+
+def parse_bill(svc: Body, usage: Body | None, settlement: str) -> Bill:
+    """Return the bill of a block ``svc``."""
+    return Bill.parse({"settlement": settlement, **svc, "usage": usage})
+
+
+class StreamReader:
+    """Reads the bytes of a streamed call: chunks, at the end the bill, or an error."""
+
+    def __init__(self, request_id: str | None) -> None:
+        self.bill: Bill | None = None
+        self.error: PurserError | None = None
+        self.done = False
+        self._request_id = request_id
+        self._events = EventParser()
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """Return the chunks that these bytes complete."""
+        chunks = []
+        for event in self._events.feed(data):
+            if event.data == "[DONE]":
+                self.done = True
+                break
+            chunk = self._read(json.loads(event.data))
+            if chunk is not None:
+                chunks.append(chunk)
+        return chunks
+
+    def _read(self, raw: dict[str, Any]) -> Chunk | None:
+        final = raw.get("svc_final")
+        if final is not None:
+            self.bill = parse_bill(final.get("svc") or {}, final.get("usage"), final["settlement"])
+        if "error" in raw:
+            self.error = read_envelope(raw, 0, request_id=self._request_id)
+        choices = raw.get("choices")
+        if choices is None:
+            return None
+        choice = choices[0] if choices else {}
+        text = (choice.get("delta") or {}).get("content") or ""
+        return Chunk(text=text, finish_reason=choice.get("finish_reason"), raw=raw)
+
+
+class EventReader:
+    """Reads the bytes of a stream of live events, over all its connections."""
+
+    def __init__(self, after: str | None) -> None:
+        self.after = after  # where to go on
+        self.ended: Literal["", "again", "final"] = ""
+        self._events = EventParser()
+
+    def begin(self) -> None:
+        """Prepare for a new connection."""
+        self.ended = ""
+        self._events = EventParser()
+
+    def feed(self, data: bytes) -> list[LiveEvent]:
+        """Return the events that these bytes complete. An end after which the stream is opened again is none."""
+        events = []
+        for event in self._events.feed(data):
+            self.after = event.id or self.after
+            raw = {**json.loads(event.data), "event_id": event.id}
+            if raw.get("type") == "end":
+                self.ended = "again" if raw.get("reconnect") else "final"
+            if self.ended != "again":
+                events.append(LiveEvent.parse(raw))
+        return events
+
+
+def stream_broken(cause: Exception | None) -> PurserError:
+    """Return the error of a stream that ended after its first chunk and before its end."""
+    message = "the stream broke off; its receipt has the charge, and the same idempotency key replays it"
+    return sdk_error("stream_broken", message, cause=cause)

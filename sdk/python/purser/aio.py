@@ -1,0 +1,480 @@
+"""The client with coroutines: ``AsyncPurser``. Its methods are those of ``Purser``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Optional, TypeVar
+
+import httpx
+
+from . import _core as core
+from ._core import ConnectAttempt, Core, Credential
+from ._drivers import AsyncDriver
+from .resources import (
+    AllocationRequest,
+    Answer,
+    App,
+    ConnectionState,
+    Delivery,
+    DeviceAuthorization,
+    Estimate,
+    Event,
+    Feature,
+    LiveEvent,
+    Model,
+    Receipt,
+    Revocation,
+    TestAccount,
+    WebhookEndpoint,
+)
+from .streams import AsyncStream, read_events_async
+from .tokens import AsyncTokenStore, MemoryTokenStore, TokenStore
+
+T = TypeVar("T")
+Body = Mapping[str, Any]
+
+
+class AsyncPurser:
+    """A client of one Purser service and one app, for one event loop.
+
+    base_url: the address for calls from servers, such as ``http://localhost:8080``.
+    client_id, client_secret: the app's credentials. A public client has no secret, and then no
+        management API.
+    redirect_uri: where the consent screen returns to; one of the app's registered ones.
+    tokens: where tokens are kept; in this process by default.
+    http_client: for proxies and tests. You close it.
+    max_retries: how often a request is repeated where that is safe.
+    timeout: seconds without a byte of the response until a try ends.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        client_id: str,
+        client_secret: str | None = None,
+        *,
+        redirect_uri: str | None = None,
+        tokens: TokenStore | AsyncTokenStore | None = None,
+        http_client: httpx.AsyncClient | None = None,
+        max_retries: int = 2,
+        timeout: float = 600.0,
+    ) -> None:
+        self._core = Core(base_url.rstrip("/"), client_id, client_secret, redirect_uri, max_retries)
+        self._own_http = http_client is None
+        store = tokens if tokens is not None else MemoryTokenStore()
+        self._driver = AsyncDriver(http_client or httpx.AsyncClient(), self._core.base_url, timeout, store)
+        self.tokens = store
+        self.connect = AsyncConnect(self)
+        self.device = AsyncDevice(self)
+        self.models = AsyncModels(self)
+        self.apps = AsyncApps(self)
+        self.features = AsyncFeatures(self)
+        self.webhooks = AsyncWebhooks(self)
+        self.events = AsyncEvents(self)
+        self.test_accounts = AsyncTestAccounts(self)
+        self.connections = AsyncConnections(self)
+
+    def connection(self, connection_id: str) -> AsyncConnection:
+        """Return a connection whose tokens are in the store. It sends no request."""
+        return AsyncConnection(self, Credential(connection_id))
+
+    def with_token(self, access_token: str) -> AsyncConnection:
+        """Return the connection of a fixed access token, which is not refreshed."""
+        return AsyncConnection(self, Credential(None, access_token))
+
+    async def aclose(self) -> None:
+        """Close the connections to the service."""
+        if self._own_http:
+            await self._driver.http.aclose()
+
+    async def __aenter__(self) -> AsyncPurser:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, operation: core.Operation[T]) -> T:
+        return await self._driver.run(operation)
+
+    async def _list(
+        self, path: str, parse: Callable[[Body], T], *, with_client: bool = True, **query: object
+    ) -> AsyncIterator[T]:
+        """Yield the rows of a list, page by page."""
+        page: dict[str, str] | None = {name: str(value) for name, value in query.items() if value is not None}
+        while page is not None:
+            rows, page = await self._run(self._core.page(path, page, parse, with_client=with_client))
+            for row in rows:
+                yield row
+
+
+class AsyncConnection:
+    """A user's grant to your app: calls models, and tells what is left.
+
+    allocation_mc: what the user allowed, in micro-cents; set by ``connect.finish`` and ``device.wait``.
+    """
+
+    def __init__(self, purser: AsyncPurser, credential: Credential, allocation_mc: int | None = None) -> None:
+        self._purser = purser
+        self._credential = credential
+        self.allocation_mc = allocation_mc
+        self.receipts = AsyncReceipts(self)
+
+    @property
+    def connection_id(self) -> str | None:
+        """The connection's id. None with a fixed token until ``get`` was called."""
+        return self._credential.connection_id
+
+    @property
+    def openai_base_url(self) -> str:
+        """The base URL for clients of OpenAI's API."""
+        return self._purser._core.base_url + "/openai/v1"
+
+    @property
+    def anthropic_base_url(self) -> str:
+        """The base URL for clients of Anthropic's API."""
+        return self._purser._core.base_url + "/anthropic"
+
+    async def access_token(self) -> str:
+        """Return an access token that is valid for a minute at least. It refreshes if need be.
+
+        Tasks and processes that share the token store refresh once together.
+        """
+        return await self._purser._run(self._credential.access_token(self._purser._core, None))
+
+    async def replace_access_token(self, rejected: str) -> str:
+        """Return another access token than one that the service has refused with 401."""
+        return await self._purser._run(self._credential.access_token(self._purser._core, rejected))
+
+    async def call(
+        self,
+        model: str,
+        body: Body,
+        *,
+        feature: str | None = None,
+        idempotency_key: str | None = None,
+        fit: bool | None = None,
+    ) -> Answer:
+        """Call a model and return its whole answer with the bill.
+
+        body: a request in OpenAI's shape, ``messages`` and so on.
+        feature: slug of the feature that the call is for.
+        idempotency_key: a UUID. A repeat with the same key and body is not billed again; by default
+            each call has a new one, which its retries share.
+        fit: lower the output cap of a call that does not fit, or refuse it; None: as the app says.
+        """
+        return await self._call(core.path_of("v1", "ai", model), body, feature, idempotency_key, fit)
+
+    async def call_feature(
+        self, slug: str, body: Body, *, idempotency_key: str | None = None, fit: bool | None = None
+    ) -> Answer:
+        """Call the default model of a feature. The arguments are those of ``call``."""
+        return await self._call(core.path_of("v1", "ai", "features", slug), body, None, idempotency_key, fit)
+
+    async def _call(self, path: str, body: Body, feature: str | None, key: str | None, fit: bool | None) -> Answer:
+        return core.parse_answer(await self._send(core.call_request(path, body, feature, fit, key)))
+
+    def stream(
+        self,
+        model: str,
+        body: Body,
+        *,
+        feature: str | None = None,
+        idempotency_key: str | None = None,
+        fit: bool | None = None,
+    ) -> AsyncStream:
+        """Call a model and return its answer as a stream. The arguments are those of ``call``."""
+        return self._stream(core.path_of("v1", "ai", model), body, feature, idempotency_key, fit)
+
+    def stream_feature(
+        self, slug: str, body: Body, *, idempotency_key: str | None = None, fit: bool | None = None
+    ) -> AsyncStream:
+        """Call the default model of a feature and return its answer as a stream."""
+        return self._stream(core.path_of("v1", "ai", "features", slug), body, None, idempotency_key, fit)
+
+    def _stream(self, path: str, body: Body, feature: str | None, key: str | None, fit: bool | None) -> AsyncStream:
+        request = core.call_request(path, body, feature, fit, key, streamed=True)
+        return AsyncStream(self._purser._core, self._purser._driver, self._credential, request)
+
+    async def estimate(
+        self,
+        model: str,
+        body: Body,
+        *,
+        feature: str | None = None,
+        fit: bool | None = None,
+        shape: str | None = None,
+    ) -> Estimate:
+        """Ask what a call would cost and whether it would be admitted now. Nothing is held or charged.
+
+        shape: whose request the body is: chat (the default), responses or messages.
+        """
+        return Estimate.parse((await self._send(core.estimate_request(model, body, feature, fit, shape))).json())
+
+    async def get(self) -> ConnectionState:
+        """Read the connection: its allocation, what is consumed and held, and what remains."""
+        state = ConnectionState.parse((await self._send(core.Request("GET", "/v1/connection"))).json())
+        self._credential.connection_id = state.id
+        return state
+
+    def events(self, *, after: str | None = None) -> AsyncIterator[LiveEvent]:
+        """Yield what happens to the connection while it happens, until the user ends it.
+
+        It reconnects by itself, and yields each charge once. after: the ``event_id`` to go on from.
+        """
+        return read_events_async(self._purser._core, self._purser._driver, self._credential, after)
+
+    async def request_allocation(self, *, amount_mc: int, reason: str | None = None) -> AllocationRequest:
+        """Request a higher spend cap. Send the user to ``approval_url``.
+
+        amount_mc: the whole new cap in micro-cents, not the difference. reason: a line that the user reads.
+        """
+        body: dict[str, Any] = {"target_allocation_mc": amount_mc}
+        if reason is not None:
+            body["reason"] = reason
+        path = core.path_of("v1", "connections", await self._require_id(), "allocation-requests")
+        # A repeat supersedes the request before it, so that it has no second effect.
+        return await self._purser._run(
+            self._purser._core.manage("POST", path, AllocationRequest.parse, body, repeatable=True)
+        )
+
+    async def revoke(self) -> Revocation:
+        """End the connection, and forget its tokens. This can't be undone."""
+        connection_id = await self._require_id()
+        revocation = await self._purser.connections.revoke(connection_id)
+        await self._purser._run(core.forget_tokens(connection_id))
+        self._credential.known = None
+        return revocation
+
+    async def _require_id(self) -> str:
+        return self._credential.connection_id or (await self.get()).id
+
+    async def _send(self, request: core.Request) -> core.Reply:
+        return await self._purser._run(self._purser._core.send_as(self._credential, request))
+
+
+class AsyncReceipts:
+    """The receipts of a connection's calls."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def get(self, request_id: str) -> Receipt:
+        """Read what a call cost and why, or why it was refused."""
+        request = core.Request("GET", core.path_of("v1", "requests", request_id))
+        return Receipt.parse((await self._connection._send(request)).json())
+
+
+class AsyncConnect:
+    """Connects a user by the redirect of a browser (authorization code with PKCE)."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    async def start(
+        self,
+        *,
+        allocation_mc: int | None = None,
+        features: Sequence[str] = (),
+        redirect_uri: str | None = None,
+    ) -> ConnectAttempt:
+        """Make an attempt. Send the browser to its ``url``, and keep it in the user's session.
+
+        allocation_mc: the spend cap that the consent screen proposes, in micro-cents.
+        features: slugs of the features that it shows; all of them by default.
+        """
+        return await self._purser._run(self._purser._core.start_connect(allocation_mc, features, redirect_uri))
+
+    async def finish(self, callback_url: str, attempt: ConnectAttempt, *, redirect_uri: str | None = None) -> AsyncConnection:
+        """Finish an attempt with the address at which the browser came back. It saves the tokens.
+
+        Raises DeclinedError if the user declined, and ConnectAgainError if the callback is not this attempt's.
+        """
+        operation = self._purser._core.finish_connect(callback_url, attempt, redirect_uri)
+        tokens, allocation_mc = await self._purser._run(operation)
+        return AsyncConnection(self._purser, Credential(tokens.connection_id, known=tokens), allocation_mc)
+
+
+class AsyncDevice:
+    """Connects a user of a command line or a device without a browser (RFC 8628)."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    async def start(self, *, allocation_mc: int | None = None, features: Sequence[str] = ()) -> DeviceAuthorization:
+        """Ask for codes. Show ``user_code`` and ``verification_uri`` to the user."""
+        return await self._purser._run(self._purser._core.start_device(allocation_mc, features))
+
+    async def wait(self, device: DeviceAuthorization) -> AsyncConnection:
+        """Wait until the user has decided, and save the tokens.
+
+        Raises DeclinedError if the user declined, and ConnectAgainError when the code has expired.
+        """
+        tokens, allocation_mc = await self._purser._run(self._purser._core.wait_for_device(device))
+        return AsyncConnection(self._purser, Credential(tokens.connection_id, known=tokens), allocation_mc)
+
+
+class AsyncModels:
+    """The models on offer."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self) -> AsyncIterator[Model]:
+        """Yield the models on offer. Needs no credentials."""
+        return self._purser._list("/v1/models", Model.parse, with_client=False)
+
+
+class AsyncApps:
+    """Your app's settings."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    async def get(self, app_id: str) -> App:
+        """Read your app."""
+        return await self._purser._run(self._purser._core.manage("GET", core.path_of("v1", "apps", app_id), App.parse))
+
+    async def update(self, app_id: str, changes: Body) -> App:
+        """Change your app. ``changes`` has only what changes; None clears an optional member."""
+        path = core.path_of("v1", "apps", app_id)
+        return await self._purser._run(self._purser._core.manage("PATCH", path, App.parse, changes))
+
+
+class AsyncFeatures:
+    """Your app's features."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self, app_id: str, *, page_size: int | None = None) -> AsyncIterator[Feature]:
+        """Yield your features, newest first. page_size: rows of a request, 1 to 100."""
+        return self._purser._list(core.path_of("v1", "apps", app_id, "features"), Feature.parse, limit=page_size)
+
+    async def create(self, app_id: str, feature: Body) -> Feature:
+        """Register a feature: ``slug``, ``display_name``, ``description`` and optional members."""
+        path = core.path_of("v1", "apps", app_id, "features")
+        return await self._purser._run(self._purser._core.manage("POST", path, Feature.parse, feature))
+
+    async def update(self, app_id: str, slug: str, changes: Body) -> Feature:
+        """Change a feature. ``changes`` has only what changes; None clears an optional member."""
+        path = core.path_of("v1", "apps", app_id, "features", slug)
+        return await self._purser._run(self._purser._core.manage("PATCH", path, Feature.parse, changes))
+
+
+class AsyncWebhooks:
+    """Your app's webhook endpoints."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self, app_id: str, *, page_size: int | None = None) -> AsyncIterator[WebhookEndpoint]:
+        """Yield your endpoints, newest first. page_size: rows of a request, 1 to 100."""
+        path = core.path_of("v1", "apps", app_id, "webhooks")
+        return self._purser._list(path, WebhookEndpoint.parse, limit=page_size)
+
+    async def create(self, app_id: str, webhook: Body) -> WebhookEndpoint:
+        """Add an endpoint: ``url`` and, unless it gets all events, ``events``. The answer has its secret, this once."""
+        path = core.path_of("v1", "apps", app_id, "webhooks")
+        return await self._purser._run(self._purser._core.manage("POST", path, WebhookEndpoint.parse, webhook))
+
+    async def update(self, app_id: str, webhook_id: str, changes: Body) -> WebhookEndpoint:
+        """Change an endpoint. ``changes`` has only what changes."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id)
+        return await self._purser._run(self._purser._core.manage("PATCH", path, WebhookEndpoint.parse, changes))
+
+    async def delete(self, app_id: str, webhook_id: str) -> None:
+        """Delete an endpoint with its history and what waits for it."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id)
+        await self._purser._run(self._purser._core.manage("DELETE", path, core.parse_nothing))
+
+    async def rotate_secret(self, app_id: str, webhook_id: str) -> WebhookEndpoint:
+        """Replace the secret, which stops working immediately. The answer has the new one, this once."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "rotate-secret")
+        return await self._purser._run(self._purser._core.manage("POST", path, WebhookEndpoint.parse))
+
+    async def test(self, app_id: str, webhook_id: str, event_type: str) -> Delivery:
+        """Send a sample event to one endpoint."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "test")
+        return await self._purser._run(self._purser._core.manage("POST", path, Delivery.parse, {"type": event_type}))
+
+    def deliveries(self, app_id: str, webhook_id: str) -> AsyncIterator[Delivery]:
+        """Yield the latest 50 deliveries, newest first."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "deliveries")
+        return self._purser._list(path, Delivery.parse)
+
+    async def redeliver(self, app_id: str, webhook_id: str, delivery_id: str) -> Delivery:
+        """Send a delivery again now, with all its retries."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "deliveries", delivery_id, "redeliver")
+        return await self._purser._run(self._purser._core.manage("POST", path, Delivery.parse))
+
+
+class AsyncEvents:
+    """Your app's events."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self, app_id: str, *, after: str | None = None, page_size: int | None = None) -> AsyncIterator[Event]:
+        """Yield events: with ``after`` all later ones, oldest first; else the latest, newest first."""
+        path = core.path_of("v1", "apps", app_id, "events")
+        return self._purser._list(path, Event.read, after=after, limit=page_size)
+
+    async def trigger(self, app_id: str, event_type: str) -> Event:
+        """Send a sample event to all your endpoints."""
+        path = core.path_of("v1", "apps", app_id, "events")
+        return await self._purser._run(self._purser._core.manage("POST", path, Event.read, {"type": event_type}))
+
+
+class AsyncTestAccounts:
+    """Your test accounts, whose money is fake."""
+
+    __test__ = False  # no test case, whatever its name
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self, app_id: str) -> AsyncIterator[TestAccount]:
+        """Yield your test accounts, oldest first."""
+        return self._purser._list(core.path_of("v1", "apps", app_id, "test-accounts"), TestAccount.parse)
+
+    async def create(self, app_id: str) -> TestAccount:
+        """Create a test account. The answer has its password, this once."""
+        path = core.path_of("v1", "apps", app_id, "test-accounts")
+        return await self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse))
+
+    async def fund(self, app_id: str, account_id: str, *, amount_mc: int) -> TestAccount:
+        """Add fake micro-cents to the balance. A repeated request adds them again."""
+        path = core.path_of("v1", "apps", app_id, "test-accounts", account_id, "fund")
+        return await self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse, {"amount_mc": amount_mc}))
+
+    async def delete(self, app_id: str, account_id: str) -> None:
+        """Delete a test account and revoke its connections."""
+        path = core.path_of("v1", "apps", app_id, "test-accounts", account_id)
+        await self._purser._run(self._purser._core.manage("DELETE", path, core.parse_nothing))
+
+
+class AsyncConnections:
+    """All connections of your app, by its credentials."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    def list(self, *, page_size: int | None = None) -> AsyncIterator[ConnectionState]:
+        """Yield the connections, newest first. page_size: rows of a request, 1 to 100."""
+        return self._purser._list("/v1/connections", ConnectionState.parse, limit=page_size)
+
+    async def get(self, connection_id: str) -> ConnectionState:
+        """Read a connection with its newest ledger entries."""
+        path = core.path_of("v1", "connections", connection_id)
+        return await self._purser._run(self._purser._core.manage("GET", path, ConnectionState.parse))
+
+    async def revoke(self, connection_id: str) -> Revocation:
+        """End a connection. The unspent money returns to the user. This can't be undone."""
+        path = core.path_of("v1", "connections", connection_id, "revoke")
+        return await self._purser._run(self._purser._core.manage("POST", path, Revocation.parse, repeatable=True))
