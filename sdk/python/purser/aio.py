@@ -103,12 +103,19 @@ class AsyncPurser:
         return await self._driver.run(operation)
 
     async def _list(
-        self, path: str, parse: Callable[[Body], T], *, with_client: bool = True, **query: object
+        self,
+        path: str,
+        parse: Callable[[Body], T],
+        *,
+        with_client: bool = True,
+        follow: bool = True,
+        **query: object,
     ) -> AsyncIterator[T]:
-        """Yield the rows of a list, page by page."""
+        """Yield the rows of a list, page by page, or of its first page alone."""
         page: dict[str, str] | None = {name: str(value) for name, value in query.items() if value is not None}
         while page is not None:
             rows, page = await self._run(self._core.page(path, page, parse, with_client=with_client))
+            page = page if rows and follow else None  # a list that grows always has a next page
             for row in rows:
                 yield row
 
@@ -290,7 +297,9 @@ class AsyncConnect:
         """
         return await self._purser._run(self._purser._core.start_connect(allocation_mc, features, redirect_uri))
 
-    async def finish(self, callback_url: str, attempt: ConnectAttempt, *, redirect_uri: str | None = None) -> AsyncConnection:
+    async def finish(
+        self, callback_url: str, attempt: ConnectAttempt, *, redirect_uri: str | None = None
+    ) -> AsyncConnection:
         """Finish an attempt with the address at which the browser came back. It saves the tokens.
 
         Raises DeclinedError if the user declined, and ConnectAgainError if the callback is not this attempt's.
@@ -423,7 +432,8 @@ class AsyncEvents:
     def list(self, app_id: str, *, after: str | None = None, page_size: int | None = None) -> AsyncIterator[Event]:
         """Yield events: with ``after`` all later ones, oldest first; else the latest, newest first."""
         path = core.path_of("v1", "apps", app_id, "events")
-        return self._purser._list(path, Event.read, after=after, limit=page_size)
+        follow = after is not None  # the page after the latest events has those to come
+        return self._purser._list(path, Event.read, follow=follow, after=after, limit=page_size)
 
     async def trigger(self, app_id: str, event_type: str) -> Event:
         """Send a sample event to all your endpoints."""
@@ -451,7 +461,8 @@ class AsyncTestAccounts:
     async def fund(self, app_id: str, account_id: str, *, amount_mc: int) -> TestAccount:
         """Add fake micro-cents to the balance. A repeated request adds them again."""
         path = core.path_of("v1", "apps", app_id, "test-accounts", account_id, "fund")
-        return await self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse, {"amount_mc": amount_mc}))
+        body = {"amount_mc": amount_mc}
+        return await self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse, body))
 
     async def delete(self, app_id: str, account_id: str) -> None:
         """Delete a test account and revoke its connections."""

@@ -103,12 +103,19 @@ class Purser:
         return self._driver.run(operation)
 
     def _list(
-        self, path: str, parse: Callable[[Body], T], *, with_client: bool = True, **query: object
+        self,
+        path: str,
+        parse: Callable[[Body], T],
+        *,
+        with_client: bool = True,
+        follow: bool = True,
+        **query: object,
     ) -> Iterator[T]:
-        """Yield the rows of a list, page by page."""
+        """Yield the rows of a list, page by page, or of its first page alone."""
         page: dict[str, str] | None = {name: str(value) for name, value in query.items() if value is not None}
         while page is not None:
             rows, page = self._run(self._core.page(path, page, parse, with_client=with_client))
+            page = page if rows and follow else None  # a list that grows always has a next page
             yield from rows
 
 
@@ -422,7 +429,8 @@ class Events:
     def list(self, app_id: str, *, after: str | None = None, page_size: int | None = None) -> Iterator[Event]:
         """Yield events: with ``after`` all later ones, oldest first; else the latest, newest first."""
         path = core.path_of("v1", "apps", app_id, "events")
-        return self._purser._list(path, Event.read, after=after, limit=page_size)
+        follow = after is not None  # the page after the latest events has those to come
+        return self._purser._list(path, Event.read, follow=follow, after=after, limit=page_size)
 
     def trigger(self, app_id: str, event_type: str) -> Event:
         """Send a sample event to all your endpoints."""
