@@ -47,7 +47,8 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 	}
 	if runner := sdkFolder + "/python/conformance/run.py"; isFile(runner) {
 		// Debian's httpx belongs to this Python.
-		all = append(all, sdkRunner{"python", []string{"/usr/bin/python3", runner}})
+		all = append(all, sdkRunner{"python", []string{"/usr/bin/python3", runner}},
+			sdkRunner{"python-async", []string{"/usr/bin/python3", runner, "--async"}})
 	}
 	if isFile(sdkFolder + "/go/conformance/main.go") {
 		binary := filepath.Join(t.TempDir(), "conformance")

@@ -237,16 +237,17 @@ async def serve(runner: Runner) -> None:
         print(json.dumps(await runner.answer(json.loads(line))), flush=True)
 
 
+async def print_token(runner: Runner, folder: str, connection_id: str) -> None:
+    """Print a fresh access token of a file store."""
+    print(await settle(runner.client({"store": folder}).connection(connection_id).access_token()))
+
+
 def main() -> None:
     with open(os.environ["PURSER_DEV_JSON"], encoding="utf-8") as file:
         dev = json.load(file)
-    if sys.argv[1:2] == ["token"]:
-        folder, connection_id = sys.argv[2:]
-        app = dev["app"]
-        with Purser(dev["base_url"], app["client_id"], app["client_secret"], tokens=FileTokenStore(folder)) as purser:
-            print(purser.connection(connection_id).access_token())
-        return
-    asyncio.run(serve(Runner(dev, "--async" in sys.argv[1:])))
+    arguments = [argument for argument in sys.argv[1:] if argument != "--async"]
+    runner = Runner(dev, with_coroutines="--async" in sys.argv[1:])
+    asyncio.run(print_token(runner, *arguments[1:]) if arguments else serve(runner))
 
 
 if __name__ == "__main__":

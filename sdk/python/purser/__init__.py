@@ -11,8 +11,8 @@
 Amounts are integers of micro-cents of US dollars: 100,000,000 are $1.00.
 """
 
-from ._core import VERSION as __version__
 from ._core import ConnectAttempt
+from ._version import VERSION as __version__
 from .aio import AsyncConnection, AsyncPurser
 from .auth import PurserAuth, token_provider
 from .client import Connection, Purser

@@ -27,8 +27,6 @@ from .errors import NetworkError, PurserError
 from .resources import Answer, Bill, Chunk, DeviceAuthorization, LiveEvent
 from .tokens import Tokens
 
-VERSION = "0.1.0"
-
 T = TypeVar("T")
 Operation = Generator["Effect", Any, T]
 Body = Mapping[str, Any]
@@ -486,7 +484,6 @@ def parse_error(reply: Reply, request: Request) -> PurserError:
     )
     error.should_retry = (
         is_retryable(reply.status, reply.headers, retry_after, request.repeatable)
-        and error.details.get("retry") is not False
         and error.code != "slow_down"  # the poll waits for it
     )
     return error

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, Union, cast
 import httpx
 
 from ._actions import sdk_error
-from ._core import VERSION, DeleteTokens, Effect, LoadTokens, Locked, Operation, Reply, Request, SaveTokens, Send, Sleep
+from ._core import DeleteTokens, Effect, LoadTokens, Locked, Operation, Reply, Request, SaveTokens, Send, Sleep
+from ._version import VERSION
 from .tokens import AsyncTokenStore, TokenStore
 
 T = TypeVar("T")

@@ -48,7 +48,7 @@ class CallTest(unittest.TestCase):
             refusal(429, "risk_throttled"),
             refusal(429, "daily_limit_reached", {"Retry-After": "61"}),
             refusal(503, "unavailable", {"X-Should-Retry": "false"}),
-            refusal(502, "provider_error", details={"retry": False}),
+            refusal(502, "provider_error", {"X-Should-Retry": "false"}, details={"retry": False}),
             refusal(409, "idempotency_key_reused"),
         ):
             service = Service(answer)
