@@ -35,8 +35,10 @@ Start here:
 
 // A program is one run of purser with its streams and environment.
 type program struct {
+	in       io.Reader // nil = nothing
 	out, err io.Writer
 	environ  []string // NAME=value
+	folder   string   // the working directory; "" = commands search none
 	log      *logWriter
 }
 
@@ -46,6 +48,9 @@ type cli struct {
 	Login    loginCmd    `cmd:"" help:"Connect an app on this machine to your balance."`
 	Token    tokenCmd    `cmd:"" help:"Print an access token of a login."`
 	Logout   logoutCmd   `cmd:"" help:"Revoke and delete the tokens of a login."`
+	Apps     appsCmd     `cmd:"" help:"List your apps, and sign in as one on this machine."`
+	Logs     logsCmd     `cmd:"" help:"Show the requests of an app."`
+	Events   eventsCmd   `cmd:"" help:"List an app's events, and send one again."`
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
@@ -65,7 +70,11 @@ func (p *program) runCommand(args []string) int {
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("purser"), kong.Description(description), kong.Writers(p.out, p.err),
 		kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": readBuild().String()})
+		kong.Vars{
+			"version":          readBuild().String(),
+			"clientSecretHelp": clientSecretHelp,
+			"defaultServer":    defaultServer,
+		})
 	if err != nil {
 		return p.printError(err, exitUsage)
 	}

@@ -46,11 +46,22 @@ func TestCommandLine(t *testing.T) {
 		{args: "dev --help", out: "purser dev --data"},
 		{args: "serve --help", out: "PURSER_PROVIDERS_OPENAI_KEY"},
 		{args: "serve --help", out: "--fee-rate=VALUE"},
-		{args: "listen --help", out: "PURSER_CLIENT_SECRET=… purser listen --app"},
+		{args: "listen --help", out: "purser listen --forward-to http"},
 		{args: "trigger --help", out: "realtime_session.ended"},
 		{args: "login --help", out: "purser login --server https://purser.example.com --client"},
 		{args: "token --help", out: "$(purser token)"},
 		{args: "logout --help", out: "purser logout"},
+		{args: "logs --help", out: "purser logs --follow"},
+		{args: "events resend --help", out: "purser events resend evt_"},
+		{args: "events list --help", out: "purser events list --json"},
+		{args: "apps --help", out: "purser apps"},
+		{args: "apps login --help", out: "purser apps login shop"},
+		{args: "apps logout --help", out: "purser apps logout shop"},
+		{args: "apps", code: 1, err: "there is no profile"},
+		{args: "apps login", code: 2, err: "--app"},
+		{args: "apps login ../x --app a --client-id b", code: 2, err: "HOME or XDG_CONFIG_HOME"},
+		{args: "logs", code: 2, err: "no app is known"},
+		{args: "logs --since yesterday", code: 2, err: "--since"},
 		{args: "token", code: 2, err: "HOME or XDG_CONFIG_HOME: required"},
 		{args: "listen", code: 2, err: "--forward-to"},
 		{
@@ -68,7 +79,7 @@ func TestCommandLine(t *testing.T) {
 			code: 1,
 			err:  "connection refused",
 		},
-		{args: "trigger connection.revoked", code: 2, err: "PURSER_APP: required"},
+		{args: "trigger connection.revoked", code: 2, err: "run purser apps login"},
 		{args: "trigger connection.revoked --app a --client-id b", code: 2, err: "PURSER_CLIENT_SECRET: required"},
 		{args: "ledger verify --help", out: "purser ledger verify --database"},
 		{args: "version --help", out: "purser version"},
@@ -126,7 +137,7 @@ func TestEveryDocumentedVariableIsAccepted(t *testing.T) {
 		"PURSER_DATABASE": "sqlite:" + t.TempDir() + "/absent.db", "PURSER_BASE_URL": "https://api.example.com",
 		"PURSER_OPERATOR_TOKEN": strings.Repeat("t", 32)}
 	texts := []string{}
-	for _, help := range []string{"serve", "listen", "trigger", "operator", "ledger verify"} {
+	for _, help := range []string{"serve", "listen", "trigger", "logs", "operator", "ledger verify"} {
 		_, out, _ := command(nil, append(strings.Fields(help), "--help")...)
 		texts = append(texts, out)
 	}

@@ -189,6 +189,16 @@ func flagNames(node *kong.Node) (names []string) {
 // predictors return the values that fit a flag or an argument with the tag predict.
 var predictors = map[string]func(p *program) []string{
 	"event": func(*program) []string { return webhooks.Types },
+	"profile": func(p *program) (names []string) {
+		list, err := newProfileStore(p).list()
+		if err != nil {
+			return nil
+		}
+		for _, pr := range list {
+			names = append(names, pr.Name)
+		}
+		return names
+	},
 }
 
 // predictValues returns the values that fit a flag or an argument, as far as they are known.

@@ -22,31 +22,6 @@ import (
 	"github.com/purserhq/purser/internal/config"
 )
 
-// appFlags name the app that a command works for, and its service.
-type appFlags struct {
-	URL          string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where the service is (default: http://127.0.0.1:8080)."`
-	App          string `placeholder:"ID" help:"The app's id; or PURSER_APP."`
-	ClientID     string `name:"client-id" placeholder:"ID" help:"The app's client_id; or PURSER_CLIENT_ID."`
-	ClientSecret string `name:"client-secret" placeholder:"SECRET" help:"The app's client_secret; prefer PURSER_CLIENT_SECRET, because other users of the machine can read flags."`
-}
-
-// newClient returns a client that calls the service as the app.
-func (f appFlags) newClient(environ []string) (*appClient, error) {
-	for _, v := range []struct {
-		name string
-		flag *string
-	}{
-		{config.AppVariable, &f.App}, {config.ClientIDVariable, &f.ClientID},
-		{config.ClientSecretVariable, &f.ClientSecret},
-	} {
-		if *v.flag = cmp.Or(*v.flag, environmentVariable(environ, v.name)); *v.flag == "" {
-			return nil, exitError{fmt.Errorf("%s: required, or its flag", v.name), exitUsage}
-		}
-	}
-	at := strings.TrimSuffix(f.URL, "/") + "/v1/apps/" + url.PathEscape(f.App) + "/events"
-	return &appClient{at, f.ClientID, f.ClientSecret, &http.Client{Timeout: 30 * time.Second}}, nil
-}
-
 // environmentVariable returns the last value of an environment variable; "" = not set.
 func environmentVariable(environ []string, name string) (value string) {
 	for _, pair := range environ {
@@ -57,19 +32,20 @@ func environmentVariable(environ []string, name string) (value string) {
 	return value
 }
 
-// appClient calls the events of one app.
+// appClient calls the management API as one app.
 type appClient struct {
-	eventsURL        string // URL of the events
+	server           string // base URL of the API
+	appPath          string // path of the app
 	clientID, secret string
 	http             *http.Client
 }
 
-// maxEventsBytes bounds an answer. It is more than a list of events can have.
-const maxEventsBytes = 4 << 20
+// maxAnswerBytes bounds an answer. It is more than a list of events can have.
+const maxAnswerBytes = 4 << 20
 
 // callAPI sends a request and reads the answer. An answer other than 200 is an apiError.
-func (c *appClient) callAPI(ctx context.Context, method, query string, body []byte) ([]byte, http.Header, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.eventsURL+query, bytes.NewReader(body))
+func (c *appClient) callAPI(ctx context.Context, method, path string, body []byte) ([]byte, http.Header, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,7 +56,7 @@ func (c *appClient) callAPI(ctx context.Context, method, query string, body []by
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxEventsBytes))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,21 +76,30 @@ var nextLink = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 // listEvents returns events as the bytes that are signed, and the cursor after them, "" if
 // there is none.
 func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, cursor string, err error) {
-	text, header, err := c.callAPI(ctx, http.MethodGet, query, nil)
+	next, err := c.list(ctx, c.appPath+"/events"+query, &list)
+	if err != nil || next == "" {
+		return list, "", err
+	}
+	to, err := url.Parse(next)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, "", fmt.Errorf("%s: no list of events: %w", c.eventsURL, err)
+	return list, to.Query().Get("after"), nil
+}
+
+// list reads a page of a list into dst, and returns the path of the next one; "" = there is none.
+func (c *appClient) list(ctx context.Context, path string, dst any) (next string, err error) {
+	text, header, err := c.callAPI(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return "", err
 	}
-	if m := nextLink.FindStringSubmatch(header.Get("Link")); m != nil {
-		to, err := url.Parse(m[1])
-		if err != nil {
-			return nil, "", err
-		}
-		cursor = to.Query().Get("after")
+	if err := json.Unmarshal(text, dst); err != nil {
+		return "", fmt.Errorf("%s%s: the answer is not what it should be: %w", c.server, path, err)
 	}
-	return list, cursor, nil
+	if m := nextLink.FindStringSubmatch(header.Get("Link")); m != nil && strings.HasPrefix(m[1], "/v1/") {
+		next = m[1]
+	}
+	return next, nil
 }
 
 // cursorAfter returns the cursor n events after another one. It is for a listener that is
@@ -154,13 +139,15 @@ type listenCmd struct {
 func (listenCmd) Help() string {
 	return `Posts the app's events to your machine as they happen, signed like webhooks. Events that are sent again are posted too. You need not register an endpoint. A failed post is not repeated: send the event again. If the service cannot be reached, it retries and continues where it was. When you stop it, it prints the cursor to continue from.
 
+` + appHelp + `
+
 Example:
-  PURSER_CLIENT_SECRET=… purser listen --app app_… --client-id cid_… --forward-to http://localhost:3000/webhooks`
+  purser listen --forward-to http://localhost:3000/webhooks`
 }
 
 // Run forwards events until it is interrupted.
 func (l *listenCmd) Run(p *program) error {
-	c, err := l.newClient(p.environ)
+	c, err := l.newClient(p)
 	if err != nil {
 		return err
 	}
@@ -285,12 +272,12 @@ func (triggerCmd) Help() string {
 	return "Makes a sample event, which the app's endpoints and purser listen receive. It is about a connection " +
 		"that does not exist, and moves no money.\n\n" +
 		"Events: " + strings.Join(webhooks.Types, ", ") +
-		"\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
+		"\n\n" + appHelp + "\n\nExample:\n  purser trigger connection.revoked"
 }
 
 // Run makes the event and prints it.
 func (t *triggerCmd) Run(p *program) error {
-	c, err := t.newClient(p.environ)
+	c, err := t.newClient(p)
 	if err != nil {
 		return err
 	}
@@ -300,7 +287,7 @@ func (t *triggerCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	text, _, err := c.callAPI(ctx, http.MethodPost, "", body)
+	text, _, err := c.callAPI(ctx, http.MethodPost, c.appPath+"/events", body)
 	if err != nil {
 		return err
 	}

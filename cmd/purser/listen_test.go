@@ -58,7 +58,7 @@ func listen(t *testing.T, node *servertest.Process) {
 		ClientID:     node.App.ClientID,
 		ClientSecret: node.App.ClientSecret,
 	}
-	c, err := flags.newClient(nil)
+	c, err := flags.newClient(&program{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestListenGoesOn(t *testing.T) {
 		Secret:    "whsec_MTIz",
 		Every:     time.Millisecond,
 	}
-	c, err := l.newClient(nil)
+	c, err := l.newClient(&program{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestListenStops(t *testing.T) {
 				After:     "0",
 				Every:     time.Minute,
 			}
-			c, err := l.newClient(nil)
+			c, err := l.newClient(&program{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +336,7 @@ func TestListenStopsBeforeAnUndeliveredEvent(t *testing.T) {
 				After:     "0",
 				Every:     time.Minute,
 			}
-			c, err := l.newClient(nil)
+			c, err := l.newClient(&program{})
 			if err != nil {
 				t.Fatal(err)
 			}

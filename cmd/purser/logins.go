@@ -53,17 +53,26 @@ func (l *login) file() string {
 // replaced as a whole, by the process that holds the lock of the login, so that it can be read without the lock.
 type loginStore struct{ folder string }
 
-// newLoginStore returns the store in the user's configuration folder (XDG Base Directory Specification).
+// newLoginStore returns the store in the user's configuration folder.
 func newLoginStore(environ []string) (loginStore, error) {
+	folder, err := configFolder(environ)
+	if err != nil {
+		return loginStore{}, fmt.Errorf("%w, for the file with the tokens", err)
+	}
+	return loginStore{filepath.Join(folder, "logins")}, nil
+}
+
+// configFolder returns our folder in the user's configuration folder (XDG Base Directory Specification).
+func configFolder(environ []string) (string, error) {
 	folder := environmentVariable(environ, "XDG_CONFIG_HOME")
 	if !filepath.IsAbs(folder) { // the specification ignores relative paths
 		home := environmentVariable(environ, "HOME")
 		if home == "" {
-			return loginStore{}, errors.New("HOME or XDG_CONFIG_HOME: required, for the file with the tokens")
+			return "", errors.New("HOME or XDG_CONFIG_HOME: required")
 		}
 		folder = filepath.Join(home, ".config")
 	}
-	return loginStore{filepath.Join(folder, "purser", "logins")}, nil
+	return filepath.Join(folder, "purser"), nil
 }
 
 // list returns all logins.
@@ -100,24 +109,29 @@ func (s loginStore) read(name string) (l login, err error) {
 	return l, nil
 }
 
-// write replaces the file of a login. A crash leaves the old or the new one, never a part.
+// write replaces the file of a login.
 func (s loginStore) write(l login) (err error) {
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.folder, l.file()+"-*.new") // mode 0600
+	return replaceFile(filepath.Join(s.folder, l.file()), append(text, '\n'))
+}
+
+// replaceFile writes a file of mode 0600. A crash leaves the old or the new one, never a part.
+func replaceFile(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-*.new") // mode 0600
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(s.folder, l.file()))
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return s.sync()
+	return syncFolder(filepath.Dir(path))
 }
 
 // remove deletes the file of a login. The file of its lock stays, because others may wait for it.
@@ -125,12 +139,12 @@ func (s loginStore) remove(l login) error {
 	if err := os.Remove(filepath.Join(s.folder, l.file())); err != nil {
 		return err
 	}
-	return s.sync()
+	return syncFolder(s.folder)
 }
 
-// sync makes changes of the folder survive a power failure.
-func (s loginStore) sync() error {
-	d, err := os.Open(s.folder)
+// syncFolder makes changes of a folder survive a power failure.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}

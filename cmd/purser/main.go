@@ -4,5 +4,10 @@ package main
 import "os"
 
 func main() {
-	os.Exit((&program{out: os.Stdout, err: os.Stderr, environ: os.Environ()}).runCommand(os.Args[1:]))
+	folder, err := os.Getwd()
+	if err != nil {
+		folder = "" // deleted: no file is looked for
+	}
+	p := program{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), folder: folder}
+	os.Exit(p.runCommand(os.Args[1:]))
 }

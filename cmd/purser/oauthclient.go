@@ -154,15 +154,20 @@ func (o *oauthClient) post(ctx context.Context, endpoint, key string, form url.V
 	return o.send(r, dst)
 }
 
-// discover reads the metadata of a service and checks that it is what the user named (RFC 8414 §3.3).
-func (o *oauthClient) discover(ctx context.Context, server string) (service, error) {
+// readMetadata reads the metadata of a service. Its caller checks it.
+func (o *oauthClient) readMetadata(ctx context.Context, server string) (s service, err error) {
 	address := server + "/.well-known/oauth-authorization-server"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return service{}, err
 	}
-	var s service
-	if err := o.send(r, &s); err != nil {
+	return s, o.send(r, &s)
+}
+
+// discover reads the metadata of a service and checks that it is what the user named (RFC 8414 §3.3).
+func (o *oauthClient) discover(ctx context.Context, server string) (service, error) {
+	s, err := o.readMetadata(ctx, server)
+	if err != nil {
 		return service{}, err
 	}
 	if s.Issuer != server {

@@ -118,9 +118,11 @@ const (
 	ClientIDVariable      = "PURSER_CLIENT_ID"
 	ClientSecretVariable  = "PURSER_CLIENT_SECRET"
 	WebhookSecretVariable = "PURSER_WEBHOOK_SECRET"
+	ProfileVariable       = "PURSER_PROFILE"
 )
 
-var commandVariables = []string{AppVariable, ClientIDVariable, ClientSecretVariable, WebhookSecretVariable}
+var commandVariables = []string{AppVariable, ClientIDVariable, ClientSecretVariable, WebhookSecretVariable,
+	ProfileVariable}
 
 // isIgnoredVariable reports whether a variable is no setting: those of other commands, those of the tests,
 // and those that Kubernetes sets in every container when a service is called purser.
