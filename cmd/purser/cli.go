@@ -44,6 +44,8 @@ type program struct {
 
 type cli struct {
 	testDoubles
+	Init     initCmd     `cmd:"" help:"Write a commented purser.yaml with fresh keys."`
+	Doctor   doctorCmd   `cmd:"" help:"Check the settings and what they name."`
 	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
 	Login    loginCmd    `cmd:"" help:"Connect an app on this machine to your balance."`
 	Token    tokenCmd    `cmd:"" help:"Print an access token of a login."`

@@ -51,6 +51,8 @@ func TestCommandLine(t *testing.T) {
 		{args: "login --help", out: "purser login --server https://purser.example.com --client"},
 		{args: "token --help", out: "$(purser token)"},
 		{args: "logout --help", out: "purser logout"},
+		{args: "init --help", out: "purser doctor --config"},
+		{args: "doctor --help", out: "purser doctor --config purser.yaml"},
 		{args: "logs --help", out: "purser logs --follow"},
 		{args: "events resend --help", out: "purser events resend evt_"},
 		{args: "events list --help", out: "purser events list --json"},

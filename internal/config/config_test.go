@@ -245,6 +245,28 @@ func TestAllMissingAreNamed(t *testing.T) {
 	}
 }
 
+// One run names every fault, and does not call a setting missing that is wrong.
+func TestAllFaultsAreNamed(t *testing.T) {
+	t.Parallel()
+	_, err := Load("p.yaml", []byte("fee_rate: 5\nbaseurl: x\ndatabase: mysql://x\nlisten: 8080\noidc: {issuer: x}\n"),
+		[]string{"PURSER_FEE=1", "PURSER_LEASE=soon"}, []string{"grace=soon"})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	want := []string{"p.yaml:1: fee_rate: ", "p.yaml:2: baseurl is not a setting", "p.yaml:3: database: must be",
+		"p.yaml:4: listen: ", "p.yaml:5: oidc.issuer: ", "environment: PURSER_FEE is not a setting",
+		"environment: PURSER_LEASE: ", "--grace: ", "base_url: required", "envelope_key: required"}
+	if len(lines) != len(want) {
+		t.Fatalf("got %d lines:\n%v", len(lines), err)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("line %d is not %q: %s", i+1, want[i], lines[i])
+		}
+	}
+}
+
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	c, err := Load("p.yaml",

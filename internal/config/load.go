@@ -17,13 +17,11 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
-// Load reads the settings as Read does, and checks that a node has all that it needs.
+// Load reads the settings as Read does, and checks that a node has all that it needs. Its error names all faults, a
+// line each.
 func Load(file string, text []byte, environ, flags []string) (Config, error) {
-	c, err := Read(file, text, environ, flags)
-	if err != nil {
-		return Config{}, err
-	}
-	if err := c.reportMissing(); err != nil {
+	c, faults := readAll(file, text, environ, flags)
+	if err := errors.Join(faults.list(), c.reportMissing(faults)); err != nil {
 		return Config{}, err
 	}
 	if c.AuthURL == "" {
@@ -35,8 +33,9 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	return c, nil
 }
 
-// reportMissing returns one error that names all settings that a node still needs, a line each.
-func (c Config) reportMissing() error {
+// reportMissing returns one error that names all settings that a node still needs, a line each. It leaves out those
+// that have a fault.
+func (c Config) reportMissing(faults faults) error {
 	var missing []error
 	for _, required := range []struct {
 		absent bool
@@ -49,17 +48,52 @@ func (c Config) reportMissing() error {
 		{c.SMTP.Host != "" && c.SMTP.From.Address == "",
 			"smtp.from: required with smtp.url, the address that mail comes from"},
 	} {
-		if required.absent {
+		name, _, _ := strings.Cut(required.text, ":")
+		if required.absent && !faults.has(name) {
 			missing = append(missing, errors.New(required.text))
 		}
 	}
-	return errors.Join(append(missing, c.OIDC.Validate())...)
+	if !faults.has("oidc.") {
+		missing = append(missing, c.OIDC.Validate())
+	}
+	return errors.Join(missing...)
+}
+
+// A fault is a setting that is unknown or wrong.
+type fault struct {
+	name string // of the setting; "" = the file as a whole
+	err  error
+}
+
+type faults []fault
+
+// has reports whether a setting whose name begins with a text has a fault.
+func (f faults) has(name string) bool {
+	return slices.ContainsFunc(f, func(one fault) bool { return strings.HasPrefix(one.name, name) })
+}
+
+// list returns one error with a line for each fault; nil if there is none.
+func (f faults) list() error {
+	list := make([]error, len(f))
+	for i, one := range f {
+		list[i] = one.err
+	}
+	return errors.Join(list...)
 }
 
 // Read reads the text of a YAML file (none if it is empty; file is its name),
-// then the environment given as NAME=value, then flags given as key=value.
+// then the environment given as NAME=value, then flags given as key=value. Its error names all faults, a line each.
 func Read(file string, text []byte, environ, flags []string) (Config, error) {
-	c := Config{
+	c, faults := readAll(file, text, environ, flags)
+	if err := faults.list(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// readAll reads the settings, and goes on behind a fault.
+func readAll(file string, text []byte, environ, flags []string) (c Config, all faults) {
+	c = Config{
 		Listen:           "127.0.0.1:8080",
 		FeeRate:          money.One / 20,
 		FreeCredit:       tiers.DefaultFreeCredit,
@@ -76,26 +110,20 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 		LogFormat:        "auto",
 		Providers:        map[string]Provider{},
 	}
-	if err := c.readFile(file, text); err != nil {
-		return Config{}, err
-	}
-	if err := c.readEnvironment(environ); err != nil {
-		return Config{}, err
-	}
+	all = append(c.readFile(file, text), c.readEnvironment(environ)...)
 	for _, pair := range flags {
 		name, value, _ := strings.Cut(pair, "=")
 		k, ok := findKey(func(k Key) bool { return k.Name == name })
 		if !ok {
-			return Config{}, unknownSettingError(name)
-		}
-		if err := k.set(&c, value); err != nil {
-			return Config{}, fmt.Errorf("--%s: %w", k.Flag(), err)
+			all = append(all, fault{name, unknownSettingError(name)})
+		} else if err := k.set(&c, value); err != nil {
+			all = append(all, fault{name, fmt.Errorf("--%s: %w", k.Flag(), err)})
 		}
 	}
-	return c, nil
+	return c, all
 }
 
-func (c *Config) readEnvironment(environ []string) error {
+func (c *Config) readEnvironment(environ []string) (all faults) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, "PURSER_") || isIgnoredVariable(name) {
@@ -103,13 +131,12 @@ func (c *Config) readEnvironment(environ []string) error {
 		}
 		k, ok := findKey(func(k Key) bool { return k.Variable() == name })
 		if !ok {
-			return fmt.Errorf("environment: %w", unknownSettingError(name))
-		}
-		if err := k.set(c, value); err != nil {
-			return fmt.Errorf("environment: %s: %w", name, err)
+			all = append(all, fault{name, fmt.Errorf("environment: %w", unknownSettingError(name))})
+		} else if err := k.set(c, value); err != nil {
+			all = append(all, fault{k.Name, fmt.Errorf("environment: %s: %w", name, err)})
 		}
 	}
-	return nil
+	return all
 }
 
 // The variables of the commands that work for an app. Shells that use them run the others too.
@@ -145,11 +172,11 @@ func unknownSettingError(name string) error {
 
 // readFile walks the syntax tree and not its values, so that each key has its
 // line, and a key that looks like a number keeps its digits.
-func (c *Config) readFile(file string, text []byte) error {
+func (c *Config) readFile(file string, text []byte) (all faults) {
 	tree, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		message, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
-		return fmt.Errorf("%s: %s", file, message)
+		return faults{{"", fmt.Errorf("%s: %s", file, message)}}
 	}
 	documents := 0
 	for _, d := range tree.Docs {
@@ -157,17 +184,15 @@ func (c *Config) readFile(file string, text []byte) error {
 			continue
 		}
 		if documents++; documents > 1 {
-			return fmt.Errorf("%s: must be one YAML document", file)
+			return append(all, fault{"", fmt.Errorf("%s: must be one YAML document", file)})
 		}
-		if err := c.setKeysOf(file, "", d.Body); err != nil {
-			return err
-		}
+		all = append(all, c.setKeysOf(file, "", d.Body)...)
 	}
-	return nil
+	return all
 }
 
 // setKeysOf sets the keys below prefix.
-func (c *Config) setKeysOf(file, prefix string, n ast.Node) error {
+func (c *Config) setKeysOf(file, prefix string, n ast.Node) (all faults) {
 	var pairs []*ast.MappingValueNode
 	switch m := n.(type) {
 	case *ast.MappingNode:
@@ -175,21 +200,19 @@ func (c *Config) setKeysOf(file, prefix string, n ast.Node) error {
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{m}
 	default:
-		return fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line,
-			strings.TrimSuffix(prefix, "."))
+		return faults{{prefix, fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line,
+			strings.TrimSuffix(prefix, "."))}}
 	}
 	for _, p := range pairs {
 		token := p.Key.GetToken()
 		name := prefix + token.Value
 		if _, isGroup := findKey(func(k Key) bool { return strings.HasPrefix(k.Name, name+".") }); isGroup {
-			if err := c.setKeysOf(file, name+".", p.Value); err != nil {
-				return err
-			}
+			all = append(all, c.setKeysOf(file, name+".", p.Value)...)
 		} else if err := c.setScalar(name, p.Value); err != nil {
-			return fmt.Errorf("%s:%d: %w", file, token.Position.Line, err)
+			all = append(all, fault{name, fmt.Errorf("%s:%d: %w", file, token.Position.Line, err)})
 		}
 	}
-	return nil
+	return all
 }
 
 func (c *Config) setScalar(name string, n ast.Node) error {

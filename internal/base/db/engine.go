@@ -62,6 +62,15 @@ func (e Engine) snapshotIsolation() sql.IsolationLevel {
 // appendOnlyTables are the tables whose rows the database itself refuses to change or delete.
 var appendOnlyTables = []string{"ledger", "payment_records"}
 
+// countSchemaTables counts the table of the schema's version, which a Purser database has.
+func (e Engine) countSchemaTables() string {
+	if e == Postgres {
+		return `SELECT COUNT(*) FROM pg_tables
+			WHERE tablename = 'goose_db_version' AND schemaname = ANY(current_schemas(false))`
+	}
+	return `SELECT COUNT(*) FROM sqlite_master WHERE name = 'goose_db_version'`
+}
+
 // createTriggers returns the statements that make the database refuse it. Each creates one trigger; on
 // PostgreSQL the first statement of a table also creates the function that the triggers call.
 func (e Engine) createTriggers() (statements []string) {

@@ -111,11 +111,7 @@ func (e Engine) SchemaHash() (string, error) {
 // refuseNewerSchema refuses a database that a later version of Purser has migrated: rows that this binary
 // writes without knowing a column could be wrong for the later one (decision 051).
 func refuseNewerSchema(version int64) error {
-	names, err := fs.Glob(migrations, "migrations/*.sql") // sorted
-	if err != nil {
-		return err
-	}
-	newest, err := goose.NumericComponent(names[len(names)-1])
+	newest, err := newestSchema()
 	if err != nil {
 		return err
 	}
@@ -124,6 +120,15 @@ func refuseNewerSchema(version int64) error {
 			"use the newer purser that wrote it", version, newest)
 	}
 	return nil
+}
+
+// newestSchema returns the version of the last migration.
+func newestSchema() (int64, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql") // sorted
+	if err != nil {
+		return 0, err
+	}
+	return goose.NumericComponent(names[len(names)-1])
 }
 
 // engineFS holds the migrations as an engine runs them: lines "-- sqlite: …" and "-- postgres: …" are

@@ -479,7 +479,13 @@ func TestEncryptionAndLogin(t *testing.T) {
 				(m.Status == Sent) != (c.want == "") {
 				t.Errorf("%d letters, %+v (%v)", len(k.letters()), m, err)
 			}
-			for _, text := range []string{fmt.Sprint(err), m.LastError, w.log.String(),
+			checked, sent := to.Check(t.Context()), len(k.letters())
+			works := c.want == "" || c.name == "no login" // which the server asks for when a mail comes
+			if (checked == nil) != works || !works && !strings.Contains(checked.Error(), c.want) ||
+				sent != len(k.letters()) {
+				t.Errorf("Check: %v", checked)
+			}
+			for _, text := range []string{fmt.Sprint(err), fmt.Sprint(checked), m.LastError, w.log.String(),
 				fmt.Sprintf("%v %+v", to, struct{ S Server }{to})} {
 				if strings.Contains(text, sinkPassword) || strings.Contains(text, "a-wrong-password") {
 					t.Errorf("the password stands in %q", text)

@@ -122,6 +122,30 @@ func (s Server) send(ctx context.Context, m Mail) error {
 	return classifyError(err)
 }
 
+// Check connects to the server, with TLS and authentication as for mail, and sends none. The error contains no
+// credentials.
+func (s Server) Check(ctx context.Context) error {
+	var conn net.Conn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close() // the response was read before
+		}
+	}()
+	client, err := s.newClient(func(c net.Conn) {
+		conn = c
+		context.AfterFunc(ctx, func() { _ = c.Close() }) // go-mail ignores ctx once connected
+	})
+	if err != nil {
+		return err
+	}
+	session, err := client.DialToSMTPClientWithContext(ctx)
+	if err != nil {
+		return errors.New(s.describeConnectError(err))
+	}
+	_ = client.CloseWithSMTPClient(session)
+	return nil
+}
+
 // newClient returns a go-mail client; it passes its connection to opened.
 func (s Server) newClient(opened func(net.Conn)) (*gomail.Client, error) {
 	config := &tls.Config{ServerName: s.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
