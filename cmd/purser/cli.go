@@ -55,6 +55,7 @@ type cli struct {
 	Events   eventsCmd   `cmd:"" help:"List an app's events, and send one again."`
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
+	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
@@ -75,6 +76,7 @@ func (p *program) runCommand(args []string) int {
 		kong.Vars{
 			"version":          readBuild().String(),
 			"clientSecretHelp": clientSecretHelp,
+			"openPages":        openPages,
 			"defaultServer":    defaultServer,
 		})
 	if err != nil {

@@ -53,6 +53,7 @@ func TestCommandLine(t *testing.T) {
 		{args: "logout --help", out: "purser logout"},
 		{args: "init --help", out: "purser doctor --config"},
 		{args: "doctor --help", out: "purser doctor --config purser.yaml"},
+		{args: "open --help", out: "purser open docs"},
 		{args: "logs --help", out: "purser logs --follow"},
 		{args: "events resend --help", out: "purser events resend evt_"},
 		{args: "events list --help", out: "purser events list --json"},
