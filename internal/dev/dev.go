@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	data.BaseURL, data.AuthURL, data.DashboardURL = c.BaseURL, c.AuthURL, c.DashboardURL
 	data.DB, data.OperatorFile = c.Database, operatorTokenFile(o)
 	if err := writeAppFile(o.Data, &data); err != nil {
-		return errors.Join(fmt.Errorf("data folder: %w", err), l.Close(), s.DB.Close())
+		return errors.Join(fmt.Errorf("data folder: %w", err), closeAll(listeners), s.DB.Close())
 	}
 	app := ui.Dev{
 		BaseURL:      c.BaseURL,
