@@ -1,0 +1,7 @@
+module github.com/purserhq/purser/examples/go-webhook
+
+go 1.25
+
+require github.com/purserhq/purser/sdk/go v0.1.0
+
+replace github.com/purserhq/purser/sdk/go => ../../sdk/go
