@@ -219,7 +219,7 @@ type Bill struct {
 	// Settlement is settled, estimated (by the service's own count), or pending: the charge is not known yet and comes
 	// with the event request.settled. All amounts of a pending bill are 0.
 	Settlement string `json:"settlement"`
-	Usage      Usage  `json:"-"`
+	Usage      *Usage `json:"-"` // nil while it is not known
 }
 
 // An Answer is the answer to a call.
@@ -266,6 +266,6 @@ func readAnswer(r reply) (Answer, error) {
 			return Answer{}, err
 		}
 	}
-	answer.Bill.Usage = read.Usage
+	answer.Bill.Usage = &read.Usage
 	return answer, nil
 }

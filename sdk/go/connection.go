@@ -159,21 +159,14 @@ func (c *Connection) RequestAllocation(ctx context.Context, p AllocationProposal
 	return readOne[AllocationRequest](c.client.manage(ctx, http.MethodPost, path, body))
 }
 
-// Revoke ends the connection, returns what it has not spent to the user, and deletes the tokens. It can't be undone. It
-// needs the client secret.
+// Revoke ends the connection and returns what it has not spent to the user. It can't be undone. The store keeps the
+// tokens, so that later calls say connection_revoked. It needs the client secret.
 func (c *Connection) Revoke(ctx context.Context) (Revocation, error) {
 	id, err := c.loadID(ctx)
 	if err != nil {
 		return Revocation{}, err
 	}
-	revocation, err := c.client.Connections.Revoke(ctx, id)
-	if err != nil {
-		return Revocation{}, err
-	}
-	if c.id != "" {
-		err = c.client.options.Tokens.Delete(context.WithoutCancel(ctx), c.id)
-	}
-	return revocation, err
+	return c.client.Connections.Revoke(ctx, id)
 }
 
 // SignOut ends the tokens of the connection and deletes them. The connection itself stays: its user ends it on the

@@ -72,8 +72,7 @@ func (s ConnectionService) Get(ctx context.Context, connectionID string) (Connec
 	return readOne[ConnectionInfo](s.client.manage(ctx, http.MethodGet, path, nil))
 }
 
-// Revoke ends a connection and returns what it has not spent to the user. It can't be undone. Connection.Revoke deletes
-// the tokens as well.
+// Revoke ends a connection and returns what it has not spent to the user. It can't be undone.
 func (s ConnectionService) Revoke(ctx context.Context, connectionID string) (Revocation, error) {
 	r, err := s.client.manageRequest(http.MethodPost, pathOf("v1", "connections", connectionID, "revoke"), nil)
 	if err != nil {

@@ -206,9 +206,7 @@ func (s *Stream) setBill(final svcFinal) error {
 		}
 	}
 	bill.Settlement = final.Settlement
-	if final.Usage != nil {
-		bill.Usage = *final.Usage
-	}
+	bill.Usage = final.Usage
 	s.bill = &bill
 	return nil
 }
@@ -217,7 +215,10 @@ func (s *Stream) finishAnswer() {
 	s.answer.Text = s.text.String()
 	s.answer.Message = Message{Role: "assistant", Content: s.answer.Text, ToolCalls: s.calls}
 	if s.bill != nil {
-		s.answer.Bill, s.answer.Usage = *s.bill, s.bill.Usage
+		s.answer.Bill = *s.bill
+		if s.bill.Usage != nil {
+			s.answer.Usage = *s.bill.Usage
+		}
 	}
 }
 
