@@ -91,7 +91,11 @@ func (b *tab) copyExample(p *servertest.Process) {
 	run(b, chromedp.Click("Copy", as("button", "Copy")))
 	b.await("the button says so", `document.querySelector(".copy").textContent === "Copied"`)
 	run(b, chromedp.Evaluate[bool](`document.getElementById("q").focus(); true`))
-	call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: "keyDown", Key: "v", Commands: []string{"paste"}})
+	call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{
+		Type:     "keyDown",
+		Key:      "v",
+		Commands: []string{"paste"},
+	})
 	const plain = `.replace(/\s+/g, "").slice(0, 80)`
 	b.await("the clipboard has the text", `document.getElementById("q").value`+plain+
 		` === document.querySelector("figure.code code").textContent`+plain)
@@ -112,7 +116,8 @@ func (b *tab) switchTabs(p *servertest.Process) {
 		b.t.Fatal("no guide has tabs")
 	}
 	b.look("docs-tabs")
-	shown := `[...document.querySelectorAll(".code-tabs")].map((g) => [g.querySelector("[aria-selected=true]").textContent,
+	const shown = `[...document.querySelectorAll(".code-tabs")].map((g) => [
+		g.querySelector("[aria-selected=true]").textContent,
 		[...g.querySelectorAll("[role=tabpanel]")].filter((p) => !p.hidden).length].join(" ")).join()`
 	first := run(b, chromedp.Evaluate[string](shown))
 	run(b, chromedp.Evaluate[bool](`document.querySelector("[role=tab][aria-selected=true]").focus(); true`))
@@ -145,8 +150,9 @@ func (b *tab) fillValues(p *servertest.Process) {
 	b.says("token created", "spends test money only")
 	b.look("docs-values")
 	token := run(b, chromedp.Evaluate[string](`document.getElementById("access-token").textContent`))
-	if code := run(b, chromedp.Evaluate[string](
-		`[...document.querySelectorAll("figure code")].map((c) => c.textContent).join("\n")`)); !strings.Contains(code, token) {
+	code := run(b, chromedp.Evaluate[string](
+		`[...document.querySelectorAll("figure code")].map((c) => c.textContent).join("\n")`))
+	if !strings.Contains(code, token) {
 		b.t.Errorf("the examples lack the token:\n%s", code)
 	}
 	r, err := http.NewRequestWithContext(soon(b.t), "GET", p.BaseURL+"/v1/connection", nil)
@@ -174,7 +180,8 @@ func TestDocsWithoutScripts(t *testing.T) {
 	b.accessible("docs-without-scripts")
 	b.open(p.BaseURL + "/docs/search?q=risk_throttled")
 	b.says("results for “risk_throttled”")
-	b.press("link", run(b, chromedp.Evaluate[string](`document.querySelector(".results a").textContent.replace(/\s+/g, " ").trim()`)))
+	b.press("link", run(b, chromedp.Evaluate[string](
+		`document.querySelector(".results a").textContent.replace(/\s+/g, " ").trim()`)))
 	b.open(p.BaseURL + "/reference")
 	b.says("POST", "/v1/ai/{model}", "/oauth/token", "OpenAPI 3.1")
 	b.look("reference-without-scripts")
@@ -192,14 +199,16 @@ func TestReference(t *testing.T) {
 	// A library within Scalar tries once whether it may compile code, may not, and does without. Styles are allowed.
 	b.expect("the content policy reports script-src ")
 	b.open(p.BaseURL + "/reference#tag/models/GET/v1/models")
-	const button = `[...document.querySelectorAll("#reference button")].find((b) => b.textContent.includes("(get /v1/models)"))`
+	const button = `[...document.querySelectorAll("#reference button")].find((b) =>
+		b.textContent.includes("(get /v1/models)"))`
 	b.await("the reference", button)
 	b.says("List", "/v1/models")
 	if testkit.IsLong() {
 		b.shoot("reference")
 	}
 	run(b, chromedp.Evaluate[bool](button+`.click(); true`))
-	const send = `[...document.querySelectorAll("button")].find((b) => /^Send\b/.test(b.textContent.trim()) && b.offsetParent)`
+	const send = `[...document.querySelectorAll("button")].find((b) =>
+		/^Send\b/.test(b.textContent.trim()) && b.offsetParent)`
 	b.await("the form of a request", send)
 	run(b, chromedp.Evaluate[bool](send+`.click(); true`))
 	b.await("the response", `/200\s*OK/.test(document.body.innerText)`)
