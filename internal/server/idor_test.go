@@ -145,6 +145,10 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 		if strings.HasPrefix(path, "/developer/") {
 			continue
 		}
+		// guides are the same for all; package docs asks for a token as other accounts
+		if strings.HasPrefix(path, "/docs/") {
+			continue
+		}
 		tried++
 		form := url.Values{"action": {"revoke"}, "decision": {"approve"}, "spend_cap": {"20"}}
 		foreign, absent := ask(method, s.fillPath(t, path, "", false), form),
