@@ -37,12 +37,13 @@ load_dotenv(FOLDER / ".env")
 PORT = int(os.environ.get("PORT", "3000"))
 ORIGIN = f"http://localhost:{PORT}"
 DATA = Path(os.environ.get("DATA", FOLDER / "data"))
+tokens = FileTokenStore(DATA / "tokens")
 purser = Purser(
     os.environ["BASE_URL"],
     os.environ["CLIENT_ID"],
     os.environ["CLIENT_SECRET"],
     redirect_uri=ORIGIN + "/callback",
-    tokens=FileTokenStore(DATA / "tokens"),
+    tokens=tokens,
 )
 database = Database(DATA / "chat.db")
 
@@ -138,6 +139,7 @@ class Handler(BaseHTTPRequestHandler):
         """End the connection. What was not spent returns to the user's balance."""
         if user.connection_id is not None:
             purser.connection(user.connection_id).revoke()
+            tokens.delete(user.connection_id)
             database.save_connection(user, None)
         self.redirect("/")
 

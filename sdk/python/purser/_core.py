@@ -109,13 +109,6 @@ class SaveTokens:
 
 
 @dataclass(frozen=True)
-class DeleteTokens:
-    """Delete tokens of the store."""
-
-    connection_id: str
-
-
-@dataclass(frozen=True)
 class Locked:
     """Perform an operation while the store's lock of a connection is held; its result is the operation's."""
 
@@ -123,7 +116,7 @@ class Locked:
     operation: Operation[Any]
 
 
-Effect = Union[Send, Sleep, LoadTokens, SaveTokens, DeleteTokens, Locked]
+Effect = Union[Send, Sleep, LoadTokens, SaveTokens, Locked]
 
 
 @dataclass(frozen=True)
@@ -387,11 +380,6 @@ class Credential:
             raise ValueError("a connection needs an id or a token")
         self.known = yield from core.fresh_tokens(self.connection_id, self.known, rejected)
         return self.known.access_token
-
-
-def forget_tokens(connection_id: str) -> Operation[None]:
-    """Delete the tokens of a connection that has ended."""
-    yield DeleteTokens(connection_id)
 
 
 # Building requests

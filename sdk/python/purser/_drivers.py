@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, cast
 import httpx
 
 from ._actions import sdk_error
-from ._core import DeleteTokens, Effect, LoadTokens, Locked, Operation, Reply, Request, SaveTokens, Send, Sleep
+from ._core import Effect, LoadTokens, Locked, Operation, Reply, Request, SaveTokens, Send, Sleep
 from ._version import VERSION
 from .tokens import AsyncTokenStore, TokenStore
 
@@ -86,8 +86,6 @@ class SyncDriver:
             return self.store.load(effect.connection_id)
         if isinstance(effect, SaveTokens):
             return self.store.save(effect.tokens.connection_id, effect.tokens)
-        if isinstance(effect, DeleteTokens):
-            return self.store.delete(effect.connection_id)
         with self.store.lock(effect.connection_id):
             return self.run(effect.operation)
 
@@ -148,8 +146,6 @@ class AsyncDriver:
             return await self.store.load(effect.connection_id)
         if isinstance(effect, SaveTokens):
             return await self.store.save(effect.tokens.connection_id, effect.tokens)
-        if isinstance(effect, DeleteTokens):
-            return await self.store.delete(effect.connection_id)
         # A refresh that has begun is completed even if its caller is cancelled: its tokens must be saved.
         return await asyncio.shield(asyncio.ensure_future(self._run_locked(effect)))
 
@@ -187,10 +183,6 @@ class ThreadedStore:
     async def save(self, connection_id: str, tokens: Any) -> None:
         """Replace the tokens."""
         await asyncio.to_thread(self._store.save, connection_id, tokens)
-
-    async def delete(self, connection_id: str) -> None:
-        """Forget the tokens, if there are any."""
-        await asyncio.to_thread(self._store.delete, connection_id)
 
     @contextlib.asynccontextmanager
     async def lock(self, connection_id: str) -> AsyncIterator[None]:

@@ -251,12 +251,8 @@ class AsyncConnection:
         )
 
     async def revoke(self) -> Revocation:
-        """End the connection, and forget its tokens. This can't be undone."""
-        connection_id = await self._require_id()
-        revocation = await self._purser.connections.revoke(connection_id)
-        await self._purser._run(core.forget_tokens(connection_id))
-        self._credential.known = None
-        return revocation
+        """End the connection. The unspent money returns to the user. This can't be undone."""
+        return await self._purser.connections.revoke(await self._require_id())
 
     async def _require_id(self) -> str:
         return self._credential.connection_id or (await self.get()).id

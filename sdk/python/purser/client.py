@@ -250,12 +250,8 @@ class Connection:
         )
 
     def revoke(self) -> Revocation:
-        """End the connection, and forget its tokens. This can't be undone."""
-        connection_id = self._require_id()
-        revocation = self._purser.connections.revoke(connection_id)
-        self._purser._run(core.forget_tokens(connection_id))
-        self._credential.known = None
-        return revocation
+        """End the connection. The unspent money returns to the user. This can't be undone."""
+        return self._purser.connections.revoke(self._require_id())
 
     def _require_id(self) -> str:
         return self._credential.connection_id or self.get().id

@@ -81,9 +81,6 @@ class TokenStore(Protocol):
     def save(self, connection_id: str, tokens: Tokens) -> None:
         """Replace the tokens."""
 
-    def delete(self, connection_id: str) -> None:
-        """Forget the tokens, if there are any."""
-
     def lock(self, connection_id: str) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which no other thread or process holds the connection's lock."""
 
@@ -96,9 +93,6 @@ class AsyncTokenStore(Protocol):
 
     async def save(self, connection_id: str, tokens: Tokens) -> None:
         """Replace the tokens."""
-
-    async def delete(self, connection_id: str) -> None:
-        """Forget the tokens, if there are any."""
 
     def lock(self, connection_id: str) -> contextlib.AbstractAsyncContextManager[Any]:
         """Return a context in which no other task or process holds the connection's lock."""
