@@ -20,8 +20,6 @@ from typing import Any
 
 from purser import BudgetError, ConnectAgainError, Connection, DeclinedError, FileTokenStore, Purser, PurserError
 
-FOLDER = Path(__file__).resolve().parent
-MODEL = "gpt-6-luna"
 MAX_TOKENS = 400  # of one answer
 MAX_STEPS = 8
 DOLLAR_MC = 100_000_000  # micro-cents
@@ -35,6 +33,9 @@ def load_dotenv(path: Path) -> None:
             if equals and not name.startswith("#"):
                 os.environ.setdefault(name.strip(), value.strip().strip("\"'"))
 
+
+load_dotenv(Path(".env"))
+MODEL = os.environ.get("MODEL", "gpt-6-luna")
 
 # Tools. A wrong argument is an answer for the model, not the end of the agent.
 
@@ -168,13 +169,13 @@ def connect(purser: Purser, saved: Path) -> Connection:
 
 
 def main() -> int:
-    load_dotenv(FOLDER / ".env")
     task = " ".join(sys.argv[1:]) or "What day is it, and how many days are left this year?"
     budget_mc = int(Decimal(os.environ.get("BUDGET_USD", "0.05")) * DOLLAR_MC)
-    data = Path(os.environ.get("DATA", FOLDER / "data"))
+    data = Path(os.environ.get("DATA", "data"))
     tokens = FileTokenStore(data)
     secret = os.environ.get("CLIENT_SECRET") or None
-    with Purser(os.environ["BASE_URL"], os.environ["CLIENT_ID"], secret, tokens=tokens) as purser:
+    base_url = os.environ.get("BASE_URL", "http://localhost:8080")
+    with Purser(base_url, os.environ["CLIENT_ID"], secret, tokens=tokens) as purser:
         try:
             return 0 if run(connect(purser, data / "connection"), task, budget_mc) else 3
         except DeclinedError:

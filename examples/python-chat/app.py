@@ -17,8 +17,6 @@ import pages
 from database import Database, User
 from purser import ConnectAgainError, ConnectAttempt, DeclinedError, FileTokenStore, Purser, PurserError
 
-FOLDER = Path(__file__).resolve().parent
-MODEL = "gpt-6-luna"
 MAX_TOKENS = 300  # a smaller cap holds less of the user's money while the answer is written
 SUGGESTED_CAP_MC = 500_000_000  # $5.00 in micro-cents
 MAX_BODY_BYTES = 20_000
@@ -33,16 +31,17 @@ def load_dotenv(path: Path) -> None:
                 os.environ.setdefault(name.strip(), value.strip().strip("\"'"))
 
 
-load_dotenv(FOLDER / ".env")
+load_dotenv(Path(".env"))
+MODEL = os.environ.get("MODEL", "gpt-6-luna")
 PORT = int(os.environ.get("PORT", "3000"))
 ORIGIN = f"http://localhost:{PORT}"
-DATA = Path(os.environ.get("DATA", FOLDER / "data"))
+DATA = Path(os.environ.get("DATA", "data"))
 tokens = FileTokenStore(DATA / "tokens")
 purser = Purser(
-    os.environ["BASE_URL"],
+    os.environ.get("BASE_URL", "http://localhost:8080"),
     os.environ["CLIENT_ID"],
     os.environ["CLIENT_SECRET"],
-    redirect_uri=ORIGIN + "/callback",
+    redirect_uri=os.environ.get("REDIRECT_URI", ORIGIN + "/callback"),
     tokens=tokens,
 )
 database = Database(DATA / "chat.db")
@@ -57,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         if path == "/callback" and user is not None:
             self.finish_connect(user)
+        elif path == "/connect" and user is not None:
+            self.start_connect(user)
         elif path == "/" and user is None:
             self.show(pages.sign_in())
         elif path == "/" and user is not None:
@@ -74,20 +75,19 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(413)
             return
         body = self.rfile.read(length).decode("utf-8", "replace")
+        form = {name: values[0] for name, values in parse_qs(body).items()}
         user = self.find_user()
         if self.path in ("/sign-in", "/sign-up"):
-            self.open_session({name: values[0] for name, values in parse_qs(body).items()})
+            self.open_session(form)
         elif user is None:
             self.redirect("/")
         elif self.path == "/sign-out":
             database.end_sessions(user)
             self.redirect("/")
-        elif self.path == "/connect":
-            self.start_connect(user)
         elif self.path == "/disconnect":
             self.disconnect(user)
         elif self.path == "/messages":
-            self.answer(user, body)
+            self.answer(user, form.get("text", ""))
         else:
             self.send_error(404)
 
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
             purser.connection(user.connection_id).revoke()
             tokens.delete(user.connection_id)
             database.save_connection(user, None)
-        self.redirect("/")
+        self.redirect("/?disconnected")
 
     def show_chat(self, user: User) -> None:
         """Show the messages, and what is left."""
@@ -153,30 +153,42 @@ class Handler(BaseHTTPRequestHandler):
                 database.save_connection(user, None)
             except PurserError:
                 left = "unknown"
-        self.show(pages.chat(user.name, database.messages(user), left))
+        notice = "Disconnected. What you did not spend is yours again." if self.path == "/?disconnected" else ""
+        self.show(pages.chat(user.name, database.messages(user), left, notice))
 
     def answer(self, user: User, text: str) -> None:
-        """Stream the answer to a message as lines of JSON: text, then the bill, or what to do."""
-        if user.connection_id is None:
-            self.send_error(409)
+        """Answer a message: as lines of JSON while it is written, or without JavaScript by the page."""
+        if user.connection_id is None or not text:
+            self.redirect("/")
             return
-        messages = [*database.messages(user), {"role": "user", "content": text}]
+        history = [{"role": each["role"], "content": each["content"]} for each in database.messages(user)]
+        messages = [*history, {"role": "user", "content": text}]
         stream = purser.connection(user.connection_id).stream(MODEL, {"messages": messages, "max_tokens": MAX_TOKENS})
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-ndjson")
-        self.end_headers()
-        said = ""
+        with_lines = "application/x-ndjson" in self.headers.get("Accept", "")
+        if with_lines:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-ndjson")
+            self.end_headers()
+        said, problem = "", None
         try:
             for chunk in stream:
                 said += chunk.text
-                self.send_line({"text": chunk.text})
+                if with_lines:
+                    self.send_line({"text": chunk.text})
             bill = stream.bill()
-            database.add_messages(user, [messages[-1], {"role": "assistant", "content": said}])
-            self.send_line({"cost": bill.user_charge_display, "left": bill.allocation_remaining_display})
+            database.add_exchange(user, text, said, bill.user_charge_display)
+            if with_lines:
+                self.send_line({"cost": bill.user_charge_display, "left": bill.allocation_remaining_display})
         except PurserError as error:
+            problem = describe(error)
             if isinstance(error, ConnectAgainError):
                 database.save_connection(user, None)
-            self.send_line(describe(error))
+        if with_lines and problem is not None:
+            self.send_line(problem)
+        elif problem is not None:
+            self.show(pages.problem(problem["error"] or "", problem["link"], problem["label"]), status=402)
+        elif not with_lines:
+            self.redirect("/")
 
     # Responses
 
@@ -207,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
 def describe(error: PurserError) -> dict[str, str | None]:
     """Return what the user reads, and where a link leads that helps."""
     if error.action == "raise_cap":
-        return {"error": "Your spend cap is used up.", "link": error.increase_url, "label": "Raise the cap"}
+        return {"error": "Your spend cap is too low for this.", "link": error.increase_url, "label": "Raise it"}
     if error.action == "ask_user":
         return {"error": "You have paused this.", "link": error.review_url, "label": "Review it"}
     if error.action == "connect_again":
@@ -218,5 +230,6 @@ def describe(error: PurserError) -> dict[str, str | None]:
 
 
 if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
     print(f"Open {ORIGIN}", flush=True)
-    ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+    server.serve_forever()

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS users (
   id INTEGER PRIMARY KEY, name TEXT UNIQUE, salt BLOB, password_hash BLOB, attempt TEXT, connection_id TEXT);
 CREATE TABLE IF NOT EXISTS sessions (hash BLOB PRIMARY KEY, user_id INTEGER);
-CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, user_id INTEGER, role TEXT, content TEXT);
+CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, user_id INTEGER, role TEXT, content TEXT, cost TEXT);
 """
 HISTORY = 20  # messages that the model sees
 MIN_PASSWORD = 8  # characters
@@ -100,17 +100,17 @@ class Database:
             db.execute("UPDATE users SET connection_id = ? WHERE id = ?", (connection_id, user.id))
 
     def messages(self, user: User) -> list[dict[str, str]]:
-        """Return the user's latest messages, oldest first."""
-        query = "SELECT role, content FROM messages WHERE user_id = ? ORDER BY id DESC LIMIT ?"
+        """Return the user's latest messages, oldest first, and what each answer cost."""
+        query = "SELECT role, content, cost FROM messages WHERE user_id = ? ORDER BY id DESC LIMIT ?"
         with self._open() as db:
             rows = db.execute(query, (user.id, HISTORY)).fetchall()
-        return [{"role": role, "content": content} for role, content in reversed(rows)]
+        return [{"role": role, "content": content, "cost": cost} for role, content, cost in reversed(rows)]
 
-    def add_messages(self, user: User, messages: Sequence[dict[str, str]]) -> None:
-        """Keep a message and its answer."""
-        rows = [(user.id, message["role"], message["content"]) for message in messages]
+    def add_exchange(self, user: User, question: str, answer: str, cost: str) -> None:
+        """Keep a message, its answer, and what it cost."""
+        rows = [(user.id, "user", question, ""), (user.id, "assistant", answer, cost)]
         with self._open() as db:
-            db.executemany("INSERT INTO messages (user_id, role, content) VALUES (?, ?, ?)", rows)
+            db.executemany("INSERT INTO messages (user_id, role, content, cost) VALUES (?, ?, ?, ?)", rows)
 
 
 def hash_password(password: str, salt: bytes) -> bytes:

@@ -10,16 +10,19 @@ FRAME = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>Chat</title>
 <style>
+  :root { color-scheme: light dark; }
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem; }
   header { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; }
-  header form, .fields { display: flex; gap: .5rem; flex-wrap: wrap; }
   header span { margin-right: auto; }
-  #messages p { white-space: pre-wrap; border-radius: .5rem; padding: .5rem .75rem; margin: .5rem 0; }
-  .user { background: #e8eefc; } .assistant { background: #f2f2f2; }
-  .bill { font-size: .85rem; color: #555; }
-  textarea, input { font: inherit; flex: 1; padding: .5rem; }
+  form { margin: .5rem 0; }
+  label { display: block; margin: .5rem 0; }
+  #messages p { white-space: pre-wrap; overflow-wrap: anywhere; padding: .25rem .75rem; margin: .5rem 0; }
+  .user { border-left: .25rem solid; }
+  #messages .bill { font-size: .85rem; }
+  textarea, input { font: inherit; box-sizing: border-box; width: 100%%; padding: .5rem; }
   button { font: inherit; padding: .5rem 1rem; }
 </style>
 </head>
@@ -55,11 +58,12 @@ form.addEventListener("submit", async (event) => {
   form.text.value = "";
   add("user", text);
   const answer = add("assistant", "");
-  const response = await fetch("/messages", { method: "POST", body: text });
+  const headers = { "Content-Type": "application/x-www-form-urlencoded", Accept: "application/x-ndjson" };
+  const response = await fetch("/messages", { method: "POST", headers, body: new URLSearchParams({ text }) });
   if (!response.ok) { location.reload(); return; }
   for await (const line of lines(response)) {
     if (line.text) answer.textContent += line.text;
-    if (line.cost) { add("bill", line.cost); left.textContent = line.left; }
+    if (line.cost) { add("bill", line.cost + " charged"); left.textContent = line.left; }
     if (line.error) {
       const p = add("bill", line.error + " ");
       if (line.link) {
@@ -75,39 +79,56 @@ form.addEventListener("submit", async (event) => {
 
 
 def sign_in(problem: str = "") -> str:
-    """Return the page on which a user signs in or signs up."""
-    return FRAME % f"""<h1>Chat</h1>
+    """Return the page on which a user signs in or creates an account."""
+    return FRAME % f"""<main>
+<h1>Chat</h1>
 <p role="alert">{escape(problem)}</p>
-<form method="post" action="/sign-in" class="fields">
-  <input name="name" aria-label="Name" placeholder="Name" autocomplete="username" required>
-  <input name="password" type="password" aria-label="Password" placeholder="Password" required>
+<form method="post" action="/sign-in">
+  <label>Name <input name="name" autocomplete="username" required></label>
+  <label>Password <input name="password" type="password" required></label>
   <button>Sign in</button>
-  <button formaction="/sign-up">Sign up</button>
-</form>"""
+  <button formaction="/sign-up">Create account</button>
+</form>
+</main>"""
 
 
-def chat(name: str, messages: Sequence[dict[str, str]], left: str | None) -> str:
+def chat(name: str, messages: Sequence[dict[str, str]], left: str | None, notice: str) -> str:
     """Return the chat. ``left`` is what remains of the spend cap, or None without a connection."""
-    said = "".join(f'<p class="{escape(each["role"])}">{escape(each["content"])}</p>' for each in messages)
+    said = "".join(show_message(message) for message in messages)
     if left is None:
         status = "You pay for your own answers, and set the limit."
-        action = '<form method="post" action="/connect"><button>Connect Purser</button></form>'
+        action = '<a href="/connect">Connect Purser</a>'
         ask = ""
     else:
         status = f'<b id="left">{escape(left)}</b> left'
         action = '<form method="post" action="/disconnect"><button>Disconnect</button></form>'
-        ask = f"""<form id="ask" class="fields">
-  <textarea name="text" rows="2" aria-label="Message" required></textarea><button>Send</button>
+        ask = f"""<form id="ask" method="post" action="/messages">
+  <label>Message <textarea name="text" rows="2" required></textarea></label>
+  <button>Send</button>
 </form>
 <script>{SCRIPT}</script>"""
     return FRAME % f"""<header>
-  <span>{escape(name)} · {status}</span>
+  <span>{escape(name)}: {status}</span>
   {action}
   <form method="post" action="/sign-out"><button>Sign out</button></form>
 </header>
-<main><div id="messages" aria-live="polite">{said}</div>{ask}</main>"""
+<main>
+<h1>Chat</h1>
+<p role="status">{escape(notice)}</p>
+<div id="messages" aria-live="polite">{said}</div>
+{ask}
+</main>"""
 
 
-def problem(text: str) -> str:
-    """Return a page that says what went wrong."""
-    return FRAME % f'<h1>That did not work</h1><p>{escape(text)}</p><p><a href="/">Back</a></p>'
+def show_message(message: dict[str, str]) -> str:
+    """Return a message and, below an answer, what it cost."""
+    text = f'<p class="{escape(message["role"])}">{escape(message["content"])}</p>'
+    if message["cost"]:
+        text += f'<p class="bill">{escape(message["cost"])} charged</p>'
+    return text
+
+
+def problem(text: str, link: str | None = None, label: str | None = None) -> str:
+    """Return a page that says what went wrong, and where a link leads that helps."""
+    help_link = f'<p><a href="{escape(link)}">{escape(label or link)}</a></p>' if link else ""
+    return FRAME % f'<main><h1>That did not work</h1><p>{escape(text)}</p>{help_link}<a href="/">Back</a></main>'
