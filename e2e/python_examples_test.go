@@ -20,7 +20,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// pythonExample is a program of examples/ that runs with the SDK of this repository. Its data is in a folder of the test.
+// pythonExample is a program of examples/ that runs with the SDK of this repository. Its data is in a folder of
+// the test.
 func pythonExample(t *testing.T, p *servertest.Process, folder, name string, variables ...string) *exec.Cmd {
 	t.Helper()
 	var paths [2]string
@@ -151,7 +152,8 @@ func startPythonExample(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// TestPythonAgent connects the agent in Python by a code, and ends its runs by an answer, by its own budget, and by 402.
+// TestPythonAgent connects the agent in Python by a code, and ends its runs by an answer, by its own budget, and by
+// 402.
 func TestPythonAgent(t *testing.T) {
 	t.Parallel()
 	p := servertest.Start(t, "")
@@ -175,7 +177,8 @@ func TestPythonAgent(t *testing.T) {
 			fmt.Fprintln(&said, line)
 			if address, ok := strings.CutPrefix(line, "Open "); ok {
 				page, query, _ := strings.Cut(address, "?user_code=")
-				if err := user.decideDevice(page, query, map[string]any{"spend_cap": "0.01", "account": "new"}); err != nil {
+				args := map[string]any{"spend_cap": "0.01", "account": "new"}
+				if err := user.decideDevice(page, query, args); err != nil {
 					t.Error(err)
 				}
 			}
