@@ -57,7 +57,7 @@ var groups = []group{
 }
 
 // outside are the packages that do not stand in internal/, before and after the groups.
-var before, after = []string{"api", "docs/guide"}, []string{"cmd/purser"}
+var before, after = []string{"api", "examples", "docs/guide"}, []string{"cmd/purser"}
 
 // order is groups as one list of paths below internal/ or of the module.
 var order = func() []string {

@@ -9,11 +9,12 @@ import (
 	"github.com/purserhq/purser/internal/dev"
 )
 
-// testDoubles are the commands that replace external services. A binary built with the
-// tag serve has neither them nor their imports.
+// testDoubles are the commands for development: those that replace external services, and the one that
+// copies examples. A binary built with the tag serve has neither them nor their imports.
 type testDoubles struct {
 	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
 	Emulator emulatorCmd `cmd:"" help:"Run a server that emulates the AI providers."`
+	New      newCmd      `cmd:"" help:"Copy an example app, with your client filled in."`
 }
 
 const firstCommand = "purser dev"

@@ -29,6 +29,9 @@ type profile struct {
 	App          string `json:"app"`
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret"`
+
+	// PublicClientID is that of an app on users' devices, which only purser dev has; "" = none.
+	PublicClientID string `json:"public_client_id,omitempty"`
 }
 
 // devProfile is the profile of a development node, whose data folder has its file.

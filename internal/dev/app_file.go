@@ -13,11 +13,12 @@ import (
 // owner can read it.
 func writeAppFile(folder string, d *sample.Data) error {
 	text, err := json.MarshalIndent(map[string]string{
-		"server":        d.BaseURL,
-		"auth_url":      d.AuthURL,
-		"app":           d.App.ID,
-		"client_id":     d.App.ClientID,
-		"client_secret": d.App.ClientSecret,
+		"server":           d.BaseURL,
+		"auth_url":         d.AuthURL,
+		"app":              d.App.ID,
+		"client_id":        d.App.ClientID,
+		"client_secret":    d.App.ClientSecret,
+		"public_client_id": d.PublicApp.ClientID,
 	}, "", "  ")
 	if err != nil {
 		return err

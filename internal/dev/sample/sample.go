@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -89,6 +91,9 @@ const (
 	allocationMC = 25 * money.Dollar
 )
 
+// devCallback is the path to which the sample app returns.
+const devCallback = "/dev/callback"
+
 // Seed makes, once for a database, the sample data, and returns it with fresh
 // tokens. The sample app returns to redirectURI and answers in the provider mode.
 // Processes that start together wait for each other's settings row, longer than
@@ -107,8 +112,9 @@ func Seed(ctx context.Context, s Stores, redirectURI, mode string) (out Data, er
 	if err != nil || app.Tier != apps.Sandbox { // once it is live, only its developer changes it
 		return out, err
 	}
-	return out, errors.Join(
-		s.Apps.SetRedirectURIs(ctx, app.ID, []string{redirectURI}), // the port may have changed
+	// The port may have changed. What purser new has added stays.
+	uris := slices.DeleteFunc(app.RedirectURIs, func(uri string) bool { return strings.HasSuffix(uri, devCallback) })
+	return out, errors.Join(s.Apps.SetRedirectURIs(ctx, app.ID, append([]string{redirectURI}, uris...)),
 		s.Apps.SetProviderMode(ctx, app.ID, mode), s.addFeatures(ctx, app.ID), s.followMode(ctx, out.PublicApp, mode))
 }
 
