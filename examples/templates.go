@@ -39,7 +39,9 @@ func (t Template) IsPublic() bool { return strings.HasSuffix(t.Name, "-cli") }
 func (t Template) ReceivesWebhooks() bool { return strings.HasSuffix(t.Name, "-webhook") }
 
 // HasPages reports whether the app has pages, to which users return from the consent screen.
-func (t Template) HasPages() bool { return strings.HasSuffix(t.Name, "-chat") || strings.HasSuffix(t.Name, "-voice") }
+func (t Template) HasPages() bool {
+	return strings.HasSuffix(t.Name, "-chat") || strings.HasSuffix(t.Name, "-voice")
+}
 
 // List returns all templates, in the order of their names.
 func List() (list []Template, err error) {

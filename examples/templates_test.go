@@ -66,7 +66,8 @@ func sourceFiles(t *testing.T) map[string][]byte {
 		}
 	}
 	add(t, files, "../sdk/go", "sdk/go", func(name string) bool {
-		return !strings.HasSuffix(name, "_test.go") && (strings.HasSuffix(name, ".go") || name == "go.mod" || name == "go.sum") &&
+		return !strings.HasSuffix(name, "_test.go") && (strings.HasSuffix(name, ".go") || name == "go.mod" ||
+			name == "go.sum") &&
 			!strings.HasPrefix(name, "conformance/")
 	})
 	add(t, files, "../sdk/python", "sdk/python", func(name string) bool { return strings.HasPrefix(name, "purser/") })
@@ -148,9 +149,9 @@ func TestTemplates(t *testing.T) {
 // TestFindStart leaves out variables and comments.
 func TestFindStart(t *testing.T) {
 	for readme, want := range map[string]string{
-		"# A\n\n```text\nCLIENT_ID=… CLIENT_SECRET=… go run .    # then open it\n```\n":      "go run .",
-		"# A\n\n```sh\nPYTHONPATH=../../sdk/python /usr/bin/python3 app.py\n```\n":            "/usr/bin/python3 app.py",
-		"# A\n\n```text\nCLIENT_ID=… go run . \"Why is the sky blue?\"\ngo run .    # b\n```\n": `go run . "Why is the sky blue?"`,
+		"# A\n\n```text\nCLIENT_ID=… go run . \"Why?\"\ngo run .\n```\n":           `go run . "Why?"`,
+		"# A\n\n```sh\nPYTHONPATH=../../sdk/python /usr/bin/python3 app.py\n```\n": "/usr/bin/python3 app.py",
+		"# A\n\n```text\nCLIENT_ID=… go run . \"Why?\"\ngo run .\n```\n":           `go run . "Why?"`,
 		"# A\n\nNothing.\n": "go run .",
 	} {
 		if got := findStart("go-x", readme); got != want {

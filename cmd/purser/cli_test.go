@@ -53,6 +53,8 @@ func TestCommandLine(t *testing.T) {
 		{args: "logout --help", out: "purser logout"},
 		{args: "init --help", out: "purser doctor --config"},
 		{args: "doctor --help", out: "purser doctor --config purser.yaml"},
+		{args: "new --help", out: "purser new chat --template python-chat"},
+		{args: "new x", code: 2, err: "--template"},
 		{args: "open --help", out: "purser open docs"},
 		{args: "logs --help", out: "purser logs --follow"},
 		{args: "events resend --help", out: "purser events resend evt_"},

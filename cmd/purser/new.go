@@ -47,9 +47,9 @@ func (newCmd) Help() string {
 	for _, t := range list {
 		fmt.Fprintf(&b, "  %-16s %s\n", t.Name, t.Title)
 	}
-	return "Copies an example into a new folder, with its SDK, and writes the app's client into .env there, which only " +
-		"you can read. In the sandbox of a local service it also registers the redirect URI of the new app.\n\n" +
-		"Templates:\n" + b.String() + "\n" + appHelp + "\n\nExample:\n  purser new chat --template go-chat"
+	return "Copies an example into a new folder, with its SDK, and writes the app's client into .env there, which " +
+		"only you can read. In the sandbox of a local service it also registers the redirect URI of the new app.\n\n" +
+		"Templates:\n" + b.String() + "\n" + appHelp + "\n\nExample:\n  purser new chat --template python-chat"
 }
 
 // Run makes the folder.
@@ -84,7 +84,8 @@ func (c *newCmd) Run(p *program) error {
 	note := ""
 	if t.HasPages() {
 		if note, err = registerRedirect(ctx, pr, c.redirectURI()); err != nil {
-			return fmt.Errorf("the app is in %s, but its redirect URI %s is not registered: %w", c.Dir, c.redirectURI(), err)
+			return fmt.Errorf("the app is in %s, but its redirect URI %s is not registered: %w", c.Dir, c.redirectURI(),
+				err)
 		}
 	}
 	return c.report(p, t, note)
@@ -105,7 +106,9 @@ func findTemplate(name string) (examples.Template, error) {
 	return examples.Template{}, fmt.Errorf("--template: must be one of %s", strings.Join(names, ", "))
 }
 
-func (c *newCmd) redirectURI() string { return "http://localhost:" + strconv.Itoa(c.Port) + "/callback" }
+func (c *newCmd) redirectURI() string {
+	return "http://localhost:" + strconv.Itoa(c.Port) + "/callback"
+}
 
 // environment returns the text of .env.
 func (c *newCmd) environment(t examples.Template, pr profile) (string, error) {
@@ -198,7 +201,8 @@ func (c *newCmd) report(p *program, t examples.Template, note string) error {
 	}
 	text := fmt.Sprintf("%s is ready: %s.\n%s\n  %s\n", c.Dir, t.Title, note, start)
 	if t.ReceivesWebhooks() {
-		text += fmt.Sprintf("\nIn another terminal:\n\n  purser listen --forward-to http://localhost:%d/webhooks\n", c.Port)
+		text += fmt.Sprintf("\nIn another terminal:\n\n  purser listen --forward-to http://localhost:%d/webhooks\n",
+			c.Port)
 	}
 	_, err := fmt.Fprint(p.out, text)
 	return err
