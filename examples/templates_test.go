@@ -149,7 +149,7 @@ func TestTemplates(t *testing.T) {
 // TestFindStart leaves out variables and comments.
 func TestFindStart(t *testing.T) {
 	for readme, want := range map[string]string{
-		"# A\n\n```text\nCLIENT_ID=… go run . \"Why?\"\ngo run .\n```\n":           `go run . "Why?"`,
+		"# A\n\n```text\nCLIENT_ID=… go run .    # then open it\n```\n":            "go run .",
 		"# A\n\n```sh\nPYTHONPATH=../../sdk/python /usr/bin/python3 app.py\n```\n": "/usr/bin/python3 app.py",
 		"# A\n\n```text\nCLIENT_ID=… go run . \"Why?\"\ngo run .\n```\n":           `go run . "Why?"`,
 		"# A\n\nNothing.\n": "go run .",

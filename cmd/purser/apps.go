@@ -120,12 +120,12 @@ func (f appFigures) line() string {
 func readFigures(ctx context.Context, pr profile) (f appFigures, err error) {
 	f = appFigures{Profile: pr.Name, Server: pr.Server, App: pr.App}
 	c := pr.newClient()
-	if _, err := c.list(ctx, c.appPath, &f); err != nil { // an object
+	if _, err := c.list(ctx, c.appPath, "app", &f); err != nil {
 		return f, err
 	}
 	f.App = pr.App
 	var connections []struct{ Status string }
-	if _, err := c.list(ctx, "/v1/connections", &connections); err != nil {
+	if _, err := c.list(ctx, "/v1/connections", "list of connections", &connections); err != nil {
 		return f, err
 	}
 	for _, conn := range connections {
@@ -141,7 +141,7 @@ func readFigures(ctx context.Context, pr profile) (f appFigures, err error) {
 			break
 		}
 		var rows []loggedRequest
-		if next, err = c.list(ctx, next, &rows); err != nil {
+		if next, err = c.list(ctx, next, "list of requests", &rows); err != nil {
 			return f, err
 		}
 		for _, row := range rows {
@@ -205,7 +205,7 @@ func (c *appsLoginCmd) Run(p *program) error {
 	}
 	client := pr.newClient()
 	var app struct{ Name, Tier string }
-	_, err = client.list(ctx, client.appPath, &app)
+	_, err = client.list(ctx, client.appPath, "app", &app)
 	if refusal, ok := errors.AsType[apiError](err); ok && refusal.status == http.StatusUnauthorized {
 		return errors.New("the service does not accept this client_id with this client_secret")
 	} else if ok && refusal.status == http.StatusNotFound {

@@ -22,7 +22,7 @@ func TestCompletion(t *testing.T) {
 		line string // its last word is completed
 		want string
 	}{
-		{"purser", "dev emulator serve"},
+		{"purser", "dev emulator new init doctor serve"},
 		{"purser ledg", "ledger"},
 		{"purser ledger ", "verify"},
 		{"purser ledger verify --data", "--database"},

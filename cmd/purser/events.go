@@ -85,7 +85,7 @@ func (c *eventsResendCmd) Run(p *program) error {
 	ctx, stop := interruptContext()
 	defer stop()
 	endpoints := []struct{ ID, URL string }{}
-	if _, err := client.list(ctx, client.appPath+"/webhooks", &endpoints); err != nil {
+	if _, err := client.list(ctx, client.appPath+"/webhooks", "list of endpoints", &endpoints); err != nil {
 		return err
 	}
 	sent := 0
@@ -123,7 +123,7 @@ func (c *appClient) redeliver(ctx context.Context, endpointID, eventID string) (
 		ID      string
 		EventID string `json:"event_id"`
 	}
-	if _, err := c.list(ctx, at, &deliveries); err != nil {
+	if _, err := c.list(ctx, at, "list of deliveries", &deliveries); err != nil {
 		return nil, err
 	}
 	for _, d := range deliveries {

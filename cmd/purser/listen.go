@@ -76,7 +76,7 @@ var nextLink = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 // listEvents returns events as the bytes that are signed, and the cursor after them, "" if
 // there is none.
 func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, cursor string, err error) {
-	next, err := c.list(ctx, c.appPath+"/events"+query, &list)
+	next, err := c.list(ctx, c.appPath+"/events"+query, "list of events", &list)
 	if err != nil || next == "" {
 		return list, "", err
 	}
@@ -87,14 +87,15 @@ func (c *appClient) listEvents(ctx context.Context, query string) (list []json.R
 	return list, to.Query().Get("after"), nil
 }
 
-// list reads a page of a list into dst, and returns the path of the next one; "" = there is none.
-func (c *appClient) list(ctx context.Context, path string, dst any) (next string, err error) {
+// list reads what is at a path, such as a page of a list, into dst. It returns the path of the next page; "" = there is
+// none.
+func (c *appClient) list(ctx context.Context, path, what string, dst any) (next string, err error) {
 	text, header, err := c.callAPI(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return "", err
 	}
 	if err := json.Unmarshal(text, dst); err != nil {
-		return "", fmt.Errorf("%s%s: the answer is not what it should be: %w", c.server, path, err)
+		return "", fmt.Errorf("%s%s: no %s: %w", c.server, path, what, err)
 	}
 	if m := nextLink.FindStringSubmatch(header.Get("Link")); m != nil && strings.HasPrefix(m[1], "/v1/") {
 		next = m[1]

@@ -129,7 +129,7 @@ func (c *logsCmd) newest(ctx context.Context, client *appClient) (rows []json.Ra
 	next := c.firstPage(client, since)
 	for page := 0; next != "" && len(rows) < max(c.Lines, 1) && page < maxLogPages; page++ {
 		var list []json.RawMessage
-		if next, err = client.list(ctx, next, &list); err != nil {
+		if next, err = client.list(ctx, next, "list of requests", &list); err != nil {
 			return nil, err
 		}
 		rows = append(rows, list...)
@@ -144,7 +144,7 @@ func (c *logsCmd) unseen(ctx context.Context, client *appClient, since time.Time
 	next := c.firstPage(client, since)
 	for next != "" {
 		var list []json.RawMessage
-		if next, err = client.list(ctx, next, &list); err != nil {
+		if next, err = client.list(ctx, next, "list of requests", &list); err != nil {
 			return fresh, err
 		}
 		found := len(fresh)

@@ -168,7 +168,7 @@ func registerRedirect(ctx context.Context, pr profile, uri string) (note string,
 		Tier         string
 		RedirectURIs []string `json:"redirect_uris"`
 	}
-	if _, err := client.list(ctx, client.appPath, &app); err != nil {
+	if _, err := client.list(ctx, client.appPath, "app", &app); err != nil {
 		return "", err
 	}
 	if app.Tier != "sandbox" {

@@ -47,7 +47,7 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.list(t.Context(), c.appPath, &app); err != nil {
+	if _, err := c.list(t.Context(), c.appPath, "app", &app); err != nil {
 		t.Fatal(err)
 	}
 	hasPages := slices.ContainsFunc(list, examples.Template.HasPages)
