@@ -33,7 +33,7 @@ import (
 // Mount adds every handler to the router, layer by layer. home is the start page.
 func (s *Server) Mount(home ui.Home) {
 	c := s.Config
-	s.Router = web.NewRouter(s.log, web.Links{Dashboard: c.DashboardURL})
+	s.Router = web.NewRouter(s.log, linksOf(c))
 	s.Router.SetPageError(ui.RenderError)
 	s.Router.SetSite(c.Site)
 	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
@@ -107,7 +107,7 @@ func (s *Server) mountApps() {
 		DB:     s.DB,
 		Apps:   s.Apps,
 		Ledger: s.Ledger,
-		Links:  web.Links{Dashboard: s.Config.DashboardURL},
+		Links:  linksOf(s.Config),
 	}).Mount(s.Router)
 	(&apps.Handler{Store: s.Apps, Offered: s.isModelOffered}).Mount(s.Router)
 	(&golive.Handler{Store: s.golive, Apps: s.Apps}).Mount(s.Router)

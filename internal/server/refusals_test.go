@@ -96,6 +96,7 @@ func (c *refusal) checkAnswer(t *testing.T, p *servertest.Process) {
 			ConnectionID        *string `json:"connection_id"`
 			IncreaseURL         *string `json:"increase_url"`
 			ReviewURL           *string `json:"review_url"`
+			DocURL              string  `json:"doc_url"`
 		}
 	}
 	if err := json.Unmarshal([]byte(a.body), &envelope); err != nil || envelope.Error.Code == nil ||
@@ -106,6 +107,9 @@ func (c *refusal) checkAnswer(t *testing.T, p *servertest.Process) {
 	e := envelope.Error
 	if a.status != c.Status || *e.Code != c.Code || !strings.Contains(*e.Message, c.Says) {
 		t.Errorf("%s: got %d %s, want %d %s that says %q", c.Name, a.status, a.body, c.Status, c.Code, c.Says)
+	}
+	if want := p.BaseURL + "/docs/errors#" + c.Code; e.DocURL != want {
+		t.Errorf("%s: doc_url is %q, want %q", c.Name, e.DocURL, want)
 	}
 	if strings.Contains(a.body, p.App.ClientSecret) || strings.Contains(a.body, p.Connection.AccessToken) {
 		t.Errorf("%s: a secret stands in %s", c.Name, a.body)

@@ -122,7 +122,12 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Allow: append(allowedPrefixes(dev), c.WebhookAllow...),
 		HTTP:  dev,
 		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
-	}, web.Links{Dashboard: c.DashboardURL})
+	}, linksOf(c))
+}
+
+// linksOf returns the URLs of pages that errors and answers have.
+func linksOf(c config.Config) web.Links {
+	return web.Links{Dashboard: c.DashboardURL, Docs: c.BaseURL + "/docs"}
 }
 
 // wireNotices builds the notices by mail.
@@ -135,7 +140,7 @@ func (s *Server) wireNotices() error {
 		DB:    s.DB,
 		Apps:  s.Apps,
 		Mails: s.Mails,
-		Links: web.Links{Dashboard: s.Config.DashboardURL},
+		Links: linksOf(s.Config),
 		Stops: stops,
 		Log:   s.log,
 	}
@@ -159,6 +164,7 @@ func (s *Server) wireGateway(dev bool) {
 	}
 	s.inference = inference.New(inference.Config{
 		DB:                s.DB,
+		Links:             linksOf(s.Config),
 		Ledger:            s.Ledger,
 		Node:              s.node,
 		Apps:              s.Apps,

@@ -52,7 +52,7 @@ var oauthErrors = map[string]string{
 
 // encodeOAuthError encodes an error as RFC 6749 §5.2 has it. Libraries poll by the error's name, so the envelope, whose
 // error is an object, would end the device flow.
-func encodeOAuthError(e *apierr.Error, _ web.Links, _ string) ([]byte, error) {
+func encodeOAuthError(e *apierr.Error, l web.Links, _ string) ([]byte, error) {
 	name := e.Code.Name
 	if other, ok := oauthErrors[name]; ok {
 		name = other
@@ -60,8 +60,17 @@ func encodeOAuthError(e *apierr.Error, _ web.Links, _ string) ([]byte, error) {
 	return json.Marshal(struct {
 		Error       string         `json:"error"`
 		Description string         `json:"error_description"`
+		URI         string         `json:"error_uri,omitempty"`
 		Details     map[string]any `json:"details,omitempty"`
-	}{name, e.Message, e.Details})
+	}{name, e.Message, documentOf(e.Code, l), e.Details})
+}
+
+// documentOf returns error_uri of a code. What a device polls by is in no section of its own.
+func documentOf(c apierr.Code, l web.Links) string {
+	if _, ok := apierr.ByName(c.Name); !ok {
+		return ""
+	}
+	return l.Doc(c)
 }
 
 // deviceAuthorization is the answer to a device (RFC 8628 §3.2).

@@ -2,6 +2,8 @@ package apierr
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -51,6 +53,20 @@ func TestTable(t *testing.T) {
 	}
 	if _, ok := ByName("nothing"); ok {
 		t.Error("found a code that is not there")
+	}
+}
+
+// TestEveryCodeHasASection: the page that doc_url leads to has a section for each code (decision 082).
+func TestEveryCodeHasASection(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/guide/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range All {
+		if !strings.Contains(string(page), "\n## "+c.Name+"\n") {
+			t.Errorf("docs/guide/errors.md has no section %s", c.Name)
+		}
 	}
 }
 

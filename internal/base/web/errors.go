@@ -16,9 +16,18 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// Links builds the URLs of dashboard pages in errors and answers (contract §7).
+// Links builds the URLs of pages in errors and answers (contract §7).
 type Links struct {
-	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors have no URLs
+	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors have no URLs of the dashboard
+	Docs      string // {base_url}/docs, without a trailing slash; "" = errors have no doc_url
+}
+
+// Doc returns error.doc_url: the section of the guides about a code; "" = none.
+func (l Links) Doc(c apierr.Code) string {
+	if l.Docs == "" {
+		return ""
+	}
+	return l.Docs + "/errors#" + c.Name
 }
 
 // Increase returns error.increase_url of a connection: the page where its user raises the spend cap.
@@ -50,12 +59,19 @@ type envelopeError struct {
 	ConnectionID *string        `json:"connection_id"`
 	IncreaseURL  *string        `json:"increase_url"`
 	ReviewURL    *string        `json:"review_url"`
+	DocURL       string         `json:"doc_url,omitempty"`
 	Details      map[string]any `json:"details,omitempty"`
 }
 
 // Envelope returns the JSON body for e. Handlers use it for an error inside a stream that has begun.
 func Envelope(e *apierr.Error, l Links) ([]byte, error) {
-	out := envelopeError{Code: e.Code.Name, Message: e.Message, Type: e.Code.Type, Details: e.Details}
+	out := envelopeError{
+		Code:    e.Code.Name,
+		Message: e.Message,
+		Type:    e.Code.Type,
+		DocURL:  l.Doc(e.Code),
+		Details: e.Details,
+	}
 	if e.ConnectionID != "" {
 		out.ConnectionID = &e.ConnectionID
 		if e.Code.Increase && !e.NoIncrease && l.Dashboard != "" {

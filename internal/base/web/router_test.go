@@ -203,7 +203,8 @@ func TestErrorsBecomeEnvelopes(t *testing.T) {
 	}
 	resp := s.do(t, "GET", "/frozen", nil)
 	e = wantEnvelope(t, resp, 403, "connection_frozen")
-	if e["review_url"] != "https://dash.example/connections/conn%2F2/review" || e["increase_url"] != nil {
+	if e["review_url"] != "https://dash.example/connections/conn%2F2/review" || e["increase_url"] != nil ||
+		e["doc_url"] != "https://api.example/docs/errors#connection_frozen" {
 		t.Errorf("frozen: %v", e)
 	}
 	if resp.Header.Get("x-should-retry") != "false" || resp.Header.Get("Cache-Control") != "no-store" {

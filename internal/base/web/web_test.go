@@ -67,7 +67,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	lines := &logLines{}
 	log := slog.New(slog.NewJSONHandler(lines, nil))
-	rt := web.NewRouter(log, web.Links{Dashboard: "https://dash.example"})
+	rt := web.NewRouter(log, web.Links{Dashboard: "https://dash.example", Docs: "https://api.example/docs"})
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = web.NewServer(rt, log)
 	srv.Start()

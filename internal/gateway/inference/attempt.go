@@ -248,12 +248,12 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 			e = apierr.Internal.On(a.held.ConnectionID,
 				"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)
 		}
-		out.writeFrames(errorFrame(e))
+		out.writeFrames(errorFrame(e, a.h.Links))
 		out.writeFrames(doneFrame)
 		return web.AlreadyReported(err)
 	}
 	if r.differs { // a replay of the key will differ (F-09)
-		out.writeFrames(interruptedFrame(a.held.ConnectionID, chargeOfStored(&r)))
+		out.writeFrames(interruptedFrame(a.held.ConnectionID, chargeOfStored(&r), a.h.Links))
 	}
 	final, err := finalFrames(a.Plan, &r)
 	if err != nil {

@@ -51,6 +51,8 @@ type Config struct {
 
 	Bounds Bounds
 
+	Links web.Links // of errors inside streams
+
 	Identifiers accounts.SafetyIdentifiers // name the account of each call to its provider
 
 	// DeveloperProvider returns a provider that is called with the developer's own

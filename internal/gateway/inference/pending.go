@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
@@ -257,18 +258,18 @@ func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byt
 }
 
 // brokenOffFrame returns what a client reads after the frames of a cut stream.
-func brokenOffFrame(providerName, connectionID string, cause error, pending bool) []byte {
+func (h *Handler) brokenOffFrame(providerName, connectionID string, cause error, pending bool) []byte {
 	f := classifyFailure(providerName, cause)
 	f.retry = false // the key is billed: it only replays
 	e := apierr.ProviderError.On(connectionID, "%s broke off; %s", f.provider, chargeOfPart(pending))
 	e.Details = f.details()
-	return errorFrame(e)
+	return errorFrame(e, h.Links)
 }
 
 // interruptedFrame returns the end of a stream whose node stopped or was taken for dead. charge says how it is charged.
-func interruptedFrame(connectionID, charge string) []byte {
+func interruptedFrame(connectionID, charge string, l web.Links) []byte {
 	return errorFrame(apierr.Unavailable.On(connectionID,
-		"the service was interrupted while it sent this response; %s", charge))
+		"the service was interrupted while it sent this response; %s", charge), l)
 }
 
 // chargeOfStored says how a key is charged whose stored response is not what this client got. It is the part that was

@@ -98,7 +98,7 @@ func TestPendingStream(t *testing.T) {
 				}
 				broke := ""
 				if tt.ended == errCut {
-					broke = string(brokenOffFrame("openai", b.who.ConnectionID, errCut, true))
+					broke = string(b.brokenOffFrame("openai", b.who.ConnectionID, errCut, true))
 				}
 				frames := delta("Hello") + delta(" there")
 				if body != frames+broke+end {

@@ -128,7 +128,7 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 		return err
 	}
 	// A replay says that the stream was cut, as its client saw (F-06).
-	body := append(frames, interruptedFrame(row.ConnectionID, chargeOfPart(name != ""))...)
+	body := append(frames, interruptedFrame(row.ConnectionID, chargeOfPart(name != ""), h.Links)...)
 	if name != "" {
 		_, err := h.Ledger.Do(ctx, rules.Defer{
 			Call:     row.Call,

@@ -78,7 +78,7 @@ func endFollowerStream(w http.ResponseWriter, c *call, v *view) error {
 	c.out.stop()
 	if v.err == nil {
 		if v.result.differs {
-			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, chargeOfStored(&v.result)))
+			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, chargeOfStored(&v.result), c.out.links))
 		}
 		return endStream(c.plan, c.out, &v.result)
 	}

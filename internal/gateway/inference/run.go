@@ -20,6 +20,7 @@ import (
 func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error {
 	if c.plan.Request.Stream {
 		c.out = newSSE(w, h.keepAlive)
+		c.out.links = h.Links
 		if c.shape != nil {
 			c.out.shape = c.shape.NewStream()
 		}

@@ -31,6 +31,7 @@ type sse struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	interval time.Duration // of comments in silence
+	links    web.Links     // of errors
 	shape    shapes.Stream // translates the frames; nil = they are sent as they are
 
 	mu         sync.Mutex // the keep-alive writes too
@@ -162,14 +163,14 @@ func (s *sse) endWithError(err error) error {
 	if !errors.As(err, &e) {
 		e = apierr.Internal.Errorf("internal error")
 	}
-	s.writeFrames(errorFrame(e))
+	s.writeFrames(errorFrame(e, s.links))
 	s.writeFrames(doneFrame)
 	return web.AlreadyReported(err)
 }
 
 // errorFrame returns an error inside a stream, in the form of the error envelope.
-func errorFrame(e *apierr.Error) []byte {
-	b, err := web.Envelope(e, web.Links{})
+func errorFrame(e *apierr.Error, l web.Links) []byte {
+	b, err := web.Envelope(e, l)
 	if err != nil {
 		panic("inference: encode an error: " + err.Error())
 	}

@@ -83,10 +83,10 @@ func (a *attempt) endStopped(ctx context.Context, stop *stoppedError, cause erro
 // cutFrame returns what a client reads after the frames of a stream that was cut or stopped.
 func (a *attempt) cutFrame(cause error) []byte {
 	if stop := a.running.stopped.Load(); stop != nil {
-		return errorFrame(stop.apiError(a.held.ConnectionID, partBilled))
+		return errorFrame(stop.apiError(a.held.ConnectionID, partBilled), a.h.Links)
 	}
 	a.h.Metrics.CountCutStream(a.api.Name())
-	return brokenOffFrame(a.Model.Provider, a.held.ConnectionID, cause, a.recorder() != nil)
+	return a.h.brokenOffFrame(a.Model.Provider, a.held.ConnectionID, cause, a.recorder() != nil)
 }
 
 // stopCall stops a call of this node. The first cause stands. A call whose settlement has begun

@@ -14,6 +14,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -445,7 +446,7 @@ func TestStoppedErrorIsAnEnvelope(t *testing.T) {
 		if e.Code.Name != code || e.Code.Status != http.StatusForbidden || !e.Code.Final || e.ConnectionID != "conn_1" {
 			t.Errorf("%s: %+v", cause, e)
 		}
-		frame, ok := strings.CutPrefix(string(errorFrame(e)), "data: ")
+		frame, ok := strings.CutPrefix(string(errorFrame(e, web.Links{})), "data: ")
 		if !ok || !json.Valid([]byte(strings.TrimSpace(frame))) {
 			t.Errorf("%s: %q", cause, frame)
 		}
