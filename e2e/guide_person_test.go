@@ -95,6 +95,9 @@ func (u *guideUser) open(address string) error {
 		}
 		if form.Has("decision") {
 			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil { // a program may stream its page
+				return err
+			}
 			if resp.StatusCode >= http.StatusBadRequest {
 				return fmt.Errorf("%s: the decision %q is answered with %s", next, form.Get("decision"), resp.Status)
 			}

@@ -9,29 +9,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
-
-// guidePrograms makes commands of blocks.
-type guidePrograms struct{}
-
-// prepareGuidePrograms prepares what the languages of the programs need.
-func prepareGuidePrograms(t *testing.T, _ []*guideBlock) *guidePrograms {
-	t.Helper()
-	return &guidePrograms{}
-}
-
-// command returns the command that runs a program. It needs the variables of Env beside those of every program.
-func (g *guidePrograms) command(t *testing.T, b *guideBlock) *exec.Cmd {
-	t.Helper()
-	if b.language != "sh" {
-		t.Skip("not run yet: " + b.language)
-	}
-	c := exec.Command("bash", "-euo", "pipefail", "-c", b.code)
-	c.Dir = t.TempDir()
-	return c
-}
 
 // A guideRun is one run of a program.
 type guideRun struct {

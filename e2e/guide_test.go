@@ -88,19 +88,23 @@ type guideApp struct {
 	name                   string
 	id, clientID, secret   string
 	publicID               string // client id of an app on users' devices
-	port                   int    // where the program may listen
+	port                   int    // where the program may listen, and gets its webhooks
 	redirectURI, listenURL string
 }
 
 // newGuide starts purser dev with an app for each program.
 func newGuide(t *testing.T, programs []*guideBlock) *guide {
 	t.Helper()
-	g := &guide{bin: t.TempDir(), programs: prepareGuidePrograms(t, programs)}
+	g := &guide{bin: t.TempDir(), programs: newGuidePrograms(t, programs)}
 	if err := os.Symlink(servertest.Binary(t), filepath.Join(g.bin, "purser")); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range programs {
-		g.apps = append(g.apps, &guideApp{name: "Guide " + filepath.Base(b.name()), port: findFreePort(t)})
+		g.apps = append(g.apps, &guideApp{
+			name:        "Guide " + filepath.Base(b.name()),
+			port:        findFreePort(t),
+			redirectURI: fmt.Sprintf("http://127.0.0.1:%d/callback", findFreePort(t)),
+		})
 	}
 	database := dbtest.URL(t, db.SQLite)
 	first := servertest.Start(t, database)
@@ -149,8 +153,7 @@ func findFreePort(t *testing.T) int {
 
 // create creates the app and its twin on users' devices.
 func (a *guideApp) create(ctx context.Context, tx *db.Tx, store *apps.Store, owner string) error {
-	host := "http://127.0.0.1:" + strconv.Itoa(a.port)
-	a.redirectURI, a.listenURL = host+"/callback", host+"/webhooks"
+	a.listenURL = fmt.Sprintf("http://127.0.0.1:%d/webhooks", a.port)
 	maxTokens := int64(apps.SuggestedMaxTokens)
 	app, secret, err := store.Create(ctx, tx, apps.New{
 		OwnerID:          owner,
