@@ -69,8 +69,14 @@ func (p *sdkProxy) countTokens(r *http.Response) error {
 	return nil
 }
 
-// ServeHTTP forwards a request, or makes the first fault of its path.
+// ServeHTTP forwards a request, or makes the first fault of its path. It reads the whole body first: a Go server closes
+// the body when the answer begins, and if the transport has not yet seen its end, that breaks the answer off.
 func (p *sdkProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	p.mu.Lock()
 	p.log = append(p.log, proxied{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key")})
 	f := p.nextFault(r.URL.Path)

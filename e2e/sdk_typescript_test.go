@@ -142,6 +142,12 @@ func TestTypeScriptSDK(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+	t.Run("cancel", func(t *testing.T) {
+		t.Parallel()
+		if cancelled := runNodeProgram(t, "sdk", nil, "cancel.mjs"); cancelled == 0 {
+			t.Error("nothing was cancelled")
+		}
+	})
 	t.Run("hooks", func(t *testing.T) {
 		t.Parallel()
 		installNode(t, "clients")

@@ -52,7 +52,7 @@ export class Purser {
   readonly options: { baseURL: string; clientID: string; redirectURI?: string | undefined };
 
   constructor(options: PurserOptions) {
-    const baseURL = options.baseURL.replace(/\/+$/, "");
+    const baseURL = new URL(options.baseURL).href.replace(/\/+$/, "");
     this.options = { baseURL, clientID: options.clientID, redirectURI: options.redirectURI };
     this.tokens = options.tokens ?? new MemoryTokenStore();
     this.transport = new Transport({

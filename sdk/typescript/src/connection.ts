@@ -110,20 +110,13 @@ export class Connection {
         if (last) headers["last-event-id"] = last;
         const response = await this.purser.transport.open(
           { method: "GET", path: "/v1/connection/events", auth: this.#tokens, headers, signal });
-        const events = readEvents(response.body!);
-        const stop = () => void events.return();
-        signal?.addEventListener("abort", stop, { once: true });
-        try {
-          for await (const { data, id } of events) {
-            failures = 0;
-            const event = JSON.parse(data) as ConnectionEvent;
-            if (event.type === "end" && event.reconnect) break;
-            yield id ? { ...event, event_id: id } : event;
-            if (id) last = id;
-            if (event.type === "end") return;
-          }
-        } finally {
-          signal?.removeEventListener("abort", stop);
+        for await (const { data, id } of readEvents(response.body!, signal)) {
+          failures = 0;
+          const event = JSON.parse(data) as ConnectionEvent;
+          if (event.type === "end" && event.reconnect) break;
+          if (id) last = id;
+          yield id ? { ...event, event_id: id } : event;
+          if (event.type === "end") return;
         }
       } catch (error) {
         signal?.throwIfAborted();

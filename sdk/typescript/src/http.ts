@@ -99,10 +99,10 @@ export class Transport {
       headers.set("content-type", "application/json");
       body = JSON.stringify(request.body);
     }
+    request.signal?.throwIfAborted();
     const timeLimit = new AbortController();
     const timer = setTimeout(() => timeLimit.abort(new Error(`no answer within ${timeoutMS} ms`)), timeoutMS);
     const stop = () => timeLimit.abort(request.signal?.reason);
-    request.signal?.throwIfAborted();
     request.signal?.addEventListener("abort", stop, { once: true });
     try {
       const response = await this.options.fetch(url, {
@@ -138,7 +138,8 @@ function isRepeatable(request: RequestOptions, e: PurserError): boolean {
   return request.method !== "POST" || request.idempotencyKey !== undefined || e.status === 429 || e.status === 503;
 }
 
-function describe(error: unknown): string {
+/** describe says in words why a connection failed. */
+export function describe(error: unknown): string {
   const e = error as { message?: string; cause?: { message?: string } };
   return [e?.message, e?.cause?.message].filter(Boolean).join(": ") || String(error);
 }

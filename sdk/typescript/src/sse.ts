@@ -6,10 +6,15 @@ export interface ServerEvent {
 }
 
 /**
- * readEvents parses a stream of server-sent events (WHATWG HTML §9.2). When its reader stops, the connection is closed.
+ * readEvents parses a stream of server-sent events (WHATWG HTML §9.2). When its reader stops, or the signal does, the
+ * connection is closed.
  */
-export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent, void, void> {
+export async function* readEvents(
+  body: ReadableStream<Uint8Array>, signal?: AbortSignal,
+): AsyncGenerator<ServerEvent, void, void> {
   const reader = body.getReader();
+  const stop = () => void reader.cancel().catch(() => undefined); // a read that waits ends
+  signal?.addEventListener("abort", stop, { once: true });
   const decoder = new TextDecoder();
   let rest = "";
   let event = "message", id: string | undefined;
@@ -37,6 +42,7 @@ export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenera
       if (done) return;
     }
   } finally {
+    signal?.removeEventListener("abort", stop);
     await reader.cancel().catch(() => undefined);
   }
 }

@@ -1,5 +1,5 @@
 import { newError, parseError, PurserError } from "./errors.js";
-import { wait } from "./http.js";
+import { describe, wait } from "./http.js";
 import { readEvents } from "./sse.js";
 import type { CompletionChunk, StreamBill } from "./types.js";
 
@@ -93,11 +93,8 @@ export class CallStream implements AsyncIterable<StreamChunk> {
     const response = await this.#open();
     this.#requestID = response.headers.get("x-request-id");
     let failure: PurserError | undefined;
-    const events = readEvents(response.body!);
-    const stop = () => void events.return();
-    this.#signal?.addEventListener("abort", stop, { once: true });
     try {
-      for await (const { data } of events) {
+      for await (const { data } of readEvents(response.body!, this.#signal)) {
         if (data === "[DONE]") {
           if (failure) throw failure;
           return;
@@ -115,9 +112,7 @@ export class CallStream implements AsyncIterable<StreamChunk> {
     } catch (error) {
       this.#signal?.throwIfAborted();
       if (error instanceof PurserError) throw error;
-      throw newError("stream_broken", "The connection broke before the stream ended.", error);
-    } finally {
-      this.#signal?.removeEventListener("abort", stop);
+      throw newError("stream_broken", `The connection broke before the stream ended: ${describe(error)}`, error);
     }
     this.#signal?.throwIfAborted();
     throw failure ?? newError("stream_broken", "The stream ended before it was complete.");
