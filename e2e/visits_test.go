@@ -34,6 +34,7 @@ var unseen = []string{
 	"/dashboard/running",                   // a part of the overview, for its script
 	"/developer/apps/{id}/live",            // a part of the app's page, for its script
 	"/developer/apps/{id}/voice/{session}", // JSON, for the script of the voice page
+	"/components/v1/purser.js",             // a script, for pages of apps
 	"/docs",                                // leads to the first guide
 	"/favicon.ico",                         // a picture
 	"/robots.txt",                          // a file

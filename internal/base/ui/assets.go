@@ -33,6 +33,14 @@ var docsCSS []byte
 //go:embed assets/docs.js
 var docsJS []byte
 
+// Components are the web components for pages of apps. Apps name them by this version, so its file only grows.
+//
+//go:embed assets/components.js
+var Components []byte
+
+// ComponentsPath is where apps load the web components.
+const ComponentsPath = "/components/v1/purser.js"
+
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may cache it forever.
 type asset struct {
@@ -70,6 +78,7 @@ func Mount(rt *web.Router) {
 	for _, a := range []asset{sheet, icon, passkeys, htmx, voice, docsSheet, docsScript} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
+	rt.Handle("GET "+ComponentsPath, serveComponents)
 	rt.Handle("GET /favicon.ico", serveFavicon)
 	rt.Handle("GET /robots.txt", serveRobots)
 }
@@ -82,4 +91,14 @@ func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 	_, err := w.Write(a.body)
 	return err
+}
+
+// serveComponents serves the web components. A page of any origin may import them.
+func serveComponents(w http.ResponseWriter, r *http.Request) error {
+	h := w.Header()
+	h.Set("Content-Type", "text/javascript; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	return writeTagged(w, r, "public, max-age=3600, stale-while-revalidate=86400", Components)
 }
