@@ -39,7 +39,8 @@ a { color: var(--_accent); text-underline-offset: 0.15em; }
 p { margin: 0; }
 .done { font-weight: 600; }
 .done::before { content: '✓' / ''; margin-inline-end: 0.4em; color: var(--_accent); }
-.note { margin-block-start: 0.35rem; color: var(--_soft); font-size: 0.875rem; }
+.note { color: var(--_soft); font-size: 0.875rem; }
+.note:not(:empty) { margin-block-start: 0.35rem; }
 .meter { block-size: 0.6rem; margin-block: 0.4rem; border-radius: 1rem; background: var(--_track); overflow: hidden; }
 .fill {
 	block-size: 100%; inline-size: 0; border-radius: inherit; background: var(--_accent);
@@ -271,7 +272,6 @@ class PurserConnect extends PurserElement {
 		}
 		this.#note.textContent = state === 'refused'
 			? this.text('label-refused', 'You declined. You haven’t been charged.') : ''
-		this.#note.hidden = state !== 'refused'
 	}
 }
 
