@@ -37,6 +37,8 @@ var examples = []example{
 	{"go-chat", buildGoExample, driveChat},
 	{"go-cli", buildGoExample, driveCommandLine},
 	{"go-webhook", buildGoExample, driveWebhook},
+	{"typescript-chat", buildTypeScriptExample, driveChat},
+	{"typescript-voice", buildTypeScriptExample, driveVoice},
 }
 
 const exampleFolder = "../examples"
@@ -65,6 +67,27 @@ func buildGoExample(t *testing.T, folder string) []string {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
 	return []string{binary}
+}
+
+// buildTypeScriptExample checks the types of an example and bundles it, as npm start does.
+func buildTypeScriptExample(t *testing.T, folder string) []string {
+	t.Helper()
+	if err := buildTypeScript(); err != nil {
+		t.Fatal(err)
+	}
+	installNode(t, folder)
+	compiler, err := filepath.Abs(typeScriptFolder + "/node_modules/.bin/tsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{compiler, "-p", "."}, {"npm", "run", "--silent", "bundle"}} {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = folder
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", command, err, out)
+		}
+	}
+	return []string{"node", filepath.Join(folder, "build", "app.mjs")}
 }
 
 // A runningExample is an example that was started.
@@ -239,6 +262,41 @@ func driveChat(t *testing.T, p *servertest.Process, command []string) {
 	b.fill("Password", "wrong horse")
 	b.press("button", "Sign in")
 	b.says("Incorrect name or password")
+}
+
+// driveVoice uses a voice page: its user connects, speaks, hears a reply, sees what it cost, and hangs up.
+func driveVoice(t *testing.T, p *servertest.Process, command []string) {
+	port := freePort(t)
+	address := "http://localhost:" + port
+	changes := purser.Changes{"redirect_uris": []string{p.App.RedirectURI, address + "/callback"}}
+	if _, err := ownClient(p).Apps.Update(t.Context(), p.App.ID, changes); err != nil {
+		t.Fatal(err)
+	}
+	startExample(t, t.TempDir(), command, "BASE_URL="+p.BaseURL, "CLIENT_ID="+p.App.ClientID,
+		"CLIENT_SECRET="+p.App.ClientSecret, "PORT="+port)
+	awaitServer(t, address)
+
+	b := newTab(t, p.BaseURL, p.AuthURL, address)
+	b.open(address)
+	b.shows("Connect Purser")
+	b.looksWell("not connected")
+	b.press("link", "Connect Purser")
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	b.fill("Spend cap (USD)", "2")
+	b.press("button", "Approve")
+	b.shows("$2.00 left")
+	b.looksWell("connected")
+	inPage[bool](b, microphone)
+	run(b, chromedp.Click("Talk", as("button", "Talk")))
+	inPage[bool](b, `(async () => {
+		while (document.getElementById("end").disabled) await new Promise(resolve => setTimeout(resolve, 50))
+		speak(true)
+		await new Promise(resolve => setTimeout(resolve, 600))
+		return speak(false), true
+	})()`)
+	b.shows("1 reply,")
+	run(b, chromedp.Click("Hang up", as("button", "Hang up")))
+	b.shows("charged")
 }
 
 // looksWell checks the page of an example in light and dark, on a phone and on a desk.

@@ -41,13 +41,34 @@ var buildTypeScript = sync.OnceValue(func() error {
 		isFile(typeScriptFolder+"/dist/index.js") {
 		return nil
 	}
+	committed, err := readGenerated()
+	if err != nil {
+		return err
+	}
 	npm := exec.Command("npm", "run", "build", "--silent")
 	npm.Dir = typeScriptFolder
 	if out, err := npm.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm run build: %w: %s", err, out)
 	}
+	if built, err := readGenerated(); err != nil {
+		return err
+	} else if built != committed {
+		return fmt.Errorf("%s/src/generated was not up to date: commit what was written now", typeScriptFolder)
+	}
 	return os.WriteFile(stamp, []byte(sum), 0o600)
 })
+
+// readGenerated reads the generated files that are committed, because apps are bundled from the sources.
+func readGenerated() (text string, err error) {
+	for _, name := range []string{"errors.ts", "version.ts"} {
+		part, err := os.ReadFile(filepath.Join(typeScriptFolder, "src", "generated", name))
+		if err != nil {
+			return "", err
+		}
+		text += string(part)
+	}
+	return text, nil
+}
 
 // hashFiles hashes files and folders, but for what is generated.
 func hashFiles(names ...string) (string, error) {

@@ -1,14 +1,10 @@
 import { existsSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 
-const folder = new URL("..", import.meta.url); // of build/app.mjs
-
-/** The settings, from the environment or from the file .env of this folder. The environment wins. */
+/** The settings, from the environment or from the file .env of the working directory. The environment wins. */
 export const settings = read();
 
 function read() {
-  const file = new URL(".env", folder);
-  const lines = existsSync(file) ? readFileSync(file, "utf8").split("\n") : [];
+  const lines = existsSync(".env") ? readFileSync(".env", "utf8").split("\n") : [];
   const found = lines.map((line) => /^\s*(\w+)=(.*)$/.exec(line.trim())).filter((match) => match !== null);
   const env: Record<string, string | undefined> =
     { ...Object.fromEntries(found.map(([, name, value]) => [name!, value!])), ...process.env };
@@ -28,6 +24,6 @@ function read() {
     CLIENT_SECRET: need("CLIENT_SECRET"),
     REDIRECT_URI: env["REDIRECT_URI"] ?? `${ORIGIN}/callback`,
     MODEL: env["MODEL"] ?? "gpt-6-luna",
-    DATA: env["DATA"] ?? fileURLToPath(new URL("data", folder)),
+    DATA: env["DATA"] ?? "data",
   };
 }
