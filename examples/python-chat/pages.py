@@ -13,7 +13,7 @@ FRAME = """<!doctype html>
 <link rel="icon" href="data:,">
 <title>Chat</title>
 <style>
-  :root { color-scheme: light dark; }
+  :root { color-scheme: light dark; background: Canvas; color: CanvasText; }
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem; }
   header { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; }
   header span { margin-right: auto; }
