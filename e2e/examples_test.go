@@ -37,6 +37,7 @@ var examples = []example{
 	{"go-chat", buildGoExample, driveChat},
 	{"go-cli", buildGoExample, driveCommandLine},
 	{"go-webhook", buildGoExample, driveWebhook},
+	{"python-chat", buildPythonExample, driveChat},
 	{"typescript-chat", buildTypeScriptExample, driveChat},
 	{"typescript-voice", buildTypeScriptExample, driveVoice},
 }

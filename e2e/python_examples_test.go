@@ -4,15 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,114 +36,14 @@ func pythonExample(t *testing.T, p *servertest.Process, folder, name string, var
 	return cmd
 }
 
-// TestPythonChat uses the chat in Python without JavaScript and by the stream of its page: its user creates an account,
-// connects, gets a billed answer, meets a 402, and disconnects.
-func TestPythonChat(t *testing.T) {
-	t.Parallel()
-	p := servertest.Start(t, "")
-	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	_ = listener.Close() // the example listens there
-	address := fmt.Sprintf("http://localhost:%d", port)
-	register(t, p, address+"/callback")
-	startPythonExample(t, pythonExample(t, p, t.TempDir(), "python-chat/app.py", "PORT="+strconv.Itoa(port)))
-
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
-	visit := func(path string, form url.Values, wants ...string) string {
-		t.Helper()
-		var resp *http.Response
-		var err error
-		if form == nil {
-			resp, err = browser.Get(address + path)
-		} else {
-			resp, err = browser.PostForm(address+path, form)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		page, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range wants {
-			if !strings.Contains(string(page), want) {
-				t.Errorf("%s lacks %q: %s", path, want, page)
-			}
-		}
-		return string(page)
-	}
-	visit("/", nil, "Create account")
-	account := url.Values{"name": {"ada"}, "password": {"correct horse"}}
-	visit("/sign-in", account, "Incorrect name or password")
-	visit("/sign-up", account, "Connect Purser")
-
-	browser.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := browser.Get(address + "/connect")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	user := &driver{t: t, node: p}
-	consent, err := user.consent(resp.Header.Get("Location"), map[string]any{"spend_cap": "3", "account": "new"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser.CheckRedirect = nil
-	callback := consent.(map[string]any)["callback_url"].(string)
-	visit(strings.TrimPrefix(callback, address), nil, "$3.00</b> left", "Disconnect")
-
-	visit("/messages", url.Values{"text": {"Hello"}}, "Hello", "charged", "left")
-	req, err := http.NewRequest("POST", address+"/messages", strings.NewReader("text=And+now"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/x-ndjson")
-	resp, err = browser.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	lines, err := io.ReadAll(resp.Body)
-	if err != nil || strings.Count(string(lines), `"text"`) < 2 || !strings.Contains(string(lines), `"cost": "$0.0`) {
-		t.Errorf("%v: %s", err, lines)
-	}
-	visit("/messages", url.Values{"text": {"!refuse 402 allocation_exhausted"}}, "cap is too low", "Raise it")
-	visit("/disconnect", url.Values{}, "Disconnected", "Connect Purser")
-	visit("/sign-out", url.Values{}, "Create account")
-	p.Verify()
-}
-
-// startPythonExample starts a server and returns when it has printed its first line.
-func startPythonExample(t *testing.T, cmd *exec.Cmd) {
+// buildPythonExample returns the command of an example, which runs with the SDK of this repository.
+func buildPythonExample(t *testing.T, folder string) []string {
 	t.Helper()
-	var told strings.Builder
-	cmd.Stderr = &told
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	sdk, err := filepath.Abs(sdkFolder + "/python")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(told.String())
-		}
-	})
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	return []string{"env", "PYTHONPATH=" + sdk, "/usr/bin/python3", "-B", folder + "/app.py"}
 }
 
 // TestPythonAgent connects the agent in Python by a code, and ends its runs by an answer, by its own budget, and by
