@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -39,11 +38,6 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 	if runner := sdkFolder + "/typescript/conformance/run.mjs"; isFile(runner) {
 		buildTypeScriptSDK(t)
 		all = append(all, sdkRunner{"typescript", []string{"node", runner}})
-		if testkit.IsLong() {
-			installNode(t, "runtimes")
-			all = append(all, sdkRunner{"deno", []string{"runtimes/node_modules/.bin/deno", "run", "-A", runner}},
-				sdkRunner{"bun", []string{"runtimes/node_modules/.bin/bun", "run", runner}})
-		}
 	}
 	if runner := sdkFolder + "/python/conformance/run.py"; isFile(runner) {
 		// Debian's httpx belongs to this Python.
