@@ -21,8 +21,17 @@ var packed []byte
 // sdkFolders are the SDKs by the first word of a template's name: where one is in the archive, and where a new app has
 // it.
 var sdkFolders = map[string]struct{ packed, copied string }{
-	"go":     {"sdk/go", "purser-sdk"},
-	"python": {"sdk/python", "."},
+	"go":         {"sdk/go", "purser-sdk"},
+	"python":     {"sdk/python", "."},
+	"typescript": {"sdk/typescript", "purser-sdk"},
+}
+
+// replacements are paths of the clone, and what a new app has instead.
+var replacements = [][2]string{
+	{"PYTHONPATH=../../sdk/python ", ""},
+	{"../../sdk/go", "./purser-sdk"},
+	{"../../sdk/typescript/src", "./purser-sdk"},
+	{"../../sdk/typescript/node_modules", "./node_modules"},
 }
 
 // A Template is an example app that can be copied.
@@ -112,8 +121,10 @@ func (t Template) Files() (map[string][]byte, error) {
 			return nil, err
 		}
 		// The clone has the SDKs elsewhere.
-		text = bytes.ReplaceAll(text, []byte("PYTHONPATH=../../sdk/python "), nil)
-		files[at] = bytes.ReplaceAll(text, []byte("../../sdk/go"), []byte("./purser-sdk"))
+		for _, r := range replacements {
+			text = bytes.ReplaceAll(text, []byte(r[0]), []byte(r[1]))
+		}
+		files[at] = text
 	}
 	return files, nil
 }
