@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -30,6 +31,7 @@ const sdkFolder = "../sdk"
 type sdkRunner struct {
 	name    string
 	command []string
+	without []string // scenarios in which the runtime itself repeats a request that was cut off
 }
 
 // builtSDKs returns the SDKs whose runner is there, ready to run.
@@ -37,12 +39,26 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 	t.Helper()
 	if runner := sdkFolder + "/typescript/conformance/run.mjs"; isFile(runner) {
 		buildTypeScriptSDK(t)
-		all = append(all, sdkRunner{"typescript", []string{"node", runner}})
+		all = append(all, sdkRunner{name: "typescript", command: []string{"node", runner}})
+		if testkit.IsLong() {
+			installNode(t, "runtimes")
+			all = append(all,
+				sdkRunner{
+					name:    "deno",
+					command: []string{"runtimes/node_modules/.bin/deno", "run", "-A", runner},
+					without: []string{"retry: what has no key"},
+				},
+				sdkRunner{
+					name:    "bun",
+					command: []string{"runtimes/node_modules/.bin/bun", "run", runner},
+					without: []string{"stream: broken after the first chunk"},
+				})
+		}
 	}
 	if runner := sdkFolder + "/python/conformance/run.py"; isFile(runner) {
 		// Debian's httpx belongs to this Python.
-		all = append(all, sdkRunner{"python", []string{"/usr/bin/python3", runner}},
-			sdkRunner{"python-async", []string{"/usr/bin/python3", runner, "--async"}})
+		all = append(all, sdkRunner{name: "python", command: []string{"/usr/bin/python3", runner}},
+			sdkRunner{name: "python-async", command: []string{"/usr/bin/python3", runner, "--async"}})
 	}
 	if isFile(sdkFolder + "/go/conformance/main.go") {
 		binary := filepath.Join(t.TempDir(), "conformance")
@@ -50,7 +66,7 @@ func builtSDKs(t *testing.T) (all []sdkRunner) {
 			CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v: %s", err, out)
 		}
-		all = append(all, sdkRunner{"go", []string{binary}})
+		all = append(all, sdkRunner{name: "go", command: []string{binary}})
 	}
 	return all
 }
@@ -77,7 +93,9 @@ func TestSDKConformance(t *testing.T) {
 					d.start()
 					for _, sc := range scenarios {
 						cell := "ok"
-						if err := d.run(sc); errors.Is(err, errUnsupported) {
+						if slices.Contains(s.without, sc.Name) {
+							cell = "not run"
+						} else if err := d.run(sc); errors.Is(err, errUnsupported) {
 							cell = "-"
 							t.Errorf("%s: %v", sc.Name, err)
 						} else if err != nil {
