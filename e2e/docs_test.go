@@ -63,7 +63,30 @@ func TestDocs(t *testing.T) {
 	b.searchDocs(p)
 	b.copyExample(p)
 	b.switchTabs(p)
+	b.filterModels(p)
 	b.fillValues(p)
+}
+
+// filterModels reads the page of models and prices, which says what GET /v1/models says.
+func (b *tab) filterModels(p *servertest.Process) {
+	b.t.Helper()
+	var list []struct{ ID string }
+	if status := send(b.t, p, "GET", "/v1/models", "", "", &list); status != 200 || len(list) == 0 {
+		b.t.Fatalf("GET /v1/models: %d, %d models", status, len(list))
+	}
+	b.open(p.BaseURL + "/models")
+	for _, m := range list {
+		b.says(m.ID)
+	}
+	b.look("docs-models")
+	b.fill("Model or provider", "GEMINI")
+	b.press("button", "Filter")
+	b.says("gemini-")
+	if strings.Contains(b.text(), "claude-") {
+		b.t.Error("the filter leaves other models")
+	}
+	b.open(p.BaseURL + "/models?model=none-of-them")
+	b.says("No model has “none-of-them” in its name")
 }
 
 // searchDocs finds an error code as it types, and goes to it with the keyboard.

@@ -119,7 +119,7 @@ func (s *Server) mountApps() {
 
 // mountGateway mounts the API of calls: models, inference, receipts and voice.
 func (s *Server) mountGateway() {
-	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now, Providers: s.listedProviders}).Mount(s.Router)
+	s.modelList().Mount(s.Router)
 	s.callers.Mount(s.Router)
 	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
@@ -168,6 +168,11 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 	}).Mount(s.Router)
 }
 
+// modelList lists the models that this installation can call.
+func (s *Server) modelList() *catalog.Handler {
+	return &catalog.Handler{Catalog: s.catalog, Now: s.DB.Now, Providers: s.listedProviders}
+}
+
 // mountDocs mounts the documentation for developers.
 func (s *Server) mountDocs(sessions *accounts.Sessions) {
 	c := s.Config
@@ -176,6 +181,8 @@ func (s *Server) mountDocs(sessions *accounts.Sessions) {
 		Sessions:     sessions,
 		Sandbox:      s.sandbox,
 		Tokens:       s.Tokens,
+		Models:       s.modelList(),
+		FeeRate:      c.FeeRate,
 		BaseURL:      c.BaseURL,
 		AuthURL:      c.AuthURL,
 		DashboardURL: c.DashboardURL,

@@ -77,6 +77,33 @@ func (DocsResult) Marked(i int) bool { return i%2 == 1 }
 func (DocsSearch) name() string  { return "docs/search" }
 func (DocsSearch) title() string { return "Search" }
 
+// ModelList is the models that can be called, with their prices.
+type ModelList struct {
+	Docs
+	Fee     string // the service fee, such as "5%"
+	BaseURL string
+	Kinds   []PriceGroup
+}
+
+// A PriceGroup is the models of one kind.
+type PriceGroup struct {
+	Title  string
+	Models []PriceRow
+}
+
+// A PriceRow is one model. Prices are the provider's, in dollars per million tokens; "" = it has none.
+type PriceRow struct {
+	ID, Provider            string
+	Input, Cached, Output   string
+	AudioInput, AudioOutput string
+	Context, MaxOutput      string // tokens
+	Can                     []string
+	Retires                 string // the day
+}
+
+func (ModelList) name() string  { return "docs/models" }
+func (ModelList) title() string { return "Models and prices" }
+
 // Reference is the reference of the HTTP API. With JavaScript, the script at Script takes the place of the list.
 type Reference struct {
 	Docs

@@ -316,7 +316,7 @@ func hostilePages() []Page {
 		filled[Analytics](),
 		filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
 		filled[Voice](), talkable(filled[Voice]()), rendered(filled[Guide]()), filled[DocsSearch](),
-		filled[Reference](),
+		filled[Reference](), filled[ModelList](),
 	}
 }
 

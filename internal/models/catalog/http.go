@@ -65,6 +65,9 @@ func (h *Handler) render(now time.Time) ([]byte, error) {
 	return body, nil
 }
 
+// List returns the models that this installation can call now.
+func (h *Handler) List() []Listing { return h.list(h.Catalog.Current(), h.Now().UTC()) }
+
 // list returns the models that this installation can call.
 func (h *Handler) list(c *Catalog, now time.Time) []Listing {
 	return slices.DeleteFunc(c.Offered(now), func(l Listing) bool {

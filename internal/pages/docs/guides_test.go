@@ -97,3 +97,16 @@ func TestGuidesHaveAnOutline(t *testing.T) {
 		}
 	}
 }
+
+// Prices per thousand tokens become exact prices per million.
+func TestPerMillion(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{
+		"0.000000": "", "0.000150": "$0.15", "0.001250": "$1.25", "0.040000": "$40.00", "1.500000": "$1500.00",
+		"0.000075": "$0.075", "0.000001": "$0.001",
+	} {
+		if got := perMillion(from); got != want {
+			t.Errorf("%s: %s, want %s", from, got, want)
+		}
+	}
+}

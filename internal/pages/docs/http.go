@@ -10,8 +10,10 @@ import (
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -21,6 +23,8 @@ type Handler struct {
 	Sessions     *accounts.Sessions
 	Sandbox      *sandbox.Store
 	Tokens       *oauth.Store
+	Models       *catalog.Handler
+	FeeRate      money.PPM
 	BaseURL      string // {base_url}, {auth_url} and {dashboard_url} in the guides
 	AuthURL      string
 	DashboardURL string
@@ -39,6 +43,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /docs/search", h.Sessions.With(h.showSearch))
 	rt.HandlePage("GET /docs/{page}", h.Sessions.With(h.showGuide))
 	rt.HandlePage("POST /docs/{page}", h.requireDeveloper(h.createGuideToken))
+	rt.HandlePage("GET /models", h.Sessions.With(h.showModels))
 	rt.HandlePage("GET /reference", h.Sessions.With(h.showReference))
 	rt.HandlePage("POST /reference", h.requireDeveloper(h.createReferenceToken))
 	rt.Handle("GET "+h.scalarPath, serveScalar)
@@ -136,6 +141,7 @@ func newFrame(r *http.Request, l *library, path string) ui.Docs {
 	}
 	f.Groups = append(f.Groups, ui.DocsGroup{Title: "Reference", Pages: []ui.Tab{
 		{Href: "/reference", Text: "API reference", Current: path == "/reference"},
+		{Href: "/models", Text: "Models and prices", Current: path == "/models"},
 		{Href: "/openapi.yaml", Text: "OpenAPI"},
 		{Href: "/llms.txt", Text: "Text for language models"},
 	}})
