@@ -143,6 +143,7 @@ func (k *sink) start(t *testing.T, certificate *tls.Certificate, implicit bool) 
 		if err := server.Close(); err != nil && !errors.Is(err, smtp.ErrServerClosed) {
 			t.Error(err)
 		}
+		_ = l.Close() // Serve may not have begun, and then Close knows of no listener
 		<-served
 	})
 	return s
