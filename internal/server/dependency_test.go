@@ -267,7 +267,7 @@ func TestBlackHoledConnections(t *testing.T) {
 	proxy := faulttest.NewProxy(t, url)
 	data := "--data=" + t.TempDir()
 	a, other := servertest.Start(t, proxy.URL, data, "--lease=4s"), servertest.Start(t, url, data, "--lease=4s")
-	// A hold may have been committed whose answer was lost. Whoever repeats the call at the other node learns there that
+	// A hold may have been committed whose answer was lost. A caller who repeats the call at the other node learns that
 	// it failed and was not billed.
 	b := newBooks(t, func(status int, code string) bool {
 		return isUnavailable(status, code) || status == 502 && code == "provider_error"
