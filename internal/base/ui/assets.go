@@ -2,16 +2,19 @@ package ui
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/hex"
+	"io/fs"
 	"net/http"
 
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-//go:embed assets/purser.css
-var css []byte
+// The style sheet is base.css, then a file for each kind of component.
+//
+//go:embed assets/css
+var styles embed.FS
 
 //go:embed assets/icon.svg
 var svg []byte
@@ -50,18 +53,47 @@ type asset struct {
 }
 
 var (
-	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", css)
+	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", joinStyles())
 	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
-	// passkeys is needed for them: browsers use them for scripts alone.
-	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
-	// htmx refreshes live parts of pages; every page works without it.
-	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
-	// the page that needs it cannot do without
-	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS)
-	// The documentation has more to style than all other pages, and is readable without its script.
-	docsSheet  = newAsset("docs", ".css", "text/css; charset=utf-8", docsCSS)
-	docsScript = newAsset("docs", ".js", "text/javascript; charset=utf-8", docsJS)
+	// passkeys is needed for them: browsers use them for scripts alone. Its element names the relying party.
+	passkeys = newScript("passkeys", passkeysJS)
+	// The documentation has more to style than all other pages.
+	docsSheet = newAsset("docs", ".css", "text/css; charset=utf-8", docsCSS)
 )
+
+// scripts are those that a page can name. Every page works without its scripts, except that for voice.
+var scripts = map[string]asset{
+	"htmx":  newScript("htmx", htmxJS), // refreshes live parts of pages
+	"voice": newScript("voice", voiceJS),
+	"docs":  newScript("docs", docsJS),
+}
+
+// joinStyles returns the style sheet of all pages.
+func joinStyles() []byte {
+	sheet, err := styles.ReadFile("assets/css/base.css")
+	if err != nil {
+		panic("ui: the file is embedded: " + err.Error())
+	}
+	files, err := fs.Glob(styles, "assets/css/*.css")
+	if err != nil {
+		panic("ui: the pattern is valid: " + err.Error())
+	}
+	for _, file := range files {
+		if file == "assets/css/base.css" {
+			continue
+		}
+		part, err := styles.ReadFile(file)
+		if err != nil {
+			panic("ui: the file is embedded: " + err.Error())
+		}
+		sheet = append(sheet, part...)
+	}
+	return sheet
+}
+
+func newScript(name string, body []byte) asset {
+	return newAsset(name, ".js", "text/javascript; charset=utf-8", body)
+}
 
 func newAsset(name, suffix, kind string, body []byte) asset {
 	sum := sha256.Sum256(body)
@@ -75,13 +107,22 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 
 // Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon, passkeys, htmx, voice, docsSheet, docsScript} {
+	for _, a := range []asset{sheet, icon, passkeys, docsSheet} {
+		rt.Handle("GET "+a.path, a.serve)
+	}
+	for _, a := range scripts {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 	rt.Handle("GET "+ComponentsPath, serveComponents)
 	rt.Handle("GET /favicon.ico", serveFavicon)
 	rt.Handle("GET /robots.txt", serveRobots)
 }
+
+// Path and Integrity are for templates.
+func (a asset) Path() string { return a.path }
+
+// Integrity returns the hash that a browser checks.
+func (a asset) Integrity() string { return a.integrity }
 
 func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {
 	h := w.Header()

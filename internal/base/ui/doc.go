@@ -7,7 +7,7 @@
 //
 // Pages of people who are signed in embed a Shell, and the layout gives them the
 // navigation. The building blocks (cards, tiles, tables, badges, filters, tabs,
-// pages of lists, empty states, charts) are classes of assets/purser.css, which
-// names them at its top; a page adds no style of its own. Structs hold what people
+// pages of lists, empty states, charts) are classes of assets/css; base.css
+// names them at its top. A page adds no style of its own. Structs hold what people
 // read, as text: handlers format, templates arrange.
 package ui

@@ -39,6 +39,7 @@ type Values struct {
 
 func (Docs) formAction() string { return "" }
 func (Docs) live() bool         { return true }
+func (Docs) scripts() []string  { return []string{"docs"} }
 func (d Docs) docs() Docs       { return d }
 
 // Guide is one guide.

@@ -57,13 +57,7 @@ func parseTemplate(file string) *template.Template {
 		"icon":         func() string { return icon.path },
 		"passkeys":     func() string { return passkeys.path },
 		"passkeysHash": func() string { return passkeys.integrity },
-		"voicejs":      func() string { return voice.path },
-		"voiceHash":    func() string { return voice.integrity },
-		"htmx":         func() string { return htmx.path },
-		"htmxHash":     func() string { return htmx.integrity },
 		"docscss":      func() string { return docsSheet.path },
-		"docsjs":       func() string { return docsScript.path },
-		"docsHash":     func() string { return docsScript.integrity },
 	})
 	return template.Must(t.ParseFS(templates, "templates/layout/*.html", file))
 }
@@ -89,12 +83,28 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		Shell *Shell // nil = no navigation: not signed in, or a page with a single task
 		Docs  *Docs  // nil = no page of the documentation
 		Live  bool   // some of its parts refresh themselves
-		Site  Site
+		// Scripts are what it runs besides that of passkeys.
+		Scripts []asset
+		Site    Site
 		// Layered puts our styles into a layer, so that those of a script of others win over them.
 		Layered bool
 	}{Title: p.title(), Page: p, Site: Site{web.SiteOf(w)}}
 	if l, ok := p.(interface{ live() bool }); ok {
 		data.Live = l.live()
+	}
+	var names []string
+	if data.Live {
+		names = append(names, "htmx")
+	}
+	if s, ok := p.(interface{ scripts() []string }); ok {
+		names = append(names, s.scripts()...)
+	}
+	for _, name := range names {
+		script, ok := scripts[name]
+		if !ok {
+			return nil, fmt.Errorf("ui: page %s: no script %s", p.name(), name)
+		}
+		data.Scripts = append(data.Scripts, script)
 	}
 	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
 		shell := s.shell()
@@ -118,7 +128,8 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 	if data.Party != "" {
 		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
-	if data.Live { // these pages run a script, and only ours
+	// These pages run scripts, and only ours. The page for voice has its own policy: it also connects to a provider.
+	if len(data.Scripts) > 0 && !strings.Contains(h.Get("Content-Security-Policy"), "connect-src") {
 		h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
 	if data.Layered {

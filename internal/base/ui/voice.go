@@ -12,6 +12,13 @@ type Voice struct {
 
 func (Voice) name() string { return "developer/voice" }
 
+func (v Voice) scripts() []string {
+	if v.Why != "" {
+		return nil
+	}
+	return []string{"voice"}
+}
+
 // A VoiceSession is a voice session in a list.
 type VoiceSession struct {
 	When, Shown string
