@@ -111,6 +111,7 @@ func TestLooksOfMail(t *testing.T) {
 // four combinations and keeps their pictures, the usual one two of them.
 func (b *tab) look(page string) {
 	b.t.Helper()
+	b.light(page)
 	for _, scheme := range []string{"light", "dark"} {
 		call(b, emulation.SetEmulatedMedia,
 			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -138,5 +139,33 @@ func (b *tab) look(page string) {
 				b.accessible(name, colours...)
 			}
 		}
+	}
+}
+
+// Bounds of a page as it loads.
+const (
+	maxPageBytes   = 150_000
+	maxLayoutShift = 0.05
+)
+
+// light checks that the page came with few bytes, of which fonts don't count since browsers keep them, and that
+// nothing in it moved as it loaded. It does nothing where scripts are off.
+func (b *tab) light(page string) {
+	b.t.Helper()
+	if b.scriptless {
+		return
+	}
+	const weigh = `performance.getEntriesByType("navigation").concat(performance.getEntriesByType("resource"))
+		.filter((e) => !/\.woff2|\/assets\/scalar/.test(e.name)).reduce((sum, e) => sum + e.encodedBodySize, 0)`
+	if bytes := run(b, chromedp.Evaluate[int64](weigh)); bytes > maxPageBytes {
+		b.t.Errorf("%s came with %d bytes, at most %d", page, bytes, maxPageBytes)
+	}
+	const moved = `(() => {
+		const o = new PerformanceObserver(() => {});
+		o.observe({ type: "layout-shift", buffered: true });
+		return o.takeRecords().filter((e) => !e.hadRecentInput).reduce((sum, e) => sum + e.value, 0);
+	})()`
+	if shift := run(b, chromedp.Evaluate[float64](moved)); shift > maxLayoutShift {
+		b.t.Errorf("%s moved by %.3f as it loaded, at most %.2f", page, shift, maxLayoutShift)
 	}
 }

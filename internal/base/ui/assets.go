@@ -1,12 +1,16 @@
 package ui
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"encoding/hex"
 	"io/fs"
 	"net/http"
+	"strings"
+	"sync"
 
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -50,6 +54,8 @@ type asset struct {
 	path, kind string
 	integrity  string // for the element that names it
 	body       []byte
+	// packed returns the body compressed by gzip, or nil if that is not smaller, as for a font.
+	packed func() []byte
 }
 
 var (
@@ -102,7 +108,24 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 		kind:      kind,
 		integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
 		body:      body,
+		packed:    sync.OnceValue(func() []byte { return compress(body) }),
 	}
+}
+
+// compress returns the body compressed by gzip, or nil if that saves less than a tenth.
+func compress(body []byte) []byte {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(body)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil || b.Len() > len(body)*9/10 {
+		return nil
+	}
+	return b.Bytes()
 }
 
 // Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
@@ -124,13 +147,19 @@ func (a asset) Path() string { return a.path }
 // Integrity returns the hash that a browser checks.
 func (a asset) Integrity() string { return a.integrity }
 
-func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {
+func (a asset) serve(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
+	h.Set("Vary", "Accept-Encoding")
 	h.Set("Content-Type", a.kind)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	_, err := w.Write(a.body)
+	body := a.body
+	if packed := a.packed(); packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		body = packed
+	}
+	_, err := w.Write(body)
 	return err
 }
 

@@ -1,6 +1,9 @@
 package ui
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -106,5 +109,34 @@ func TestPagesSayWhomToAsk(t *testing.T) {
 	if text, _, err := e.Render(web.Site{}); err != nil || !strings.Contains(text, "-- \nPurser\nSettings: ") ||
 		strings.Contains(text, "Support") {
 		t.Errorf("without a site: %v\n%s", err, text)
+	}
+}
+
+// TestCompressedAssets: a browser that takes gzip gets fewer bytes of the same content.
+func TestCompressedAssets(t *testing.T) {
+	t.Parallel()
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	Mount(rt)
+	get := func(encoding string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", sheet.path, nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, r)
+		return w
+	}
+	plain, packed := get(""), get("gzip, br")
+	unpacked, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := packed.Body.Len()
+	body, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packed.Header().Get("Content-Encoding") != "gzip" || plain.Header().Get("Content-Encoding") != "" ||
+		plain.Header().Get("Vary") != "Accept-Encoding" || !bytes.Equal(body, plain.Body.Bytes()) ||
+		size > len(body)/3 {
+		t.Errorf("%d bytes as %q, and %d bytes as they are", size, packed.Header().Get("Content-Encoding"), len(body))
 	}
 }
