@@ -28,6 +28,18 @@ var kinds = map[string]kind{
 // quoted quotes a name that an app's developer chose.
 func quoted(app string) string { return "“" + app + "”" }
 
+// capAmounts are the parts of a spend cap, which add up to it. What remains is rounded down.
+func capAmounts(c rules.ConnectionResource) []ui.EmailAmount {
+	parts := ui.SplitDollars(c.AllocationRemainingMC, c.HeldMC, c.ConsumedMC)
+	list := []ui.EmailAmount{{Name: "Used", Amount: parts[2].Text}}
+	if c.HeldMC != 0 {
+		list = append(list, ui.EmailAmount{Name: "Held for running calls", Amount: parts[1].Text})
+	}
+	return append(list,
+		ui.EmailAmount{Name: "Remaining", Amount: parts[0].Text},
+		ui.EmailAmount{Name: "Spend cap", Amount: ui.Dollars(c.AllocationMC), Total: true})
+}
+
 func usedEmail(share string) func(web.Links, string, rules.Notice, data) ui.Email {
 	return func(links web.Links, app string, n rules.Notice, d data) ui.Email {
 		c := d.Connection
@@ -38,7 +50,8 @@ func usedEmail(share string) func(web.Links, string, rules.Notice, data) ui.Emai
 					c.AllocationMC.Display(), c.AllocationRemainingMC.Display()),
 				"You don’t need to do anything. The app can’t spend more than its cap, and only you can raise it.",
 			},
-			Action: &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
+			Amounts: capAmounts(c),
+			Action:  &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
 		}
 	}
 }
@@ -51,7 +64,8 @@ func exhaustedEmail(links web.Links, app string, n rules.Notice, d data) ui.Emai
 				d.Connection.AllocationMC.Display()),
 			"If you’re done with the app, you don’t need to do anything.",
 		},
-		Action: &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
+		Amounts: capAmounts(d.Connection),
+		Action:  &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
 	}
 }
 
@@ -66,7 +80,8 @@ func frozenEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 				d.Connection.AllocationMC.Display()),
 			"Review its calls, then resume the app or revoke its access.",
 		},
-		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
+		Amounts: capAmounts(d.Connection),
+		Action:  &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}
 }
 
@@ -93,7 +108,8 @@ func frozenByOperatorEmail(links web.Links, app string, n rules.Notice, d data) 
 			fmt.Sprintf("It has used %s of its %s spend cap. The rest of the cap stays reserved.",
 				d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
 			"You can review its calls, and resume the app or revoke its access."),
-		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
+		Amounts: capAmounts(d.Connection),
+		Action:  &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}
 }
 
@@ -106,6 +122,10 @@ func allocationRequestEmail(links web.Links, app string, _ rules.Notice, d data)
 			fmt.Sprintf("%s asks you to raise its spend cap from %s to %s.", quoted(app), d.Request.CurrentMC.Display(),
 				d.Request.TargetMC.Display()),
 			"Nothing changes unless you approve it.",
+		},
+		Amounts: []ui.EmailAmount{
+			{Name: "Current spend cap", Amount: ui.Dollars(d.Request.CurrentMC)},
+			{Name: "Requested", Amount: ui.Dollars(d.Request.TargetMC), Total: true},
 		},
 		Action: &ui.Link{Href: links.Approval(d.Request.ID), Text: "Review request"},
 	}

@@ -96,15 +96,15 @@ func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) e
 		return fmt.Errorf("%w: its data is not what it should be", errNotice)
 	}
 	e := kind.write(s.Links, app.Name, n, d)
+	e.Why = ui.AboutBalance
 	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject}
 	if kind.optional {
 		m.Unsubscribe = s.Links.Dashboard + stopPath + s.Stops.Sign(a.ID)
+		e.Why = ui.AboutApps
 		e.Footer = []ui.Link{
 			{Href: s.Links.Dashboard + settingsPath, Text: "Email settings"},
 			{Href: m.Unsubscribe, Text: "Unsubscribe"},
 		}
-	} else {
-		e.Why = ui.AboutBalance
 	}
 	if m.Text, m.HTML, err = e.Render(s.Mails.Site); err != nil {
 		return err

@@ -14,15 +14,26 @@ import (
 type Email struct {
 	Subject    string
 	Paragraphs []string
-	Action     *Link  // what the email asks the user to do; nil = nothing
-	Footer     []Link // such as where to unsubscribe
-	Why        string // why the user gets an email that they cannot turn off; "" = they can
+	Amounts    []EmailAmount // a table below the paragraphs
+	Action     *Link         // what the email asks the user to do; nil = nothing
+	Footer     []Link        // such as where to unsubscribe
+	Why        string        // why the user gets it
 }
 
-// Why users get emails that they cannot turn off.
+// An EmailAmount is one line of the table of an email.
+type EmailAmount struct {
+	Name   string
+	Detail string // below the name, such as a number of calls; "" = none
+	Amount string
+	Href   string // of the name; "" = no link
+	Total  bool   // the sum of the lines above
+}
+
+// Why users get emails. They can turn off the last one.
 const (
 	AboutAccount = "You’re receiving this because it concerns your account."
 	AboutBalance = "You’re receiving this because it concerns your balance."
+	AboutApps    = "You’re receiving this because apps can spend from your balance."
 )
 
 var (

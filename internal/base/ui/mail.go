@@ -16,7 +16,25 @@ type OutboxMail struct {
 	HTML                       string // its source; "" = none
 	Unsubscribe                string // "" = it has no such link
 	Links                      []string
+	Path                       string // of this page
+	View                       string // the chosen tab: html, text or source
 }
+
+// Tabs are the ways to look at the mail.
+func (m OutboxMail) Tabs() []Tab {
+	var tabs []Tab
+	if m.HTML != "" {
+		tabs = append(tabs, Tab{m.Path, "HTML", m.View == "html"})
+	}
+	tabs = append(tabs, Tab{m.Path + "?view=text", "Text", m.View == "text"})
+	if m.HTML != "" {
+		tabs = append(tabs, Tab{m.Path + "?view=source", "Source", m.View == "source"})
+	}
+	return tabs
+}
+
+// frames has the page show another one of ours inside.
+func (m OutboxMail) frames() bool { return m.View == "html" }
 
 func (OutboxMail) name() string       { return "dev/outbox-mail" }
 func (m OutboxMail) title() string    { return m.Subject }

@@ -138,6 +138,9 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"),
 			"style-src 'self'", "style-src 'self' 'unsafe-inline'", 1))
 	}
+	if f, ok := p.(interface{ frames() bool }); ok && f.frames() {
+		h.Set("Content-Security-Policy", "frame-src 'self'; "+h.Get("Content-Security-Policy"))
+	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
 	}

@@ -242,7 +242,10 @@ func hostilePages() []Page {
 			HTML:        hostile,
 			Unsubscribe: "javascript:alert(1)",
 			Links:       []string{"javascript:alert(1)"},
+			Path:        "javascript:alert(1)",
+			View:        "html",
 		},
+		OutboxMail{To: hostile, Subject: hostile, Text: hostile, HTML: hostile, View: "source"},
 		Form{
 			Shell:   Shell{Email: hostile},
 			Heading: hostile,

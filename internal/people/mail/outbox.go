@@ -3,6 +3,7 @@ package mail
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -24,6 +25,7 @@ type Outbox struct{ Store *Store }
 func (o *Outbox) Mount(rt *web.Router) {
 	rt.HandlePage("GET /dev/mail", o.showList)
 	rt.HandlePage("GET /dev/mail/{id}", o.showMail)
+	rt.HandlePage("GET /dev/mail/{id}/html", o.serveHTML)
 }
 
 func (o *Outbox) showList(w http.ResponseWriter, r *http.Request) error {
@@ -47,12 +49,27 @@ func (o *Outbox) showList(w http.ResponseWriter, r *http.Request) error {
 // of a mail.
 var linkPattern = regexp.MustCompile(`https?://[^\s<>"]+`)
 
-func (o *Outbox) showMail(w http.ResponseWriter, r *http.Request) error {
+// loadMail returns the mail that the path names; a mail that does not exist is 404.
+func (o *Outbox) loadMail(r *http.Request) (Mail, error) {
 	m, err := o.Store.Get(r.Context(), r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("This email doesn’t exist.")
-	} else if err != nil {
+		return Mail{}, apierr.NotFound.Errorf("This email doesn’t exist.")
+	}
+	return m, err
+}
+
+// showMail shows a mail as users see it, in a frame, or its text or its source.
+func (o *Outbox) showMail(w http.ResponseWriter, r *http.Request) error {
+	m, err := o.loadMail(r)
+	if err != nil {
 		return err
+	}
+	view := r.URL.Query().Get("view")
+	if view != "text" && view != "source" {
+		view = "html"
+	}
+	if m.HTML == "" {
+		view = "text"
 	}
 	links := linkPattern.FindAllString(m.Text, -1)
 	slices.Sort(links)
@@ -64,7 +81,30 @@ func (o *Outbox) showMail(w http.ResponseWriter, r *http.Request) error {
 		HTML:        m.HTML,
 		Unsubscribe: m.Unsubscribe,
 		Links:       slices.Compact(links),
+		Path:        "/dev/mail/" + m.ID,
+		View:        view,
 	})
+}
+
+// framePolicy allows a mail its own styles and nothing else: no script, no form, and nothing from another host. Only
+// our pages may frame it. Its links open a new tab.
+const framePolicy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; base-uri 'none'; " +
+	"form-action 'none'; sandbox allow-popups allow-popups-to-escape-sandbox"
+
+// serveHTML serves the HTML of a mail for the frame of showMail.
+func (o *Outbox) serveHTML(w http.ResponseWriter, r *http.Request) error {
+	m, err := o.loadMail(r)
+	if err != nil {
+		return err
+	} else if m.HTML == "" {
+		return apierr.NotFound.Errorf("This email has no HTML.")
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", framePolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	_, err = io.WriteString(w, m.HTML)
+	return err
 }
 
 func formatTime(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04:05") }
