@@ -48,7 +48,8 @@ func TestOperator(t *testing.T) {
 		look("review-done")
 		b.press("link", "Accounts")
 		look("accounts")
-		b.fill("Email, or the id of an account, connection, ledger entry or request", charged.RequestID())
+		b.fill("Email, safety identifier, or the id of an account, connection, ledger entry or request",
+			charged.RequestID())
 		b.press("button", "Search")
 		b.press("link", p.TestAccount.Email)
 		b.says("Test account", "Sample app", "Revoked", "Connection revoked")

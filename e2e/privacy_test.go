@@ -82,7 +82,7 @@ func TestLeaving(t *testing.T) {
 		developer.open(p.DashboardURL + "/settings/data/close")
 		developer.signIn(p.Developer.Email, p.Developer.Password)
 		developer.open(p.DashboardURL + "/settings/data/close")
-		developer.says("and your provider keys", "1 app of yours, with its webhooks")
+		developer.says("and your provider keys", "2 apps of yours, with their webhooks")
 		if p.DB[:6] == "sqlite" {
 			developer.look("close-account-developer")
 		}
