@@ -223,8 +223,11 @@ func makeSampleReceipt(refunded bool, at string) map[string]any {
 			{"class": "input", "tokens": 9, "unit_price_usd_per_1m": "0.10", "cost_exact_mc": "90"},
 			{"class": "output", "tokens": 45, "unit_price_usd_per_1m": "0.50", "cost_exact_mc": "2250"},
 		},
-		"error":       nil,
-		"explanation": "This is a sample. No call was made, and no user was charged.",
+		"error":         nil,
+		"first_byte_ms": 412,
+		"duration_ms":   2310,
+		"finish_reason": "stop",
+		"explanation":   "This is a sample. No call was made, and no user was charged.",
 	}
 	if refunded {
 		receipt["refunded_mc"], receipt["reversed_by"] = charge, "led_00000000000000000000000001"

@@ -40,6 +40,7 @@ type attempt struct {
 	api       provider.Provider
 	estimates *estimates.Calibration // of live calls; nil in mock mode
 	started   time.Time
+	firstByte time.Duration // from started to the first part of a stream; 0 = none has come
 
 	developerPays bool // the developer's own provider key serves the call
 
@@ -143,9 +144,10 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return a.releaseHold(ctx, err)
 	}
+	delivery := a.delivery(response.Body)
 	text := func() string { return provider.GeneratedBodyText(response.Body) }
 	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
-		entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body)
+		entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body, delivery)
 		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
 			return a.h.loadResult(ctx, a.Plan, entry.ID)
 		}
@@ -186,6 +188,9 @@ func (a *attempt) stream(ctx context.Context) error {
 			end.err = stop
 			return a.finishStream(ctx, out, &end)
 		}
+		if a.firstByte == 0 && len(chunk.Frames) > 0 {
+			a.firstByte = time.Since(a.started)
+		}
 		out.writeFrames(chunk.Frames)
 		if chunk.Usage != nil {
 			end.usage = chunk.Usage
@@ -211,13 +216,15 @@ type streamEnd struct {
 	usage      *provider.Usage
 	usageFrame []byte
 	recordID   string // the provider's id of the response; "" = not known
-	err        error  // io.EOF if it is complete
+	delivery   rules.Delivery
+	err        error // io.EOF if it is complete
 }
 
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	a.awaitStop()
 	frames, tooLong := a.running.frames()
+	end.delivery = a.delivery(frames)
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.held.RequestID, "model", a.Model.ID,
@@ -267,7 +274,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 // of the usage that it has not reported. It completes r, whose body is stored.
 func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byte, r *result) (err error) {
 	if !a.isUsable(end.usage) && a.recorder() != nil && a.running.stopped.Load() == nil {
-		r.pending, err = a.deferSettlement(ctx, end.recordID, r.body)
+		r.pending, err = a.deferSettlement(ctx, end, r.body)
 		if err != nil {
 			return err
 		}
@@ -278,7 +285,7 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		return a.takeStoredResult(ctx, r)
 	}
 	text := func() string { return provider.GeneratedText(frames) }
-	entry, outcome, err := a.settleCall(ctx, end.usage, text, r.body)
+	entry, outcome, err := a.settleCall(ctx, end.usage, text, r.body, end.delivery)
 	if err != nil || outcome != rules.Done {
 		r.entry = entry
 		return err

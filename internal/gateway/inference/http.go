@@ -132,6 +132,7 @@ type call struct {
 	key         rules.Key
 	fingerprint string
 	claim       string // the id of this HTTP request, which claims the hold
+	arrived     time.Time
 	input       plan.Input
 	plan        *plan.Plan
 	out         *sse        // of a streamed call
@@ -176,7 +177,7 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 		return nil, err
 	}
 	defer h.inFlight.leave()
-	c := &call{who: who, claim: web.RequestID(r.Context())}
+	c := &call{who: who, claim: web.RequestID(r.Context()), arrived: time.Now()}
 	if err = do(c); err != nil && c.shape != nil {
 		err = shapes.RenameMember(err, c.shape.MemberName)
 	}
@@ -376,6 +377,7 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 		Code:         e.Code.Name,
 		Message:      e.Message,
 		Details:      encodeDetails(e),
+		DurationMS:   rules.Milliseconds(time.Since(c.arrived)),
 	}
 	if c.plan != nil {
 		row.Feature, row.Model = c.plan.Feature.Slug, c.plan.Model.ID

@@ -64,12 +64,13 @@ func (a *attempt) recorder() Recorder {
 
 // deferSettlement leaves the attempt pending, and reports whether it could. If the hold
 // has ended meanwhile, the attempt has to be settled.
-func (a *attempt) deferSettlement(ctx context.Context, recordID string, body []byte) (bool, error) {
+func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []byte) (bool, error) {
 	c := rules.Defer{
 		Call:     a.held,
 		Attempt:  a.number,
 		Provider: a.Model.Provider,
-		RecordID: recordID,
+		RecordID: end.recordID,
+		Delivery: end.delivery,
 		Response: packResponse(body),
 	}
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, c) })
@@ -161,6 +162,7 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	if err != nil {
 		return false, err
 	}
+	c.Delivery = d.Delivery
 	if app, err := h.Apps.Get(ctx, d.AppID); err == nil {
 		c.Risk = h.Policy.RiskOf(&app)
 	}

@@ -130,6 +130,8 @@ func TestPendingStream(t *testing.T) {
 				r := b.receipt(request, tt.settlement, true)
 				b.expectOne(`SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND key = $1 AND settlement = $2`,
 					key, tt.settlement)
+				b.expectOne(`SELECT COUNT(*) FROM ledger WHERE key = $1 AND first_byte_ms > 0
+					AND duration_ms >= first_byte_ms AND finish_reason IS NULL`, key)
 				b.expectOne(`SELECT COUNT(*) FROM connections
 					WHERE held_mc = 0 AND consumed_mc = (SELECT user_charge_mc FROM ledger WHERE type = 'spend')`)
 				var data string

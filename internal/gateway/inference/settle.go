@@ -26,12 +26,13 @@ func (a *attempt) isUsable(u *provider.Usage) bool {
 // the provider has been paid. text is called only for an estimate. body is stored for
 // replays; nil = it is too long.
 func (a *attempt) settleCall(
-	ctx context.Context, usage *provider.Usage, text func() string, body []byte,
+	ctx context.Context, usage *provider.Usage, text func() string, body []byte, delivery rules.Delivery,
 ) (rules.Entry, rules.Outcome, error) {
 	c := rules.Settle{
 		Call:       a.held,
 		Attempt:    a.number,
 		Settlement: rules.Settled,
+		Delivery:   delivery,
 		Risk:       a.h.Policy.RiskOf(&a.who.App),
 		Response:   packResponse(body),
 		Receipt:    receipts.JSON,
@@ -67,6 +68,18 @@ func (a *attempt) settleCall(
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 	}
 	return entry, outcome, err
+}
+
+// delivery returns how a response was delivered that has just ended. output is its body, or the frames of a stream.
+func (a *attempt) delivery(output []byte) rules.Delivery {
+	d := rules.Delivery{
+		DurationMS:   rules.Milliseconds(time.Since(a.started)),
+		FinishReason: provider.LastFinishReason(output),
+	}
+	if a.firstByte > 0 {
+		d.FirstByteMS = rules.Milliseconds(a.firstByte)
+	}
+	return d
 }
 
 // storedUsage is usage as a ledger row has it, with what the provider's cache saved if it was used. A saving that is

@@ -39,7 +39,31 @@ type Receipt struct {
 	PriceVersion *string         `json:"price_version"` // of the price list that the unit prices are from
 	Lines        []Line          `json:"lines"`
 	Error        *Refusal        `json:"error"`
-	Explanation  string          `json:"explanation"`
+	Delivery
+	Explanation string `json:"explanation"`
+}
+
+// Delivery is how long a response took and how it ended. Members that are not known are null.
+type Delivery struct {
+	FirstByteMS  *int64  `json:"first_byte_ms"` // of a streamed response, from the hold
+	DurationMS   *int64  `json:"duration_ms"`   // from the hold; of a refused call, from its arrival
+	FinishReason *string `json:"finish_reason"`
+}
+
+func newDelivery(d *rules.Delivery) Delivery {
+	return Delivery{
+		FirstByteMS:  knownMS(d.FirstByteMS),
+		DurationMS:   knownMS(d.DurationMS),
+		FinishReason: rules.TextOrNull(d.FinishReason),
+	}
+}
+
+// knownMS returns nil for 0.
+func knownMS(ms int64) *int64 {
+	if ms == 0 {
+		return nil
+	}
+	return &ms
 }
 
 // Charge has the amounts of a call.
@@ -145,6 +169,7 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 		Usage:        usage,
 		PriceVersion: &rates.PriceList,
 		Lines:        lines,
+		Delivery:     newDelivery(&e.Delivery),
 		Explanation:  explainCharge(e),
 	}
 	if saved, ok := CacheSaved(e); ok {
@@ -222,6 +247,7 @@ func newRefusalReceipt(r *rules.Refusal) *Receipt {
 			Status:  r.Status,
 			Details: json.RawMessage(r.Details),
 		},
+		Delivery: Delivery{DurationMS: knownMS(r.DurationMS)},
 		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.",
 			r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
 	}

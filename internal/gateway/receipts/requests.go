@@ -35,8 +35,11 @@ type LoggedRequest struct {
 	UserChargeMC      money.MC `json:"user_charge_mc"`
 	UserChargeDisplay string   `json:"user_charge_display"`
 	PaidBy            *string  `json:"paid_by"`
-	RefundOf          *string  `json:"refund_of"`   // the request whose charge the refund reverses
-	RefundedBy        *string  `json:"refunded_by"` // the refund in this list
+	InputTokens       *int64   `json:"input_tokens"` // null for a refund and a refused call
+	OutputTokens      *int64   `json:"output_tokens"`
+	Delivery
+	RefundOf   *string `json:"refund_of"`   // the request whose charge the refund reverses
+	RefundedBy *string `json:"refunded_by"` // the refund in this list
 }
 
 // refund is the status of a row that reverses a charge.
@@ -213,12 +216,15 @@ func newBilledRow(e *rules.Entry) LoggedRequest {
 		DevMarginMC:    e.DevMarginMC,
 		UserChargeMC:   e.UserChargeMC,
 		PaidBy:         rules.TextOrNull(e.PaidBy),
+		Delivery:       newDelivery(&e.Delivery),
 	}
 	if e.ReversalOf != "" { // negative, so that the column adds up to what was paid
 		l.Status, l.HTTPStatus = refund, nil
 		l.ProviderCostMC, l.SvcFeeMC = -l.ProviderCostMC, -l.SvcFeeMC
 		l.DevMarginMC, l.UserChargeMC = -l.DevMarginMC, -l.UserChargeMC
 		l.RefundOf = rules.TextOrNull(id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request))
+	} else {
+		l.InputTokens, l.OutputTokens = tokensOf(e)
 	}
 	if e.ReversedBy != "" {
 		l.RefundedBy = rules.TextOrNull(id.ReplacePrefix(e.ReversedBy, id.Ledger, id.Request))
@@ -240,5 +246,6 @@ func newRefusedRow(f *rules.Refusal) LoggedRequest {
 		Model:             rules.TextOrNull(f.Model),
 		Feature:           rules.TextOrNull(f.Feature),
 		UserChargeDisplay: money.MC(0).Display(),
+		Delivery:          Delivery{DurationMS: knownMS(f.DurationMS)},
 	}
 }

@@ -63,6 +63,17 @@ func decodeUsage(e *rules.Entry) (storedUsage, error) {
 	return u, nil
 }
 
+// tokensOf returns the input and output tokens of a ledger row, of all token classes, or nil if it has no usage.
+func tokensOf(e *rules.Entry) (input, output *int64) {
+	u, err := decodeUsage(e)
+	if err != nil {
+		return nil, nil
+	}
+	in := u.Input + u.Cached + u.CacheWrite + u.AudioInput + u.AudioCached + u.ImageInput + u.ImageCached
+	out := u.Output + u.AudioOutput
+	return &in, &out
+}
+
 // AppendUsage appends the token counts of a ledger row in OpenAI's form.
 func AppendUsage(b []byte, e *rules.Entry) ([]byte, error) {
 	u, err := decodeUsage(e)

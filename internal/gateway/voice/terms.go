@@ -117,6 +117,14 @@ func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (
 	return c, err
 }
 
+// finishReasons are the finish reasons of replies, by their status at the provider.
+var finishReasons = map[string]string{
+	"completed":  "stop",
+	"incomplete": "length",
+	"cancelled":  "cancelled",
+	"failed":     "failed",
+}
+
 // settlement returns the ledger's command that charges a reply, by the terms of who pays for it.
 func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settle, error) {
 	shares := t.PaidBy(c.PaidBy)
@@ -128,6 +136,11 @@ func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settl
 			JSON:         string(mustJSON(s.Usage)),
 			InputTokens:  s.Usage.Input(),
 			OutputTokens: s.Usage.Output(),
+		},
+		Delivery: rules.Delivery{
+			FirstByteMS:  max(s.FirstAudioMS, 0),
+			DurationMS:   max(s.DurationMS, 0),
+			FinishReason: finishReasons[s.Status],
 		},
 	}
 	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, shares.Margin, shares.Fee)

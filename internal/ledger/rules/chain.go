@@ -100,7 +100,7 @@ func (c Column) Value() any {
 	return nil
 }
 
-// EntryColumns are the columns of the table ledger except the hashes, in the table's
+// EntryColumns are the columns of the table ledger that the chain covers, in the table's
 // order.
 const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket,
 	model,

@@ -139,6 +139,7 @@ type Settle struct {
 	Charge     Amounts
 	Settlement Settlement
 	Usage      Usage
+	Delivery   Delivery
 	Risk       *limits.RiskThresholds       // as at the hold
 	Response   *StoredResponse              // a pending call has left its own already
 	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decision 039)
@@ -151,6 +152,7 @@ type Defer struct {
 	Attempt  int64
 	Provider string
 	RecordID string          // the provider's id of the answer; "" = not known
+	Delivery Delivery        // for the row of its charge
 	Response *StoredResponse // what was delivered, for replays and for an estimate
 }
 

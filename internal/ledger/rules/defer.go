@@ -29,7 +29,14 @@ func (c Defer) apply(s *State, nowUS int64) (Result, error) {
 	for _, n := range c.Reservations {
 		s.Changes.Counters[n.Subject] = true // their reservations are saved with it
 	}
-	s.Changes.Deferrals = append(s.Changes.Deferrals, Deferral{c.key(), row.RequestID, c.Provider, c.RecordID, nowUS})
+	s.Changes.Deferrals = append(s.Changes.Deferrals, Deferral{
+		Key:       c.key(),
+		RequestID: row.RequestID,
+		Provider:  c.Provider,
+		RecordID:  c.RecordID,
+		Delivery:  c.Delivery,
+		SinceUS:   nowUS,
+	})
 	if c.Response != nil {
 		s.Changes.Responses = append(s.Changes.Responses, ResponseRow{row.RequestID, *c.Response, nowUS})
 	}

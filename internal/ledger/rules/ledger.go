@@ -202,7 +202,8 @@ type Entry struct {
 	ConsumedDeltaMC   money.MC
 	CreatedUS         int64
 	Hash              string
-	ReversedBy        string // the spend row that refunded this one; no column, so it is not hashed
+	Delivery          Delivery // of spends; not hashed
+	ReversedBy        string   // the spend row that refunded this one; no column, so it is not hashed
 }
 
 // RefundedMC is how much of a charge was refunded: all of it, or nothing.
@@ -222,6 +223,7 @@ type Refusal struct {
 	Details                        string // JSON object
 	Feature, Model                 string
 	CreatedUS                      int64
+	DurationMS                     int64 // from the arrival of the call, rounded up; 0 = not known
 }
 
 // Event is one row of the outbox (contract §6).

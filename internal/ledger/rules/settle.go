@@ -131,6 +131,7 @@ func (c *Settle) newEntry(d *divided, conn *Connection, nowUS int64) Entry {
 		AllocationDeltaMC: -d.freed,
 		ConsumedDeltaMC:   d.charged,
 		CreatedUS:         nowUS,
+		Delivery:          c.Delivery,
 	}
 }
 

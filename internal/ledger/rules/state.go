@@ -76,6 +76,7 @@ type ResponseRow struct {
 type Deferral struct {
 	Key
 	RequestID, Provider, RecordID string
+	Delivery                      Delivery
 	SinceUS                       int64
 }
 

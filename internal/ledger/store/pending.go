@@ -15,6 +15,7 @@ type PendingCall struct {
 	Provider string
 	RecordID string // the provider's id of the answer; "" = not known
 	Tries    int64  // how often it was asked, this time included
+	Delivery rules.Delivery
 	SinceUS  int64
 }
 
@@ -26,8 +27,10 @@ const firstPollDelay = 5 * time.Second
 func getDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
 	var k rules.Key
 	err = q.QueryRowContext(ctx,
-		`SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
-		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS)
+		`SELECT connection_id, key, provider, record, tries, since_us, COALESCE(first_byte_ms, 0),
+			COALESCE(duration_ms, 0), COALESCE(finish_reason, '') FROM deferred WHERE request_id = $1`, requestID).
+		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS,
+			&d.Delivery.FirstByteMS, &d.Delivery.DurationMS, &d.Delivery.FinishReason)
 	if err == nil {
 		d.HoldRow, err = GetHold(ctx, q, k)
 	}

@@ -354,27 +354,32 @@ func holdRowColumns(h *rules.HoldRow) []rules.Column {
 func (q *postgres) saveAppended(s *rules.State) {
 	entries, answers := q.newRows(ledgerRows), q.newRows(answerRows)
 	for i := range s.Changes.Entries {
-		columns := s.Changes.Entries[i].Columns()
-		entries.add(append(columns[:], rules.TextColumn(s.Changes.Entries[i].Hash), s.Changes.Entries[i].KeyHash())...)
+		e := &s.Changes.Entries[i]
+		columns, delivery := e.Columns(), e.Delivery.Columns()
+		row := append(columns[:], rules.TextColumn(e.Hash), e.KeyHash())
+		entries.add(append(row, delivery[:]...)...)
 	}
 	for _, a := range s.Changes.Responses {
 		answers.add(rules.TextColumn(a.RequestID), rules.TextColumn(a.Encoding), rules.TextColumn(string(a.Body)),
 			rules.Integer(a.CreatedUS))
 	}
-	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
+	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash, `+rules.DeliveryColumns+`)
+		SELECT * FROM @`)
 	q.addRows(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
 	for _, r := range s.Changes.Refusals {
 		q.pipeline.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details,
-			feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			feature, model, created_us, duration_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
-			db.NullText(r.Model), r.CreatedUS)
+			db.NullText(r.Model), r.CreatedUS, r.DurationMS)
 	}
 	for _, d := range s.Changes.Deferrals {
+		delivery := d.Delivery.Columns()
 		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us,
-			next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
+			next_us, `+rules.DeliveryColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9, $10)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
-			d.SinceUS+firstPollDelay.Microseconds())
+			d.SinceUS+firstPollDelay.Microseconds(),
+			delivery[0].Value(), delivery[1].Value(), delivery[2].Value())
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
 		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)

@@ -25,7 +25,7 @@ var (
 	balanceRows    = rowKind{"balance_row", "tiiit"}
 	connectionRows = rowKind{"connection_row", "tiiiittiiii"}
 	holdRows       = rowKind{"hold_row", "tttttittittttttitt"}
-	ledgerRows     = rowKind{"ledger_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti"}
+	ledgerRows     = rowKind{"ledger_call_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti" + "iit"}
 	answerRows     = rowKind{"answer_row", "ttbi"}
 	rollupRows     = rowKind{"rollup_cache_row", "ttttttiiiiiiiii"}
 

@@ -117,6 +117,7 @@ const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''
 	COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
 	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc,
 	reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash,
+	COALESCE(first_byte_ms, 0), COALESCE(duration_ms, 0), COALESCE(finish_reason, ''),
 	COALESCE((SELECT MIN(r.id) FROM ledger r WHERE r.reversal_of = ledger.id AND r.type = 'spend'), '')`
 
 func scanEntry(row db.Row) (e rules.Entry, err error) {
@@ -124,7 +125,8 @@ func scanEntry(row db.Row) (e rules.Entry, err error) {
 		&e.Feature, &e.FeatureLabel, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
 		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
 		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.AvailableDeltaMC, &e.ReservedDeltaMC, &e.AllocationDeltaMC,
-		&e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash, &e.ReversedBy)
+		&e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash,
+		&e.Delivery.FirstByteMS, &e.Delivery.DurationMS, &e.Delivery.FinishReason, &e.ReversedBy)
 	return e, err
 }
 
@@ -163,11 +165,11 @@ func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a r
 }
 
 const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''),
-	COALESCE(model, ''), created_us`
+	COALESCE(model, ''), created_us, COALESCE(duration_ms, 0)`
 
 func scanRefusal(row db.Row) (r rules.Refusal, err error) {
 	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature,
-		&r.Model, &r.CreatedUS)
+		&r.Model, &r.CreatedUS, &r.DurationMS)
 	return r, err
 }
 

@@ -127,15 +127,19 @@ func (q *sqlite) insertHold(h *rules.HoldRow) error {
 }
 
 func (q *sqlite) saveAppended(s *rules.State) error {
-	var args [32]any
+	var args [35]any
 	for i := range s.Changes.Entries {
 		e := &s.Changes.Entries[i]
 		for j, c := range e.Columns() {
 			args[j] = c.Value()
 		}
 		args[30], args[31] = e.Hash, e.KeyHash().Value()
-		if err := q.exec(`INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		for j, c := range e.Delivery.Columns() {
+			args[32+j] = c.Value()
+		}
+		if err := q.exec(`INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash, `+rules.DeliveryColumns+`)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+				?, ?)`,
 			args[:]...); err != nil {
 			return err
 		}
@@ -148,19 +152,21 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 	}
 	for _, r := range s.Changes.Refusals {
 		if err := q.exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details,
-			feature, model, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			feature, model, created_us, duration_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
-			db.NullText(r.Model), r.CreatedUS); err != nil {
+			db.NullText(r.Model), r.CreatedUS, r.DurationMS); err != nil {
 			return err
 		}
 	}
 	for _, d := range s.Changes.Deferrals {
+		delivery := d.Delivery.Columns()
 		if err := q.exec(
-			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us)
-				VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
+			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us, `+
+				rules.DeliveryColumns+`) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
-			d.SinceUS+firstPollDelay.Microseconds()); err != nil {
+			d.SinceUS+firstPollDelay.Microseconds(),
+			delivery[0].Value(), delivery[1].Value(), delivery[2].Value()); err != nil {
 			return err
 		}
 	}

@@ -84,5 +84,33 @@ func LastUsageFrame(frames []byte) []byte {
 	return frame
 }
 
+// maxFinishReason bounds the bytes of a finish reason. Providers' own are shorter.
+const maxFinishReason = 40
+
+// LastFinishReason returns the last finish_reason in a whole response, or in the frames of a stream; "" if there is
+// none. Inside JSON strings quotes are escaped, so that no text of the model is taken for one.
+func LastFinishReason(output []byte) string {
+	const member = `"finish_reason":`
+	for {
+		i := bytes.LastIndex(output, []byte(member))
+		if i < 0 {
+			return ""
+		}
+		value := bytes.TrimLeft(output[i+len(member):], " ")
+		output = output[:i]
+		if len(value) == 0 || value[0] != '"' {
+			continue // null, as in all chunks but the last
+		}
+		reason, _, ok := bytes.Cut(value[1:], []byte{'"'})
+		if !ok || len(reason) > maxFinishReason || bytes.IndexFunc(reason, isNotReason) >= 0 {
+			return ""
+		}
+		return string(reason)
+	}
+}
+
+// isNotReason reports whether a finish reason cannot have r.
+func isNotReason(r rune) bool { return (r < 'a' || r > 'z') && r != '_' }
+
 // storedEvents returns an SSE over events in memory.
 func storedEvents(frames []byte) *SSE { return &SSE{buf: frames, eof: true, started: true} }

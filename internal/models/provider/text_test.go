@@ -88,3 +88,23 @@ func TestLastUsageFrame(t *testing.T) {
 		}
 	}
 }
+
+// TestLastFinishReason finds the reason of the last chunk, and no text of the model.
+func TestLastFinishReason(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ output, want string }{
+		{`{"choices":[{"message":{"content":"x"},"finish_reason":"length"}]}`, "length"},
+		{`data: {"choices":[{"finish_reason": "tool_calls"}]}` + "\n\n" + `data: {"choices":[]}`, "tool_calls"},
+		{`data: {"choices":[{"finish_reason":"stop"}]} data: {"choices":[{"finish_reason":null}]}`, "stop"},
+		{`{"choices":[{"message":{"content":"\"finish_reason\":\"forged\""}}]}`, ""},
+		{`{"choices":[{"finish_reason":null}]}`, ""},
+		{`{"choices":[{"finish_reason":"<b>not a reason</b>"}]}`, ""},
+		{`{"choices":[{"finish_reason":"` + strings.Repeat("a", 41) + `"}]}`, ""},
+		{`{"finish_reason":`, ""},
+		{"", ""},
+	} {
+		if got := LastFinishReason([]byte(tt.output)); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.output, got, tt.want)
+		}
+	}
+}

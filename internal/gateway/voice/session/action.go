@@ -30,6 +30,10 @@ type (
 		Usage     pricing.VoiceUsage
 		Estimated bool // by our own count; the charge is at most the hold
 		Unheld    bool // the reply has no hold
+
+		FirstAudioMS int64  // from the reply's begin to its audio, rounded up; 0 = not known
+		DurationMS   int64  // from the reply's begin to its end, rounded up; 0 = not known
+		Status       string // of the reply, by the provider; "" = not known
 	}
 	// Release ends hold N without a charge. Released answers.
 	Release struct{ N int64 }

@@ -141,7 +141,10 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	r := m.Replies[i]
 	m.Replies = slices.Delete(m.Replies, i, i+1)
 	m.mustPersist = true
-	charge := Settle{ReplyID: r.ID}
+	charge := Settle{ReplyID: r.ID, Status: status, DurationMS: milliseconds(m.nowUS - r.StartedUS)}
+	if r.AudioUS > 0 {
+		charge.FirstAudioMS = milliseconds(r.AudioUS - r.StartedUS)
+	}
 	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
 		charge.Usage = *usage
 		m.reportUnheard(usage)
@@ -173,6 +176,9 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	m.Unsettled = append(m.Unsettled, charge)
 	m.addActions(charge)
 }
+
+// milliseconds returns a time in microseconds as milliseconds, rounded up. A reply whose begin was missed took 0.
+func milliseconds(us int64) int64 { return (us + 999) / 1000 }
 
 // reportUnheard compares the first usage after a gap with what the session knew of the context. What is
 // more was said in the gap.
