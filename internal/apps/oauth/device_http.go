@@ -251,6 +251,7 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 	case err != nil:
 		return err
 	case approve:
+		f.countStep(r.Context(), v, stepApproved)
 		return ui.Render(w, http.StatusOK, ui.Message{
 			Heading: "Approved",
 			Text: "Go back to " + v.app.Name +
@@ -258,6 +259,7 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 			Link: &ui.Link{Href: f.DashboardURL + "/connections", Text: "See your connections"},
 		})
 	}
+	f.countStep(r.Context(), v, stepDenied)
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "Denied",
 		Text:    v.app.Name + " was not connected. Nothing was shared or charged. You can close this page.",

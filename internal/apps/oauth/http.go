@@ -32,6 +32,8 @@ type Handler struct {
 	Kept     bool      // OpenAI may store requests; the consent screen says so
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
+
+	counted recentSet // steps of visits that are in the consent counts
 }
 
 // Mount adds the routes of contract §4.1, discovery and revocation.

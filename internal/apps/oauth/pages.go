@@ -72,6 +72,7 @@ func (h *Handler) renderConsent(w http.ResponseWriter, r *http.Request, v *visit
 	if page.Errors = problems; len(problems) > 0 {
 		status = http.StatusUnprocessableEntity
 	}
+	h.countStep(r.Context(), v, stepShown)
 	return ui.Render(w, status, page)
 }
 
@@ -88,6 +89,7 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch body.Get("decision") {
 	case "deny":
+		h.countStep(r.Context(), v, stepDenied)
 		return h.redirectToApp(w, v.req.RedirectURI, map[string]string{
 			"error":             "access_denied",
 			"error_description": "the user denied the request",
@@ -106,6 +108,7 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	h.countStep(r.Context(), v, stepApproved)
 	return h.redirectToApp(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
 }
 

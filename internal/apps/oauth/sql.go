@@ -184,6 +184,23 @@ func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
 	return fingerprint, sealed, err
 }
 
+// listConsentCounts returns the counts of an app's days, oldest first.
+func listConsentCounts(ctx context.Context, q db.Queryer, appID, fromDay, toDay string) ([]ConsentCount, error) {
+	return db.QueryAll(ctx, q, func(row db.Row) (c ConsentCount, err error) {
+		return c, row.Scan(&c.Day, &c.Shown, &c.Approved, &c.Denied)
+	}, `SELECT day, shown, approved, denied FROM consent_counts
+		WHERE app_id = $1 AND day >= $2 AND day <= $3 ORDER BY day`, appID, fromDay, toDay)
+}
+
+// addConsentCount adds one to a step's count of an app and day. The step is a constant of this package.
+func addConsentCount(ctx context.Context, q db.Execer, appID, day, step string) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO consent_counts (app_id, day, shown, approved, denied)
+		VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (app_id, day) DO UPDATE SET `+step+` = consent_counts.`+step+` + 1`,
+		appID, day, db.BoolInt(step == stepShown), db.BoolInt(step == stepApproved), db.BoolInt(step == stepDenied))
+	return err
+}
+
 // deleteExpired deletes codes one day after they expire, because a reuse is detected until then, and expired tokens and
 // stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
