@@ -49,7 +49,7 @@ var groups = []group{
 		"inference",
 		"voice/session", "voice/mock", "voice",
 	}},
-	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages", "docs"}},
+	{"pages", []string{"", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs"}},
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},

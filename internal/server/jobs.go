@@ -42,6 +42,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
+		s.repeatJob(30*time.Second, "count how the service fares", s.health.Once),
 		s.verifyLedger,
 		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
 		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {

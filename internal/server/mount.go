@@ -46,6 +46,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.mountPages(sessions)
 	s.mountOperator(home, sessions)
 	s.mountDocs(sessions)
+	s.status.Mount(s.Router)
 	s.Router.Handle("GET /healthz", serveHealth)
 	s.Router.Handle("GET /readyz", s.serveReadiness)
 }

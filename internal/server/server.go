@@ -41,6 +41,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -87,6 +88,8 @@ type Server struct {
 	feed               *feed.Hub
 	Router             *web.Router
 	ready              readiness
+	health             *status.Recorder
+	status             *status.Handler
 }
 
 // Serve runs a node until ctx ends, then finishes the calls in flight.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -35,6 +36,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/mock"
 	"github.com/purserhq/purser/internal/models/tokens"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -154,6 +156,7 @@ func (s *Server) wireGateway(dev bool) {
 	if !dev { // in development the mock serves every model
 		s.listedProviders = slices.AppendSeq([]string{}, maps.Keys(live))
 	}
+	s.wireStatus(dev, slices.Sorted(maps.Keys(live)))
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
 	s.policy = &policy.Policy{
@@ -207,6 +210,35 @@ func (s *Server) wireGateway(dev bool) {
 		Now:     now,
 		Log:     s.log,
 	})
+}
+
+// wireStatus builds what counts how the service fares, and the page that tells.
+func (s *Server) wireStatus(dev bool, providers []string) {
+	if dev {
+		providers = append([]string{"mock"}, providers...)
+	}
+	s.health = &status.Recorder{
+		DB:      s.DB,
+		NodeID:  s.node.ID,
+		Now:     s.DB.Now,
+		Tallies: s.metrics.Tallies,
+		Ready: func(ctx context.Context) error {
+			if err := s.ready.Check(ctx); !errors.Is(err, errDraining) {
+				return err
+			}
+			return nil // a node that stops is not an outage
+		},
+		Readable: s.DB.CheckReadable,
+	}
+	s.status = &status.Handler{
+		DB:        s.DB,
+		Recorder:  s.health,
+		Providers: providers,
+		Payments:  s.topups.IsConfigured(),
+		Email:     s.sender != nil,
+		Now:       s.DB.Now,
+		Log:       s.log,
+	}
 }
 
 // wireOperator builds the watch over live apps and the operator's service.

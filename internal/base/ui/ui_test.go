@@ -59,6 +59,22 @@ func hostilePages() []Page {
 			Action:     "/oauth/authorize?" + url.QueryEscape(hostile),
 			Errors:     problems,
 		},
+		Status{
+			State:       hostile,
+			Unreachable: true,
+			At:          Moment{hostile, hostile},
+			Groups: []StatusGroup{{hostile, []StatusService{{
+				Name:   hostile,
+				Title:  hostile,
+				State:  hostile,
+				Uptime: hostile,
+				Days:   []StatusDay{{hostile, "bad", hostile}, {hostile, hostile, hostile}},
+			}}}},
+			Incidents: []StatusIncident{
+				{hostile, hostile, hostile, hostile, Moment{hostile, hostile}, nil},
+				{hostile, hostile, hostile, hostile, Moment{hostile, hostile}, &Moment{hostile, hostile}},
+			},
+		},
 		ConnectDevice{Email: hostile, UserCode: hostile, Errors: append(problems, Problem{"user_code", hostile})},
 		Message{
 			Heading: hostile,

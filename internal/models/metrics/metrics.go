@@ -26,7 +26,10 @@ type Metrics struct {
 	alarms   *prometheus.CounterVec
 	mails    *prometheus.CounterVec
 	jobs     *prometheus.CounterVec
+	payments *prometheus.CounterVec
 	waiting  prometheus.Gauge
+
+	health *prometheus.Registry // the counters of which Tallies is made
 
 	unmeteredSeconds *prometheus.CounterVec
 	unmeteredTokens  *prometheus.CounterVec
@@ -54,7 +57,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "purser_call_seconds",
 			Help:    "Time from the hold to the end of a call.",
-			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+			Buckets: limitSeconds(),
 		}, []string{"provider", "model"}),
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
@@ -63,8 +66,9 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			"code"),
 		alarms: counter("purser_alarms_total", "Alarms for the operator; the log has the details.", "alarm",
 			"subject"),
-		mails: counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
-		jobs:  counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "job"),
+		mails:    counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
+		jobs:     counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "job"),
+		payments: counter("purser_payment_requests_total", "Requests to Stripe, by outcome: ok or failed.", "outcome"),
 		unmeteredSeconds: counter("purser_voice_unmetered_seconds_total",
 			"Time in which calls that had a sideband had none.", "model"),
 		unmeteredTokens: counter("purser_voice_unmetered_audio_tokens_total",
@@ -87,7 +91,9 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		}),
 	}
 	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries)
-	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.waiting,
+	m.health = prometheus.NewRegistry()
+	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
+	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.payments, m.waiting,
 		m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -153,6 +159,18 @@ func (m *Metrics) CountMail(outcome string) {
 	if m != nil {
 		m.mails.WithLabelValues(outcome).Inc()
 	}
+}
+
+// CountPayment counts a request to Stripe. It failed if there was no answer, or a status of 500 or more.
+func (m *Metrics) CountPayment(failed bool) {
+	if m == nil {
+		return
+	}
+	outcome := "ok"
+	if failed {
+		outcome = Failed
+	}
+	m.payments.WithLabelValues(outcome).Inc()
 }
 
 // CountFailedJob counts a run of a background job that failed.

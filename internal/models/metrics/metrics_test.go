@@ -83,6 +83,10 @@ func TestNil(t *testing.T) {
 	m.CountRefusal("")
 	m.RaiseAlarm("", "")
 	m.CountMail("")
+	m.CountPayment(true)
+	if list, err := m.Tallies(); err != nil || list != nil {
+		t.Errorf("%v, %v", list, err)
+	}
 	m.SetMailsPending(0)
 }
 

@@ -63,7 +63,7 @@ func (s *Store) Configure() error {
 		return errors.New(
 			"stripe.webhook_secret: required with stripe.key, the signing secret of the endpoint, whsec_…")
 	}
-	s.client = newClient(c)
+	s.client = newClient(c, s.Metrics)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/metrics"
 )
 
 // Config is the configuration of Stripe.
@@ -28,15 +29,27 @@ func (c Config) isLive() bool {
 // requestTimeout is the time limit for one request to Stripe.
 const requestTimeout = 20 * time.Second
 
-func newClient(c Config) *stripe.Client {
+func newClient(c Config, m *metrics.Metrics) *stripe.Client {
 	backend := &stripe.BackendConfig{
-		HTTPClient:    &http.Client{Timeout: requestTimeout},
+		HTTPClient:    &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
 	}
 	if c.BaseURL != "" {
 		backend.URL = &c.BaseURL
 	}
 	return stripe.NewClient(c.Key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
+}
+
+// countingTransport counts the requests to Stripe, from which the status of payments is known.
+type countingTransport struct{ metrics *metrics.Metrics }
+
+// RoundTrip sends a request. A request that we ended ourselves says nothing about Stripe.
+func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil || r.Context().Err() != context.Canceled {
+		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
+	}
+	return answer, err
 }
 
 // order has the values of a checkout that Stripe must confirm.

@@ -1,0 +1,172 @@
+package status
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/models/metrics"
+)
+
+// tookColumns are the columns of the durations.
+const tookColumns = `t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12`
+
+// sumColumns sums the counts of several rows. A sum of BIGINT is NUMERIC in PostgreSQL.
+var sumColumns = func() string {
+	columns := strings.Split("attempts, failures, "+tookColumns, ", ")
+	for i, c := range columns {
+		columns[i] = "CAST(SUM(" + c + ") AS BIGINT)"
+	}
+	return strings.Join(columns, ", ")
+}()
+
+// counts returns the destinations of attempts, failures and tookColumns.
+func counts(t *metrics.Tally) []any {
+	list := []any{&t.Attempts, &t.Failures}
+	for i := range t.Took {
+		list = append(list, &t.Took[i])
+	}
+	return list
+}
+
+// values returns the counts for attempts, failures and tookColumns.
+func values(t metrics.Tally) []any {
+	list := []any{t.Attempts, t.Failures}
+	for _, n := range t.Took {
+		list = append(list, n)
+	}
+	return list
+}
+
+// saveRow writes what a node has counted in an interval, in place of what it wrote before.
+func saveRow(ctx context.Context, tx *db.Tx, nodeID string, fromUS int64, t metrics.Tally) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO health (from_us, service, model, node_id, attempts, failures, `+
+		tookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+		ON CONFLICT (from_us, service, model, node_id) DO UPDATE SET attempts = excluded.attempts,
+		failures = excluded.failures, t0 = excluded.t0, t1 = excluded.t1, t2 = excluded.t2, t3 = excluded.t3,
+		t4 = excluded.t4, t5 = excluded.t5, t6 = excluded.t6, t7 = excluded.t7, t8 = excluded.t8, t9 = excluded.t9,
+		t10 = excluded.t10, t11 = excluded.t11, t12 = excluded.t12`,
+		append([]any{fromUS, t.Service, t.Model, nodeID}, values(t)...)...)
+	return err
+}
+
+// sumDay sums the intervals of a day, of all nodes.
+func sumDay(ctx context.Context, tx *db.Tx, day string) error {
+	from, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO health_days (day, service, model, intervals, attempts, failures, `+
+		tookColumns+`) SELECT CAST($3 AS TEXT), service, model, COUNT(DISTINCT from_us), `+sumColumns+`
+		FROM health WHERE from_us >= $1 AND from_us < $2 GROUP BY service, model
+		ON CONFLICT (day, service, model) DO UPDATE SET intervals = excluded.intervals, attempts = excluded.attempts,
+		failures = excluded.failures, t0 = excluded.t0, t1 = excluded.t1, t2 = excluded.t2, t3 = excluded.t3,
+		t4 = excluded.t4, t5 = excluded.t5, t6 = excluded.t6, t7 = excluded.t7, t8 = excluded.t8, t9 = excluded.t9,
+		t10 = excluded.t10, t11 = excluded.t11, t12 = excluded.t12`,
+		from.UnixMicro(), from.AddDate(0, 0, 1).UnixMicro(), day)
+	return err
+}
+
+// deleteOld deletes intervals before a time, and days before a day.
+func deleteOld(ctx context.Context, tx *db.Tx, beforeUS int64, beforeDay string) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1`, beforeUS); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM health_days WHERE day < $1`, beforeDay)
+	return err
+}
+
+// A Day has the counts of a day of one service and model.
+type Day struct {
+	metrics.Tally
+	Date      string
+	Intervals int64 // in which something was counted
+}
+
+// listDays returns the counts since a day.
+func listDays(ctx context.Context, q db.Queryer, from string) ([]Day, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(d *Day) []any {
+		return append([]any{&d.Date, &d.Service, &d.Model, &d.Intervals}, counts(&d.Tally)...)
+	}), `SELECT day, service, model, intervals, attempts, failures, `+tookColumns+` FROM health_days
+		WHERE day >= $1 ORDER BY day, service, model`, from)
+}
+
+// firstDay returns the oldest day with counts; "" = none.
+func firstDay(ctx context.Context, q db.Queryer) (day string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MIN(day), '') FROM health_days`).Scan(&day)
+	return day, err
+}
+
+// sumSince sums the intervals since a time, of all nodes.
+func sumSince(ctx context.Context, q db.Queryer, sinceUS int64) ([]metrics.Tally, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(t *metrics.Tally) []any {
+		return append([]any{&t.Service, &t.Model}, counts(t)...)
+	}), `SELECT service, model, `+sumColumns+` FROM health WHERE from_us >= $1 GROUP BY service, model
+		ORDER BY service, model`, sinceUS)
+}
+
+// lastTrouble returns the start of the newest interval since sinceUS in which a third of a provider's calls failed, at
+// least three, by service and model.
+func lastTrouble(ctx context.Context, q db.Queryer, sinceUS int64) (map[[2]string]int64, error) {
+	type trouble struct {
+		service, model string
+		fromUS         int64
+	}
+	list, err := db.QueryAll(ctx, q, db.ScanFields(func(t *trouble) []any {
+		return []any{&t.service, &t.model, &t.fromUS}
+	}), `SELECT service, model, MAX(from_us) FROM (SELECT service, model, from_us, SUM(failures) AS failed,
+		SUM(attempts) AS all_attempts FROM health WHERE from_us >= $1 GROUP BY service, model, from_us) AS i
+		WHERE failed >= 3 AND failed * 3 >= all_attempts GROUP BY service, model`, sinceUS)
+	byKey := map[[2]string]int64{}
+	for _, t := range list {
+		byKey[[2]string{t.service, t.model}] = t.fromUS
+	}
+	return byKey, err
+}
+
+// An Incident is what an operator tells visitors.
+type Incident struct {
+	ID         string
+	Service    string // "" = the whole service
+	Impact     string // none, degraded or down
+	Title      string
+	Text       string
+	FromUS     int64
+	ResolvedUS int64 // 0 = it lasts
+	CreatedUS  int64
+}
+
+const incidentColumns = `id, service, impact, title, text, from_us, COALESCE(resolved_us, 0), created_us`
+
+func (i *Incident) fields() []any {
+	return []any{&i.ID, &i.Service, &i.Impact, &i.Title, &i.Text, &i.FromUS, &i.ResolvedUS, &i.CreatedUS}
+}
+
+// ListIncidents returns incidents, newest first: before the id after, or the newest if it is "".
+func ListIncidents(ctx context.Context, q db.Queryer, after string, limit int) ([]Incident, error) {
+	if after == "" {
+		after = "~" // sorts after every id
+	}
+	return db.QueryAll(ctx, q, db.ScanFields((*Incident).fields), `SELECT `+incidentColumns+` FROM incidents
+		WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+}
+
+// GetIncident returns an incident; the error is sql.ErrNoRows if there is none.
+func GetIncident(ctx context.Context, q db.Queryer, incidentID string) (i Incident, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+incidentColumns+` FROM incidents WHERE id = $1`, incidentID).
+		Scan(i.fields()...)
+	return i, err
+}
+
+// SaveIncident adds an incident, or replaces the one with its id.
+func SaveIncident(ctx context.Context, tx *db.Tx, i Incident) error {
+	resolved := sql.NullInt64{Int64: i.ResolvedUS, Valid: i.ResolvedUS > 0}
+	_, err := tx.ExecContext(ctx, `INSERT INTO incidents
+		(id, service, impact, title, text, from_us, resolved_us, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (id) DO UPDATE SET service = excluded.service, impact = excluded.impact, title = excluded.title,
+		text = excluded.text, from_us = excluded.from_us, resolved_us = excluded.resolved_us`,
+		i.ID, i.Service, i.Impact, i.Title, i.Text, i.FromUS, resolved, i.CreatedUS)
+	return err
+}
