@@ -264,9 +264,9 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
 	b.operable("the list",
-		append(frame, "heading Your connections", "heading Sample app", "link Sample app",
-			"link Requested a higher cap (Sample app)", "link Change spend cap of Sample app",
-			"link Review or revoke (Sample app)")...)
+		append(frame, "heading Connections", "link All (1)", "link Active (1)", "link Paused (0)", "link Ended (0)",
+			"heading Apps that you have connected", "heading Sample app", "link Sample app", "button Pause Sample app",
+			"link Requested a higher cap: $40.00 (Sample app)", "link Change cap of Sample app")...)
 	b.open(page + "/increase")
 	b.look("increase")
 	b.operable("the page of the cap",
@@ -332,17 +332,13 @@ func TestPeopleLooks(t *testing.T) {
 	}
 	b.press("link", "Activity")
 	b.look("activity")
-	b.fill("Model", "none-of-them")
 	b.press("button", "Filter")
+	b.open(p.AuthURL + "/activity?model=none-of-them")
 	b.says("No results")
 	b.look("activity-none")
 	b.open(p.AuthURL + "/activity?type=spend")
-	for _, x := range b.things() {
-		if x.role == "link" && strings.HasPrefix(x.name, "Call of ") {
-			b.press("link", x.name)
-			break
-		}
-	}
+	b.says("3 calls")
+	b.open(run(b, chromedp.Evaluate[string](`document.querySelector(".act-rows a").href`)))
 	b.says("How it adds up", "Settled", "Service fee", "Charged")
 	b.look("receipt")
 	b.press("link", "Sample app")
@@ -350,6 +346,15 @@ func TestPeopleLooks(t *testing.T) {
 	b.press("button", "Pause")
 	b.says("Paused.", "New calls are refused")
 	b.look("connection-paused")
+	b.press("button", "Resume")
+	b.says("Resumed.")
+	b.open(p.AuthURL + "/connections")
+	b.press("button", "Pause Sample app")
+	b.says("Paused.", "You paused it. Since", "Paused (1)")
+	b.look("connections-paused")
+	b.open(p.AuthURL + "/activity?month=" + time.Now().UTC().Format("2006-01"))
+	b.says("Spend by app", "Total")
+	b.look("statement")
 	if code, _ := refused(t, p); code != "connection_frozen" {
 		t.Errorf("paused: %q", code)
 	}

@@ -148,6 +148,8 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Sessions: sessions,
 		Voice:    s.voice,
 		Calls:    s.inference,
+		TopUps:   s.topups,
+		Risk:     c.RiskThresholds,
 	}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,

@@ -138,17 +138,46 @@ func SplitDollars(parts ...money.MC) []Amount { return split(false, parts) }
 // amount by less than a cent.
 func SplitTotal(parts ...money.MC) []Amount { return split(true, parts) }
 
-func split(nearest bool, parts []money.MC) []Amount {
+func split(nearest bool, parts []money.MC) []Amount { return splitBy(money.Cent, 2, nearest, parts) }
+
+// splitBy splits a sum that is rounded to a unit, which is the last of so many decimals.
+func splitBy(unit money.MC, decimals int, nearest bool, parts []money.MC) []Amount {
 	var sum money.MC
-	var before int64 // the rounded sum of the parts so far, in cents
+	var before int64 // the rounded sum of the parts so far, in units
 	amounts := make([]Amount, len(parts))
 	for i, part := range parts {
 		sum += part
-		after := roundTo(sum, money.Cent, nearest)
-		amounts[i] = newAmount(formatUnits(after-before, 2), part)
+		after := roundTo(sum, unit, nearest)
+		amounts[i] = newAmount(formatUnits(after-before, decimals), part)
 		before = after
 	}
 	return amounts
+}
+
+// SplitSpend writes the parts of a sum of charges, and the sum, so that they add up: with two decimals, or with four if
+// the sum is less than a dollar, where cents would hide what calls cost.
+func SplitSpend(parts ...money.MC) (amounts []Amount, total Amount) {
+	var sum money.MC
+	for _, part := range parts {
+		sum += part
+	}
+	unit, decimals := money.Cent, 2
+	if -money.Dollar < sum && sum < money.Dollar {
+		unit, decimals = priceUnit, 4
+	}
+	return splitBy(unit, decimals, true, parts), newAmount(formatUnits(roundTo(sum, unit, true), decimals), sum)
+}
+
+// SumDollars writes the sum of balances as the sum of what Dollars writes of each, so that it is the sum of what a page
+// shows. It is less than a cent for each below the exact sum.
+func SumDollars(parts ...money.MC) Amount {
+	var sum money.MC
+	var cents int64
+	for _, part := range parts {
+		sum += part
+		cents += roundTo(part, money.Cent, false)
+	}
+	return newAmount(formatUnits(cents, 2), sum)
 }
 
 // Date writes a time for people, in UTC.

@@ -1,6 +1,12 @@
 package ui
 
-import "slices"
+import (
+	"slices"
+	"time"
+	"unicode"
+
+	"github.com/purserhq/purser/internal/base/timestamp"
+)
 
 // A Person is who looks at a page about a connection, and on whose behalf.
 type Person struct {
@@ -19,27 +25,47 @@ type Funds struct {
 	Held      string // "" = nothing
 	Remaining string
 	Logo      string // address of the app's logo; "" = it has none
+
+	PausedSince Moment // zero = it is not paused, or the time is not known
+}
+
+// A Moment is a time on a page; its zero value is none.
+type Moment struct{ When, Shown string } // RFC 3339, and as people read it, in UTC
+
+// NewMoment returns the Moment of a time in microseconds.
+func NewMoment(us int64) Moment {
+	return Moment{timestamp.Format(us), time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04") + " UTC"}
 }
 
 // Connections lists the apps that a user allows to spend.
 type Connections struct {
 	Person
-	List []ConnectionRow
-	More bool // there are older ones
+	Live, Ended []ConnectionCard // those that the filter shows
+	Reserved    Amount           // for all live connections
+	LiveCount   int
+	Tabs        []Tab  // the filter; none = there are no connections
+	More        bool   // there are older ones
+	Done        string // freeze or resume: what the user has just done; "" = nothing
 }
 
-// ConnectionRow is one line of Connections.
-type ConnectionRow struct {
+// A ConnectionCard is one connection in a list.
+type ConnectionCard struct {
 	Funds
-	ID      string
-	Request string // id of the allocation request that waits; "" = none
+	ID            string
+	From          string // the list that its buttons return to
+	Request       string // id of the allocation request that waits; "" = none
+	RequestTarget string
+	Percent       int    // of the cap that is used
+	Resumable     bool   // the user paused it
+	Week          Chart  // spend of the last 7 days
+	WeekSpent     Amount // their sum
 }
 
 // Open says whether the connection can still be used.
-func (l ConnectionRow) Open() bool { return l.Status != "revoked" }
+func (c ConnectionCard) Open() bool { return c.Status != "revoked" }
 
 func (Connections) name() string       { return "dashboard/connections" }
-func (Connections) title() string      { return "Your connections" }
+func (Connections) title() string      { return "Connections" }
 func (Connections) formAction() string { return "" }
 
 // Approval is the page of an allocation request, where a person decides (contract §3,
@@ -124,3 +150,16 @@ type Spent struct {
 func (Review) name() string       { return "dashboard/review" }
 func (p Review) title() string    { return "Review " + p.App }
 func (Review) formAction() string { return "" }
+
+// Initial is what stands for an app without a logo.
+func (f Funds) Initial() string { return initialOf(f.App) }
+
+// initialOf returns the first letter or digit of a name, or + if it has none.
+func initialOf(name string) string {
+	for _, c := range name {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return string(c)
+		}
+	}
+	return "+"
+}

@@ -23,7 +23,29 @@ import (
 
 const hostile = `"><script>alert(1)</script><i>'`
 
-var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile, hostile}
+var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile, hostile,
+	Moment{hostile, hostile}}
+
+var hostileCards = []ConnectionCard{
+	{
+		Funds:         hostileFunds,
+		ID:            hostile,
+		From:          hostile,
+		Request:       hostile,
+		RequestTarget: hostile,
+		Week:          Chart{ID: "week", Title: hostile, Bars: []Bar{{Label: hostile, Amount: 5}}},
+		WeekSpent:     Amount{hostile, hostile},
+	},
+	{Funds: Funds{App: hostile, Status: "frozen"}, ID: hostile, Resumable: true},
+	{Funds: Funds{App: hostile, Status: "frozen"}, ID: hostile},
+	{Funds: Funds{App: hostile, Status: "revoked"}, ID: hostile},
+}
+
+var hostileDays = []ActivityDay{{hostile, hostile, Amount{hostile, hostile}, Amount{hostile, hostile}, true,
+	[]ActivityGroup{
+		{hostile, hostile, hostile, hostile, Amount{hostile, hostile}, []Row{hostileRow, hostileRow}},
+		{hostile, hostile, "", hostile, Amount{hostile, hostile}, []Row{hostileRow}},
+	}}}
 
 var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile,
 	Amount{hostile, hostile}, false}
@@ -92,8 +114,11 @@ func hostilePages() []Page {
 		},
 		Connections{
 			Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: hostile}, hostile, hostile},
-			List:   []ConnectionRow{{hostileFunds, hostile, hostile}},
+			Live:   hostileCards,
+			Ended:  hostileCards,
+			Tabs:   []Tab{{"javascript:alert(1)", hostile, true}},
 			More:   true,
+			Done:   hostile,
 		},
 		Connections{},
 		Approval{
@@ -143,7 +168,12 @@ func hostilePages() []Page {
 			Available: Amount{hostile, hostile},
 			Open:      2,
 			Active:    1,
-			Paused:    true,
+			Done:      "pause",
+			Cards:     hostileCards,
+			Compared:  hostile,
+			Pace:      Pace{hostile, hostile, 7},
+			AutoTopUp: hostile,
+			Tasks:     []Task{{hostile, hostile, false, &Link{"javascript:alert(1)", hostile}}},
 			Running: []RunningCall{
 				{
 					ID:       hostile,
@@ -167,23 +197,35 @@ func hostilePages() []Page {
 			Sandbox:  true,
 			Shares:   []Shares{{hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5}}, 3}},
 			Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}},
-			Recent:   []Row{hostileRow},
+			Recent:   hostileDays,
 		},
-		Dashboard{Shell: Shell{Email: hostile}, NewHere: true},
+		Dashboard{Shell: Shell{Email: hostile}, NewHere: true, AutoTopUpOff: hostile},
 		Activity{
-			Shell:       Shell{Email: hostile},
-			Apps:        []Option{{hostile, hostile, hostile, true}},
-			Connections: []Option{{hostile, hostile, hostile, true}},
-			Types:       []Option{{hostile, hostile, hostile, true}},
-			Model:       hostile,
-			From:        hostile,
-			To:          hostile,
-			Filtered:    true,
-			Rows:        []Row{hostileRow},
-			Older:       "javascript:alert(1)",
-			Newest:      "javascript:alert(1)",
-			CSV:         "javascript:alert(1)",
-			Errors:      problems,
+			Shell:         Shell{Email: hostile},
+			Apps:          []Option{{hostile, hostile, hostile, true}},
+			Connection:    hostile,
+			Types:         []Option{{hostile, hostile, hostile, true}},
+			Models:        []Option{{hostile, hostile, hostile, true}},
+			From:          hostile,
+			To:            hostile,
+			Filtered:      true,
+			Days:          hostileDays,
+			Older:         "javascript:alert(1)",
+			Newest:        "javascript:alert(1)",
+			CSV:           "javascript:alert(1)",
+			StatementHref: "javascript:alert(1)",
+			Errors:        problems,
+		},
+		Activity{
+			CSV: "javascript:alert(1)",
+			Statement: &Statement{
+				Month:    hostile,
+				ByApp:    []Share{{hostile, Amount{hostile, hostile}, hostile, 3}},
+				Spent:    Amount{hostile, hostile},
+				Calls:    hostile,
+				Previous: &Link{"javascript:alert(1)", hostile},
+				Next:     &Link{"javascript:alert(1)", hostile},
+			},
 		},
 		Activity{},
 		Receipt{

@@ -33,20 +33,39 @@ type Shares struct {
 // A Concern is a connection that a person should look at.
 type Concern struct{ App, Why, Badge, Href, Action string }
 
+// A Pace says how long a balance lasts if it is spent as in the last days.
+type Pace struct {
+	Lasts string // "about 23 days"; "" = there is no basis for a figure
+	Daily string // spend a day
+	Days  int64  // that it is the mean of
+}
+
+// A Task is one step of the first use, which is done as soon as it has happened.
+type Task struct {
+	Text, Hint string
+	Done       bool
+	Link       *Link // where to do it; nil = elsewhere
+}
+
 // Dashboard is the overview of a signed-in user.
 type Dashboard struct {
 	Shell
 	Available, Reserved, Spent Amount
-	Open                       int // connections
-	Active                     int // of these, those that may spend
+	Compared                   string // with the period before: "12% less than …"; "" = nothing to compare
+	Pace                       Pace
+	AutoTopUp, AutoTopUpOff    string // what it does; why we turned it off; "" = it is off
+	Open                       int    // connections
+	Active                     int    // of these, those that may spend
+	Cards                      []ConnectionCard
 	Running                    []RunningCall
-	Paused                     bool // the user has just paused everything
+	Done                       string // pause, freeze or resume: what the user has just done; "" = nothing
 	Chart                      Chart
 	Shares                     []Shares
 	Concerns                   []Concern
-	Recent                     []Row
-	NewHere                    bool // nothing has happened yet
-	Sandbox                    bool // a test account
+	Recent                     []ActivityDay
+	Tasks                      []Task // of a new user; none = all are done
+	NewHere                    bool   // nothing has happened yet
+	Sandbox                    bool   // a test account
 }
 
 func (Dashboard) name() string       { return "dashboard/overview" }
@@ -77,19 +96,55 @@ func (Pause) name() string       { return "dashboard/pause" }
 func (Pause) title() string      { return "Pause everything" }
 func (Pause) formAction() string { return "" }
 
+// An ActivityDay is what happened on one day, or the part of it that is on a page.
+type ActivityDay struct {
+	Day, Shown string // 2026-11-21, and as people read it
+	// sums of the groups: of calls and refunds, and of all others; their Text is "" if there are none
+	Spent, Added Amount
+	Continues    bool // older rows of the day are on the next page
+	Groups       []ActivityGroup
+}
+
+// An ActivityGroup is the calls of one app on one day, or one other row.
+type ActivityGroup struct {
+	What   string // "38 calls, 1 refund", "Top-up"
+	App    string // "" = none
+	Logo   string
+	AppID  string
+	Change Amount
+	Rows   []Row // newest first
+}
+
 // Activity is the list of an account's ledger rows, with its filters.
 type Activity struct {
 	Shell
-	Apps, Connections, Types []Option
-	Model, From, To          string
-	Filtered                 bool
-	Rows                     []Row
-	Older, Newest, CSV       string // addresses; "" = none
-	Errors                   []Problem
+	Apps, Models, Types []Option
+	Connection          string // id of the only connection that is shown; "" = all
+	From, To            string
+	Filtered            bool
+	Days                []ActivityDay
+	Older, Newest, CSV  string // addresses; "" = none
+	Statement           *Statement
+	StatementHref       string // of this month's statement
+	Errors              []Problem
 }
 
-func (Activity) name() string       { return "dashboard/activity" }
-func (Activity) title() string      { return "Activity" }
+// A Statement sums up the spend of a month.
+type Statement struct {
+	Month          string // "November 2026"
+	ByApp          []Share
+	Spent          Amount // the sum of ByApp
+	Calls          string
+	Previous, Next *Link // the months beside it; nil = none
+}
+
+func (Activity) name() string { return "dashboard/activity" }
+func (a Activity) title() string {
+	if a.Statement != nil {
+		return "Statement for " + a.Statement.Month
+	}
+	return "Activity"
+}
 func (Activity) formAction() string { return "" }
 
 // Receipt explains a ledger row, or a call that has none.
@@ -160,7 +215,8 @@ type Connection struct {
 	Chart         Chart
 	Rows          []Row
 	Voices        []VoiceSession
-	Done          string
+	Done          string // freeze or resume: what the user has just done; "" = nothing
+	Resumable     bool   // the user paused it
 }
 
 func (Connection) name() string       { return "dashboard/connection" }
@@ -178,3 +234,6 @@ type Revoke struct {
 func (Revoke) name() string       { return "dashboard/revoke" }
 func (r Revoke) title() string    { return "Revoke " + r.App }
 func (Revoke) formAction() string { return "" }
+
+// Initial is what stands for an app without a logo.
+func (g ActivityGroup) Initial() string { return initialOf(g.App) }

@@ -104,6 +104,7 @@ type Freeze struct {
 type Resume struct {
 	ConnectionID string
 	FasterSpend  int64
+	OnlyFrozenBy FreezeCause // refuse a freeze of another cause; "" = any
 }
 
 // Hold reserves the most that a call can cost, or answers what its key already

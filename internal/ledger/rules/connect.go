@@ -259,6 +259,8 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, cannotChangeRevoked(c.ConnectionID)
 	case conn.Status == Active:
 		return Result{Connection: *conn}, nil
+	case c.OnlyFrozenBy != "" && conn.FrozenBy != c.OnlyFrozenBy:
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "this connection is paused for another reason")
 	case s.Balances[conn.AccountID].AvailableMC < 0:
 		return Result{},
 			apierr.InvalidRequest.On(c.ConnectionID,

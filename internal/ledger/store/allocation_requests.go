@@ -90,6 +90,29 @@ func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 		limit)
 }
 
+// LiveConnectionsOfAccount returns the newest connections of an account that are not revoked, at most limit.
+func LiveConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
+	limit int) (list []rules.Connection, err error) {
+	err = withUnsavedHolds(q, func() (err error) {
+		list, err = db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections
+			WHERE account_id = $1 AND status <> 'revoked' ORDER BY id DESC LIMIT $2`, accountID, limit)
+		return err
+	}, func(unsavedMC map[string]money.MC) {
+		for i := range list {
+			list[i].HeldMC += unsavedMC[list[i].ID]
+		}
+	})
+	return list, err
+}
+
+// FindFreezeTime returns when a frozen connection was frozen, in microseconds: the time of its
+// newest event of a freeze. The error is sql.ErrNoRows if it never was.
+func FindFreezeTime(ctx context.Context, q db.Queryer, connectionID string) (us int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT created_us FROM events
+		WHERE connection_id = $1 AND type = 'connection.frozen' ORDER BY seq DESC LIMIT 1`, connectionID).Scan(&us)
+	return us, err
+}
+
 // findRequestConnections adds the connections of the requests that are named: a
 // request never moves to another.
 func findRequestConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {

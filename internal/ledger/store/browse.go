@@ -152,6 +152,13 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 		AND day >= $3`, accountID, connectionID, sinceDay)
 }
 
+// ListUsedModels returns the models of the calls of an account since a day, in the order of their names, at most limit.
+func ListUsedModels(ctx context.Context, q db.Queryer, accountID, sinceDay string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(model *string) []any { return []any{model} }),
+		`SELECT DISTINCT model FROM rollups WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1)
+		AND day >= $2 ORDER BY model LIMIT $3`, accountID, sinceDay, limit)
+}
+
 // AverageOutput returns how many output tokens the calls of a connection under a feature label and
 // with a model have had since a day, on average, rounded up; false = there are none. It reads the
 // daily totals and no ledger row.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"fmt"
 	"net/http"
@@ -22,9 +23,18 @@ import (
 
 // Rows of a page, and of a step of an export.
 const (
-	activityPage = 50
+	activityPage = 100
 	exportStep   = 1000
 )
+
+// modelDays is how far back the filter looks for models that were used, and maxModels the most that it offers.
+const (
+	modelDays = 365
+	maxModels = 100
+)
+
+// monthLayout is the form of a month in an address: 2026-11.
+const monthLayout = "2006-01"
 
 // refunds is the filter value for reversals, which have the type of the row that they reverse.
 const refunds = "refund"
@@ -34,6 +44,7 @@ type search struct {
 	store.EntryFilter
 	query  url.Values // the filters, for links
 	before int64      // 0 = from the newest
+	month  time.Time  // first day of the month of a statement; zero = none
 }
 
 // readSearch reads the query. It leaves out invalid dates and returns them as problems.
@@ -63,7 +74,14 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 		return t.AddDate(0, 0, plus).UnixMicro()
 	}
 	s.FromUS, s.ToUS = day("from", 0), day("to", 1)
-	for _, name := range []string{"type", "app", "connection", "model", "from", "to"} {
+	if text := q.Get("month"); text != "" {
+		month, err := time.Parse(monthLayout, text)
+		if err != nil || month.Year() < 2000 || month.Year() > 9000 {
+			return search{}, nil, apierr.InvalidRequest.Errorf("month: must be a month such as 2026-11")
+		}
+		s.month, s.FromUS, s.ToUS = month, month.UnixMicro(), month.AddDate(0, 1, 0).UnixMicro()
+	}
+	for _, name := range []string{"type", "app", "connection", "model", "from", "to", "month"} {
 		if v := strings.TrimSpace(q.Get(name)); v != "" {
 			s.query.Set(name, v)
 		}
@@ -83,23 +101,32 @@ func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a account
 		return err
 	}
 	page := ui.Activity{
-		Shell: a.Shell(ui.Activities), Model: s.query.Get("model"), From: s.query.Get("from"), To: s.query.Get("to"),
-		Filtered: len(s.query) > 0, CSV: activityPath("/activity.csv", s.query, 0), Errors: problems,
+		Shell:         a.Shell(ui.Activities),
+		Connection:    s.ConnectionID,
+		From:          s.query.Get("from"),
+		To:            s.query.Get("to"),
+		Filtered:      len(s.query) > 0 && (len(s.query) > 1 || s.month.IsZero()),
+		CSV:           activityPath("/activity.csv", s.query, 0),
+		StatementHref: "/activity?month=" + h.DB.Now().UTC().Format(monthLayout),
+		Errors:        problems,
 	}
 	n := h.newAppNames()
 	if err := h.fillOptions(r, n, s, &page); err != nil {
 		return err
 	}
-	status := http.StatusOK
 	if len(problems) > 0 {
-		status = http.StatusUnprocessableEntity
-		return ui.Render(w, status, page)
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	if !s.month.IsZero() {
+		if page.Statement, err = h.makeStatement(r.Context(), n, s); err != nil {
+			return err
+		}
 	}
 	rows, next, err := store.BrowseEntries(r.Context(), h.DB, s.EntryFilter, s.before, activityPage)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	if page.Rows, err = formatEntries(r.Context(), n, rows); err != nil {
+	if page.Days, err = foldEntries(r.Context(), n, rows, next > 0); err != nil {
 		return err
 	}
 	if next > 0 {
@@ -108,7 +135,7 @@ func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a account
 	if s.before > 0 {
 		page.Newest = activityPath("/activity", s.query, 0)
 	}
-	return ui.Render(w, status, page)
+	return ui.Render(w, http.StatusOK, page)
 }
 
 // activityPath returns the address of a page of the list, or of its export.
@@ -126,27 +153,32 @@ func activityPath(path string, filters url.Values, before int64) string {
 	return path + "?" + q.Encode()
 }
 
-// fillOptions adds the account's apps and connections, and the types, to the filters.
+// fillOptions adds the apps and models that the account has used, and the types, to the filters.
 func (h *Handler) fillOptions(r *http.Request, n appNames, s search, page *ui.Activity) error {
 	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	page.Apps, page.Connections = []ui.Option{{Text: "All apps"}}, []ui.Option{{Text: "All connections"}}
+	models, err := store.ListUsedModels(r.Context(), h.DB, s.AccountID, formatDay(h.DB.Now().UTC(), -modelDays),
+		maxModels)
+	if err != nil {
+		return fmt.Errorf("dashboard: models: %w", err)
+	}
+	page.Apps, page.Models = []ui.Option{{Text: "All apps"}}, []ui.Option{{Text: "All models"}}
 	for _, c := range list {
 		app, err := n.nameOf(r.Context(), c.AppID)
 		if err != nil {
 			return err
 		}
-		since := time.UnixMicro(c.CreatedUS).UTC().Format("2 Jan 2006")
-		page.Connections = append(page.Connections, ui.Option{
-			ID:     c.ID,
-			Text:   app + ", since " + since,
-			Chosen: c.ID == s.ConnectionID,
-		})
 		if !slices.ContainsFunc(page.Apps, func(o ui.Option) bool { return o.ID == c.AppID }) {
 			page.Apps = append(page.Apps, ui.Option{ID: c.AppID, Text: app, Chosen: c.AppID == s.AppID})
 		}
+	}
+	if s.Model != "" && !slices.Contains(models, s.Model) { // by an address: an older one, or none of this account
+		models = append(models, s.Model)
+	}
+	for _, model := range models {
+		page.Models = append(page.Models, ui.Option{ID: model, Text: model, Chosen: model == s.Model})
 	}
 	page.Types = []ui.Option{{Text: "Everything"}, {ID: refunds, Text: "Refunds", Chosen: s.Reversed}}
 	for kind, name := range entryNames {
@@ -154,6 +186,35 @@ func (h *Handler) fillOptions(r *http.Request, n appNames, s search, page *ui.Ac
 	}
 	slices.SortFunc(page.Types[1:], func(a, b ui.Option) int { return cmp.Compare(a.Text, b.Text) })
 	return nil
+}
+
+// makeStatement sums up the spend of the month of s by app, from the daily totals.
+func (h *Handler) makeStatement(ctx context.Context, n appNames, s search) (*ui.Statement, error) {
+	first, next := s.month.Format(time.DateOnly), s.month.AddDate(0, 1, 0)
+	totals, err := store.ListDailyTotals(ctx, h.DB, s.AccountID, "", first)
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: totals: %w", err)
+	}
+	totals = slices.DeleteFunc(totals, func(t store.DailyTotal) bool { return t.Day >= next.Format(time.DateOnly) })
+	page := &ui.Statement{Month: s.month.Format("January 2006"), Spent: ui.TotalMoney(sumTotals(totals))}
+	var calls int64
+	for _, t := range totals {
+		calls += t.Calls
+	}
+	page.Calls = ui.Count(calls)
+	if page.ByApp, _, err = sumShares(totals, func(t store.DailyTotal) (string, error) {
+		return n.nameOf(ctx, t.AppID)
+	}); err != nil {
+		return nil, err
+	}
+	link := func(month time.Time) *ui.Link {
+		return &ui.Link{Href: "/activity?month=" + month.Format(monthLayout), Text: month.Format("January 2006")}
+	}
+	page.Previous = link(s.month.AddDate(0, -1, 0))
+	if next.Before(h.DB.Now().UTC()) {
+		page.Next = link(next)
+	}
+	return page, nil
 }
 
 // exportActivity is GET /activity.csv: all rows of the list, streamed.

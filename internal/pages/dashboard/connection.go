@@ -48,9 +48,7 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 	if page.Voices, err = h.Voice.ListForPage(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
 		return err
 	}
-	if r.URL.Query().Get("done") == "freeze" && c.Status == rules.Frozen {
-		page.Done = "freeze"
-	}
+	page.Done = confirmDone(r, c.Status)
 	return ui.Render(w, http.StatusOK, page)
 }
 
@@ -59,13 +57,14 @@ func (h *Handler) connectionPage(v visit) ui.Connection {
 	c, parts := v.conn, splitCap(v.conn)
 	page := ui.Connection{
 		Person:       v.Person,
-		Funds:        describeFunds(c, v.app),
+		Funds:        v.funds(),
 		ConnectionID: c.ID,
 		Percent:      meterPercent(c.ConsumedMC, c.AllocationMC),
 		Exact:        [4]ui.Amount{ui.Money(c.AllocationMC), parts.used, parts.held, parts.remaining},
 		Today:        ui.Total(money.MC(c.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 		Since:        time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
 		Calls:        "No calls in progress",
+		Resumable:    c.FrozenBy == rules.FrozenByUser,
 	}
 	if c.HeldMC > 0 {
 		page.Calls = "For calls in progress. Unused money returns"
@@ -85,13 +84,6 @@ func (h *Handler) showLive(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return ui.RenderPart(w, h.connectionPage(v), "live")
 }
 
-// freezeConnection is POST /connections/{id}/freeze: the user pauses it (contract §3).
-func (h *Handler) freezeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
-		return rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByUser}
-	}, "?done=freeze")
-}
-
 // showRevoke is GET /connections/{id}/revoke: it asks for confirmation.
 func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id"))+"/revoke")
@@ -103,7 +95,7 @@ func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.
 	}
 	return ui.Render(w, http.StatusOK, ui.Revoke{
 		Person:       v.Person,
-		Funds:        describeFunds(v.conn, v.app),
+		Funds:        v.funds(),
 		ConnectionID: v.conn.ID,
 	})
 }
@@ -112,21 +104,5 @@ func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.
 func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
 		return rules.Revoke{ConnectionID: connectionID, StopCalls: true}
-	}, "")
-}
-
-// runCommand runs the command of a button and redirects to the connection, also if it was revoked meanwhile.
-func (h *Handler) runCommand(w http.ResponseWriter, r *http.Request, a accounts.Account,
-	command func(connectionID string) rules.Command, done string) error {
-	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
-	if err != nil {
-		return err
-	}
-	if _, err := web.ReadForm(r); err != nil {
-		return err
-	}
-	if _, err := h.Ledger.Do(r.Context(), command(v.conn.ID)); err != nil && refusalText(err) == "" {
-		return err
-	}
-	return web.SeeOther(w, connectionPath(v.conn.ID)+done)
+	}, "", "")
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // Handler serves the pages.
@@ -28,6 +30,8 @@ type Handler struct {
 	Sessions *accounts.Sessions
 	Voice    *voice.Supervisor
 	Calls    *inference.Handler
+	TopUps   *topups.Store
+	Risk     limits.RiskThresholds // which spend is unusual, to explain a pause
 }
 
 // Mount adds the routes.
@@ -44,6 +48,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.showConnection))
 	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.showLive))
 	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freezeConnection))
+	rt.HandlePage("POST /connections/{id}/resume", h.Sessions.Require(h.resumeConnection))
 	rt.HandlePage("POST /connections/{id}/calls/{call}/stop", h.Sessions.Require(h.stopCall))
 	rt.HandlePage("GET /connections/{id}/revoke", h.Sessions.Require(h.showRevoke))
 	rt.HandlePage("POST /connections/{id}/revoke", h.Sessions.Require(h.revokeConnection))
@@ -61,6 +66,7 @@ type visit struct {
 	conn    rules.Connection
 	app     apps.App
 	balance rules.Balance
+	freeze  freeze
 }
 
 // loadVisit loads a connection. It is 404 unless the connection belongs to a, or to a test account of a: developers
@@ -89,24 +95,33 @@ func (h *Handler) loadVisit(ctx context.Context, a accounts.Account, connectionI
 	if v.balance, err = store.GetBalance(ctx, h.DB, v.conn.AccountID); err != nil {
 		return visit{}, fmt.Errorf("dashboard: balance: %w", err)
 	}
+	if v.freeze, err = h.explainFreeze(ctx, &v.conn); err != nil {
+		return visit{}, err
+	}
 	return v, nil
 }
 
 // policy returns what the app's current tier allows.
 func (v visit) policy() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 
-func describeFunds(c rules.Connection, app apps.App) ui.Funds {
-	f := ui.Funds{
-		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.EffectiveStatus(),
-		Why: explainFreeze(&c),
-		Cap: ui.Dollars(c.AllocationMC),
+func (v visit) funds() ui.Funds { return describeFunds(v.conn, v.app, v.freeze) }
+
+func describeFunds(c rules.Connection, app apps.App, f freeze) ui.Funds {
+	funds := ui.Funds{
+		App:         app.Name,
+		Logo:        app.LogoPath(),
+		Sandbox:     app.Tier == apps.Sandbox,
+		Status:      c.EffectiveStatus(),
+		Why:         f.why,
+		PausedSince: f.since,
+		Cap:         ui.Dollars(c.AllocationMC),
 	}
 	parts := splitCap(c)
-	f.Remaining, f.Used = parts.remaining.Text, parts.used.Text
+	funds.Remaining, funds.Used = parts.remaining.Text, parts.used.Text
 	if c.HeldMC > 0 {
-		f.Held = parts.held.Text
+		funds.Held = parts.held.Text
 	}
-	return f
+	return funds
 }
 
 // capParts are the parts of a connection's spend cap.

@@ -113,7 +113,7 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 	}
 	p := ui.Increase{
 		Person:       v.Person,
-		Funds:        describeFunds(v.conn, v.app),
+		Funds:        v.funds(),
 		ConnectionID: v.conn.ID,
 		Available:    ui.Dollars(v.balance.AvailableMC),
 		SpendCap:     ui.Typed(v.conn.AllocationMC),

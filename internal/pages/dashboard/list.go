@@ -1,47 +1,152 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
-	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// maxListed is the most connections that a page lists.
-const maxListed = 100
+const (
+	maxListed = 100 // most connections that a page lists
+	weekDays  = 7   // days of a card's chart
+)
 
 // showConnections is GET /connections.
 func (h *Handler) showConnections(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, a.ID, maxListed+1)
+	ctx, n := r.Context(), h.newAppNames()
+	balance, err := store.GetBalance(ctx, h.DB, a.ID)
+	if err != nil {
+		return fmt.Errorf("dashboard: balance: %w", err)
+	}
+	live, err := store.LiveConnectionsOfAccount(ctx, h.DB, a.ID, maxListed+1)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	requests, err := store.PendingRequestsOfAccount(r.Context(), h.DB, a.ID)
+	all, err := store.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed+1)
+	if err != nil {
+		return fmt.Errorf("dashboard: connections: %w", err)
+	}
+	requests, err := store.PendingRequestsOfAccount(ctx, h.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
-	page := ui.Connections{
-		Person: ui.Person{Shell: a.Shell(ui.Connected), Path: "/connections"},
-		More:   len(list) > maxListed,
+	week, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", formatDay(h.DB.Now().UTC(), 1-weekDays))
+	if err != nil {
+		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	appsByID := map[string]apps.App{}
-	for _, c := range list[:min(len(list), maxListed)] {
-		app, ok := appsByID[c.AppID]
-		if !ok {
-			if app, err = h.Apps.Get(r.Context(), c.AppID); err != nil {
-				return fmt.Errorf("dashboard: app: %w", err)
-			}
-			appsByID[c.AppID] = app
-		}
-		line := ui.ConnectionRow{Funds: describeFunds(c, app), ID: c.ID}
-		if c.Status != rules.Revoked {
-			line.Request = requests[c.ID].ID
-		}
-		page.List = append(page.List, line)
+	page := ui.Connections{
+		Person:    ui.Person{Shell: a.Shell(ui.Connected), Path: "/connections"},
+		Reserved:  sumReserved(live, balance),
+		LiveCount: len(live),
+		More:      len(all) > maxListed,
+		Done:      r.URL.Query().Get("done"),
+	}
+	live = live[:min(len(live), maxListed)]
+	ended := slices.DeleteFunc(all, func(c rules.Connection) bool { return c.Status != rules.Revoked })
+	show := r.URL.Query().Get("show")
+	if !slices.Contains([]string{"active", "paused", "ended"}, show) {
+		show = ""
+	}
+	if len(live)+len(ended) > 0 {
+		page.Tabs = connectionTabs(live, ended, show)
+	}
+	switch show {
+	case "active":
+		live, ended = slices.DeleteFunc(live, isFrozen), nil
+	case "paused":
+		live, ended = slices.DeleteFunc(live, func(c rules.Connection) bool { return !isFrozen(c) }), nil
+	case "ended":
+		live = nil
+	}
+	if page.Live, err = h.makeCards(ctx, n, live, week, requests, "connections"); err != nil {
+		return err
+	}
+	if page.Ended, err = h.makeCards(ctx, n, ended, week, nil, "connections"); err != nil {
+		return err
 	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+func isFrozen(c rules.Connection) bool { return c.Status == rules.Frozen }
+
+// connectionTabs are the filters of the list, with the number of connections of each.
+func connectionTabs(live, ended []rules.Connection, show string) []ui.Tab {
+	paused := 0
+	for _, c := range live {
+		if isFrozen(c) {
+			paused++
+		}
+	}
+	tab := func(name, text string, count int) ui.Tab {
+		t := ui.Tab{Href: "/connections", Text: fmt.Sprintf("%s (%d)", text, count), Current: show == name}
+		if name != "" {
+			t.Href += "?show=" + name
+		}
+		return t
+	}
+	return []ui.Tab{
+		tab("", "All", len(live)+len(ended)), tab("active", "Active", len(live)-paused),
+		tab("paused", "Paused", paused), tab("ended", "Ended", len(ended)),
+	}
+}
+
+// makeCards returns the cards of connections. totals has at least the days of the cards' charts.
+func (h *Handler) makeCards(ctx context.Context, n appNames, list []rules.Connection, totals []store.DailyTotal,
+	requests map[string]rules.AllocationRequest, from string) ([]ui.ConnectionCard, error) {
+	today, firstDay := h.DB.Now().UTC(), formatDay(h.DB.Now().UTC(), 1-weekDays)
+	type week struct {
+		spent map[string]money.MC
+		calls map[string]int64
+	}
+	weeks := map[string]week{}
+	for _, t := range totals {
+		if t.Day < firstDay {
+			continue
+		}
+		if _, ok := weeks[t.ConnectionID]; !ok {
+			weeks[t.ConnectionID] = week{map[string]money.MC{}, map[string]int64{}}
+		}
+		weeks[t.ConnectionID].spent[t.Day] += t.UserChargeMC
+		weeks[t.ConnectionID].calls[t.Day] += t.Calls
+	}
+	cards := make([]ui.ConnectionCard, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		app, err := n.get(ctx, c.AppID)
+		if err != nil {
+			return nil, err
+		}
+		f, err := h.explainFreeze(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		card := ui.ConnectionCard{
+			Funds:     describeFunds(*c, app, f),
+			ID:        c.ID,
+			From:      from,
+			Percent:   meterPercent(c.ConsumedMC, c.AllocationMC),
+			Resumable: c.FrozenBy == rules.FrozenByUser,
+			Week: ui.Chart{
+				ID:   "week-" + c.ID,
+				Bars: dayBars(today, weekDays, weeks[c.ID].spent, weeks[c.ID].calls),
+			},
+		}
+		var spent money.MC
+		for _, b := range card.Week.Bars {
+			spent += b.Amount
+		}
+		card.WeekSpent = ui.TotalMoney(spent)
+		if request, ok := requests[c.ID]; ok {
+			card.Request, card.RequestTarget = request.ID, ui.Dollars(request.TargetMC)
+		}
+		cards = append(cards, card)
+	}
+	return cards, nil
 }

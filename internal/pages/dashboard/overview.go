@@ -3,16 +3,13 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
 
-	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -23,74 +20,60 @@ import (
 const (
 	chartDays  = 30
 	maxShares  = 6
-	maxRecent  = 8
+	maxRecent  = 40 // rows, before they are folded
 	maxConcern = 5
+	maxCards   = 6
 )
-
-// appNames caches the names of apps for one page.
-type appNames struct {
-	apps  *apps.Store
-	names map[string]string
-}
-
-func (h *Handler) newAppNames() appNames { return appNames{h.Apps, map[string]string{}} }
-
-// nameOf returns the name of an app; "" for no app.
-func (n appNames) nameOf(ctx context.Context, appID string) (string, error) {
-	if name, ok := n.names[appID]; ok || appID == "" {
-		return name, nil
-	}
-	app, err := n.apps.Get(ctx, appID)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return "", fmt.Errorf("dashboard: app: %w", err)
-	}
-	n.names[appID] = cmp.Or(app.Name, appID)
-	return n.names[appID], nil
-}
 
 // showOverview is GET /dashboard.
 func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	ctx := r.Context()
+	ctx, n := r.Context(), h.newAppNames()
 	balance, err := store.GetBalance(ctx, h.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("dashboard: balance: %w", err)
 	}
-	totals, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", h.firstChartDay())
+	today := h.DB.Now().UTC()
+	both, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", formatDay(today, 1-2*chartDays))
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	list, err := store.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
+	totals, before := splitTotals(both, h.firstChartDay())
+	list, err := store.LiveConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: a.ID}, 0, maxRecent)
+	rows, next, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: a.ID}, 0, maxRecent)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	n := h.newAppNames()
+	requests, err := store.PendingRequestsOfAccount(ctx, h.DB, a.ID)
+	if err != nil {
+		return fmt.Errorf("dashboard: allocation requests: %w", err)
+	}
 	page := ui.Dashboard{
 		Shell:     a.Shell(ui.Overview),
 		Available: ui.Money(balance.AvailableMC),
-		Reserved:  ui.Money(balance.ReservedMC),
+		Reserved:  sumReserved(list, balance),
 		Sandbox:   a.Sandbox,
 		NewHere:   balance.Seq == 0 && len(list) == 0,
+		Open:      len(list),
 		Chart:     h.spendChart(totals),
+		Pace:      estimatePace(balance.AvailableMC+balance.ReservedMC, sumByDay(both), today),
 	}
-	var spent money.MC
-	for _, t := range totals {
-		spent += t.UserChargeMC
+	spent := sumTotals(totals)
+	page.Spent, page.Compared = ui.TotalMoney(spent), compareSpend(spent, sumTotals(before))
+	if !a.Sandbox {
+		if page.AutoTopUp, page.AutoTopUpOff, err = h.TopUps.DescribeAutomatic(ctx, a.ID); err != nil {
+			return err
+		}
 	}
-	page.Spent = ui.TotalMoney(spent)
 	if page.Shares, err = breakdowns(ctx, n, totals); err != nil {
 		return err
 	}
-	if page.Recent, err = formatEntries(ctx, n, rows); err != nil {
+	if page.Recent, err = foldEntries(ctx, n, rows, next > 0); err != nil {
 		return err
 	}
 	for _, c := range list {
-		if c.Status != rules.Revoked {
-			page.Open++
-		}
 		if c.Status == rules.Active {
 			page.Active++
 		}
@@ -98,11 +81,111 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 	if page.Running, err = h.listRunning(ctx, n, a.ID); err != nil {
 		return err
 	}
-	page.Paused = r.URL.Query().Get("done") == "pause" && page.Open > 0 && page.Active == 0
-	if page.Concerns, err = h.listConcerns(ctx, n, a.ID, list); err != nil {
+	if page.Cards, err = h.makeCards(ctx, n, list[:min(len(list), maxCards)], both, requests, "overview"); err != nil {
 		return err
 	}
+	page.Done = r.URL.Query().Get("done")
+	if page.Done == "pause" && (page.Open == 0 || page.Active > 0) || !slices.Contains(doneTexts, page.Done) {
+		page.Done = ""
+	}
+	if page.Concerns, err = listConcerns(ctx, n, list, requests); err != nil {
+		return err
+	}
+	if len(both) == 0 { // no call of the last days: a new user, or one who comes back
+		all, err := store.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
+		if err != nil {
+			return fmt.Errorf("dashboard: connections: %w", err)
+		}
+		page.Tasks = listTasks(a, balance, all)
+	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// doneTexts are what a page confirms that the user has just done.
+var doneTexts = []string{"pause", "freeze", "resume"}
+
+// confirmDone returns what a user has just done to a connection, if its status is still that.
+func confirmDone(r *http.Request, status rules.ConnectionStatus) string {
+	done := r.URL.Query().Get("done")
+	if done == "freeze" && status == rules.Frozen || done == "resume" && status == rules.Active {
+		return done
+	}
+	return ""
+}
+
+// listTasks returns the steps of the first use, or nil if all are done.
+func listTasks(a accounts.Account, balance rules.Balance, list []rules.Connection) []ui.Task {
+	funded, connected, used := balance.AvailableMC+balance.ReservedMC > 0, len(list) > 0, false
+	for _, c := range list {
+		used = used || c.ConsumedMC > 0
+	}
+	if used {
+		return nil
+	}
+	top := ui.Task{
+		Text: "Add money to your balance",
+		Hint: "You decide which apps can use it.",
+		Done: funded,
+		Link: &ui.Link{Href: "/top-up", Text: "Top up"},
+	}
+	if a.Sandbox {
+		top.Hint, top.Link = "Test accounts need no top-up: their developer adds test money.", nil
+	}
+	return []ui.Task{top,
+		{
+			Text: "Connect an app",
+			Hint: "Choose “Connect with Purser” in an app. You set its spend cap, the most it can ever spend.",
+			Done: connected,
+		},
+		{
+			Text: "See your first call here",
+			Hint: "Every call has a receipt. You can pause or revoke the app at any time.",
+			Done: used,
+		},
+	}
+}
+
+// sumReserved writes what is set aside for connections, as the sum of what their cards show, and of what running calls
+// of ended connections still hold.
+func sumReserved(list []rules.Connection, balance rules.Balance) ui.Amount {
+	rest, parts := balance.ReservedMC, make([]money.MC, 0, len(list)+1)
+	for _, c := range list {
+		parts = append(parts, c.RemainingMC()+c.HeldMC)
+		rest -= c.RemainingMC() + c.HeldMC
+	}
+	return ui.SumDollars(append(parts, max(rest, 0))...)
+}
+
+func formatDay(today time.Time, plusDays int) string {
+	return today.AddDate(0, 0, plusDays).Format(time.DateOnly)
+}
+
+// splitTotals divides daily totals into those from a day on and those before it.
+func splitTotals(list []store.DailyTotal, firstDay string) (since, before []store.DailyTotal) {
+	for _, t := range list {
+		if t.Day >= firstDay {
+			since = append(since, t)
+		} else {
+			before = append(before, t)
+		}
+	}
+	return since, before
+}
+
+func sumTotals(list []store.DailyTotal) (sum money.MC) {
+	for _, t := range list {
+		sum += t.UserChargeMC
+	}
+	return sum
+}
+
+// sumByDay sums daily totals by day.
+func sumByDay(list []store.DailyTotal) map[string]money.MC {
+	sums := map[string]money.MC{}
+	for _, t := range list {
+		sums[t.Day] += t.UserChargeMC
+	}
+	return sums
 }
 
 // firstChartDay returns the first day of the chart.
@@ -125,25 +208,25 @@ func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 		Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
 		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Total(all)),
 	}
-	today := h.DB.Now().UTC()
-	for i := chartDays - 1; i >= 0; i-- {
+	c.Bars = dayBars(h.DB.Now().UTC(), chartDays, spent, calls)
+	return c
+}
+
+// dayBars returns a bar for each of the last days, today last.
+func dayBars(today time.Time, days int, spent map[string]money.MC, calls map[string]int64) (bars []ui.Bar) {
+	for i := days - 1; i >= 0; i-- {
 		day := today.AddDate(0, 0, -i)
 		b := ui.Bar{Label: day.Format("2 Jan"), Amount: spent[day.Format(time.DateOnly)]}
 		if n := calls[day.Format(time.DateOnly)]; n > 0 {
 			b.Note = ui.Count(n)
 		}
-		c.Bars = append(c.Bars, b)
+		bars = append(bars, b)
 	}
-	return c
+	return bars
 }
 
-// breakdowns sums the spend by app, feature and model.
+// breakdowns sums the spend by app, feature and model. The lines that are not shown are summed in the last one.
 func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal) ([]ui.Shares, error) {
-	type sum struct {
-		name  string
-		spent money.MC
-		calls int64
-	}
 	var out []ui.Shares
 	for _, kind := range []struct {
 		title, head string
@@ -155,44 +238,65 @@ func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal) ([]u
 		}},
 		{"By model", "Model", func(t store.DailyTotal) (string, error) { return t.Model, nil }},
 	} {
-		sums := map[string]*sum{}
-		for _, t := range totals {
-			name, err := kind.name(t)
-			if err != nil {
-				return nil, err
-			}
-			if sums[name] == nil {
-				sums[name] = &sum{name: name}
-			}
-			sums[name].spent += t.UserChargeMC
-			sums[name].calls += t.Calls
-		}
-		var list []*sum
-		for _, s := range sums {
-			list = append(list, s)
-		}
-		slices.SortFunc(list, func(a, b *sum) int {
-			return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name))
-		})
-		shares := ui.Shares{Title: kind.title, Head: kind.head, More: max(len(list)-maxShares, 0)}
-		parts := make([]money.MC, len(list))
-		for i, s := range list {
-			parts[i] = s.spent
-		}
-		spent := ui.SplitTotal(parts...)
-		for i, s := range list[:min(len(list), maxShares)] {
-			shares.List = append(shares.List, ui.Share{
-				Name:    s.name,
-				Spent:   spent[i],
-				Calls:   ui.Count(s.calls),
-				Percent: meterPercent(s.spent, list[0].spent),
-			})
+		list, rest, err := sumShares(totals, kind.name)
+		if err != nil {
+			return nil, err
 		}
 		if len(list) > 0 {
-			out = append(out, shares)
+			out = append(out, ui.Shares{Title: kind.title, Head: kind.head, List: list, More: rest})
 		}
 	}
 	return out, nil
+}
+
+// sumShares sums the spend by name, largest first. If there are more than maxShares names, the last line is the sum of
+// rest of them. The amounts add up to the total.
+func sumShares(totals []store.DailyTotal, nameOf func(store.DailyTotal) (string, error)) (shares []ui.Share, rest int,
+	err error) {
+	type sum struct {
+		name  string
+		spent money.MC
+		calls int64
+	}
+	sums := map[string]*sum{}
+	for _, t := range totals {
+		name, err := nameOf(t)
+		if err != nil {
+			return nil, 0, err
+		}
+		if sums[name] == nil {
+			sums[name] = &sum{name: name}
+		}
+		sums[name].spent += t.UserChargeMC
+		sums[name].calls += t.Calls
+	}
+	list := slices.SortedFunc(maps.Values(sums), func(a, b *sum) int {
+		return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name))
+	})
+	if len(list) > maxShares {
+		others := &sum{}
+		for _, s := range list[maxShares-1:] {
+			others.spent += s.spent
+			others.calls += s.calls
+		}
+		rest = len(list) - maxShares + 1
+		others.name = fmt.Sprintf("%d others", rest)
+		list = append(list[:maxShares-1:maxShares-1], others)
+	}
+	parts := make([]money.MC, len(list))
+	for i, s := range list {
+		parts[i] = s.spent
+	}
+	spent := ui.SplitTotal(parts...)
+	for i, s := range list {
+		shares = append(shares, ui.Share{
+			Name:    s.name,
+			Spent:   spent[i],
+			Calls:   ui.Count(s.calls),
+			Percent: meterPercent(s.spent, list[0].spent),
+		})
+	}
+	return shares, rest, nil
 }
 
 // meterPercent returns a share in percent, rounded down, for a meter.
@@ -208,16 +312,9 @@ func meterPercent(part, whole money.MC) int {
 }
 
 // listConcerns returns the connections that need a decision of the user.
-func (h *Handler) listConcerns(ctx context.Context, n appNames, accountID string,
-	list []rules.Connection) (out []ui.Concern, err error) {
-	requests, err := store.PendingRequestsOfAccount(ctx, h.DB, accountID)
-	if err != nil {
-		return nil, fmt.Errorf("dashboard: allocation requests: %w", err)
-	}
+func listConcerns(ctx context.Context, n appNames, list []rules.Connection,
+	requests map[string]rules.AllocationRequest) (out []ui.Concern, err error) {
 	for _, c := range list {
-		if c.Status == rules.Revoked {
-			continue
-		}
 		concern := ui.Concern{}
 		if concern.App, err = n.nameOf(ctx, c.AppID); err != nil {
 			return nil, err
@@ -240,71 +337,4 @@ func (h *Handler) listConcerns(ctx context.Context, n appNames, accountID string
 		}
 	}
 	return out, nil
-}
-
-// entryNames are the names of the types of ledger rows on pages.
-var entryNames = map[rules.EntryType]string{
-	rules.EntrySpend:   "Call",
-	rules.EntryTopUp:   "Top-up",
-	rules.EntryConnect: "Connected",
-	rules.EntryCap:     "Cap changed",
-	rules.EntryRevoke:  "Connection ended",
-	rules.EntryRelease: "Unspent money returned",
-}
-
-// entryName returns the name of a ledger row on pages.
-func entryName(e *rules.Entry) string {
-	if e.Status == "reversed" && e.Type == rules.EntrySpend {
-		return "Refund"
-	}
-	return cmp.Or(entryNames[e.Type], string(e.Type))
-}
-
-// formatEntries returns ledger rows for a list.
-func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Row, error) {
-	out := make([]ui.Row, 0, len(rows))
-	for i := range rows {
-		e := &rows[i]
-		app, err := n.nameOf(ctx, e.AppID)
-		if err != nil {
-			return nil, err
-		}
-		change := e.AvailableDeltaMC + e.ReservedDeltaMC
-		row := ui.Row{
-			Href:    "/activity/" + e.ID,
-			When:    timestamp.Format(e.CreatedUS),
-			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
-			What:    entryName(e),
-			App:     app,
-			Model:   e.Model,
-			Feature: e.Feature,
-			Change:  ui.Signed(ui.TotalMoney(change), change),
-		}
-		if e.Type == rules.EntrySpend {
-			row.Change = ui.Signed(ui.PriceMoney(change), change)
-		}
-		switch {
-		case e.PaidBy == rules.PaidByFreeCredit:
-			row.Note = "paid by free credit: " + ui.Price(e.UserChargeMC)
-		case e.ReversedBy != "":
-			row.Note = "refunded"
-		case e.Settlement == rules.Estimated:
-			row.Note = "estimated"
-		case change == 0 && e.Type != rules.EntrySpend:
-			row.Moved, row.Note = true, describeMove(e)
-		}
-		out = append(out, row)
-	}
-	return out, nil
-}
-
-// describeMove describes money that a row moved between available and reserved.
-func describeMove(e *rules.Entry) string {
-	switch {
-	case e.ReservedDeltaMC > 0:
-		return ui.Total(e.ReservedDeltaMC) + " reserved"
-	case e.ReservedDeltaMC < 0:
-		return ui.Total(-e.ReservedDeltaMC) + " returned"
-	}
-	return "–"
 }

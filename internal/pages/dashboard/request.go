@@ -97,7 +97,7 @@ func (h *Handler) decideRequest(w http.ResponseWriter, r *http.Request, a accoun
 func (v visit) approvalPage(r rules.AllocationRequest) ui.Approval {
 	p := ui.Approval{
 		Person:       v.Person,
-		Funds:        describeFunds(v.conn, v.app),
+		Funds:        v.funds(),
 		ConnectionID: v.conn.ID,
 		Status:       string(r.Status),
 		Reason:       r.Reason,

@@ -88,27 +88,6 @@ func (h *Handler) explainRefusal(w http.ResponseWriter, r *http.Request, a accou
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-// explainFreeze says why a connection is paused.
-func explainFreeze(c *rules.Connection) string {
-	switch c.FrozenBy {
-	case rules.FrozenByRisk:
-		return "We paused it because it suddenly spent much faster than usual."
-	case rules.FrozenByUser:
-		return "You paused it."
-	case rules.FrozenByPayment:
-		return "One of your payments was reversed or disputed, so we paused your connected apps."
-	case rules.FrozenByOperator:
-		if c.FrozenReason != "" {
-			return "We paused it. The reason: “" + c.FrozenReason + "”."
-		}
-		return "We paused it."
-	}
-	if c.Status == rules.Frozen { // before causes were kept
-		return "Either you paused it, or we did."
-	}
-	return ""
-}
-
 // speedChoices are the choices of faster spend: multiples of the usual risk thresholds (contract §3, §8).
 func speedChoices(now int64) []ui.Choice {
 	list := []ui.Choice{
@@ -143,7 +122,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 	}
 	p := ui.Review{
 		Person:       v.Person,
-		Funds:        describeFunds(v.conn, v.app),
+		Funds:        v.funds(),
 		ConnectionID: v.conn.ID,
 		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 	}

@@ -15,9 +15,11 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/dashboard"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/topups"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
@@ -55,6 +57,8 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			Now:  d.Now,
 			Log:  slog.New(slog.DiscardHandler),
 		}),
+		TopUps: &topups.Store{DB: d},
+		Risk:   limits.DefaultRiskThresholds,
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

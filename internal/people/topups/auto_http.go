@@ -124,6 +124,21 @@ func makeDollarField(f ui.Field, name, label string, least, most int64) ui.Field
 
 func formatDay(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
 
+// DescribeAutomatic says what automatic top-up does for an account, "" if it is off. It may be off
+// because Purser turned it off; then wentOff says why.
+func (s *Store) DescribeAutomatic(ctx context.Context, accountID string) (summary, wentOff string, err error) {
+	p, err := getPlan(ctx, s.DB, accountID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", "", nil
+	case err != nil:
+		return "", "", fmt.Errorf("topups: plan: %w", err)
+	case p.On:
+		return "Adds " + formatDollars(p.Add) + " when below " + formatDollars(p.Below), "", nil
+	}
+	return "", describeOff(p.OffReason), nil
+}
+
 func (p plan) summary() string {
 	return "When your balance is below " + formatDollars(p.Below) + ", we charge " + formatDollars(p.Add) +
 		" to your " + p.card() + "."
