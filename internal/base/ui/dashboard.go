@@ -29,9 +29,6 @@ type Funds struct {
 	PausedSince Moment // zero = it is not paused, or the time is not known
 }
 
-// A Moment is a time on a page; its zero value is none.
-type Moment struct{ When, Shown string } // RFC 3339, and as people read it, in UTC
-
 // NewMoment returns the Moment of a time in microseconds.
 func NewMoment(us int64) Moment {
 	return Moment{timestamp.Format(us), time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04") + " UTC"}
