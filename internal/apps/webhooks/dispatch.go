@@ -319,7 +319,7 @@ func (d *Dispatcher) runAttempt(ctx context.Context, v Delivery) {
 		if v.NextUS != nil {
 			due = *v.NextUS
 		}
-		err = updateDelivery(storing, d.store.db, v, due)
+		err = d.store.recordAttempt(storing, v, due, o)
 	}
 	if err != nil { // as above
 		d.log.Error("webhook attempt not recorded", "delivery_id", v.ID, "endpoint_id", v.EndpointID, "error", err)
@@ -381,8 +381,13 @@ func (d *Dispatcher) sendDelivery(ctx context.Context, v Delivery) (o attemptOut
 		return o, false, err
 	}
 	if rule := s.rules.findProblem(to.URL); rule != "" { // the rules may have changed since
-		return attemptOutcome{failed: "the URL " + rule}, true, nil
+		return attemptOutcome{begun: s.now(), failed: "the URL " + rule}, true, nil
 	}
+	begun, watch := s.now(), time.Now()
 	o = postDelivery(ctx, d.client, to.URL, header, body)
+	o.begun, o.took = begun, time.Since(watch)
+	if !s.rules.mayShowBodies() {
+		o.excerpt = ""
+	}
 	return o, o.failed == "" || ctx.Err() == nil, nil // an attempt that our stop canceled does not count
 }

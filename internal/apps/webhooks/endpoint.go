@@ -84,6 +84,10 @@ type Addresses struct {
 	Own   []string       // URLs of this service, which are refused
 }
 
+// mayShowBodies reports whether developers may see what endpoints answer: not where the operator has opened networks of
+// its own, whose servers a developer could then read.
+func (a Addresses) mayShowBodies() bool { return a.HTTP || len(a.Allow) == 0 }
+
 // findProblem returns the rule that the URL of an endpoint breaks, "" if none. The addresses of its host are checked at
 // each attempt, when they are dialed.
 func (a Addresses) findProblem(text string) string {

@@ -77,8 +77,11 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 
 // An attemptOutcome is the result of one attempt.
 type attemptOutcome struct {
-	status int    // HTTP status, 0 = no response
-	failed string // for the developer; "" = delivered
+	status  int    // HTTP status, 0 = no response
+	failed  string // for the developer; "" = delivered
+	excerpt string // the beginning of the response's body
+	begun   time.Time
+	took    time.Duration
 }
 
 // postDelivery makes one attempt. Only the status decides (F-82). It reads a small body to its end,
@@ -95,16 +98,19 @@ func postDelivery(ctx context.Context, client *http.Client, to string, header ht
 	if err != nil {
 		return attemptOutcome{failed: describeError(err)}
 	}
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // errors in the body do not matter
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxFailureExcerpt)) // errors in the body do not matter
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer-int64(len(text)))
 	_ = answer.Body.Close()
-	switch status := answer.StatusCode; {
-	case status >= 200 && status < 300:
-		return attemptOutcome{status: status}
-	case status >= 300 && status < 400:
-		return attemptOutcome{status, fmt.Sprintf("answered %d: redirects are not followed", status)}
+	o := attemptOutcome{status: answer.StatusCode, excerpt: makeExcerpt(text, maxFailureExcerpt)}
+	switch {
+	case o.status >= 200 && o.status < 300:
+		o.excerpt = makeExcerpt(text, maxSuccessExcerpt)
+	case o.status >= 300 && o.status < 400:
+		o.failed = fmt.Sprintf("answered %d: redirects are not followed", o.status)
 	default:
-		return attemptOutcome{status, fmt.Sprintf("answered %d", status)}
+		o.failed = fmt.Sprintf("answered %d", o.status)
 	}
+	return o
 }
 
 // describeError describes for the developer why there was no response. An unknown host and a host

@@ -1,8 +1,10 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
@@ -72,11 +74,18 @@ func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 
 // deleteEndpoint deletes an endpoint. The foreign key deletes its deliveries.
 func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE id = $1`, endpointID)
+	if _, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE id = $1`, endpointID); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM webhook_days WHERE webhook_id = $1`, endpointID)
 	return err
 }
 
 func deleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM webhook_days
+		WHERE webhook_id IN (SELECT id FROM webhooks WHERE app_id = $1)`, appID); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE app_id = $1`, appID)
 	return err
 }
@@ -135,13 +144,139 @@ func claimDeliveries(ctx context.Context, tx *db.Tx, endpointID, lease string, n
 		RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
 }
 
-// updateDelivery records an attempt, unless the lease now belongs to another node or the delivery is no longer pending.
-func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE deliveries
+// updateDelivery stores the outcome of an attempt. It reports false if the lease now belongs to another node or the
+// delivery is no longer pending.
+func updateDelivery(ctx context.Context, tx *db.Tx, v Delivery, dueUS int64) (bool, error) {
+	r, err := tx.ExecContext(ctx, `UPDATE deliveries
 		SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8,
 			delivered_us = $9
 		WHERE id = $1 AND lease = $2 AND status = 'pending'`,
 		v.ID, v.lease, v.Status, v.Attempts, v.NextUS, dueUS, v.LastError, v.ResponseStatus, v.DeliveredUS)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
+}
+
+// filterDeliveries returns at most limit deliveries of an endpoint, newest first. A status stands in the text of the
+// query, because a partial index is used only then.
+func filterDeliveries(ctx context.Context, q db.Queryer, endpointID string, f Filter, limit int) ([]Delivery, error) {
+	before := f.Before
+	if before == "" {
+		before = "~" // after every id
+	}
+	where, args := `webhook_id = $1 AND id < $2`, []any{endpointID, before, limit}
+	if f.Status != "" {
+		where += ` AND status = '` + f.Status + `'`
+	}
+	if f.Type != "" {
+		where, args = where+` AND event_type = $4`, append(args, f.Type)
+	}
+	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE `+where+` ORDER BY id DESC LIMIT $3`, args...)
+}
+
+// listFailed locks and returns deliveries of an endpoint with an id from from on, oldest first: those that have failed,
+// and those that wait for a retry after now.
+func listFailed(ctx context.Context, tx *db.Tx, endpointID, from string, nowUS int64, limit int) ([]Delivery, error) {
+	failed, err := db.QueryAll(ctx, tx, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE webhook_id = $1 AND id >= $2 AND status = 'failed'
+		ORDER BY id LIMIT $3`+tx.Engine.ForUpdate(), endpointID, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := db.QueryAll(ctx, tx, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE webhook_id = $1 AND id >= $2 AND status = 'pending' AND attempts > 0 AND lease = '' AND next_us > $4
+		ORDER BY id LIMIT $3`+tx.Engine.ForUpdate(), endpointID, from, limit, nowUS)
+	if err != nil {
+		return nil, err
+	}
+	list := append(failed, waiting...)
+	slices.SortFunc(list, func(a, b Delivery) int { return cmp.Compare(a.ID, b.ID) })
+	return list[:min(len(list), limit)], nil
+}
+
+const attemptColumns = `begun_us, duration_ms, response_status, error, excerpt`
+
+func listAttempts(ctx context.Context, q db.Queryer, deliveryID string, limit int) ([]Attempt, error) {
+	return db.QueryAll(ctx, q, func(row db.Row) (a Attempt, err error) {
+		err = row.Scan(&a.BegunUS, &a.DurationMS, &a.ResponseStatus, &a.Error, &a.Excerpt)
+		return a, err
+	}, `SELECT `+attemptColumns+` FROM delivery_attempts
+		WHERE delivery_id = $1 ORDER BY begun_us DESC LIMIT $2`, deliveryID, limit)
+}
+
+func insertAttempt(ctx context.Context, tx *db.Tx, deliveryID string, o attemptOutcome) error {
+	var status, failed any
+	if o.status != 0 {
+		status = o.status
+	}
+	if o.failed != "" {
+		failed = o.failed
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO delivery_attempts (delivery_id, `+attemptColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (delivery_id, begun_us) DO NOTHING`,
+		deliveryID, o.begun.UnixMicro(), o.took.Milliseconds(), status, failed, o.excerpt)
+	return err
+}
+
+// deleteOldAttempts deletes all but the latest attempts of a delivery.
+func deleteOldAttempts(ctx context.Context, tx *db.Tx, deliveryID string, kept int) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM delivery_attempts WHERE delivery_id = $1 AND begun_us <=
+		(SELECT begun_us FROM delivery_attempts WHERE delivery_id = $1 ORDER BY begun_us DESC LIMIT 1 OFFSET $2)`,
+		deliveryID, kept)
+	return err
+}
+
+// countAttempt counts an attempt on its day.
+func countAttempt(ctx context.Context, tx *db.Tx, endpointID, day string, succeeded bool) error {
+	column := "failed"
+	if succeeded {
+		column = "succeeded"
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed)
+		VALUES ($1, $2, $3, $4) ON CONFLICT (webhook_id, day) DO UPDATE SET `+column+` = webhook_days.`+column+` + 1`,
+		endpointID, day, boolInt(succeeded), boolInt(!succeeded))
+	return err
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// endpointDay is a Day with its endpoint.
+type endpointDay struct {
+	Day
+	endpointID string
+}
+
+func scanDay(row db.Row) (d endpointDay, err error) {
+	err = row.Scan(&d.endpointID, &d.Day.Day, &d.Succeeded, &d.Failed)
+	return d, err
+}
+
+// listDays returns the days of an app's endpoints from a day on.
+func listDays(ctx context.Context, q db.Queryer, appID, from string) ([]endpointDay, error) {
+	return db.QueryAll(ctx, q, scanDay, `SELECT d.webhook_id, d.day, d.succeeded, d.failed
+		FROM webhooks w JOIN webhook_days d ON d.webhook_id = w.id
+		WHERE w.app_id = $1 AND d.day >= $2 ORDER BY d.webhook_id, d.day`, appID, from)
+}
+
+// claimDays marks at most limit unreported days before today as reported and returns them. Two nodes never get the same.
+func claimDays(ctx context.Context, tx *db.Tx, today string, limit int) ([]endpointDay, error) {
+	return db.QueryAll(ctx, tx, scanDay, `WITH due AS MATERIALIZED (SELECT webhook_id, day FROM webhook_days
+			WHERE reported = 0 AND day < $1 ORDER BY day, webhook_id LIMIT $2`+tx.Engine.SkipLocked()+`)
+		UPDATE webhook_days SET reported = 1 WHERE reported = 0 AND (webhook_id, day) IN (SELECT webhook_id, day FROM due)
+		RETURNING webhook_id, day, succeeded, failed`, today, limit)
+}
+
+// deleteOldDays deletes the days before a day.
+func deleteOldDays(ctx context.Context, d *db.DB, before string) error {
+	_, err := d.DeleteSlices(ctx, "webhook_days", `day < $1`, before)
 	return err
 }
 

@@ -232,7 +232,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 		if d, err = getDelivery(ctx, tx, e.ID, deliveryID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
-		if err := requeueDelivery(ctx, tx, d.ID, s.now().UnixMicro()); err != nil {
+		if err := s.requeue(ctx, tx, d.ID); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
@@ -341,9 +341,10 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 // CountWaiting returns how many deliveries to enabled endpoints wait to be sent.
 func (s *Store) CountWaiting(ctx context.Context) (int64, error) { return countWaiting(ctx, s.db) }
 
-// Purge deletes old deliveries and old entries of the event log.
+// Purge deletes old deliveries with their attempts, old counts of attempts and old entries of the event log.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
 	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))),
+		deleteOldDays(ctx, s.db, now.UTC().Add(-retention).Format(dayLayout)),
 		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogRetention))))
 }
