@@ -115,7 +115,8 @@ func (s *Store) Recover(ctx context.Context, e Endpoint, since time.Time) (queue
 		since = oldest
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		last, err := lockLog(ctx, tx) // before the deliveries, in the order of queueEvents; two calls follow one another
+		// Before the deliveries, in the order of queueEvents. Two calls follow one another.
+		last, err := lockLog(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -66,16 +66,18 @@ func TestAttempts(t *testing.T) {
 		if len(tries) != 2 {
 			t.Fatalf("%d attempts", len(tries))
 		}
-		if a := tries[0]; a.Error != nil || a.ResponseStatus == nil || *a.ResponseStatus != 200 || a.Excerpt != "thanks" {
+		a := tries[0]
+		if a.Error != nil || a.ResponseStatus == nil || *a.ResponseStatus != 200 || a.Excerpt != "thanks" {
 			t.Errorf("the second attempt: %+v", a)
 		}
-		a := tries[1]
+		a = tries[1]
 		if a.Error == nil || *a.ResponseStatus != 500 || !strings.HasPrefix(a.Excerpt, "no \ufffd\ufffd<b>ä") ||
 			len(a.Excerpt) > 1024 || !utf8.ValidString(a.Excerpt) || a.DurationMS < 0 {
 			t.Errorf("the first attempt: %+v", a)
 		}
 		days, err := b.store.ListDays(t.Context(), b.mineID, 3)
-		if err != nil || len(days[e.ID]) != 3 || days[e.ID][2] != (webhooks.Day{Day: "2026-11-21", Succeeded: 1, Failed: 1}) ||
+		if err != nil || len(days[e.ID]) != 3 ||
+			days[e.ID][2] != (webhooks.Day{Day: "2026-11-21", Succeeded: 1, Failed: 1}) ||
 			days[e.ID][0] != (webhooks.Day{Day: "2026-11-19"}) {
 			t.Errorf("days %v, %v", days, err)
 		}

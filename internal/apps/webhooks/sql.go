@@ -266,11 +266,13 @@ func listDays(ctx context.Context, q db.Queryer, appID, from string) ([]endpoint
 		WHERE w.app_id = $1 AND d.day >= $2 ORDER BY d.webhook_id, d.day`, appID, from)
 }
 
-// claimDays marks at most limit unreported days before today as reported and returns them. Two nodes never get the same.
+// claimDays marks at most limit unreported days before today as reported and returns them. Two nodes never get the
+// same.
 func claimDays(ctx context.Context, tx *db.Tx, today string, limit int) ([]endpointDay, error) {
 	return db.QueryAll(ctx, tx, scanDay, `WITH due AS MATERIALIZED (SELECT webhook_id, day FROM webhook_days
 			WHERE reported = 0 AND day < $1 ORDER BY day, webhook_id LIMIT $2`+tx.Engine.SkipLocked()+`)
-		UPDATE webhook_days SET reported = 1 WHERE reported = 0 AND (webhook_id, day) IN (SELECT webhook_id, day FROM due)
+		UPDATE webhook_days SET reported = 1
+		WHERE reported = 0 AND (webhook_id, day) IN (SELECT webhook_id, day FROM due)
 		RETURNING webhook_id, day, succeeded, failed`, today, limit)
 }
 
