@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"html/template"
 	"slices"
 	"time"
 	"unicode"
@@ -52,11 +53,14 @@ type ConnectionCard struct {
 	From          string // the list that its buttons return to
 	Request       string // id of the allocation request that waits; "" = none
 	RequestTarget string
-	Percent       int    // of the cap that is used
-	Resumable     bool   // the user paused it
-	Week          Chart  // spend of the last 7 days
-	WeekSpent     Amount // their sum
+	Percent       int     // of the cap that is used
+	Resumable     bool    // the user paused it
+	Week          []int64 // micro-cents spent on each of the last 7 days, today last
+	WeekSpent     Amount  // their sum
 }
+
+// Spark draws the week.
+func (c ConnectionCard) Spark() template.HTML { return Sparkline(c.Week) }
 
 // Open says whether the connection can still be used.
 func (c ConnectionCard) Open() bool { return c.Status != "revoked" }

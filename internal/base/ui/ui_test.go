@@ -33,7 +33,7 @@ var hostileCards = []ConnectionCard{
 		From:          hostile,
 		Request:       hostile,
 		RequestTarget: hostile,
-		Week:          Chart{ID: "week", Title: hostile, Bars: []Bar{{Label: hostile, Amount: 5}}},
+		Week:          []int64{1, 2},
 		WeekSpent:     Amount{hostile, hostile},
 	},
 	{Funds: Funds{App: hostile, Status: "frozen"}, ID: hostile, Resumable: true},

@@ -101,20 +101,15 @@ func connectionTabs(live, ended []rules.Connection, show string) []ui.Tab {
 func (h *Handler) makeCards(ctx context.Context, n appNames, list []rules.Connection, totals []store.DailyTotal,
 	requests map[string]rules.AllocationRequest, from string) ([]ui.ConnectionCard, error) {
 	today, firstDay := h.DB.Now().UTC(), formatDay(h.DB.Now().UTC(), 1-weekDays)
-	type week struct {
-		spent map[string]money.MC
-		calls map[string]int64
-	}
-	weeks := map[string]week{}
+	weeks := map[string]map[string]money.MC{} // connection → day → spend
 	for _, t := range totals {
 		if t.Day < firstDay {
 			continue
 		}
-		if _, ok := weeks[t.ConnectionID]; !ok {
-			weeks[t.ConnectionID] = week{map[string]money.MC{}, map[string]int64{}}
+		if weeks[t.ConnectionID] == nil {
+			weeks[t.ConnectionID] = map[string]money.MC{}
 		}
-		weeks[t.ConnectionID].spent[t.Day] += t.UserChargeMC
-		weeks[t.ConnectionID].calls[t.Day] += t.Calls
+		weeks[t.ConnectionID][t.Day] += t.UserChargeMC
 	}
 	cards := make([]ui.ConnectionCard, 0, len(list))
 	for i := range list {
@@ -133,14 +128,12 @@ func (h *Handler) makeCards(ctx context.Context, n appNames, list []rules.Connec
 			From:      from,
 			Percent:   meterPercent(c.ConsumedMC, c.AllocationMC),
 			Resumable: c.FrozenBy == rules.FrozenByUser,
-			Week: ui.Chart{
-				ID:   "week-" + c.ID,
-				Bars: dayBars(today, weekDays, weeks[c.ID].spent, weeks[c.ID].calls),
-			},
 		}
 		var spent money.MC
-		for _, b := range card.Week.Bars {
-			spent += b.Amount
+		for back := weekDays - 1; back >= 0; back-- {
+			on := weeks[c.ID][formatDay(today, -back)]
+			card.Week = append(card.Week, int64(on))
+			spent += on
 		}
 		card.WeekSpent = ui.TotalMoney(spent)
 		if request, ok := requests[c.ID]; ok {

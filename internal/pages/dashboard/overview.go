@@ -208,21 +208,16 @@ func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 		Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
 		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Total(all)),
 	}
-	c.Bars = dayBars(h.DB.Now().UTC(), chartDays, spent, calls)
-	return c
-}
-
-// dayBars returns a bar for each of the last days, today last.
-func dayBars(today time.Time, days int, spent map[string]money.MC, calls map[string]int64) (bars []ui.Bar) {
-	for i := days - 1; i >= 0; i-- {
+	today := h.DB.Now().UTC()
+	for i := chartDays - 1; i >= 0; i-- {
 		day := today.AddDate(0, 0, -i)
 		b := ui.Bar{Label: day.Format("2 Jan"), Amount: spent[day.Format(time.DateOnly)]}
 		if n := calls[day.Format(time.DateOnly)]; n > 0 {
 			b.Note = ui.Count(n)
 		}
-		bars = append(bars, b)
+		c.Bars = append(c.Bars, b)
 	}
-	return bars
+	return c
 }
 
 // breakdowns sums the spend by app, feature and model. The lines that are not shown are summed in the last one.
