@@ -1,10 +1,11 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx scalar screenshots notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx uplot scalar screenshots notices release module clean
 
 HTMX := 4.0.1
 SCALAR := 1.72.1
+UPLOT := 1.6.32
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # Runs a tool of a fixed version. It asks the module cache first, so that it needs the network only once.
@@ -61,6 +62,10 @@ profile: setup ## record which calls are hot, for the compiler: cmd/purser/hot.p
 htmx: ## fetch the script of the live pages from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \
 	cp $$dir/package/dist/htmx.min.js internal/base/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/htmx.min.js
+
+uplot: ## fetch the script of the charts from the npm registry
+	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir uplot@$(UPLOT) >/dev/null; tar -xzf $$dir/uplot-$(UPLOT).tgz -C $$dir; \
+	cp $$dir/package/dist/uPlot.iife.min.js internal/base/ui/assets/uplot.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/uplot.min.js
 
 scalar: ## fetch the script of /reference from the npm registry; it is kept compressed
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir @scalar/api-reference@$(SCALAR) >/dev/null; \

@@ -31,6 +31,14 @@ var passkeysJS []byte
 //go:embed assets/htmx.min.js
 var htmxJS []byte
 
+// uPlot is fetched as it is by make uplot.
+//
+//go:embed assets/uplot.min.js
+var uplotJS []byte
+
+//go:embed assets/charts.js
+var chartsJS []byte
+
 //go:embed assets/voice.js
 var voiceJS []byte
 
@@ -69,9 +77,11 @@ var (
 
 // scripts are those that a page can name. Every page works without its scripts, except that for voice.
 var scripts = map[string]asset{
-	"htmx":  newScript("htmx", htmxJS), // refreshes live parts of pages
-	"voice": newScript("voice", voiceJS),
-	"docs":  newScript("docs", docsJS),
+	"htmx":   newScript("htmx", htmxJS), // refreshes live parts of pages
+	"uplot":  newScript("uplot", uplotJS),
+	"charts": newScript("charts", chartsJS),
+	"voice":  newScript("voice", voiceJS),
+	"docs":   newScript("docs", docsJS),
 }
 
 // joinStyles returns the style sheet of all pages.

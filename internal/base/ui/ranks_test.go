@@ -71,19 +71,21 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// What is drawn apart stands on top of its bar, and never above it.
+// The parts of a bar lie on top of each other, and never reach above it.
 func TestDividedBars(t *testing.T) {
 	t.Parallel()
-	c := Chart{ID: "c", Parts: [2]string{"rest", "margin"}, Bars: []Bar{
-		{Label: "a", Amount: 4 * money.Dollar, Part: money.Dollar}, {Label: "b", Amount: 2 * money.Dollar}, {
-			Label:  "c",
-			Amount: money.Dollar,
-			Part:   -money.Dollar,
-		}, {
-			Label:  "d",
-			Amount: money.Dollar,
-			Part:   9 * money.Dollar,
-		}, {Label: "e"},
+	dollars := func(list ...int64) []int64 {
+		for i := range list {
+			list[i] *= int64(money.Dollar)
+		}
+		return list
+	}
+	c := Chart{ID: "c", Series: []string{"rest", "margin"}, Bars: []Bar{
+		{Label: "a", Value: 4 * int64(money.Dollar), Parts: dollars(3, 1)},
+		{Label: "b", Value: 2 * int64(money.Dollar), Parts: dollars(2)},
+		{Label: "c", Value: int64(money.Dollar), Parts: dollars(2, -1)},
+		{Label: "d", Value: int64(money.Dollar), Parts: dollars(-8, 9)},
+		{Label: "e"},
 	}}
 	svg, err := c.SVG()
 	if err != nil {
@@ -91,10 +93,11 @@ func TestDividedBars(t *testing.T) {
 	}
 	wellFormed(t, string(svg))
 	counts(t, string(svg), map[string]int{
-		`class="bar-rest"`:                     4,
-		`class="bar-mark"`:                     2,
-		`y="14.0" width="85.1" height="172.0"`: 1,
-		`y="14.0" width="85.1" height="43.0"`:  1,
-		"a: $4.00; margin: $1.00":              2,
+		`class="series-1"`:                       3,
+		`class="series-2"`:                       2,
+		`y="58.5" width="14.00%" height="133.5"`: 1,
+		`y="14.0" width="14.00%" height="44.5"`:  1,
+		"a: rest $3.00 of $4.00":                 1,
+		"a: margin $1.00 of $4.00":               1,
 	})
 }

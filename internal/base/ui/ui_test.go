@@ -191,8 +191,17 @@ func hostilePages() []Page {
 				ID:    hostile,
 				Title: hostile,
 				Desc:  hostile,
-				Bars:  []Bar{{hostile, 5, hostile, 1}},
-				Parts: [2]string{hostile, hostile},
+				Bars: []Bar{{
+					Label:  hostile,
+					Value:  5,
+					Note:   hostile,
+					Parts:  []int64{4, 1},
+					Before: 3,
+					Href:   "javascript:alert(1)",
+				}},
+				Heads:   [3]string{hostile, hostile, hostile},
+				Series:  []string{hostile, hostile},
+				Compare: true,
 			},
 			Sandbox:  true,
 			Shares:   []Shares{{hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5}}, 3}},
@@ -432,7 +441,7 @@ func TestEveryPageIsFilled(t *testing.T) {
 
 var (
 	ours = regexp.MustCompile(
-		`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice|docs)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
+		`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice|docs|uplot|charts)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)

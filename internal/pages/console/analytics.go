@@ -101,18 +101,32 @@ func dailySpend(now time.Time, list []callSum, days int) ui.Daily {
 		Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Total(all.Revenue),
 			ui.Total(all.Margin), sameNumbers),
 	}}
+	d.Heads = [3]string{"Day (UTC)", "Spent", "Calls and tokens"}
 	if all.Margin > 0 {
-		d.Parts = moneyParts
+		d.Series = moneyParts[:]
 	}
 	for first, i := firstDay(now, days), 0; i < days; i++ {
 		at := first.AddDate(0, 0, i)
 		s := on[formatDay(at)]
-		d.Bars = append(d.Bars, ui.Bar{Label: at.Format("2 Jan"), Amount: s.Revenue, Part: s.Margin})
+		d.Bars = append(d.Bars, ui.Bar{
+			Label: at.Format("2 Jan"),
+			Value: int64(s.Revenue),
+			Note:  describeCalls(s),
+			Parts: []int64{int64(s.Revenue - s.Margin), int64(s.Margin)},
+		})
 	}
 	newest := slices.Clone(list)
 	slices.Reverse(newest)
 	d.Table = formatSums("By day, newest first", "Day", newest)
 	return d
+}
+
+// describeCalls says how many calls there were, and of how many tokens.
+func describeCalls(s callSum) string {
+	if s.Calls == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s calls, %s in, %s out", ui.Count(s.Calls), ui.Count(s.Input), ui.Count(s.Output))
 }
 
 // groupSums draws and lists the sums of one column's values, the largest first.

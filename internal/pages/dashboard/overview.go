@@ -211,7 +211,7 @@ func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 	today := h.DB.Now().UTC()
 	for i := chartDays - 1; i >= 0; i-- {
 		day := today.AddDate(0, 0, -i)
-		b := ui.Bar{Label: day.Format("2 Jan"), Amount: spent[day.Format(time.DateOnly)]}
+		b := ui.Bar{Label: day.Format("2 Jan"), Value: int64(spent[day.Format(time.DateOnly)])}
 		if n := calls[day.Format(time.DateOnly)]; n > 0 {
 			b.Note = ui.Count(n)
 		}
