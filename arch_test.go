@@ -40,7 +40,7 @@ var groups = []group{
 	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit"}},
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
-		"", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
+		"", "apps", "members", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
@@ -237,8 +237,10 @@ var reads = regexp.MustCompile(`\b(?:FROM|JOIN) ([a-z_]+)`)
 // foreignReaders are the packages that read tables of another package: read models,
 // which join what several packages own. Whoever changes a column looks here.
 var foreignReaders = map[string][]string{
+	"apps/apps":     {"app_members"},
 	"apps/features": {"apps"},
 	"apps/golive":   {"accounts", "balances", "connections", "features"},
+	"apps/members":  {"accounts", "apps"},
 	"apps/sandbox":  {"connections"},
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},

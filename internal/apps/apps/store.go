@@ -147,6 +147,49 @@ func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error)
 	return list, nil
 }
 
+// GetMembership returns an app with the role of an account in it. The error wraps sql.ErrNoRows if there is no such app
+// or the account has no role in it.
+func (s *Store) GetMembership(ctx context.Context, appID, accountID string) (Membership, error) {
+	m, err := getMembership(ctx, s.db, appID, accountID)
+	if err != nil {
+		return Membership{}, fmt.Errorf("apps: membership: %w", err)
+	}
+	return m, nil
+}
+
+// LockApp returns an app and locks it until tx ends, as LockMembership does. The error wraps sql.ErrNoRows if there is
+// none.
+func LockApp(ctx context.Context, tx *db.Tx, appID string) (App, error) {
+	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForUpdate())
+	if err != nil {
+		return App{}, fmt.Errorf("apps: lock: %w", err)
+	}
+	return a, nil
+}
+
+// LockMembership is GetMembership that locks the app until tx ends. Package members locks it before each change of its
+// members, so the role stays as it is until then. The role is read by a second statement: on PostgreSQL, the one that
+// waits for the lock sees the members from before.
+func LockMembership(ctx context.Context, tx *db.Tx, appID, accountID string) (Membership, error) {
+	if _, err := LockApp(ctx, tx, appID); err != nil {
+		return Membership{}, err
+	}
+	m, err := getMembership(ctx, tx, appID, accountID)
+	if err != nil {
+		return Membership{}, fmt.Errorf("apps: lock membership: %w", err)
+	}
+	return m, nil
+}
+
+// ListMemberships returns the apps in which an account has a role, newest first.
+func (s *Store) ListMemberships(ctx context.Context, accountID string) ([]Membership, error) {
+	list, err := listMemberships(ctx, s.db, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("apps: memberships: %w", err)
+	}
+	return list, nil
+}
+
 // SecretOverlap is how long a client secret that was replaced with an overlap still works (decision 038).
 const SecretOverlap = 24 * time.Hour
 
@@ -180,11 +223,7 @@ var ErrUnchanged = errors.New("nothing to change")
 
 // Lock returns an app and locks it until tx ends. The error wraps sql.ErrNoRows if there is none.
 func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) {
-	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForUpdate())
-	if err != nil {
-		return App{}, fmt.Errorf("apps: lock: %w", err)
-	}
-	return a, nil
+	return LockApp(ctx, tx, appID)
 }
 
 // LockShared returns an app and locks it for reading until tx ends: no transaction can change it,

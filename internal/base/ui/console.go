@@ -11,6 +11,7 @@ type Console struct {
 	Tabs    []Tab
 	Done    string // what was just done; "" = nothing
 	Errors  []Problem
+	Only    string // who can change what the page shows, so that it has no forms; "" = the account can
 }
 
 // A ConsoleApp heads the pages of one app.
@@ -89,6 +90,7 @@ type Developer struct {
 type AppLine struct {
 	ConsoleApp
 	Sum
+	Role string // of the account in the app
 }
 
 func (Developer) name() string { return "developer/apps" }
@@ -100,6 +102,15 @@ type Enable struct {
 }
 
 func (Enable) name() string { return "developer/enable" }
+
+// Forbidden says that a page of an app needs another role than the account's.
+type Forbidden struct {
+	Console
+	Text string
+	Back Link
+}
+
+func (Forbidden) name() string { return "developer/forbidden" }
 
 // FormPage is a page that is one form.
 type FormPage struct {
@@ -174,6 +185,8 @@ type AppSettings struct {
 	OldSecret  string // until when the secret before the present one works; "" = there is none
 	Off        bool   // by the developer
 	Suspension string // by the service; "" = none
+	OnlySecret string // who can replace the secret; "" = the account can
+	OnlySwitch string // who can disable the app; "" = the account can
 }
 
 // ModelGroup is the models of one provider, to tick.

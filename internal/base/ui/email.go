@@ -33,6 +33,7 @@ type EmailAmount struct {
 const (
 	AboutAccount = "You’re receiving this because it concerns your account."
 	AboutBalance = "You’re receiving this because it concerns your balance."
+	AboutMembers = "You’re receiving this because it concerns the members of an app."
 	AboutApps    = "You’re receiving this because apps can spend from your balance."
 )
 

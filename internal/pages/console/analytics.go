@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -26,7 +27,7 @@ type analyticsPages struct {
 }
 
 func (h analyticsPages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/analytics", access.requireApp(h.showAnalytics))
+	rt.HandlePage("GET "+appPath+"/analytics", access.requireApp(apps.View, h.showAnalytics))
 }
 
 // showAnalytics is GET /developer/apps/{id}/analytics.

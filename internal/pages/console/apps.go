@@ -37,8 +37,8 @@ func (h appPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET /developer", access.Sessions.Require(h.showApps))
 	rt.HandlePage("GET /developer/apps/new", access.requireDeveloper(h.showNewApp))
 	rt.HandlePage("POST /developer/apps", access.requireDeveloper(h.createApp))
-	rt.HandlePage("GET "+appPath, access.requireApp(h.showApp))
-	rt.HandlePage("GET "+appPath+"/live", access.requireApp(h.showLive))
+	rt.HandlePage("GET "+appPath, access.requireApp(apps.View, h.showApp))
+	rt.HandlePage("GET "+appPath+"/live", access.requireApp(apps.View, h.showLive))
 }
 
 // showApps is GET /developer.
@@ -50,7 +50,7 @@ func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Ac
 				TestAccount: a.Sandbox,
 			})
 	}
-	list, err := apps.ListOwned(r.Context(), h.DB, a.ID)
+	list, err := h.Apps.ListMemberships(r.Context(), a.ID)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,11 @@ func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	}
 	page := ui.Developer{Console: newDeveloperPage(r, a, "Your apps", "/developer")}
 	for _, app := range list {
-		page.Apps = append(page.Apps, ui.AppLine{ConsoleApp: *appHeader(app), Sum: figures[app.ID].format()})
+		page.Apps = append(page.Apps, ui.AppLine{
+			ConsoleApp: *appHeader(app.App),
+			Sum:        figures[app.ID].format(),
+			Role:       string(app.Role),
+		})
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -148,7 +152,7 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	v := visit{a, app}
+	v := visit{a, app, apps.Owner}
 	return ui.Render(w, http.StatusOK, ui.Secret{
 		Console: v.newPage(r, "Your app is ready", ""),
 		Lead:    "You won’t see the client secret again." + secretNote(app),

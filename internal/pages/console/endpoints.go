@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -22,17 +23,19 @@ type endpointPages struct {
 }
 
 func (h endpointPages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/webhooks", access.requireApp(h.showEndpoints))
-	rt.HandlePage("POST "+appPath+"/webhooks", access.requireApp(h.createEndpoint))
-	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}", access.requireApp(h.showEndpoint))
-	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}", access.requireApp(h.saveEndpoint))
-	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(h.confirmRotate))
-	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(h.confirmDelete))
-	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(h.rotateSecret))
-	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(h.deleteEndpoint))
-	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(h.sendTestEvent))
-	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}", access.requireApp(h.showDelivery))
-	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}", access.requireApp(h.redeliver))
+	rt.HandlePage("GET "+appPath+"/webhooks", access.requireApp(apps.View, h.showEndpoints))
+	rt.HandlePage("POST "+appPath+"/webhooks", access.requireApp(apps.Configure, h.createEndpoint))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}", access.requireApp(apps.View, h.showEndpoint))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}", access.requireApp(apps.Configure, h.saveEndpoint))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(apps.Configure, h.confirmRotate))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(apps.Configure, h.confirmDelete))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(apps.Configure, h.rotateSecret))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(apps.Configure, h.deleteEndpoint))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(apps.Configure, h.sendTestEvent))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",
+		access.requireApp(apps.View, h.showDelivery))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",
+		access.requireApp(apps.Configure, h.redeliver))
 }
 
 func endpointFields(e webhooks.Endpoint) []ui.Field {
@@ -99,6 +102,7 @@ func (h endpointPages) endpointsPage(r *http.Request, v visit) (ui.EndpointList,
 		Fields:  endpointFields(webhooks.Endpoint{}),
 		Events:  checkboxes(eventPrefix, webhooks.Types, nil),
 	}
+	page.Only = v.explain(apps.Configure)
 	list, _, err := h.Webhooks.List(r.Context(), v.app.ID, web.Page{Limit: webhooks.MaxPerApp})
 	for _, e := range list {
 		page.List = append(page.List, describeEndpoint(e))
@@ -161,6 +165,7 @@ func (h endpointPages) endpointPage(r *http.Request, v visit, e webhooks.Endpoin
 		Choices:  checkboxes(eventPrefix, webhooks.Types, e.Events),
 		Types:    webhooks.Types,
 	}
+	page.Only = v.explain(apps.Configure)
 	list, err := h.Webhooks.ListDeliveries(r.Context(), e.ID)
 	for _, d := range list {
 		page.Deliveries = append(page.Deliveries, describeDelivery(d))
@@ -305,6 +310,7 @@ func (h endpointPages) showDelivery(w http.ResponseWriter, r *http.Request, v vi
 		Delivery: describeDelivery(d),
 		Payload:  indentJSON(body),
 	}
+	page.Only = v.explain(apps.Configure)
 	page.Facts = []ui.Fact{
 		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts},
 		{Name: "Last response", Value: page.Delivery.Answer},

@@ -20,10 +20,10 @@ type featurePages struct {
 }
 
 func (h featurePages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/features", access.requireApp(h.showFeatures))
-	rt.HandlePage("POST "+appPath+"/features", access.requireApp(h.createFeature))
-	rt.HandlePage("GET "+appPath+"/features/{slug}", access.requireApp(h.showFeature))
-	rt.HandlePage("POST "+appPath+"/features/{slug}", access.requireApp(h.saveFeature))
+	rt.HandlePage("GET "+appPath+"/features", access.requireApp(apps.View, h.showFeatures))
+	rt.HandlePage("POST "+appPath+"/features", access.requireApp(apps.Configure, h.createFeature))
+	rt.HandlePage("GET "+appPath+"/features/{slug}", access.requireApp(apps.Configure, h.showFeature))
+	rt.HandlePage("POST "+appPath+"/features/{slug}", access.requireApp(apps.Configure, h.saveFeature))
 }
 
 // featureFields returns the fields of the form. Only a new feature has the field for its slug.
@@ -124,6 +124,7 @@ func (h featurePages) featureList(r *http.Request, v visit) (ui.FeatureList, err
 		Console: v.newPage(r, "Features", "/features"),
 		Fields:  h.featureFields(v, features.Feature{}),
 	}
+	page.Only = v.explain(apps.Configure)
 	list, err := h.Features.ListAll(r.Context(), v.app.ID)
 	for _, f := range list {
 		page.List = append(page.List, ui.FeatureLine{

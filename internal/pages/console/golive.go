@@ -15,12 +15,13 @@ type goLivePages struct {
 }
 
 func (h goLivePages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/go-live", access.requireApp(h.showGoLive))
-	rt.HandlePage("POST "+appPath+"/go-live", access.requireApp(h.requestGoLive))
+	rt.HandlePage("GET "+appPath+"/go-live", access.requireApp(apps.View, h.showGoLive))
+	rt.HandlePage("POST "+appPath+"/go-live", access.requireApp(apps.RequestReview, h.requestGoLive))
 }
 
 func (h goLivePages) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 	page := ui.GoLive{Console: v.newPage(r, "Go live", "/go-live"), Tier: v.app.Tier, Ready: true}
+	page.Only = v.explain(apps.RequestReview)
 	switch v.app.Tier {
 	case apps.Sandbox:
 		page.Next = apps.LimitedLive
@@ -42,7 +43,7 @@ func (h goLivePages) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 	}
 	for _, i := range s.Checklist {
 		c := ui.Check{Text: i.Text, Required: i.Required, Met: i.Met}
-		if fix, ok := fixes[i.Name]; ok {
+		if fix, ok := fixes[i.Name]; ok && v.can(apps.Configure) {
 			c.Fix = &fix
 		}
 		page.List = append(page.List, c)

@@ -106,23 +106,61 @@ func (g access) requireDeveloper(next accounts.PageHandler) web.Handler {
 	})
 }
 
-// A visit is the request of a developer for a page of an own app.
+// A visit is the request of a member of an app for one of its pages.
 type visit struct {
 	accounts.Account
-	app apps.App
+	app  apps.App
+	role apps.Role // of the account in the app
 }
 
-// requireApp serves next to the developer who owns the app of the path. No other code checks who owns it.
-func (g access) requireApp(next func(http.ResponseWriter, *http.Request, visit) error) web.Handler {
+// can reports whether the member's role allows an action.
+func (v visit) can(a apps.Action) bool { return apps.Allows(v.role, a) }
+
+// requireApp serves next to the members of the app of the path whose role allows the action. Others do not learn
+// whether the app exists. No other code of the console checks who may do what with an app.
+func (g access) requireApp(action apps.Action, next func(http.ResponseWriter, *http.Request, visit) error) web.Handler {
 	return g.requireDeveloper(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-		app, err := g.Apps.Get(r.Context(), r.PathValue("id"))
-		if errors.Is(err, sql.ErrNoRows) || err == nil && app.OwnerID != a.ID {
-			return ui.NotFound()
-		} else if err != nil {
-			return err
+		m, err := g.Apps.GetMembership(r.Context(), r.PathValue("id"), a.ID)
+		if err != nil {
+			return notFound(err)
 		}
-		return next(w, r, visit{a, app})
+		v := visit{a, m.App, m.Role}
+		if !v.can(action) {
+			return ui.Render(w, http.StatusForbidden, ui.Forbidden{
+				Console: v.newPage(r, "Your role doesn’t allow this", ""),
+				Text:    describeMissingRole(action),
+				Back:    ui.Link{Href: v.path(""), Text: "Back to the app"},
+			})
+		}
+		return next(w, r, v)
 	})
+}
+
+// describeMissingRole says which roles allow an action, to a member whose role does not.
+func describeMissingRole(a apps.Action) string {
+	who := "Only owners and developers"
+	if !apps.Allows(apps.Developer, a) {
+		who = "Only owners"
+	}
+	return who + " can " + actionTexts[a] + "."
+}
+
+// actionTexts name the actions that some members may not do.
+var actionTexts = map[apps.Action]string{
+	apps.RunCalls:      "use the playground, because it spends test money",
+	apps.Configure:     "change settings, features and webhook endpoints",
+	apps.ManageSecret:  "replace the client secret",
+	apps.Disable:       "disable and enable the app",
+	apps.RequestReview: "request a review",
+	apps.ManageMembers: "invite, change and remove members",
+}
+
+// explain returns why a part of a page is not shown to a member, or "" if the role allows the action.
+func (v visit) explain(a apps.Action) string {
+	if v.can(a) {
+		return ""
+	}
+	return describeMissingRole(a)
 }
 
 // notFound turns sql.ErrNoRows into 404; it returns other errors as they are.
@@ -139,11 +177,18 @@ func (v visit) path(rest string) string { return "/developer/apps/" + v.app.ID +
 // newPage returns the frame of a page of the app; tab is the path of its tab.
 func (v visit) newPage(r *http.Request, heading, tab string) ui.Console {
 	p := ui.Console{Shell: v.Shell(ui.Development), Heading: heading, App: appHeader(v.app), Done: doneText(r)}
-	for _, t := range []struct{ rest, text string }{
-		{"", "Overview"}, {"/analytics", "Analytics"}, {"/requests", "Requests"}, {"/features", "Features"},
-		{"/webhooks", "Webhooks"}, {"/playground", "Playground"}, {"/settings", "Settings"}, {"/go-live", "Go live"},
+	for _, t := range []struct {
+		rest, text string
+		action     apps.Action
+	}{
+		{"", "Overview", apps.View}, {"/analytics", "Analytics", apps.View}, {"/requests", "Requests", apps.View},
+		{"/features", "Features", apps.View}, {"/webhooks", "Webhooks", apps.View},
+		{"/playground", "Playground", apps.RunCalls}, {"/settings", "Settings", apps.Configure},
+		{"/go-live", "Go live", apps.View},
 	} {
-		p.Tabs = append(p.Tabs, ui.Tab{Href: v.path(t.rest), Text: t.text, Current: t.rest == tab})
+		if v.can(t.action) {
+			p.Tabs = append(p.Tabs, ui.Tab{Href: v.path(t.rest), Text: t.text, Current: t.rest == tab})
+		}
 	}
 	return p
 }

@@ -44,8 +44,8 @@ type playgroundPages struct {
 }
 
 func (h playgroundPages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/playground", access.requireApp(h.showPlayground))
-	rt.HandlePage("POST "+appPath+"/playground", access.requireApp(h.runCall))
+	rt.HandlePage("GET "+appPath+"/playground", access.requireApp(apps.RunCalls, h.showPlayground))
+	rt.HandlePage("POST "+appPath+"/playground", access.requireApp(apps.RunCalls, h.runCall))
 }
 
 // playgroundPage returns the page with its form, and the test accounts that the form offers.
@@ -77,14 +77,19 @@ func (h playgroundPages) callFields(ctx context.Context, v visit,
 	if v.app.Tier != apps.Sandbox {
 		return nil, nil, "This app is live, and test accounts can’t use it. Create another app for the playground.", nil
 	}
-	testAccounts, err = h.Sandbox.List(ctx, v.ID)
+	testAccounts, err = h.Sandbox.List(ctx, v.app.OwnerID)
 	// Leave out the test accounts of testers: those users decide about them.
 	testAccounts = slices.DeleteFunc(testAccounts, func(t sandbox.TestAccount) bool { return t.TesterID != "" })
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if len(testAccounts) == 0 {
+	switch {
+	case len(testAccounts) > 0:
+	case v.ID == v.app.OwnerID:
 		return nil, nil, "The playground needs a test account. Create one under Test accounts.", nil
+	default:
+		return nil, nil, "The playground needs a test account of the account that created the app. It has none yet.",
+			nil
 	}
 	list, err := h.Features.ListAll(ctx, v.app.ID)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -29,8 +30,8 @@ type requestPages struct {
 }
 
 func (h requestPages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/requests", access.requireApp(h.showRequests))
-	rt.HandlePage("GET "+appPath+"/requests/{request}", access.requireApp(h.showRequest))
+	rt.HandlePage("GET "+appPath+"/requests", access.requireApp(apps.View, h.showRequests))
+	rt.HandlePage("GET "+appPath+"/requests/{request}", access.requireApp(apps.View, h.showRequest))
 }
 
 // showRequests is GET /developer/apps/{id}/requests: billed calls, or refused ones,

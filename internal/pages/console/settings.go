@@ -22,14 +22,14 @@ type settingsPages struct {
 }
 
 func (h settingsPages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/settings", access.requireApp(h.showSettings))
-	rt.HandlePage("POST "+appPath+"/settings", access.requireApp(h.saveSettings))
-	rt.HandlePage("POST "+appPath+"/logo", access.requireApp(h.setLogo))
-	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(h.removeLogo))
-	rt.HandlePage("GET "+appPath+"/secret", access.requireApp(h.confirmSecret))
-	rt.HandlePage("POST "+appPath+"/secret", access.requireApp(h.replaceSecret))
-	rt.HandlePage("GET "+appPath+"/switch", access.requireApp(h.confirmDisable))
-	rt.HandlePage("POST "+appPath+"/switch", access.requireApp(h.changeSuspension))
+	rt.HandlePage("GET "+appPath+"/settings", access.requireApp(apps.Configure, h.showSettings))
+	rt.HandlePage("POST "+appPath+"/settings", access.requireApp(apps.Configure, h.saveSettings))
+	rt.HandlePage("POST "+appPath+"/logo", access.requireApp(apps.Configure, h.setLogo))
+	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(apps.Configure, h.removeLogo))
+	rt.HandlePage("GET "+appPath+"/secret", access.requireApp(apps.ManageSecret, h.confirmSecret))
+	rt.HandlePage("POST "+appPath+"/secret", access.requireApp(apps.ManageSecret, h.replaceSecret))
+	rt.HandlePage("GET "+appPath+"/switch", access.requireApp(apps.Disable, h.confirmDisable))
+	rt.HandlePage("POST "+appPath+"/switch", access.requireApp(apps.Disable, h.changeSuspension))
 }
 
 // settingsFields returns the fields of the form with the app's settings.
@@ -140,6 +140,7 @@ func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 		Off:      v.app.SwitchedOff,
 		Models:   modelGroups(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
 	}
+	p.OnlySecret, p.OnlySwitch = v.explain(apps.ManageSecret), v.explain(apps.Disable)
 	if v.app.OldSecretUntilUS > h.Now().UnixMicro() {
 		p.OldSecret = ui.Date(v.app.OldSecretUntilUS)
 	}

@@ -61,13 +61,14 @@ func sumBy(ctx context.Context, q db.Queryer, app apps.App, column string, since
 	return list, nil
 }
 
-// sumByApp sums the calls of each of a developer's apps since a day.
-func sumByApp(ctx context.Context, q db.Queryer, ownerID string, since time.Time) (map[string]callSum, error) {
+// sumByApp sums the calls of each of the apps in which an account has a role, since a day.
+func sumByApp(ctx context.Context, q db.Queryer, accountID string, since time.Time) (map[string]callSum, error) {
 	list, err := querySums(ctx, q,
 		`SELECT r.app_id, `+sumColumns+
 			` FROM apps a JOIN rollups r ON r.app_id = a.id JOIN balances b ON b.account_id = r.account_id
-		WHERE a.owner_id = $1 AND r.day >= $2 AND b.sandbox = CASE WHEN a.tier = 'sandbox' THEN 1 ELSE 0 END
-		GROUP BY r.app_id`, ownerID, formatDay(since))
+		WHERE a.id IN (`+apps.MemberAppsSQL+
+			`) AND r.day >= $2 AND b.sandbox = CASE WHEN a.tier = 'sandbox' THEN 1 ELSE 0 END
+		GROUP BY r.app_id`, accountID, formatDay(since))
 	if err != nil {
 		return nil, fmt.Errorf("console: sums by app: %w", err)
 	}

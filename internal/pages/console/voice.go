@@ -25,10 +25,10 @@ type voicePages struct {
 }
 
 func (h voicePages) mount(rt *web.Router, access access) {
-	rt.HandlePage("GET "+appPath+"/playground/voice", access.requireApp(h.showVoice))
-	rt.HandlePage("POST "+appPath+"/playground/voice", access.requireApp(h.startSession))
-	rt.HandlePage("GET "+appPath+"/voice/{session}", access.requireApp(h.showSession))
-	rt.HandlePage("POST "+appPath+"/voice/{session}/end", access.requireApp(h.endSession))
+	rt.HandlePage("GET "+appPath+"/playground/voice", access.requireApp(apps.RunCalls, h.showVoice))
+	rt.HandlePage("POST "+appPath+"/playground/voice", access.requireApp(apps.RunCalls, h.startSession))
+	rt.HandlePage("GET "+appPath+"/voice/{session}", access.requireApp(apps.View, h.showSession))
+	rt.HandlePage("POST "+appPath+"/voice/{session}/end", access.requireApp(apps.RunCalls, h.endSession))
 }
 
 // voicePage returns the page with the form for a session and the past sessions, and the test accounts of the form.

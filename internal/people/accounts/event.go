@@ -43,6 +43,12 @@ const (
 	DeveloperEnabled      EventKind = "developer-on"
 	DataExported          EventKind = "data-exported"
 	AccountClosed         EventKind = "account-closed"
+	MemberInvited         EventKind = "member-invited" // into an app
+	InvitationRevoked     EventKind = "invitation-revoked"
+	MemberChanged         EventKind = "member-changed" // a role in an app, of the account or by it
+	MemberRemoved         EventKind = "member-removed" // from an app, of the account or by it
+	AppJoined             EventKind = "app-joined"
+	AppLeft               EventKind = "app-left"
 )
 
 // An Event is a security event of an account.

@@ -133,7 +133,7 @@ func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) err
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
 
-func updateDeveloper(ctx context.Context, d *db.DB, accountID string, on bool) error {
+func updateDeveloper(ctx context.Context, d db.Execer, accountID string, on bool) error {
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET developer = $2
 		WHERE id = $1 AND sandbox = 0`, accountID, db.BoolInt(on)))
 }

@@ -164,6 +164,15 @@ func (s *Store) SetDeveloper(ctx context.Context, accountID string, on bool) err
 	return nil
 }
 
+// EnableDeveloper lets an account use the console, in the caller's transaction. The error wraps
+// sql.ErrNoRows for a test account and when there is no such account.
+func (s *Store) EnableDeveloper(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := updateDeveloper(ctx, tx, accountID, true); err != nil {
+		return fmt.Errorf("accounts: developer: %w", err)
+	}
+	return nil
+}
+
 // ListTestAccounts returns the test accounts of a developer that are not deleted, oldest first.
 func (s *Store) ListTestAccounts(ctx context.Context, developerID string) ([]Account, error) {
 	return ListTestAccounts(ctx, s.db, developerID)

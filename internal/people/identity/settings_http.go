@@ -147,6 +147,12 @@ var eventTexts = map[accounts.EventKind]string{
 	accounts.DeveloperEnabled:      "Developer tools enabled",
 	accounts.DataExported:          "Your data downloaded",
 	accounts.AccountClosed:         "Account closed",
+	accounts.MemberInvited:         "Member invited to an app",
+	accounts.InvitationRevoked:     "Invitation to an app revoked",
+	accounts.MemberChanged:         "Role in an app changed",
+	accounts.MemberRemoved:         "Member removed from an app",
+	accounts.AppJoined:             "Joined an app",
+	accounts.AppLeft:               "Left an app",
 }
 
 func formatTime(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04 UTC") }
