@@ -379,6 +379,8 @@ func hostilePages() []Page {
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
 		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
+		filled[Forbidden](), changeable[AppSettings](), changeable[FeatureList](), changeable[EndpointList](),
+		changeable[EndpointPage](), changeable[DeliveryPage](), changeable[GoLive](),
 		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[Confirm](),
 		filled[AppOverview](),
 		filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
@@ -399,6 +401,18 @@ func rendered(g Guide) Guide { g.Body = "<p>Text.</p>"; return g }
 // filled is a page whose every text, in lists and parts of it, too, is hostile.
 func filled[P Page]() (p P) {
 	fill(reflect.ValueOf(&p).Elem())
+	return p
+}
+
+// changeable is filled for an account that can change everything on the page.
+func changeable[P Page]() (p P) {
+	v := reflect.ValueOf(&p).Elem()
+	fill(v)
+	for _, name := range []string{"Only", "OnlySecret", "OnlySwitch"} {
+		if f := v.FieldByName(name); f.IsValid() {
+			f.SetString("")
+		}
+	}
 	return p
 }
 

@@ -48,7 +48,7 @@ var appRoutes = map[string]expectation{
 	"POST /webhooks/{endpoint}/rotate": {apps.Configure, 401},
 	"GET /webhooks/{endpoint}/delete":  {apps.Configure, 200},
 	"POST /webhooks/{endpoint}/delete": {apps.Configure, 303},
-	"POST /webhooks/{endpoint}/test":   {apps.Configure, 422},
+	"POST /webhooks/{endpoint}/test":   {apps.Configure, 400},
 	"GET /webhooks/{endpoint}/deliveries/{delivery}":  {apps.View, 200},
 	"POST /webhooks/{endpoint}/deliveries/{delivery}": {apps.Configure, 303},
 	"GET /analytics":            {apps.View, 200},
@@ -61,7 +61,7 @@ var appRoutes = map[string]expectation{
 	"GET /playground/voice":     {apps.RunCalls, 200},
 	"POST /playground/voice":    {apps.RunCalls, 404},
 	"GET /voice/{session}":      {apps.View, 200},
-	"POST /voice/{session}/end": {apps.RunCalls, 303},
+	"POST /voice/{session}/end": {apps.RunCalls, 503},
 }
 
 // join makes an account with a role in the developer's app, and signs it in.
@@ -77,7 +77,8 @@ func (w *world) join(name string, role apps.Role) *apitest.Browser {
 	}
 	w.exec(`UPDATE accounts SET password_hash = $1 WHERE id = $2`, apitest.PasswordHash(w.t), a.ID)
 	if role != apps.NoRole {
-		w.exec(`INSERT INTO app_members (app_id, account_id, role, invited_by, created_us) VALUES ($1, $2, $3, $4, 1)`,
+		w.exec(`INSERT INTO app_members (app_id, account_id, role, invited_by, created_us)
+			VALUES ($1, $2, $3, $4, 1)`,
 			w.app.ID, a.ID, string(role), w.developer.ID)
 	}
 	return w.signedIn(name)
@@ -96,8 +97,8 @@ func (w *world) things(b *apitest.Browser, slug string) []string {
 	b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(w.t, 303)
 	delivery := b.Get(w.mine("/webhooks/"+hook)).Found(w.t, `deliveries/(whd_[0-9a-z]+)"`)
 	talk := id.New(id.Voice, w.d.Now())
-	w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash,
-			ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
+	w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot,
+			ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
 		VALUES ($1, $2, $3, $4, 'gpt-realtime-2.1', 1, 'pending', 1, $2, 1, 0, 0, 0, '{}', 900, 1)`,
 		talk, "conn_"+slug, w.tester.ID, w.app.ID)
 	return []string{"{slug}", slug, "{endpoint}", hook, "{delivery}", delivery, "{session}", talk}
@@ -119,7 +120,7 @@ func TestRoles(t *testing.T) {
 			role     apps.Role
 			stranger int // the status of every page; 0 = it depends on the role
 		}{
-			"app's account": {first, apps.Owner, 0},
+			"app’s account": {first, apps.Owner, 0},
 			"owner":         {w.join("owner", apps.Owner), apps.Owner, 0},
 			"developer":     {w.join("coder", apps.Developer), apps.Developer, 0},
 			"viewer":        {w.join("reader", apps.Viewer), apps.Viewer, 0},
@@ -127,8 +128,8 @@ func TestRoles(t *testing.T) {
 			"operator":      {w.signedIn("operator"), apps.NoRole, 404},
 			"signed out":    {w.browser(), apps.NoRole, 303},
 		} {
-			parts := append(w.things(first, "chat-"+id.New("", d.Now())[:4]+strings.ReplaceAll(name, " ", "-")[:5]),
-				"{id}", w.app.ID, "{request}", call)
+			slug := strings.NewReplacer(" ", "-", "’", "").Replace(name)
+			parts := append(w.things(first, slug), "{id}", w.app.ID, "{request}", call)
 			fill := strings.NewReplacer(parts...)
 			tried := 0
 			for _, route := range w.matrixOrder() {
