@@ -76,8 +76,8 @@ func TestAccessibleNames(t *testing.T) {
 	frame := []string{"link Skip to content", "main", "link Purser"}
 	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in",
 		"link Create account", "link Forgot your password?")
-	consent := append(frame, "button Use another account", "textbox Spend cap (USD)",
-		"textbox Daily limit (USD, optional)", "button Approve", "button Deny", "heading Used for")
+	consent := append(frame, "button Use another account", "radio $5", "radio $10", "radio $15",
+		"radio $25", "radio Other", "textbox Daily limit (USD, optional)", "button Not now", "heading Used for")
 	slip := []string{"alert", "heading There’s a problem"}
 
 	address, _ := link(p, "s")
@@ -86,16 +86,19 @@ func TestAccessibleNames(t *testing.T) {
 	b.signIn(p.TestAccount.Email, "a wrong one")
 	want("the sign-in page after a slip", slices.Concat(signIn, slip, []string{"link Incorrect email or password."})...)
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-	want("the consent page", slices.Concat(consent, []string{"heading Change what Sample app may spend"})...)
-	b.fill("Spend cap (USD)", "a lot")
-	b.press("button", "Approve")
+	want("the consent page", slices.Concat(consent, []string{
+		"heading Change what Sample app may spend", "button Allow up to $15.00",
+	})...)
+	b.fillCap("a lot")
+	b.pressFirst("Allow")
 	want("the consent page after a slip", slices.Concat(consent, slip, []string{
 		"heading Change what Sample app may spend", "link Enter a spend cap in dollars, such as 25 or 12.50.",
+		"textbox Spend cap (USD)", "button Allow",
 	})...)
 	b.press("button", "Use another account")
 	b.signIn(p.Developer.Email, p.Developer.Password)
 	want("the developer's consent page", slices.Concat(consent, []string{
-		"heading Let Sample app spend from a test balance",
+		"heading Sample app wants to spend up to $15.00", "button Allow up to $15.00",
 		"radio tester@example.com $975.00 available · connected, $0.00 of $25.00 used",
 		"radio New test account starts with $1,000.00",
 	})...)

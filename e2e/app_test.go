@@ -94,12 +94,12 @@ func TestSampleApp(t *testing.T) {
 		b.open(app.URL)
 		b.press("link", "Connect")
 		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-		b.press("button", "Deny")
+		b.press("button", "Not now")
 		b.says("Not connected", "access_denied")
 
 		b.open(app.URL)
 		b.press("link", "Connect")
-		b.press("button", "Approve")
+		b.pressFirst("Allow")
 		b.says("Connected", "The model said: ")
 		if at := b.at(); at.Host != app.Listener.Addr().String() {
 			t.Errorf("landed at %s", at)

@@ -252,6 +252,40 @@ func (b *tab) press(role, name string) int {
 	return int(resp.Status)
 }
 
+// pressFirst presses the button whose name begins with this, as the one that says an amount: "Allow up to $5.00".
+func (b *tab) pressFirst(begin string) int {
+	b.t.Helper()
+	for _, x := range b.things() {
+		if x.role == "button" && strings.HasPrefix(x.name, begin) {
+			return b.press("button", x.name)
+		}
+	}
+	b.t.Fatalf("there is no button %q", begin)
+	return 0
+}
+
+// fillCap types another amount than the offered ones on the consent screen.
+func (b *tab) fillCap(text string) {
+	b.t.Helper()
+	b.choose("Other")
+	b.fill("Spend cap (USD)", text)
+}
+
+// cap is the amount that is chosen on the consent screen, or typed.
+func (b *tab) cap() string {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[string](`(() => {
+		const chosen = document.querySelector("input[name=amount]:checked").value;
+		return chosen === "other" ? document.getElementById("spend_cap").value : chosen;
+	})()`))
+}
+
+// unfold shows what the page has folded.
+func (b *tab) unfold() {
+	b.t.Helper()
+	run(b, chromedp.Evaluate[int](`[...document.querySelectorAll("main details")].map((d) => d.open = true).length`))
+}
+
 // text is what the page shows.
 func (b *tab) text() string {
 	b.t.Helper()

@@ -183,15 +183,15 @@ func TestComponents(t *testing.T) {
 	}
 	pressByKeyboard()
 	b.signIn(a.p.TestAccount.Email, a.p.TestAccount.Password)
-	b.press("button", "Deny")
+	b.press("button", "Not now")
 	b.awaitShadow("purser-connect", buttonText, "Try again")
 	b.awaitShadow("purser-connect", `s.querySelector("[role=status]").innerText`,
 		"You declined. You haven’t been charged.")
 	b.look("components-refused")
 
 	pressByKeyboard()
-	b.fill("Spend cap (USD)", "12.50")
-	b.press("button", "Approve")
+	b.fillCap("12.50")
+	b.pressFirst("Allow")
 	b.awaitShadow("purser-connect", `s.querySelector("[part=connected]").innerText`, "Connected to Purser. Manage")
 	b.awaitShadow("purser-meter", meterText, "$12.50 of $12.50 left")
 	b.awaitShadow("purser-meter", `s.querySelector("[part=raise]").href`,

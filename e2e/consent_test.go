@@ -70,15 +70,17 @@ func allowSpending(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 		b.at().Path != "/oauth/authorize" {
 		t.Fatalf("signing in leads to %d %s", status, b.at())
 	}
-	b.says("Sample app", "Chat", "Summaries", p.TestAccount.Email, "Every offered model", "To revoke")
-	if v := b.value("Spend cap (USD)"); v != "15.00" {
+	b.unfold()
+	b.says("Sample app", "Chat", "Summaries", p.TestAccount.Email, "Every offered model", "To revoke",
+		"Unspent money returns at once", "stays free")
+	if v := b.cap(); v != "15.00" {
 		t.Errorf("the cap is pre-filled with %q", v)
 	}
-	b.fill("Spend cap (USD)", "a lot")
+	b.fillCap("a lot")
 	b.fill("Daily limit (USD, optional)", "-3")
-	if status := b.press("button", "Approve"); status != http.StatusUnprocessableEntity ||
-		b.value("Spend cap (USD)") != "a lot" || b.value("Daily limit (USD, optional)") != "-3" {
-		t.Errorf("wrong amounts: %d, and the form keeps %q, %q", status, b.value("Spend cap (USD)"),
+	if status := b.pressFirst("Allow"); status != http.StatusUnprocessableEntity ||
+		b.cap() != "a lot" || b.value("Daily limit (USD, optional)") != "-3" {
+		t.Errorf("wrong amounts: %d, and the form keeps %q, %q", status, b.cap(),
 			b.value("Daily limit (USD, optional)"))
 	}
 	for field, message := range map[string]string{
@@ -89,9 +91,9 @@ func allowSpending(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 			t.Errorf("%s is described as %+v", field, said)
 		}
 	}
-	b.fill("Spend cap (USD)", "12.50")
+	b.fillCap("12.50")
 	b.fill("Daily limit (USD, optional)", "3")
-	if status := b.press("button", "Approve"); status != http.StatusOK {
+	if status := b.pressFirst("Allow"); status != http.StatusOK {
 		t.Errorf("approved, and got %d", status)
 	}
 	token, err := client(p).Exchange(t.Context(), b.landed(p, "one").Get("code"), oauth2.VerifierOption(verifier))
@@ -137,9 +139,9 @@ func relend(t *testing.T, p *servertest.Process, b *tab, token *oauth2.Token) {
 	if v := b.value("Daily limit (USD, optional)"); v != "3.00" {
 		t.Errorf("the daily limit is pre-filled with %q", v)
 	}
-	b.fill("Spend cap (USD)", "20")
+	b.fillCap("20")
 	b.fill("Daily limit (USD, optional)", "")
-	b.press("button", "Approve")
+	b.pressFirst("Allow")
 	again, err := client(p).Exchange(t.Context(), b.landed(p, "two").Get("code"), oauth2.VerifierOption(verifier))
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +161,7 @@ func relend(t *testing.T, p *servertest.Process, b *tab, token *oauth2.Token) {
 func refuse(t *testing.T, p *servertest.Process, b *tab) {
 	address, _ := link(p, "three")
 	b.open(address)
-	b.press("button", "Deny")
+	b.press("button", "Not now")
 	if q := b.landed(p, "three"); q.Get("error") != "access_denied" || q.Has("code") {
 		t.Errorf("denied, and came back with %v", q)
 	}
@@ -179,7 +181,7 @@ func TestDeveloperChooses(t *testing.T) {
 			b.signIn(p.Developer.Email, p.Developer.Password)
 		}
 		b.choose(account)
-		b.press("button", "Approve")
+		b.pressFirst("Allow")
 		token, err := client(p).Exchange(t.Context(), b.landed(p, account).Get("code"), oauth2.VerifierOption(verifier))
 		if err != nil {
 			t.Fatal(err)

@@ -71,13 +71,14 @@ func TestDeviceFlow(t *testing.T) {
 		if status := b.press("button", "Continue"); status != http.StatusOK {
 			t.Errorf("the code leads to %d", status)
 		}
-		b.says("Sample command line", device.UserCode, "Approve only if you started this yourself",
+		b.unfold()
+		b.says("Sample command line", device.UserCode, "Allow this only if you started it yourself",
 			"On your own device.", p.TestAccount.Email, "Every offered model", "To revoke")
-		if v := b.value("Spend cap (USD)"); v != "7.00" {
+		if v := b.cap(); v != "7.00" {
 			t.Errorf("the cap is pre-filled with %q", v)
 		}
-		b.fill("Spend cap (USD)", "6")
-		b.press("button", "Approve")
+		b.fillCap("6")
+		b.pressFirst("Allow")
 		b.says("Approved", "Go back to Sample command line")
 		first := <-got
 		if first.err != nil {
@@ -105,7 +106,7 @@ func TestDeviceFlow(t *testing.T) {
 		}
 		b.press("button", "Continue")
 		b.says("Already connected", "$6.00")
-		b.press("button", "Deny")
+		b.press("button", "Not now")
 		b.says("Denied", "Nothing was shared or charged")
 		if end := <-got; errorCode(end.err) != "access_denied" {
 			t.Errorf("denied: %v", end.err)
@@ -144,7 +145,7 @@ func TestLoopbackRedirect(t *testing.T) {
 		b.open(config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
 		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
 		b.says("On your own device.", "You’ll return to 127.0.0.1:")
-		b.press("button", "Approve")
+		b.pressFirst("Allow")
 		q := <-back
 		token, err := config.Exchange(t.Context(), q.Get("code"), oauth2.VerifierOption(verifier))
 		if err != nil || q.Get("state") != "state" || q.Get("iss") != p.AuthURL {

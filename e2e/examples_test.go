@@ -221,8 +221,8 @@ func driveChat(t *testing.T, p *servertest.Process, command []string) {
 	b.looksWell("not connected")
 	b.press("link", "Connect Purser")
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-	b.fill("Spend cap (USD)", "3")
-	b.press("button", "Approve")
+	b.fillCap("3")
+	b.pressFirst("Allow")
 	if at := b.at(); !strings.HasPrefix(at.String(), address) {
 		t.Fatalf("approving leads to %s", at)
 	}
@@ -283,8 +283,8 @@ func driveVoice(t *testing.T, p *servertest.Process, command []string) {
 	b.looksWell("not connected")
 	b.press("link", "Connect Purser")
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-	b.fill("Spend cap (USD)", "2")
-	b.press("button", "Approve")
+	b.fillCap("2")
+	b.pressFirst("Allow")
 	b.shows("$2.00 left")
 	b.looksWell("connected")
 	inPage[bool](b, microphone)
@@ -337,7 +337,7 @@ func driveCommandLine(t *testing.T, p *servertest.Process, command []string) {
 	b.open(address)
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
 	b.press("button", "Continue")
-	b.press("button", "Approve")
+	b.pressFirst("Allow")
 	first := e.awaitLine(e.stdout, "")
 	if first == "" {
 		t.Error("no answer")

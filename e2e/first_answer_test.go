@@ -60,8 +60,8 @@ func TestFirstAnswer(t *testing.T) {
 	b.press("button", "Create account")
 	b.press("link", "Connect Purser")
 	b.signIn(data.TestAccount.Email, data.TestAccount.Password)
-	b.fill("Spend cap (USD)", "3")
-	b.press("button", "Approve")
+	b.fillCap("3")
+	b.pressFirst("Allow")
 	b.says(" left") // the sample history has spent some of the cap
 	step("a user has connected")
 	b.write("Message", "Hello")

@@ -76,13 +76,14 @@ func TestConsentOfLiveApp(t *testing.T) {
 	b.look("consent-live-test-account")
 	b.press("button", "Use another account")
 	b.signIn(p.Developer.Email, p.Developer.Password)
+	b.unfold()
 	b.says("Sample app", "At most $25.00", "gpt-6-luna")
-	if v := b.value("Spend cap (USD)"); v != "10.00" {
+	if v := b.cap(); v != "10.00" {
 		t.Errorf("%q is proposed", v)
 	}
 	b.look("consent-live")
-	b.fill("Spend cap (USD)", "25.01")
-	if status := b.press("button", "Approve"); status != http.StatusUnprocessableEntity {
+	b.fillCap("25.01")
+	if status := b.pressFirst("Allow"); status != http.StatusUnprocessableEntity {
 		t.Errorf("a cap of $25.01: %d", status)
 	}
 	if said := b.described("Spend cap (USD)"); !said.invalid || !strings.Contains(said.description, "at most $25.00") {
@@ -90,7 +91,7 @@ func TestConsentOfLiveApp(t *testing.T) {
 	}
 	b.look("consent-live-slip")
 	open(oauth2.SetAuthURLParam("requested_allocation_mc", "9000000000"))
-	if v := b.value("Spend cap (USD)"); v != "25.00" {
+	if v := b.cap(); v != "25.00" {
 		t.Errorf("of $90 that were asked for %q is proposed", v)
 	}
 }

@@ -93,7 +93,7 @@ func TestPersonFromNothing(t *testing.T) {
 		b.open(app.URL)
 		b.press("link", "Connect")
 		b.says("Sample app", "$25.00")
-		b.press("button", "Approve")
+		b.pressFirst("Allow")
 		b.says("Connected", "The model said: ")
 		connection := app.token.Extra("connection_id").(string)
 

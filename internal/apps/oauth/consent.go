@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"maps"
 	"net/url"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -33,12 +34,14 @@ func decideRole(app apps.App, a accounts.Account) verdict.Role {
 	})
 }
 
-// Names of the consent form's fields, and the choice that creates a test account.
+// Names of the consent form's fields, and the choices that create a test account and read fieldCap.
 const (
 	fieldCap     = "spend_cap"
+	fieldAmount  = "amount" // one of the offered amounts, or otherAmount
 	fieldDaily   = "daily_limit"
 	fieldAccount = "test_account"
 	newAccount   = "new"
+	otherAmount  = "other"
 )
 
 // consentForm is the submitted consent form.
@@ -46,8 +49,13 @@ type consentForm struct {
 	Cap, Daily, TestAccount string
 }
 
-// readConsentForm reads the consent form from the body of a POST.
+// readConsentForm reads the consent form from the body of a POST. An offered amount that is chosen
+// counts, not what stands in the field for another one, which is hidden then.
 func readConsentForm(body url.Values) consentForm {
+	if amount := body.Get(fieldAmount); amount != "" && amount != otherAmount {
+		body = maps.Clone(body)
+		body.Set(fieldCap, amount)
+	}
 	return consentForm{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily), TestAccount: body.Get(fieldAccount)}
 }
 
@@ -67,7 +75,7 @@ func (f consentForm) parse(maxMC money.MC) (consentValues, []ui.Problem) {
 	case problem != "":
 		wrong(fieldCap, problem)
 	case t.CapMC == 0:
-		wrong(fieldCap, "The spend cap must be more than zero. To decline, choose Deny.")
+		wrong(fieldCap, "The spend cap must be more than zero. To decline, choose “Not now”.")
 	case t.CapMC > maxMC:
 		wrong(fieldCap, "The spend cap can be at most "+dollars(maxMC)+" for this app.")
 	}

@@ -90,7 +90,7 @@ func TestDeviceFlow(t *testing.T) {
 			b.Get(path).Want(t, 200, `value="`+dev.UserCode+`"`, "Only continue if you started this yourself")
 			typed := strings.ToLower(strings.ReplaceAll(dev.UserCode, "-", " "))
 			page := b.Post("/device", url.Values{"user_code": {typed}}).Want(t, 200, `value="7.00"`, dev.UserCode,
-				"Approve only if you started this yourself", "$", "person@example.com",
+				"Allow this only if you started it yourself", "$", "person@example.com",
 				"Your device continues by itself")
 			if public := app.secret == ""; public != strings.Contains(page.Body, "On your own device.") {
 				t.Errorf("public %t: %s", public, page.Body)

@@ -3,6 +3,7 @@ package oauth
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -54,9 +55,11 @@ func TestConsentPage(t *testing.T) {
 		`<label for="daily_limit">Daily limit (USD, optional)</label>`,
 		"Every offered model", "OpenAI, Anthropic, Google", "service fee of 5%", "15% for Live",
 		"dashboard.example.com", "app.example.com",
-		`value="approve">Approve</button>`, `value="deny">Deny</button>`)
-	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
-		t.Error("the page holds scripts or inline style")
+		`value="approve"><span data-allow="Allow up to">Allow</span></button>`, `value="deny">Not now</button>`)
+	scripts := regexp.MustCompile(
+		`<script src="/assets/consent\.[0-9a-f]+\.js" integrity="sha256-[^"]+" defer></script>`)
+	if strings.Count(page, "<script") != 1 || !scripts.MatchString(page) || strings.Contains(page, "style=") {
+		t.Error("the page holds other scripts than its own, or inline style")
 	}
 	h := resp.Header
 	policy := h.Get("Content-Security-Policy")
@@ -76,9 +79,9 @@ func TestConsentListsFeatures(t *testing.T) {
 	w.exec(`UPDATE features SET description = 'answers your questions', dev_margin_ppm = 180000 WHERE slug = 'chat'`)
 	w.exec(`UPDATE features SET description = 'Shortens <texts>.', dev_margin_ppm = 150000 WHERE slug = 'summaries'`)
 	b := w.signedIn("person@example.com")
-	const chat = `<li><strong>Chat window</strong> <span class="badge">18% for the app</span>` +
-		`<span class="choice-detail">Answers your questions.</span></li>`
-	const summaries = `<li><strong>Summaries</strong><span class="choice-detail">Shortens &lt;texts&gt;.</span></li>`
+	const chat = `<strong>Chat window</strong> <span class="badge">18% for the app</span>` +
+		`<span class="choice-detail">Answers your questions.</span></div></li>`
+	const summaries = `<strong>Summaries</strong><span class="choice-detail">Shortens &lt;texts&gt;.</span></div></li>`
 	page := b.Get(authorizePath(w.live, "features=summaries,unknown,chat")).Body
 	has(t, page, "Used for", chat, summaries, "up to 18% for Live")
 	if strings.Index(page, summaries) > strings.Index(page, chat) {
@@ -276,7 +279,7 @@ func TestSandboxPages(t *testing.T) {
 		{"developer@example.com", w.sandbox, 200, "Connect as"},
 		{"person@example.com", w.sandbox, 403, "is in testing"},
 		{"tester@example.com", w.live, 403, "Live apps accept real accounts only"},
-		{"person@example.com", w.live, 200, "Available in your balance"},
+		{"person@example.com", w.live, 200, `You have <span class="num">$20.00</span>`},
 	} {
 		b := w.signedIn(c.who)
 		resp := b.Get(authorizePath(c.app))

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -39,36 +40,55 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		return ui.Consent{}, err
 	}
 	p.Purposes, p.Price = listPurposes(v.app, list, v.req.Features), h.describePrice(v.app, list)
+	if v.req.RequestedMC > 0 {
+		p.Asked = dollars(proposedCap(v.app, v.req.RequestedMC, 0))
+	}
 	filled := consentForm{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
+	var own *standing // nil = it depends on the choice
 	if v.role.UsesTestAccount() {
 		if p.Choices, err = h.makeChoices(ctx, v, form); err != nil {
 			return ui.Consent{}, err
 		}
-	} else if err := h.fillOwnAccount(ctx, v, &p, &filled); err != nil {
-		return ui.Consent{}, err
+	} else {
+		s, err := h.loadStanding(ctx, v.app.ID, v.account.ID)
+		if err != nil {
+			return ui.Consent{}, err
+		}
+		own = &s
+		h.fillOwnAccount(v, s, &p, &filled)
 	}
+	proposed, _ := ui.ReadCap(filled.Cap)
 	if form != nil {
 		filled = *form
 	}
 	p.SpendCap, p.DailyLimit = filled.Cap, filled.Daily
+	size, err := h.loadUsualSize(ctx, v.app.ID)
+	if err != nil {
+		return ui.Consent{}, err
+	}
+	p.Amounts = makeAmounts(offeredCaps(proposed, maxCap(v.app), own), own, size)
+	p.OwnAmount = true
+	for i, a := range p.Amounts {
+		if a.Value == filled.Cap {
+			p.Amounts[i].Chosen, p.OwnAmount = true, false
+		}
+	}
 	return p, nil
 }
 
 // fillOwnAccount adds the balance of an account that connects as itself, and its existing connection, if any.
-func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, filled *consentForm) error {
-	s, err := h.loadStanding(ctx, v.app.ID, v.account.ID)
-	if err != nil {
-		return err
-	}
+func (h *Handler) fillOwnAccount(v *visit, s standing, p *ui.Consent, filled *consentForm) {
 	p.Available = dollars(s.balance.AvailableMC)
+	p.OfYour = v.req.RequestedMC > 0 && proposedCap(v.app, v.req.RequestedMC, 0) <= s.balance.AvailableMC
 	if s.balance.AvailableMC == 0 && v.app.Tier != apps.Sandbox {
 		p.CapHint += " Your balance is empty. Until you top up, only calls paid by free credit go through."
 	}
 	if s.live == nil {
+		p.FreeCents = int64(max(0, s.balance.AvailableMC) / money.Cent)
 		if v.app.Tier == apps.LimitedLive {
 			p.CapHint = "At most " + dollars(maxCap(v.app)) + " while the app is new. " + p.CapHint
 		}
-		return nil
+		return
 	}
 	parts := ui.SplitDollars(s.live.RemainingMC(), s.live.HeldMC, s.live.ConsumedMC)
 	p.Live = &ui.Live{
@@ -84,7 +104,6 @@ func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, f
 	if s.live.VelocityLimitMC != nil {
 		filled.Daily = typed(*s.live.VelocityLimitMC)
 	}
-	return nil
 }
 
 // A standing is the state between an account and an app.

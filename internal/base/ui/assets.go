@@ -42,6 +42,9 @@ var chartsJS []byte
 //go:embed assets/voice.js
 var voiceJS []byte
 
+//go:embed assets/consent.js
+var consentJS []byte
+
 //go:embed assets/docs.css
 var docsCSS []byte
 
@@ -82,6 +85,8 @@ var scripts = map[string]asset{
 	"charts": newScript("charts", chartsJS),
 	"voice":  newScript("voice", voiceJS),
 	"docs":   newScript("docs", docsJS),
+	// consent keeps the button's amount and what stays free in step with the chosen amount.
+	"consent": newScript("consent", consentJS),
 }
 
 // joinStyles returns the style sheet of all pages.

@@ -67,7 +67,11 @@ func hostilePages() []Page {
 			Purposes:   slices.Repeat([]Purpose{{hostile, hostile, hostile}}, 9),
 			Choices:    []Choice{{hostile, hostile, hostile, true}},
 			Live:       &Live{hostile, hostile, hostile, true},
+			Behind:     Behind{hostile, hostile, "javascript:alert(1)", "javascript:alert(2)", "javascript:alert(3)"},
+			Asked:      hostile,
 			Available:  hostile,
+			OfYour:     true,
+			Amounts:    []AmountChoice{{hostile, hostile, hostile, true, hostile, hostile, hostile}},
 			SpendCap:   hostile,
 			CapHint:    hostile,
 			DailyLimit: hostile,
@@ -96,6 +100,16 @@ func hostilePages() []Page {
 				{hostile, hostile, hostile, hostile, Moment{hostile, hostile}, nil},
 				{hostile, hostile, hostile, hostile, Moment{hostile, hostile}, &Moment{hostile, hostile}},
 			},
+		},
+		Consent{
+			Email:     hostile,
+			App:       hostile,
+			Asked:     hostile,
+			Available: hostile,
+			OfYour:    true,
+			Purposes:  []Purpose{{hostile, hostile, hostile}},
+			Amounts:   []AmountChoice{{hostile, hostile, hostile, true, hostile, "", "1"}},
+			ReturnTo:  "https://a.example.com/",
 		},
 		ConnectDevice{Email: hostile, UserCode: hostile, Errors: append(problems, Problem{"user_code", hostile})},
 		Message{
@@ -455,7 +469,7 @@ func TestEveryPageIsFilled(t *testing.T) {
 
 var (
 	ours = regexp.MustCompile(
-		`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice|docs|uplot|charts)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
+		`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice|docs|uplot|charts|consent)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)

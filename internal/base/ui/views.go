@@ -36,13 +36,19 @@ type Consent struct {
 	Email      string // of the signed-in account
 	App        string
 	Logo       string // address of the app's logo; "" = it has none
+	Behind     Behind
 	Sandbox    bool
 	Public     bool // a public client: it runs on the user's device and has no secret to prove who it is
 	Purposes   []Purpose
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer
 	Live       *Live    // the connection that exists already
+	Asked      string   // the spend cap that the app asked for; "" = none
 	Available  string   // "" when it depends on the choice
-	SpendCap   string   // as typed
+	OfYour     bool     // Asked is at most Available
+	Amounts    []AmountChoice
+	OwnAmount  bool   // the amount is none of Amounts
+	SpendCap   string // as typed
+	FreeCents  int64  // what is ready to use if the app may spend nothing; for the script. 0 = not known
 	CapHint    string
 	DailyLimit string // as typed
 	DailyHint  string
@@ -56,6 +62,47 @@ type Consent struct {
 	Action     string // path and query that the form posts to
 	Errors     []Problem
 }
+
+// Behind says who stands behind an app, as its developer gave it. Every text may be "".
+type Behind struct {
+	Developer string
+	Domain    string // verified; see package domains
+	Website   string // URL
+	Privacy   string // URL
+	Support   string // URL, or mailto: URL
+}
+
+// Known reports whether there is something to show.
+func (b Behind) Known() bool { return b != Behind{} }
+
+// An AmountChoice is an amount to choose as the spend cap, with what follows from it.
+type AmountChoice struct {
+	Value  string // of the field: "5.00"
+	Text   string // "$5"
+	Full   string // "$5.00"
+	Chosen bool
+	Free   string // what stays ready to use; "" = not known
+	All    string // the whole balance, where nothing stays free; "" otherwise
+	Buys   string // "3,900": how many answers of the app's usual size it pays for; "" = not known
+}
+
+// Initial returns the first letter of the app's name.
+func (c Consent) Initial() string { return initial(c.App) }
+
+// UserInitial returns the first letter of the user's e-mail.
+func (c Consent) UserInitial() string { return initial(c.Email) }
+
+// initial returns the first letter or digit of a text as a capital, "?" if there is none.
+func initial(text string) string {
+	for _, r := range text {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return string(unicode.ToUpper(r))
+		}
+	}
+	return "?"
+}
+
+func (Consent) scripts() []string { return []string{"consent"} }
 
 // A Purpose is a feature on the consent screen: what the app uses AI for.
 type Purpose struct {

@@ -173,3 +173,14 @@ func AverageOutput(ctx context.Context, q db.Queryer,
 	}
 	return (output + calls - 1) / calls, true, nil
 }
+
+// SumRecentCalls sums up the calls of an app since a day, and what they were charged. It reads only the newest daily
+// totals, at most so many rows.
+func SumRecentCalls(ctx context.Context, q db.Queryer,
+	appID, sinceDay string, rows int) (calls int64, chargeMC money.MC, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(user_charge_mc), 0)
+		FROM (SELECT calls, user_charge_mc FROM rollups
+			WHERE app_id = $1 AND day >= $2 ORDER BY day DESC LIMIT $3) AS newest`,
+		appID, sinceDay, rows).Scan(&calls, &chargeMC)
+	return calls, chargeMC, err
+}
