@@ -35,6 +35,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
+		s.repeatJob(10*time.Minute, "queue weekly digests", s.notices.QueueDigests),
 		s.repeatJob(5*time.Second, "send mail", s.sendMail),
 		s.repeatJob(time.Hour, "purge old mail", s.Mails.Purge),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),

@@ -31,6 +31,7 @@ var pages = []string{
 	"GET /dashboard/running", "GET /dashboard/pause", "POST /dashboard/pause",
 	"POST /connections/{id}/calls/{call}/stop",
 	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze",
+	"POST /connections/{id}/resume",
 	"GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
 	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase",
 	"GET /connections/{id}/review", "POST /connections/{id}/review",

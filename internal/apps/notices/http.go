@@ -33,7 +33,12 @@ func (h *Handler) Mount(rt *web.Router) {
 }
 
 func (h *Handler) showSettings(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
-	return ui.Render(w, http.StatusOK, ui.Notices{Shell: a.Shell(ui.Settings), On: a.Notices, TestAccount: a.Sandbox})
+	return ui.Render(w, http.StatusOK, ui.Notices{
+		Shell:       a.Shell(ui.Settings),
+		On:          a.Notices,
+		Digest:      a.Digest,
+		TestAccount: a.Sandbox,
+	})
 }
 
 func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -45,12 +50,23 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a account
 	if choice != "on" && choice != "off" {
 		return apierr.InvalidRequest.Errorf("notices: must be on or off")
 	}
+	switch digest := form.Get("digest"); digest {
+	case "": // a form that has only the other choice
+	case "on", "off":
+		a.Digest = digest == "on"
+		if err := h.Accounts.SetDigest(r.Context(), a.ID, a.Digest); err != nil {
+			return err
+		}
+	default:
+		return apierr.InvalidRequest.Errorf("digest: must be on or off")
+	}
 	if err := h.Accounts.SetNotices(r.Context(), a.ID, choice == "on"); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Notices{
 		Shell:       a.Shell(ui.Settings),
 		On:          choice == "on",
+		Digest:      a.Digest,
 		Saved:       true,
 		TestAccount: a.Sandbox,
 	})
@@ -59,23 +75,35 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a account
 // showUnsubscribe is the page that the link in an email leads to. It changes nothing: mail scanners open every link.
 func (h *Handler) showUnsubscribe(w http.ResponseWriter, r *http.Request) error {
 	token := r.PathValue("token")
-	if _, ok := h.Stops.Account(token); !ok {
+	_, list, ok := h.Stops.Read(token)
+	if !ok {
 		return invalidLink()
 	}
-	return ui.Render(w, http.StatusOK, ui.Unsubscribe{Action: stopPath + token})
+	return ui.Render(w, http.StatusOK, ui.Unsubscribe{Action: stopPath + token, Digest: list == digestList})
 }
 
 // unsubscribe is the button of that page, and the one-click POST of RFC 8058. It needs only the token: the body, of
 // either content type, is not read.
 func (h *Handler) unsubscribe(w http.ResponseWriter, r *http.Request) error {
-	accountID, ok := h.Stops.Account(r.PathValue("token"))
+	accountID, list, ok := h.Stops.Read(r.PathValue("token"))
 	if !ok {
 		return invalidLink()
 	}
-	if err := h.Accounts.SetNotices(r.Context(), accountID, false); errors.Is(err, sql.ErrNoRows) {
+	set := h.Accounts.SetNotices
+	if list == digestList {
+		set = h.Accounts.SetDigest
+	}
+	if err := set(r.Context(), accountID, false); errors.Is(err, sql.ErrNoRows) {
 		return invalidLink()
 	} else if err != nil {
 		return err
+	}
+	if list == digestList {
+		return ui.Render(w, http.StatusOK, ui.Message{
+			Heading: "You’re unsubscribed",
+			Text:    "You won’t get the weekly summary any more. Other emails stay as they are.",
+			Link:    &ui.Link{Href: settingsPath, Text: "Email settings"},
+		})
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "You’re unsubscribed",

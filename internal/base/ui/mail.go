@@ -44,6 +44,7 @@ func (OutboxMail) formAction() string { return "" }
 type Notices struct {
 	Shell
 	On          bool
+	Digest      bool // the weekly summary
 	Saved       bool // they just said so
 	TestAccount bool // gets no mail at all
 }
@@ -53,7 +54,10 @@ func (Notices) title() string      { return "Email notices" }
 func (Notices) formAction() string { return "" }
 
 // Unsubscribe is where the link in a mail leads; nothing happens before its button.
-type Unsubscribe struct{ Action string }
+type Unsubscribe struct {
+	Action string
+	Digest bool // from the weekly summary
+}
 
 func (Unsubscribe) name() string       { return "account/unsubscribe" }
 func (Unsubscribe) title() string      { return "Unsubscribe" }

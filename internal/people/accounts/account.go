@@ -25,6 +25,7 @@ type Account struct {
 	TesterID    string // the tester whose test account it is; "" = the developer's own
 	Deactivated bool   // a deleted test account or a closed account: cannot sign in or connect
 	Notices     bool   // receives notices about the spend of its apps
+	Digest      bool   // receives a summary of its spend each week
 	Unconfirmed bool   // has not confirmed its email: cannot sign in or spend
 	TwoStep     bool   // a password alone does not sign in
 	HasPassword bool   // false: signs in at an identity provider only

@@ -11,12 +11,12 @@ import (
 )
 
 const accountColumns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''),
-		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL, notices <> 0, unconfirmed <> 0,
-		two_step <> 0, password_hash <> '', epoch, created_us`
+		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL, notices <> 0, digest <> 0,
+		unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch, created_us`
 
 func (a *Account) fields() []any {
 	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated,
-		&a.Notices, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
+		&a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account, inside or outside of a transaction. The error wraps sql.ErrNoRows
@@ -118,7 +118,7 @@ func updateEmail(ctx context.Context, tx *db.Tx, accountID, email string) error 
 // closed account.
 func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
-		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, two_step = 0, unconfirmed = 0,
+		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0, unconfirmed = 0,
 			epoch = epoch + 1, closed_us = $3
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, strings.ToLower(accountID)+"@closed.invalid", nowUS))
@@ -131,6 +131,10 @@ func updateRole(ctx context.Context, tx *db.Tx, accountID string, operator bool,
 
 func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) error {
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
+}
+
+func updateDigest(ctx context.Context, d *db.DB, accountID string, on bool) error {
+	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET digest = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
 
 func updateDeveloper(ctx context.Context, d db.Execer, accountID string, on bool) error {
