@@ -66,7 +66,7 @@ func (s *Store) QueueDigests(ctx context.Context) error {
 
 // queueDigestBatch queues the summaries of the accounts after one. It does nothing if another node has.
 func (s *Store) queueDigestBatch(ctx context.Context, week time.Time, after string) error {
-	ids, err := listDigestAccounts(ctx, s.DB, after, digestBatch)
+	ids, err := accounts.ListDigestIDs(ctx, s.DB, after, digestBatch)
 	if err != nil {
 		return err
 	}
@@ -296,11 +296,4 @@ func moveDigestRun(ctx context.Context, tx *db.Tx, week, from, to string, done b
 	}
 	n, err := res.RowsAffected()
 	return n == 1, err
-}
-
-// listDigestAccounts returns the accounts after one that want the summary, in the order of their ids.
-func listDigestAccounts(ctx context.Context, q db.Queryer, after string, limit int) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanFields(func(accountID *string) []any { return []any{accountID} }),
-		`SELECT id FROM accounts WHERE id > $1 AND digest = 1 AND sandbox = 0 AND closed_us IS NULL
-		ORDER BY id LIMIT $2`, after, limit)
 }

@@ -133,6 +133,13 @@ func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) err
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
 
+// ListDigestIDs returns the ids of the accounts that want the weekly summary, those after one, in their order.
+func ListDigestIDs(ctx context.Context, q db.Queryer, after string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(accountID *string) []any { return []any{accountID} }),
+		`SELECT id FROM accounts WHERE id > $1 AND digest = 1 AND sandbox = 0 AND closed_us IS NULL
+		ORDER BY id LIMIT $2`, after, limit)
+}
+
 func updateDigest(ctx context.Context, d *db.DB, accountID string, on bool) error {
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET digest = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
