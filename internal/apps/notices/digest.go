@@ -18,8 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/people/mail"
 )
 
-// When summaries are queued: from Monday morning on, in UTC. A service that was down then catches up for two days. Later
-// the news is old.
+// When summaries are queued: from Monday morning on, in UTC. A service that was down then catches
+// up for two days. Later the news is old.
 const (
 	digestHour   = 6
 	digestWindow = 48 * time.Hour
@@ -41,7 +41,8 @@ func digestWeek(now time.Time) (monday time.Time, due bool) {
 }
 
 // QueueDigests queues the summary of last week for each account whose apps made calls in it. Nodes share the work: the
-// one that moves the position of the week queues what lies between, in one transaction. So each account gets one summary.
+// one that moves the position of the week queues what lies between, in one transaction. So each account gets one
+// summary.
 func (s *Store) QueueDigests(ctx context.Context) error {
 	week, due := digestWeek(s.Mails.Now())
 	if !due {
@@ -273,27 +274,4 @@ func countText(n int64, what string) string {
 		return "1 " + what
 	}
 	return ui.Count(n) + " " + what + "s"
-}
-
-func insertDigestRun(ctx context.Context, d *db.DB, week string) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO digest_runs (week, after_account, done) VALUES ($1, '', 0)
-		ON CONFLICT (week) DO NOTHING`, week)
-	return err
-}
-
-func getDigestRun(ctx context.Context, q db.Queryer, week string) (after string, done bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT after_account, done <> 0 FROM digest_runs WHERE week = $1`, week).
-		Scan(&after, &done)
-	return after, done, err
-}
-
-// moveDigestRun moves the position of a week from one account to another. It reports false if another node has moved it.
-func moveDigestRun(ctx context.Context, tx *db.Tx, week, from, to string, done bool) (moved bool, err error) {
-	res, err := tx.ExecContext(ctx, `UPDATE digest_runs SET after_account = $3, done = $4
-		WHERE week = $1 AND after_account = $2 AND done = 0`, week, from, to, db.BoolInt(done))
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	return n == 1, err
 }

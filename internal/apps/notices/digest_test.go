@@ -44,8 +44,8 @@ func (w *world) at(text string) {
 	w.Mails.Now = func() time.Time { return now }
 }
 
-// A summary comes on Monday to an account whose apps made calls in the week, and says what each spent, the total, and the
-// comparison with the week before.
+// A summary comes on Monday to an account whose apps made calls in the week, and says what each
+// spent, the total, and the comparison with the week before.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -105,14 +105,15 @@ func TestDigest(t *testing.T) {
 		if err := w.QueueDigests(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if list = w.all(); len(list) != 2 || !strings.Contains(list[0].Subject+list[1].Subject, "1 app, $7.00, 525% more") {
+		if list = w.all(); len(list) != 2 ||
+			!strings.Contains(list[0].Subject+list[1].Subject, "1 app, $7.00, 525% more") {
 			t.Errorf("the next week: %+v", list)
 		}
 	})
 }
 
-// An account that turned the summary off, by its page or by the one click of a mail program, gets none. Its notices stay
-// as they are, and turning them off leaves the summary.
+// An account that turned the summary off, by its page or by the one click of a mail program, gets
+// none. Its notices stay as they are, and turning them off leaves the summary.
 func TestDigestOff(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -162,8 +163,8 @@ func TestDigestOff(t *testing.T) {
 	})
 }
 
-// Nodes that queue at the same time, in more than one batch, send each account one summary; a node that stops leaves the
-// rest to the next run.
+// Nodes that queue at the same time, in more than one batch, send each account one summary; a node
+// that stops leaves the rest to the next run.
 func TestDigestsOfManyNodes(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

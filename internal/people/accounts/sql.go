@@ -118,8 +118,8 @@ func updateEmail(ctx context.Context, tx *db.Tx, accountID, email string) error 
 // closed account.
 func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
-		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0, unconfirmed = 0,
-			epoch = epoch + 1, closed_us = $3
+		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0,
+			unconfirmed = 0, epoch = epoch + 1, closed_us = $3
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, strings.ToLower(accountID)+"@closed.invalid", nowUS))
 }
