@@ -1,11 +1,19 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx uplot scalar screenshots notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots notices release module clean
 
 HTMX := 4.0.1
 SCALAR := 1.72.1
 UPLOT := 1.6.32
+LUCIDE := 1.62.0
+INTER := 5.3.0
+MONO := 5.3.0
+ICONS := activity arrow-left arrow-right badge-check bell book-open boxes calendar chart-column check chevron-right \
+	chevrons-up-down circle-check circle-x clock code copy credit-card download external-link eye filter flask-conical \
+	gauge globe house image info key-round layout-dashboard link list lock log-out mail menu message-square mic pause \
+	pencil play plug plus puzzle receipt refresh-cw rocket scroll-text search send server settings shield shield-check \
+	sparkles star trash-2 triangle-alert user user-plus users wallet webhook wrench x
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # Runs a tool of a fixed version. It asks the module cache first, so that it needs the network only once.
@@ -66,6 +74,22 @@ htmx: ## fetch the script of the live pages from the npm registry
 uplot: ## fetch the script of the charts from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir uplot@$(UPLOT) >/dev/null; tar -xzf $$dir/uplot-$(UPLOT).tgz -C $$dir; \
 	cp $$dir/package/dist/uPlot.iife.min.js internal/base/ui/assets/uplot.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/uplot.min.js
+
+icons: ## build the drawing with all icons from the npm registry
+	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir lucide-static@$(LUCIDE) >/dev/null; tar -xzf $$dir/lucide-static-$(LUCIDE).tgz -C $$dir; \
+	{ echo '<svg xmlns="http://www.w3.org/2000/svg">'; for icon in $(ICONS); do \
+		printf '<symbol id="%s" viewBox="0 0 24 24">%s</symbol>\n' "$$icon" \
+			"$$(sed -n '/^>/,/^<\/svg/p' $$dir/package/icons/$$icon.svg | sed '1d;$$d' | tr -d '\n' | sed 's/  *</</g; s| />|/>|g')"; \
+	done; echo '</svg>'; } >internal/base/ui/assets/icons.svg; rm -r $$dir; wc -c internal/base/ui/assets/icons.svg
+
+fonts: ## fetch the fonts from the npm registry
+	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir @fontsource-variable/inter@$(INTER) @fontsource-variable/jetbrains-mono@$(MONO) >/dev/null; \
+	for font in inter jetbrains-mono; do \
+		tar -xzf $$dir/fontsource-variable-$$font-*.tgz -C $$dir package/files/$$font-latin-wght-normal.woff2; \
+	done; \
+	cp $$dir/package/files/inter-latin-wght-normal.woff2 internal/base/ui/assets/inter.woff2; \
+	cp $$dir/package/files/jetbrains-mono-latin-wght-normal.woff2 internal/base/ui/assets/mono.woff2; \
+	rm -r $$dir; sha256sum internal/base/ui/assets/*.woff2
 
 scalar: ## fetch the script of /reference from the npm registry; it is kept compressed
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir @scalar/api-reference@$(SCALAR) >/dev/null; \

@@ -61,7 +61,7 @@ func startChromium() (context.Context, error) {
 		return nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.NoFirstRun, chromedp.UserDataDir(profile))
+		chromedp.NoFirstRun, chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900))
 	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
 		"disable-sync", "no-proxy-server", "disable-site-isolation-trials",
 		// a microphone, and nobody who must allow it

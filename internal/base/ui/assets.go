@@ -23,6 +23,17 @@ var styles embed.FS
 //go:embed assets/icon.svg
 var svg []byte
 
+// The fonts are fetched as they are by make fonts. Their licence is the OFL.
+//
+//go:embed assets/inter.woff2
+var interFont []byte
+
+//go:embed assets/mono.woff2
+var monoFont []byte
+
+//go:embed assets/app.js
+var appJS []byte
+
 //go:embed assets/passkeys.js
 var passkeysJS []byte
 
@@ -70,6 +81,8 @@ type asset struct {
 }
 
 var (
+	inter = newAsset("inter", ".woff2", "font/woff2", interFont)
+	mono  = newAsset("mono", ".woff2", "font/woff2", monoFont)
 	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", joinStyles())
 	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
 	// passkeys is needed for them: browsers use them for scripts alone. Its element names the relying party.
@@ -80,6 +93,7 @@ var (
 
 // scripts are those that a page can name. Every page works without its scripts, except that for voice.
 var scripts = map[string]asset{
+	"app":    newScript("app", appJS),   // shows times in the reader's zone
 	"htmx":   newScript("htmx", htmxJS), // refreshes live parts of pages
 	"uplot":  newScript("uplot", uplotJS),
 	"charts": newScript("charts", chartsJS),
@@ -109,7 +123,7 @@ func joinStyles() []byte {
 		}
 		sheet = append(sheet, part...)
 	}
-	return sheet
+	return []byte(strings.NewReplacer("inter.woff2", inter.path, "mono.woff2", mono.path).Replace(string(sheet)))
 }
 
 func newScript(name string, body []byte) asset {
@@ -145,7 +159,7 @@ func compress(body []byte) []byte {
 
 // Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon, passkeys, docsSheet} {
+	for _, a := range []asset{sheet, icon, iconSprite, inter, mono, passkeys, docsSheet} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 	for _, a := range scripts {

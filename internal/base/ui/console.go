@@ -32,6 +32,12 @@ func (c Console) title() string {
 
 func (Console) formAction() string { return "" }
 
+func (c Console) shell() Shell {
+	s := c.Shell
+	s.app, s.pages = c.App, c.Tabs
+	return s
+}
+
 // A Field is one labelled field of a form.
 type Field struct {
 	ID, Label, Hint string

@@ -26,6 +26,12 @@ func (Report) name() string       { return "operator/report" }
 func (c Report) title() string    { return c.Heading }
 func (Report) formAction() string { return "" }
 
+func (c Report) shell() Shell {
+	s := c.Shell
+	s.pages = c.Sections
+	return s
+}
+
 // Refill puts back what was typed into the forms, and what is wrong with it.
 func (c *Report) Refill(form url.Values, problems []Problem) {
 	c.Errors = problems

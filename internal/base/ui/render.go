@@ -54,7 +54,10 @@ func pageParsers() map[string]func() *template.Template {
 func parseTemplate(file string) *template.Template {
 	t := template.New("page.html").Funcs(template.FuncMap{
 		"css":          func() string { return sheet.path },
-		"icon":         func() string { return icon.path },
+		"favicon":      func() string { return icon.path },
+		"icon":         iconOf,
+		"avatar":       avatarOf,
+		"inter":        func() string { return inter.path },
 		"passkeys":     func() string { return passkeys.path },
 		"passkeysHash": func() string { return passkeys.integrity },
 		"docscss":      func() string { return docsSheet.path },
@@ -93,6 +96,9 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		data.Live = l.live()
 	}
 	var names []string
+	if data.Shell != nil {
+		names = append(names, "app")
+	}
 	if data.Live {
 		names = append(names, "htmx")
 	}

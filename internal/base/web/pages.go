@@ -14,9 +14,9 @@ import (
 // and loads nothing.
 const answerPolicy = "default-src 'none'; frame-ancestors 'none'"
 
-// contentPolicy lets a page load our styles and images and post to us, and nothing else. It needs no nonce, because it
-// allows no script.
-const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
+// contentPolicy lets a page load our styles, images and fonts and post to us, and nothing else. It
+// needs no nonce, because it allows no script.
+const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; " + formAction
 
 // formAction is the end of the policy, so that AllowFormAction can append to it.

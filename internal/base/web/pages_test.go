@@ -22,7 +22,7 @@ func TestPagesCarryTheirProtection(t *testing.T) {
 	s.HandlePage("GET /page", page)
 	h := s.do(t, "GET", "/page", nil).Header
 	for name, want := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         "same-origin",
 		"Cache-Control":           "no-store",
