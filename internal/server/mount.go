@@ -164,6 +164,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Tokens:   s.Tokens,
 		Catalog:  s.catalog,
 		Voice:    s.voice,
+		Calls:    s.inference,
 		Now:      s.DB.Now,
 		API:      s.Router,
 		BaseURL:  c.BaseURL,

@@ -280,3 +280,21 @@ func TestFailedDays(t *testing.T) {
 		}
 	})
 }
+
+// Each type of event has its description and a sample with one object.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		for _, kind := range webhooks.Types {
+			c, err := b.store.Describe(b.mineID, kind)
+			if err != nil || c.Description == "" || c.Object == "" ||
+				!strings.Contains(string(c.Sample), `"type":"`+kind+`"`) {
+				t.Errorf("%s: %+v, %v", kind, c, err)
+			}
+		}
+		if _, err := b.store.Describe(b.mineID, "none"); err == nil {
+			t.Error("an unknown type has a description")
+		}
+	})
+}

@@ -56,6 +56,9 @@ var voiceJS []byte
 //go:embed assets/consent.js
 var consentJS []byte
 
+//go:embed assets/playground.js
+var playgroundJS []byte
+
 //go:embed assets/docs.css
 var docsCSS []byte
 
@@ -101,6 +104,8 @@ var scripts = map[string]asset{
 	"docs":   newScript("docs", docsJS),
 	// consent keeps the button's amount and what stays free in step with the chosen amount.
 	"consent": newScript("consent", consentJS),
+	// streams the answers of the playground
+	"playground": newScript("playground", playgroundJS),
 }
 
 // joinStyles returns the style sheet of all pages.

@@ -248,7 +248,19 @@ type EndpointList struct {
 }
 
 // Endpoint is a webhook endpoint.
-type Endpoint struct{ ID, URL, Events, Status, Created string }
+type Endpoint struct {
+	ID, URL, Events, Status, Created string
+	Rate                             string // share of successful attempts of the days; "" = there were none
+	Days                             []EndpointDay
+}
+
+// EndpointDay is a bar: the attempts of one day. The heights are parts of a hundred, and sum to at most that.
+type EndpointDay struct {
+	Label             string // for the title
+	X, Good, Bad      int
+	GoodY, BadY       int
+	Succeeded, Failed string
+}
 
 func (EndpointList) name() string { return "developer/endpoints" }
 
@@ -256,29 +268,77 @@ func (EndpointList) name() string { return "developer/endpoints" }
 type EndpointPage struct {
 	Console
 	Endpoint
-	Fields     []Field
-	Choices    []Option // of events
-	Types      []string
-	Deliveries []Delivery
+	Fields  []Field
+	Choices []Option // of events
+	Log     DeliveryLog
+	Since   Field // of the form that recovers deliveries
+}
+
+// DeliveryLog is a page of an endpoint's deliveries, which refreshes itself while one of them may change soon.
+type DeliveryLog struct {
+	AppID, EndpointID string
+	Statuses          []Tab
+	Types             []Option
+	Status, Type      string // of the filter; "" = all
+	List              []Delivery
+	Refresh           string // address that it refreshes from; "" = nothing changes soon
+	Older             string // address of the next page; "" = this is the last
+	ReadOnly          bool   // the reader's role may not send again
 }
 
 // Delivery is one delivery of an event.
 type Delivery struct {
-	ID, Type, Status, Attempts, Answer, Created, Next string
+	ID, Type, Status, Attempts, Answer string
+	At                                 string // RFC 3339
+	Created, Next                      string
 }
 
-func (EndpointPage) name() string { return "developer/endpoint" }
+// A DeliveryLog is rendered by itself as a part of its page.
+func (DeliveryLog) name() string       { return "developer/endpoint" }
+func (DeliveryLog) title() string      { return "" }
+func (DeliveryLog) formAction() string { return "" }
 
-// DeliveryPage shows what a delivery carries.
+func (EndpointPage) name() string { return "developer/endpoint" }
+func (EndpointPage) live() bool   { return true }
+
+// DeliveryPage shows what a delivery carries, and its attempts.
 type DeliveryPage struct {
 	Console
 	Endpoint Endpoint
 	Delivery Delivery
 	Facts    []Fact
+	Attempts []Attempt
 	Payload  string
+	Refresh  string // address that the state refreshes from; "" = it is final
+}
+
+// Attempt is one try to deliver.
+type Attempt struct {
+	At, Shown string // RFC 3339, and for readers
+	Answer    string
+	Duration  string
+	OK        bool
+	Excerpt   string // of the response's body; "" = none
 }
 
 func (DeliveryPage) name() string { return "developer/delivery" }
+func (DeliveryPage) live() bool   { return true }
+
+// EventCatalogue lists the types of events with a sample of each.
+type EventCatalogue struct {
+	Console
+	List      []EventType
+	Endpoints []Option // that a sample can be sent to
+}
+
+// EventType is one entry of EventCatalogue.
+type EventType struct {
+	Type, Description, Object string
+	Members                   []Fact // of the object, with their types
+	Sample                    string
+}
+
+func (EventCatalogue) name() string { return "developer/events" }
 
 // Analytics is what the calls of an app came to.
 type Analytics struct {
@@ -364,24 +424,41 @@ type Asked struct{ Created, Status, Reason, Decided string }
 
 func (GoLive) name() string { return "developer/go-live" }
 
-// Playground makes a call as a test account.
+// Playground makes calls as a test account.
 type Playground struct {
 	Console
-	Playgrounds []Tab  // of the text and the voice playground
-	Why         string // why it cannot be used; "" = it can
-	Fields      []Field
+	Playgrounds []Tab   // of the text and the voice playground
+	Why         string  // why it cannot be used; "" = it can
+	Fields      []Field // who calls
+	Models      []PlaygroundModel
+	Parameters  []Field
+	Efforts     []string // of reasoning, of all models
+	Prompt      string
+	PromptError string
 	Result      *PlaygroundResult
 }
 
-// PlaygroundResult is a call that the playground made.
+// PlaygroundModel is a model to choose, with what the page's script needs to know of it. The prices are what a
+// user pays for a million tokens, in micro-cents.
+type PlaygroundModel struct {
+	ID                         string
+	InputPrice, OutputPrice    string
+	Temperature, Tools, Vision bool
+	Efforts                    string // separated by spaces
+	Chosen                     bool
+}
+
+// PlaygroundResult is a call that the playground made without its script.
 type PlaygroundResult struct {
 	Status string
 	OK     bool
 	Answer string
+	DocURL string // of the refusal; "" = none
 	Money  []Fact
 	Log    string // address of the call in the request log
 	Raw    string
 	Code   []Code
 }
 
-func (Playground) name() string { return "developer/playground" }
+func (Playground) name() string      { return "developer/playground" }
+func (Playground) scripts() []string { return []string{"playground"} }

@@ -398,7 +398,7 @@ func hostilePages() []Page {
 		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[Confirm](),
 		filled[AppOverview](),
 		filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
-		filled[ProviderKeys](), filled[EndpointList](), filled[EndpointPage](), filled[DeliveryPage](),
+		filled[ProviderKeys](), filled[EndpointList](), filled[EndpointPage](), filled[DeliveryPage](), filled[EventCatalogue](),
 		filled[Analytics](),
 		filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
 		filled[Voice](), talkable(filled[Voice]()), rendered(filled[Guide]()), filled[DocsSearch](),

@@ -7,9 +7,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -19,12 +21,15 @@ const eventPrefix = "event."
 // endpointPages manage the webhook endpoints of an app.
 type endpointPages struct {
 	Webhooks *webhooks.Store
+	Now      func() time.Time
 	identityCheck
 }
 
 func (h endpointPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/webhooks", access.requireApp(apps.View, h.showEndpoints))
 	rt.HandlePage("POST "+appPath+"/webhooks", access.requireApp(apps.Configure, h.createEndpoint))
+	rt.HandlePage("GET "+appPath+"/webhooks/events", access.requireApp(apps.View, h.showCatalogue))
+	rt.HandlePage("POST "+appPath+"/webhooks/events", access.requireApp(apps.Configure, h.sendSample))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}", access.requireApp(apps.View, h.showEndpoint))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}", access.requireApp(apps.Configure, h.saveEndpoint))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(apps.Configure, h.confirmRotate))
@@ -32,6 +37,11 @@ func (h endpointPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(apps.Configure, h.rotateSecret))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(apps.Configure, h.deleteEndpoint))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(apps.Configure, h.sendTestEvent))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/recover",
+		access.requireApp(apps.Configure, h.recoverDeliveries))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries", access.requireApp(apps.View, h.showDeliveries))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}/state",
+		access.requireApp(apps.View, h.showDeliveryState))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",
 		access.requireApp(apps.View, h.showDelivery))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",
@@ -81,6 +91,7 @@ func describeDelivery(d webhooks.Delivery) ui.Delivery {
 		Type:     d.EventType,
 		Status:   d.Status,
 		Attempts: strconv.Itoa(d.Attempts),
+		At:       timestamp.Format(d.CreatedUS),
 		Created:  formatTime(d.CreatedUS),
 		Answer:   "–",
 	}
@@ -104,8 +115,14 @@ func (h endpointPages) endpointsPage(r *http.Request, v visit) (ui.EndpointList,
 	}
 	page.Only = v.explain(apps.Configure)
 	list, _, err := h.Webhooks.List(r.Context(), v.app.ID, web.Page{Limit: webhooks.MaxPerApp})
+	if err != nil {
+		return page, err
+	}
+	days, err := h.Webhooks.ListDays(r.Context(), v.app.ID, shownDays)
 	for _, e := range list {
-		page.List = append(page.List, describeEndpoint(e))
+		line := describeEndpoint(e)
+		line.Rate, line.Days = describeDays(days[e.ID])
+		page.List = append(page.List, line)
 	}
 	return page, err
 }
@@ -163,13 +180,20 @@ func (h endpointPages) endpointPage(r *http.Request, v visit, e webhooks.Endpoin
 		Endpoint: describeEndpoint(e),
 		Fields:   endpointFields(e),
 		Choices:  checkboxes(eventPrefix, webhooks.Types, e.Events),
-		Types:    webhooks.Types,
+		Since: ui.Field{
+			ID:    "since",
+			Label: "Events since (UTC)",
+			Value: h.Now().UTC().AddDate(0, 0, -1).Format(sinceLayout),
+			Hint:  "Such as " + h.Now().UTC().Format(sinceLayout),
+		},
 	}
 	page.Only = v.explain(apps.Configure)
-	list, err := h.Webhooks.ListDeliveries(r.Context(), e.ID)
-	for _, d := range list {
-		page.Deliveries = append(page.Deliveries, describeDelivery(d))
+	days, err := h.Webhooks.ListDays(r.Context(), v.app.ID, shownDays)
+	if err != nil {
+		return page, err
 	}
+	page.Endpoint.Rate, page.Endpoint.Days = describeDays(days[e.ID])
+	page.Log, err = h.deliveryLog(r, v, e)
 	return page, err
 }
 
@@ -292,37 +316,6 @@ func (h endpointPages) sendTestEvent(w http.ResponseWriter, r *http.Request, v v
 		return err
 	}
 	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=sent"))
-}
-
-// showDelivery is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}.
-func (h endpointPages) showDelivery(w http.ResponseWriter, r *http.Request, v visit) error {
-	e, err := h.getEndpoint(r, v)
-	if err != nil {
-		return err
-	}
-	d, body, err := h.Webhooks.GetPayload(r.Context(), e, r.PathValue("delivery"))
-	if err != nil {
-		return notFound(err)
-	}
-	page := ui.DeliveryPage{
-		Console:  v.newPage(r, d.EventType, "/webhooks"),
-		Endpoint: describeEndpoint(e),
-		Delivery: describeDelivery(d),
-		Payload:  indentJSON(body),
-	}
-	page.Only = v.explain(apps.Configure)
-	page.Facts = []ui.Fact{
-		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts},
-		{Name: "Last response", Value: page.Delivery.Answer},
-		{Name: "Created", Value: ui.Date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
-	}
-	if d.DeliveredUS != nil {
-		page.Facts = append(page.Facts, ui.Fact{Name: "Delivered", Value: ui.Date(*d.DeliveredUS)})
-	}
-	if page.Delivery.Next != "" {
-		page.Facts = append(page.Facts, ui.Fact{Name: "Next attempt", Value: page.Delivery.Next})
-	}
-	return ui.Render(w, http.StatusOK, page)
 }
 
 // redeliver is POST /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}.

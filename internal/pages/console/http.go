@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -35,6 +36,7 @@ type Handler struct {
 	Tokens   *oauth.Store
 	Catalog  *catalog.Source
 	Voice    *voice.Supervisor
+	Calls    *inference.Handler // which the playground stops
 	Now      func() time.Time
 	API      http.Handler // this node's API, which the playground calls
 	BaseURL  string       // of the API, for apps
@@ -53,6 +55,7 @@ func (h *Handler) Mount(rt *web.Router) {
 		Features:   h.Features,
 		Sandbox:    h.Sandbox,
 		Tokens:     h.Tokens,
+		Calls:      h.Calls,
 		API:        h.API,
 		BaseURL:    h.BaseURL,
 		modelOffer: offer,
@@ -68,7 +71,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	}.mount(rt, access)
 	settingsPages{h.Apps, identity, offer}.mount(rt, access)
 	featurePages{h.Apps, h.Features, offer}.mount(rt, access)
-	endpointPages{h.Webhooks, identity}.mount(rt, access)
+	endpointPages{h.Webhooks, h.Now, identity}.mount(rt, access)
 	analyticsPages{h.DB, h.Now}.mount(rt, access)
 	requestPages{h.DB}.mount(rt, access)
 	goLivePages{h.GoLive}.mount(rt, access)
@@ -207,18 +210,21 @@ func newDeveloperPage(r *http.Request, a accounts.Account, heading, tab string) 
 // doneTexts are the messages after an action, by the value of the redirect's query member done. A link from another
 // site can only choose among them.
 var doneTexts = map[string]string{
-	"saved":   "Saved.",
-	"logo":    "Logo saved.",
-	"no-logo": "Logo removed.",
-	"on":      "The app is enabled.",
-	"off":     "The app is disabled. Its calls are refused.",
-	"feature": "Feature added.",
-	"funded":  "Test money added.",
-	"deleted": "Deleted.",
-	"key":     "Key verified and saved.",
-	"sent":    "Test event sent. Reload the page to see the result.",
-	"again":   "Redelivery started. Reload the page to see the result.",
-	"asked":   "Your request was submitted.",
+	"saved":          "Saved.",
+	"logo":           "Logo saved.",
+	"no-logo":        "Logo removed.",
+	"on":             "The app is enabled.",
+	"off":            "The app is disabled. Its calls are refused.",
+	"feature":        "Feature added.",
+	"funded":         "Test money added.",
+	"deleted":        "Deleted.",
+	"key":            "Key verified and saved.",
+	"sent":           "Sample sent.",
+	"again":          "Redelivery started.",
+	"recovered":      "Recovery started.",
+	"recovered-part": "Recovery started with the oldest 1,000. Press Recover again for the rest.",
+	"recovered-none": "There was nothing to recover.",
+	"asked":          "Your request was submitted.",
 }
 
 func doneText(r *http.Request) string { return doneTexts[r.URL.Query().Get("done")] }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -23,7 +24,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 // playgroundCap is the spend cap of a connection that the playground creates.
@@ -32,12 +35,16 @@ const playgroundCap = 10 * money.Dollar
 // maxPromptBytes is the maximum length of a prompt in the playground.
 const maxPromptBytes = 20_000
 
+// maxPlaygroundTokens is the highest output limit of the form.
+const maxPlaygroundTokens = 4000
+
 // playgroundPages make calls for test accounts.
 type playgroundPages struct {
 	DB       *db.DB
 	Features *features.Store
 	Sandbox  *sandbox.Store
 	Tokens   *oauth.Store
+	Calls    *inference.Handler
 	API      http.Handler
 	BaseURL  string
 	modelOffer
@@ -46,6 +53,9 @@ type playgroundPages struct {
 func (h playgroundPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/playground", access.requireApp(apps.RunCalls, h.showPlayground))
 	rt.HandlePage("POST "+appPath+"/playground", access.requireApp(apps.RunCalls, h.runCall))
+	rt.HandlePage("POST "+appPath+"/playground/stream", access.requireApp(apps.RunCalls, h.streamCall))
+	rt.HandlePage("POST "+appPath+"/playground/stop", access.requireApp(apps.RunCalls, h.stopCall))
+	rt.HandlePage("POST "+appPath+"/playground/code", access.requireApp(apps.RunCalls, h.writeCode))
 }
 
 // playgroundPage returns the page with its form, and the test accounts that the form offers.
@@ -55,11 +65,58 @@ func (h playgroundPages) playgroundPage(r *http.Request, v visit) (ui.Playground
 	if page.Why = why; err != nil || why != "" {
 		return page, nil, err
 	}
-	page.Fields = append(fields,
-		ui.Field{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "200"},
-		ui.Field{ID: "prompt", Label: "Prompt", Kind: "area", Value: "Say hello in three languages."},
-	)
+	page.Fields = fields[:len(fields)-1] // the models have more to say
+	page.Models = h.playgroundModels(v)
+	for _, m := range page.Models {
+		for _, effort := range strings.Fields(m.Efforts) {
+			if !slices.Contains(page.Efforts, effort) {
+				page.Efforts = append(page.Efforts, effort)
+			}
+		}
+	}
+	page.Parameters = []ui.Field{
+		{ID: "system", Label: "System prompt", Kind: "area"},
+		{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "500"},
+		{ID: "temperature", Label: "Temperature", Kind: "number", Hint: "0 to 2; empty for the model’s default"},
+	}
+	page.Prompt = "Say hello in three languages."
 	return page, testAccounts, nil
+}
+
+// isPlayable reports whether the playground offers a model: only realtime models, or only others.
+func isPlayable(v visit, m catalog.Listing, realtime bool) bool {
+	return m.Capabilities.Realtime == realtime && !m.Capabilities.Embeddings &&
+		(len(v.app.AllowedModels) == 0 || slices.Contains(v.app.AllowedModels, m.ID))
+}
+
+// playgroundModels returns the models that the text playground offers, the cheapest first.
+func (h playgroundPages) playgroundModels(v visit) (list []ui.PlaygroundModel) {
+	prices := map[string]money.MC{}
+	for _, m := range h.Catalog.Current().Offered(h.Now()) {
+		if !isPlayable(v, m, false) {
+			continue
+		}
+		_, rates, _ := h.Catalog.Current().Find(m.ID, h.Now())
+		step := rates.Steps[0]
+		prices[m.ID] = step.Output
+		list = append(list, ui.PlaygroundModel{
+			ID:          m.ID,
+			InputPrice:  estimatedPrice(step.Input, v.app.DevMargin),
+			OutputPrice: estimatedPrice(step.Output, v.app.DevMargin),
+			Temperature: m.Capabilities.Temperature,
+			Tools:       m.Capabilities.Tools,
+			Vision:      m.Capabilities.Vision,
+			Efforts:     strings.Join(m.Capabilities.ReasoningEfforts, " "),
+		})
+	}
+	slices.SortStableFunc(list, func(a, b ui.PlaygroundModel) int { return cmp.Compare(prices[a.ID], prices[b.ID]) })
+	return list
+}
+
+// estimatedPrice returns what a user pays for a million tokens, in micro-cents and without the fee, for the estimate
+// that the page shows until the bill comes.
+func estimatedPrice(price money.MC, margin money.PPM) string {
+	return strconv.FormatInt(int64(price)+int64(price)/int64(money.One)*int64(margin), 10)
 }
 
 // playgroundTabs returns the tabs of the text and the voice playground; tab is the current one.
@@ -111,8 +168,7 @@ func (h playgroundPages) callFields(ctx context.Context, v visit,
 	}
 	model := ui.Field{ID: "model", Label: "Model", Kind: "select"}
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
-		if m.Capabilities.Realtime == realtime && !m.Capabilities.Embeddings && (len(v.app.AllowedModels) == 0 ||
-			slices.Contains(v.app.AllowedModels, m.ID)) {
+		if isPlayable(v, m, realtime) {
 			model.Options = append(model.Options, ui.Option{ID: m.ID, Text: m.ID})
 		}
 	}
@@ -155,9 +211,13 @@ func (h playgroundPages) runCall(w http.ResponseWriter, r *http.Request, v visit
 	if err != nil {
 		return err
 	}
-	c, found := parseCall(form.Get("model"), form.Get("feature"), form.Get("max_tokens"), form.Get("prompt"))
-	c.BaseURL = h.BaseURL
+	request, found := parseCall(form)
 	page.Fields = withErrors(withValues(page.Fields, form), found)
+	page.Parameters = withErrors(withValues(page.Parameters, form), found)
+	page.Prompt, page.PromptError = form.Get("prompt"), problemOf(found, "prompt")
+	for i := range page.Models {
+		page.Models[i].Chosen = page.Models[i].ID == form.Get("model")
+	}
 	if page.Errors = found; len(found) > 0 {
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
@@ -168,11 +228,17 @@ func (h playgroundPages) runCall(w http.ResponseWriter, r *http.Request, v visit
 		}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	answer := h.postCompletion(r.Context(), c, tokens.AccessToken)
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("console: playground: %w", err)
+	}
+	feature := form.Get("feature")
+	answer := h.postJSON(r.Context(), "/v1/chat/completions", string(body), tokens.AccessToken, callHeaders(feature))
 	if err := h.Tokens.RevokeToken(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
 		return err
 	}
-	page.Result = describeResult(c, answer)
+	page.Result = describeResult(answer)
+	page.Result.Code = callCode(h.BaseURL, feature, request)
 	requestID := answer.header.Get("X-Request-Id")
 	// not every refusal is recorded
 	if _, err := store.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil {
@@ -183,21 +249,53 @@ func (h playgroundPages) runCall(w http.ResponseWriter, r *http.Request, v visit
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// parseCall reads the form.
-func parseCall(model, feature, limit, prompt string) (exampleCall, []ui.Problem) {
-	c := exampleCall{Model: model, Feature: feature, Prompt: prompt}
-	var found []ui.Problem
-	var err error
-	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 ||
-		c.MaxTokens > 4000 {
-		found = append(found,
-			ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
+// parseCall reads the form that the page posts without its script, and returns the body of the request.
+func parseCall(form url.Values) (request map[string]json.RawMessage, found []ui.Problem) {
+	limit, err := strconv.ParseInt(strings.TrimSpace(form.Get("max_tokens")), 10, 64)
+	if err != nil || limit < 1 || limit > maxPlaygroundTokens {
+		found = append(found, ui.Problem{
+			Field: "max_tokens",
+			Text:  fmt.Sprintf("Output limit: enter a whole number from 1 to %d.", maxPlaygroundTokens),
+		})
 	}
+	prompt, system := form.Get("prompt"), strings.TrimSpace(form.Get("system"))
 	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPromptBytes {
 		found = append(found,
 			ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPromptBytes) + " bytes."})
 	}
-	return c, found
+	if len(system) > maxPromptBytes {
+		found = append(found,
+			ui.Problem{Field: "system", Text: "System prompt: enter at most " + ui.Count(maxPromptBytes) + " bytes."})
+	}
+	request = map[string]json.RawMessage{
+		"model":      json.RawMessage(quoteJSON(form.Get("model"))),
+		"max_tokens": json.RawMessage(strconv.FormatInt(limit, 10)),
+	}
+	messages := `{"role":"user","content":` + quoteJSON(prompt) + `}`
+	if system != "" {
+		messages = `{"role":"system","content":` + quoteJSON(system) + `},` + messages
+	}
+	request["messages"] = json.RawMessage(`[` + messages + `]`)
+	if text := strings.TrimSpace(form.Get("temperature")); text != "" {
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(value >= 0 && value <= 2) {
+			found = append(found,
+				ui.Problem{Field: "temperature", Text: "Temperature: enter a number from 0 to 2."})
+		} else {
+			request["temperature"] = json.RawMessage(strconv.FormatFloat(value, 'f', -1, 64))
+		}
+	}
+	return request, found
+}
+
+// problemOf returns the problem of a field, or "".
+func problemOf(found []ui.Problem, field string) string {
+	for _, p := range found {
+		if p.Field == field {
+			return p.Text
+		}
+	}
+	return ""
 }
 
 // A recorder keeps the response to a request that stays within the process.
@@ -223,18 +321,25 @@ func (a *recorder) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// postCompletion makes the call as an app's server would.
-func (h playgroundPages) postCompletion(ctx context.Context, c exampleCall, token string) *recorder {
+// callHeaders returns the headers of a new call for a feature; "" = none.
+func callHeaders(feature string) http.Header {
 	more := http.Header{"Idempotency-Key": {id.NewUUID()}}
-	if c.Feature != "" {
-		more.Set(web.FeatureHeader, c.Feature)
+	if feature != "" {
+		more.Set(web.FeatureHeader, feature)
 	}
-	return h.postJSON(ctx, "/v1/chat/completions", c.requestBody(), token, more)
+	return more
 }
 
-// postJSON posts JSON to this node's own API.
+// postJSON posts JSON to this node's own API, and records the response.
 func (h playgroundPages) postJSON(ctx context.Context, path, body, token string, more http.Header) *recorder {
 	a := &recorder{header: http.Header{}}
+	h.postTo(ctx, a, path, body, token, more)
+	return a
+}
+
+// postTo posts JSON to this node's own API, as an app's server would.
+func (h playgroundPages) postTo(ctx context.Context, w http.ResponseWriter, path, body, token string,
+	more http.Header) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
 	if err != nil {
 		panic("console: the path is valid: " + err.Error())
@@ -243,12 +348,11 @@ func (h playgroundPages) postJSON(ctx context.Context, path, body, token string,
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	req.RequestURI, req.RemoteAddr = req.URL.Path, "127.0.0.1:0"
-	h.API.ServeHTTP(a, req)
-	return a
+	h.API.ServeHTTP(w, req)
 }
 
 // describeResult returns the response to a call for the page.
-func describeResult(c exampleCall, a *recorder) *ui.PlaygroundResult {
+func describeResult(a *recorder) *ui.PlaygroundResult {
 	var body struct {
 		Choices []struct{ Message struct{ Content string } }
 		Svc     struct {
@@ -259,11 +363,14 @@ func describeResult(c exampleCall, a *recorder) *ui.PlaygroundResult {
 			ChargeMC    money.MC `json:"user_charge_mc"`
 			RemainingMC money.MC `json:"allocation_remaining_mc"`
 		}
-		Error struct{ Code, Message string }
+		Error struct {
+			Code, Message string
+			DocURL        string `json:"doc_url"`
+		}
 	}
-	p := &ui.PlaygroundResult{Status: strconv.Itoa(a.status), Raw: indentJSON(a.body.Bytes()), Code: exampleCode(c)}
+	p := &ui.PlaygroundResult{Status: strconv.Itoa(a.status), Raw: indentJSON(a.body.Bytes())}
 	if err := json.Unmarshal(a.body.Bytes(), &body); err != nil || a.status != http.StatusOK || len(body.Choices) == 0 {
-		p.Answer = ui.Sentence(body.Error.Message) + " (" + body.Error.Code + ")"
+		p.Answer, p.DocURL = ui.Sentence(body.Error.Message)+" ("+body.Error.Code+")", body.Error.DocURL
 		return p
 	}
 	p.OK, p.Answer = true, body.Choices[0].Message.Content

@@ -55,8 +55,18 @@ func api(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", "req_"+strings.Repeat("0", 26))
 	body, _ := io.ReadAll(r.Body)
 	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") || r.URL.Path != "/v1/chat/completions" ||
-		!strings.Contains(string(body), `"max_tokens": 50`) {
-		http.Error(w, `{"error":{"code":"invalid_request","message":"not a call"}}`, http.StatusBadRequest)
+		!strings.Contains(string(body), `"max_tokens":50,`) {
+		http.Error(w, `{"error":{"code":"invalid_request","message":"not a call",`+
+			`"doc_url":"https://docs.example.com/#e"}}`, http.StatusBadRequest)
+		return
+	}
+	if strings.Contains(string(body), `"stream":true`) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: "+string(body)+"\n\n")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			panic(err)
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 		return
 	}
 	_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Good <evening>."}}],"svc":{"user_charge_mc":2750}}`)
