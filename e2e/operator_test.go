@@ -33,9 +33,9 @@ func TestOperator(t *testing.T) {
 		}
 		b.open(p.DashboardURL + "/operator")
 		b.signIn(p.Operator.Email, p.Operator.Password)
-		b.says("Needs attention", "1 to review", "Not verified yet")
+		b.says("Needs a decision", "Go-live requests", "Books not verified yet", "Nodes: 1")
 		look("overview")
-		b.press("link", "1 to review")
+		b.press("link", "Go-live requests")
 		look("reviews")
 		b.press("link", "Sample app")
 		b.says("Requests to move from sandbox to limited-live", "At least one registered feature")

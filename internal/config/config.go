@@ -52,6 +52,7 @@ type Config struct {
 	PricesFile       string                // file of prices that go before the built-in ones; "" = none
 	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
 	NodeURL          string                // how other nodes reach this one; "" = they cannot
+	VerifyAt         string                // time of day in UTC, as 03:00, of the daily verification; "" = none
 	VoiceIdleTimeout time.Duration         // how long a voice session may be silent
 	LogLevel         string                // debug, info, warn, error
 	LogFormat        string                // auto, text, json; auto is text on a terminal
@@ -200,6 +201,18 @@ var keys = []Key{
 		false, setNetworks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
 		false, setURL(func(c *Config) *string { return &c.NodeURL })},
+	{"verify_at", "time of day in UTC of the daily verification of the ledger, such as 03:00; off = none", false,
+		func(c *Config, v string) error {
+			if v == "off" {
+				c.VerifyAt = ""
+				return nil
+			}
+			if _, err := time.Parse("15:04", v); err != nil {
+				return errors.New("must be a time of day such as 03:00, or off")
+			}
+			c.VerifyAt = v
+			return nil
+		}},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
 		func(c *Config, v string) (err error) {
 			if c.VoiceIdleTimeout, err = time.ParseDuration(v); err != nil || c.VoiceIdleTimeout < time.Second ||

@@ -64,6 +64,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		EnvelopeKey:      []byte(strings.Repeat("s", 32)),
+		VerifyAt:         "03:00",
 		Lease:            20 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,

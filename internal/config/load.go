@@ -99,6 +99,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		FreeCredit:       tiers.DefaultFreeCredit,
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
+		VerifyAt:         "03:00",
 		Lease:            10 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,

@@ -208,6 +208,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		Drain:            o.Drain,
 		Grace:            o.Grace,
 		Retention:        store.DefaultRetention,
+		VerifyAt:         "03:00",
 		VoiceIdleTimeout: 2 * time.Minute,
 		OperatorToken:    token,
 		Providers:        o.Configured,

@@ -44,6 +44,8 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.repeatJob(30*time.Second, "count how the service fares", s.health.Once),
+		s.repeatJob(time.Minute, "request the daily verification",
+			(&operatorpages.Schedule{DB: s.DB, At: s.Config.VerifyAt, Now: s.DB.Now}).Once),
 		s.verifyLedger,
 		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
 		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {

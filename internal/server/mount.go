@@ -205,6 +205,7 @@ func (s *Server) mountOperator(home ui.Home, sessions *accounts.Sessions) {
 		Estimates: s.estimates,
 		Metrics:   s.metrics,
 		Free:      s.Config.FreeCredit,
+		Status:    s.status,
 		MFA:       secondFactorCheck(home.Dev),
 	}).Mount(s.Router)
 }

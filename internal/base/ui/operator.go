@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"html/template"
 	"net/url"
+	"strconv"
 
 	"github.com/purserhq/purser/internal/base/money"
 )
@@ -18,6 +20,9 @@ type Report struct {
 	Viewer   bool   // looks, and can change nothing
 	Done     string // what was just done; "" = nothing
 	Errors   []Problem
+	Banner   *Banner
+	Queue    *Queue
+	Strip    []StripItem
 	Tiles    []Tile
 	Blocks   []Block
 }
@@ -30,6 +35,16 @@ func (c Report) shell() Shell {
 	s := c.Shell
 	s.pages = c.Sections
 	return s
+}
+
+// scripts are those of charts, on a page with one.
+func (c Report) scripts() []string {
+	for _, b := range c.Blocks {
+		if len(b.Charts) > 0 {
+			return chartScripts
+		}
+	}
+	return nil
 }
 
 // Refill puts back what was typed into the forms, and what is wrong with it.
@@ -51,6 +66,65 @@ func (c *Report) Refill(form url.Values, problems []Problem) {
 	}
 }
 
+// A Banner is one sentence over the page, in the color of its Tone.
+type Banner struct {
+	Tone, Text string
+	Detail     string
+	Link       *Link
+}
+
+// A Queue lists what needs a decision.
+type Queue struct{ Tasks []QueueTask }
+
+// A QueueTask is a kind of decision, with the first that wait.
+type QueueTask struct {
+	Count, Title string
+	Href         string // of all that wait
+	Tone         string
+	Items        []QueueItem
+}
+
+// A QueueItem is one decision that waits.
+type QueueItem struct{ Text, Href, Sub string }
+
+// A StripItem is the present state of one part of the service.
+type StripItem struct {
+	Title, State string // operational, degraded or down
+	Detail       string
+	Href         string
+}
+
+// Tone is the color of the item's state.
+func (i StripItem) Tone() string { return Tone(i.State) }
+
+// Word is the item's state as people read it.
+func (i StripItem) Word() string { return stateWord(i.State) }
+
+// A Timeline lists events, newest first. Its page groups them by day.
+type Timeline struct {
+	Days        []TimelineDay
+	Next, First string // as those of a Table
+	Empty       string
+	// Select, if set, is the form that takes the chosen events.
+	Select *Ask
+}
+
+// A TimelineDay has the events of a day.
+type TimelineDay struct {
+	Date   string
+	Events []TimelineEvent
+}
+
+// A TimelineEvent is one event.
+type TimelineEvent struct {
+	When   Moment
+	Tone   string
+	What   Cell
+	Detail string
+	Amount *Cell
+	Pick   string // value of its check box in the form; "" = it has none
+}
+
 // A Badge is a word that says how something stands: Tone is good, warn, bad or "".
 type Badge struct{ Text, Tone string }
 
@@ -64,10 +138,14 @@ type Tile struct {
 
 // A Block is a card: any of its parts may be missing.
 type Block struct {
+	ID            string // what a link leads to; "" = nothing
 	Heading, Text string
 	More          *Link
+	Range         []Tab // choices of the period that it shows
 	Facts         []Detail
+	Charts        []Chart
 	Table         *Table
+	Timeline      *Timeline
 	Source        string // as it is stored or was printed
 	Folded        string // what opens the source; "" = it is open
 	Form          *Ask
@@ -81,12 +159,24 @@ type Detail struct {
 
 // A Cell is one thing in a table or a fact.
 type Cell struct {
-	Text  string
-	Exact string // the same in full, for those who point at it
-	Href  string
-	Sub   string // small print
-	Code  bool
-	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
+	Text    string
+	Exact   string // the same in full, for those who point at it
+	Href    string
+	Sub     string  // small print
+	SubHref string  // where the small print leads
+	ID      string  // a small id to copy
+	When    string  // the time that Text says, as RFC 3339
+	Trend   []int64 // drawn as a sparkline; nil = none
+	Code    bool
+	Tone    string // of a badge: good, warn, bad, plain; "" = no badge
+}
+
+// Spark draws the cell's trend.
+func (c Cell) Spark() template.HTML {
+	if c.Trend == nil {
+		return ""
+	}
+	return Sparkline(c.Trend)
 }
 
 // MoneyCell is a cell with a balance, a cap or a limit.
@@ -136,5 +226,9 @@ type Ask struct {
 type Entry struct {
 	ID, Label, Value, Hint, Error string
 	Long                          bool
+	Max                           int      // characters of a long one; 0 = 500
 	Choices                       []Choice // of a select
 }
+
+// MaxLength returns the characters that a long entry may have.
+func (e Entry) MaxLength() string { return strconv.Itoa(max(e.Max, 500)) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -21,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -34,6 +36,7 @@ type Handler struct {
 	Estimates *estimates.Calibration
 	Metrics   *metrics.Metrics
 	Free      tiers.FreeCredit
+	Status    *status.Handler
 	MFA       func(*http.Request) bool // whether this session proved a second factor; nil = not required
 }
 
@@ -194,7 +197,12 @@ func formatTime(us int64) string {
 	return strings.ReplaceAll(time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04:05 UTC"), " ", "\u00a0")
 }
 
-func timeCell(us int64) ui.Cell { return ui.Cell{Text: formatTime(us)} }
+func timeCell(us int64) ui.Cell {
+	if us == 0 {
+		return ui.Cell{Text: "–"}
+	}
+	return ui.Cell{Text: formatTime(us), When: timestamp.Format(us)}
+}
 
 func linkCell(path, id string) ui.Cell { return ui.Cell{Text: id, Href: path + url.PathEscape(id)} }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -20,48 +21,135 @@ type backlog struct {
 }
 
 // revenue sums the calls of three periods, all in UTC.
-type revenue struct{ today, month, allTime callSum }
+type revenue struct{ today, period, allTime callSum }
 
-// showOverview is GET /operator.
+// periods are the periods that the overview can show, in days.
+var periods = []int{7, 30, 90}
+
+// readPeriod returns the days that the request asks for.
+func readPeriod(r *http.Request) int {
+	for _, days := range periods {
+		if r.URL.Query().Get("days") == strconv.Itoa(days) {
+			return days
+		}
+	}
+	return 30
+}
+
+// periodTabs are the links to the periods.
+func periodTabs(path string, chosen int) (tabs []ui.Tab) {
+	for _, days := range periods {
+		tabs = append(tabs, ui.Tab{
+			Href:    path + "?days=" + strconv.Itoa(days),
+			Text:    strconv.Itoa(days) + " days",
+			Current: days == chosen,
+		})
+	}
+	return tabs
+}
+
+// showOverview is GET /operator: first what waits for an operator, then the state of each part and money over time.
 func (h *Handler) showOverview(r *http.Request, s staff) (ui.Report, error) {
-	ctx, now := r.Context(), h.Service.Now().UTC()
+	ctx, now, days := r.Context(), h.Service.Now().UTC(), readPeriod(r)
 	c := s.newReport("/operator", "Operator", "")
+	last, err := lastVerification(ctx, h.DB)
+	if err != nil {
+		return c, fmt.Errorf("operatorpages: verification: %w", err)
+	}
+	c.Banner = last.banner(now)
+	if c.Queue, err = h.queueBlock(ctx, now, last); err != nil {
+		return c, err
+	}
+	if c.Strip, err = h.strip(ctx, now); err != nil {
+		return c, err
+	}
 	t, err := getBalanceTotals(ctx, h.DB)
 	if err != nil {
 		return c, fmt.Errorf("operatorpages: totals: %w", err)
 	}
-	c.Lead = "Real money only, without test accounts. As of " + formatTime(t.countedUS) + "."
+	sums, err := h.sumRevenue(ctx, now, days)
+	if err != nil {
+		return c, err
+	}
+	c.Tiles = revenueTiles(t, sums, days)
+	money, err := h.moneyBlock(ctx, now, days)
+	if err != nil {
+		return c, err
+	}
+	money.Text = "Real money only, without test accounts. As of " + formatTime(t.countedUS) + "."
 	if t.countedUS == 0 {
-		c.Lead = "Figures are being computed for the first time. Reload in a minute."
-	}
-	sums, err := h.sumRevenue(ctx, now)
-	if err != nil {
-		return c, err
-	}
-	c.Tiles = revenueTiles(t, sums)
-	attention, err := h.attentionBlock(ctx, now)
-	if err != nil {
-		return c, err
-	}
-	verification, err := h.verificationBlock(ctx)
-	if err != nil {
-		return c, err
+		money.Text = "Figures are being computed for the first time. Reload in a minute."
 	}
 	alarms, err := h.alarmBlock()
 	if err != nil {
 		return c, err
 	}
-	c.Blocks = []ui.Block{attention, verification, {Heading: "Revenue", Table: revenueTable(sums)}, alarms}
+	backlog, err := h.backlogBlock(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Blocks = []ui.Block{money, {Heading: "Revenue", Table: revenueTable(sums, days)}, backlog, alarms}
 	return c, nil
 }
 
-func (h *Handler) sumRevenue(ctx context.Context, now time.Time) (sums revenue, err error) {
+// moneyBlock draws the money of the last days.
+func (h *Handler) moneyBlock(ctx context.Context, now time.Time, days int) (ui.Block, error) {
+	b := ui.Block{Heading: "Money over time", Range: periodTabs("/operator", days)}
+	from := now.AddDate(0, 0, 1-days).Format(time.DateOnly)
+	sums, err := listMoneyDays(ctx, h.DB, from)
+	if err != nil {
+		return b, fmt.Errorf("operatorpages: money by day: %w", err)
+	}
+	balances, err := listBalanceDays(ctx, h.DB, from)
+	if err != nil {
+		return b, fmt.Errorf("operatorpages: balances by day: %w", err)
+	}
+	byDay, balanceOf := map[string]callSum{}, map[string]balanceDay{}
+	for _, s := range sums {
+		byDay[s.day] = s
+	}
+	for _, x := range balances {
+		balanceOf[x.day] = x
+	}
+	chart := func(id, title, desc, head, note string, series ...string) ui.Chart {
+		return ui.Chart{
+			ID:     id,
+			Title:  title,
+			Desc:   fmt.Sprintf("%s on each of the last %d days.", desc, days),
+			Heads:  [3]string{"Day (UTC)", head, note},
+			Series: series,
+		}
+	}
+	volume := chart("volume", "Charged to users", "Where the money of calls went", "Charged", "Calls", "Provider cost",
+		"Fees", "Developers’ margin")
+	float := chart("float", "Users’ balances", "What users have", "Balances", "", "Available", "Reserved for apps")
+	for i := days - 1; i >= 0; i-- {
+		day := now.AddDate(0, 0, -i)
+		key, label := day.Format(time.DateOnly), day.Format("2 Jan")
+		s, held := byDay[key], balanceOf[key]
+		volume.Bars = append(volume.Bars, ui.Bar{
+			Label: label,
+			Value: int64(s.costMC + s.feeMC + s.marginMC),
+			Parts: []int64{int64(s.costMC), int64(s.feeMC), int64(s.marginMC)},
+			Note:  ui.Count(s.calls),
+		})
+		float.Bars = append(float.Bars, ui.Bar{
+			Label: label,
+			Value: int64(held.availableMC + held.reservedMC),
+			Parts: []int64{int64(held.availableMC), int64(held.reservedMC)},
+		})
+	}
+	b.Charts = []ui.Chart{volume, float}
+	return b, nil
+}
+
+func (h *Handler) sumRevenue(ctx context.Context, now time.Time, days int) (sums revenue, err error) {
 	for _, period := range []struct {
 		from string
 		into *callSum
 	}{
 		{now.Format(time.DateOnly), &sums.today},
-		{now.AddDate(0, 0, -29).Format(time.DateOnly), &sums.month},
+		{now.AddDate(0, 0, 1-days).Format(time.DateOnly), &sums.period},
 		{"", &sums.allTime},
 	} {
 		if *period.into, err = sumCountedDays(ctx, h.DB, "", period.from); err != nil {
@@ -71,7 +159,7 @@ func (h *Handler) sumRevenue(ctx context.Context, now time.Time) (sums revenue, 
 	return sums, nil
 }
 
-func revenueTiles(t balanceTotals, sums revenue) []ui.Tile {
+func revenueTiles(t balanceTotals, sums revenue, days int) []ui.Tile {
 	balances := ui.SplitDollars(t.availableMC, t.reservedMC)
 	return []ui.Tile{
 		{
@@ -82,8 +170,9 @@ func revenueTiles(t balanceTotals, sums revenue) []ui.Tile {
 				ui.Count(t.accounts),
 		},
 		moneyTile("Owed to developers", sums.allTime.marginMC, "All-time margin; no payouts yet"),
-		moneyTile("Fees earned, 30 days", sums.month.feeMC, ui.Total(sums.today.feeMC)+" today"),
-		moneyTile("Provider cost, 30 days", sums.month.costMC, ui.Total(sums.today.costMC)+" today"),
+		moneyTile(fmt.Sprintf("Fees earned, %d days", days), sums.period.feeMC, ui.Total(sums.today.feeMC)+" today"),
+		moneyTile(fmt.Sprintf("Provider cost, %d days", days), sums.period.costMC,
+			ui.Total(sums.today.costMC)+" today"),
 	}
 }
 
@@ -91,7 +180,7 @@ func moneyTile(label string, mc money.MC, hint string) ui.Tile {
 	return ui.Tile{Label: label, Value: ui.Total(mc), Exact: mc.Display(), Hint: hint}
 }
 
-func revenueTable(sums revenue) *ui.Table {
+func revenueTable(sums revenue, days int) *ui.Table {
 	row := func(period string, s callSum) []ui.Cell {
 		return append([]ui.Cell{{Text: period}, countCell(s.calls), ui.TotalCell(s.chargeMC)},
 			ui.AmountCells(ui.SplitTotal(s.costMC, s.feeMC, s.marginMC)...)...)
@@ -106,64 +195,25 @@ func revenueTable(sums revenue) *ui.Table {
 			{Name: "Fees", End: true},
 			{Name: "Developers’ margin", End: true},
 		},
-		Rows: [][]ui.Cell{row("Today", sums.today), row("30 days", sums.month), row("All time", sums.allTime)},
+		Rows: [][]ui.Cell{row("Today", sums.today), row(strconv.Itoa(days)+" days", sums.period),
+			row("All time", sums.allTime)},
 	}
 }
 
-// attentionBlock lists pending work.
-func (h *Handler) attentionBlock(ctx context.Context, now time.Time) (ui.Block, error) {
+// backlogBlock counts the work that jobs do by themselves.
+func (h *Handler) backlogBlock(ctx context.Context) (ui.Block, error) {
 	b, err := countBacklog(ctx, h.DB)
 	if err != nil {
 		return ui.Block{}, err
 	}
-	mails := ui.Count(b.mails) + " to send"
-	if wait := now.Sub(time.UnixMicro(b.oldestMailUS)); b.mails > 0 && wait > time.Minute {
-		mails += ", oldest waiting for " + wait.Round(time.Minute).String()
-	}
-	if b.failedMails > 0 {
-		mails += ", " + ui.Count(b.failedMails) + " failed in 30 days"
-	}
 	webhooks := ui.Count(b.deliveries) + " deliveries pending, " + ui.Count(b.events) + " events to dispatch"
 	return ui.Block{
-		Heading: "Needs attention",
+		Heading: "Backlog",
 		Facts: []ui.Detail{
-			{
-				Name: "Go-live requests",
-				Cell: ui.Cell{Text: ui.Count(b.reviews) + " to review", Href: "/operator/reviews"},
-			},
-			{
-				Name: "Suspended apps",
-				Cell: ui.Cell{Text: ui.Count(b.suspended), Href: "/operator/apps?state=suspended"},
-			},
-			{Name: "Paused connections", Cell: ui.Cell{Text: ui.Count(b.frozen), Href: "/operator/risk"}},
 			{Name: "Webhooks", Cell: ui.Cell{Text: webhooks}},
-			{Name: "Email", Cell: ui.Cell{Text: mails}},
+			{Name: "Email", Cell: ui.Cell{Text: ui.Count(b.mails) + " to send"}},
 		},
 	}, nil
-}
-
-// verificationBlock shows the result of the last verification.
-func (h *Handler) verificationBlock(ctx context.Context) (ui.Block, error) {
-	list, err := listVerifications(ctx, h.DB, 1)
-	if err != nil {
-		return ui.Block{}, err
-	}
-	b := ui.Block{Heading: "Ledger verification", More: &ui.Link{Href: "/operator/verify", Text: "Verify"}}
-	if len(list) == 0 {
-		b.Text = "Not verified yet."
-		return b, nil
-	}
-	v := list[0]
-	b.Facts = []ui.Detail{
-		{Name: "Last verification", Cell: v.resultCell()},
-		{Name: "Requested", Cell: timeCell(v.requestedUS)},
-	}
-	if v.finishedUS > 0 {
-		text := fmt.Sprintf("%s in %s checks of %s entries", ui.Count(v.findings), ui.Count(v.checks),
-			ui.Count(v.rowsChecked))
-		b.Facts = append(b.Facts, ui.Detail{Name: "Findings", Cell: ui.Cell{Text: text}})
-	}
-	return b, nil
 }
 
 // alarmBlock lists the alarms that this node raised since its start.
@@ -173,7 +223,7 @@ func (h *Handler) alarmBlock() (ui.Block, error) {
 		Heads: []ui.Head{{Name: "Alarm"}, {Name: "Subject"}, {Name: "Count", End: true}},
 		Empty: "None.",
 	}
-	b := ui.Block{Heading: "Alarms of this node since its start", Table: t}
+	b := ui.Block{ID: "alarms", Heading: "Alarms of this node since its start", Table: t}
 	list, err := h.Metrics.Alarms()
 	if err != nil {
 		return b, err

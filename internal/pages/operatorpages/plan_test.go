@@ -19,7 +19,8 @@ type explainer struct {
 
 // big are tables of millions of rows; reading a whole small index of one is fine.
 var big = regexp.MustCompile(
-	`^SCAN (ledger|rollups|r|events|connections|mails|deliveries)( USING (COVERING )?INDEX (\w+))?$`)
+	`^SCAN (ledger|rollups|r|events|connections|mails|deliveries|payment_records|accounts)` +
+		`( USING (COVERING )?INDEX (\w+))?$`)
 
 // small are indexes with few rows in them.
 var small = map[string]bool{
@@ -78,6 +79,12 @@ func TestPagesUseIndexes(t *testing.T) {
 		"sums":           func() error { _, err := sumCountedDays(ctx, q, "", "2026-11-01"); return err },
 		"sums by app":    func() error { _, err := sumCountedDays(ctx, q, "app_x", "2026-11-01"); return err },
 		"verifications":  func() error { _, err := listVerifications(ctx, q, 5); return err },
+		"last result":    func() error { _, err := lastVerification(ctx, q); return err },
+		"paused":         func() error { _, err := listPaused(ctx, q, 5); return err },
+		"disputes":       func() error { _, err := listDisputes(ctx, q, 1, 5); return err },
+		"nodes":          func() error { _, err := listNodes(ctx, q, 5); return err },
+		"money by day":   func() error { _, err := listMoneyDays(ctx, q, "2026-11-01"); return err },
+		"balances":       func() error { _, err := listBalanceDays(ctx, q, "2026-11-01"); return err },
 		"figures by day": func() error { _, err := sumDays(ctx, q, "2026-11-20"); return err },
 	} {
 		if err := f(); err != nil {

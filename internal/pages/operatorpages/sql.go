@@ -96,6 +96,12 @@ func saveCount(ctx context.Context, tx *db.Tx, days []callSum, t balanceTotals) 
 			return err
 		}
 	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO operator_balances (day, available_mc, reserved_mc, accounts)
+		VALUES ($1, $2, $3, $4) ON CONFLICT (day) DO UPDATE SET available_mc = excluded.available_mc,
+		reserved_mc = excluded.reserved_mc, accounts = excluded.accounts`,
+		time.UnixMicro(t.countedUS).UTC().Format(time.DateOnly), t.availableMC, t.reservedMC, t.accounts); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx,
 		`UPDATE operator_totals SET available_mc = $1, reserved_mc = $2, accounts = $3, counted_us = $4`,
 		t.availableMC, t.reservedMC, t.accounts, t.countedUS)
@@ -131,7 +137,7 @@ func countBacklog(ctx context.Context, q db.Queryer) (b backlog, err error) {
 	}{
 		{`SELECT COUNT(*) FROM golive_requests WHERE status = 'pending'`, &b.reviews},
 		{`SELECT COUNT(*) FROM apps WHERE ` + apps.SuspendedSQL("apps"), &b.suspended},
-		{`SELECT COUNT(*) FROM connections WHERE status = 'frozen'`, &b.frozen},
+		{`SELECT COUNT(*) FROM connections WHERE status = 'frozen' AND frozen_by <> 'user'`, &b.frozen},
 		{`SELECT COUNT(*) FROM events WHERE passed = 0`, &b.events},
 		{`SELECT COUNT(*) FROM deliveries WHERE status = 'pending'`, &b.deliveries},
 		{`SELECT COUNT(*) FROM mails WHERE status = 'pending'`, &b.mails},
@@ -143,6 +149,69 @@ func countBacklog(ctx context.Context, q db.Queryer) (b backlog, err error) {
 		}
 	}
 	return b, nil
+}
+
+// A waiting is a paused connection or a disputed payment.
+type waiting struct {
+	id, accountID, appName, email string
+	cause                         string // of the pause
+	amountMC                      money.MC
+	createdUS                     int64
+}
+
+// listPaused returns the newest connections that are paused, but not by their users.
+func listPaused(ctx context.Context, q db.Queryer, limit int) ([]waiting, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
+		return []any{&w.id, &w.accountID, &w.cause, &w.appName, &w.email}
+	}), `SELECT c.id, c.account_id, c.frozen_by, apps.name, accounts.email
+		FROM (SELECT id, account_id, app_id, frozen_by FROM connections WHERE status = 'frozen' AND frozen_by <> 'user'
+		ORDER BY id DESC LIMIT $1) AS c JOIN apps ON apps.id = c.app_id JOIN accounts ON accounts.id = c.account_id
+		ORDER BY c.id DESC`, limit)
+}
+
+// listDisputes returns the newest payments that were disputed since a time.
+func listDisputes(ctx context.Context, q db.Queryer, sinceUS int64, limit int) ([]waiting, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
+		return []any{&w.id, &w.accountID, &w.amountMC, &w.createdUS, &w.email}
+	}), `SELECT p.payment_id, p.account_id, p.amount_mc, p.created_us, accounts.email
+		FROM (SELECT payment_id, account_id, amount_mc, created_us FROM payment_records
+		WHERE kind = 'disputed' AND created_us >= $1 ORDER BY created_us DESC LIMIT $2) AS p
+		JOIN accounts ON accounts.id = p.account_id ORDER BY p.created_us DESC`, sinceUS, limit)
+}
+
+// A node is a server that holds calls.
+type node struct {
+	id                 string
+	startedUS, leaseUS int64
+}
+
+// listNodes returns the nodes, oldest first.
+func listNodes(ctx context.Context, q db.Queryer, limit int) ([]node, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(n *node) []any {
+		return []any{&n.id, &n.startedUS, &n.leaseUS}
+	}), `SELECT id, started_us, lease_us FROM nodes ORDER BY id LIMIT $1`, limit)
+}
+
+// listMoneyDays returns what was counted on each day since from, of all apps.
+func listMoneyDays(ctx context.Context, q db.Queryer, from string) ([]callSum, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
+		return []any{&s.day, &s.calls, &s.costMC, &s.feeMC, &s.marginMC, &s.chargeMC}
+	}), `SELECT day, CAST(SUM(calls) AS BIGINT), CAST(SUM(provider_cost_mc) AS BIGINT),
+		CAST(SUM(svc_fee_mc) AS BIGINT), CAST(SUM(dev_margin_mc) AS BIGINT), CAST(SUM(user_charge_mc) AS BIGINT)
+		FROM operator_days WHERE day >= $1 GROUP BY day ORDER BY day`, from)
+}
+
+// A balanceDay has the users' balances at the end of a day, or as last counted.
+type balanceDay struct {
+	day                     string
+	availableMC, reservedMC money.MC
+}
+
+// listBalanceDays returns the balances of each day since from.
+func listBalanceDays(ctx context.Context, q db.Queryer, from string) ([]balanceDay, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(b *balanceDay) []any {
+		return []any{&b.day, &b.availableMC, &b.reservedMC}
+	}), `SELECT day, available_mc, reserved_mc FROM operator_balances WHERE day >= $1 ORDER BY day`, from)
 }
 
 // listRiskEvents returns events about risk, newest first: those before the id after, or all if it is "". It leaves out
@@ -231,13 +300,23 @@ func finishVerification(ctx context.Context, d *db.DB, v verification) error {
 }
 
 // requestVerification adds a verification unless one is waiting or running.
-func requestVerification(ctx context.Context, d *db.DB, verificationID, accountID string, nowUS int64) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO verifications
+func requestVerification(ctx context.Context, q db.Execer, verificationID, accountID string, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO verifications
 		(id, state, asked_by, asked_us, touched_us, progress, checks, checked, findings, report)
 		SELECT $1, 'waiting', $2, CAST($3 AS BIGINT), CAST($3 AS BIGINT), '', 0, 0, 0, ''
 		WHERE NOT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`,
 		verificationID, accountID, nowUS)
 	return err
+}
+
+// lastVerification returns the newest verification that has ended; the zero value if there is none.
+func lastVerification(ctx context.Context, q db.Queryer) (v verification, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+verificationColumns+` FROM verifications
+		WHERE state <> 'waiting' AND state <> 'running' ORDER BY id DESC LIMIT 1`).Scan(v.fields()...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return verification{}, nil
+	}
+	return v, err
 }
 
 func listVerifications(ctx context.Context, q db.Queryer, limit int) ([]verification, error) {

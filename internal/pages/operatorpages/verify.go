@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/audit"
 )
@@ -76,6 +78,54 @@ func (v *Verifier) Once(ctx context.Context) error {
 	return errors.Join(err, finishVerification(saving, v.DB, ver))
 }
 
+// scheduled is what requested a daily verification, in place of an account.
+const scheduled = "schedule"
+
+// scheduleWindow is how late a daily verification may start. A node that starts at noon does not read the whole
+// database at once.
+const scheduleWindow = 2 * time.Hour
+
+// A Schedule requests a verification every day. One node at a time runs it, as those that operators request.
+type Schedule struct {
+	DB  *db.DB
+	At  string // time of day in UTC, as 03:00; "" = never
+	Now func() time.Time
+
+	last string // day of the last request that this node knows
+}
+
+// Once requests the verification of the day if it is due.
+func (s *Schedule) Once(ctx context.Context) error {
+	at, err := time.Parse("15:04", s.At)
+	if err != nil {
+		return nil // there is none
+	}
+	now := s.Now().UTC()
+	due := time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), 0, 0, time.UTC)
+	if now.Before(due) {
+		due = due.AddDate(0, 0, -1)
+	}
+	day := due.Format(time.DateOnly)
+	if now.Sub(due) > scheduleWindow || s.last == day {
+		return nil
+	}
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		last, err := settings.Lock(ctx, tx, "verified_day")
+		if err != nil || last == day { // another node has requested it
+			return err
+		}
+		if err := settings.Set(ctx, tx, "verified_day", day); err != nil {
+			return err
+		}
+		return requestVerification(ctx, tx, id.New(verificationPrefix, now), scheduled, now.UnixMicro())
+	})
+	if err != nil {
+		return fmt.Errorf("operatorpages: request the daily verification: %w", err)
+	}
+	s.last = day
+	return nil
+}
+
 // runAudit runs the audit and saves its progress every touchInterval.
 func (v *Verifier) runAudit(ctx context.Context, verificationID string) (result audit.Result, err error) {
 	lines, done := make(chan string, 1), make(chan struct{})
@@ -132,6 +182,7 @@ func (h *Handler) showVerifications(r *http.Request, s staff) (ui.Report, error)
 	if err != nil {
 		return c, err
 	}
+	emails[scheduled] = "Daily schedule"
 	open := len(list) > 0 && list[0].finishedUS == 0
 	if len(list) > 0 {
 		c.Blocks = append(c.Blocks, list[0].latestBlock())
@@ -190,11 +241,43 @@ func (v verification) latestBlock() ui.Block {
 			ui.Detail{Name: "Rows checked", Cell: countCell(v.rowsChecked)},
 			ui.Detail{Name: "Findings", Cell: countCell(v.findings)})
 		b.Source, b.Folded = v.report, "Results by check"
+		if v.state == stateFindings {
+			b.Folded = "" // findings are shown at once
+		}
 		if v.state == stateFailed {
 			b.Source, b.Folded, b.Text = "", "", v.report
 		}
 	}
 	return b
+}
+
+// banner tells the result of the last verification that has ended.
+func (v verification) banner(now time.Time) *ui.Banner {
+	b := &ui.Banner{Link: &ui.Link{Href: "/operator/verify", Text: "Details"}}
+	checks := fmt.Sprintf("%s checks of %s rows", ui.Count(v.checks), ui.Count(v.rowsChecked))
+	at := formatMinute(v.finishedUS)
+	switch {
+	case v.finishedUS == 0:
+		b.Tone, b.Text, b.Link.Text = "warn", "Books not verified yet", "Verify"
+	case v.state == stateFindings:
+		b.Tone, b.Text, b.Detail = "bad", "The books have findings", fmt.Sprintf("%s findings in %s, %s.",
+			ui.Count(v.findings), checks, at)
+	case v.state == stateFailed:
+		b.Tone, b.Text, b.Detail = "bad", "The last verification failed", at+"."
+	case now.UnixMicro()-v.finishedUS > verifiedFor.Microseconds():
+		b.Tone, b.Text, b.Detail = "warn", "Books verified "+at, "That is more than two days ago."
+	default:
+		b.Tone, b.Text, b.Detail = "good", "Books verified "+at, checks+"."
+	}
+	return b
+}
+
+// verifiedFor is how long a verification is recent.
+const verifiedFor = 48 * time.Hour
+
+// formatMinute returns a time without seconds.
+func formatMinute(us int64) string {
+	return strings.ReplaceAll(time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04 UTC"), " ", "\u00a0")
 }
 
 func (v verification) resultCell() ui.Cell {

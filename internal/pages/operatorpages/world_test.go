@@ -24,6 +24,7 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
@@ -86,6 +87,13 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		Estimates: drift,
 		Metrics:   metrics.New(prices, drift),
 		Free:      tiers.DefaultFreeCredit,
+		Status: &status.Handler{
+			DB:        w.d,
+			Recorder:  &status.Recorder{},
+			Providers: []string{"openai"},
+			Now:       w.Now,
+			Log:       slog.New(slog.DiscardHandler),
+		},
 		Service: &operator.Service{
 			DB:       w.d,
 			Accounts: w.accounts,

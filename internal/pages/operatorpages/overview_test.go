@@ -1,0 +1,131 @@
+package operatorpages_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestQueue shows each decision that waits on the overview, with a link to it. A connection that its user paused is
+// none.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		link := func(path, text string) string { return `<a href="` + path + `">` + text + `</a>` }
+		review := link("/operator/reviews/"+w.request.ID, "New &lt;i&gt;App&lt;/i&gt;")
+		connection := link("/operator/connections/"+w.conn.ID, "Live &lt;b&gt;App&lt;/b&gt; · person@example.com")
+		b.Get("/operator").Want(t, 200, "Books not verified yet", review, "Nodes: 0").Lacks(t, connection)
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByUser})
+		b.Get("/operator").Want(t, 200).Lacks(t, connection)
+		w.Do(rules.Resume{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
+		w.exec(`UPDATE apps SET suspension_by = $2, suspension_reason = 'why', suspended_us = 1 WHERE id = $1`,
+			w.sandbox.ID,
+			apps.ByRisk)
+		w.exec(`INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, reason, created_us)
+			VALUES ('top_x', 3, 'disputed', $1, 700000000, 'dp_1', $2)`, w.ids["person"], w.Now().UnixMicro())
+		w.exec(`INSERT INTO verifications (id, state, asked_by, asked_us, touched_us, finished_us, progress, checks,
+			checked, findings, report)
+				VALUES ('ver_1', 'findings', 'schedule', 1, 1, $1, '', 74, 9000, 3, 'Row <x> is wrong.')`,
+			w.Now().UnixMicro())
+		b.Get("/operator").Want(t, 200, "The books have findings", "3 findings in 74 checks of 9,000 rows", review,
+			connection,
+			"Paused by risk rules", link("/operator/apps/"+w.sandbox.ID, "New &lt;i&gt;App&lt;/i&gt;"), "by risk rules",
+			link("/operator/accounts/"+w.ids["person"], "$7.00 of person@example.com"), "Audit findings")
+		b.Get("/operator/verify").Want(t, 200, "Daily schedule", "<pre tabindex=\"0\">Row &lt;x&gt; is wrong.</pre>")
+		w.exec(`UPDATE verifications SET state = 'clean', findings = 0`)
+		b.Get("/operator").Want(t, 200, "Books verified 2", "74 checks of 9,000 rows").Lacks(t, "Audit findings")
+		w.exec(`UPDATE verifications SET finished_us = 1`)
+		b.Get("/operator").Want(t, 200, "more than two days ago")
+	})
+}
+
+// TestOverviewSums holds that the parts of each row of the revenue are what was charged, and that
+// the days of each chart are the period's sum, for amounts that no cent divides.
+func TestOverviewSums(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	for i := range 20 {
+		day := w.Now().AddDate(0, 0, -4*i).Format(time.DateOnly)
+		w.exec(`INSERT INTO operator_days
+			(app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+				VALUES ('app_x', $1, 3, 333333, 333334, 133337, 800004)`, day)
+	}
+	b := w.signedIn("operator")
+	for days, calls := range map[string]int64{"7": 6, "30": 24, "90": 60} {
+		page := b.Get("/operator?days="+days).Want(t, 200, days+" days").Body
+		row := regexp.MustCompile(`(?s)>` + days + ` days</span></td>.*?</tr>`).FindString(page)
+		cells := cents(t, row)
+		n := calls / 3
+		if want := money.MC(n * 800_004); len(cells) != 4 || cells[0] != cells[1]+cells[2]+cells[3] ||
+			!strings.Contains(row, want.Display()) {
+			t.Errorf("%s days: %v of %s: %s", days, cells, want.Display(), row)
+		}
+		if !strings.Contains(page, `id="volume-table"`) || !strings.Contains(page, "Developers’ margin") {
+			t.Error("no chart of what was charged")
+		}
+	}
+	b.Get("/operator?days=5").Want(t, 200, "30 days")
+}
+
+// cents returns the amounts that a row shows, in cents.
+func cents(t *testing.T, row string) (list []int64) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`>\$([0-9]+)\.([0-9]{2})<`).FindAllStringSubmatch(row, -1) {
+		mc, err := money.Parse(m[1] + "." + m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, int64(mc/money.Cent))
+	}
+	return list
+}
+
+// TestSchedule requests one verification a day, also with two nodes, and none when the time has long passed.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		now := time.Date(2026, 11, 21, 2, 59, 0, 0, time.UTC)
+		node := func(at string) *operatorpages.Schedule {
+			return &operatorpages.Schedule{DB: d, At: at, Now: func() time.Time { return now }}
+		}
+		one, two, none := node("03:00"), node("03:00"), node("")
+		count := func(want int) {
+			t.Helper()
+			for _, s := range []*operatorpages.Schedule{none, one, two, one} {
+				if err := s.Once(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var n int
+			err := d.QueryRowContext(t.Context(),
+				`SELECT COUNT(*) FROM verifications WHERE asked_by = 'schedule'`).Scan(&n)
+			if err != nil || n != want {
+				t.Errorf("%s: %d verifications, want %d, %v", now, n, want, err)
+			}
+			if _, err := d.ExecContext(t.Context(),
+				`UPDATE verifications SET state = 'clean', finished_us = 1`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count(0)
+		now = now.Add(time.Minute)
+		count(1)
+		now = now.Add(time.Hour)
+		count(1)
+		now = now.Add(26 * time.Hour) // 6:00: the node was down at 3:00
+		count(1)
+		now = now.Add(22 * time.Hour)
+		count(2)
+	})
+}
