@@ -200,6 +200,7 @@ func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 		m.Heading, m.Link = "Page not found", &Link{Href: "/dashboard", Text: "Go to your dashboard"}
 	case e.Code.Status >= 500:
 		m.Heading, m.Text = "Something went wrong on our side", "You weren’t charged. Please try again in a minute."
+		m.Link = &Link{Href: "/", Text: "Go to the front page"}
 	}
 	if err := Render(w, e.Code.Status, m); err != nil {
 		web.Log(r.Context(), slog.String("page_error", err.Error()))
