@@ -55,6 +55,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
 		s.repeatJob(5*time.Second, "write security events", s.Accounts.FlushEvents),
 		s.repeatJob(time.Hour, "purge old links", s.identity.Purge),
+		s.repeatJob(time.Hour, "purge old invitations", s.members.Purge),
 		s.repeatJob(time.Hour, "purge old sessions", func(ctx context.Context) error {
 			_, err := s.Accounts.Purge(ctx)
 			return err

@@ -78,6 +78,7 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Keys:     s.keys,
 		Topups:   s.topups,
 		Webhooks: s.webhooks,
+		Members:  s.members,
 		Ledger:   s.Ledger,
 		Now:      s.DB.Now,
 	}}).Mount(s.Router)
@@ -161,6 +162,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Keys:     s.keys,
 		Webhooks: s.webhooks,
 		GoLive:   s.golive,
+		Members:  s.members,
 		Tokens:   s.Tokens,
 		Catalog:  s.catalog,
 		Voice:    s.voice,

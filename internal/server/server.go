@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
@@ -65,6 +66,7 @@ type Server struct {
 	Features           *features.Store
 	sandbox            *sandbox.Store
 	golive             *golive.Store
+	members            *members.Store
 	watch              *watch.Watch
 	operators          *operator.Service
 	keys               *providerkeys.Store

@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
@@ -117,6 +118,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 	s.Apps = apps.NewStore(s.DB, now, dev)
 	s.Features = features.NewStore(s.DB, now, s.isModelOffered)
 	s.sandbox = sandbox.NewStore(s.DB, s.Accounts, s.Ledger, now)
+	s.members = members.NewStore(s.DB, s.Accounts, s.Mails, now, c.DashboardURL)
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
 	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))
 	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}

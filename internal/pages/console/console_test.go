@@ -596,7 +596,8 @@ func TestForeignApps(t *testing.T) {
 			w.tester.ID, w.app.ID)
 		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Want(t, 303)
 		parts := []string{"{session}", talk, "{slug}", "chat", "{endpoint}", hook, "{delivery}", delivery, "{request}",
-			call, "{account}", w.tester.ID, "{provider}", "openai"}
+			call, "{account}", w.tester.ID, "{provider}", "openai", "{member}", w.member("colleague"), "{invitation}",
+			"inv_none"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
 			b.Get(path).Want(t, 200) // they are there
 		}

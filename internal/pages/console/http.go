@@ -4,11 +4,13 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
@@ -33,6 +35,7 @@ type Handler struct {
 	Keys     *providerkeys.Store
 	Webhooks *webhooks.Store
 	GoLive   *golive.Store
+	Members  *members.Store
 	Tokens   *oauth.Store
 	Catalog  *catalog.Source
 	Voice    *voice.Supervisor
@@ -79,6 +82,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	voicePages{playground, h.Voice}.mount(rt, access)
 	keyPages{h.Keys}.mount(rt, access)
 	testAccountPages{h.Sandbox}.mount(rt, access)
+	memberPages{h.Members, identity, offer}.mount(rt, access)
+	invitationPages{h.Sessions, h.Apps, h.Members, strings.HasPrefix(h.AuthURL, "https://")}.mount(rt)
 }
 
 // A modelOffer is the models that can be called now.
@@ -187,7 +192,7 @@ func (v visit) newPage(r *http.Request, heading, tab string) ui.Console {
 		{"", "Overview", apps.View}, {"/analytics", "Analytics", apps.View}, {"/requests", "Requests", apps.View},
 		{"/features", "Features", apps.View}, {"/webhooks", "Webhooks", apps.View},
 		{"/playground", "Playground", apps.RunCalls}, {"/settings", "Settings", apps.Configure},
-		{"/go-live", "Go live", apps.View},
+		{"/members", "Members", apps.View}, {"/go-live", "Go live", apps.View},
 	} {
 		if v.can(t.action) {
 			p.Tabs = append(p.Tabs, ui.Tab{Href: v.path(t.rest), Text: t.text, Current: t.rest == tab})
@@ -225,6 +230,11 @@ var doneTexts = map[string]string{
 	"recovered-part": "Recovery started with the oldest 1,000. Press Recover again for the rest.",
 	"recovered-none": "There was nothing to recover.",
 	"asked":          "Your request was submitted.",
+	"invited":        "Invitation sent.",
+	"revoked":        "Invitation revoked.",
+	"role":           "Role changed.",
+	"removed":        "Member removed.",
+	"joined":         "You’re a member of this app now.",
 }
 
 func doneText(r *http.Request) string { return doneTexts[r.URL.Query().Get("done")] }

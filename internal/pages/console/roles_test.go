@@ -70,6 +70,16 @@ var appRoutes = map[string]expectation{
 	"POST /playground/voice":                               {apps.RunCalls, 404},
 	"GET /voice/{session}":                                 {apps.View, 200},
 	"POST /voice/{session}/end":                            {apps.RunCalls, 503},
+	"GET /members":                                         {apps.View, 200},
+	"GET /members/invite":                                  {apps.ManageMembers, 200},
+	"POST /members/invite":                                 {apps.ManageMembers, 401},
+	"GET /members/{member}":                                {apps.ManageMembers, 200},
+	"POST /members/{member}":                               {apps.ManageMembers, 401},
+	"GET /members/{member}/remove":                         {apps.ManageMembers, 200},
+	"POST /members/{member}/remove":                        {apps.ManageMembers, 401},
+	"POST /invitations/{invitation}/revoke":                {apps.ManageMembers, 303},
+	"GET /leave":                                           {apps.View, 200},
+	"POST /leave":                                          {apps.View, 303}, // 422 for the app's own account
 }
 
 // join makes an account with a role in the developer's app, and signs it in.
@@ -92,6 +102,17 @@ func (w *world) join(name string, role apps.Role) *apitest.Browser {
 	return w.signedIn(name)
 }
 
+// member makes a viewer of the developer's app and returns the account's id.
+func (w *world) member(name string) (accountID string) {
+	w.t.Helper()
+	w.join(name, apps.Viewer)
+	if err := w.d.QueryRowContext(w.t.Context(), `SELECT id FROM accounts WHERE email = $1`, name+"@example.com").
+		Scan(&accountID); err != nil {
+		w.t.Fatal(err)
+	}
+	return accountID
+}
+
 // things makes one of everything of the developer's app that has an id in a path, and returns the ids by parameter.
 func (w *world) things(b *apitest.Browser, slug string) []string {
 	w.t.Helper()
@@ -109,7 +130,23 @@ func (w *world) things(b *apitest.Browser, slug string) []string {
 			ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
 		VALUES ($1, $2, $3, $4, 'gpt-realtime-2.1', 1, 'pending', 1, $2, 1, 0, 0, 0, '{}', 900, 1)`,
 		talk, "conn_"+slug, w.tester.ID, w.app.ID)
-	return []string{"{slug}", slug, "{endpoint}", hook, "{delivery}", delivery, "{session}", talk}
+	var member string
+	if err := w.d.QueryRowContext(w.t.Context(), `SELECT id FROM accounts WHERE email = 'target@example.com'`).
+		Scan(&member); err != nil {
+		w.t.Fatal(err)
+	}
+	b.Post(w.mine("/members/invite"), url.Values{
+		"email":   {slug + "@example.org"},
+		"role":    {"viewer"},
+		"present": {apitest.Password},
+	}).Leads(w.t, w.mine("/members?done=invited"))
+	var invitation string
+	if err := w.d.QueryRowContext(w.t.Context(), `SELECT id FROM app_invitations WHERE email = $1`,
+		slug+"@example.org").Scan(&invitation); err != nil {
+		w.t.Fatal(err)
+	}
+	return []string{"{member}", member, "{invitation}", invitation, "{slug}", slug,
+		"{endpoint}", hook, "{delivery}", delivery, "{session}", talk}
 }
 
 // TestRoles asks every route of the console as members of each role, a member of another app, an operator and a
@@ -122,6 +159,7 @@ func TestRoles(t *testing.T) {
 		first := w.signedIn("developer")
 		call := id.ReplacePrefix(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
 		w.join("operator", apps.NoRole)
+		w.join("target", apps.Viewer)
 		w.exec(`UPDATE accounts SET operator = 1 WHERE email = 'operator@example.com'`)
 		for name, who := range map[string]struct {
 			*apitest.Browser
@@ -154,6 +192,8 @@ func TestRoles(t *testing.T) {
 				switch {
 				case who.stranger != 0:
 					want = who.stranger
+				case who.Browser == first && rest == "/leave" && method == "POST":
+					want = http.StatusUnprocessableEntity
 				case !apps.Allows(who.role, expected.action):
 					want = http.StatusForbidden
 				}
@@ -188,8 +228,18 @@ func TestRoles(t *testing.T) {
 func (w *world) matrixOrder() []string {
 	list := slices.Clone(w.routes)
 	slices.SortStableFunc(list, func(a, b string) int {
-		return strings.Count(a, "POST") - strings.Count(b, "POST") +
-			2*(strings.Count(a, "{endpoint}/delete")-strings.Count(b, "{endpoint}/delete"))
+		rank := func(route string) int {
+			switch {
+			case strings.HasSuffix(route, "POST /developer/apps/{id}/leave"):
+				return 3
+			case strings.HasSuffix(route, "{endpoint}/delete"):
+				return 2
+			case strings.HasPrefix(route, "POST"):
+				return 1
+			}
+			return 0
+		}
+		return rank(a) - rank(b)
 	})
 	return list
 }
@@ -224,8 +274,9 @@ func TestAllows(t *testing.T) {
 func TestPagesOfRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.join("target", apps.Viewer)
 	things := w.things(w.signedIn("developer"), "chat")
-	hook := things[3]
+	hook, delivery := things[7], things[9]
 	reader, coder := w.join("reader", apps.Viewer), w.join("coder", apps.Developer)
 	reader.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "viewer")
 	coder.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "developer")
@@ -233,7 +284,7 @@ func TestPagesOfRoles(t *testing.T) {
 	coder.Get(w.mine("")).Want(t, 200, `">Playground</a></li>`, w.mine("/settings"))
 	const both = "Only owners and developers can change settings, features and webhook endpoints."
 	for _, rest := range []string{"/features", "/webhooks", "/webhooks/" + hook,
-		"/webhooks/" + hook + "/deliveries/" + things[5]} {
+		"/webhooks/" + hook + "/deliveries/" + delivery} {
 		reader.Get(w.mine(rest)).Want(t, 200, both).Lacks(t, `action="`+w.mine("/"))
 		coder.Get(w.mine(rest)).Want(t, 200, `action="`+w.mine("/")).Lacks(t, both)
 	}
@@ -241,4 +292,8 @@ func TestPagesOfRoles(t *testing.T) {
 	coder.Get(w.mine("/settings")).Want(t, 200, "Only owners can replace the client secret.",
 		"Only owners can disable and enable the app.").Lacks(t, `href="`+w.mine("/secret"), `"`+w.mine("/switch"))
 	coder.Get(w.mine("/playground")).Want(t, 200, "tester@example.com")
+	reader.Get(w.mine("/members")).Want(t, 200, "Only owners can invite, change and remove members.",
+		"developer@example.com", "coder@example.com", "Leave app").Lacks(t, "chat@example.org", "Invite a member")
+	w.signedIn("developer").Get(w.mine("/members")).Want(t, 200, "chat@example.org", "Invite a member",
+		"/members/invite").Lacks(t, "Leave app")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
@@ -31,6 +32,7 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
@@ -120,6 +122,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Sandbox:  sandbox.NewStore(d, w.people, w.ledger, d.Now),
 		Keys:     providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
 		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}),
+		Members:  members.NewStore(d, w.people, &mail.Store{DB: d, Now: d.Now}, d.Now, "https://example.com"),
 		GoLive:   &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},
 		Tokens:   &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now},
 		Catalog:  prices,

@@ -35,6 +35,8 @@ passkeys.jsonl             passkeys that sign you in, by the names you gave them
 logins.jsonl               provider logins that are linked to your account
 auto-top-up.jsonl          your automatic top-up
 apps.jsonl                 your apps
+memberships.jsonl          apps of other accounts in which you have a role
+invitations.jsonl          invitations to your address, and those that you sent
 test-accounts.jsonl        your test accounts
 
 Passwords, keys, tokens and other users' addresses are not included. Responses
@@ -60,6 +62,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 		{"top-ups", s.putPayments}, {"allocation-requests", s.putAllocationRequests},
 		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
 		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps},
+		{"memberships", s.putMemberships}, {"invitations", s.putInvitations},
 		{"test-accounts", s.putTestAccounts},
 	} {
 		file, err := s.create(z, f.name+".jsonl")
@@ -324,6 +327,49 @@ func (s *Store) putApps(ctx context.Context, a accounts.Account, row put) error 
 		r := app.Resource()
 		r.TestAllowlist = []string{}
 		if err := row(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putMemberships writes the apps of other accounts in which the account has a role.
+func (s *Store) putMemberships(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Apps.ListMemberships(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.OwnerID == a.ID {
+			continue
+		}
+		if err := row(struct {
+			AppID string `json:"app_id"`
+			App   string `json:"app_name"`
+			Role  string `json:"role"`
+		}{m.ID, m.Name, string(m.Role)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putInvitations leaves out the addresses of other users.
+func (s *Store) putInvitations(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Members.ListInvitationsOf(ctx, a)
+	if err != nil {
+		return err
+	}
+	for _, i := range list {
+		if err := row(struct {
+			ID        string `json:"id"`
+			AppID     string `json:"app_id"`
+			Role      string `json:"role"`
+			Sent      bool   `json:"sent_by_you"`
+			CreatedAt string `json:"created_at"`
+			ExpiresAt string `json:"expires_at"`
+		}{i.ID, i.AppID, string(i.Role), i.InviterID == a.ID, timestamp.Format(i.CreatedUS),
+			timestamp.Format(i.ExpiresUS)}); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -31,6 +32,7 @@ type Store struct {
 	Keys     *providerkeys.Store
 	Topups   *topups.Store
 	Webhooks *webhooks.Store
+	Members  *members.Store
 	Ledger   *store.Writer
 	Now      func() time.Time
 }
@@ -68,6 +70,9 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 			return err
 		}
 		if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
+			return err
+		}
+		if err := s.Members.EraseAccount(ctx, tx, a); err != nil {
 			return err
 		}
 		if err := s.Identity.EraseAccount(ctx, tx, a); err != nil {

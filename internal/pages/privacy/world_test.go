@@ -15,6 +15,7 @@ import (
 	"github.com/alexedwards/argon2id"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -111,6 +112,7 @@ func newWorld(t *testing.T, target string) *world {
 		Keys:     w.keys,
 		Topups:   &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now},
 		Webhooks: w.webhooks,
+		Members:  members.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.Now, "https://example.com"),
 		Ledger:   w.Ledger,
 		Now:      w.Now,
 	}}).Mount(rt)
