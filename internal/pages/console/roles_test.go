@@ -280,8 +280,8 @@ func TestPagesOfRoles(t *testing.T) {
 	reader, coder := w.join("reader", apps.Viewer), w.join("coder", apps.Developer)
 	reader.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "viewer")
 	coder.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "developer")
-	reader.Get(w.mine("")).Want(t, 200).Lacks(t, `">Playground</a></li>`, w.mine("/settings"))
-	coder.Get(w.mine("")).Want(t, 200, `">Playground</a></li>`, w.mine("/settings"))
+	reader.Get(w.mine("/members")).Want(t, 200).Lacks(t, w.mine("/playground"), w.mine("/settings"))
+	coder.Get(w.mine("/members")).Want(t, 200, w.mine("/playground"), w.mine("/settings"))
 	const both = "Only owners and developers can change settings, features and webhook endpoints."
 	for _, rest := range []string{"/features", "/webhooks", "/webhooks/" + hook,
 		"/webhooks/" + hook + "/deliveries/" + delivery} {
