@@ -42,38 +42,50 @@ type LoggedRequest struct {
 	RefundedBy *string `json:"refunded_by"` // the refund in this list
 }
 
-// refund is the status of a row that reverses a charge.
-const refund = "refund"
+// The statuses of a row.
+const (
+	StatusSettled   = "settled"
+	StatusEstimated = "estimated"
+	StatusRefund    = "refund"
+	StatusRefused   = "refused"
+)
 
-// scanLimit is the number of billed calls, and of refused ones, that a page with filters reads at most. A page
-// may be shorter than its limit for that, and still have a next one.
-const scanLimit = 1000
-
-// requestFilter chooses rows of the request log. The zero value chooses all.
-type requestFilter struct {
-	statusFrom, statusTo int // HTTP statuses, both included; 0, 0 = any
-	model                string
-	feature              string
-	connection           string
-	since                time.Time
+// A LogFilter chooses rows of the request log. The zero value chooses all.
+type LogFilter struct {
+	Status               string // of the row; "" = any
+	StatusFrom, StatusTo int    // HTTP statuses, both included; 0, 0 = any. A refund has none.
+	Model                string
+	Feature              string
+	Connection           string
+	MinChargeMC          money.MC
+	Since, Until         time.Time // when the call began; Until is not included; zero = no bound
 }
 
 // readFilter reads the filters of the query. Errors are 400 invalid_request.
-func readFilter(r *http.Request) (f requestFilter, err error) {
+func readFilter(r *http.Request) (f LogFilter, err error) {
 	q, err := web.ReadQuery(r)
 	if err != nil {
 		return f, err
 	}
-	f = requestFilter{model: q.Get("model"), feature: q.Get("feature"), connection: q.Get("connection")}
+	f = LogFilter{Model: q.Get("model"), Feature: q.Get("feature"), Connection: q.Get("connection")}
 	if q.Has("status") {
-		if f.statusFrom, f.statusTo, err = parseStatus(q.Get("status")); err != nil {
+		if f.StatusFrom, f.StatusTo, err = parseStatus(q.Get("status")); err != nil {
 			return f, err
 		}
 	}
-	if q.Has("since") {
-		if f.since, err = time.Parse(time.RFC3339, q.Get("since")); err != nil {
-			return f, apierr.InvalidRequest.Errorf("since: must be a time such as 2026-11-21T10:15:00Z")
+	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if q.Has(name) {
+			if *at, err = time.Parse(time.RFC3339, q.Get(name)); err != nil {
+				return f, apierr.InvalidRequest.Errorf("%s: must be a time such as 2026-11-21T10:15:00Z", name)
+			}
 		}
+	}
+	if q.Has("min_charge_mc") {
+		least, err := strconv.ParseInt(q.Get("min_charge_mc"), 10, 64)
+		if err != nil || least < 0 || least > int64(money.Max) {
+			return f, apierr.InvalidRequest.Errorf("min_charge_mc: must be a whole number of micro-cents")
+		}
+		f.MinChargeMC = money.MC(least)
 	}
 	return f, nil
 }
@@ -91,19 +103,41 @@ func parseStatus(text string) (from, to int, err error) {
 	return 0, 0, apierr.InvalidRequest.Errorf("status: must be an HTTP status such as 402, or a class such as 4xx")
 }
 
-// choosesAll reports whether a page needs no rows but its own.
-func (f requestFilter) choosesAll() bool {
-	return f.statusTo == 0 && f.model == "" && f.feature == "" && f.connection == ""
+// spends returns the part of the filter for ledger rows, and whether any can pass it.
+func (f *LogFilter) spends(appID string) (store.CallFilter, bool) {
+	c := f.common(appID, id.Ledger)
+	c.MinChargeMC = f.MinChargeMC
+	switch f.Status {
+	case StatusSettled, StatusEstimated, StatusRefund:
+		c.Kind = store.SpendKind(f.Status)
+	case StatusRefused:
+		return c, false
+	}
+	if f.StatusTo > 0 { // all calls that were billed were answered 200, and refunds have no status
+		if f.StatusFrom > http.StatusOK || f.StatusTo < http.StatusOK || c.Kind == store.Refunds {
+			return c, false
+		}
+		if c.Kind == store.AnySpend {
+			c.Kind = store.Billed
+		}
+	}
+	return c, true
 }
 
-func (f requestFilter) chooses(l *LoggedRequest) bool {
-	hasStatus := f.statusTo == 0 || l.HTTPStatus != nil && *l.HTTPStatus >= f.statusFrom && *l.HTTPStatus <= f.statusTo
-	return hasStatus && equals(l.Model, f.model) && equals(l.Feature, f.feature) &&
-		(f.connection == "" || l.ConnectionID == f.connection)
+// refusals returns the part of the filter for refused calls, and whether any can pass it.
+func (f *LogFilter) refusals(appID string) (store.CallFilter, bool) {
+	c := f.common(appID, id.Request)
+	c.StatusFrom, c.StatusTo = f.StatusFrom, f.StatusTo
+	return c, f.MinChargeMC == 0 && (f.Status == "" || f.Status == StatusRefused)
 }
 
-// equals reports whether a member has the wanted value; "" = any.
-func equals(member *string, want string) bool { return want == "" || member != nil && *member == want }
+func (f *LogFilter) common(appID, prefix string) store.CallFilter {
+	c := store.CallFilter{AppID: appID, Model: f.Model, Feature: f.Feature, ConnectionID: f.Connection}
+	if !f.Since.IsZero() {
+		c.FromID = id.Floor(prefix, f.Since)
+	}
+	return c
+}
 
 // listRequests answers GET /v1/apps/{id}/requests: what the console's request log shows, newest first.
 func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
@@ -122,77 +156,94 @@ func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, next, err := logOfApp(r.Context(), h.DB, app.ID, page, f)
+	log, err := ListLog(r.Context(), h.DB, app.ID, &f, page)
 	if err != nil {
 		return err
 	}
-	if next != "" {
-		web.LinkNext(w, r, next)
+	if log.Next != "" {
+		web.LinkNext(w, r, log.Next)
 	}
-	return web.WriteJSON(w, http.StatusOK, list)
+	return web.WriteJSON(w, http.StatusOK, log.Rows)
 }
 
-// logOfApp returns a page of an app's request log, and the id after which the next page begins; "" = there is none.
-func logOfApp(ctx context.Context, q db.Queryer, appID string, page web.Page, f requestFilter) (list []LoggedRequest,
-	next string, err error) {
-	limit := scanLimit
-	if f.choosesAll() {
-		limit = page.Limit + 1
-	}
+// A Log is a page of an app's request log.
+type Log struct {
+	Rows  []LoggedRequest
+	Next  string // the id after which the next page begins; "" = there is none
+	IsCut bool   // the page ended because it may read no more rows: Next is as far as it searched
+}
+
+// ListLog returns a page of an app's request log, newest first. With filters it reads a bounded number of rows: it may
+// have fewer than the page's limit, and still a next page.
+func ListLog(ctx context.Context, q db.Queryer, appID string, f *LogFilter, page web.Page) (Log, error) {
 	before := page.StartingAfter
-	if before != "" {
-		before = id.ReplacePrefix(before, id.Request, id.Ledger)
-	}
-	billed, err := store.EntriesOfApp(ctx, q, appID, before, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	refused, err := store.RefusalsOfApp(ctx, q, appID, page.StartingAfter, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	all := mergeLog(billed, refused, limit)
-	isCut := len(billed) == limit || len(refused) == limit
-	oldest := ""
-	if !f.since.IsZero() {
-		oldest = id.Floor(id.Request, f.since)
-	}
-	list = []LoggedRequest{}
-	for i := range all {
-		if all[i].ID < oldest {
-			return list, "", nil
+	if !f.Until.IsZero() {
+		if end := id.Floor(id.Request, f.Until); before == "" || end < before {
+			before = end
 		}
-		if !f.chooses(&all[i]) {
-			continue
-		}
-		if len(list) == page.Limit {
-			return list, list[len(list)-1].ID, nil
-		}
-		list = append(list, all[i])
 	}
-	if isCut {
-		next = all[len(all)-1].ID
+	log, limit := Log{Rows: []LoggedRequest{}}, page.Limit+1
+	var sources [2][]LoggedRequest
+	searchedTo := "" // rows from this id on are known
+	if c, any := f.spends(appID); any {
+		beforeEntry := before
+		if before != "" {
+			beforeEntry = id.ReplacePrefix(before, id.Request, id.Ledger)
+		}
+		list, last, err := store.BrowseSpends(ctx, q, c, beforeEntry, limit)
+		if err != nil {
+			return log, err
+		}
+		for i := range list {
+			sources[0] = append(sources[0], newBilledRow(&list[i]))
+		}
+		if last != "" {
+			last = id.ReplacePrefix(last, id.Ledger, id.Request)
+		}
+		searchedTo = knownTo(sources[0], limit, last)
 	}
-	return list, next, nil
+	if c, any := f.refusals(appID); any {
+		list, last, err := store.BrowseRefusals(ctx, q, c, before, limit)
+		if err != nil {
+			return log, err
+		}
+		for i := range list {
+			sources[1] = append(sources[1], newRefusedRow(&list[i]))
+		}
+		searchedTo = max(searchedTo, knownTo(sources[1], limit, last))
+	}
+	log.Rows = mergeLog(sources[0], sources[1], searchedTo)
+	switch {
+	case len(log.Rows) > page.Limit:
+		log.Rows = log.Rows[:page.Limit]
+		log.Next = log.Rows[page.Limit-1].ID
+	case searchedTo != "":
+		log.Next, log.IsCut = searchedTo, true
+	}
+	return log, nil
 }
 
-// mergeLog merges billed and refused calls, newest first. A list of limit rows may go on in the database: the result
-// ends where the first such list ends, so that it has no gap.
-func mergeLog(billed []rules.Entry, refused []rules.Refusal, limit int) []LoggedRequest {
+// knownTo returns the id from which on a source has given all rows that pass: that of its last row if it is full, or
+// else how far it searched; "" = it has given all.
+func knownTo(rows []LoggedRequest, limit int, searchedTo string) string {
+	if len(rows) == limit {
+		return rows[limit-1].ID
+	}
+	return searchedTo
+}
+
+// mergeLog merges billed and refused calls, newest first, without those older than an id.
+func mergeLog(billed, refused []LoggedRequest, oldest string) []LoggedRequest {
 	all := make([]LoggedRequest, 0, len(billed)+len(refused))
-	moreBilled, moreRefused := len(billed) == limit, len(refused) == limit
 	for len(billed) > 0 || len(refused) > 0 {
-		if len(refused) == 0 || len(billed) > 0 && requestIDOf(&billed[0]) > refused[0].RequestID {
-			all, billed = append(all, newBilledRow(&billed[0])), billed[1:]
-			if moreBilled && len(billed) == 0 {
-				break
-			}
-			continue
+		from := &refused
+		if len(refused) == 0 || len(billed) > 0 && billed[0].ID > refused[0].ID {
+			from = &billed
 		}
-		all, refused = append(all, newRefusedRow(&refused[0])), refused[1:]
-		if moreRefused && len(refused) == 0 {
+		if (*from)[0].ID < oldest {
 			break
 		}
+		all, *from = append(all, (*from)[0]), (*from)[1:]
 	}
 	return all
 }
@@ -219,7 +270,7 @@ func newBilledRow(e *rules.Entry) LoggedRequest {
 		Delivery:       newDelivery(&e.Delivery),
 	}
 	if e.ReversalOf != "" { // negative, so that the column adds up to what was paid
-		l.Status, l.HTTPStatus = refund, nil
+		l.Status, l.HTTPStatus = StatusRefund, nil
 		l.ProviderCostMC, l.SvcFeeMC = -l.ProviderCostMC, -l.SvcFeeMC
 		l.DevMarginMC, l.UserChargeMC = -l.DevMarginMC, -l.UserChargeMC
 		l.RefundOf = rules.TextOrNull(id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request))
@@ -237,7 +288,7 @@ func newRefusedRow(f *rules.Refusal) LoggedRequest {
 	return LoggedRequest{
 		ID:                f.RequestID,
 		Object:            "logged_request",
-		Status:            "refused",
+		Status:            StatusRefused,
 		HTTPStatus:        &f.Status,
 		Code:              rules.TextOrNull(f.Code),
 		Message:           rules.TextOrNull(f.Message),

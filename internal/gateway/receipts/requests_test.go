@@ -6,42 +6,39 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestMergeLog merges two lists by their ids, up to where one of them may go on in the database.
 func TestMergeLog(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		billed, refused, want string
-		limit                 int
-	}{
-		{"", "", "", 5},
-		{"d b", "c a", "d c b a", 5},
-		{"d b", "c a", "d c b", 2}, // older billed calls than b may be newer than a
-		{"d c", "b a", "d c", 2},
-		{"b a", "d c", "d c", 2},
-		{"b", "d c", "d c", 2},
-		{"c", "", "c", 1},
+	for _, tt := range []struct{ billed, refused, oldest, want string }{
+		{"", "", "", ""},
+		{"d b", "c a", "", "d c b a"},
+		{"d b", "c a", "req_b", "d c b"}, // older billed calls than b may be newer than a
+		{"d c", "b a", "req_c", "d c"},
+		{"b a", "d c", "req_c", "d c"},
+		{"b", "d c", "req_c", "d c"},
+		{"c", "", "", "c"},
 	} {
-		var billed []rules.Entry
-		for _, id := range strings.Fields(tt.billed) {
-			billed = append(billed, rules.Entry{ID: "led_" + id})
-		}
-		var refused []rules.Refusal
-		for _, id := range strings.Fields(tt.refused) {
-			refused = append(refused, rules.Refusal{RequestID: "req_" + id})
+		rows := func(ids string) (list []LoggedRequest) {
+			for _, id := range strings.Fields(ids) {
+				list = append(list, LoggedRequest{ID: "req_" + id})
+			}
+			return list
 		}
 		var got []string
-		for _, row := range mergeLog(billed, refused, tt.limit) {
+		for _, row := range mergeLog(rows(tt.billed), rows(tt.refused), tt.oldest) {
 			got = append(got, strings.TrimPrefix(row.ID, "req_"))
 		}
 		if strings.Join(got, " ") != tt.want {
-			t.Errorf("%s and %s of at most %d: %v, want %s", tt.billed, tt.refused, tt.limit, got, tt.want)
+			t.Errorf("%s and %s from %s: %v, want %s", tt.billed, tt.refused, tt.oldest, got, tt.want)
 		}
 	}
 }
@@ -58,7 +55,7 @@ func TestRefundRow(t *testing.T) {
 		got.UserChargeDisplay != "-$0.00000125" || got.ProviderCostMC+got.SvcFeeMC+got.DevMarginMC != -125 {
 		t.Errorf("%+v", got)
 	}
-	if requestFilter := (requestFilter{statusFrom: 200, statusTo: 299}); requestFilter.chooses(&got) {
+	if c, _ := (&LogFilter{StatusFrom: 200, StatusTo: 299}).spends("app_x"); c.Kind != store.Billed {
 		t.Error("a refund has an HTTP status")
 	}
 }
@@ -75,9 +72,27 @@ func (e explainer) QueryContext(ctx context.Context, query string, args ...any) 
 	if e.engine == db.Postgres {
 		text = "EXPLAIN "
 	}
-	rows, err := e.DB.QueryContext(ctx, text+query, args...)
-	if err != nil {
+	if err := e.explain(ctx, text+query, args); err != nil {
 		return nil, err
+	}
+	return e.DB.QueryContext(ctx, query, args...)
+}
+
+func (e explainer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	text := "EXPLAIN QUERY PLAN "
+	if e.engine == db.Postgres {
+		text = "EXPLAIN "
+	}
+	if err := e.explain(ctx, text+query, args); err != nil {
+		panic(err)
+	}
+	return e.DB.QueryRowContext(ctx, query, args...)
+}
+
+func (e explainer) explain(ctx context.Context, query string, args []any) error {
+	rows, err := e.DB.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -85,15 +100,12 @@ func (e explainer) QueryContext(ctx context.Context, query string, args ...any) 
 		var a, b, c any
 		if err := rows.Scan(&plan); err != nil {
 			if err := rows.Scan(&a, &b, &c, &plan); err != nil {
-				return nil, fmt.Errorf("plan: %w", err)
+				return fmt.Errorf("plan: %w", err)
 			}
 		}
 		*e.plans = append(*e.plans, plan)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return e.DB.QueryContext(ctx, query, args...)
+	return rows.Err()
 }
 
 // TestLogUsesIndexes reads an app's part of an index and no whole table, on both engines.
@@ -109,10 +121,15 @@ func TestLogUsesIndexes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, _, err := logOfApp(t.Context(), explainer{d, e, &plans}, "app_x", web.Page{Limit: 100},
-				requestFilter{model: "m"})
-			if err != nil {
-				t.Fatal(err)
+			for _, f := range []LogFilter{
+				{},
+				{Model: "m", MinChargeMC: 5, Since: time.Unix(1, 0), Until: time.Unix(2, 0)},
+				{Status: StatusEstimated, Connection: "conn_x"},
+				{Feature: "chat", StatusFrom: 400, StatusTo: 499},
+			} {
+				if _, err := ListLog(t.Context(), explainer{d, e, &plans}, "app_x", &f, web.Page{Limit: 100}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			text := strings.Join(plans, "\n")
 			for _, index := range []string{"ledger_app", "refusals_app"} {

@@ -145,17 +145,6 @@ func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID st
 		accountID, connectionID, limit)
 }
 
-// EntriesOfApp returns spend rows of an app, newest first: those before an id, or
-// the newest if it is "".
-func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]rules.Entry, error) {
-	if before == "" {
-		before = "~" // behind every id
-	}
-	return db.QueryAll(ctx, q, scanEntry,
-		`SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`,
-		appID, before, limit)
-}
-
 // GetStoredResponse returns the response of a settled call, or sql.ErrNoRows if it has
 // expired or was never stored.
 func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a rules.StoredResponse, err error) {
@@ -177,18 +166,6 @@ func scanRefusal(row db.Row) (r rules.Refusal, err error) {
 func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r rules.Refusal, err error) {
 	return scanRefusal(q.QueryRowContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE request_id = $1`,
 		requestID))
-}
-
-// RefusalsOfApp returns refused calls of an app, newest first: those before a
-// request, or the newest if it is "".
-func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]rules.Refusal, error) {
-	if before == "" {
-		before = "~" // behind every id
-	}
-	return db.QueryAll(ctx, q, scanRefusal,
-		`SELECT `+refusalValues+
-			` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before,
-		limit)
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
