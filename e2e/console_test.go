@@ -113,7 +113,8 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	b.says("Summaries"[1:], model)
 	b.press("link", "Requests")
 	b.says(model)
-	b.press("link", "Refused")
+	b.open(app + "/requests?status=refused")
+	b.says("Refused")
 
 	b.press("link", "Webhooks")
 	b.fill("URL", "http://127.0.0.1:9/hook")
@@ -214,8 +215,14 @@ func TestConsoleLooks(t *testing.T) {
 			break
 		}
 	}
+	b.says("Timeline", "How it adds up", "Per million")
+	b.look("console-call-drawer")
+	b.press("link", "Open receipt")
 	b.says("How it adds up", "Per million")
 	b.look("console-receipt")
+	b.open(p.DashboardURL + "/developer/apps/" + p.App.ID + "/requests?status=refused&live=1")
+	b.says("Pause live tail")
+	b.look("console-requests-refused")
 	user := newTab(t, p.BaseURL)
 	address, _ := link(p, "s")
 	user.open(address)

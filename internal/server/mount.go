@@ -36,6 +36,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router = web.NewRouter(s.log, linksOf(c))
 	s.Router.SetPageError(ui.RenderError)
 	s.Router.SetSite(c.Site)
+	s.Router.SetClock(s.DB.Now)
 	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.Router)

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -182,6 +183,19 @@ func SumDollars(parts ...money.MC) Amount {
 
 // Date writes a time for people, in UTC.
 func Date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }
+
+// Milliseconds writes how long something took: 412 ms, 2.31 s, 1 min 5 s; – = not known.
+func Milliseconds(ms *int64) string {
+	switch {
+	case ms == nil:
+		return "–"
+	case *ms < 1000:
+		return strconv.FormatInt(*ms, 10) + " ms"
+	case *ms < 60_000:
+		return fmt.Sprintf("%d.%02d s", *ms/1000, *ms%1000/10)
+	}
+	return fmt.Sprintf("%d min %d s", *ms/60_000, *ms%60_000/1000)
+}
 
 // Count writes a number with thousands separated.
 func Count(n int64) string {

@@ -59,6 +59,9 @@ var consentJS []byte
 //go:embed assets/playground.js
 var playgroundJS []byte
 
+//go:embed assets/table.js
+var tableJS []byte
+
 //go:embed assets/docs.css
 var docsCSS []byte
 
@@ -106,6 +109,7 @@ var scripts = map[string]asset{
 	"consent": newScript("consent", consentJS),
 	// streams the answers of the playground
 	"playground": newScript("playground", playgroundJS),
+	"table":      newScript("table", tableJS), // keys and the drawer of lists
 }
 
 // joinStyles returns the style sheet of all pages.

@@ -372,19 +372,12 @@ func (Analytics) name() string { return "developer/analytics" }
 // RequestLog lists the calls of an app.
 type RequestLog struct {
 	Console
-	Kinds   []Tab
-	Refused bool
-	List    []LoggedCall
-	Older   string // address of the next page; "" = this is the last
+	Table List
 }
 
-// LoggedCall is one line of RequestLog.
-type LoggedCall struct {
-	ID, When, Shown, Model, Feature, Connection string
-	Charge, Margin, Code, State                 string
-}
-
-func (RequestLog) name() string { return "developer/requests" }
+func (RequestLog) name() string      { return "developer/requests" }
+func (RequestLog) live() bool        { return true }
+func (RequestLog) scripts() []string { return []string{"table"} }
 
 // CallPage is one call in words and numbers.
 type CallPage struct {
@@ -396,7 +389,8 @@ type CallPage struct {
 	Facts []Fact
 	Lines []ReceiptLine
 	Money []Fact
-	JSON  string // what a refusal says besides
+	JSON  string         // what a refusal says besides
+	Steps []TimelineStep // when what happened, as far as it is known
 }
 
 func (CallPage) name() string { return "developer/request" }

@@ -29,12 +29,17 @@ type Router struct {
 	errorBody map[string]ErrorBody // by the prefix of paths
 	idHeaders map[string]string    // by the prefix of paths
 	site      Site
+	now       func() time.Time // the time in the ids of requests
 }
 
 // NewRouter returns a Router without routes.
 func NewRouter(log *slog.Logger, links Links) *Router {
-	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError}
+	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError, now: time.Now}
 }
+
+// SetClock has the ids of requests carry the time of a clock, which rows are stored by too. Their durations are measured
+// without it.
+func (rt *Router) SetClock(now func() time.Time) { rt.now = now }
 
 // Handle adds a route whose errors are envelopes. The pattern is that of http.ServeMux, with a
 // method and without a host.
@@ -161,7 +166,7 @@ var (
 // ServeHTTP answers one request.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	x := newExchange(rt, w, r, start)
+	x := newExchange(rt, w, r, rt.now())
 	r = r.WithContext(&x.ctx)
 	defer rt.finish(x, r, start)
 

@@ -38,8 +38,9 @@ type LoggedRequest struct {
 	InputTokens       *int64   `json:"input_tokens"` // null for a refund and a refused call
 	OutputTokens      *int64   `json:"output_tokens"`
 	Delivery
-	RefundOf   *string `json:"refund_of"`   // the request whose charge the refund reverses
-	RefundedBy *string `json:"refunded_by"` // the refund in this list
+	Unregistered bool    `json:"-"`           // the feature is not registered
+	RefundOf     *string `json:"refund_of"`   // the request whose charge the refund reverses
+	RefundedBy   *string `json:"refunded_by"` // the refund in this list
 }
 
 // The statuses of a row.
@@ -268,6 +269,7 @@ func newBilledRow(e *rules.Entry) LoggedRequest {
 		UserChargeMC:   e.UserChargeMC,
 		PaidBy:         rules.TextOrNull(e.PaidBy),
 		Delivery:       newDelivery(&e.Delivery),
+		Unregistered:   e.Feature != "" && e.FeatureLabel != e.Feature,
 	}
 	if e.ReversalOf != "" { // negative, so that the column adds up to what was paid
 		l.Status, l.HTTPStatus = StatusRefund, nil

@@ -144,3 +144,31 @@ func TestLogUsesIndexes(t *testing.T) {
 		})
 	}
 }
+
+// TestSearchIsBounded finds the one old refusal of a model among thousands of others, on the second page: the first one
+// says how far it has searched.
+func TestSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		if _, err := d.ExecContext(t.Context(), `WITH RECURSIVE numbers (n) AS
+			(SELECT 1000001 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1007000)
+			INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, model, created_us)
+			SELECT 'req_' || n, 'conn_x', 'app_x', 402, 'allocation_exhausted', 'm', '{}',
+				CASE WHEN n = 1000007 THEN 'rare' ELSE 'common' END, 1 FROM numbers`); err != nil {
+			t.Fatal(err)
+		}
+		f := LogFilter{Model: "rare"}
+		log, err := ListLog(t.Context(), d, "app_x", &f, web.Page{Limit: 25})
+		if err != nil || len(log.Rows) != 0 || !log.IsCut || log.Next != "req_1002001" {
+			t.Fatalf("the first page: %+v, %v", log, err)
+		}
+		log, err = ListLog(t.Context(), d, "app_x", &f, web.Page{Limit: 25, StartingAfter: log.Next})
+		if err != nil || len(log.Rows) != 1 || log.IsCut || log.Next != "" || log.Rows[0].ID != "req_1000007" {
+			t.Fatalf("the second page: %+v, %v", log, err)
+		}
+		log, err = ListLog(t.Context(), d, "app_x", &LogFilter{Model: "common"}, web.Page{Limit: 25})
+		if err != nil || len(log.Rows) != 25 || log.IsCut || log.Next != log.Rows[24].ID {
+			t.Fatalf("a full page: %d rows, %+v, %v", len(log.Rows), log.Next, err)
+		}
+	})
+}

@@ -448,19 +448,19 @@ func TestFigures(t *testing.T) {
 			"$2.25 in total, including your margin of $0.25", "Provider cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
-		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@",
+		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up<span class=\"sub\">not registered").Lacks(t, w.tester.ID, "tester@",
 			"Older")
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID,
 			`data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`,
 			`data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		back := w.do(rules.Reverse{EntryID: first.ID, AccountID: first.AccountID, Reason: "provider_error"}).Entry
 		backID := id.ReplacePrefix(back.ID, id.Ledger, id.Request)
-		b.Get(w.mine("/requests")).Want(t, 200, ">refunded<", ">refund<", ">−$1.2500", ">−$0.2500")
+		b.Get(w.mine("/requests")).Want(t, 200, ">Refunded<", ">Refund<", ">−$1.2500", ">−$0.2500")
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, ">Refunded<", "$1.25 of it was refunded later",
 			w.mine("/requests/"+backID))
 		b.Get(w.mine("/requests/"+backID)).Want(t, 200, ">Refund<", "−$1.25", "−$0.25", w.mine("/requests/"+requestID))
 		w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
-		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t,
+		refusedID := b.Get(w.mine("/requests?status=refused")).Want(t, 200, "allocation_exhausted").Found(t,
 			`requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
 		call := rules.Call{
