@@ -342,7 +342,7 @@ func (w *emulatedNode) checkStop(t *testing.T, a agent, c agentConnection) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	refusals, err := store.RefusalsOfApp(t.Context(), d, w.PublicApp.ID, "", 100)
+	refusals, _, err := store.BrowseRefusals(t.Context(), d, store.CallFilter{AppID: w.PublicApp.ID}, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
