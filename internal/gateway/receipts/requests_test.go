@@ -127,7 +127,8 @@ func TestLogUsesIndexes(t *testing.T) {
 				{Status: StatusEstimated, Connection: "conn_x"},
 				{Feature: "chat", StatusFrom: 400, StatusTo: 499},
 			} {
-				if _, err := ListLog(t.Context(), explainer{d, e, &plans}, "app_x", &f, web.Page{Limit: 100}); err != nil {
+				if _, err := ListLog(t.Context(), explainer{d, e, &plans}, "app_x", &f,
+					web.Page{Limit: 100}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -155,7 +155,8 @@ func (h requestPages) newTable(q url.Values, v visit, list []features.Feature) u
 	t.Head = []ui.ListColumn{
 		{Text: "When (UTC)", Class: "second"}, {Text: "Status", Class: "first"}, {Text: "Model", Class: "first"},
 		{Text: "Feature"}, {Text: "Connection"}, {Text: "Tokens in / out", Class: "end"},
-		{Text: "First byte", Class: "end"}, {Text: "Duration", Class: "second end"}, {Text: "Charge", Class: "first end"},
+		{Text: "First byte", Class: "end"}, {Text: "Duration", Class: "second end"},
+		{Text: "Charge", Class: "first end"},
 		{Text: "Margin", Class: "end"},
 	}
 	t.AddFilter("status", "Status", statuses)
@@ -172,7 +173,11 @@ func (h requestPages) newTable(q url.Values, v visit, list []features.Feature) u
 		ui.Field{ID: "feature", Label: "Label of a call, registered or not"})
 	t.AddFilter("connection", "Connection", nil, ui.Field{ID: "connection", Label: "Connection id"})
 	t.AddFilter("charge", "Charge", charges, ui.Field{ID: "charge", Label: "At least (US dollars)"})
-	t.AddFilter("range", "Time", timeChoices, ui.Field{ID: "from", Label: "From (UTC)", Hint: "2026-11-21 or 2026-11-21T10:15"},
+	t.AddFilter("range", "Time", timeChoices, ui.Field{
+		ID:    "from",
+		Label: "From (UTC)",
+		Hint:  "2026-11-21 or 2026-11-21T10:15",
+	},
 		ui.Field{ID: "to", Label: "Until (UTC)"})
 	return t
 }
@@ -381,7 +386,8 @@ func requestRecord(l *receipts.LoggedRequest) []string {
 	}
 	list := []string{
 		l.ID, l.CreatedAt, l.Status, status, text(l.Code), l.ConnectionID, text(l.Model), text(l.Feature),
-		number(l.InputTokens), number(l.OutputTokens), number(l.FirstByteMS), number(l.DurationMS), text(l.FinishReason),
+		number(l.InputTokens), number(l.OutputTokens), number(l.FirstByteMS), number(l.DurationMS),
+		text(l.FinishReason),
 	}
 	for _, mc := range []money.MC{l.ProviderCostMC, l.SvcFeeMC, l.DevMarginMC, l.UserChargeMC} {
 		list = append(list, strconv.FormatInt(int64(mc), 10))
@@ -460,7 +466,11 @@ func callSteps(found *receipts.Receipt) (steps []ui.TimelineStep) {
 		})
 	}
 	if found.Charge != nil {
-		steps = append(steps, ui.TimelineStep{Name: "Held", Detail: ui.Exact(found.Charge.HoldAmountMC), After: "+0 ms"})
+		steps = append(steps, ui.TimelineStep{
+			Name:   "Held",
+			Detail: ui.Exact(found.Charge.HoldAmountMC),
+			After:  "+0 ms",
+		})
 	}
 	if found.FirstByteMS != nil {
 		steps = append(steps, ui.TimelineStep{Name: "First byte", After: after(found.FirstByteMS)})

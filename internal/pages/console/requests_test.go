@@ -70,7 +70,11 @@ func TestRequestLogFilters(t *testing.T) {
 		requestOf := func(e rules.Entry) string { return id.ReplacePrefix(e.ID, id.Ledger, id.Request) }
 		dear := requestOf(w.spend(one, "chat", "chat", money.Dollar, money.Dollar/4))
 		back := w.spend(one, "", "", money.Cent, 0)
-		refund := requestOf(w.do(rules.Reverse{EntryID: back.ID, AccountID: back.AccountID, Reason: "provider_error"}).Entry)
+		refund := requestOf(w.do(rules.Reverse{
+			EntryID:   back.ID,
+			AccountID: back.AccountID,
+			Reason:    "provider_error",
+		}).Entry)
 		refused := w.refuse(one, 402, "allocation_exhausted", "chat", "gpt-6-luna")
 		failed := w.refuse(one, 502, "provider_error", "=cmd|' /C calc'!A0", "gpt-5.6-terra")
 		cheap := []string{}
@@ -113,7 +117,8 @@ func TestRequestLogFilters(t *testing.T) {
 			for _, size := range []string{"25", "100"} {
 				q.Set("limit", size)
 				if got := listed(t, b, w.mine("/requests?"+q.Encode())); !slices.Equal(got, tt.want) {
-					t.Errorf("%s in pages of %s: %d rows %v, want %d %v", tt.query, size, len(got), got, len(tt.want), tt.want)
+					t.Errorf("%s in pages of %s: %d rows %v, want %d %v", tt.query, size, len(got), got, len(tt.want),
+						tt.want)
 				}
 			}
 			body := b.Get(w.mine("/requests.csv?"+tt.query)).Want(t, 200).Body
