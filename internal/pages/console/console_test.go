@@ -448,7 +448,8 @@ func TestFigures(t *testing.T) {
 			"$2.25 in total, including your margin of $0.25", "Provider cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
-		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up<span class=\"sub\">not registered").Lacks(t, w.tester.ID, "tester@",
+		b.Get(w.mine("/requests")).Want(t, 200, requestID, `made-up<span class="sub">not registered`).Lacks(t,
+			w.tester.ID, "tester@",
 			"Older")
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID,
 			`data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`,
