@@ -21,7 +21,8 @@
   const sweep = (root) => {
     root.querySelectorAll?.("time[datetime]").forEach(localize);
     root.querySelectorAll?.("th").forEach((head) => {
-      if (head.textContent.endsWith(" (UTC)")) {
+      // A table without times has days, which end at midnight UTC for every reader.
+      if (head.textContent.endsWith(" (UTC)") && head.closest("table").querySelector("time")) {
         head.textContent = head.textContent.slice(0, -" (UTC)".length);
       }
     });
