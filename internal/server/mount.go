@@ -24,6 +24,7 @@ import (
 	"github.com/purserhq/purser/internal/pages/docs"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/pages/palette"
 	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -153,6 +154,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		TopUps:   s.topups,
 		Risk:     c.RiskThresholds,
 	}).Mount(s.Router)
+	(&palette.Handler{DB: s.DB, Apps: s.Apps, Accounts: s.Accounts, Sessions: sessions}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,
 		Accounts: s.Accounts,

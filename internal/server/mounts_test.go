@@ -22,6 +22,7 @@ import (
 var pages = []string{
 	"GET /components/v1/purser.js", // a script, for pages of apps
 	"GET /favicon.ico", "GET /robots.txt", "GET /docs", "GET /docs/search", "GET /models",
+	"GET /search",
 	"GET /status",
 	"GET /docs/{page}", "POST /docs/{page}", "GET /reference", "POST /reference",
 	"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "GET /device", "POST /device",

@@ -348,6 +348,11 @@ func hostilePages() []Page {
 			}},
 			Links: []Link{{"javascript:alert(1)", hostile}},
 		},
+		Search{
+			Shell:   Shell{Email: hostile},
+			Query:   hostile,
+			Results: []Found{{"javascript:alert(1)", hostile, hostile, "search"}},
+		},
 		SettingsIndex{Shell: Shell{Email: hostile, Developer: true}, Saved: hostile, TwoStep: true},
 		Security{
 			Shell:    Shell{Email: hostile},

@@ -23,7 +23,7 @@ func TestOverview(t *testing.T) {
 		w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 25*money.Cent)
 		b := w.signedIn("person")
-		b.Get("/dashboard").Want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25",
+		b.Get("/dashboard").Want(t, 200, `<a href="/dashboard" aria-current="page">`, "$15.00", "$3.75", "$1.25",
 			"Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
 			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25",
 			"100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
