@@ -40,7 +40,7 @@ var groups = []group{
 	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit"}},
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
-		"", "apps", "members", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
+		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
@@ -242,6 +242,7 @@ var foreignReaders = map[string][]string{
 	"apps/golive":   {"accounts", "balances", "connections", "features"},
 	"apps/members":  {"accounts", "apps"},
 	"apps/sandbox":  {"connections"},
+	"apps/usage":    {"balances", "refusals", "rollups"},
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},

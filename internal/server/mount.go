@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -114,6 +115,7 @@ func (s *Server) mountApps() {
 		Links:  linksOf(s.Config),
 	}).Mount(s.Router)
 	(&apps.Handler{Store: s.Apps, Offered: s.isModelOffered}).Mount(s.Router)
+	(&usage.Handler{DB: s.DB, Apps: s.Apps, Now: s.DB.Now}).Mount(s.Router)
 	(&golive.Handler{Store: s.golive, Apps: s.Apps}).Mount(s.Router)
 	(&features.Handler{Store: s.Features, Apps: s.Apps}).Mount(s.Router)
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.Apps}).Mount(s.Router)
