@@ -246,7 +246,7 @@ var foreignReaders = map[string][]string{
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},
-	"pages/console": {"apps", "balances", "connections", "refusals", "rollups"},
+	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",
 		"ledger", "mails", "nodes", "payment_records", "rollups", "windows"},
 	"pages/privacy": {"apps", "connections", "holds", "notices"},

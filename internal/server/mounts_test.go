@@ -79,7 +79,7 @@ var pages = []string{
 	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}/state",
 	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}",
 	"POST /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}",
-	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/requests",
+	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/analytics.csv", "GET /developer/apps/{id}/requests",
 	"GET /developer/apps/{id}/requests.csv",
 	"GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live",
 	"POST /developer/apps/{id}/go-live",

@@ -26,6 +26,7 @@ const (
 // A Bar is one value of a Chart.
 type Bar struct {
 	Label  string // as people read it: "21 Nov"
+	Start  string // the day as 2026-11-21, for downloads
 	Value  int64  // in the chart's unit
 	Note   string // next to the value in the table, such as "12 calls"; "" = nothing
 	Parts  []int64

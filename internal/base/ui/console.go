@@ -340,15 +340,32 @@ type EventType struct {
 
 func (EventCatalogue) name() string { return "developer/events" }
 
-// Analytics is what the calls of an app came to.
+// Analytics is what the calls of an app came to, in one of its views.
 type Analytics struct {
 	Console
-	Ranges   []Tab
-	Total    Sum
-	ByDay    Daily
-	Groups   []Group
-	Refused  Ranks
-	Refusals []RefusalSum
+	Views       []Tab
+	Choices     []Choices
+	CSV         string // address of the charts' values
+	Tiles       []Figure
+	Note        string
+	Charts      []Chart
+	Groups      []Group
+	ShowsErrors bool
+	Refused     Ranks
+	Refusals    []RefusalSum
+}
+
+// Choices are links of which one is chosen.
+type Choices struct {
+	Label string
+	List  []Tab
+}
+
+// A Figure is a key figure with its change from the period before.
+type Figure struct {
+	Name, Value, Note string
+	Change            string // "+12%"; "" = none
+	Good              bool   // the change is for the better
 }
 
 // Daily is what calls came to day by day.

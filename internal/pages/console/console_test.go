@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -425,7 +426,8 @@ func TestFigures(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period", "No errors in this period")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period")
+		b.Get(w.mine("/analytics?tab=errors")).Want(t, 200, "No errors in this period")
 		b.Get(w.mine("/requests")).Want(t, 200, "No calls yet")
 		fake := w.connect(w.tester.ID, true)
 		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
@@ -443,9 +445,19 @@ func TestFigures(t *testing.T) {
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
 		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features",
-			">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The remaining spend cap",
-			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`,
-			"$2.25 in total, including your margin of $0.25", "Provider cost and fee")
+			">gpt-5.6-terra<", "$1.25",
+			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`,
+			"$2.25 in total, including your margin of $0.25", "Provider cost and fee", "33.33%")
+		b.Get(w.mine("/analytics?tab=errors")).Want(t, 200, "allocation_exhausted", "The remaining spend cap",
+			`id="by-code-title"`, `id="errors-title"`)
+		b.Get(w.mine("/analytics?by=feature&compare=1&interval=week")).Want(t, 200, ">chat</th>", ">other</th>",
+			"Period before", "$2.25")
+		b.Get(w.mine("/analytics?tab=usage&by=model")).Want(t, 200, `data-value="2"`, "Tokens, input and output")
+		b.Get(w.mine("/analytics?tab=users&days=90")).Want(t, 200, "Active connections", "Consent screens shown")
+		b.Get(w.mine("/analytics?tab=latency&days=7")).Want(t, 200, "First byte, p95")
+		b.Get(w.mine("/analytics.csv?by=feature&days=7")).Want(t, 200, "chart,start,chat,other,total",
+			",125000000,100000000,225000000")
+		b.Get(w.mine("/analytics.csv?tab=errors&days=7")).Want(t, 200, "chart,start,allocation_exhausted,total", ",1,1")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, `made-up<span class="sub">not registered`).Lacks(t,
@@ -488,6 +500,7 @@ func TestFigures(t *testing.T) {
 		older := b.Get(w.mine("/requests")).Want(t, 200).Lacks(t, requestID).Found(t, `href="([^"]+)">Older`)
 		b.Get(strings.ReplaceAll(older, "&amp;", "&")).Want(t, 200, requestID).Lacks(t, "Older")
 		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls without a feature")
+		w.checkUsage(t)
 		// Once the app is live, fake money is no part of what it earned.
 		w.do(rules.Revoke{ConnectionID: fake.ID})
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
@@ -693,4 +706,38 @@ func TestWhoMayEnter(t *testing.T) {
 		person.Get("/developer").Want(t, 200, "Create your first app")
 		person.Get(w.mine("")).Want(t, 404)
 	})
+}
+
+// checkUsage compares the app's usage, however it is divided, with the charges in the ledger.
+func (w *world) checkUsage(t *testing.T) {
+	t.Helper()
+	var want usage.Sum
+	err := w.d.QueryRowContext(t.Context(),
+		`SELECT CAST(SUM(CASE WHEN status = 'reversed' THEN -user_charge_mc ELSE user_charge_mc END) AS BIGINT),
+			CAST(SUM(CASE WHEN status = 'reversed' THEN -dev_margin_mc ELSE dev_margin_mc END) AS BIGINT),
+			CAST(SUM(CASE WHEN status = 'reversed' THEN -provider_cost_mc ELSE provider_cost_mc END) AS BIGINT)
+		FROM ledger WHERE app_id = $1 AND type = 'spend'`, w.app.ID).Scan(&want.ChargeMC, &want.MarginMC, &want.CostMC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, interval := range []usage.Interval{usage.Day, usage.Week, usage.Month} {
+		for _, by := range []usage.Group{usage.ByNone, usage.ByModel, usage.ByFeature, usage.ByConnection} {
+			list, err := usage.List(t.Context(), w.d, usage.Query{
+				AppID:    w.app.ID,
+				Sandbox:  true,
+				From:     w.d.Now().AddDate(0, 0, -40),
+				To:       w.d.Now(),
+				Interval: interval,
+				GroupBy:  by,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := usage.Total(list)
+			if got.ChargeMC != want.ChargeMC || got.MarginMC != want.MarginMC || got.CostMC != want.CostMC ||
+				got.Refused != 1 {
+				t.Errorf("by %s and %s: %+v, the ledger has %+v", interval, by, got, want)
+			}
+		}
+	}
 }

@@ -58,6 +58,7 @@ var appRoutes = map[string]expectation{
 	"POST /webhooks/{endpoint}/deliveries/{delivery}":      {apps.Configure, 303},
 	"GET /analytics":                                       {apps.View, 200},
 	"GET /requests":                                        {apps.View, 200},
+	"GET /analytics.csv":                                   {apps.View, 200},
 	"GET /requests.csv":                                    {apps.View, 200},
 	"GET /requests/{request}":                              {apps.View, 200},
 	"GET /go-live":                                         {apps.View, 200},

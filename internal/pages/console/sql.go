@@ -110,3 +110,99 @@ func sumHeld(ctx context.Context, q db.Queryer, appID string) (connections int64
 	}
 	return connections, held, nil
 }
+
+// dayOf returns the SQL of the UTC day of a column with microseconds.
+func dayOf(engine db.Engine, column string) string {
+	if engine == db.SQLite {
+		return "date(" + column + " / 1000000, 'unixepoch')"
+	}
+	return "to_char(to_timestamp(" + column + " / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+}
+
+// countByDay returns the numbers of a query of days and numbers.
+func countByDay(ctx context.Context, d *db.DB, text string, args ...any) (map[string]int64, error) {
+	type line struct {
+		day string
+		n   int64
+	}
+	list, err := db.QueryAll(ctx, d, db.ScanFields(func(l *line) []any { return []any{&l.day, &l.n} }), text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("console: counts by day: %w", err)
+	}
+	days := map[string]int64{}
+	for _, l := range list {
+		days[l.day] = l.n
+	}
+	return days, nil
+}
+
+// countActive counts the connections that made a call, by day.
+func countActive(ctx context.Context, d *db.DB, app apps.App, since time.Time) (map[string]int64, error) {
+	sandbox := 0
+	if app.Tier == apps.Sandbox {
+		sandbox = 1
+	}
+	return countByDay(ctx, d, `SELECT r.day, COUNT(DISTINCT r.connection_id)
+		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.day`, app.ID, formatDay(since), sandbox)
+}
+
+// countConnections counts the connections of an app that began, and those that were revoked, by day.
+func countConnections(ctx context.Context, d *db.DB, appID string, since time.Time) (began, ended map[string]int64,
+	err error) {
+	since = since.Truncate(24 * time.Hour)
+	began, err = countByDay(ctx, d, `SELECT `+dayOf(d.Engine, "created_us")+`, COUNT(*) FROM connections
+		WHERE app_id = $1 AND id >= $2 GROUP BY 1`, appID, id.Floor(id.Connection, since))
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, err = countByDay(ctx, d, `SELECT `+dayOf(d.Engine, "revoked_us")+`, COUNT(*) FROM connections
+		WHERE app_id = $1 AND revoked_us >= $2 GROUP BY 1`, appID, since.UnixMicro())
+	return began, ended, err
+}
+
+// countRefusalsByDay counts an app's refusals by day and code.
+func countRefusalsByDay(ctx context.Context, d *db.DB, appID string, since time.Time) (map[string]map[string]int64,
+	error) {
+	type line struct {
+		day, code string
+		n         int64
+	}
+	list, err := db.QueryAll(ctx, d, db.ScanFields(func(l *line) []any { return []any{&l.day, &l.code, &l.n} }),
+		`SELECT `+dayOf(d.Engine, "created_us")+`, code, COUNT(*) FROM refusals
+		WHERE app_id = $1 AND request_id >= $2 GROUP BY 1, 2`, appID, id.Floor(id.Request, since))
+	if err != nil {
+		return nil, fmt.Errorf("console: refusals by day: %w", err)
+	}
+	days := map[string]map[string]int64{}
+	for _, l := range list {
+		if days[l.day] == nil {
+			days[l.day] = map[string]int64{}
+		}
+		days[l.day][l.code] = l.n
+	}
+	return days, nil
+}
+
+// maxTimes is the number of calls whose times are read at most.
+const maxTimes = 20_000
+
+// callTimes is how long a call took.
+type callTimes struct {
+	day     string
+	firstMS *int64 // nil = it was not streamed
+	lastMS  int64
+}
+
+// listTimes returns the times of the newest calls of an app since a time.
+func listTimes(ctx context.Context, d *db.DB, appID string, since time.Time) ([]callTimes, error) {
+	list, err := db.QueryAll(ctx, d, db.ScanFields(func(t *callTimes) []any {
+		return []any{&t.day, &t.firstMS, &t.lastMS}
+	}), `SELECT `+dayOf(d.Engine, "created_us")+`, first_byte_ms, duration_ms FROM ledger
+		WHERE app_id = $1 AND type = 'spend' AND id >= $2 AND duration_ms IS NOT NULL ORDER BY id DESC LIMIT $3`,
+		appID, id.Floor(id.Ledger, since), maxTimes)
+	if err != nil {
+		return nil, fmt.Errorf("console: times: %w", err)
+	}
+	return list, nil
+}
