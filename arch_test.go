@@ -41,7 +41,7 @@ var groups = []group{
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
-		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
+		"oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
 		"", "callers", "feed", "policy", "receipts", "inference/plan",

@@ -86,7 +86,7 @@ func TestApproval(t *testing.T) {
 			if now := limits(t, p); now.Allocation != 25_00_000_000 || second.status(t, p) != "pending" {
 				t.Errorf("a view of the page has decided: %+v, %s", now, second.status(t, p))
 			}
-			if status := b.press("button", "Approve"); status != http.StatusOK ||
+			if status := b.pressFirst("Raise to"); status != http.StatusOK ||
 				b.at().String() != second.ApprovalURL {
 				t.Errorf("approved, and got %d at %s", status, b.at())
 			}
@@ -98,7 +98,7 @@ func TestApproval(t *testing.T) {
 			third := more(t, p, 50_00_000_000, "")
 			b.open(third.ApprovalURL)
 			b.says("No reason given")
-			b.press("button", "Deny")
+			b.pressFirst("Keep")
 			b.says("You denied it", "The spend cap is now $40.00")
 			fourth := more(t, p, 5000_00_000_000, "")
 			b.open(fourth.ApprovalURL)
@@ -259,7 +259,7 @@ func TestDashboardLooks(t *testing.T) {
 	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
 		"link Activity", "link Settings", "button Sign out", "link Docs", "link API reference"}
 	b.operable("the approval page",
-		append(frame, "heading Sample app requested a higher spend cap", "button Approve", "button Deny",
+		append(frame, "heading Sample app requested a higher spend cap", "button Raise to $40.00", "button Keep $25.00",
 			"link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
@@ -294,7 +294,7 @@ func TestDashboardLooks(t *testing.T) {
 		append(append(frame, speeds...), "heading Sample app is paused", "heading Recent calls",
 			"heading Revoke this connection", "button Resume", "link Revoke")...)
 	b.open(asked.ApprovalURL)
-	b.press("button", "Approve")
+	b.pressFirst("Raise to")
 	b.look("approved")
 	b.open(page + "/review")
 	b.press("link", "Revoke")

@@ -106,7 +106,7 @@ func TestPersonFromNothing(t *testing.T) {
 			`{"target_allocation_mc":2000000000,"reason":"More pages."}`, &asked)
 		b.open(asked.ApprovalURL)
 		b.says("Sample app requested a higher spend cap", "More pages.")
-		b.press("button", "Approve")
+		b.pressFirst("Raise to")
 		b.says("You approved it", "The spend cap is now $20.00")
 
 		b.open(p.DashboardURL + "/connections/" + connection)

@@ -166,6 +166,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Sandbox:  s.sandbox,
 		Keys:     s.keys,
 		Webhooks: s.webhooks,
+		Domains:  s.domains,
 		GoLive:   s.golive,
 		Members:  s.members,
 		Tokens:   s.Tokens,

@@ -64,6 +64,7 @@ var pages = []string{
 	"GET /developer/keys", "GET /developer/keys/{provider}/delete",
 	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}",
 	"GET /developer/apps/{id}/live", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
+	"POST /developer/apps/{id}/profile", "POST /developer/apps/{id}/domain",
 	"POST /developer/apps/{id}/logo", "POST /developer/apps/{id}/logo/delete", "GET /developer/apps/{id}/secret",
 	"POST /developer/apps/{id}/secret", "GET /developer/apps/{id}/switch", "POST /developer/apps/{id}/switch",
 	"GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features",

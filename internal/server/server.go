@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/domains"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
@@ -71,6 +72,7 @@ type Server struct {
 	operators          *operator.Service
 	keys               *providerkeys.Store
 	webhooks           *webhooks.Store
+	domains            *domains.Checker
 	dispatcher         *webhooks.Dispatcher // of RunDueJobs; nil while Run serves
 	Tokens             *oauth.Store
 	callers            *callers.Resolver

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/domains"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
@@ -122,11 +123,12 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
 	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))
 	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}
-	s.webhooks = webhooks.NewStore(s.DB, box, now, webhooks.Addresses{
+	addresses := webhooks.Addresses{
 		Allow: append(allowedPrefixes(dev), c.WebhookAllow...),
 		HTTP:  dev,
 		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
-	}, linksOf(c))
+	}
+	s.webhooks, s.domains = webhooks.NewStore(s.DB, box, now, addresses, linksOf(c)), domains.New(addresses)
 }
 
 // linksOf returns the URLs of pages that errors and answers have.

@@ -203,8 +203,14 @@ type App struct {
 	FitMinTokens     *int64      `json:"fit_min_tokens"`
 	DevMarginRate    json.Number `json:"dev_margin_rate"` // 0.15 is 15 %
 	PromptCache      bool        `json:"prompt_cache"`
-	Tier             string      `json:"tier"`          // sandbox, limited-live or full-live
-	ProviderMode     string      `json:"provider_mode"` // mock or live
+	DeveloperName    *string     `json:"developer_name"`
+	WebsiteURL       *string     `json:"website_url"`
+	PrivacyPolicyURL *string     `json:"privacy_policy_url"`
+	Support          *string     `json:"support"` // an email address or an https URL
+	Domain           *string     `json:"domain"`
+	DomainVerifiedAt *time.Time  `json:"domain_verified_at"` // nil = not verified
+	Tier             string      `json:"tier"`               // sandbox, limited-live or full-live
+	ProviderMode     string      `json:"provider_mode"`      // mock or live
 	TestAllowlist    []string    `json:"test_allowlist"`
 	Suspended        bool        `json:"suspended"`
 	Suspension       *Suspension `json:"suspension"`

@@ -61,7 +61,8 @@ type App struct {
 	LiftedUS         int64       // when the operator last lifted one; 0 = never
 	CreatedUS        int64
 	LogoHash         string // "" = it has none; see LogoPath
-	OldSecretUntilUS int64  // when the client secret before the present one stops working; 0 = there is none
+	Profile          Profile
+	OldSecretUntilUS int64 // when the client secret before the present one stops working; 0 = there is none
 }
 
 // A Suspension is a suspension by the service (contract §3, App tier). Only the operator lifts it. The developer's own

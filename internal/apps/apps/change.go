@@ -33,6 +33,7 @@ type Change struct {
 	ProviderMode     web.Field[string]         `json:"provider_mode"`
 	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
 	Suspended        web.Field[bool]           `json:"suspended"`
+	ProfileChange
 }
 
 // rules are the conditions of a change.
@@ -102,6 +103,11 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 	if c.PromptCache.Set {
 		a.PromptCache = c.PromptCache.Value
 	}
+	profile, err := c.ProfileChange.applyTo(a.Profile)
+	if err != nil {
+		return a, err
+	}
+	a.Profile = profile
 	if err := c.setModels(&a, r.offered); err != nil {
 		return a, err
 	}

@@ -44,6 +44,7 @@ type Resource struct {
 	Suspension       *suspensionResource `json:"suspension"`
 	PromptCache      bool                `json:"prompt_cache"`
 	CreatedAt        string              `json:"created_at"`
+	ProfileResource
 }
 
 // tierLimits are the limits of the app's tier; null = no limit (contract §8).
@@ -86,6 +87,7 @@ func (a App) Resource() Resource {
 		Suspension:       a.suspensionResource(),
 		PromptCache:      a.PromptCache,
 		CreatedAt:        timestamp.Format(a.CreatedUS),
+		ProfileResource:  a.Profile.resource(),
 	}
 }
 

@@ -189,3 +189,20 @@ func TestUsualSizeIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// The consent screen says who is behind the app; a domain only once it is verified.
+func TestConsentSaysWhoIsBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b := w.signedIn("person@example.com")
+	lacks(t, b.Get(authorizePath(w.live)).Body, `class="behind"`)
+	w.exec(`UPDATE apps SET developer_name = 'A <b>', domain = 'example.com', support = 'help@example.com',
+		privacy_policy_url = 'https://example.com/privacy' WHERE id = $1`, w.live.ID)
+	page := b.Get(authorizePath(w.live)).Body
+	has(t, page, `by <strong>A &lt;b&gt;</strong>`, `href="mailto:help@example.com"`,
+		`href="https://example.com/privacy"`,
+		`rel="noopener noreferrer nofollow"`)
+	lacks(t, page, "verified domain")
+	w.exec(`UPDATE apps SET domain_verified_us = 1 WHERE id = $1`, w.live.ID)
+	has(t, b.Get(authorizePath(w.live)).Body, `example.com<span class="hidden"> is a verified domain</span>`)
+}

@@ -20,9 +20,16 @@ import (
 // makePage makes the consent screen. form has the submitted values, nil for the first display.
 func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
 	p := ui.Consent{
-		Email:      v.account.Email,
-		App:        v.app.Name,
-		Logo:       v.app.LogoPath(),
+		Email: v.account.Email,
+		App:   v.app.Name,
+		Logo:  v.app.LogoPath(),
+		Behind: ui.Behind{
+			Developer: v.app.Profile.DeveloperName,
+			Domain:    v.app.Profile.VerifiedDomain(),
+			Website:   v.app.Profile.WebsiteURL,
+			Privacy:   v.app.Profile.PrivacyPolicyURL,
+			Support:   v.app.Profile.SupportURL(),
+		},
 		Sandbox:    v.app.Tier == apps.Sandbox,
 		Public:     v.app.ClientType == apps.Public,
 		UserCode:   v.userCode,

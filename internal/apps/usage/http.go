@@ -14,7 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Handler serves GET /v1/apps/{id}/usage (decision 092).
+// A Handler serves GET /v1/apps/{id}/usage (decision 091).
 type Handler struct {
 	DB   *db.DB
 	Apps *apps.Store

@@ -75,6 +75,9 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 	}
 }
 
+// NewClient returns a client that reaches the addresses that webhooks may reach, and follows no redirect.
+func (a Addresses) NewClient() *http.Client { return newClient(a, nil, nil) }
+
 // An attemptOutcome is the result of one attempt.
 type attemptOutcome struct {
 	status  int    // HTTP status, 0 = no response

@@ -185,6 +185,8 @@ type AppSettings struct {
 	Console
 	Fields     []Field
 	Models     []ModelGroup
+	Profile    []Field
+	Domain     Domain
 	LogoError  string // why a file did not become the logo
 	ClientID   string
 	Created    string
@@ -193,6 +195,15 @@ type AppSettings struct {
 	Suspension string // by the service; "" = none
 	OnlySecret string // who can replace the secret; "" = the account can
 	OnlySwitch string // who can disable the app; "" = the account can
+}
+
+// A Domain is the domain of an app, with how to verify it.
+type Domain struct {
+	Name     string // "" = none
+	Record   string // TXT record
+	File     string // URL of the file, which has AppID as a line
+	AppID    string
+	Verified string // since when; "" = it is not
 }
 
 // ModelGroup is the models of one provider, to tick.

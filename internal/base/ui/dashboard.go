@@ -85,6 +85,7 @@ type Approval struct {
 	Available    string
 	Left         string // what would remain available
 	Missing      string // what approving lacks; "" = nothing
+	Change       []CapRow
 	Errors       []Problem
 }
 

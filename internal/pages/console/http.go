@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/domains"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
@@ -34,6 +35,7 @@ type Handler struct {
 	Sandbox  *sandbox.Store
 	Keys     *providerkeys.Store
 	Webhooks *webhooks.Store
+	Domains  *domains.Checker
 	GoLive   *golive.Store
 	Members  *members.Store
 	Tokens   *oauth.Store
@@ -72,7 +74,7 @@ func (h *Handler) Mount(rt *web.Router) {
 		AuthURL:    h.AuthURL,
 		modelOffer: offer,
 	}.mount(rt, access)
-	settingsPages{h.Apps, identity, offer}.mount(rt, access)
+	settingsPages{h.Apps, h.Domains, web.NewLimiter(10*time.Second, 10, h.Now), identity, offer}.mount(rt, access)
 	featurePages{h.Apps, h.Features, offer}.mount(rt, access)
 	endpointPages{h.Webhooks, h.Now, identity}.mount(rt, access)
 	analyticsPages{h.DB, h.Tokens, h.Now}.mount(rt, access)
@@ -218,6 +220,8 @@ var doneTexts = map[string]string{
 	"saved":          "Saved.",
 	"logo":           "Logo saved.",
 	"no-logo":        "Logo removed.",
+	"profile":        "Saved.",
+	"domain":         "Your domain is verified.",
 	"on":             "The app is enabled.",
 	"off":            "The app is disabled. Its calls are refused.",
 	"feature":        "Feature added.",

@@ -30,6 +30,8 @@ var appRoutes = map[string]expectation{
 	"GET /live":                           {apps.View, 200},
 	"GET /settings":                       {apps.Configure, 200},
 	"POST /settings":                      {apps.Configure, 422},
+	"POST /profile":                       {apps.Configure, 303},
+	"POST /domain":                        {apps.Configure, 422},
 	"POST /logo":                          {apps.Configure, 422},
 	"POST /logo/delete":                   {apps.Configure, 303},
 	"GET /secret":                         {apps.ManageSecret, 200},

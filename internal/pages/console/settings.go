@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/domains"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -16,7 +17,9 @@ import (
 
 // settingsPages show and change the settings of an app.
 type settingsPages struct {
-	Apps *apps.Store
+	Apps    *apps.Store
+	Domains *domains.Checker
+	checks  *web.Limiter // of domains, by app
 	identityCheck
 	modelOffer
 }
@@ -24,6 +27,8 @@ type settingsPages struct {
 func (h settingsPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/settings", access.requireApp(apps.Configure, h.showSettings))
 	rt.HandlePage("POST "+appPath+"/settings", access.requireApp(apps.Configure, h.saveSettings))
+	rt.HandlePage("POST "+appPath+"/profile", access.requireApp(apps.Configure, h.saveProfile))
+	rt.HandlePage("POST "+appPath+"/domain", access.requireApp(apps.Configure, h.checkDomain))
 	rt.HandlePage("POST "+appPath+"/logo", access.requireApp(apps.Configure, h.setLogo))
 	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(apps.Configure, h.removeLogo))
 	rt.HandlePage("GET "+appPath+"/secret", access.requireApp(apps.ManageSecret, h.confirmSecret))
@@ -138,6 +143,8 @@ func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 		ClientID: v.app.ClientID,
 		Created:  ui.Date(v.app.CreatedUS),
 		Off:      v.app.SwitchedOff,
+		Profile:  profileFields(v.app.Profile),
+		Domain:   describeDomain(v.app),
 		Models:   modelGroups(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
 	}
 	p.OnlySecret, p.OnlySwitch = v.explain(apps.ManageSecret), v.explain(apps.Disable)

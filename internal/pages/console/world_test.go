@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/domains"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
@@ -121,6 +122,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Features: features.NewStore(d, d.Now, offered),
 		Sandbox:  sandbox.NewStore(d, w.people, w.ledger, d.Now),
 		Keys:     providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
+		Domains:  domains.New(webhooks.Addresses{}),
 		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}),
 		Members:  members.NewStore(d, w.people, &mail.Store{DB: d, Now: d.Now}, d.Now, "https://example.com"),
 		GoLive:   &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},

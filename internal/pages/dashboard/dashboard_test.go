@@ -26,7 +26,10 @@ func TestApprove(t *testing.T) {
 		b := w.signedIn("person")
 		page := b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.",
 			"person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
-			`value="approve">Approve</button>`, `value="deny">Deny</button>`, `action="`+path+`"`,
+			"$2.00</strong> left", "$9.00</strong> left",
+			`<rect class="whole" width="41"`,
+			`<rect class="whole" width="100"`,
+			`value="approve">Raise to $12.00</button>`, `value="deny">Keep $5.00</button>`, `action="`+path+`"`,
 			"/connections/"+w.conn.ID+"/increase")
 		page.Lacks(t, "<script", "style=", "missing", "Sandbox")
 		b.Post(path, decision("approve")).Leads(t, path)
@@ -71,11 +74,11 @@ func TestTooLittleAvailable(t *testing.T) {
 		path := w.ask(w.conn, 20*money.Dollar+1, "more")
 		b := w.signedIn("person")
 		page := b.Get(path).Want(t, 200, "Not enough balance", "short by $0.01",
-			`<a href="/top-up">Top up your balance</a>`, "Deny</button>")
-		page.Lacks(t, "Approve</button>")
+			`<a href="/top-up">Top up your balance</a>`, `value="deny">Keep $5.00</button>`)
+		page.Lacks(t, "Raise to $")
 		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "short by $0.00000001", `id="decision"`)
 		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
-		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Not enough balance")
+		b.Get(path).Want(t, 200, "Raise to $").Lacks(t, "Not enough balance")
 		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.Is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())

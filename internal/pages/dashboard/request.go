@@ -106,6 +106,7 @@ func (v visit) approvalPage(r rules.AllocationRequest) ui.Approval {
 		Target:       ui.Dollars(r.TargetMC),
 		Available:    ui.Dollars(v.balance.AvailableMC),
 	}
+	p.Change = v.capChange("With this request", r.TargetMC)
 	if r.DecidedUS != nil {
 		p.Decided = ui.Date(*r.DecidedUS)
 	}
@@ -116,4 +117,18 @@ func (v visit) approvalPage(r rules.AllocationRequest) ui.Approval {
 		}
 	}
 	return p
+}
+
+// capChange pictures the spend cap now, and with another cap.
+func (v visit) capChange(after string, targetMC money.MC) []ui.CapRow {
+	now := ui.CapState{
+		Name:       "Now",
+		CapMC:      v.conn.AllocationMC,
+		UsedMC:     v.conn.ConsumedMC,
+		HeldMC:     v.conn.HeldMC,
+		ScaleMaxMC: max(v.conn.AllocationMC, targetMC),
+	}
+	then := now
+	then.Name, then.CapMC = after, max(targetMC, now.UsedMC+now.HeldMC)
+	return []ui.CapRow{ui.NewCapRow(now), ui.NewCapRow(then)}
 }

@@ -334,6 +334,12 @@ class App(Resource):
     suspended: bool
     suspension: Mapping[str, Any] | None
     created_at: str
+    developer_name: str | None
+    website_url: str | None
+    privacy_policy_url: str | None
+    support: str | None
+    domain: str | None
+    domain_verified_at: str | None
 
 
 @dataclass(frozen=True)
