@@ -60,6 +60,10 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /operator/ledger/{id}/reverse", h.serveAction(h.showRefund, h.reverseCharge))
 	rt.HandlePage("GET /operator/risk", h.servePage(h.showRisk))
 	rt.HandlePage("GET /operator/providers", h.servePage(h.showProviders))
+	rt.HandlePage("GET /operator/incidents", h.servePage(h.showIncidents))
+	rt.HandlePage("POST /operator/incidents", h.serveAction(h.showIncidents, h.saveIncident))
+	rt.HandlePage("GET /operator/incidents/{id}", h.servePage(h.showIncident))
+	rt.HandlePage("POST /operator/incidents/{id}", h.serveAction(h.showIncident, h.saveIncident))
 	rt.HandlePage("GET /operator/log", h.servePage(h.showLog))
 	rt.HandlePage("GET /operator/log/{id}", h.servePage(h.showLogEntry))
 }
@@ -107,7 +111,7 @@ func (h *Handler) serveAction(build buildReport, act action) web.Handler {
 			if err != nil {
 				return err
 			}
-			c.Refill(form, []ui.Problem{{Field: "reason", Text: describeReason(e.Message)}})
+			c.Refill(form, []ui.Problem{describeProblem(e.Message)})
 			return ui.Render(w, http.StatusUnprocessableEntity, c)
 		} else if err != nil {
 			return err
@@ -149,6 +153,7 @@ var sections = []ui.Tab{
 	{Href: "/operator/accounts", Text: "Accounts"},
 	{Href: "/operator/risk", Text: "Risk"},
 	{Href: "/operator/providers", Text: "Providers"},
+	{Href: "/operator/incidents", Text: "Incidents"},
 	{Href: "/operator/log", Text: "Audit log"},
 }
 
@@ -164,13 +169,14 @@ func (s staff) newReport(section, heading, lead string) ui.Report {
 
 // doneTexts are the messages after an action, by the value of the redirect's query member done.
 var doneTexts = map[string]string{
-	"approve": "Approved. The app is in its new tier.",
-	"refuse":  "Rejected. The app keeps its tier and may request again.",
-	"suspend": "App suspended. Its calls are refused.",
-	"lift":    "Suspension lifted.",
-	"freeze":  "Connection paused. Its calls are refused.",
-	"resume":  "Connection resumed.",
-	"reverse": "Charge refunded. This entry is the refund.",
+	"approve":  "Approved. The app is in its new tier.",
+	"refuse":   "Rejected. The app keeps its tier and may request again.",
+	"suspend":  "App suspended. Its calls are refused.",
+	"lift":     "Suspension lifted.",
+	"freeze":   "Connection paused. Its calls are refused.",
+	"resume":   "Connection resumed.",
+	"reverse":  "Charge refunded. This entry is the refund.",
+	"incident": "Published on the status page.",
 }
 
 // notFound turns sql.ErrNoRows into 404; it returns other errors as they are.
@@ -181,12 +187,25 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// describeReason turns an error message about the reason into a sentence for the page.
-func describeReason(message string) string {
+// incidentNames are the fields of the form for incidents, as problems name them.
+var incidentNames = map[string]string{
+	"title":   "the title",
+	"text":    "the text",
+	"from":    "the start",
+	"impact":  "the impact",
+	"service": "the part",
+}
+
+// describeProblem turns an error message into a problem of the field that it names, or of the reason.
+func describeProblem(message string) ui.Problem {
+	p := ui.Problem{Field: "reason", Text: message}
 	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
-		message = "the reason " + rest
+		p.Text = "the reason " + rest
+	} else if field, rest, ok := strings.Cut(message, ": "); ok && incidentNames[field] != "" {
+		p.Field, p.Text = field, incidentNames[field]+" "+rest
 	}
-	return ui.Sentence(message)
+	p.Text = ui.Sentence(p.Text)
+	return p
 }
 
 // formatTime returns a time that does not break across lines; "–" for zero.

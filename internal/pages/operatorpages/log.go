@@ -15,7 +15,7 @@ import (
 )
 
 // actionNames are the actions in the audit log.
-var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant"}
+var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident"}
 
 // showLog is GET /operator/log: the audit log, newest first.
 func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
@@ -92,6 +92,7 @@ func subjectCell(subject string) ui.Cell {
 		id.Ledger:     "/operator/ledger/",
 		id.Account:    "/operator/accounts/",
 		"glr_":        "/operator/reviews/",
+		"inc_":        "/operator/incidents/",
 	} {
 		if strings.HasPrefix(subject, prefix) {
 			return linkCell(path, subject)

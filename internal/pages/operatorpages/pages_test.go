@@ -21,7 +21,7 @@ func (w *world) paths(e rules.Entry) []string {
 		"/operator/apps/" + w.app.ID,
 		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID,
 		"/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
-		"/operator/risk", "/operator/providers", "/operator/log",
+		"/operator/risk", "/operator/providers", "/operator/log", "/operator/incidents",
 	}
 }
 
@@ -33,7 +33,57 @@ func (w *world) posts(e rules.Entry) map[string][]url.Values {
 		"/operator/apps/" + w.app.ID:            {act("suspend", "why")},
 		"/operator/connections/" + w.conn.ID:    {act("freeze", "why")},
 		"/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
+		"/operator/incidents":                   {incident("Slow answers")},
 	}
+}
+
+// incident is the form of an incident.
+func incident(title string) url.Values {
+	return url.Values{
+		"decision": {"post"},
+		"title":    {title},
+		"service":  {"openai"},
+		"impact":   {"down"},
+		"from":     {"2026-11-20 09:00"},
+		"text":     {"We look into <it>."},
+	}
+}
+
+// TestIncidents publishes, changes and resolves an incident, each in the audit log.
+func TestIncidents(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		for field, says := range map[string]string{
+			"title":   "The title must have 1 to 100 characters.",
+			"text":    "The text must have 1 to 2000 characters.",
+			"from":    "The start must be a time",
+			"impact":  "The impact must be",
+			"service": "The part is not",
+		} {
+			form := incident("Slow answers")
+			form.Set(field, strings.Repeat("x", 2001))
+			b.Post("/operator/incidents", form).Want(t, 422, says, `href="#`+field+`"`)
+		}
+		b.Post("/operator/incidents", incident("Slow <i>answers</i>")).Want(t, 303)
+		list := b.Get("/operator/incidents").Want(t, 200, "Slow &lt;i&gt;answers", "OpenAI", "Down")
+		path := "/operator/incidents/" + between(list.Body, `href="/operator/incidents/`, `"`)
+		b.Get(path).Want(t, 200, "We look into &lt;it&gt;.", "Resolve</button>")
+		if s := w.admin.Status.Load(t.Context()); len(s.Incidents) != 1 || s.State != "degraded" {
+			t.Errorf("%s %v", s.State, s.Incidents)
+		}
+		b.Post(path, incident("Answers")).Leads(t, path+"?done=incident")
+		b.Post(path, act("resolve", "")).Leads(t, path+"?done=incident")
+		b.Post(path, act("resolve", "")).Want(t, 422)
+		b.Get(path+"?done=incident").Want(t, 200, "Resolved", "Published on the status page")
+		if s := w.admin.Status.Load(t.Context()); s.State != "operational" || s.Incidents[0].Title != "Answers" {
+			t.Errorf("%s %v", s.State, s.Incidents)
+		}
+		b.Get("/operator/log?action=incident").Want(t, 200, path, "operator@example.com")
+		w.actors(map[string]int{w.ids["operator"]: 3})
+		b.Get("/operator/incidents/inc_x").Want(t, 404)
+	})
 }
 
 // To strangers there is nothing here, a viewer changes nothing, and an operator

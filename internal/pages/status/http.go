@@ -112,9 +112,8 @@ func (h *Handler) read(ctx context.Context, now time.Time) (d data, err error) {
 	return d, err
 }
 
-// makeReport judges what was read.
-func (h *Handler) makeReport(d data, unreachable bool, now time.Time) Report {
-	r := Report{At: now, Unreachable: unreachable, State: Operational}
+// ownNames are the parts that are not providers.
+func (h *Handler) ownNames() []string {
 	own := []string{API, SignIn}
 	if h.Payments {
 		own = append(own, metrics.Payments)
@@ -122,7 +121,17 @@ func (h *Handler) makeReport(d data, unreachable bool, now time.Time) Report {
 	if h.Email {
 		own = append(own, metrics.Email)
 	}
-	for _, name := range append(own, h.Providers...) {
+	return own
+}
+
+// Names are the parts of the page, in its order.
+func (h *Handler) Names() []string { return append(h.ownNames(), h.Providers...) }
+
+// makeReport judges what was read.
+func (h *Handler) makeReport(d data, unreachable bool, now time.Time) Report {
+	r := Report{At: now, Unreachable: unreachable, State: Operational}
+	own := h.ownNames()
+	for _, name := range h.Names() {
 		s := Service{Name: name, Title: Title(name), Kind: "provider"}
 		if slices.Contains(own, name) {
 			s.Kind = "service"
