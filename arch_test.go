@@ -49,7 +49,9 @@ var groups = []group{
 		"inference",
 		"voice/session", "voice/mock", "voice",
 	}},
-	{"pages", []string{"", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs"}},
+	{"pages", []string{
+		"", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs", "palette",
+	}},
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},

@@ -30,7 +30,8 @@ func TestSearch(t *testing.T) {
 		var app apps.App
 		var user accounts.Account
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true})
+			developer, err := people.Create(ctx, tx,
+				accounts.NewAccount{Email: "developer@example.com", Developer: true})
 			if err != nil {
 				return err
 			}
@@ -104,7 +105,8 @@ func TestSearch(t *testing.T) {
 			{"stranger", id.New(id.Connection, books.Now()), ""},
 			{"stranger", strings.Repeat("x", 300), "/dashboard"},
 		} {
-			page := apitest.NewBrowser(t, server.URL).SignIn(test.who+"@example.com").Get("/search?part=1&q="+test.query).
+			page := apitest.NewBrowser(t,
+				server.URL).SignIn(test.who+"@example.com").Get("/search?part=1&q="+test.query).
 				Want(t, 200)
 			if test.want == "" {
 				page.Want(t, 200, "Nothing found").Lacks(t, "href=")
