@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/estimates/calibration"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/pages/status"
 )
 
 // showProviders is GET /operator/providers: calls and errors of the providers, the calibration of estimates, the free
@@ -31,6 +32,10 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
+	health, err := status.ListHealth(r.Context(), h.DB, now.AddDate(0, 0, -1).UnixMicro())
+	if err != nil {
+		return c, err
+	}
 	priceList := ui.Block{
 		Heading: "Price list",
 		Text: "Provider prices in dollars per million tokens. Version in force: " + h.Catalog.Current().Version() +
@@ -41,6 +46,7 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 		priceList.Text += " " + brokenPrices
 	}
 	c.Blocks = []ui.Block{
+		{Heading: "Health, last 24 hours", Text: "Calls of all nodes.", Table: healthTable(health)},
 		{Heading: "Calls of this node since its start", Table: callTable(calls)},
 		{Heading: "Provider errors", Table: errorTable(failures)},
 		{
@@ -81,6 +87,37 @@ func callTable(list []metrics.Count) *ui.Table {
 			[]ui.Cell{{Text: x.Labels[0]}, {Text: x.Labels[1], Code: true}, outcome, countCell(x.N)})
 	}
 	return t
+}
+
+// healthTable shows how calls to each model fared.
+func healthTable(list []status.Health) *ui.Table {
+	t := &ui.Table{
+		Label: "Health",
+		Heads: []ui.Head{
+			{Name: "Provider"}, {Name: "Model"}, {Name: "Calls", End: true}, {Name: "Failed", End: true},
+			{Name: "Median", End: true}, {Name: "95th percentile", End: true}, {Name: "Last incident"},
+		},
+		Empty: "No calls yet.",
+	}
+	for _, x := range list {
+		failed := countCell(x.Failures)
+		if x.Failures > 0 {
+			failed.Tone = "bad"
+		}
+		t.Rows = append(t.Rows, []ui.Cell{
+			{Text: status.Title(x.Service)}, {Text: x.Model, Code: true}, countCell(x.Attempts), failed,
+			{Text: formatDuration(x.Percentile(50))}, {Text: formatDuration(x.Percentile(95))}, timeCell(x.TroubleUS),
+		})
+	}
+	return t
+}
+
+// formatDuration returns a duration to a tenth of a second; "–" for none.
+func formatDuration(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return d.Round(100 * time.Millisecond).String()
 }
 
 // errorTable counts provider errors by HTTP status.

@@ -126,6 +126,31 @@ func lastTrouble(ctx context.Context, q db.Queryer, sinceUS int64) (map[[2]strin
 	return byKey, err
 }
 
+// A Health is how calls to one model of a provider fared.
+type Health struct {
+	metrics.Tally
+	TroubleUS int64 // start of the newest 5 minutes in which a third of the calls failed, at least three; 0 = none
+}
+
+// ListHealth returns how calls to each model of the providers fared since a time, of all nodes. Counts are kept for
+// three days.
+func ListHealth(ctx context.Context, q db.Queryer, sinceUS int64) (list []Health, err error) {
+	tallies, err := sumSince(ctx, q, sinceUS)
+	if err != nil {
+		return nil, err
+	}
+	trouble, err := lastTrouble(ctx, q, sinceUS)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tallies {
+		if t.Model != "" {
+			list = append(list, Health{t, trouble[[2]string{t.Service, t.Model}]})
+		}
+	}
+	return list, nil
+}
+
 // An Incident is what an operator tells visitors.
 type Incident struct {
 	ID         string
