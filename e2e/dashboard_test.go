@@ -159,7 +159,7 @@ func TestReview(t *testing.T) {
 	b.says("Sample app is paused", model, "Spent in the last 24 hours")
 	b.open(p.AuthURL + "/connections")
 	b.says("Sample app", "Paused")
-	b.press("link", "Change spend cap of Sample app")
+	b.press("link", "Change cap of Sample app")
 	b.says("A higher cap doesn’t resume it")
 	b.fill("Spend cap (USD)", "2000")
 	b.fill("Daily limit (USD, optional)", "x")
@@ -257,7 +257,7 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(asked.ApprovalURL)
 	b.look("approval")
 	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
-		"link Activity", "link Settings", "button Sign out", "link Docs", "link API reference"}
+		"link Activity", "link Settings", "link Search", "button Sign out", "link Docs", "link API reference"}
 	b.operable("the approval page",
 		append(frame, "heading Sample app requested a higher spend cap", "button Raise to $40.00", "button Keep $25.00",
 			"link Set the spend cap yourself")...)

@@ -98,7 +98,7 @@ func TestPersonFromNothing(t *testing.T) {
 		connection := app.token.Extra("connection_id").(string)
 
 		b.open(p.DashboardURL + "/activity?type=spend")
-		b.press("link", b.named("link", "Call of "))
+		b.open(run(b, chromedp.Evaluate[string](`document.querySelector('main a[href^="/activity/led_"]').href`)))
 		b.says("How it adds up", "Settled", "Sample app", model, "Charged")
 
 		var asked raise

@@ -22,8 +22,19 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	w.admin.MFA = accounts.HasMFA
 	operator := w.twoSteps("operator")
 	operator.Post("/operator/apps/"+w.sandbox.ID, act("suspend", "So that there is an entry.")).Want(t, 303)
-	var logged string
-	if err := w.d.QueryRowContext(t.Context(), `SELECT id FROM operator_log`).Scan(&logged); err != nil {
+	newIncident := url.Values{
+		"decision": {"post"},
+		"title":    {"Slow answers"},
+		"text":     {"Calls to one provider take longer."},
+		"impact":   {"degraded"},
+		"from":     {"2026-11-21 09:00"},
+	}
+	operator.Post("/operator/incidents", newIncident).Want(t, 303)
+	var logged, incident string
+	if err := w.d.QueryRowContext(t.Context(), `SELECT id FROM incidents`).Scan(&incident); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.d.QueryRowContext(t.Context(), `SELECT MIN(id) FROM operator_log`).Scan(&logged); err != nil {
 		t.Fatal(err)
 	}
 	for section, id := range map[string]string{
@@ -33,6 +44,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		"connections": w.conn.ID,
 		"ledger":      entry.ID,
 		"log":         logged,
+		"incidents":   incident,
 	} {
 		ids[section] = id
 	}
@@ -42,13 +54,19 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		}
 		return pattern
 	}
+	formOf := func(pattern string) url.Values {
+		if pattern == "/operator/incidents" {
+			return newIncident
+		}
+		return act(decisions[pattern], "why")
+	}
 	oneStep := w.signedIn("operator")
 	half := w.half("other")
 	viewer, person, developer := w.twoSteps("viewer"), w.twoSteps("person"), w.twoSteps("developer")
 	before := w.everything()
 	for _, route := range w.routes {
 		method, pattern, _ := strings.Cut(route, " ")
-		path, form := address(pattern), act(decisions[pattern], "why")
+		path, form := address(pattern), formOf(pattern)
 		ask := func(b *apitest.Browser, headers ...string) apitest.Page {
 			if method == "POST" {
 				return b.Post(path, form, headers...)
@@ -82,8 +100,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	if after := w.everything(); after != before || len(w.routes) < 20 {
 		t.Errorf("%s has become %s by %d routes", before, after, len(w.routes))
 	}
-	for pattern, decision := range decisions { // and by their own forms they do it
-		operator.Post(address(pattern), act(decision, "why"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
+	for pattern := range decisions { // and by their own forms they do it
+		operator.Post(address(pattern), formOf(pattern), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
 			http.StatusSeeOther)
 	}
 }
@@ -94,6 +112,8 @@ var decisions = map[string]string{
 	"/operator/apps/{id}":           "suspend",
 	"/operator/connections/{id}":    "freeze",
 	"/operator/ledger/{id}/reverse": "reverse",
+	"/operator/incidents":           "post",
+	"/operator/incidents/{id}":      "resolve",
 }
 
 // twoSteps is a browser in which somebody signed in by both steps.
