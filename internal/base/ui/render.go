@@ -96,9 +96,6 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 		data.Live = l.live()
 	}
 	var names []string
-	if data.Shell != nil {
-		names = append(names, "app")
-	}
 	if data.Live {
 		names = append(names, "htmx")
 	}
@@ -115,6 +112,7 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
 		shell := s.shell()
 		data.Shell = &shell
+		data.Scripts = append(data.Scripts, scripts["app"])
 	}
 	if k, ok := p.(interface{ passkeys() Passkeys }); ok {
 		data.Party = k.passkeys().Party

@@ -140,3 +140,18 @@ func TestCompressedAssets(t *testing.T) {
 		t.Errorf("%d bytes as %q, and %d bytes as they are", size, packed.Header().Get("Content-Encoding"), len(body))
 	}
 }
+
+// TestScriptOfSignedInPages: the script that shows local times and opens the search runs on every signed-in page.
+func TestScriptOfSignedInPages(t *testing.T) {
+	t.Parallel()
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.HandlePage("GET /page", func(w http.ResponseWriter, _ *http.Request) error {
+		return Render(w, http.StatusOK, Search{Shell: Shell{Email: "user@example.com"}})
+	})
+	w := httptest.NewRecorder()
+	rt.ServeHTTP(w, httptest.NewRequest("GET", "/page", nil))
+	if !strings.Contains(w.Body.String(), `<script src="`+scripts["app"].path+`"`) ||
+		!strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "script-src 'self'; connect-src 'self'; ") {
+		t.Errorf("%v\n%s", w.Header(), w.Body)
+	}
+}
