@@ -129,7 +129,7 @@ func buildPage(w http.ResponseWriter, p Page) ([]byte, error) {
 	}
 	h := w.Header()
 	setPageHeaders(h)
-	if data.Party != "" {
+	if data.Party != "" && len(data.Scripts) == 0 {
 		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
 	// These pages run scripts, and only ours. The page for voice has its own policy: it also connects to a provider.
