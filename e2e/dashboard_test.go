@@ -257,7 +257,8 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(asked.ApprovalURL)
 	b.look("approval")
 	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
-		"link Activity", "link Settings", "link Search", "button Sign out", "link Docs", "link API reference"}
+		"link Activity", "link Settings", "link Search", "button Sign out", "link Docs",
+		"link API reference", "link Status"}
 	b.operable("the approval page",
 		append(frame, "heading Sample app requested a higher spend cap", "button Raise to $40.00", "button Keep $25.00",
 			"link Set the spend cap yourself")...)

@@ -136,7 +136,7 @@ func TestWalkOfReturningUser(t *testing.T) {
 
 // TestWalkOfStop stops everything from a phone.
 func TestWalkOfStop(t *testing.T) {
-	testkit.Long(t, "TestPauseEverything proves what it does")
+	testkit.Long(t, "package dashboard proves the pause of everything")
 	t.Parallel()
 	p := startWithHistory(t)
 	w := newWalk(t, "stop", 390, p.BaseURL)
@@ -207,9 +207,10 @@ func TestWalkOfHunt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	var request, code string
-	if err := d.QueryRowContext(t.Context(), `SELECT request_id, code FROM refusals WHERE created_us < $1
-		ORDER BY request_id DESC LIMIT 1`, time.Now().Add(-24*time.Hour).UnixMicro()).Scan(&request, &code); err != nil {
+	var request, app, code string
+	if err := d.QueryRowContext(t.Context(), `SELECT request_id, app_id, code FROM refusals WHERE created_us < $1
+		ORDER BY request_id DESC LIMIT 1`, time.Now().Add(-24*time.Hour).UnixMicro()).
+		Scan(&request, &app, &code); err != nil {
 		t.Fatal(err)
 	}
 	w := newWalk(t, "hunt", 1440, p.BaseURL)
@@ -228,7 +229,7 @@ func TestWalkOfHunt(t *testing.T) {
 	w.step("open the call", func() {
 		const field = "Page, app, connection or id"
 		run(w.tab, chromedp.SendKeys(field, "\r", as("textbox", field)))
-		w.await("its page", `location.pathname.endsWith("`+request+`")`)
+		w.arrives("/developer/apps/" + app + "/requests/" + request)
 		w.says(code)
 	})
 	w.end(6)
