@@ -185,7 +185,7 @@ func TestSettings(t *testing.T) {
 		if a := w.is(); a.Fit || a.FitMinTokens != apps.DefaultFitMinTokens {
 			t.Errorf("switched off: %+v", a)
 		}
-		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
+		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "role=\"status\">")
 		b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Leads(t, w.mine("/settings?done=off"))
 		b.Get(w.mine("")).Want(t, 200, "You disabled this app")
 		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Leads(t, w.mine("/settings?done=on"))

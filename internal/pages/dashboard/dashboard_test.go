@@ -31,7 +31,7 @@ func TestApprove(t *testing.T) {
 			`<rect class="whole" width="100"`,
 			`value="approve">Raise to $12.00</button>`, `value="deny">Keep $5.00</button>`, `action="`+path+`"`,
 			"/connections/"+w.conn.ID+"/increase")
-		page.Lacks(t, "<script", "style=", "missing", "Sandbox")
+		page.Lacks(t, "<script>", "style=", "missing", "Sandbox")
 		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.Is(w.conn); c.AllocationMC != 12*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())

@@ -261,7 +261,7 @@ func TestLiveSpend(t *testing.T) {
 			t.Errorf("signed out: %d %q, want a reload and nothing else", gone.Status, gone.Body)
 		}
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
-		b.Get(path).Want(t, 200, "Ended").Lacks(t, "hx-get", "<script")
+		b.Get(path).Want(t, 200, "Ended").Lacks(t, "hx-get", "/assets/htmx.")
 	})
 }
 
