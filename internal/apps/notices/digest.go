@@ -191,7 +191,7 @@ func (s *Store) digestEmail(ctx context.Context, d digest) (ui.Email, error) {
 		parts[i] = a.spent
 	}
 	texts, total := ui.SplitSpend(parts...)
-	compared := compareWeeks(d.spent, d.before)
+	compared := ui.CompareSpend(d.spent, d.before)
 	count := countText(int64(len(d.apps)), "app")
 	e := ui.Email{
 		Subject: "Your week: " + count + ", " + total.Text,
@@ -202,7 +202,7 @@ func (s *Store) digestEmail(ctx context.Context, d digest) (ui.Email, error) {
 	}
 	switch compared {
 	case "":
-	case sameSpend:
+	case ui.SameSpend:
 		e.Paragraphs[0] += " That is about as much as the week before."
 	default:
 		e.Subject += ", " + compared
@@ -244,29 +244,6 @@ func (s *Store) digestEmail(ctx context.Context, d digest) (ui.Email, error) {
 	}
 	e.Amounts = append(e.Amounts, ui.EmailAmount{Name: "Total", Amount: total.Text, Total: true})
 	return e, nil
-}
-
-// sameSpend is the comparison of weeks that differ by less than one percent.
-const sameSpend = "about the same"
-
-// compareWeeks says how the spend of a week differs from that of the week before: "14% less"; "" = there is nothing to
-// compare.
-func compareWeeks(spent, before money.MC) string {
-	if before <= 0 || spent < 0 {
-		return ""
-	}
-	difference, word := spent-before, "more"
-	if difference < 0 {
-		difference, word = -difference, "less"
-	}
-	percent, err := money.MulDiv(int64(difference), 100, int64(before), money.Down)
-	switch {
-	case err != nil || percent >= 1000:
-		return "over ten times more"
-	case percent == 0:
-		return sameSpend
-	}
-	return fmt.Sprintf("%d%% %s", percent, word)
 }
 
 func countText(n int64, what string) string {

@@ -205,3 +205,26 @@ func Count(n int64) string {
 	}
 	return separateThousands(digits)
 }
+
+// SameSpend is what CompareSpend returns for amounts that differ by less than one percent.
+const SameSpend = "about the same"
+
+// CompareSpend says how the spend of a period differs from that of the period before, in whole percent: "14% less". It
+// returns "" if there is nothing to compare.
+func CompareSpend(spent, before money.MC) string {
+	if before <= 0 || spent < 0 {
+		return ""
+	}
+	difference, word := spent-before, "more"
+	if difference < 0 {
+		difference, word = -difference, "less"
+	}
+	percent, err := money.MulDiv(int64(difference), 100, int64(before), money.Down)
+	switch {
+	case err != nil || percent >= 1000:
+		return "over ten times more"
+	case percent == 0:
+		return SameSpend
+	}
+	return fmt.Sprintf("%d%% %s", percent, word)
+}

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"html/template"
 	"net/url"
 	"strconv"
 
@@ -100,31 +99,6 @@ func (i StripItem) Tone() string { return Tone(i.State) }
 // Word is the item's state as people read it.
 func (i StripItem) Word() string { return stateWord(i.State) }
 
-// A Timeline lists events, newest first. Its page groups them by day.
-type Timeline struct {
-	Days        []TimelineDay
-	Next, First string // as those of a Table
-	Empty       string
-	// Select, if set, is the form that takes the chosen events.
-	Select *Ask
-}
-
-// A TimelineDay has the events of a day.
-type TimelineDay struct {
-	Date   string
-	Events []TimelineEvent
-}
-
-// A TimelineEvent is one event.
-type TimelineEvent struct {
-	When   Moment
-	Tone   string
-	What   Cell
-	Detail string
-	Amount *Cell
-	Pick   string // value of its check box in the form; "" = it has none
-}
-
 // A Badge is a word that says how something stands: Tone is good, warn, bad or "".
 type Badge struct{ Text, Tone string }
 
@@ -145,7 +119,6 @@ type Block struct {
 	Facts         []Detail
 	Charts        []Chart
 	Table         *Table
-	Timeline      *Timeline
 	Source        string // as it is stored or was printed
 	Folded        string // what opens the source; "" = it is open
 	Form          *Ask
@@ -159,24 +132,13 @@ type Detail struct {
 
 // A Cell is one thing in a table or a fact.
 type Cell struct {
-	Text    string
-	Exact   string // the same in full, for those who point at it
-	Href    string
-	Sub     string  // small print
-	SubHref string  // where the small print leads
-	ID      string  // a small id to copy
-	When    string  // the time that Text says, as RFC 3339
-	Trend   []int64 // drawn as a sparkline; nil = none
-	Code    bool
-	Tone    string // of a badge: good, warn, bad, plain; "" = no badge
-}
-
-// Spark draws the cell's trend.
-func (c Cell) Spark() template.HTML {
-	if c.Trend == nil {
-		return ""
-	}
-	return Sparkline(c.Trend)
+	Text  string
+	Exact string // the same in full, for those who point at it
+	Href  string
+	Sub   string // small print
+	When  string // the time that Text says, as RFC 3339
+	Code  bool
+	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
 }
 
 // MoneyCell is a cell with a balance, a cap or a limit.

@@ -261,23 +261,12 @@ const csvColumns = "id seq created_at what type status reversal_of app connectio
 func csvRecord(e *rules.Entry, app string) []string {
 	list := []string{
 		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), entryName(e), string(e.Type), e.Status,
-		e.ReversalOf, escapeFormula(app), e.ConnectionID,
-		escapeFormula(e.Feature), escapeFormula(e.Model), string(e.Settlement), e.PaidBy,
+		e.ReversalOf, ui.EscapeFormula(app), e.ConnectionID,
+		ui.EscapeFormula(e.Feature), ui.EscapeFormula(e.Model), string(e.Settlement), e.PaidBy,
 	}
 	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC),
 		int64(e.UserChargeMC), int64(e.AvailableDeltaMC), int64(e.ReservedDeltaMC)} {
 		list = append(list, strconv.FormatInt(mc, 10))
 	}
 	return list
-}
-
-// escapeFormula prefixes text that a spreadsheet would take for a formula with an apostrophe: apps choose some of these
-// texts.
-func escapeFormula(text string) string {
-	if trimmed := strings.TrimLeft(text, " \t\r\n\u00a0\ufeff"); trimmed != "" &&
-		strings.ContainsAny(trimmed[:1], "=+-@|%") || strings.HasPrefix(trimmed, "＝") ||
-		strings.HasPrefix(trimmed, "＋") || strings.HasPrefix(trimmed, "－") || strings.HasPrefix(trimmed, "＠") {
-		return "'" + text
-	}
-	return text
 }

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -58,22 +57,15 @@ func estimatePace(owned money.MC, spentByDay map[string]money.MC, today time.Tim
 	return p
 }
 
-// compareSpend says how the spend of a period differs from that of the period before, in whole percent; "" if there is
-// nothing to compare.
+// compareSpend says how the spend of a period differs from that of the period before; "" if there is nothing to
+// compare.
 func compareSpend(spent, before money.MC) string {
-	if before <= 0 || spent < 0 {
+	switch compared := ui.CompareSpend(spent, before); compared {
+	case "":
 		return ""
-	}
-	difference, word := spent-before, "more"
-	if difference < 0 {
-		difference, word = -difference, "less"
-	}
-	percent, err := money.MulDiv(int64(difference), 100, int64(before), money.Down)
-	switch {
-	case err != nil || percent >= 1000:
-		return "over ten times as much as before"
-	case percent == 0:
+	case ui.SameSpend:
 		return "about as much as before"
+	default:
+		return compared + " than before"
 	}
-	return fmt.Sprintf("%d%% %s than before", percent, word)
 }

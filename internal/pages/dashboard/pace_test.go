@@ -66,7 +66,7 @@ func TestCompareSpend(t *testing.T) {
 	}{
 		{5, 0, ""}, {0, 0, ""}, {-1, 5, ""}, {5, 5, "about as much as before"}, {86, 100, "14% less than before"},
 		{0, 100, "100% less than before"}, {250, 100, "150% more than before"},
-		{money.MC(1) << 60, 1, "over ten times as much as before"}, {1100, 100, "over ten times as much as before"},
+		{money.MC(1) << 60, 1, "over ten times more than before"}, {1100, 100, "over ten times more than before"},
 	} {
 		if got := compareSpend(c.spent, c.before); got != c.want {
 			t.Errorf("%d after %d: %q, want %q", c.spent, c.before, got, c.want)
