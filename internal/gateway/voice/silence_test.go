@@ -283,7 +283,9 @@ func TestSQLiteAdoptsAtStart(t *testing.T) {
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
 	w.connect(o)
-	w.untilHeld() // which comes after the state that asks for it is saved
+	// A call whose start is not saved ends at adoption: whether the provider took the offer is not known.
+	w.until("its start is saved", func() bool { return strings.Contains(w.state(o.ID), `"Status":"live"`) })
+	w.untilHeld()
 	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = $1`, w.now().Add(time.Hour).UnixMicro())
 	w.node()
 	w.sideband()
