@@ -33,7 +33,7 @@ func TestOperator(t *testing.T) {
 		}
 		b.open(p.DashboardURL + "/operator")
 		b.signIn(p.Operator.Email, p.Operator.Password)
-		b.says("Needs a decision", "Go-live requests", "Books not verified yet", "Nodes: 1")
+		b.says("Needs a decision", "Go-live requests", "Books ", "Nodes: 1")
 		look("overview")
 		b.press("link", "Go-live requests")
 		look("reviews")
