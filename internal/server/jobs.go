@@ -36,6 +36,12 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
 		s.repeatJob(10*time.Minute, "queue weekly digests", s.notices.QueueDigests),
+		s.repeatJob(10*time.Minute, "queue reports of failed webhooks", (&webhooks.Reporter{
+			Store:   s.webhooks,
+			Apps:    s.Apps,
+			Notices: s.notices,
+			Log:     s.log,
+		}).QueueReports),
 		s.repeatJob(5*time.Second, "send mail", s.sendMail),
 		s.repeatJob(time.Hour, "purge old mail", s.Mails.Purge),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),

@@ -107,24 +107,35 @@ func leftEmail(app apps.App, m Member, dashboard string) ui.Email {
 	}
 }
 
-// notifyOwners sends an email to the owners of an app.
-func (s *Store) notifyOwners(ctx context.Context, tx *db.Tx, app apps.App, e ui.Email) error {
-	owner, err := accounts.GetAccount(ctx, tx, app.OwnerID)
-	if err != nil {
-		return err
-	}
-	if err := s.sendMail(ctx, tx, owner.ID, owner.Email, e); err != nil {
-		return err
-	}
+// ListOwners returns the accounts of the owners of an app, its own account first.
+func ListOwners(ctx context.Context, tx *db.Tx, app apps.App) ([]accounts.Account, error) {
 	list, err := listMembers(ctx, tx, app.ID)
 	if err != nil {
-		return fmt.Errorf("members: owners: %w", err)
+		return nil, fmt.Errorf("members: owners: %w", err)
 	}
+	ids := []string{app.OwnerID}
 	for _, m := range list {
-		if m.Role != apps.Owner {
-			continue
+		if m.Role == apps.Owner {
+			ids = append(ids, m.AccountID)
 		}
-		if err := s.sendMail(ctx, tx, m.AccountID, m.Email, e); err != nil {
+	}
+	owners := make([]accounts.Account, len(ids))
+	for i, accountID := range ids {
+		if owners[i], err = accounts.GetAccount(ctx, tx, accountID); err != nil {
+			return nil, fmt.Errorf("members: owner %s: %w", accountID, err)
+		}
+	}
+	return owners, nil
+}
+
+// notifyOwners sends an email to the owners of an app.
+func (s *Store) notifyOwners(ctx context.Context, tx *db.Tx, app apps.App, e ui.Email) error {
+	owners, err := ListOwners(ctx, tx, app)
+	if err != nil {
+		return err
+	}
+	for _, a := range owners {
+		if err := s.sendMail(ctx, tx, a.ID, a.Email, e); err != nil {
 			return err
 		}
 	}

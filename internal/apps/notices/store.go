@@ -96,15 +96,29 @@ func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) e
 		return fmt.Errorf("%w: its data is not what it should be", errNotice)
 	}
 	e := kind.write(s.Links, app.Name, n, d)
+	if kind.optional {
+		e.Why = ui.AboutApps
+		return s.QueueOptional(ctx, tx, a, e)
+	}
 	e.Why = ui.AboutBalance
 	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject}
-	if kind.optional {
-		m.Unsubscribe = s.Links.Dashboard + stopPath + s.Stops.Sign(a.ID)
-		e.Why = ui.AboutApps
-		e.Footer = []ui.Link{
-			{Href: s.Links.Dashboard + settingsPath, Text: "Email settings"},
-			{Href: m.Unsubscribe, Text: "Unsubscribe"},
-		}
+	if m.Text, m.HTML, err = e.Render(s.Mails.Site); err != nil {
+		return err
+	}
+	return s.Mails.QueueMessage(ctx, tx, m)
+}
+
+// QueueOptional queues an email that accounts can turn off, with the link that does so. It does nothing for an account
+// that has turned such emails off, and for a test account.
+func (s *Store) QueueOptional(ctx context.Context, tx *db.Tx, a accounts.Account, e ui.Email) (err error) {
+	if a.Sandbox || !a.Notices {
+		return nil
+	}
+	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject}
+	m.Unsubscribe = s.Links.Dashboard + stopPath + s.Stops.Sign(a.ID)
+	e.Footer = []ui.Link{
+		{Href: s.Links.Dashboard + settingsPath, Text: "Email settings"},
+		{Href: m.Unsubscribe, Text: "Unsubscribe"},
 	}
 	if m.Text, m.HTML, err = e.Render(s.Mails.Site); err != nil {
 		return err

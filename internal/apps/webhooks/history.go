@@ -167,11 +167,12 @@ func (s *Store) recordAttempt(ctx context.Context, v Delivery, dueUS int64, o at
 // FailedDay is a day on which each attempt to an active endpoint failed.
 type FailedDay struct {
 	Endpoint Endpoint
-	Failed   int64 // attempts
+	Day      time.Time // its beginning (UTC)
+	Failed   int64     // attempts
 }
 
 // ClaimFailedDays marks the past days that it has not looked at before as reported, and returns those on which an
-// active endpoint only failed: the newest such day of each. Each day is returned to one caller. The caller calls again
+// active endpoint only failed, if that was yesterday. Each day is returned to one caller. The caller calls again
 // until done.
 func (s *Store) ClaimFailedDays(ctx context.Context, tx *db.Tx) (list []FailedDay, done bool, err error) {
 	today := s.now().UTC()
@@ -179,9 +180,10 @@ func (s *Store) ClaimFailedDays(ctx context.Context, tx *db.Tx) (list []FailedDa
 	if err != nil {
 		return nil, false, fmt.Errorf("webhooks: failed days: %w", err)
 	}
-	yesterday := today.AddDate(0, 0, -1).Format(dayLayout)
+	midnight := time.Date(today.Year(), today.Month(), today.Day(), 0, 0, 0, 0, time.UTC)
+	yesterday := midnight.AddDate(0, 0, -1)
 	for _, d := range days {
-		if d.Day.Day != yesterday || d.Succeeded > 0 || d.Failed == 0 {
+		if d.Day.Day != yesterday.Format(dayLayout) || d.Succeeded > 0 || d.Failed == 0 {
 			continue // older ones are of a time in which no node ran: old news
 		}
 		e, err := getEndpoint(ctx, tx, d.endpointID, "")
@@ -190,7 +192,7 @@ func (s *Store) ClaimFailedDays(ctx context.Context, tx *db.Tx) (list []FailedDa
 		} else if err != nil {
 			return nil, false, fmt.Errorf("webhooks: failed days: %w", err)
 		}
-		list = append(list, FailedDay{e, d.Failed})
+		list = append(list, FailedDay{e, yesterday, d.Failed})
 	}
 	return list, len(days) < maxReportedPerTurn, nil
 }

@@ -29,12 +29,13 @@ type EmailAmount struct {
 	Total  bool   // the sum of the lines above
 }
 
-// Why users get emails. They can turn off the last one.
+// Why users get emails. They can turn off the last two.
 const (
-	AboutAccount = "You’re receiving this because it concerns your account."
-	AboutBalance = "You’re receiving this because it concerns your balance."
-	AboutMembers = "You’re receiving this because it concerns the members of an app."
-	AboutApps    = "You’re receiving this because apps can spend from your balance."
+	AboutAccount  = "You’re receiving this because it concerns your account."
+	AboutBalance  = "You’re receiving this because it concerns your balance."
+	AboutMembers  = "You’re receiving this because it concerns the members of an app."
+	AboutApps     = "You’re receiving this because apps can spend from your balance."
+	AboutWebhooks = "You’re receiving this because you own the app."
 )
 
 var (
