@@ -45,7 +45,7 @@ var pages = map[string][]string{
 		"/operator/apps/{app}", "/operator/accounts", "/operator/accounts?q=user1", "/operator/accounts/{account}",
 		"/operator/accounts/{account}?before={middle}", "/operator/connections/{connection}",
 		"/operator/ledger/{entry}", "/operator/ledger/{entry}/reverse", "/operator/risk", "/operator/providers",
-		"/operator/log",
+		"/operator/log", "/operator/prices", "/operator/prices/compare",
 	},
 }
 

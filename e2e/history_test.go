@@ -47,6 +47,8 @@ func TestLooksWithHistory(t *testing.T) {
 			"overview":  "/operator",
 			"providers": "/operator/providers",
 			"incidents": "/operator/incidents",
+			"prices":    "/operator/prices",
+			"compare":   "/operator/prices/compare",
 		}},
 	} {
 		t.Run(visitor.name, func(t *testing.T) {

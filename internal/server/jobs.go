@@ -49,6 +49,8 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
+		s.repeatJob(15*time.Second, "store the price list",
+			(&operatorpages.PriceRecorder{DB: s.DB, Catalog: s.catalog, Now: s.DB.Now}).Once),
 		s.repeatJob(30*time.Second, "count how the service fares", s.health.Once),
 		s.repeatJob(time.Minute, "request the daily verification",
 			(&operatorpages.Schedule{DB: s.DB, At: s.Config.VerifyAt, Now: s.DB.Now}).Once),

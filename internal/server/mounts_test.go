@@ -102,7 +102,8 @@ var pages = []string{
 	"GET /operator/accounts/{id}",
 	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}",
 	"GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",
-	"GET /operator/risk", "GET /operator/providers", "GET /operator/log", "GET /operator/log/{id}",
+	"GET /operator/risk", "GET /operator/providers", "GET /operator/prices", "GET /operator/prices.csv",
+	"GET /operator/prices/compare", "GET /operator/log", "GET /operator/log/{id}",
 	"GET /operator/incidents", "POST /operator/incidents", "GET /operator/incidents/{id}",
 	"POST /operator/incidents/{id}"}
 

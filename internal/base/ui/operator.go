@@ -36,14 +36,19 @@ func (c Report) shell() Shell {
 	return s
 }
 
-// scripts are those of charts, on a page with one.
-func (c Report) scripts() []string {
+// scripts are those of charts and of lists, on a page with one.
+func (c Report) scripts() (names []string) {
 	for _, b := range c.Blocks {
-		if len(b.Charts) > 0 {
-			return chartScripts
+		if len(b.Charts) > 0 && len(names) == 0 {
+			names = append(names, chartScripts...)
 		}
 	}
-	return nil
+	for _, b := range c.Blocks {
+		if b.List != nil {
+			return append(names, "table")
+		}
+	}
+	return names
 }
 
 // Refill puts back what was typed into the forms, and what is wrong with it.
@@ -119,6 +124,7 @@ type Block struct {
 	Facts         []Detail
 	Charts        []Chart
 	Table         *Table
+	List          *List
 	Source        string // as it is stored or was printed
 	Folded        string // what opens the source; "" = it is open
 	Form          *Ask

@@ -71,6 +71,7 @@ var navIcons = map[string]string{
 	"Accounts":   "users",
 	"Risk":       "triangle-alert",
 	"Providers":  "server",
+	"Prices":     "receipt",
 	"Audit log":  "scroll-text",
 	"Incidents":  "activity",
 }

@@ -24,7 +24,7 @@ type List struct {
 	Cut    string // how far a page with few rows has searched; "" = as far as there are rows
 	CSV    string // address of the download; "" = none
 
-	Sizes []Tab // rows of a page
+	Sizes []Tab // rows of a page; nil = all rows are on one
 
 	CanFollow bool   // the list has a live tail
 	Following bool   // it is on: this is the first page, and it polls

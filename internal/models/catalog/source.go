@@ -56,6 +56,9 @@ func Open(path string, log *slog.Logger) (*Source, error) {
 // Current returns the current catalog, which never changes. Related decisions must use the result of one call.
 func (s *Source) Current() *Catalog { return s.current.Load() }
 
+// Builtin returns the price list that is part of the binary.
+func (s *Source) Builtin() *Catalog { return s.builtin }
+
 // Failures returns the number of changed files that could not be used.
 func (s *Source) Failures() int64 { return s.failures.Load() }
 

@@ -60,6 +60,9 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /operator/ledger/{id}/reverse", h.serveAction(h.showRefund, h.reverseCharge))
 	rt.HandlePage("GET /operator/risk", h.servePage(h.showRisk))
 	rt.HandlePage("GET /operator/providers", h.servePage(h.showProviders))
+	rt.HandlePage("GET /operator/prices", h.servePage(h.showPrices))
+	rt.HandlePage("GET /operator/prices.csv", h.requireStaff(h.exportPrices))
+	rt.HandlePage("GET /operator/prices/compare", h.servePage(h.showPriceChanges))
 	rt.HandlePage("GET /operator/incidents", h.servePage(h.showIncidents))
 	rt.HandlePage("POST /operator/incidents", h.serveAction(h.showIncidents, h.saveIncident))
 	rt.HandlePage("GET /operator/incidents/{id}", h.servePage(h.showIncident))
@@ -153,6 +156,7 @@ var sections = []ui.Tab{
 	{Href: "/operator/accounts", Text: "Accounts"},
 	{Href: "/operator/risk", Text: "Risk"},
 	{Href: "/operator/providers", Text: "Providers"},
+	{Href: "/operator/prices", Text: "Prices"},
 	{Href: "/operator/incidents", Text: "Incidents"},
 	{Href: "/operator/log", Text: "Audit log"},
 }

@@ -21,7 +21,8 @@ func (w *world) paths(e rules.Entry) []string {
 		"/operator/apps/" + w.app.ID,
 		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID,
 		"/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
-		"/operator/risk", "/operator/providers", "/operator/log", "/operator/incidents",
+		"/operator/risk", "/operator/providers", "/operator/log", "/operator/incidents", "/operator/prices",
+		"/operator/prices/compare",
 	}
 }
 

@@ -83,6 +83,7 @@ func TestPagesUseIndexes(t *testing.T) {
 		"paused":         func() error { _, err := listPaused(ctx, q, 5); return err },
 		"disputes":       func() error { _, err := listDisputes(ctx, q, 1, 5); return err },
 		"nodes":          func() error { _, err := listNodes(ctx, q, 5); return err },
+		"price lists":    func() error { _, err := listPriceLists(ctx, q, 5); return err },
 		"money by day":   func() error { _, err := listMoneyDays(ctx, q, "2026-11-01"); return err },
 		"balances":       func() error { _, err := listBalanceDays(ctx, q, "2026-11-01"); return err },
 		"figures by day": func() error { _, err := sumDays(ctx, q, "2026-11-20"); return err },

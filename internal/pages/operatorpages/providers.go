@@ -8,15 +8,14 @@ import (
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/estimates/calibration"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/status"
 )
 
-// showProviders is GET /operator/providers: calls and errors of the providers, the calibration of estimates, the free
-// pools and the price list.
+// showProviders is GET /operator/providers: calls and errors of the providers, the calibration of estimates, and the
+// free pools.
 func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 	c := s.newReport("/operator/providers", "Providers and prices", "")
 	calls, err := h.Metrics.Calls()
@@ -38,9 +37,8 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 	}
 	priceList := ui.Block{
 		Heading: "Price list",
-		Text: "Provider prices in dollars per million tokens. Version in force: " + h.Catalog.Current().Version() +
-			".",
-		Table: priceTable(h.Catalog.Current(), now),
+		Text:    "Version in force: " + h.Catalog.Current().Version() + ".",
+		More:    &ui.Link{Href: pricesPath, Text: "Prices and changes"},
 	}
 	if h.Catalog.Broken() {
 		priceList.Text += " " + brokenPrices
@@ -138,53 +136,6 @@ func errorTable(list []metrics.Count) *ui.Table {
 		t.Rows = append(t.Rows, []ui.Cell{{Text: x.Labels[0]}, {Text: status}, countCell(x.N)})
 	}
 	return t
-}
-
-// priceTable lists all prices of the price list: past, in force and scheduled.
-func priceTable(c *catalog.Catalog, now time.Time) *ui.Table {
-	t := &ui.Table{Label: "Prices", Heads: []ui.Head{
-		{Name: "Model"},
-		{Name: "In force"},
-		{Name: "List"},
-		{Name: "Input", End: true},
-		{Name: "Cached", End: true},
-		{Name: "Output", End: true},
-	}}
-	for _, m := range c.All() {
-		for _, p := range m.Periods {
-			for _, step := range p.Rates.Steps {
-				model := ui.Cell{Text: m.Model.ID, Code: true, Sub: m.Model.Provider}
-				if step.AboveInput > 0 {
-					model.Sub = "above " + ui.Count(step.AboveInput) + " input tokens"
-				}
-				t.Rows = append(t.Rows,
-					[]ui.Cell{model, periodCell(m.Model, p, now), {Text: p.Rates.PriceList},
-						{Text: step.Input.Display()},
-						{Text: step.Cached.Display()}, {Text: step.Output.Display()}})
-			}
-		}
-	}
-	return t
-}
-
-// periodCell shows whether a price period is in force.
-func periodCell(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
-	cell := ui.Cell{Text: "Now", Tone: "good"}
-	switch {
-	case m.RetiresAt != nil && !now.Before(*m.RetiresAt):
-		cell = ui.Cell{Text: "Retired", Tone: "plain"}
-	case !p.From.IsZero() && now.Before(p.From):
-		cell = ui.Cell{Text: "Scheduled", Tone: "warn"}
-	case !p.Contains(now):
-		cell = ui.Cell{Text: "Past", Tone: "plain"}
-	}
-	if !p.From.IsZero() {
-		cell.Sub = "from " + p.From.Format("2 Jan 2006")
-	}
-	if !p.To.IsZero() {
-		cell.Sub += " until " + p.To.Format("2 Jan 2006")
-	}
-	return cell
 }
 
 // calibrationTable shows the estimate calibration of each model.

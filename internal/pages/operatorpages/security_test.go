@@ -80,7 +80,11 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		ask(person).Want(t, http.StatusNotFound).WantSecurityHeaders(t)
 		ask(developer).Want(t, http.StatusNotFound).WantSecurityHeaders(t)
 		if method == "GET" {
-			ask(viewer).Want(t, http.StatusOK, "You’re a viewer").WantSecurityHeaders(t)
+			says := "You’re a viewer"
+			if strings.HasSuffix(pattern, ".csv") { // a file has no words around its rows
+				says = "model,provider"
+			}
+			ask(viewer).Want(t, http.StatusOK, says).WantSecurityHeaders(t)
 			ask(operator).Want(t, http.StatusOK).WantSecurityHeaders(t)
 			continue
 		}

@@ -323,3 +323,23 @@ func listVerifications(ctx context.Context, q db.Queryer, limit int) ([]verifica
 	return db.QueryAll(ctx, q, db.ScanFields((*verification).fields),
 		`SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
 }
+
+// savePriceList stores a price list, unless a node has stored it already.
+func savePriceList(ctx context.Context, q db.Execer, p priceList, lines string) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO price_lists (version, first_us, models, lines) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (version) DO NOTHING`, p.version, p.firstUS, p.models, lines)
+	return err
+}
+
+// listPriceLists returns the newest price lists.
+func listPriceLists(ctx context.Context, q db.Queryer, limit int) ([]priceList, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(p *priceList) []any {
+		return []any{&p.version, &p.firstUS, &p.models}
+	}), `SELECT version, first_us, models FROM price_lists ORDER BY first_us DESC LIMIT $1`, limit)
+}
+
+// getPriceLines returns the lines of a price list as JSON.
+func getPriceLines(ctx context.Context, q db.Queryer, version string) (lines string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT lines FROM price_lists WHERE version = $1`, version).Scan(&lines)
+	return lines, err
+}
