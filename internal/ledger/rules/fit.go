@@ -52,13 +52,14 @@ func (c Hold) withCap(maxTokens int64) (Hold, error) {
 
 // lowerCap makes a hold that was refused for its size with the largest output cap that all
 // limits leave, if the call allows that cap. The payer is chosen for that cap, as for any call:
-// free credit if it covers the whole call, else the wallet. Otherwise the refusal names the
-// cap; of a call whose cap may be lowered, it is the refusal of its lowest cap. Any other
-// refusal is returned as it is.
+// free credit if it covers the whole call, else the wallet. A call for which free credit was too
+// small is refused for its size too, whatever the wallet was refused for. Otherwise the refusal
+// names the cap; of a call whose cap may be lowered, it is the refusal of its lowest cap. Any
+// other refusal is returned as it is.
 func (s *State) lowerCap(
 	c *Hold, conn *Connection, now time.Time, a admission, refusal error,
 ) (admission, error) {
-	if c.Output == nil || sizeRefusal(refusal) == nil {
+	if c.Output == nil || sizeRefusal(refusal) == nil && c.FreeCredit == nil {
 		return a, refusal
 	}
 	fits, least := s.findFittingCap(c, conn, now), c.Output.MinTokens

@@ -267,7 +267,8 @@ func checkDryRun(t *rapid.T, f *fitCase, fit Hold, r Result, err error) {
 }
 
 // A limit of calls, a spent allocation and a state that allows no calls are refused whatever the
-// cap is, and name none that fits. A call that is refused for its size reports the app's limit
+// cap is, and name none that fits; so is a connection that spends too fast, unless free credit covers
+// a smaller call. A call that is refused for its size reports the app's limit
 // once, and one that is lowered does not report it.
 func TestFitLeavesOtherRefusals(t *testing.T) {
 	t.Parallel()
@@ -308,6 +309,16 @@ func TestFitLeavesOtherRefusals(t *testing.T) {
 	f.conn.ConsumedMC = 1000
 	if _, e := refused(f); e.Code != apierr.AllocationExhausted || e.Details["reason"] != "exhausted" {
 		t.Errorf("a spent allocation: %+v", e)
+	}
+	f = newCase()
+	f.conn.HeldMC = 500
+	f.hold.Risk = &limits.RiskThresholds{FloorMC: 1, Warn: 5, Throttle: 10, Freeze: 20}
+	if _, e := refused(f); e.Code != apierr.RiskThrottled || e.Details != nil {
+		t.Errorf("a connection that spends too fast: %+v", e)
+	}
+	f.hold.FreeCredit = &FreeCreditHold{HoldMC: 5000, Limits: []limits.Limit{{Subject: "spend/p", Max: 40}}}
+	if _, r, err := f.apply(f.hold); err != nil || r.MaxTokens != 40 || r.Call.PaidBy != PaidByFreeCredit {
+		t.Errorf("lowered to its free credit: %+v, %v", r, err)
 	}
 	f = newCase()
 	f.conn.Status = Frozen
