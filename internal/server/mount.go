@@ -156,7 +156,13 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		TopUps:   s.topups,
 		Risk:     c.RiskThresholds,
 	}).Mount(s.Router)
-	(&palette.Handler{DB: s.DB, Apps: s.Apps, Accounts: s.Accounts, Sessions: sessions}).Mount(s.Router)
+	(&palette.Handler{
+		DB:       s.DB,
+		Apps:     s.Apps,
+		Accounts: s.Accounts,
+		Webhooks: s.webhooks,
+		Sessions: sessions,
+	}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,
 		Accounts: s.Accounts,

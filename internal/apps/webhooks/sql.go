@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -102,6 +104,11 @@ func scanDelivery(row db.Row) (d Delivery, err error) {
 func listDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
 	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
 		WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
+}
+
+// findDelivery returns a delivery of any endpoint.
+func findDelivery(ctx context.Context, q db.Queryer, deliveryID string) (Delivery, error) {
+	return scanDelivery(q.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = $1`, deliveryID))
 }
 
 func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock string) (Delivery, error) {
@@ -325,6 +332,24 @@ func scanEvent(row db.Row) (e storedEvent, err error) {
 
 func getEvent(ctx context.Context, q db.Queryer, eventID string) (storedEvent, error) {
 	return scanEvent(q.QueryRowContext(ctx, `SELECT `+eventValues+` FROM `+eventTables+` WHERE e.id = $1`, eventID))
+}
+
+// listCreatedEvents returns the events of a connection that were created at one time. The id of an event has that time
+// in milliseconds, so that the index of an app's events finds them.
+func listCreatedEvents(ctx context.Context, q db.Queryer, appID, connectionID string, atUS int64) ([]storedEvent,
+	error) {
+	at := time.UnixMicro(atUS)
+	return db.QueryAll(ctx, q, scanEvent, `SELECT `+eventValues+` FROM `+eventTables+`
+		WHERE e.app_id = $1 AND e.id >= $2 AND e.id < $3 AND e.connection_id = $4 AND e.created_us = $5
+		ORDER BY e.seq`,
+		appID, id.Floor(id.Event, at), id.Floor(id.Event, at.Add(time.Millisecond)), connectionID, atUS)
+}
+
+// listEventDeliveries returns the deliveries of an event to the endpoints of its app, oldest endpoint first.
+func listEventDeliveries(ctx context.Context, q db.Queryer, appID, eventID string) ([]Delivery, error) {
+	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE event_id = $2 AND webhook_id IN (SELECT id FROM webhooks WHERE app_id = $1)
+		ORDER BY webhook_id`, appID, eventID)
 }
 
 // loggedEvent is an event with its cursor in the log.

@@ -276,6 +276,7 @@ func EscapeFormula(text string) string {
 // A TimelineStep is one step of a timeline.
 type TimelineStep struct {
 	Name, Detail string
+	Href         string // of the name; "" = no link
 	After        string // since the first step, such as +412 ms; "" = not known
 	Time         string // RFC 3339; "" = not known
 	Shown        string // the same in UTC

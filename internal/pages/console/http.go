@@ -78,7 +78,13 @@ func (h *Handler) Mount(rt *web.Router) {
 	featurePages{h.Apps, h.Features, offer}.mount(rt, access)
 	endpointPages{h.Webhooks, h.Now, identity}.mount(rt, access)
 	analyticsPages{h.DB, h.Tokens, h.Now}.mount(rt, access)
-	requestPages{DB: h.DB, Features: h.Features, Catalog: h.Catalog, Now: h.Now}.mount(rt, access)
+	requestPages{
+		DB:       h.DB,
+		Features: h.Features,
+		Catalog:  h.Catalog,
+		Webhooks: h.Webhooks,
+		Now:      h.Now,
+	}.mount(rt, access)
 	goLivePages{h.GoLive}.mount(rt, access)
 	playground.mount(rt, access)
 	voicePages{playground, h.Voice}.mount(rt, access)

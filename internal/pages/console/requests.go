@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"database/sql"
 	"encoding/csv"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -32,6 +34,7 @@ type requestPages struct {
 	DB       *db.DB
 	Features *features.Store
 	Catalog  *catalog.Source
+	Webhooks *webhooks.Store
 	Now      func() time.Time
 }
 
@@ -441,7 +444,75 @@ func (h requestPages) newReceipt(r *http.Request, v visit) (p ui.CallPage, err e
 		p = ui.CallPage{Console: page, ID: requestID, Says: found.Explanation, Facts: callFacts(found)}
 	}
 	p.Steps = callSteps(found)
-	return p, nil
+	more, err := h.webhookSteps(r.Context(), v, found, &e)
+	p.Steps = append(p.Steps, more...)
+	return p, err
+}
+
+// webhookSteps returns the events that the settlement of a call and its refund caused, with what came of each delivery.
+// Most calls cause none: their charge is in the response. e is the call's ledger row.
+func (h requestPages) webhookSteps(ctx context.Context, v visit, found *receipts.Receipt,
+	e *rules.Entry) (steps []ui.TimelineStep, err error) {
+	rows := []*rules.Entry{}
+	if found.Charge != nil {
+		rows = append(rows, e)
+	}
+	if found.ReversedBy != nil {
+		refund, err := store.GetEntry(ctx, h.DB, *found.ReversedBy)
+		if err != nil {
+			return nil, fmt.Errorf("console: refund of %s: %w", found.ID, err)
+		}
+		rows = append(rows, &refund)
+	}
+	for _, row := range rows {
+		traces, err := h.Webhooks.ListCallTraces(ctx, row)
+		if err != nil {
+			return nil, fmt.Errorf("console: %w", err)
+		}
+		for _, t := range traces {
+			steps = append(steps, traceSteps(v, &t)...)
+		}
+	}
+	return steps, nil
+}
+
+// traceSteps returns a step for each delivery of an event, or one for an event without any.
+func traceSteps(v visit, t *webhooks.Trace) (steps []ui.TimelineStep) {
+	if len(t.Deliveries) == 0 {
+		return []ui.TimelineStep{{
+			Name:   "Event without a delivery",
+			Detail: t.Type,
+			Time:   timestamp.Format(t.CreatedUS),
+			Shown:  formatTime(t.CreatedUS),
+		}}
+	}
+	for _, d := range t.Deliveries {
+		s := ui.TimelineStep{
+			Name:   "Webhook pending",
+			Detail: t.Type,
+			Href:   v.path("/webhooks/" + d.EndpointID + "/deliveries/" + d.ID),
+			Dot:    "warn",
+		}
+		at := d.NextUS
+		switch d.Status {
+		case webhooks.Delivered:
+			s.Name, s.Dot, at = "Webhook delivered", "good", d.DeliveredUS
+		case webhooks.Failed:
+			s.Name, s.Dot = "Webhook failed", "bad"
+		default:
+			if d.Attempts > 0 {
+				s.Name = "Webhook retry"
+			}
+		}
+		if d.Attempts > 1 {
+			s.Detail += fmt.Sprintf(", %d attempts", d.Attempts)
+		}
+		if at != nil {
+			s.Time, s.Shown = timestamp.Format(*at), formatTime(*at)
+		}
+		steps = append(steps, s)
+	}
+	return steps
 }
 
 // callSteps returns when what happened to a call: held, first byte, complete, settled; or refused.

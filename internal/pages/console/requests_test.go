@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -212,4 +213,42 @@ func TestRequestParts(t *testing.T) {
 	other.Get(w.mine("/requests.csv")).Want(t, 404)
 	other.Get(foreign+"/requests?connection="+c.ID).Want(t, 200, "No calls match").Lacks(t, call)
 	other.Get(foreign+"/requests.csv").Want(t, 200).Lacks(t, call)
+}
+
+// The timeline of a call ends with the webhooks that its settlement caused, and with nothing of other calls.
+func TestWebhooksInTimeline(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		c := w.connect(w.tester.ID, true)
+		requestOf := func(e rules.Entry) string { return id.ReplacePrefix(e.ID, id.Ledger, id.Request) }
+		cheap := requestOf(w.spend(c, "", "", money.Dollar, 0))
+		last := requestOf(w.spend(c, "", "", 19*money.Dollar, 0))
+		other := requestOf(w.spend(w.connect(w.person.ID, false), "", "", 20*money.Dollar, 0))
+		drawer := func(call string) apitest.Page {
+			t.Helper()
+			return b.Get(w.mine("/requests/"+call+"?part=drawer")).Want(t, 200, "Settled")
+		}
+		drawer(cheap).Lacks(t, "Webhook", "connection.")
+		drawer(last).Want(t, 200, "Event without a delivery", "connection.exhausted").Lacks(t, "Webhook")
+		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t,
+			`webhooks/(whk_[0-9a-z]+)"`)
+		w.exec(`INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us, due_us, created_us)
+			SELECT 'whd_one', $1, id, type, 'pending', 1, 1, 1 FROM events
+			WHERE type = 'connection.exhausted' AND connection_id = $2`, hook, c.ID)
+		page := drawer(last).Want(t, 200, `href="`+w.mine("/webhooks/"+hook+"/deliveries/whd_one")+`">Webhook pending<`)
+		if strings.Index(page.Body, "Settled") > strings.Index(page.Body, "Webhook pending") {
+			t.Error("the webhook stands before the settlement that caused it")
+		}
+		w.exec(`UPDATE deliveries SET attempts = 2`)
+		drawer(last).Want(t, 200, "Webhook retry", "connection.exhausted, 2 attempts")
+		w.exec(`UPDATE deliveries SET attempts = 7, status = 'failed', next_us = NULL`)
+		drawer(last).Want(t, 200, "Webhook failed", "connection.exhausted, 7 attempts")
+		w.exec(`UPDATE deliveries SET attempts = 1, status = 'delivered', delivered_us = $1`,
+			time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMicro())
+		drawer(last).Want(t, 200, "Webhook delivered", `datetime="2026-11-21T10:00:00`).Lacks(t, "attempts")
+		drawer(cheap).Lacks(t, "Webhook", "connection.")
+		drawer(other).Want(t, 200, "Event without a delivery").Lacks(t, "Webhook delivered")
+	})
 }

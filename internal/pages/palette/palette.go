@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -33,6 +34,7 @@ type Handler struct {
 	DB       *db.DB
 	Apps     *apps.Store
 	Accounts *accounts.Store
+	Webhooks *webhooks.Store
 	Sessions *accounts.Sessions
 }
 
@@ -65,7 +67,7 @@ func (h *Handler) find(ctx context.Context, a accounts.Account, query string) ([
 	if isID {
 		found, err := h.findID(ctx, a, kind+"_", query)
 		if errors.Is(err, sql.ErrNoRows) {
-			err = nil
+			found, err = nil, nil
 		}
 		if err != nil || len(found) > 0 {
 			return found, err
@@ -187,6 +189,17 @@ func (h *Handler) findID(ctx context.Context, a accounts.Account, kind, text str
 		}
 		return h.choose(ctx, a, c.AccountID, "",
 			choice{own: one("/allocation-requests/"+text, "Spend cap request", "wallet")})
+	case id.Event:
+		return h.findEvent(ctx, a, text)
+	case id.Delivery:
+		d, appID, err := h.Webhooks.FindDelivery(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := h.Apps.GetMembership(ctx, appID, a.ID); err != nil {
+			return nil, err
+		}
+		return []ui.Found{deliveryFound(appID, d)}, nil
 	case id.Payment: // its page tells strangers nothing, and so does a link to it
 		return one("/top-ups/"+url.PathEscape(text), "Top-up", "wallet"), nil
 	case id.Account:
@@ -195,6 +208,39 @@ func (h *Handler) findID(ctx context.Context, a accounts.Account, kind, text str
 		}
 	}
 	return nil, sql.ErrNoRows
+}
+
+// findEvent finds the deliveries of an event; of an event without any, the endpoints of its app.
+func (h *Handler) findEvent(ctx context.Context, a accounts.Account, eventID string) (found []ui.Found, err error) {
+	t, err := h.Webhooks.GetTrace(ctx, eventID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := h.Apps.GetMembership(ctx, t.AppID, a.ID); err != nil {
+		return nil, err
+	}
+	for _, d := range t.Deliveries {
+		found = append(found, deliveryFound(t.AppID, d))
+	}
+	if len(found) == 0 {
+		found = []ui.Found{{
+			Href:   "/developer/apps/" + t.AppID + "/webhooks",
+			Text:   t.Type + ", no delivery",
+			Detail: eventID,
+			Icon:   "webhook",
+		}}
+	}
+	return found, nil
+}
+
+// deliveryFound leads to the page of a delivery.
+func deliveryFound(appID string, d webhooks.Delivery) ui.Found {
+	return ui.Found{
+		Href:   "/developer/apps/" + appID + "/webhooks/" + d.EndpointID + "/deliveries/" + d.ID,
+		Text:   d.EventType + ", " + d.Status,
+		Detail: d.ID,
+		Icon:   "webhook",
+	}
 }
 
 // findCall finds a ledger row or a call. A call has a row only if it was billed.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -73,11 +74,30 @@ func TestSearch(t *testing.T) {
 		entry := books.Spend(c, money.Cent)
 		call := id.ReplacePrefix(entry.ID, id.Ledger, id.Request)
 
+		exec := func(text string, args ...any) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), text, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		event, quiet := id.New(id.Event, books.Now()), id.New(id.Event, books.Now())
+		delivery := id.New(id.Delivery, books.Now())
+		for _, e := range []string{event, quiet} {
+			exec(`INSERT INTO events (id, type, app_id, seq, data, created_us, passed)
+				VALUES ($1, 'app.spend_limit_reached', $2, 0, '{}', 1, 1)`, e, app.ID)
+		}
+		exec(`INSERT INTO webhooks (id, app_id, url, events, status, sealed, created_us)
+			VALUES ('whk_one', $1, 'https://hooks.example.com', '[]', 'active', $2, 1)`, app.ID, []byte{1})
+		exec(`INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, due_us, created_us)
+			VALUES ($1, 'whk_one', $2, 'app.spend_limit_reached', 'failed', 1, 1)`, delivery, event)
+		deliveryPath := "/developer/apps/" + app.ID + "/webhooks/whk_one/deliveries/" + delivery
+
 		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 		rt.SetPageError(ui.RenderError)
 		sessions := accounts.NewSessions(people, false)
 		(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-		(&palette.Handler{DB: d, Apps: clients, Accounts: people, Sessions: sessions}).Mount(rt)
+		hooks := webhooks.NewStore(d, nil, books.Now, webhooks.Addresses{}, web.Links{})
+		(&palette.Handler{DB: d, Apps: clients, Accounts: people, Webhooks: hooks, Sessions: sessions}).Mount(rt)
 		server := httptest.NewServer(rt)
 		t.Cleanup(server.Close)
 
@@ -92,6 +112,10 @@ func TestSearch(t *testing.T) {
 			{"developer", app.ID, "/developer/apps/" + app.ID},
 			{"developer", call, "/developer/apps/" + app.ID + "/requests/" + call},
 			{"developer", c.ID, "/developer/apps/" + app.ID + "/requests?connection=" + c.ID},
+			{"developer", event, deliveryPath},
+			{"developer", delivery, deliveryPath},
+			{"developer", quiet, "/developer/apps/" + app.ID + "/webhooks"},
+			{"developer", id.New(id.Delivery, books.Now()), ""},
 			{"developer", user.ID, ""},
 			{"operator", user.ID, "/operator/accounts/" + user.ID},
 			{"operator", entry.ID, "/operator/ledger/" + entry.ID},
@@ -102,6 +126,10 @@ func TestSearch(t *testing.T) {
 			{"stranger", call, ""},
 			{"stranger", entry.ID, ""},
 			{"stranger", app.ID, ""},
+			{"stranger", event, ""},
+			{"stranger", quiet, ""},
+			{"stranger", delivery, ""},
+			{"user", delivery, ""},
 			{"stranger", id.New(id.Connection, books.Now()), ""},
 			{"stranger", strings.Repeat("x", 300), "/dashboard"},
 		} {
