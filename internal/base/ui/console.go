@@ -1,6 +1,9 @@
 package ui
 
-import "strings"
+import (
+	"html/template"
+	"strings"
+)
 
 // A Console is what every page of the developer console has: whose it is, the app
 // that it is about, and how the last form fared.
@@ -96,7 +99,22 @@ type Developer struct {
 type AppLine struct {
 	ConsoleApp
 	Sum
-	Role string // of the account in the app
+	Role string  // of the account in the app
+	Days []int64 // what users spent, by day, the oldest first, in micro-cents
+}
+
+// Spark draws the days.
+func (a AppLine) Spark() template.HTML { return Sparkline(a.Days) }
+
+// State says whether the app is in the sandbox, live or disabled.
+func (c ConsoleApp) State() string {
+	switch {
+	case c.Off != "":
+		return "Disabled"
+	case c.Tier == "sandbox":
+		return "Sandbox"
+	}
+	return "Live"
 }
 
 func (Developer) name() string { return "developer/apps" }

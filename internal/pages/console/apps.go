@@ -54,17 +54,23 @@ func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return err
 	}
-	figures, err := sumByApp(r.Context(), h.DB, a.ID, firstDay(h.Now(), overviewDays))
+	first := firstDay(h.Now(), overviewDays)
+	figures, err := sumByApp(r.Context(), h.DB, a.ID, first)
 	if err != nil {
 		return err
 	}
 	page := ui.Developer{Console: newDeveloperPage(r, a, "Your apps", "/developer")}
 	for _, app := range list {
-		page.Apps = append(page.Apps, ui.AppLine{
+		days := figures[app.ID]
+		line := ui.AppLine{
 			ConsoleApp: *appHeader(app.App),
-			Sum:        figures[app.ID].format(),
+			Sum:        sumDays(days).format(),
 			Role:       string(app.Role),
-		})
+		}
+		for i := range overviewDays {
+			line.Days = append(line.Days, int64(days[formatDay(first.AddDate(0, 0, i))].Revenue))
+		}
+		page.Apps = append(page.Apps, line)
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -252,7 +258,7 @@ func describeMode(a apps.App) string {
 	return "Live (the models’ providers)"
 }
 
-// describeMode describes the provider mode of an app.
+// describeModels names the models that an app may call.
 func describeModels(a apps.App) string {
 	if len(a.AllowedModels) == 0 {
 		return "All models"
@@ -269,6 +275,13 @@ func (h appPages) firstModel(a apps.App) string {
 		return offered[0].ID
 	}
 	return "MODEL"
+}
+
+func sumDays(days map[string]callSum) (t callSum) {
+	for _, s := range days {
+		t.add(s)
+	}
+	return t
 }
 
 func sumAll(list []callSum) (t callSum) {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -61,22 +62,27 @@ func sumBy(ctx context.Context, q db.Queryer, app apps.App, column string, since
 	return list, nil
 }
 
-// sumByApp sums the calls of each of the apps in which an account has a role, since a day.
-func sumByApp(ctx context.Context, q db.Queryer, accountID string, since time.Time) (map[string]callSum, error) {
+// sumByApp sums the calls of each of the apps in which an account has a role, since a day: by app, and then by day.
+func sumByApp(ctx context.Context, q db.Queryer, accountID string, since time.Time) (map[string]map[string]callSum,
+	error) {
 	list, err := querySums(ctx, q,
-		`SELECT r.app_id, `+sumColumns+
+		`SELECT r.app_id || ' ' || r.day, `+sumColumns+
 			` FROM apps a JOIN rollups r ON r.app_id = a.id JOIN balances b ON b.account_id = r.account_id
 		WHERE a.id IN (`+apps.MemberAppsSQL+
 			`) AND r.day >= $2 AND b.sandbox = CASE WHEN a.tier = 'sandbox' THEN 1 ELSE 0 END
-		GROUP BY r.app_id`, accountID, formatDay(since))
+		GROUP BY r.app_id, r.day`, accountID, formatDay(since))
 	if err != nil {
 		return nil, fmt.Errorf("console: sums by app: %w", err)
 	}
-	byID := map[string]callSum{}
+	byApp := map[string]map[string]callSum{}
 	for _, s := range list {
-		byID[s.Name] = s
+		appID, day, _ := strings.Cut(s.Name, " ")
+		if byApp[appID] == nil {
+			byApp[appID] = map[string]callSum{}
+		}
+		byApp[appID][day] = s
 	}
-	return byID, nil
+	return byApp, nil
 }
 
 func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
