@@ -250,6 +250,7 @@ var foreignReaders = map[string][]string{
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",
+		"incidents",
 		"ledger", "mails", "nodes", "payment_records", "rollups", "windows"},
 	"pages/privacy": {"apps", "connections", "holds", "notices"},
 	"people/mail":   {"accounts"},

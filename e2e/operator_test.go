@@ -54,7 +54,7 @@ func TestOperator(t *testing.T) {
 		b.press("link", p.TestAccount.Email)
 		b.says("Test account", "Sample app", "Revoked", "Connection revoked")
 		look("account")
-		b.press("link", charged.ID)
+		b.open(p.DashboardURL + "/operator/ledger/" + charged.ID)
 		b.says("Price terms", "Refund this charge")
 		look("entry")
 		b.press("link", "Refund this charge")

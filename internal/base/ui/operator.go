@@ -145,6 +145,8 @@ type Cell struct {
 	When  string // the time that Text says, as RFC 3339
 	Code  bool
 	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
+	// Monogram is the id of the app or account that Text names: its initials are drawn before it; "" = none.
+	Monogram string
 }
 
 // MoneyCell is a cell with a balance, a cap or a limit.

@@ -52,7 +52,7 @@ func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
 	for _, a := range list {
 		t.Rows = append(t.Rows,
 			[]ui.Cell{
-				{Text: a.Email, Href: "/operator/accounts/" + url.PathEscape(a.ID), Sub: a.ID},
+				{Text: a.Email, Href: "/operator/accounts/" + url.PathEscape(a.ID), Sub: a.ID, Monogram: a.ID},
 				{Text: accountKind(a)}, timeCell(a.CreatedUS),
 			})
 	}
@@ -155,8 +155,12 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
+	who, err := loadNames(ctx, h.DB, a.OwnerID)
+	if err != nil {
+		return c, err
+	}
 	c.Blocks = []ui.Block{
-		{Heading: "Account", Facts: append(accountFacts(a, role), ui.Detail{
+		{Heading: "Account", Facts: append(accountFacts(a, role, who), ui.Detail{
 			Name: "Known to AI providers as",
 			Cell: ui.Cell{Text: h.Service.Identifiers.Identify(a.ID), Code: true},
 		})},
@@ -168,7 +172,7 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 }
 
 // accountFacts lists an account's properties and permissions.
-func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
+func accountFacts(a accounts.Account, role accounts.Role, who names) []ui.Detail {
 	yesOrNo := func(b bool) ui.Cell {
 		if b {
 			return ui.Cell{Text: "Yes"}
@@ -186,7 +190,7 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		{Name: "Gets notices", Cell: yesOrNo(a.Notices)},
 	}
 	if a.Sandbox {
-		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: linkCell("/operator/accounts/", a.OwnerID)},
+		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: who.cell(a.OwnerID)},
 			ui.Detail{Name: "Deactivated", Cell: yesOrNo(a.Deactivated)})
 	}
 	return facts
@@ -201,23 +205,26 @@ func (h *Handler) connectionTable(r *http.Request, accountID string) (*ui.Table,
 	t := &ui.Table{
 		Label: "Connections",
 		Heads: []ui.Head{
-			{Name: "Connection"},
-			{Name: "App"},
+			{Name: "Connection to"},
 			{Name: "Status"},
+			{Name: "Created"},
 			{Name: "Cap", End: true},
 			{Name: "Used", End: true},
 			{Name: "Held", End: true},
 		},
 		Empty: "No connections.",
 	}
+	ids := []string{}
 	for _, x := range list {
-		app, err := h.Service.Apps.Get(r.Context(), x.AppID)
-		if err != nil {
-			return nil, err
-		}
+		ids = append(ids, x.AppID)
+	}
+	who, err := loadNames(r.Context(), h.DB, ids...)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range list {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{linkCell("/operator/connections/", x.ID),
-				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x),
+			[]ui.Cell{connectionCell(x.ID, who[x.AppID], x.AppID), statusCell(x), timeCell(x.CreatedUS),
 				ui.MoneyCell(x.AllocationMC), ui.TotalCell(x.ConsumedMC), ui.TotalCell(x.HeldMC)})
 	}
 	return t, nil
@@ -242,7 +249,6 @@ func (h *Handler) ledgerTable(r *http.Request, accountID string) (*ui.Table, err
 	t := &ui.Table{
 		Label: "Ledger",
 		Heads: []ui.Head{
-			{Name: "Entry"},
 			{Name: "When"},
 			{Name: "What"},
 			{Name: "Model"},
@@ -259,15 +265,33 @@ func (h *Handler) ledgerTable(r *http.Request, accountID string) (*ui.Table, err
 			charge, cell = ui.PriceCell(e.chargeMC), ui.PriceCell
 		}
 		t.Rows = append(t.Rows,
-			[]ui.Cell{linkCell("/operator/ledger/", e.id), timeCell(e.createdUS),
-				{Text: describeEntry(e.kind, e.status)},
-				{Text: e.model}, charge, cell(e.availableDeltaMC),
+			[]ui.Cell{timeCell(e.createdUS), entryCell(e.id, e.kind, e.status), {Text: e.model}, charge,
+				cell(e.availableDeltaMC),
 				cell(e.reservedDeltaMC)})
 	}
 	if more {
 		t.Next = nextPage(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
 	}
 	return t, nil
+}
+
+// entryCell links to a ledger row by what it is.
+func entryCell(entryID, kind, status string) ui.Cell {
+	return ui.Cell{
+		Text:  describeEntry(kind, status),
+		Href:  "/operator/ledger/" + url.PathEscape(entryID),
+		Exact: entryID,
+	}
+}
+
+// connectionCell links to a connection by the app or the account at its other end.
+func connectionCell(connectionID, name, other string) ui.Cell {
+	return ui.Cell{
+		Text:     name,
+		Href:     "/operator/connections/" + url.PathEscape(connectionID),
+		Exact:    connectionID,
+		Monogram: other,
+	}
 }
 
 // describeEntry describes a ledger row, such as "Call, reversed".
@@ -310,10 +334,14 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 		{Label: "Held for calls", Value: parts[1].Text, Exact: x.HeldMC.Display()},
 		{Label: "Remaining", Value: parts[0].Text, Exact: x.RemainingMC().Display()},
 	}
+	who, err := loadNames(r.Context(), h.DB, x.AccountID, x.AppID)
+	if err != nil {
+		return c, err
+	}
 	facts := []ui.Detail{
 		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}},
-		{Name: "Account", Cell: linkCell("/operator/accounts/", x.AccountID)},
-		{Name: "App", Cell: linkCell("/operator/apps/", x.AppID)},
+		{Name: "Account", Cell: who.cell(x.AccountID)},
+		{Name: "App", Cell: who.cell(x.AppID)},
 		{Name: "Created", Cell: timeCell(x.CreatedUS)},
 		{Name: "Faster spend", Cell: ui.Cell{Text: fasterSpend(x.FasterSpend)}},
 	}
@@ -335,7 +363,6 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	t := &ui.Table{
 		Label: "Last calls",
 		Heads: []ui.Head{
-			{Name: "Entry"},
 			{Name: "When"},
 			{Name: "What"},
 			{Name: "Model"},
@@ -346,9 +373,8 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	for _, e := range calls {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{linkCell("/operator/ledger/", e.ID), timeCell(e.CreatedUS),
-				{Text: describeEntry(string(e.Type), e.Status)},
-				{Text: e.Model}, {Text: e.Feature}, ui.PriceCell(e.UserChargeMC)})
+			[]ui.Cell{timeCell(e.CreatedUS), entryCell(e.ID, string(e.Type), e.Status), {Text: e.Model},
+				{Text: e.Feature}, ui.PriceCell(e.UserChargeMC)})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "Last calls", Table: t})
 	return c, nil

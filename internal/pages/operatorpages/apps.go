@@ -41,7 +41,7 @@ func (h *Handler) showApps(r *http.Request, s staff) (ui.Report, error) {
 	for _, a := range list {
 		t.Rows = append(t.Rows,
 			[]ui.Cell{
-				{Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID), Sub: a.ID},
+				{Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID), Sub: a.ID, Monogram: a.ID},
 				{Text: a.Tier}, appStateCell(a), timeCell(a.CreatedUS),
 			})
 	}
@@ -81,7 +81,7 @@ func (h *Handler) ownerCell(r *http.Request, a apps.App) (ui.Cell, error) {
 	if err != nil {
 		return ui.Cell{}, err
 	}
-	return ui.Cell{Text: owner.Email, Href: "/operator/accounts/" + url.PathEscape(owner.ID)}, nil
+	return names{owner.ID: owner.Email}.cell(owner.ID), nil
 }
 
 // appBlock lists the settings of an app.
@@ -206,9 +206,9 @@ func (h *Handler) appConnectionTable(r *http.Request, appID string) (*ui.Table, 
 	t := &ui.Table{
 		Label: "Connections",
 		Heads: []ui.Head{
-			{Name: "Connection"},
-			{Name: "Account"},
+			{Name: "Connection of"},
 			{Name: "Status"},
+			{Name: "Created"},
 			{Name: "Cap", End: true},
 			{Name: "Used", End: true},
 			{Name: "Held", End: true},
@@ -216,10 +216,17 @@ func (h *Handler) appConnectionTable(r *http.Request, appID string) (*ui.Table, 
 		First: firstPage(r, "after"),
 		Empty: "No connections yet.",
 	}
+	ids := []string{}
+	for _, x := range list {
+		ids = append(ids, x.AccountID)
+	}
+	who, err := loadNames(r.Context(), h.DB, ids...)
+	if err != nil {
+		return nil, err
+	}
 	for _, x := range list {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{linkCell("/operator/connections/", x.ID), linkCell("/operator/accounts/", x.AccountID),
-				statusCell(x),
+			[]ui.Cell{connectionCell(x.ID, who[x.AccountID], x.AccountID), statusCell(x), timeCell(x.CreatedUS),
 				ui.MoneyCell(x.AllocationMC), ui.TotalCell(x.ConsumedMC), ui.TotalCell(x.HeldMC)})
 	}
 	if more {

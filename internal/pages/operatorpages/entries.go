@@ -47,7 +47,11 @@ func (h *Handler) entryReport(r *http.Request, s staff) (c ui.Report, e rules.En
 	if reversalID != "" {
 		c.Badge = &ui.Badge{Text: "Refunded", Tone: "warn"}
 	}
-	c.Blocks = []ui.Block{{Heading: "Entry", Facts: entryFacts(e, reversalID)}}
+	who, err := loadNames(ctx, h.DB, e.AccountID, e.ConnectionID, e.AppID)
+	if err != nil {
+		return c, e, "", err
+	}
+	c.Blocks = []ui.Block{{Heading: "Entry", Facts: entryFacts(e, reversalID, who)}}
 	if e.Type == rules.EntrySpend {
 		c.Tiles = []ui.Tile{
 			{Label: "Charge", Value: e.UserChargeMC.Display()},
@@ -64,18 +68,18 @@ func (h *Handler) entryReport(r *http.Request, s staff) (c ui.Report, e rules.En
 	return c, e, reversalID, nil
 }
 
-func entryFacts(e rules.Entry, reversalID string) []ui.Detail {
+func entryFacts(e rules.Entry, reversalID string, who names) []ui.Detail {
 	facts := []ui.Detail{
 		{Name: "When", Cell: timeCell(e.CreatedUS)},
-		{Name: "Account", Cell: linkCell("/operator/accounts/", e.AccountID)},
+		{Name: "Account", Cell: who.cell(e.AccountID)},
 	}
 	add := func(name string, c ui.Cell) {
 		if c.Text != "" {
 			facts = append(facts, ui.Detail{Name: name, Cell: c})
 		}
 	}
-	add("Connection", linkCell("/operator/connections/", e.ConnectionID))
-	add("App", linkCell("/operator/apps/", e.AppID))
+	add("Connection", who.cell(e.ConnectionID))
+	add("App", who.cell(e.AppID))
 	add("Request", ui.Cell{Text: e.RequestID(), Code: true})
 	add("Model", ui.Cell{Text: e.Model, Code: true})
 	add("Feature", ui.Cell{Text: e.Feature})

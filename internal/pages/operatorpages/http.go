@@ -4,7 +4,6 @@
 package operatorpages
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"net/http"
@@ -256,19 +255,4 @@ func firstPage(r *http.Request, name string) string {
 	}
 	q.Del(name)
 	return strings.TrimSuffix(r.URL.EscapedPath()+"?"+q.Encode(), "?")
-}
-
-// loadEmails returns the email addresses of those ids that are accounts.
-func (h *Handler) loadEmails(ctx context.Context, ids map[string]bool) (map[string]string, error) {
-	found := map[string]string{}
-	for accountID := range ids {
-		a, err := h.Accounts.Get(ctx, accountID)
-		if errors.Is(err, sql.ErrNoRows) {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		found[accountID] = a.Email
-	}
-	return found, nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/pages/operator"
 )
@@ -48,11 +47,11 @@ func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	actors := map[string]bool{}
+	ids := []string{}
 	for _, e := range list {
-		actors[e.Actor] = true
+		ids = append(ids, e.Actor, e.Subject)
 	}
-	emails, err := h.loadEmails(r.Context(), actors)
+	who, err := loadNames(r.Context(), h.DB, ids...)
 	if err != nil {
 		return c, err
 	}
@@ -66,7 +65,7 @@ func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
 		at := timeCell(e.CreatedUS)
 		at.Href = "/operator/log/" + url.PathEscape(e.ID)
 		t.Rows = append(t.Rows,
-			[]ui.Cell{at, actorCell(e.Actor, emails), {Text: e.Action, Tone: "plain"}, subjectCell(e.Subject),
+			[]ui.Cell{at, actorCell(e.Actor, who), {Text: e.Action, Tone: "plain"}, who.cell(e.Subject),
 				{Text: e.Reason}})
 	}
 	if more {
@@ -77,28 +76,11 @@ func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
 }
 
 // actorCell shows an account, or the IP address that sent the operator's token.
-func actorCell(actor string, emails map[string]string) ui.Cell {
-	if email := emails[actor]; email != "" {
-		return ui.Cell{Text: email, Href: "/operator/accounts/" + url.PathEscape(actor)}
+func actorCell(actor string, who names) ui.Cell {
+	if who[actor] != "" {
+		return who.cell(actor)
 	}
 	return ui.Cell{Text: actor, Sub: "with the operator’s token"}
-}
-
-// subjectCell links to the subject of an action.
-func subjectCell(subject string) ui.Cell {
-	for prefix, path := range map[string]string{
-		id.App:        "/operator/apps/",
-		id.Connection: "/operator/connections/",
-		id.Ledger:     "/operator/ledger/",
-		id.Account:    "/operator/accounts/",
-		"glr_":        "/operator/reviews/",
-		"inc_":        "/operator/incidents/",
-	} {
-		if strings.HasPrefix(subject, prefix) {
-			return linkCell(path, subject)
-		}
-	}
-	return ui.Cell{Text: subject, Code: true}
 }
 
 // showLogEntry is GET /operator/log/{id}: one entry, with what it changed.
@@ -107,7 +89,7 @@ func (h *Handler) showLogEntry(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, notFound(err, "entry")
 	}
-	emails, err := h.loadEmails(r.Context(), map[string]bool{e.Actor: true})
+	who, err := loadNames(r.Context(), h.DB, e.Actor, e.Subject)
 	if err != nil {
 		return ui.Report{}, err
 	}
@@ -125,8 +107,8 @@ func (h *Handler) showLogEntry(r *http.Request, s staff) (ui.Report, error) {
 		{Heading: "Entry", Facts: []ui.Detail{
 			{Name: "Id", Cell: ui.Cell{Text: e.ID, Code: true}},
 			{Name: "When", Cell: timeCell(e.CreatedUS)},
-			{Name: "Actor", Cell: actorCell(e.Actor, emails)},
-			{Name: "Subject", Cell: subjectCell(e.Subject)},
+			{Name: "Actor", Cell: actorCell(e.Actor, who)},
+			{Name: "Subject", Cell: who.cell(e.Subject)},
 			{Name: "Reason", Cell: ui.Cell{Text: reason}},
 		}},
 		{Heading: "Changes", Table: changes},

@@ -80,7 +80,7 @@ func (h *Handler) showOverview(r *http.Request, s staff) (ui.Report, error) {
 	if t.countedUS == 0 {
 		money.Text = "Figures are being computed for the first time. Reload in a minute."
 	}
-	alarms, err := h.alarmBlock()
+	alarms, err := h.alarmBlock(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -217,7 +217,7 @@ func (h *Handler) backlogBlock(ctx context.Context) (ui.Block, error) {
 }
 
 // alarmBlock lists the alarms that this node raised since its start.
-func (h *Handler) alarmBlock() (ui.Block, error) {
+func (h *Handler) alarmBlock(ctx context.Context) (ui.Block, error) {
 	t := &ui.Table{
 		Label: "Alarms",
 		Heads: []ui.Head{{Name: "Alarm"}, {Name: "Subject"}, {Name: "Count", End: true}},
@@ -231,8 +231,16 @@ func (h *Handler) alarmBlock() (ui.Block, error) {
 	add := func(name string, subject ui.Cell, n int64) {
 		t.Rows = append(t.Rows, []ui.Cell{{Text: name, Tone: "bad"}, subject, countCell(n)})
 	}
+	ids := []string{}
 	for _, a := range list {
-		add(a.Labels[0], ui.Cell{Text: a.Labels[1], Code: true}, a.N)
+		ids = append(ids, a.Labels[1])
+	}
+	who, err := loadNames(ctx, h.DB, ids...)
+	if err != nil {
+		return b, err
+	}
+	for _, a := range list {
+		add(a.Labels[0], who.cell(a.Labels[1]), a.N)
 	}
 	for _, m := range h.Estimates.Stats() {
 		if m.Alarms > 0 {

@@ -71,18 +71,22 @@ func TestPagesUseIndexes(t *testing.T) {
 	t.Parallel()
 	q, ctx := explainer{dbtest.Open(t, db.SQLite), t}, t.Context()
 	for name, f := range map[string]func() error{
-		"backlog":        func() error { _, err := countBacklog(ctx, q); return err },
-		"ledger":         func() error { _, err := listEntriesBefore(ctx, q, "wac_x", 5, 5); return err },
-		"reversal":       func() error { _, err := findReversal(ctx, q, "led_x"); return err },
-		"risk":           func() error { _, err := listRiskEvents(ctx, q, "", 5); return err },
-		"pools":          func() error { _, err := listFreePools(ctx, q, "2026-11", "", 5); return err },
-		"sums":           func() error { _, err := sumCountedDays(ctx, q, "", "2026-11-01"); return err },
-		"sums by app":    func() error { _, err := sumCountedDays(ctx, q, "app_x", "2026-11-01"); return err },
-		"verifications":  func() error { _, err := listVerifications(ctx, q, 5); return err },
-		"last result":    func() error { _, err := lastVerification(ctx, q); return err },
-		"paused":         func() error { _, err := listPaused(ctx, q, 5); return err },
-		"disputes":       func() error { _, err := listDisputes(ctx, q, 1, 5); return err },
-		"nodes":          func() error { _, err := listNodes(ctx, q, 5); return err },
+		"backlog":       func() error { _, err := countBacklog(ctx, q); return err },
+		"ledger":        func() error { _, err := listEntriesBefore(ctx, q, "wac_x", 5, 5); return err },
+		"reversal":      func() error { _, err := findReversal(ctx, q, "led_x"); return err },
+		"risk":          func() error { _, err := listRiskEvents(ctx, q, "", 5); return err },
+		"pools":         func() error { _, err := listFreePools(ctx, q, "2026-11", "", 5); return err },
+		"sums":          func() error { _, err := sumCountedDays(ctx, q, "", "2026-11-01"); return err },
+		"sums by app":   func() error { _, err := sumCountedDays(ctx, q, "app_x", "2026-11-01"); return err },
+		"verifications": func() error { _, err := listVerifications(ctx, q, 5); return err },
+		"last result":   func() error { _, err := lastVerification(ctx, q); return err },
+		"paused":        func() error { _, err := listPaused(ctx, q, 5); return err },
+		"disputes":      func() error { _, err := listDisputes(ctx, q, 1, 5); return err },
+		"nodes":         func() error { _, err := listNodes(ctx, q, 5); return err },
+		"names": func() error {
+			_, err := loadNames(ctx, q, "app_x", "wac_x", "conn_x", "glr_x", "inc_x")
+			return err
+		},
 		"price lists":    func() error { _, err := listPriceLists(ctx, q, 5); return err },
 		"money by day":   func() error { _, err := listMoneyDays(ctx, q, "2026-11-01"); return err },
 		"balances":       func() error { _, err := listBalanceDays(ctx, q, "2026-11-01"); return err },

@@ -3,7 +3,6 @@ package operatorpages
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -193,7 +192,7 @@ func (h *Handler) freePoolTable(r *http.Request, now time.Time) (*ui.Table, erro
 		left := max(0, h.Free.PoolMC-p.usedMC-p.heldMC)
 		parts := ui.AmountCells(ui.SplitDollars(left, p.heldMC, p.usedMC)...)
 		t.Rows = append(t.Rows,
-			[]ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, parts[2], parts[1], parts[0]})
+			[]ui.Cell{names{p.appID: p.name}.cell(p.appID), parts[2], parts[1], parts[0]})
 	}
 	if more {
 		t.Next = nextPage(r, true, "after", list[len(list)-1].appID)

@@ -32,7 +32,12 @@ func (h *Handler) showReviews(r *http.Request, s staff) (ui.Report, error) {
 		if err != nil {
 			return c, err
 		}
-		name := ui.Cell{Text: app.Name, Href: "/operator/reviews/" + url.PathEscape(req.ID), Sub: req.ID}
+		name := ui.Cell{
+			Text:     app.Name,
+			Href:     "/operator/reviews/" + url.PathEscape(req.ID),
+			Sub:      req.ID,
+			Monogram: app.ID,
+		}
 		t.Rows = append(t.Rows, []ui.Cell{name, {Text: req.From}, {Text: req.To}, timeCell(req.CreatedUS)})
 	}
 	if more {
@@ -65,7 +70,7 @@ func (h *Handler) showReview(r *http.Request, s staff) (ui.Report, error) {
 	facts := []ui.Detail{
 		{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}},
 		{Name: "Requested", Cell: timeCell(req.CreatedUS)},
-		{Name: "App", Cell: linkCell("/operator/apps/", app.ID)},
+		{Name: "App", Cell: names{app.ID: app.Name}.cell(app.ID)},
 		{Name: "Developer", Cell: owner},
 	}
 	if req.DecidedUS != 0 {

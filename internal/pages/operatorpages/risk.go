@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -35,18 +34,17 @@ func (h *Handler) showRisk(r *http.Request, s staff) (ui.Report, error) {
 		First: firstPage(r, "after"),
 		Empty: "No risk events.",
 	}
+	ids := []string{}
 	for _, e := range list {
-		app, err := h.Service.Apps.Get(r.Context(), e.AppID)
-		if err != nil {
-			return c, err
-		}
-		connection := ui.Cell{Text: "–"}
-		if e.ConnectionID != "" {
-			connection = linkCell("/operator/connections/", e.ConnectionID)
-		}
+		ids = append(ids, e.AppID, e.ConnectionID)
+	}
+	who, err := loadNames(r.Context(), h.DB, ids...)
+	if err != nil {
+		return c, err
+	}
+	for _, e := range list {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{timeCell(e.CreatedUS), riskEventCells[e.Type],
-				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, connection})
+			[]ui.Cell{timeCell(e.CreatedUS), riskEventCells[e.Type], who.cell(e.AppID), who.cellOr(e.ConnectionID)})
 	}
 	if more {
 		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
@@ -75,7 +73,7 @@ func (h *Handler) suspendedByRiskTable(r *http.Request) (*ui.Table, error) {
 	for _, a := range list {
 		if n := a.Suspension; n != nil && n.By == apps.ByRisk {
 			t.Rows = append(t.Rows,
-				[]ui.Cell{timeCell(n.SinceUS), {Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID)},
+				[]ui.Cell{timeCell(n.SinceUS), names{a.ID: a.Name}.cell(a.ID),
 					{Text: n.Reason}})
 		}
 	}

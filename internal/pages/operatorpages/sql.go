@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -342,4 +344,46 @@ func listPriceLists(ctx context.Context, q db.Queryer, limit int) ([]priceList, 
 func getPriceLines(ctx context.Context, q db.Queryer, version string) (lines string, err error) {
 	err = q.QueryRowContext(ctx, `SELECT lines FROM price_lists WHERE version = $1`, version).Scan(&lines)
 	return lines, err
+}
+
+// nameQueries find the names of ids, by the prefix of the ids.
+var nameQueries = map[string]string{
+	id.App:     `SELECT id, name FROM apps WHERE id IN `,
+	id.Account: `SELECT id, email FROM accounts WHERE id IN `,
+	id.Connection: `SELECT c.id, apps.name || ' · ' || accounts.email FROM connections AS c
+		JOIN apps ON apps.id = c.app_id JOIN accounts ON accounts.id = c.account_id WHERE c.id IN `,
+	"glr_": `SELECT r.id, 'Review of ' || apps.name FROM golive_requests AS r JOIN apps ON apps.id = r.app_id
+		WHERE r.id IN `,
+	"inc_": `SELECT id, title FROM incidents WHERE id IN `,
+}
+
+// loadNames finds the names of at most a few hundred ids. An id that has none, such as that of a ledger row, is left
+// out.
+func loadNames(ctx context.Context, q db.Queryer, ids ...string) (names, error) {
+	found := names{}
+	for prefix, query := range nameQueries {
+		var args []any
+		var marks []string
+		seen := map[string]bool{}
+		for _, subject := range ids {
+			if strings.HasPrefix(subject, prefix) && !seen[subject] {
+				seen[subject] = true
+				args = append(args, subject)
+				marks = append(marks, fmt.Sprintf("$%d", len(args)))
+			}
+		}
+		if len(args) == 0 {
+			continue
+		}
+		list, err := db.QueryAll(ctx, q, db.ScanFields(func(pair *[2]string) []any {
+			return []any{&pair[0], &pair[1]}
+		}), query+"("+strings.Join(marks, ", ")+")", args...)
+		if err != nil {
+			return nil, fmt.Errorf("operatorpages: names: %w", err)
+		}
+		for _, pair := range list {
+			found[pair[0]] = pair[1]
+		}
+	}
+	return found, nil
 }

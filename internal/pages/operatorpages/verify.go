@@ -174,15 +174,15 @@ func (h *Handler) showVerifications(r *http.Request, s staff) (ui.Report, error)
 	if err != nil {
 		return c, err
 	}
-	requesters := map[string]bool{}
+	requesters := []string{}
 	for _, v := range list {
-		requesters[v.requestedBy] = true
+		requesters = append(requesters, v.requestedBy)
 	}
-	emails, err := h.loadEmails(r.Context(), requesters)
+	who, err := loadNames(r.Context(), h.DB, requesters...)
 	if err != nil {
 		return c, err
 	}
-	emails[scheduled] = "Daily schedule"
+	who[scheduled] = "Daily schedule"
 	open := len(list) > 0 && list[0].finishedUS == 0
 	if len(list) > 0 {
 		c.Blocks = append(c.Blocks, list[0].latestBlock())
@@ -210,7 +210,7 @@ func (h *Handler) showVerifications(r *http.Request, s staff) (ui.Report, error)
 	}
 	for _, v := range list {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{timeCell(v.requestedUS), {Text: emails[v.requestedBy]}, v.resultCell(), countCell(v.checks),
+			[]ui.Cell{timeCell(v.requestedUS), {Text: who[v.requestedBy]}, v.resultCell(), countCell(v.checks),
 				countCell(v.rowsChecked),
 				countCell(v.findings), {Text: v.formatDuration()}})
 	}
