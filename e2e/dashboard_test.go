@@ -271,9 +271,13 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(page + "/increase")
 	b.look("increase")
 	b.operable("the page of the cap",
-		append(frame, "heading Spend cap of Sample app", "link Review request", "textbox Spend cap (USD)",
-			"textbox Daily limit (USD, optional)", "button Save",
+		append(frame, "heading Spend cap of Sample app", "link Review request", "link Only what is used",
+			"link $30.00", "link $35.00", "link $50.00", "textbox Spend cap (USD)",
+			"textbox Daily limit (USD, optional)", "button Save", "button Preview",
 			"link Review recent calls or revoke this connection")...)
+	b.press("link", "$35.00")
+	b.says("After saving", "Ready to use", "$965.00")
+	b.look("increase-preview")
 	b.fill("Spend cap (USD)", "2000")
 	b.press("button", "Save")
 	b.look("increase-slip")

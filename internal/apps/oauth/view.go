@@ -21,6 +21,7 @@ import (
 func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
 	p := ui.Consent{
 		Email: v.account.Email,
+		AppID: v.app.ID,
 		App:   v.app.Name,
 		Logo:  v.app.LogoPath(),
 		Behind: ui.Behind{

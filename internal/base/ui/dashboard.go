@@ -4,7 +4,6 @@ import (
 	"html/template"
 	"slices"
 	"time"
-	"unicode"
 
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
@@ -18,6 +17,7 @@ type Person struct {
 
 // Funds is the money of a connection, as people read it.
 type Funds struct {
+	AppID     string
 	App       string
 	Sandbox   bool // the money is not real
 	Status    string
@@ -104,9 +104,16 @@ type Increase struct {
 	RequestTarget        string
 	SpendCap, DailyLimit string // as typed
 	CapHint              string
+	Caps                 []Tab        // amounts to choose from; each leads to what it would change
+	Change               []CapRow     // the cap now and, on a preview, with the amounts of the form
+	Preview              []Difference // what saving the form would change; none = no preview
+	Missing              string       // what the balance lacks for the amounts of the preview; "" = nothing
 	Saved                bool
 	Errors               []Problem
 }
+
+// A Difference is a figure before a change and after it.
+type Difference struct{ Name, Before, After string }
 
 // ErrorOf returns what is wrong with a field, or "".
 func (p Increase) ErrorOf(field string) string {
@@ -152,16 +159,3 @@ type Spent struct {
 func (Review) name() string       { return "dashboard/review" }
 func (p Review) title() string    { return "Review " + p.App }
 func (Review) formAction() string { return "" }
-
-// Initial is what stands for an app without a logo.
-func (f Funds) Initial() string { return initialOf(f.App) }
-
-// initialOf returns the first letter or digit of a name, or + if it has none.
-func initialOf(name string) string {
-	for _, c := range name {
-		if unicode.IsLetter(c) || unicode.IsDigit(c) {
-			return string(c)
-		}
-	}
-	return "+"
-}

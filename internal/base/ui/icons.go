@@ -28,8 +28,10 @@ func iconOf(name string) (template.HTML, error) {
 // avatarColors is how many colors an avatar can have: the classes tone-0 to tone-7 of the style sheet.
 const avatarColors = 8
 
-// avatarOf draws the initials of a name on a color that belongs to the id. It says nothing to a screen reader.
+// avatarOf draws the initials of a name or an e-mail address on a color that belongs to the id, or + for a name without
+// letters. It says nothing to a screen reader.
 func avatarOf(id, name string) template.HTML {
+	name, _, _ = strings.Cut(name, "@")
 	sum := fnv.New32a()
 	sum.Write([]byte(id)) // never fails
 	initials := ""
@@ -40,6 +42,9 @@ func avatarOf(id, name string) template.HTML {
 		if len([]rune(initials)) == 2 {
 			break
 		}
+	}
+	if initials == "" {
+		initials = "+"
 	}
 	return template.HTML(fmt.Sprintf(`<svg class="avatar tone-%d" viewBox="0 0 32 32" aria-hidden="true" `+
 		`focusable="false"><rect width="32" height="32" rx="8"/>`+

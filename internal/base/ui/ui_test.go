@@ -23,8 +23,19 @@ import (
 
 const hostile = `"><script>alert(1)</script><i>'`
 
-var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile, hostile,
-	Moment{hostile, hostile}}
+var hostileFunds = Funds{
+	AppID:       hostile,
+	App:         hostile,
+	Sandbox:     true,
+	Status:      hostile,
+	Why:         hostile,
+	Cap:         hostile,
+	Used:        hostile,
+	Held:        hostile,
+	Remaining:   hostile,
+	Logo:        hostile,
+	PausedSince: Moment{hostile, hostile},
+}
 
 var hostileCards = []ConnectionCard{
 	{
@@ -168,6 +179,13 @@ func hostilePages() []Page {
 			Errors:        problems,
 		},
 		Increase{Funds: Funds{App: hostile, Status: "revoked"}},
+		Increase{
+			Funds:   hostileFunds,
+			Caps:    []Tab{{hostile, hostile, true}},
+			Change:  []CapRow{{Name: hostile, Cap: hostile, Used: hostile, Held: hostile, Left: hostile}},
+			Preview: []Difference{{hostile, hostile, hostile}},
+			Missing: hostile,
+		},
 		Review{
 			Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"},
 			Funds:  Funds{App: hostile, Status: "frozen", Sandbox: true},

@@ -229,11 +229,10 @@ type Revoke struct {
 	Person
 	Funds
 	ConnectionID string
+	Before       [2]Amount // ready to use, and what remains of the cap: the balance without what is held
+	After        Amount    // ready to use once the connection has ended
 }
 
 func (Revoke) name() string       { return "dashboard/revoke" }
 func (r Revoke) title() string    { return "Revoke " + r.App }
 func (Revoke) formAction() string { return "" }
-
-// Initial is what stands for an app without a logo.
-func (g ActivityGroup) Initial() string { return initialOf(g.App) }

@@ -34,6 +34,7 @@ func (SignIn) formAction() string { return "" }
 // rule 2). Amounts are written as people read them.
 type Consent struct {
 	Email      string // of the signed-in account
+	AppID      string
 	App        string
 	Logo       string // address of the app's logo; "" = it has none
 	Behind     Behind
@@ -84,22 +85,6 @@ type AmountChoice struct {
 	Free   string // what stays ready to use; "" = not known
 	All    string // the whole balance, where nothing stays free; "" otherwise
 	Buys   string // "3,900": how many answers of the app's usual size it pays for; "" = not known
-}
-
-// Initial returns the first letter of the app's name.
-func (c Consent) Initial() string { return initial(c.App) }
-
-// UserInitial returns the first letter of the user's e-mail.
-func (c Consent) UserInitial() string { return initial(c.Email) }
-
-// initial returns the first letter or digit of a text as a capital, "?" if there is none.
-func initial(text string) string {
-	for _, r := range text {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return string(unicode.ToUpper(r))
-		}
-	}
-	return "?"
 }
 
 func (Consent) scripts() []string { return []string{"consent"} }

@@ -93,10 +93,13 @@ func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.
 	if v.conn.Status == rules.Revoked {
 		return web.SeeOther(w, connectionPath(v.conn.ID))
 	}
+	before := ui.SplitDollars(v.balance.AvailableMC, v.conn.RemainingMC())
 	return ui.Render(w, http.StatusOK, ui.Revoke{
 		Person:       v.Person,
 		Funds:        v.funds(),
 		ConnectionID: v.conn.ID,
+		Before:       [2]ui.Amount(before),
+		After:        ui.Money(v.balance.AvailableMC + v.conn.RemainingMC()),
 	})
 }
 

@@ -108,6 +108,7 @@ func (v visit) funds() ui.Funds { return describeFunds(v.conn, v.app, v.freeze) 
 
 func describeFunds(c rules.Connection, app apps.App, f freeze) ui.Funds {
 	funds := ui.Funds{
+		AppID:       app.ID,
 		App:         app.Name,
 		Logo:        app.LogoPath(),
 		Sandbox:     app.Tier == apps.Sandbox,

@@ -48,9 +48,22 @@ func (f Form) Parse() (t Limits, problems []ui.Problem) {
 
 func increasePath(connectionID string) string { return "/connections/" + connectionID + "/increase" }
 
-// showIncrease is GET /connections/{id}/increase.
+// currentLimit stands for the connection's daily limit in a preview that names only a spend cap.
+const currentLimit = "current"
+
+// capSteps are the amounts by which the page offers to raise a cap.
+var capSteps = []money.MC{5 * money.Dollar, 10 * money.Dollar, 25 * money.Dollar}
+
+// showIncrease is GET /connections/{id}/increase. With amounts in the query it shows what they would change.
 func (h *Handler) showIncrease(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	page, err := h.increasePage(r, a)
+	var form *Form // nil = no preview
+	if q := r.URL.Query(); q.Has(fieldCap) {
+		form = &Form{Cap: q.Get(fieldCap), Daily: q.Get(fieldDaily)}
+		if !q.Has(fieldDaily) {
+			form.Daily = currentLimit
+		}
+	}
+	page, err := h.increasePage(r, a, form)
 	if err != nil {
 		return err
 	}
@@ -82,11 +95,11 @@ func (h *Handler) saveLimits(w http.ResponseWriter, r *http.Request, a accounts.
 		}
 		problems = []ui.Problem{{Field: fieldCap, Text: text}}
 	}
-	page, err := h.increasePage(r, a)
+	page, err := h.increasePage(r, a, &form)
 	if err != nil {
 		return err
 	}
-	page.SpendCap, page.DailyLimit, page.Errors = form.Cap, form.Daily, problems
+	page.Errors = problems
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
@@ -104,8 +117,75 @@ func (h *Handler) changeLimits(ctx context.Context, v visit, limits Limits) erro
 	})
 }
 
-// increasePage builds the page from current data.
-func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase, error) {
+// offeredCaps returns links that preview other caps: what is used, and the current cap raised as far as the balance and
+// the tier allow.
+func (v visit) offeredCaps() (caps []ui.Tab) {
+	link := func(text string, capMC money.MC) {
+		query := url.Values{fieldCap: {ui.Typed(capMC)}}
+		caps = append(caps, ui.Tab{Text: text, Href: increasePath(v.conn.ID) + "?" + query.Encode()})
+	}
+	if least := v.leastCap(); least < v.conn.AllocationMC {
+		link("Only what is used", least)
+	}
+	for _, step := range capSteps {
+		if capMC := v.conn.AllocationMC + step; step <= v.balance.AvailableMC && capMC <= v.policy().MaxCapMC {
+			link(ui.Dollars(capMC), capMC)
+		}
+	}
+	return caps
+}
+
+// leastCap returns the lowest cap: what is used and held, rounded up to the cent and at most the current cap.
+func (v visit) leastCap() money.MC {
+	least := (v.conn.ConsumedMC + v.conn.HeldMC + money.Cent - 1) / money.Cent * money.Cent
+	return min(least, v.conn.AllocationMC)
+}
+
+// fillPreview shows what saving the form would change.
+func (v visit) fillPreview(p *ui.Increase, form Form) {
+	p.SpendCap = form.Cap
+	if form.Daily != currentLimit {
+		p.DailyLimit = form.Daily
+	}
+	limits, problems := Form{Cap: p.SpendCap, Daily: p.DailyLimit}.Parse()
+	if len(problems) == 0 && limits.CapMC > max(v.policy().MaxCapMC, v.conn.AllocationMC) {
+		problems = []ui.Problem{{
+			Field: fieldCap,
+			Text:  "The cap can be at most " + ui.Dollars(v.policy().MaxCapMC) + ".",
+		}}
+	}
+	if p.Errors = problems; len(problems) > 0 {
+		return
+	}
+	for i := range p.Caps {
+		p.Caps[i].Current = p.Caps[i].Href == increasePath(v.conn.ID)+"?"+url.Values{fieldCap: {form.Cap}}.Encode()
+	}
+	limits.CapMC = max(limits.CapMC, v.conn.ConsumedMC+v.conn.HeldMC) // as rules.ChangeCap does
+	p.Change = v.capChange("After saving", limits.CapMC)
+	delta := limits.CapMC - v.conn.AllocationMC
+	if lacks := delta - v.balance.AvailableMC; delta > 0 && lacks > 0 {
+		p.Missing = ui.Dollars((lacks + money.Cent - 1) / money.Cent * money.Cent) // rounded up to cents
+		return
+	}
+	p.Preview = []ui.Difference{
+		{Name: "Spend cap", Before: ui.Dollars(v.conn.AllocationMC), After: ui.Dollars(limits.CapMC)},
+		{Name: "Ready to use", Before: p.Available, After: ui.Dollars(v.balance.AvailableMC - delta)},
+	}
+	if before, after := describeLimit(v.conn.VelocityLimitMC), describeLimit(limits.VelocityMC); before != after {
+		p.Preview = append(p.Preview, ui.Difference{Name: "Daily limit", Before: before, After: after})
+	}
+}
+
+// describeLimit writes a daily limit.
+func describeLimit(limitMC *money.MC) string {
+	if limitMC == nil {
+		return "None"
+	}
+	return ui.Dollars(*limitMC)
+}
+
+// increasePage builds the page from current data. With a form it holds the form's amounts and what they would change.
+func (h *Handler) increasePage(r *http.Request, a accounts.Account, form *Form) (ui.Increase, error) {
 	connectionID := r.PathValue("id")
 	v, err := h.loadVisit(r.Context(), a, connectionID, increasePath(connectionID))
 	if err != nil {
@@ -118,6 +198,8 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 		Available:    ui.Dollars(v.balance.AvailableMC),
 		SpendCap:     ui.Typed(v.conn.AllocationMC),
 		CapHint:      "In total, including what is already used.",
+		Caps:         v.offeredCaps(),
+		Change:       v.capChange("", v.conn.AllocationMC)[:1],
 	}
 	if least := v.conn.ConsumedMC + v.conn.HeldMC; least > 0 {
 		p.CapHint += " It can’t go below what is used and held, " + ui.Dollars(least) + "."
@@ -127,6 +209,9 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 	}
 	if v.conn.VelocityLimitMC != nil {
 		p.DailyLimit = ui.Typed(*v.conn.VelocityLimitMC)
+	}
+	if form != nil {
+		v.fillPreview(&p, *form)
 	}
 	request, err := store.PendingRequestOfConnection(r.Context(), h.DB, v.conn.ID)
 	if err == nil {

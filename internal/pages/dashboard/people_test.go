@@ -219,7 +219,7 @@ func TestConnectionPage(t *testing.T) {
 		stranger.Get(path).Want(t, 404)
 		stranger.Get(path+"/revoke").Want(t, 404)
 		b.Get(path+"/freeze").Want(t, 405)
-		b.Get(path+"/revoke").Want(t, 200, "Revoke the connection", "$2.00", "Keep it")
+		b.Get(path+"/revoke").Want(t, 200, "Revoke the connection", "$2.00", "Keep it", "becomes", "nothing")
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}
