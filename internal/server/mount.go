@@ -61,6 +61,7 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Store:    s.Accounts,
 		Sessions: sessions,
 		Home:     home,
+		Prices:   func() []ui.PriceRow { return docs.ExamplePrices(s.modelList()) },
 		Provider: c.OIDC.Name,
 		Passkeys: s.passkeyParty.PageData(),
 	}).Mount(s.Router)

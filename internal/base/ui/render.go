@@ -195,7 +195,10 @@ func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	}
 	switch {
 	case e.Code.Status == http.StatusNotFound:
-		m.Heading, m.Link = "Page not found", &Link{Href: "/dashboard", Text: "Go to your dashboard"}
+		m.Heading, m.Link = "Page not found", &Link{Href: "/", Text: "Go to the front page"}
+		if web.HasSessionCookie(r) {
+			m.Link = &Link{Href: "/dashboard", Text: "Go to your dashboard"}
+		}
 	case e.Code.Status >= 500:
 		m.Heading, m.Text = "Something went wrong on our side", "You weren’t charged. Please try again in a minute."
 		m.Link = &Link{Href: "/", Text: "Go to the front page"}

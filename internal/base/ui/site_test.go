@@ -58,12 +58,24 @@ func TestUnknownAddresses(t *testing.T) {
 	} {
 		w := get(h, c.path, c.accept)
 		body, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
-		isPage := strings.Contains(body, "<h1>Page not found</h1>") && strings.Contains(body, `href="/dashboard"`) &&
+		isPage := strings.Contains(body, "<h1>Page not found</h1>") &&
+			strings.Contains(body, `href="/">Go to the front page</a>`) &&
+			!strings.Contains(body, `href="/dashboard"`) &&
 			strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") &&
 			strings.Contains(policy, "style-src 'self'")
 		isEnvelope := strings.Contains(body, `"code":"not_found"`) && !strings.Contains(policy, "style-src")
 		if w.Code != 404 || isPage != c.page || isEnvelope == c.page {
 			t.Errorf("%s, Accept %q: %d, page %t\n%s", c.path, c.accept, w.Code, isPage, body)
+		}
+	}
+	for _, secure := range []bool{false, true} {
+		r := httptest.NewRequest("GET", "/nothing", nil)
+		r.Header.Set("Accept", browser)
+		r.AddCookie(&http.Cookie{Name: web.SessionCookie(secure), Value: "session"})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if !strings.Contains(w.Body.String(), `href="/dashboard">Go to your dashboard</a>`) {
+			t.Errorf("with a session, secure %t: %s", secure, w.Body)
 		}
 	}
 	if w := get(h, "/favicon.ico", "image/*"); w.Code != 200 || w.Header().Get("Content-Type") != "image/svg+xml" {

@@ -184,7 +184,8 @@ type Home struct {
 	Shell
 	BaseURL, AuthURL string
 	Dev              bool
-	ConnectURL       string // dev: an authorize address for the sample app
+	ConnectURL       string     // dev: an authorize address for the sample app
+	Prices           []PriceRow // of a few models
 }
 
 func (Home) name() string       { return "site/home" }

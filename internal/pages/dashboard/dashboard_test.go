@@ -150,7 +150,8 @@ func TestIncrease(t *testing.T) {
 		request := w.ask(w.conn, 12*money.Dollar, "more")
 		b.Get(path).Want(t, 200, "requested a spend cap of $12.00", `href="`+request+`"`)
 		const arrow = "becomes"
-		b.Get(path+"?spend_cap=10.00").Want(t, 200, "After saving", arrow, "$10.00", `value="10.00"`, `aria-current="true"`)
+		b.Get(path+"?spend_cap=10.00").Want(t, 200, "After saving", arrow, "$10.00", `value="10.00"`,
+			`aria-current="true"`)
 		b.Get(path+"?spend_cap=0&daily_limit=2").Want(t, 200, "After saving", arrow, "$3.00", "$17.00", "Daily limit")
 		b.Get(path+"?spend_cap=21").Want(t, 200, "short by $1.00").Lacks(t, arrow)
 		b.Get(path+"?spend_cap=26").Want(t, 200, "at most $25.00", `role="alert"`).Lacks(t, arrow)

@@ -168,7 +168,6 @@ func (v visit) fillPreview(p *ui.Increase, form Form) {
 		return
 	}
 	p.Preview = []ui.Difference{
-		{Name: "Spend cap", Before: ui.Dollars(v.conn.AllocationMC), After: ui.Dollars(limits.CapMC)},
 		{Name: "Ready to use", Before: p.Available, After: ui.Dollars(v.balance.AvailableMC - delta)},
 	}
 	if before, after := describeLimit(v.conn.VelocityLimitMC), describeLimit(limits.VelocityMC); before != after {
@@ -201,7 +200,7 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account, form *Form) 
 		Caps:         v.offeredCaps(),
 		Change:       v.capChange("", v.conn.AllocationMC)[:1],
 	}
-	if least := v.conn.ConsumedMC + v.conn.HeldMC; least > 0 {
+	if least := v.leastCap(); least > 0 {
 		p.CapHint += " It can’t go below what is used and held, " + ui.Dollars(least) + "."
 	}
 	if v.app.Tier == apps.LimitedLive {

@@ -48,6 +48,24 @@ func (h *Handler) showModels(w http.ResponseWriter, r *http.Request) error {
 	return ui.RenderDocs(w, r, page)
 }
 
+// examplesPerProvider is how many models of a provider the front page shows.
+const examplesPerProvider = 2
+
+// ExamplePrices returns the prices of a few text models of each provider, for the front page.
+func ExamplePrices(models *catalog.Handler) (rows []ui.PriceRow) {
+	shown := map[string]int{}
+	listings := models.List()
+	slices.SortStableFunc(listings, func(a, b catalog.Listing) int { return cmp.Compare(a.Provider, b.Provider) })
+	for _, m := range listings {
+		if !modelKinds[0].has(m.Capabilities) || m.DeprecatedAt != nil || shown[m.Provider] == examplesPerProvider {
+			continue
+		}
+		shown[m.Provider]++
+		rows = append(rows, describeModel(m))
+	}
+	return rows
+}
+
 // matchesModel reports whether the name of a model or of its provider has the text.
 func matchesModel(m catalog.Listing, text string) bool {
 	return strings.Contains(strings.ToLower(m.Provider+" "+m.ID), strings.ToLower(text))

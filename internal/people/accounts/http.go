@@ -17,8 +17,9 @@ import (
 type Handler struct {
 	Store    *Store
 	Sessions *Sessions
-	Home     ui.Home // the front page; the handler adds the signed-in account
-	Provider string  // name of the OpenID Connect provider; "" = none
+	Home     ui.Home              // the front page; the handler adds the signed-in account and the prices
+	Prices   func() []ui.PriceRow // nil = the front page shows none
+	Provider string               // name of the OpenID Connect provider; "" = none
 	Passkeys ui.Passkeys
 }
 
@@ -33,6 +34,9 @@ func (h *Handler) Mount(rt *web.Router) {
 
 func (h *Handler) showHome(w http.ResponseWriter, r *http.Request) error {
 	page := h.Home
+	if h.Prices != nil {
+		page.Prices = h.Prices()
+	}
 	if a, ok := CurrentAccount(r.Context()); ok {
 		page.Shell = a.Shell("")
 	}

@@ -74,10 +74,7 @@ func NewSessions(store *Store, secure bool) *Sessions {
 	m.Store = scsStore{store}
 	m.Lifetime, m.IdleTimeout = sessionMaxAge, sessionIdleTimeout
 	m.HashTokenInStore = true
-	m.Cookie.Name, m.Cookie.Secure = "purser", secure
-	if secure {
-		m.Cookie.Name = "__Host-purser"
-	}
+	m.Cookie.Name, m.Cookie.Secure = web.SessionCookie(secure), secure
 	m.Cookie.HttpOnly, m.Cookie.Path, m.Cookie.SameSite = true, "/", http.SameSiteLaxMode
 	m.Cookie.Persist = false
 	return &Sessions{store: store, scs: m}
