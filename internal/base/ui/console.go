@@ -178,13 +178,38 @@ func (c Confirm) ErrorOf(field string) string { return errorOf(c.Errors, field) 
 // AppOverview is the first page of an app.
 type AppOverview struct {
 	Console
+	Steps          []Task // to a live app; nil = all are done
+	StepsDone      int
+	Called         bool // a call was billed
+	Tiles          []Figure
 	Facts          []Fact
-	Month          Sum
 	ByDay          Daily
+	Top            []TopConnection
+	Failures       []FailedCall
 	Now            Now
 	Sessions       []VoiceSession
 	Connect        string // an authorize address to adapt
 	Exchange, Call []Code
+}
+
+// A TopConnection is what a connection spent, or what all the others did.
+type TopConnection struct {
+	ID, Href string
+	Others   string // how many they are; "" = this is one connection
+	Calls    string
+	Spent    Amount
+}
+
+// Short returns the end of the id.
+func (c TopConnection) Short() string { return "…" + c.ID[max(len(c.ID)-6, 0):] }
+
+// A FailedCall is a call that was refused or failed.
+type FailedCall struct {
+	Code, Status, Model string
+	Failed              bool   // by the service or a provider; false = refused
+	When, Shown         string // RFC 3339, and in UTC
+	Href                string // the call
+	Similar             string // the request log with calls like it
 }
 
 // Now is what an app's users spend at this moment.
@@ -393,9 +418,13 @@ type Choices struct {
 // A Figure is a key figure with its change from the period before.
 type Figure struct {
 	Name, Value, Note string
-	Change            string // "+12%"; "" = none
-	Good              bool   // the change is for the better
+	Change            string  // "+12%"; "" = none
+	Good              bool    // the change is for the better
+	Trend             []int64 // the values of the days, the oldest first; nil = not drawn
 }
+
+// Spark draws the trend.
+func (f Figure) Spark() template.HTML { return Sparkline(f.Trend) }
 
 // Daily is what calls came to day by day.
 type Daily struct {

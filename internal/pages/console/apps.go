@@ -7,6 +7,8 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -27,6 +29,8 @@ type appPages struct {
 	DB       *db.DB
 	Apps     *apps.Store
 	Features *features.Store
+	GoLive   *golive.Store
+	Webhooks *webhooks.Store
 	Voice    *voice.Supervisor
 	BaseURL  string
 	AuthURL  string
@@ -173,81 +177,6 @@ func secretNote(a apps.App) string {
 		return ""
 	}
 	return " It is for your own calls of the management API. Never ship it with the app."
-}
-
-// showApp is GET /developer/apps/{id}.
-func (h appPages) showApp(w http.ResponseWriter, r *http.Request, v visit) error {
-	days, err := sumBy(r.Context(), h.DB, v.app, "day", firstDay(h.Now(), overviewDays))
-	if err != nil {
-		return err
-	}
-	list, err := h.Features.ListAll(r.Context(), v.app.ID)
-	if err != nil {
-		return err
-	}
-	feature := ""
-	if len(list) > 0 {
-		feature = list[0].Slug
-	}
-	page := ui.AppOverview{
-		Console:  v.newPage(r, "Overview", ""),
-		Month:    sumAll(days).format(),
-		Connect:  v.authorizeURL(h.AuthURL),
-		Exchange: []ui.Code{{Language: "curl", Text: v.exchangeCommand(h.BaseURL)}},
-		Call: exampleCode(exampleCall{
-			BaseURL:   h.BaseURL,
-			Feature:   feature,
-			Model:     h.firstModel(v.app),
-			Prompt:    "Hello",
-			MaxTokens: 100,
-		}),
-		Facts: []ui.Fact{
-			{Name: "Client id", Value: v.app.ClientID}, {Name: "Client type", Value: v.app.ClientType},
-			{Name: "Tier", Value: v.app.Tier},
-			{Name: "Mode", Value: describeMode(v.app)},
-			{Name: "Your margin", Value: formatPercent(v.app.DevMargin) + "% of provider cost"},
-			{Name: "Models", Value: describeModels(v.app)},
-		},
-	}
-	for i := range page.Call {
-		page.Call[i].Language = "3 · Call, with " + page.Call[i].Language
-	}
-	page.ByDay = dailySpend(h.Now(), days, overviewDays)
-	if page.Now, err = h.loadLive(r.Context(), v.app); err != nil {
-		return err
-	}
-	if page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID}); err != nil {
-		return err
-	}
-	return ui.Render(w, http.StatusOK, page)
-}
-
-// loadLive returns what an app's users spend today, and what is held for their calls now.
-func (h appPages) loadLive(ctx context.Context, app apps.App) (n ui.Now, err error) {
-	connections, held, err := sumHeld(ctx, h.DB, app.ID)
-	if err != nil {
-		return ui.Now{}, err
-	}
-	today, err := sumBy(ctx, h.DB, app, "day", firstDay(h.Now(), 1))
-	if err != nil {
-		return ui.Now{}, err
-	}
-	t := sumAll(today)
-	return ui.Now{
-		Held:        ui.Money(held),
-		Connections: connections,
-		Today:       ui.TotalMoney(t.Revenue),
-		Calls:       ui.Count(t.Calls),
-	}, nil
-}
-
-// showLive is GET /developer/apps/{id}/live: the live part of the overview.
-func (h appPages) showLive(w http.ResponseWriter, r *http.Request, v visit) error {
-	now, err := h.loadLive(r.Context(), v.app)
-	if err != nil {
-		return err
-	}
-	return ui.RenderPart(w, ui.AppOverview{Console: ui.Console{App: appHeader(v.app)}, Now: now}, "live")
 }
 
 // describeMode describes the provider mode of an app.

@@ -69,6 +69,8 @@ func (h *Handler) Mount(rt *web.Router) {
 		DB:         h.DB,
 		Apps:       h.Apps,
 		Features:   h.Features,
+		GoLive:     h.GoLive,
+		Webhooks:   h.Webhooks,
 		Voice:      h.Voice,
 		BaseURL:    h.BaseURL,
 		AuthURL:    h.AuthURL,

@@ -85,6 +85,38 @@ func sumByApp(ctx context.Context, q db.Queryer, accountID string, since time.Ti
 	return byApp, nil
 }
 
+// listTopConnections sums the calls since a day of the connections whose users spent most, and counts the connections
+// with calls. It never adds fake to real money, as sumBy.
+func listTopConnections(ctx context.Context, q db.Queryer, app apps.App, since time.Time) (list []callSum, count int64,
+	err error) {
+	sandbox := 0
+	if app.Tier == apps.Sandbox {
+		sandbox = 1
+	}
+	list, err = db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
+		return []any{&s.Name, &s.Calls, &s.Revenue, &count}
+	}), `SELECT r.connection_id, CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT), COUNT(*) OVER ()
+		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3
+		GROUP BY r.connection_id ORDER BY 3 DESC, 1 LIMIT $4`, app.ID, formatDay(since), sandbox, maxTop)
+	if err != nil {
+		return nil, 0, fmt.Errorf("console: top connections: %w", err)
+	}
+	return list, count, nil
+}
+
+// findFirsts reports whether an app has ever had a connection, and a billed call.
+func findFirsts(ctx context.Context, q db.Queryer, appID string) (connected, called bool, err error) {
+	var c, r int64
+	err = q.QueryRowContext(ctx,
+		`SELECT CASE WHEN EXISTS (SELECT 1 FROM connections WHERE app_id = $1) THEN 1 ELSE 0 END,
+		CASE WHEN EXISTS (SELECT 1 FROM rollups WHERE app_id = $1) THEN 1 ELSE 0 END`, appID).Scan(&c, &r)
+	if err != nil {
+		return false, false, fmt.Errorf("console: first connection and call: %w", err)
+	}
+	return c == 1, r == 1, nil
+}
+
 func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // A refusalCount counts the refusals with one code.
