@@ -29,17 +29,17 @@ func (b *tab) visit() {
 
 // unseen are the addresses that a browser opens and axe need not see.
 var unseen = []string{
-	"/activity.csv",                                       // a file
-	"/connections/{id}/live",                              // a part of the connection's page, for its script
-	"/dashboard/running",                                  // a part of the overview, for its script
-	"/developer/apps/{id}/live",                           // a part of the app's page, for its script
-	"/developer/apps/{id}/voice/{session}",                // JSON, for the script of the voice page
-	"/components/v1/purser.js",                            // a script, for pages of apps
-	"/docs",                                               // leads to the first guide
-	"/favicon.ico",                                        // a picture
-	"/developer/apps/{id}/analytics.csv",                  // a file
-	"/developer/apps/{id}/requests.csv",                   // a file
-	"/developer/apps/{id}/webhooks/{endpoint}/deliveries", // a part of the endpoint's page, for its script
+	"/activity.csv",                        // a file
+	"/connections/{id}/live",               // a part of the connection's page, for its script
+	"/dashboard/running",                   // a part of the overview, for its script
+	"/developer/apps/{id}/live",            // a part of the app's page, for its script
+	"/developer/apps/{id}/voice/{session}", // JSON, for the script of the voice page
+	"/components/v1/purser.js",             // a script, for pages of apps
+	"/docs",                                // leads to the first guide
+	"/favicon.ico",                         // a picture
+	"/developer/apps/{id}/analytics.csv",   // a file
+	"/developer/apps/{id}/requests.csv",    // a file
+	"/developer/apps/{id}/webhooks/{endpoint}/deliveries.csv",              // a file
 	"/developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}/state", // a part of the list, for its script
 	"/robots.txt",                // a file
 	"/sign-in/provider/callback", // leads on, or shows an error: in TestProvider

@@ -76,7 +76,7 @@ var pages = []string{
 	"POST /developer/apps/{id}/webhooks/{endpoint}/rotate", "POST /developer/apps/{id}/webhooks/{endpoint}/delete",
 	"POST /developer/apps/{id}/webhooks/{endpoint}/test", "POST /developer/apps/{id}/webhooks/{endpoint}/recover",
 	"GET /developer/apps/{id}/webhooks/events", "POST /developer/apps/{id}/webhooks/events",
-	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries",
+	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries.csv",
 	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}/state",
 	"GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}",
 	"POST /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}",

@@ -23,7 +23,6 @@ const (
 	maxSuccessExcerpt  = 128  // bytes of the body of a successful attempt
 	maxKeptAttempts    = 20   // attempts of a delivery that a redelivery keeps
 	maxListedAttempts  = 50
-	maxListedForPage   = 50
 	maxRecovered       = 1000 // deliveries that one recovery queues
 	dayLayout          = "2006-01-02"
 	maxReportedPerTurn = 100 // endpoints in one transaction of the job for the mail
@@ -46,25 +45,28 @@ type Day struct {
 
 // A Filter selects deliveries of an endpoint.
 type Filter struct {
-	Status string // Pending, Delivered or Failed; "" = all
-	Type   string // one of Types; "" = all
-	Before string // id of a delivery: only older ones; "" = from the newest
+	Status string    // Pending, Delivered or Failed; "" = all
+	Type   string    // one of Types; "" = all
+	Before string    // id of a delivery: only older ones; "" = from the newest
+	Since  time.Time // creation of the delivery; zero = any
+	Until  time.Time // exclusive; zero = any
 }
 
 // IsStatus reports whether text is a state of a delivery.
 func IsStatus(text string) bool { return text == Pending || text == Delivered || text == Failed }
 
-// FilterDeliveries returns a page of an endpoint's deliveries, newest first, and whether there are older ones.
-func (s *Store) FilterDeliveries(ctx context.Context, endpointID string, f Filter) ([]Delivery, bool, error) {
+// FilterDeliveries returns at most limit of an endpoint's deliveries, newest first, and whether there are older ones.
+func (s *Store) FilterDeliveries(ctx context.Context, endpointID string, f Filter, limit int) ([]Delivery, bool,
+	error) {
 	if f.Status != "" && !IsStatus(f.Status) || f.Type != "" && !slices.Contains(Types, f.Type) {
 		return nil, false, nil
 	}
-	list, err := filterDeliveries(ctx, s.db, endpointID, f, maxListedForPage+1)
+	list, err := filterDeliveries(ctx, s.db, endpointID, f, limit+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("webhooks: deliveries: %w", err)
 	}
-	if len(list) > maxListedForPage {
-		return list[:maxListedForPage], true, nil
+	if len(list) > limit {
+		return list[:limit], true, nil
 	}
 	return list, false, nil
 }

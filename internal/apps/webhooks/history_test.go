@@ -175,7 +175,7 @@ func TestRecover(t *testing.T) {
 		if n := b.recover(t, e.ID, since); n != 0 {
 			t.Errorf("%d deliveries were queued once more", n)
 		}
-		failed, _, err := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{Status: webhooks.Failed})
+		failed, _, err := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{Status: webhooks.Failed}, 50)
 		if err != nil || len(failed) != 1 || failed[0].CreatedUS >= since.UnixMicro() {
 			t.Errorf("failed: %v, %v", failed, err)
 		}
@@ -219,8 +219,16 @@ func TestFilterDeliveries(t *testing.T) {
 			{webhooks.Filter{Type: webhooks.Types[0], Status: "failed"}, 0, false},
 			{webhooks.Filter{Status: "failed' OR '1'='1"}, 0, false},
 			{webhooks.Filter{Type: "none"}, 0, false},
+			{webhooks.Filter{Since: b.clock.now().Add(-10500 * time.Millisecond)}, 10, false},
+			{webhooks.Filter{Until: b.clock.now().Add(-10500 * time.Millisecond)}, 50, false},
+			{webhooks.Filter{
+				Since:  b.clock.now().Add(-20500 * time.Millisecond),
+				Until:  b.clock.now().Add(-10500 * time.Millisecond),
+				Status: "failed",
+				Type:   webhooks.Types[1],
+			}, 5, false},
 		} {
-			list, more, err := b.store.FilterDeliveries(t.Context(), e.ID, c.f)
+			list, more, err := b.store.FilterDeliveries(t.Context(), e.ID, c.f, 50)
 			if err != nil || len(list) != c.want || more != c.more {
 				t.Errorf("%+v: %d deliveries, more %v, %v", c.f, len(list), more, err)
 			}
@@ -230,8 +238,8 @@ func TestFilterDeliveries(t *testing.T) {
 				}
 			}
 		}
-		first, _, _ := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{})
-		rest, more, err := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{Before: first[49].ID})
+		first, _, _ := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{}, 50)
+		rest, more, err := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{Before: first[49].ID}, 50)
 		if err != nil || len(rest) != 10 || more || rest[0].ID >= first[49].ID {
 			t.Errorf("the second page: %d, %v, %v", len(rest), more, err)
 		}

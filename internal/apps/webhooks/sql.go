@@ -173,12 +173,19 @@ func filterDeliveries(ctx context.Context, q db.Queryer, endpointID string, f Fi
 	if before == "" {
 		before = "~" // after every id
 	}
-	where, args := `webhook_id = $1 AND id < $2`, []any{endpointID, before, limit}
+	if until := id.Floor(id.Delivery, f.Until); !f.Until.IsZero() && until < before {
+		before = until
+	}
+	since := "" // before every id
+	if !f.Since.IsZero() {
+		since = id.Floor(id.Delivery, f.Since)
+	}
+	where, args := `webhook_id = $1 AND id < $2 AND id >= $4`, []any{endpointID, before, limit, since}
 	if f.Status != "" {
 		where += ` AND status = '` + f.Status + `'`
 	}
 	if f.Type != "" {
-		where, args = where+` AND event_type = $4`, append(args, f.Type)
+		where, args = where+` AND event_type = $5`, append(args, f.Type)
 	}
 	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
 		WHERE `+where+` ORDER BY id DESC LIMIT $3`, args...)

@@ -324,20 +324,8 @@ type EndpointPage struct {
 	Endpoint
 	Fields  []Field
 	Choices []Option // of events
-	Log     DeliveryLog
-	Since   Field // of the form that recovers deliveries
-}
-
-// DeliveryLog is a page of an endpoint's deliveries, which refreshes itself while one of them may change soon.
-type DeliveryLog struct {
-	AppID, EndpointID string
-	Statuses          []Tab
-	Types             []Option
-	Status, Type      string // of the filter; "" = all
-	List              []Delivery
-	Refresh           string // address that it refreshes from; "" = nothing changes soon
-	Older             string // address of the next page; "" = this is the last
-	ReadOnly          bool   // the reader's role may not send again
+	Table   List     // the deliveries
+	Since   Field    // of the form that recovers deliveries
 }
 
 // Delivery is one delivery of an event.
@@ -347,13 +335,9 @@ type Delivery struct {
 	Created, Next                      string
 }
 
-// A DeliveryLog is rendered by itself as a part of its page.
-func (DeliveryLog) name() string       { return "developer/endpoint" }
-func (DeliveryLog) title() string      { return "" }
-func (DeliveryLog) formAction() string { return "" }
-
-func (EndpointPage) name() string { return "developer/endpoint" }
-func (EndpointPage) live() bool   { return true }
+func (EndpointPage) name() string      { return "developer/endpoint" }
+func (EndpointPage) live() bool        { return true }
+func (EndpointPage) scripts() []string { return []string{"table"} }
 
 // DeliveryPage shows what a delivery carries, and its attempts.
 type DeliveryPage struct {

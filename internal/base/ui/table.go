@@ -28,6 +28,7 @@ type List struct {
 
 	CanFollow bool   // the list has a live tail
 	Following bool   // it is on: this is the first page, and it polls
+	Changing  bool   // a row of this page changes soon, so that it polls although it is not followed
 	Part      string // address of the rows of this page alone, for the poll
 }
 
@@ -226,6 +227,16 @@ func (t List) Filtered() bool {
 		}
 	}
 	return false
+}
+
+// IsInvalid reports whether a filter or the search has a problem.
+func (t List) IsInvalid() bool {
+	for _, f := range t.Filter {
+		if f.Problem != "" {
+			return true
+		}
+	}
+	return t.Search != nil && t.Search.Problem != ""
 }
 
 // AllRows returns the address without any filter.

@@ -2,16 +2,23 @@ package console
 
 import (
 	"cmp"
+	"context"
+	"database/sql"
+	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -57,70 +64,210 @@ func describeDays(days []webhooks.Day) (rate string, bars []ui.EndpointDay) {
 	return fmt.Sprintf("%d%%", succeeded*100/(succeeded+failed)), bars
 }
 
-// deliveryLog returns the deliveries that the query selects.
-func (h endpointPages) deliveryLog(r *http.Request, v visit, e webhooks.Endpoint) (ui.DeliveryLog, error) {
-	q := r.URL.Query()
-	f := webhooks.Filter{Status: q.Get("status"), Type: q.Get("type"), Before: q.Get("before")}
-	at := v.path("/webhooks/" + e.ID)
-	address := func(path, status, before string) string {
-		next := url.Values{}
-		for name, value := range map[string]string{"status": status, "type": f.Type, "before": before} {
-			if value != "" {
-				next.Set(name, value)
-			}
-		}
-		if len(next) == 0 {
-			return path
-		}
-		return path + "?" + next.Encode()
+// deliveryStatuses are the choices of the filter for the status of a delivery.
+var deliveryStatuses = []ui.Option{
+	{ID: "", Text: "Any status"}, {ID: webhooks.Failed, Text: "Failed"}, {ID: webhooks.Pending, Text: "Pending"},
+	{ID: webhooks.Delivered, Text: "Delivered"},
+}
+
+// newDeliveryTable returns the list of an endpoint's deliveries without its rows.
+func newDeliveryTable(q url.Values, v visit, e webhooks.Endpoint) ui.List {
+	t := ui.NewList(v.path("/webhooks/"+e.ID), q, "status", "type", "range", "from", "to")
+	t.Label, t.Empty = "Deliveries", "No deliveries yet."
+	t.Search = &ui.ListSearch{
+		Name:  "find",
+		Label: "Find a delivery by its id or its event’s",
+		Hint:  "whd_… or evt_…",
+		Value: strings.TrimSpace(q.Get("find")),
 	}
-	page := ui.DeliveryLog{
-		AppID:      v.app.ID,
-		EndpointID: e.ID,
-		Status:     f.Status,
-		Type:       f.Type,
-		ReadOnly:   !v.can(apps.Configure),
+	t.Head = []ui.ListColumn{
+		{Text: "Event", Class: "first"}, {Text: "Status", Class: "first end"}, {Text: "When (UTC)", Class: "second"},
+		{Text: "Attempts", Class: "end"}, {Text: "Last response", Class: "second"}, {Text: "Event id"},
 	}
-	for _, t := range []struct{ status, text string }{
-		{"", "All"}, {webhooks.Failed, "Failed"}, {webhooks.Pending, "Pending"}, {webhooks.Delivered, "Delivered"},
-	} {
-		page.Statuses = append(page.Statuses,
-			ui.Tab{Href: address(at, t.status, ""), Text: t.text, Current: t.status == f.Status})
-	}
-	page.Types = []ui.Option{{Text: "All types"}}
+	t.AddFilter("status", "Status", deliveryStatuses)
+	types := []ui.Option{{Text: "Any type"}}
 	for _, kind := range webhooks.Types {
-		page.Types = append(page.Types, ui.Option{ID: kind, Text: kind, Chosen: kind == f.Type})
+		types = append(types, ui.Option{ID: kind, Text: kind})
 	}
-	list, more, err := h.Webhooks.FilterDeliveries(r.Context(), e.ID, f)
-	for _, d := range list {
-		page.List = append(page.List, describeDelivery(d))
-		if h.changesSoon(d) && e.Status == webhooks.Active {
-			page.Refresh = address(at+"/deliveries", f.Status, f.Before)
+	t.AddFilter("type", "Event", types)
+	addRangeFilter(&t)
+	return t
+}
+
+// readDeliveryFilter reads the filters of the list. It marks invalid ones, and reports whether there are none.
+func (h endpointPages) readDeliveryFilter(t *ui.List) (f webhooks.Filter, ok bool) {
+	f, ok = webhooks.Filter{Status: t.Query.Get("status"), Type: t.Query.Get("type")}, true
+	var problems [3]string // of the filters in their order
+	if f.Status != "" && !webhooks.IsStatus(f.Status) {
+		problems[0] = "Choose one of these."
+	}
+	if f.Type != "" && !slices.Contains(webhooks.Types, f.Type) {
+		problems[1] = "Choose one of these."
+	}
+	f.Since, f.Until, problems[2] = readRange(t.Query, h.Now())
+	for i, problem := range problems {
+		if t.Filter[i].Problem = problem; problem != "" {
+			ok = false
 		}
+	}
+	return f, ok
+}
+
+// deliveryTable returns the deliveries that the query selects; none if a filter is not valid.
+func (h endpointPages) deliveryTable(r *http.Request, v visit, e webhooks.Endpoint) (t ui.List, err error) {
+	q := r.URL.Query()
+	t = newDeliveryTable(q, v, e)
+	f, ok := h.readDeliveryFilter(&t)
+	if f.Before = q.Get("before"); !strings.HasPrefix(f.Before, id.Delivery) {
+		f.Before = "" // no link of these pages
+	}
+	t.Finish(f.Before == "", t.Link("part", "rows", "before", f.Before))
+	t.CSV = t.Download(v.path("/webhooks/" + e.ID + "/deliveries.csv"))
+	if t.Search.Value != "" { // findDelivery has found none
+		t.Search.Problem = "This endpoint has no such delivery. They are kept for 30 days."
+	}
+	if !ok || t.Search.Problem != "" {
+		t.Following, t.Empty = false, "Correct the filter to see deliveries."
+		return t, nil
+	}
+	if t.Filtered() {
+		t.Empty = "No deliveries fit these filters."
+	}
+	list, more, err := h.Webhooks.FilterDeliveries(r.Context(), e.ID, f, ui.ListPageSize(t.Query))
+	for _, d := range list {
+		t.Rows = append(t.Rows, deliveryRow(d, v))
+		t.Changing = t.Changing || h.changesSoon(d) && e.Status == webhooks.Active
 	}
 	if more {
-		page.Older = address(at, f.Status, list[len(list)-1].ID)
+		t.Older = t.Link("before", list[len(list)-1].ID)
 	}
-	return page, err
+	return t, err
+}
+
+// deliveryRow returns a row of the list.
+func deliveryRow(d webhooks.Delivery, v visit) ui.ListRow {
+	shown := describeDelivery(d)
+	status := ui.ListCell{Text: "Pending", Dot: "warn"}
+	switch d.Status {
+	case webhooks.Delivered:
+		status = ui.ListCell{Text: "Delivered", Dot: "good"}
+	case webhooks.Failed:
+		status = ui.ListCell{Text: "Failed", Dot: "bad"}
+	default:
+		if d.Attempts > 0 && shown.Next != "" {
+			status.Sub = "retry " + shown.Next
+		}
+	}
+	href := v.path("/webhooks/" + d.EndpointID + "/deliveries/" + d.ID)
+	return ui.ListRow{
+		ID:     d.ID,
+		Href:   href,
+		Drawer: href + "?part=drawer",
+		Cells: []ui.ListCell{
+			{Text: d.EventType},
+			status,
+			{Text: shown.Created, Time: shown.At},
+			{Text: shown.Attempts},
+			{Text: shown.Answer},
+			{
+				Text:  "…" + d.EventID[max(len(d.EventID)-6, 0):],
+				Title: d.EventID,
+				Code:  true,
+			},
+		},
+	}
+}
+
+// findDelivery returns the address of the delivery of an id, its own or its event's; "" = the endpoint has none.
+func (h endpointPages) findDelivery(ctx context.Context, v visit, e webhooks.Endpoint, text string) (string, error) {
+	var found []webhooks.Delivery
+	if strings.HasPrefix(text, id.Event) {
+		t, err := h.Webhooks.GetTrace(ctx, text)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return "", err
+		}
+		found = t.Deliveries
+	} else if strings.HasPrefix(text, id.Delivery) {
+		d, _, err := h.Webhooks.FindDelivery(ctx, text)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return "", err
+		}
+		found = append(found, d)
+	}
+	for _, d := range found {
+		if d.EndpointID == e.ID {
+			return v.path("/webhooks/" + e.ID + "/deliveries/" + d.ID), nil
+		}
+	}
+	return "", nil
+}
+
+// deliveryColumns are the columns of the export.
+const deliveryColumns = "id created_at event_id event_type status attempts response_status error delivered_at " +
+	"next_attempt_at"
+
+// exportDeliveries is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries.csv: the rows of the list with its
+// filters, newest first, streamed; at most exportMost.
+func (h endpointPages) exportDeliveries(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	t := newDeliveryTable(r.URL.Query(), v, e)
+	f, ok := h.readDeliveryFilter(&t)
+	if !ok {
+		return apierr.InvalidRequest.Errorf("The filters of this download are not valid.")
+	}
+	list, more, err := h.Webhooks.FilterDeliveries(r.Context(), e.ID, f, exportStep)
+	if err != nil {
+		return err
+	}
+	ui.SetDownload(w, "purser-deliveries.csv")
+	out := csv.NewWriter(w)
+	if err := out.Write(strings.Fields(deliveryColumns)); err != nil {
+		return err
+	}
+	for written := 0; ; {
+		for _, d := range list {
+			if err := out.Write(deliveryRecord(d)); err != nil {
+				return err
+			}
+		}
+		written += len(list)
+		if out.Flush(); !more || written >= exportMost || out.Error() != nil {
+			return out.Error()
+		}
+		f.Before = list[len(list)-1].ID
+		if list, more, err = h.Webhooks.FilterDeliveries(r.Context(), e.ID, f, exportStep); err != nil {
+			return err
+		}
+	}
+}
+
+func deliveryRecord(d webhooks.Delivery) []string {
+	moment := func(us *int64) string {
+		if us == nil {
+			return ""
+		}
+		return timestamp.Format(*us)
+	}
+	status, failed := "", ""
+	if d.ResponseStatus != nil {
+		status = strconv.FormatInt(*d.ResponseStatus, 10)
+	}
+	if d.LastError != nil {
+		failed = ui.EscapeFormula(*d.LastError)
+	}
+	return []string{
+		d.ID, timestamp.Format(d.CreatedUS), d.EventID, d.EventType, d.Status, strconv.Itoa(d.Attempts), status, failed,
+		moment(d.DeliveredUS), moment(d.NextUS),
+	}
 }
 
 // changesSoon reports whether an attempt of the delivery is due.
 func (h endpointPages) changesSoon(d webhooks.Delivery) bool {
 	return d.Status == webhooks.Pending && d.NextUS != nil &&
 		time.UnixMicro(*d.NextUS).Before(h.Now().Add(refreshAhead))
-}
-
-// showDeliveries is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries: the live part of the endpoint's page.
-func (h endpointPages) showDeliveries(w http.ResponseWriter, r *http.Request, v visit) error {
-	e, err := h.getEndpoint(r, v)
-	if err != nil {
-		return err
-	}
-	page, err := h.deliveryLog(r, v, e)
-	if err != nil {
-		return err
-	}
-	return ui.RenderPart(w, page, "deliveries")
 }
 
 // recoverDeliveries is POST /developer/apps/{id}/webhooks/{endpoint}/recover. A second press finds nothing to do.
@@ -214,11 +361,15 @@ func describeAttempt(a webhooks.Attempt) ui.Attempt {
 	return out
 }
 
-// showDelivery is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}.
+// showDelivery is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}. With part=drawer it is the part
+// beside the list.
 func (h endpointPages) showDelivery(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, err := h.deliveryPage(r, v)
 	if err != nil {
 		return err
+	}
+	if r.URL.Query().Get("part") == "drawer" {
+		return ui.RenderPart(w, page, "drawer")
 	}
 	return ui.Render(w, http.StatusOK, page)
 }

@@ -26,7 +26,8 @@ func TestDeliveries(t *testing.T) {
 		sample.Set("endpoint", hook)
 		b.Post(events, sample).Leads(t,
 			path+"?done=sent")
-		delivery := b.Get(path).Want(t, 200, `hx-get="`+path+`/deliveries"`).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
+		delivery := b.Get(path).Want(t, 200, `hx-get="`+path+`?part=rows"`, "every 2s").Found(t,
+			`deliveries/(whd_[0-9a-z]+)"`)
 		at := path + "/deliveries/" + delivery
 		b.Get(at).Want(t, 200, `hx-get="`+at+`/state"`, "None yet.")
 		w.exec(`UPDATE deliveries SET status = 'failed', attempts = 7, next_us = NULL`)
@@ -36,9 +37,22 @@ func TestDeliveries(t *testing.T) {
 			time.Now().UTC().Format("2006-01-02"))
 		b.Get(at).Want(t, 200, "HTTP 500", "12 ms", "&lt;script&gt;alert(1)").Lacks(t, "hx-get", "<script>alert")
 		b.Get(at+"/state").Want(t, 200, "HTTP 500").Lacks(t, "<html")
-		b.Get(path+"?status=failed&type=request.settled").Want(t, 200, delivery, ">33%<").Lacks(t, `hx-get="`)
-		b.Get(path+"?status=delivered").Want(t, 200, "No deliveries fit this filter").Lacks(t, delivery)
-		b.Get(path+"/deliveries?status=failed").Want(t, 200, delivery).Lacks(t, "<html")
+		b.Get(path+"?status=failed&type=request.settled").Want(t, 200, delivery, ">33%<",
+			`id="row-`+delivery+`"`).Lacks(t, "every 2s")
+		b.Get(path+"?status=delivered").Want(t, 200, "No deliveries fit these filters").Lacks(t, delivery)
+		b.Get(path+"?part=rows&status=failed").Want(t, 200, delivery).Lacks(t, "<html")
+		b.Get(at+"?part=drawer").Want(t, 200, "HTTP 500", "Redeliver", "Open delivery").Lacks(t, "<html",
+			"<script>alert")
+		for _, wrong := range []string{"status=x", "type=x", "range=x", "from=x", "find=whd_x", "find=x"} {
+			b.Get(path+"?"+wrong).Want(t, 422, `class="error"`).Lacks(t, delivery)
+		}
+		event := b.Get(path).Found(t, `title="(evt_[0-9a-z]+)"`)
+		b.Get(path+"?find="+delivery).Leads(t, at)
+		b.Get(path+"?find=+"+event).Leads(t, at)
+		b.Get(path+"/deliveries.csv?status=failed&range=24h").Want(t, 200, "id,created_at,event_id", delivery+",",
+			","+event+",request.settled,failed,7,")
+		b.Get(path+"/deliveries.csv?range=1h&to=2020-01-01").Want(t, 200, "id,created_at").Lacks(t, delivery)
+		b.Get(path+"/deliveries.csv?status=x").Want(t, 400)
 		b.Get(w.mine("/webhooks")).Want(t, 200, ">33%<")
 		for _, since := range []string{"", "yesterday", time.Now().UTC().Add(time.Hour).Format("2006-01-02 15:04")} {
 			b.Post(path+"/recover", url.Values{"since": {since}}).Want(t, 422, "Events since: enter a time")
@@ -46,11 +60,12 @@ func TestDeliveries(t *testing.T) {
 		hour := url.Values{"since": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02 15:04")}}
 		b.Post(path+"/recover", hour).Leads(t, path+"?done=recovered")
 		b.Post(path+"/recover", hour).Leads(t, path+"?done=recovered-none") // pressed twice
-		b.Get(path).Want(t, 200, "pending")
+		b.Get(path).Want(t, 200, "Pending")
 		other := w.signedIn("other")
 		foreign := "/developer/apps/" + w.foreign.ID + "/webhooks/" + hook
 		other.Post(foreign+"/recover", hour).Want(t, 404)
-		other.Get(foreign+"/deliveries").Want(t, 404)
+		other.Get(foreign+"?part=rows").Want(t, 404)
+		other.Get(foreign+"/deliveries.csv").Want(t, 404)
 		other.Get(foreign+"/deliveries/"+delivery+"/state").Want(t, 404)
 		other.Post("/developer/apps/"+w.foreign.ID+"/webhooks/events",
 			url.Values{"endpoint": {hook}, "type": {"request.settled"}}).Want(t, 404)

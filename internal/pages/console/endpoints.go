@@ -39,7 +39,8 @@ func (h endpointPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(apps.Configure, h.sendTestEvent))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/recover",
 		access.requireApp(apps.Configure, h.recoverDeliveries))
-	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries", access.requireApp(apps.View, h.showDeliveries))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries.csv",
+		access.requireApp(apps.View, h.exportDeliveries))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}/state",
 		access.requireApp(apps.View, h.showDeliveryState))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",
@@ -193,21 +194,40 @@ func (h endpointPages) endpointPage(r *http.Request, v visit, e webhooks.Endpoin
 		return page, err
 	}
 	page.Endpoint.Rate, page.Endpoint.Days = describeDays(days[e.ID])
-	page.Log, err = h.deliveryLog(r, v, e)
+	page.Table, err = h.deliveryTable(r, v, e)
 	return page, err
 }
 
-// showEndpoint is GET /developer/apps/{id}/webhooks/{endpoint}.
+// showEndpoint is GET /developer/apps/{id}/webhooks/{endpoint}. With part=rows it is the rows of its deliveries alone.
 func (h endpointPages) showEndpoint(w http.ResponseWriter, r *http.Request, v visit) error {
 	e, err := h.getEndpoint(r, v)
 	if err != nil {
 		return err
 	}
+	if text := strings.TrimSpace(r.URL.Query().Get("find")); text != "" {
+		target, err := h.findDelivery(r.Context(), v, e, text)
+		if err != nil {
+			return err
+		} else if target != "" {
+			return web.SeeOther(w, target)
+		}
+	}
+	if r.URL.Query().Get("part") == "rows" {
+		page := ui.EndpointPage{}
+		if page.Table, err = h.deliveryTable(r, v, e); err != nil {
+			return err
+		}
+		return ui.RenderPart(w, page, "rows")
+	}
 	page, err := h.endpointPage(r, v, e)
 	if err != nil {
 		return err
 	}
-	return ui.Render(w, http.StatusOK, page)
+	status := http.StatusOK
+	if page.Table.IsInvalid() {
+		status = http.StatusUnprocessableEntity
+	}
+	return ui.Render(w, status, page)
 }
 
 // saveEndpoint is POST /developer/apps/{id}/webhooks/{endpoint}.

@@ -176,12 +176,7 @@ func (h requestPages) newTable(q url.Values, v visit, list []features.Feature) u
 		ui.Field{ID: "feature", Label: "Label of a call, registered or not"})
 	t.AddFilter("connection", "Connection", nil, ui.Field{ID: "connection", Label: "Connection id"})
 	t.AddFilter("charge", "Charge", charges, ui.Field{ID: "charge", Label: "At least (US dollars)"})
-	t.AddFilter("range", "Time", timeChoices, ui.Field{
-		ID:    "from",
-		Label: "From (UTC)",
-		Hint:  "2026-11-21 or 2026-11-21T10:15",
-	},
-		ui.Field{ID: "to", Label: "Until (UTC)"})
+	addRangeFilter(&t)
 	return t
 }
 
@@ -224,20 +219,39 @@ func (h requestPages) readFilter(t *ui.List) (f receipts.LogFilter, ok bool) {
 			problem("charge", "Enter an amount such as 0.05.")
 		}
 	}
-	if length := timeRanges[q.Get("range")]; length > 0 {
-		f.Since = h.Now().Add(-length)
-	} else if q.Get("range") != "" {
-		problem("range", "Choose one of these.")
+	var wrong string
+	if f.Since, f.Until, wrong = readRange(q, h.Now()); wrong != "" {
+		problem("range", wrong)
 	}
-	for name, at := range map[string]*time.Time{"from": &f.Since, "to": &f.Until} {
+	return f, ok
+}
+
+// addRangeFilter adds the filter for the time, which readRange reads.
+func addRangeFilter(t *ui.List) {
+	t.AddFilter("range", "Time", timeChoices, ui.Field{
+		ID:    "from",
+		Label: "From (UTC)",
+		Hint:  "2026-11-21 or 2026-11-21T10:15",
+	},
+		ui.Field{ID: "to", Label: "Until (UTC)"})
+}
+
+// readRange reads the filter for the time; a zero time is no bound. problem says what is wrong with it; "" = nothing.
+func readRange(q url.Values, now time.Time) (since, until time.Time, problem string) {
+	if length := timeRanges[q.Get("range")]; length > 0 {
+		since = now.Add(-length)
+	} else if q.Get("range") != "" {
+		problem = "Choose one of these."
+	}
+	for name, at := range map[string]*time.Time{"from": &since, "to": &until} {
 		if text := q.Get(name); text != "" {
 			var err error
 			if *at, err = parseMoment(text); err != nil {
-				problem("range", "Enter times such as 2026-11-21 or 2026-11-21T10:15.")
+				problem = "Enter times such as 2026-11-21 or 2026-11-21T10:15."
 			}
 		}
 	}
-	return f, ok
+	return since, until, problem
 }
 
 // parseMoment reads a day or a minute in UTC, or a time with its zone.

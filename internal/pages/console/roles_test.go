@@ -26,28 +26,28 @@ type expectation struct {
 // appRoutes are the expectations of all routes of an app, by method and path below appPath. They are written down a
 // second time here, so that a route that declares a weaker action than this turns the test red.
 var appRoutes = map[string]expectation{
-	"GET ":                                {apps.View, 200},
-	"GET /live":                           {apps.View, 200},
-	"GET /settings":                       {apps.Configure, 200},
-	"POST /settings":                      {apps.Configure, 422},
-	"POST /profile":                       {apps.Configure, 303},
-	"POST /domain":                        {apps.Configure, 422},
-	"POST /logo":                          {apps.Configure, 422},
-	"POST /logo/delete":                   {apps.Configure, 303},
-	"GET /secret":                         {apps.ManageSecret, 200},
-	"POST /secret":                        {apps.ManageSecret, 400},
-	"GET /switch":                         {apps.Disable, 200},
-	"POST /switch":                        {apps.Disable, 400},
-	"GET /features":                       {apps.View, 200},
-	"POST /features":                      {apps.Configure, 422},
-	"GET /features/{slug}":                {apps.Configure, 200},
-	"POST /features/{slug}":               {apps.Configure, 422},
-	"GET /webhooks":                       {apps.View, 200},
-	"POST /webhooks":                      {apps.Configure, 422},
-	"GET /webhooks/events":                {apps.View, 200},
-	"POST /webhooks/events":               {apps.Configure, 404},
-	"POST /webhooks/{endpoint}/recover":   {apps.Configure, 422},
-	"GET /webhooks/{endpoint}/deliveries": {apps.View, 200},
+	"GET ":                              {apps.View, 200},
+	"GET /live":                         {apps.View, 200},
+	"GET /settings":                     {apps.Configure, 200},
+	"POST /settings":                    {apps.Configure, 422},
+	"POST /profile":                     {apps.Configure, 303},
+	"POST /domain":                      {apps.Configure, 422},
+	"POST /logo":                        {apps.Configure, 422},
+	"POST /logo/delete":                 {apps.Configure, 303},
+	"GET /secret":                       {apps.ManageSecret, 200},
+	"POST /secret":                      {apps.ManageSecret, 400},
+	"GET /switch":                       {apps.Disable, 200},
+	"POST /switch":                      {apps.Disable, 400},
+	"GET /features":                     {apps.View, 200},
+	"POST /features":                    {apps.Configure, 422},
+	"GET /features/{slug}":              {apps.Configure, 200},
+	"POST /features/{slug}":             {apps.Configure, 422},
+	"GET /webhooks":                     {apps.View, 200},
+	"POST /webhooks":                    {apps.Configure, 422},
+	"GET /webhooks/events":              {apps.View, 200},
+	"POST /webhooks/events":             {apps.Configure, 404},
+	"POST /webhooks/{endpoint}/recover": {apps.Configure, 422},
+	"GET /webhooks/{endpoint}/deliveries.csv":              {apps.View, 200},
 	"GET /webhooks/{endpoint}/deliveries/{delivery}/state": {apps.View, 200},
 	"GET /webhooks/{endpoint}":                             {apps.View, 200},
 	"POST /webhooks/{endpoint}":                            {apps.Configure, 422},
@@ -289,8 +289,9 @@ func TestPagesOfRoles(t *testing.T) {
 	const both = "Only owners and developers can change settings, features and webhook endpoints."
 	for _, rest := range []string{"/features", "/webhooks", "/webhooks/" + hook,
 		"/webhooks/" + hook + "/deliveries/" + delivery} {
-		reader.Get(w.mine(rest)).Want(t, 200, both).Lacks(t, `action="`+w.mine("/"))
-		coder.Get(w.mine(rest)).Want(t, 200, `action="`+w.mine("/")).Lacks(t, both)
+		change := `method="post" action="` + w.mine("/") // lists have forms that change nothing
+		reader.Get(w.mine(rest)).Want(t, 200, both).Lacks(t, change)
+		coder.Get(w.mine(rest)).Want(t, 200, change).Lacks(t, both)
 	}
 	reader.Get(w.mine("/go-live")).Want(t, 200, "Only owners can request a review.")
 	coder.Get(w.mine("/settings")).Want(t, 200, "Only owners can replace the client secret.",
