@@ -43,7 +43,8 @@ var pages = map[string][]string{
 	"operator": {
 		"/operator", "/operator/verify", "/operator/reviews", "/operator/apps", "/operator/apps?q=bench",
 		"/operator/apps/{app}", "/operator/accounts", "/operator/accounts?q=user1", "/operator/accounts/{account}",
-		"/operator/accounts/{account}?before={middle}", "/operator/connections/{connection}",
+		"/operator/accounts/{account}?before={middle}", "/operator/accounts/{account}/timeline",
+		"/operator/connections/{connection}",
 		"/operator/ledger/{entry}", "/operator/ledger/{entry}/reverse", "/operator/risk", "/operator/providers",
 		"/operator/log", "/operator/prices", "/operator/prices/compare",
 	},

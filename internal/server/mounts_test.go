@@ -99,7 +99,7 @@ var pages = []string{
 	"GET /operator", "GET /operator/verify", "POST /operator/verify", "GET /operator/reviews",
 	"GET /operator/reviews/{id}", "POST /operator/reviews/{id}",
 	"GET /operator/apps", "GET /operator/apps/{id}", "POST /operator/apps/{id}", "GET /operator/accounts",
-	"GET /operator/accounts/{id}",
+	"GET /operator/accounts/{id}", "GET /operator/accounts/{id}/timeline",
 	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}",
 	"GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",
 	"GET /operator/risk", "GET /operator/providers", "GET /operator/prices", "GET /operator/prices.csv",

@@ -125,9 +125,34 @@ type Block struct {
 	Charts        []Chart
 	Table         *Table
 	List          *List
+	Timeline      *Timeline
 	Source        string // as it is stored or was printed
 	Folded        string // what opens the source; "" = it is open
 	Form          *Ask
+}
+
+// A Timeline is what happened, day by day, newest first.
+type Timeline struct {
+	Label       string // what it lists, for screen readers
+	Days        []TimelineDay
+	First, Next string // addresses of the first and of the next page; "" = none
+	Empty       string // in place of no days
+}
+
+// A TimelineDay has the events of a day.
+type TimelineDay struct {
+	Day    string
+	Events []TimelineEvent
+}
+
+// A TimelineEvent is something that happened.
+type TimelineEvent struct {
+	What        Cell
+	Of          []Cell // to whom and by whom
+	Detail      string
+	Dot         string // as in ListCell
+	Amount      Amount
+	Time, Shown string // RFC 3339, and in UTC; "" = it stands for the day
 }
 
 // A Detail is a name and what it is.

@@ -164,7 +164,10 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 			Name: "Known to AI providers as",
 			Cell: ui.Cell{Text: h.Service.Identifiers.Identify(a.ID), Code: true},
 		})},
-		{Heading: "Connections", Table: connections},
+		{Heading: "Connections", Table: connections, More: &ui.Link{
+			Href: "/operator/accounts/" + url.PathEscape(a.ID) + "/timeline",
+			Text: "Timeline of the account",
+		}},
 		{Heading: "Ledger, newest first", Table: ledger},
 		{Heading: "Emails, last 30 days", Table: mails},
 	}

@@ -52,6 +52,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /operator/apps/{id}", h.serveAction(h.showApp, h.changeSuspension))
 	rt.HandlePage("GET /operator/accounts", h.servePage(h.showAccounts))
 	rt.HandlePage("GET /operator/accounts/{id}", h.servePage(h.showAccount))
+	rt.HandlePage("GET /operator/accounts/{id}/timeline", h.servePage(h.showTimeline))
 	rt.HandlePage("GET /operator/connections/{id}", h.servePage(h.showConnection))
 	rt.HandlePage("POST /operator/connections/{id}", h.serveAction(h.showConnection, h.changeFreeze))
 	rt.HandlePage("GET /operator/ledger/{id}", h.servePage(h.showEntry))

@@ -22,7 +22,7 @@ func (w *world) paths(e rules.Entry) []string {
 		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID,
 		"/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
 		"/operator/risk", "/operator/providers", "/operator/log", "/operator/incidents", "/operator/prices",
-		"/operator/prices/compare",
+		"/operator/prices/compare", "/operator/accounts/" + w.ids["person"] + "/timeline",
 	}
 }
 

@@ -87,6 +87,14 @@ func TestPagesUseIndexes(t *testing.T) {
 			_, err := loadNames(ctx, q, "app_x", "wac_x", "conn_x", "glr_x", "inc_x")
 			return err
 		},
+		"moves": func() error { _, err := listMoves(ctx, q, "wac_x", 1, 2, 5); return err },
+		"call days": func() error {
+			_, err := listCallDays(ctx, q, "wac_x", "2026-11-01", "2026-12-01")
+			return err
+		},
+		"pauses":         func() error { _, err := listPauses(ctx, q, "wac_x", 1, 2, 5); return err },
+		"decisions":      func() error { _, err := listDecisions(ctx, q, "wac_x", 1, 2, 5); return err },
+		"own disputes":   func() error { _, err := listAccountDisputes(ctx, q, "wac_x", 1, 2, 5); return err },
 		"price lists":    func() error { _, err := listPriceLists(ctx, q, 5); return err },
 		"money by day":   func() error { _, err := listMoneyDays(ctx, q, "2026-11-01"); return err },
 		"balances":       func() error { _, err := listBalanceDays(ctx, q, "2026-11-01"); return err },

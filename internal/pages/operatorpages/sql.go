@@ -387,3 +387,54 @@ func loadNames(ctx context.Context, q db.Queryer, ids ...string) (names, error) 
 	}
 	return found, nil
 }
+
+// listMoves returns ledger rows of an account in a time, without calls but with refunds of calls, newest first.
+func listMoves(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS int64, limit int) ([]move, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(m *move) []any {
+		return []any{&m.id, &m.kind, &m.status, &m.appID, &m.reason, &m.availableMC, &m.reservedMC, &m.allocationMC,
+			&m.createdUS}
+	}), `SELECT id, type, status, COALESCE(app_id, ''), COALESCE(reason, ''), available_delta_mc, reserved_delta_mc,
+		allocation_delta_mc, created_us FROM ledger WHERE account_id = $1 AND created_us >= $2 AND created_us < $3
+		AND (type <> 'spend' OR status = 'reversed') ORDER BY created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)
+}
+
+// listCallDays sums an account's calls by day and app, from a day to before another, without what was refunded.
+func listCallDays(ctx context.Context, q db.Queryer, accountID, from, to string) ([]callSum, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
+		return []any{&s.day, &s.appID, &s.calls, &s.chargeMC}
+	}), `SELECT day, app_id, CAST(SUM(calls) AS BIGINT), CAST(SUM(user_charge_mc) AS BIGINT) FROM rollups
+		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1) AND day >= $2 AND day < $3
+		GROUP BY day, app_id ORDER BY day DESC, app_id`, accountID, from, to)
+}
+
+// listPauses returns when connections of an account were paused or resumed in a time, newest first.
+func listPauses(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS int64, limit int) ([]rules.Event,
+	error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *rules.Event) []any {
+		return []any{&e.ID, &e.Type, &e.ConnectionID, &e.CreatedUS}
+	}), `SELECT id, type, connection_id, created_us FROM events
+		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1)
+		AND (type = 'connection.frozen' OR type = 'connection.resumed') AND created_us >= $2 AND created_us < $3
+		ORDER BY created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)
+}
+
+// listDecisions returns what operators did to an account or to its connections in a time, newest first.
+func listDecisions(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS int64, limit int) ([]decision,
+	error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(d *decision) []any {
+		return []any{&d.id, &d.actor, &d.action, &d.subject, &d.reason, &d.createdUS}
+	}), `SELECT id, actor, action, subject, reason, created_us FROM operator_log
+		WHERE subject IN (SELECT id FROM connections WHERE account_id = $1 UNION ALL SELECT $1)
+		AND created_us >= $2 AND created_us < $3 ORDER BY created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)
+}
+
+// listAccountDisputes returns the payments of an account that were disputed in a time, newest first.
+func listAccountDisputes(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS int64, limit int) ([]waiting,
+	error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
+		return []any{&w.id, &w.amountMC, &w.createdUS}
+	}), `SELECT d.payment_id, d.amount_mc, d.created_us FROM payment_records AS o
+		JOIN payment_records AS d ON d.payment_id = o.payment_id AND d.kind = 'disputed'
+		WHERE o.account_id = $1 AND o.kind = 'opened' AND d.created_us >= $2 AND d.created_us < $3
+		ORDER BY d.created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)
+}
