@@ -10,7 +10,8 @@ import (
 type Console struct {
 	Shell
 	Heading string
-	App     *ConsoleApp // nil = the page is about no single app
+	App     *ConsoleApp  // nil = the page is about no single app
+	Others  []ConsoleApp // of the account, to switch to
 	Tabs    []Tab
 	Done    string // what was just done; "" = nothing
 	Errors  []Problem
@@ -37,7 +38,7 @@ func (Console) formAction() string { return "" }
 
 func (c Console) shell() Shell {
 	s := c.Shell
-	s.app, s.pages = c.App, c.Tabs
+	s.app, s.others, s.pages = c.App, c.Others, c.Tabs
 	return s
 }
 

@@ -8,8 +8,9 @@ type Shell struct {
 	TestAccount         bool   // its money is not real: there is nothing to top up
 	Section             string // where the page belongs: a section of the navigation, or ""
 
-	app   *ConsoleApp // that the page is about; nil = none
-	pages []Tab       // of the app, of the developer or of the operator
+	app    *ConsoleApp  // that the page is about; nil = none
+	others []ConsoleApp // apps to switch to
+	pages  []Tab        // of the app, of the developer or of the operator
 }
 
 // Sections of the navigation.
@@ -33,9 +34,10 @@ type Tab struct {
 
 // A NavGroup is a list of links of the navigation.
 type NavGroup struct {
-	Title string      // "" = it needs none
-	App   *ConsoleApp // whose pages they are; nil = of no app
-	Links []NavLink
+	Title  string       // "" = it needs none
+	App    *ConsoleApp  // whose pages they are; nil = of no app
+	Others []ConsoleApp // apps to switch to
+	Links  []NavLink
 }
 
 // A NavLink is a Tab with its icon.
@@ -82,7 +84,7 @@ func (s Shell) Nav() []NavGroup {
 	if s.Developer {
 		groups = append(groups, NavGroup{Title: "Developer", Links: withIcons(s.development())})
 		if s.Section == Development && s.app != nil {
-			groups = append(groups, NavGroup{App: s.app, Links: withIcons(s.pages)})
+			groups = append(groups, NavGroup{App: s.app, Others: s.others, Links: withIcons(s.pages)})
 		}
 	}
 	if s.Operator {

@@ -162,7 +162,7 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	v := visit{a, app, apps.Owner}
+	v := visit{Account: a, app: app, role: apps.Owner}
 	return ui.Render(w, http.StatusOK, ui.Secret{
 		Console: v.newPage(r, "Your app is ready", ""),
 		Lead:    "You won’t see the client secret again." + secretNote(app),

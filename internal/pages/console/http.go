@@ -128,7 +128,8 @@ func (g access) requireDeveloper(next accounts.PageHandler) web.Handler {
 type visit struct {
 	accounts.Account
 	app  apps.App
-	role apps.Role // of the account in the app
+	role apps.Role         // of the account in the app
+	all  []apps.Membership // of the account, newest first
 }
 
 // can reports whether the member's role allows an action.
@@ -142,7 +143,11 @@ func (g access) requireApp(action apps.Action, next func(http.ResponseWriter, *h
 		if err != nil {
 			return notFound(err)
 		}
-		v := visit{a, m.App, m.Role}
+		all, err := g.Apps.ListMemberships(r.Context(), a.ID)
+		if err != nil {
+			return err
+		}
+		v := visit{a, m.App, m.Role, all}
 		if !v.can(action) {
 			return ui.Render(w, http.StatusForbidden, ui.Forbidden{
 				Console: v.newPage(r, "Your role doesn’t allow this", ""),
@@ -192,9 +197,17 @@ func notFound(err error) error {
 // path returns the address of a page of the app.
 func (v visit) path(rest string) string { return "/developer/apps/" + v.app.ID + rest }
 
+// maxSwitch is the number of other apps that the navigation offers. The page of all apps has the rest.
+const maxSwitch = 12
+
 // newPage returns the frame of a page of the app; tab is the path of its tab.
 func (v visit) newPage(r *http.Request, heading, tab string) ui.Console {
 	p := ui.Console{Shell: v.Shell(ui.Development), Heading: heading, App: appHeader(v.app), Done: doneText(r)}
+	for _, m := range v.all {
+		if m.ID != v.app.ID && len(p.Others) < maxSwitch {
+			p.Others = append(p.Others, *appHeader(m.App))
+		}
+	}
 	for _, t := range []struct {
 		rest, text string
 		action     apps.Action
