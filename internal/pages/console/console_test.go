@@ -443,7 +443,7 @@ func TestFigures(t *testing.T) {
 			CreatedUS:    d.Now().UnixMicro(),
 		}})
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
-		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400", "3 of 5 done", "Register a feature", "33.33%",
+		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400", "2 of 5 done", "Register a feature", "33.33%",
 			`title="`+fake.ID+`"`, w.mine("/requests?connection="+fake.ID), "<code>allocation_exhausted</code>",
 			w.mine("/requests?status=refused"), `<svg class="spark"`).Lacks(t, "tester@", "others")
 		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features",
