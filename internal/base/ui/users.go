@@ -20,7 +20,8 @@ type Share struct {
 	Name    string
 	Spent   Amount
 	Calls   string
-	Percent int // of the largest, for the meter
+	Percent int    // of the largest, for the meter
+	Href    string // address of its activity; "" = none
 }
 
 // Shares is a breakdown of the spend.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -36,7 +37,11 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	page.Chart = h.spendChart(totals)
+	var filter url.Values // the developer of a test account does not have its activity
+	if v.For == "" {
+		filter = url.Values{"connection": {c.ID}}
+	}
+	page.Chart = h.spendChart(totals, filter)
 	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0,
 		maxCalls)
 	if err != nil {

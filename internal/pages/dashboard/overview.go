@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -57,7 +58,7 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 		Sandbox:   a.Sandbox,
 		NewHere:   balance.Seq == 0 && len(list) == 0,
 		Open:      len(list),
-		Chart:     h.spendChart(totals),
+		Chart:     h.spendChart(totals, url.Values{}),
 		Pace:      estimatePace(balance.AvailableMC+balance.ReservedMC, sumByDay(both), today),
 	}
 	spent := sumTotals(totals)
@@ -67,7 +68,7 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 			return err
 		}
 	}
-	if page.Shares, err = breakdowns(ctx, n, totals); err != nil {
+	if page.Shares, err = breakdowns(ctx, n, totals, h.firstChartDay()); err != nil {
 		return err
 	}
 	if page.Recent, err = foldEntries(ctx, n, rows, next > 0); err != nil {
@@ -193,8 +194,9 @@ func (h *Handler) firstChartDay() string {
 	return h.DB.Now().UTC().AddDate(0, 0, 1-chartDays).Format(time.DateOnly)
 }
 
-// spendChart draws the spend of each day, including days without any.
-func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
+// spendChart draws the spend of each day, including days without any. A day with calls leads to the activity of that day
+// with the filter; nil = it does not.
+func (h *Handler) spendChart(totals []store.DailyTotal, filter url.Values) ui.Chart {
 	spent, calls := map[string]money.MC{}, map[string]int64{}
 	var all money.MC
 	for _, t := range totals {
@@ -211,37 +213,95 @@ func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 	today := h.DB.Now().UTC()
 	for i := chartDays - 1; i >= 0; i-- {
 		day := today.AddDate(0, 0, -i)
-		b := ui.Bar{Label: day.Format("2 Jan"), Value: int64(spent[day.Format(time.DateOnly)])}
-		if n := calls[day.Format(time.DateOnly)]; n > 0 {
+		date := day.Format(time.DateOnly)
+		b := ui.Bar{Label: day.Format("2 Jan"), Start: date, Value: int64(spent[date])}
+		if n := calls[date]; n > 0 {
 			b.Note = ui.Count(n)
+			if filter != nil {
+				b.Href = filteredActivity(filter, "from", date, "to", date)
+			}
 		}
 		c.Bars = append(c.Bars, b)
 	}
 	return c
 }
 
-// breakdowns sums the spend by app, feature and model. The lines that are not shown are summed in the last one.
-func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal) ([]ui.Shares, error) {
+// filteredActivity returns the address of the activity with a filter and further pairs of names and values.
+func filteredActivity(filter url.Values, pairs ...string) string {
+	query := maps.Clone(filter)
+	for i := 0; i < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
+	}
+	return "/activity?" + query.Encode()
+}
+
+// breakdowns sums the spend from a day on by app, feature and model. The lines that are not shown are summed in the last
+// one. Apps and models lead to their activity.
+func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal, firstDay string) ([]ui.Shares, error) {
 	var out []ui.Shares
 	for _, kind := range []struct {
 		title, head string
 		name        func(store.DailyTotal) (string, error)
+		filter      string // of the activity; "" = it has none for this
+		value       func(store.DailyTotal) string
 	}{
-		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.nameOf(ctx, t.AppID) }},
-		{"By feature", "Feature", func(t store.DailyTotal) (string, error) {
-			return cmp.Or(t.Feature, "No feature"), nil
-		}},
-		{"By model", "Model", func(t store.DailyTotal) (string, error) { return t.Model, nil }},
+		{
+			title:  "By app",
+			head:   "App",
+			name:   func(t store.DailyTotal) (string, error) { return n.nameOf(ctx, t.AppID) },
+			filter: "app",
+			value:  func(t store.DailyTotal) string { return t.AppID },
+		},
+		{
+			title: "By feature",
+			head:  "Feature",
+			name:  func(t store.DailyTotal) (string, error) { return cmp.Or(t.Feature, "No feature"), nil },
+		},
+		{
+			title:  "By model",
+			head:   "Model",
+			name:   func(t store.DailyTotal) (string, error) { return t.Model, nil },
+			filter: "model",
+			value:  func(t store.DailyTotal) string { return t.Model },
+		},
 	} {
 		list, rest, err := sumShares(totals, kind.name)
 		if err != nil {
 			return nil, err
+		}
+		if kind.filter != "" {
+			if err := linkShares(list, totals, kind.name, func(t store.DailyTotal) string {
+				return filteredActivity(url.Values{}, kind.filter, kind.value(t), "from", firstDay)
+			}); err != nil {
+				return nil, err
+			}
 		}
 		if len(list) > 0 {
 			out = append(out, ui.Shares{Title: kind.title, Head: kind.head, List: list, More: rest})
 		}
 	}
 	return out, nil
+}
+
+// linkShares gives each share the address of its totals. Shares of the same name as several values have none.
+func linkShares(list []ui.Share, totals []store.DailyTotal, nameOf func(store.DailyTotal) (string, error),
+	address func(store.DailyTotal) string) error {
+	hrefs := map[string]string{}
+	for _, t := range totals {
+		name, err := nameOf(t)
+		if err != nil {
+			return err
+		}
+		if known, ok := hrefs[name]; ok && known != address(t) {
+			hrefs[name] = ""
+			continue
+		}
+		hrefs[name] = address(t)
+	}
+	for i := range list {
+		list[i].Href = hrefs[list[i].Name]
+	}
+	return nil
 }
 
 // sumShares sums the spend by name, largest first. If there are more than maxShares names, the last line is the sum of

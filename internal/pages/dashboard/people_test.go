@@ -26,7 +26,12 @@ func TestOverview(t *testing.T) {
 		b.Get("/dashboard").Want(t, 200, `<a href="/dashboard" aria-current="page">`, "$15.00", "$3.75", "$1.25",
 			"Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
 			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25",
-			"100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
+			"100000000 micro-cents", `href="/activity?from=2026-11-21&amp;to=2026-11-21"`,
+			`href="/activity?app=`+w.conn.AppID+`&amp;from=`, `href="/activity?from=2026-10-25&amp;model=gpt-5.6-terra"`,
+		).Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
+		b.Get("/activity?from=2026-11-21&to=2026-11-21").Want(t, 200, "gpt-5.6-terra")
+		b.Get("/connections/"+w.conn.ID).Want(t, 200,
+			`href="/activity?connection=`+w.conn.ID+`&amp;from=2026-11-21&amp;to=2026-11-21"`)
 		request := w.ask(w.conn, 12*money.Dollar, "")
 		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Requested a spend cap of $12.00",
 			`href="`+request+`"`)
