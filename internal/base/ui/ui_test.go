@@ -237,7 +237,9 @@ func hostilePages() []Page {
 				Compare: true,
 			},
 			Sandbox:  true,
-			Shares:   []Shares{{hostile, hostile, []Share{{Name: hostile, Spent: Amount{hostile, hostile}, Calls: hostile, Href: hostile}}, 3}},
+			Shares:   []Shares{{
+				hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5, hostile}}, 3,
+			}},
 			Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}},
 			Recent:   hostileDays,
 		},
@@ -262,7 +264,7 @@ func hostilePages() []Page {
 			CSV: "javascript:alert(1)",
 			Statement: &Statement{
 				Month:    hostile,
-				ByApp:    []Share{{Name: hostile, Spent: Amount{hostile, hostile}, Calls: hostile}},
+				ByApp:    []Share{{hostile, Amount{hostile, hostile}, hostile, 3, ""}},
 				Spent:    Amount{hostile, hostile},
 				Calls:    hostile,
 				Previous: &Link{"javascript:alert(1)", hostile},

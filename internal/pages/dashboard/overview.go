@@ -194,8 +194,8 @@ func (h *Handler) firstChartDay() string {
 	return h.DB.Now().UTC().AddDate(0, 0, 1-chartDays).Format(time.DateOnly)
 }
 
-// spendChart draws the spend of each day, including days without any. A day with calls leads to the activity of that day
-// with the filter; nil = it does not.
+// spendChart draws the spend of each day, including days without any. A day with calls leads to the activity of that
+// day with the filter; nil = it does not.
 func (h *Handler) spendChart(totals []store.DailyTotal, filter url.Values) ui.Chart {
 	spent, calls := map[string]money.MC{}, map[string]int64{}
 	var all money.MC
@@ -235,8 +235,8 @@ func filteredActivity(filter url.Values, pairs ...string) string {
 	return "/activity?" + query.Encode()
 }
 
-// breakdowns sums the spend from a day on by app, feature and model. The lines that are not shown are summed in the last
-// one. Apps and models lead to their activity.
+// breakdowns sums the spend from a day on by app, feature and model. The lines that are not shown are summed in the
+// last one. Apps and models lead to their activity.
 func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal, firstDay string) ([]ui.Shares, error) {
 	var out []ui.Shares
 	for _, kind := range []struct {

@@ -27,7 +27,7 @@ func TestOverview(t *testing.T) {
 			"Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
 			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25",
 			"100000000 micro-cents", `href="/activity?from=2026-11-21&amp;to=2026-11-21"`,
-			`href="/activity?app=`+w.conn.AppID+`&amp;from=`, `href="/activity?from=2026-10-25&amp;model=gpt-5.6-terra"`,
+			`href="/activity?app=`+w.conn.AppID+`&amp;from=`, `&amp;model=gpt-5.6-terra">gpt-5.6-terra</a>`,
 		).Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
 		b.Get("/activity?from=2026-11-21&to=2026-11-21").Want(t, 200, "gpt-5.6-terra")
 		b.Get("/connections/"+w.conn.ID).Want(t, 200,
