@@ -236,8 +236,8 @@ func hostilePages() []Page {
 				Series:  []string{hostile, hostile},
 				Compare: true,
 			},
-			Sandbox:  true,
-			Shares:   []Shares{{
+			Sandbox: true,
+			Shares: []Shares{{
 				hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5, hostile}}, 3,
 			}},
 			Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}},
