@@ -149,11 +149,13 @@ func (g generator) insertStatement(grants []benchConnection, begin time.Time, ap
 INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model,
 	key, fingerprint, paid_by, settlement, terms, usage,
 	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
-	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash)
+	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash,
+	first_byte_ms, duration_ms, finish_reason)
 SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s',
 	%s, %s, 'wallet', 'settled', '%s', '%s',
 	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
-	0, %d, 0, %d, %d + i * %d, %s, %s
+	0, %d, 0, %d, %d + i * %d, %s, %s,
+	200 + i %% 700, 900 + i %% 4000, 'stop'
 FROM n JOIN who ON k = i %% %d`,
 		strings.Join(list, ","),
 		prefix, digits(len(id.New(id.Ledger, step))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key,
