@@ -57,7 +57,7 @@ var analyticsTabs = []struct{ name, text string }{
 
 func readView(r *http.Request) analyticsView {
 	q := r.URL.Query()
-	v := analyticsView{days: overviewDays, by: usage.ByNone, interval: usage.Day, compare: q.Get("compare") == "1"}
+	v := analyticsView{days: overviewDays, by: usage.ByNone, compare: q.Get("compare") == "1"}
 	for _, t := range analyticsTabs {
 		if t.name == q.Get("tab") {
 			v.tab = t.name
@@ -74,11 +74,20 @@ func readView(r *http.Request) analyticsView {
 	case usage.ByNone, usage.ByConnection:
 	}
 	switch interval := usage.Interval(q.Get("interval")); interval {
-	case usage.Week, usage.Month:
+	case usage.Day, usage.Week, usage.Month:
 		v.interval = interval
-	case usage.Day:
+	default:
+		v.interval = v.usualInterval()
 	}
 	return v
+}
+
+// usualInterval is the interval that a period has unless one is chosen: 365 days are too many points to read.
+func (v analyticsView) usualInterval() usage.Interval {
+	if v.days > 90 {
+		return usage.Week
+	}
+	return usage.Day
 }
 
 // query writes the view as a query string.
@@ -91,7 +100,7 @@ func (v analyticsView) query() string {
 	if v.by != usage.ByNone {
 		q.Set("by", string(v.by))
 	}
-	if v.interval != usage.Day {
+	if v.interval != v.usualInterval() {
 		q.Set("interval", string(v.interval))
 	}
 	if v.compare {
@@ -109,6 +118,9 @@ func (v analyticsView) choices(path string) (list []ui.Choices) {
 	for _, x := range ranges {
 		to := v
 		to.days = x.days
+		if v.interval == v.usualInterval() {
+			to.interval = to.usualInterval()
+		}
 		period.List = append(period.List, link(x.text, to))
 	}
 	list = append(list, period)
