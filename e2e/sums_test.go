@@ -109,9 +109,17 @@ func TestPagesAddUp(t *testing.T) {
 				"Your margin":    margin,
 				"Calls":          calls[1:],
 			},
-			app + "/analytics?by=feature&days=90": {"Spent by users": spent, "Your margin": margin[1:], "Calls": calls[1:]},
-			app + "/analytics?by=model&days=7":    {"Spent by users": spent, "Your margin": margin[1:], "Calls": calls[1:]},
-			app + "/analytics?tab=usage":          {"Calls": calls},
+			app + "/analytics?by=feature&days=90": {
+				"Spent by users": spent,
+				"Your margin":    margin[1:],
+				"Calls":          calls[1:],
+			},
+			app + "/analytics?by=model&days=7": {
+				"Spent by users": spent,
+				"Your margin":    margin[1:],
+				"Calls":          calls[1:],
+			},
+			app + "/analytics?tab=usage": {"Calls": calls},
 		}},
 		{p.Operator, map[string]map[string][]string{
 			"/operator": {
