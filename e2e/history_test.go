@@ -49,6 +49,7 @@ func TestLooksWithHistory(t *testing.T) {
 			"incidents": "/operator/incidents",
 			"prices":    "/operator/prices",
 			"compare":   "/operator/prices/compare",
+			"account":   "/operator/accounts?q=" + p.TestAccount.Email,
 		}},
 	} {
 		t.Run(visitor.name, func(t *testing.T) {
