@@ -252,6 +252,18 @@ func (b *tab) press(role, name string) int {
 	return int(resp.Status)
 }
 
+// enter presses Enter in a field, which leads to another page. The browser may leave the page before it answers for the
+// key, so no answer is no failure: the caller checks where it leads.
+func (b *tab) enter(label string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.SendKeys(label, "\r", as("textbox", label))); err != nil &&
+		!errors.Is(err, context.DeadlineExceeded) {
+		b.t.Fatalf("Enter in %q: %v", label, err)
+	}
+}
+
 // pressFirst presses the button whose name begins with this, as the one that says an amount: "Allow up to $5.00".
 func (b *tab) pressFirst(begin string) int {
 	b.t.Helper()

@@ -41,6 +41,8 @@ var unseen = []string{
 	"/developer/apps/{id}/requests.csv",    // a file
 	"/developer/apps/{id}/webhooks/{endpoint}/deliveries.csv",              // a file
 	"/developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}/state", // a part of the list, for its script
+	"/operator/log.csv",          // a file
+	"/operator/prices.csv",       // a file
 	"/robots.txt",                // a file
 	"/sign-in/provider/callback", // leads on, or shows an error: in TestProvider
 }

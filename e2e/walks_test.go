@@ -228,7 +228,7 @@ func TestWalkOfHunt(t *testing.T) {
 	})
 	w.step("open the call", func() {
 		const field = "Page, app, connection or id"
-		run(w.tab, chromedp.SendKeys(field, "\r", as("textbox", field)))
+		w.enter(field)
 		w.arrives("/developer/apps/" + app + "/requests/" + request)
 		w.says(code)
 	})

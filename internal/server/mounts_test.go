@@ -103,7 +103,8 @@ var pages = []string{
 	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}",
 	"GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",
 	"GET /operator/risk", "GET /operator/providers", "GET /operator/prices", "GET /operator/prices.csv",
-	"GET /operator/prices/compare", "GET /operator/log", "GET /operator/log/{id}",
+	"GET /operator/prices/compare", "GET /operator/log", "GET /operator/log.csv",
+	"GET /operator/log/{id}",
 	"GET /operator/incidents", "POST /operator/incidents", "GET /operator/incidents/{id}",
 	"POST /operator/incidents/{id}"}
 

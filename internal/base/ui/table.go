@@ -78,6 +78,9 @@ type ListCell struct {
 	Avatar string // an id, of which a short avatar is drawn; "" = none
 	Href   string // Text is a link
 	Code   bool   // Text is an id or a code
+
+	// Monogram is the id of the app or account that Text names: its initials are drawn before it; "" = none.
+	Monogram string
 }
 
 // pageSizes are the numbers of rows that a page can have.

@@ -18,48 +18,49 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
+const accountsPath = "/operator/accounts"
+
 // showAccounts is GET /operator/accounts: all, newest first, or the result of a search.
 func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
+	c := s.newReport(accountsPath, "Accounts", "")
 	q := r.URL.Query()
-	text := strings.TrimSpace(q.Get("q"))
-	c := s.newReport("/operator/accounts", "Accounts", "")
-	search := ui.Entry{
-		ID:    "q",
+	t := ui.NewList(accountsPath, q, "q")
+	t.Label, t.Empty = "Accounts", "No results. Enter a complete address or id."
+	t.Search = &ui.ListSearch{
+		Name:  "q",
 		Label: "Email, safety identifier, or the id of an account, connection, ledger entry or request",
-		Value: text,
+		Hint:  "Email or id",
+		Value: strings.TrimSpace(q.Get("q")),
 	}
-	c.Blocks = []ui.Block{
-		{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{search}, Button: "Search"}},
+	t.Finish(q.Get("after") == "", "")
+	t.Head = []ui.ListColumn{
+		{Text: "Account", Class: "first"}, {Text: "Kind", Class: "second"}, {Text: "Created", Class: "first"},
 	}
-	t := &ui.Table{
-		Label: "Accounts",
-		Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Created"}},
-		First: firstPage(r, "after"),
-		Empty: "No results. Enter a complete address or id.",
-	}
+	size := ui.ListPageSize(t.Query)
 	var list []accounts.Account
 	var err error
-	if text != "" {
-		list, err = h.findAccounts(r, text)
+	if t.Search.Value != "" {
+		list, err = h.findAccounts(r, t.Search.Value)
 	} else {
-		list, err = h.Accounts.ListNewest(r.Context(), q.Get("after"), maxListed+1)
+		list, err = h.Accounts.ListNewest(r.Context(), q.Get("after"), size+1)
 	}
 	if err != nil {
 		return c, err
 	}
-	more := len(list) > maxListed
-	list = list[:min(len(list), maxListed)]
+	if len(list) > size {
+		list = list[:size]
+		t.Older = t.Link("after", list[size-1].ID)
+	}
 	for _, a := range list {
-		t.Rows = append(t.Rows,
-			[]ui.Cell{
-				{Text: a.Email, Href: "/operator/accounts/" + url.PathEscape(a.ID), Sub: a.ID, Monogram: a.ID},
-				{Text: accountKind(a)}, timeCell(a.CreatedUS),
-			})
+		t.Rows = append(t.Rows, ui.ListRow{
+			ID:   a.ID,
+			Href: accountsPath + "/" + url.PathEscape(a.ID),
+			Cells: []ui.ListCell{
+				{Text: a.Email, Sub: a.ID, Monogram: a.ID}, {Text: accountKind(a)}, listCell(timeCell(a.CreatedUS)),
+			},
+		})
 	}
-	if more {
-		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
-	}
-	c.Blocks = append(c.Blocks, ui.Block{Table: t})
+	c.Blocks = []ui.Block{{List: &t}}
 	return c, nil
 }
 

@@ -15,51 +15,53 @@ import (
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
+const appsPath = "/operator/apps"
+
 // showApps is GET /operator/apps: all or the results of a search, newest first; or the suspended apps.
 func (h *Handler) showApps(r *http.Request, s staff) (ui.Report, error) {
+	c := s.newReport(appsPath, "Apps", "")
 	q := r.URL.Query()
-	text, state, after := strings.TrimSpace(q.Get("q")), q.Get("state"), q.Get("after")
-	c := s.newReport("/operator/apps", "Apps", "")
+	t := ui.NewList(appsPath, q, "q", "state")
+	t.Label, t.Empty = "Apps", "No results"
+	t.Search = &ui.ListSearch{
+		Name:  "q",
+		Label: "Name, id or client id",
+		Hint:  "Name, id or client id",
+		Value: strings.TrimSpace(q.Get("q")),
+	}
+	t.AddFilter("state", "State", []ui.Option{{Text: "All"}, {ID: "suspended", Text: "Suspended"}})
+	t.Finish(q.Get("after") == "", "")
+	t.Head = []ui.ListColumn{
+		{Text: "App", Class: "first"}, {Text: "Tier", Class: "second"}, {Text: "State", Class: "first"},
+		{Text: "Created", Class: "second"},
+	}
+	size := ui.ListPageSize(t.Query)
 	var list []apps.App
 	var err error
-	if state == "suspended" {
-		list, err = h.Service.Apps.ListSuspended(r.Context(), after, maxListed+1)
+	if q.Get("state") == "suspended" {
+		list, err = h.Service.Apps.ListSuspended(r.Context(), q.Get("after"), size+1)
 	} else {
-		list, err = h.Service.Apps.Search(r.Context(), text, after, maxListed+1)
+		list, err = h.Service.Apps.Search(r.Context(), t.Search.Value, q.Get("after"), size+1)
 	}
 	if err != nil {
 		return c, err
 	}
-	more := len(list) > maxListed
-	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{
-		Label: "Apps",
-		Heads: []ui.Head{{Name: "App"}, {Name: "Tier"}, {Name: "State"}, {Name: "Created"}},
-		First: firstPage(r, "after"),
-		Empty: "No results",
+	if len(list) > size {
+		list = list[:size]
+		t.Older = t.Link("after", list[size-1].ID)
 	}
 	for _, a := range list {
-		t.Rows = append(t.Rows,
-			[]ui.Cell{
-				{Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID), Sub: a.ID, Monogram: a.ID},
-				{Text: a.Tier}, appStateCell(a), timeCell(a.CreatedUS),
-			})
-	}
-	if more {
-		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
-	}
-	search := &ui.Ask{Search: true, Action: "/operator/apps", Button: "Search", Fields: []ui.Entry{
-		{ID: "q", Label: "Name, id or client id", Value: text},
-		{
-			ID:    "state",
-			Label: "State",
-			Choices: []ui.Choice{
-				{ID: "", Name: "All"},
-				{ID: "suspended", Name: "Suspended", Chosen: state == "suspended"},
+		state := appStateCell(a)
+		t.Rows = append(t.Rows, ui.ListRow{
+			ID:   a.ID,
+			Href: appsPath + "/" + url.PathEscape(a.ID),
+			Cells: []ui.ListCell{
+				{Text: a.Name, Sub: a.ID, Monogram: a.ID}, {Text: a.Tier}, {Text: state.Text, Dot: state.Tone},
+				listCell(timeCell(a.CreatedUS)),
 			},
-		},
-	}}
-	c.Blocks = []ui.Block{{Form: search}, {Table: t}}
+		})
+	}
+	c.Blocks = []ui.Block{{List: &t}}
 	return c, nil
 }
 

@@ -68,6 +68,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /operator/incidents/{id}", h.servePage(h.showIncident))
 	rt.HandlePage("POST /operator/incidents/{id}", h.serveAction(h.showIncident, h.saveIncident))
 	rt.HandlePage("GET /operator/log", h.servePage(h.showLog))
+	rt.HandlePage("GET /operator/log.csv", h.requireStaff(h.exportLog))
 	rt.HandlePage("GET /operator/log/{id}", h.servePage(h.showLogEntry))
 }
 
@@ -228,6 +229,19 @@ func timeCell(us int64) ui.Cell {
 }
 
 func linkCell(path, id string) ui.Cell { return ui.Cell{Text: id, Href: path + url.PathEscape(id)} }
+
+// listCell is a cell of a report in a list.
+func listCell(c ui.Cell) ui.ListCell {
+	return ui.ListCell{
+		Text:     c.Text,
+		Sub:      c.Sub,
+		Title:    c.Exact,
+		Time:     c.When,
+		Href:     c.Href,
+		Code:     c.Code,
+		Monogram: c.Monogram,
+	}
+}
 
 // reasonField is the field for the reason of an action.
 func reasonField(hint string) []ui.Entry {

@@ -1,6 +1,8 @@
 package operatorpages
 
 import (
+	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,70 +11,126 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
 // actionNames are the actions in the audit log.
 var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident"}
 
+const logPath = "/operator/log"
+
 // showLog is GET /operator/log: the audit log, newest first.
 func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
+	c := s.newReport(logPath, "Audit log", "Every operator action. Entries are permanent.")
 	q := r.URL.Query()
-	c := s.newReport("/operator/log", "Audit log", "Every operator action. Entries are permanent.")
+	t := ui.NewList(logPath, q, "action", "actor", "subject")
+	t.Label, t.Empty = "Log", "No results"
+	actions := []ui.Option{{Text: "Any action"}}
+	for _, a := range actionNames {
+		actions = append(actions, ui.Option{ID: a, Text: a})
+	}
+	t.AddFilter("action", "Action", actions)
+	t.AddFilter("actor", "Actor", nil, ui.Field{ID: "actor", Label: "Email, id or IP address"})
+	t.AddFilter("subject", "Subject", nil, ui.Field{ID: "subject", Label: "Id"})
+	t.Finish(q.Get("after") == "", "")
+	t.CSV = t.Download(logPath + ".csv")
+	t.Head = []ui.ListColumn{
+		{Text: "When", Class: "first"}, {Text: "Actor", Class: "second"}, {Text: "Action", Class: "first"},
+		{Text: "Subject", Class: "second"}, {Text: "Reason"},
+	}
+	size := ui.ListPageSize(t.Query)
+	list, err := h.findEntries(r.Context(), q, q.Get("after"), size+1)
+	if err != nil {
+		return c, err
+	}
+	if len(list) > size {
+		list = list[:size]
+		t.Older = t.Link("after", list[size-1].ID)
+	}
+	who, err := loadEntryNames(r.Context(), h.DB, list)
+	if err != nil {
+		return c, err
+	}
+	for _, e := range list {
+		t.Rows = append(t.Rows, ui.ListRow{
+			ID:   e.ID,
+			Href: logPath + "/" + url.PathEscape(e.ID),
+			Cells: []ui.ListCell{
+				listCell(timeCell(e.CreatedUS)), listCell(actorCell(e.Actor, who)), {Text: e.Action},
+				listCell(who.cell(e.Subject)), {Text: e.Reason},
+			},
+		})
+	}
+	c.Blocks = []ui.Block{{List: &t}}
+	return c, nil
+}
+
+// findEntries returns the entries that pass the filters of a query, newest first. An actor is an id, an address or an
+// email.
+func (h *Handler) findEntries(ctx context.Context, q url.Values, after string, limit int) ([]operator.Entry, error) {
 	f := operator.Filter{
 		Actor:   strings.TrimSpace(q.Get("actor")),
 		Action:  q.Get("action"),
 		Subject: strings.TrimSpace(q.Get("subject")),
 	}
-	choices := []ui.Choice{{ID: "", Name: "All"}}
-	for _, a := range actionNames {
-		choices = append(choices, ui.Choice{ID: a, Name: a, Chosen: a == f.Action})
-	}
-	c.Blocks = []ui.Block{{Form: &ui.Ask{Search: true, Action: "/operator/log", Button: "Search", Fields: []ui.Entry{
-		{ID: "actor", Label: "Actor (email, id or IP address)", Value: f.Actor},
-		{ID: "action", Label: "Action", Choices: choices},
-		{ID: "subject", Label: "Subject (id)", Value: f.Subject},
-	}}}}
 	if strings.Contains(f.Actor, "@") {
-		if a, err := h.Accounts.GetByEmail(r.Context(), f.Actor); err == nil {
+		if a, err := h.Accounts.GetByEmail(ctx, f.Actor); err == nil {
 			f.Actor = a.ID
 		} else if notFound(err, "account") == err {
-			return c, err
+			return nil, err
 		}
 	}
-	list, err := h.Service.Log(r.Context(), f, q.Get("after"), maxListed+1)
-	if err != nil {
-		return c, err
-	}
-	more := len(list) > maxListed
-	list = list[:min(len(list), maxListed)]
+	return h.Service.Log(ctx, f, after, limit)
+}
+
+// loadEntryNames returns the names of the actors and subjects of entries.
+func loadEntryNames(ctx context.Context, d *db.DB, list []operator.Entry) (names, error) {
 	ids := []string{}
 	for _, e := range list {
 		ids = append(ids, e.Actor, e.Subject)
 	}
-	who, err := loadNames(r.Context(), h.DB, ids...)
+	return loadNames(ctx, d, ids...)
+}
+
+// maxExportedEntries is the number of entries in one file.
+const maxExportedEntries = 10_000
+
+// exportLog is GET /operator/log.csv: the newest entries that pass the filters.
+func (h *Handler) exportLog(w http.ResponseWriter, r *http.Request, _ staff) error {
+	q, err := web.ReadQuery(r)
 	if err != nil {
-		return c, err
+		return err
 	}
-	t := &ui.Table{
-		Label: "Log",
-		Heads: []ui.Head{{Name: "When"}, {Name: "Actor"}, {Name: "Action"}, {Name: "Subject"}, {Name: "Reason"}},
-		First: firstPage(r, "after"),
-		Empty: "No results",
+	list, err := h.findEntries(r.Context(), q, "", maxExportedEntries)
+	if err != nil {
+		return err
+	}
+	who, err := loadEntryNames(r.Context(), h.DB, list)
+	if err != nil {
+		return err
+	}
+	ui.SetDownload(w, "purser-audit-log.csv")
+	out := csv.NewWriter(w)
+	if err := out.Write([]string{"id", "created_at", "actor", "actor_name", "action", "subject", "subject_name",
+		"reason"}); err != nil {
+		return err
 	}
 	for _, e := range list {
-		at := timeCell(e.CreatedUS)
-		at.Href = "/operator/log/" + url.PathEscape(e.ID)
-		t.Rows = append(t.Rows,
-			[]ui.Cell{at, actorCell(e.Actor, who), {Text: e.Action, Tone: "plain"}, who.cell(e.Subject),
-				{Text: e.Reason}})
+		record := []string{e.ID, timestamp.Format(e.CreatedUS), e.Actor, who[e.Actor], e.Action, e.Subject,
+			who[e.Subject], e.Reason}
+		for i := range record {
+			record[i] = ui.EscapeFormula(record[i])
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
 	}
-	if more {
-		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
-	}
-	c.Blocks = append(c.Blocks, ui.Block{Table: t})
-	return c, nil
+	out.Flush()
+	return out.Error()
 }
 
 // actorCell shows an account, or the IP address that sent the operator's token.

@@ -249,7 +249,7 @@ func TestLogIsSearched(t *testing.T) {
 		for path := "/operator/log"; path != ""; {
 			n, a := entries(path)
 			seen += n
-			path = between(a.Body, `<a href="`, `">Next page`)
+			path = between(a.Body, `<a class="button small" href="`, `">Older</a>`)
 		}
 		if seen != 103 {
 			t.Errorf("%d entries on all pages", seen)

@@ -72,7 +72,7 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		operator := w.signedIn("operator")
 		operator.Post("/second-step", url.Values{}).Want(t, 200)
 		log := operator.Get("/operator/log?action=grant").Want(t, 200, `href="/operator/accounts/`+w.ids["person"]+`"`,
-			`title="`+w.ids["person"]+`">person@example.com</a>`)
+			`title="`+w.ids["person"]+`">person@example.com</span></a>`)
 		if n := strings.Count(log.Body, "with the operator’s token"); n != 6 { // never by a person
 			t.Errorf("%d of 6 entries name the token as their actor", n)
 		}
