@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,6 +141,9 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	case err = <-ready:
 	case <-time.After(60 * time.Second):
 		err = fmt.Errorf("not ready after a minute")
+	}
+	if errors.Is(err, io.EOF) { // it ends: only then its log is whole
+		p.AwaitExit(10 * time.Second)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("purser %s: %w\n%s", strings.Join(line, " "), err, p.log)
