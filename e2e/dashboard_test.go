@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -337,12 +338,21 @@ func TestPeopleLooks(t *testing.T) {
 	}
 	b.press("link", "Activity")
 	b.look("activity")
-	b.press("button", "Filter")
+	run(b, chromedp.Evaluate[bool](`document.querySelectorAll(".chip summary")[3].click(), true`))
+	b.look("activity-chip")
+	b.press("button", "Apply")
 	b.open(p.AuthURL + "/activity?model=none-of-them")
 	b.says("No results")
 	b.look("activity-none")
 	b.open(p.AuthURL + "/activity?type=spend")
-	b.says("3 calls")
+	b.says("3 calls", "Type: Call")
+	run(b, chromedp.Evaluate[bool](`document.querySelector("details.act summary").click(), true`))
+	run(b, chromedp.Evaluate[bool](`document.querySelector(".act-rows a").click(), true`))
+	b.await("the drawer", `document.querySelector("#drawer h2") !== null`)
+	b.look("activity-drawer")
+	run(b, chromedp.KeyEvent(kb.Escape))
+	b.await("no drawer", `document.querySelector("#drawer h2") === null &&
+		document.activeElement.matches(".act-rows a")`)
 	b.open(run(b, chromedp.Evaluate[string](`document.querySelector(".act-rows a").href`)))
 	b.says("How it adds up", "Settled", "Service fee", "Charged")
 	b.look("receipt")

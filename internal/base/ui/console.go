@@ -46,7 +46,7 @@ func (c Console) shell() Shell {
 type Field struct {
 	ID, Label, Hint string
 	Value           string
-	Kind            string // "" = one line; area, select, dollars, number, password, url
+	Kind            string // "" = one line; area, date, dollars, number, password, select, url
 	Options         []Option
 	Error           string
 }

@@ -18,13 +18,14 @@ type List struct {
 	Search *ListSearch // nil = none
 	Head   []ListColumn
 	Rows   []ListRow
+	Days   []ActivityDay // ledger rows that are folded by day, in place of Head and Rows
 
 	Newest string // address of the first page; "" = this is it
 	Older  string // address of the next page; "" = this is the last
 	Cut    string // how far a page with few rows has searched; "" = as far as there are rows
 	CSV    string // address of the download; "" = none
 
-	Sizes []Tab // rows of a page; nil = all rows are on one
+	Sizes []Tab // choices for the number of rows of a page; nil = there is no choice
 
 	CanFollow bool   // the list has a live tail
 	Following bool   // it is on: this is the first page, and it polls

@@ -58,8 +58,8 @@ var hostileDays = []ActivityDay{{hostile, hostile, Amount{hostile, hostile}, Amo
 		{hostile, hostile, "", hostile, Amount{hostile, hostile}, []Row{hostileRow}},
 	}}}
 
-var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile,
-	Amount{hostile, hostile}, false}
+var hostileRow = Row{hostile, "javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile,
+	hostile, Amount{hostile, hostile}, false}
 
 // every page, filled with text that would like to be markup.
 func hostilePages() []Page {
@@ -245,23 +245,22 @@ func hostilePages() []Page {
 		},
 		Dashboard{Shell: Shell{Email: hostile}, NewHere: true, AutoTopUpOff: hostile},
 		Activity{
-			Shell:         Shell{Email: hostile},
-			Apps:          []Option{{hostile, hostile, hostile, true}},
-			Connection:    hostile,
-			Types:         []Option{{hostile, hostile, hostile, true}},
-			Models:        []Option{{hostile, hostile, hostile, true}},
-			From:          hostile,
-			To:            hostile,
-			Filtered:      true,
-			Days:          hostileDays,
-			Older:         "javascript:alert(1)",
-			Newest:        "javascript:alert(1)",
-			CSV:           "javascript:alert(1)",
+			Shell: Shell{Email: hostile},
+			List: List{
+				Path:   "javascript:alert(1)",
+				Label:  hostile,
+				Filter: []ListFilter{{Name: hostile, Label: hostile, Chosen: hostile, Problem: hostile}},
+				Search: &ListSearch{hostile, hostile, hostile, hostile, hostile, "javascript:alert(1)", nil},
+				Days:   hostileDays,
+				Older:  "javascript:alert(1)",
+				Newest: "javascript:alert(1)",
+				CSV:    "javascript:alert(1)",
+			},
 			StatementHref: "javascript:alert(1)",
 			Errors:        problems,
 		},
 		Activity{
-			CSV: "javascript:alert(1)",
+			List: List{CSV: "javascript:alert(1)", Empty: hostile},
 			Statement: &Statement{
 				Month:    hostile,
 				ByApp:    []Share{{hostile, Amount{hostile, hostile}, hostile, 3, ""}},
@@ -274,6 +273,7 @@ func hostilePages() []Page {
 		Activity{},
 		Receipt{
 			Shell:       Shell{Email: hostile},
+			Path:        "javascript:alert(1)",
 			For:         hostile,
 			Heading:     hostile,
 			Badge:       hostile,

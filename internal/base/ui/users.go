@@ -4,7 +4,9 @@ import "cmp"
 
 // A Row is a line of a list of ledger rows.
 type Row struct {
+	ID          string
 	Href        string // of its receipt
+	Drawer      string // address of the receipt as a part, for the drawer; "" = none
 	When, Shown string // RFC 3339, and as people read it
 	What        string // Call, Refund, Top-up …
 	App         string // "" = none
@@ -116,18 +118,13 @@ type ActivityGroup struct {
 	Rows   []Row // newest first
 }
 
-// Activity is the list of an account's ledger rows, with its filters.
+// Activity is the list of an account's ledger rows, folded by day and app.
 type Activity struct {
 	Shell
-	Apps, Models, Types []Option
-	Connection          string // id of the only connection that is shown; "" = all
-	From, To            string
-	Filtered            bool
-	Days                []ActivityDay
-	Older, Newest, CSV  string // addresses; "" = none
-	Statement           *Statement
-	StatementHref       string // of this month's statement
-	Errors              []Problem
+	List          List
+	Statement     *Statement
+	StatementHref string // of this month's statement
+	Errors        []Problem
 }
 
 // A Statement sums up the spend of a month.
@@ -147,10 +144,13 @@ func (a Activity) title() string {
 	return "Activity"
 }
 func (Activity) formAction() string { return "" }
+func (a Activity) live() bool       { return len(a.List.Days) > 0 } // the drawer loads receipts
+func (Activity) scripts() []string  { return []string{"table"} }
 
 // Receipt explains a ledger row, or a call that has none.
 type Receipt struct {
 	Shell
+	Path        string // of the page
 	For         string // the test account that it is about, for its developer; else ""
 	Heading     string
 	Badge       string // good, warn, bad or ""

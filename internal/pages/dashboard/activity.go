@@ -4,15 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -33,18 +34,28 @@ const (
 	maxModels = 100
 )
 
-// monthLayout is the form of a month in an address: 2026-11.
-const monthLayout = "2006-01"
+// Forms of a month and of a minute in an address: 2026-11, 2026-11-21T10:00.
+const (
+	monthLayout  = "2006-01"
+	minuteLayout = "2006-01-02T15:04"
+)
 
 // refunds is the filter value for reversals, which have the type of the row that they reverse.
 const refunds = "refund"
 
+// noEntryText explains an id that leads nowhere.
+const noEntryText = "You have no entry with this id. Enter the id of an entry (led_…), a call (req_…) or a " +
+	"connection (conn_…)."
+
+// activityFilters are the names of the filters in a query.
+var activityFilters = []string{"type", "app", "connection", "model", "from", "to", "month"}
+
 // A search is the query of the activity page.
 type search struct {
 	store.EntryFilter
-	query  url.Values // the filters, for links
-	before int64      // 0 = from the newest
-	month  time.Time  // first day of the month of a statement; zero = none
+	list   ui.List   // without rows and chips
+	before int64     // 0 = from the newest
+	month  time.Time // first day of the month of a statement; zero = none
 }
 
 // readSearch reads the query. It leaves out invalid dates and returns them as problems.
@@ -53,38 +64,47 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	if err != nil {
 		return search{}, nil, err
 	}
+	for name := range q {
+		q.Set(name, strings.TrimSpace(q.Get(name)))
+	}
+	if find := q.Get("find"); strings.HasPrefix(find, id.Connection) {
+		q.Set("connection", find)
+		q.Del("find")
+	}
 	s = search{EntryFilter: store.EntryFilter{
 		AccountID:    accountID,
 		AppID:        q.Get("app"),
 		ConnectionID: q.Get("connection"),
-		Model:        strings.TrimSpace(q.Get("model")),
-	}, query: url.Values{}}
+		Model:        q.Get("model"),
+	}, list: ui.NewList("/activity", q, activityFilters...)}
+	s.list.Label, s.list.Sizes = "Entries", nil // pages have one size: a day's rows are folded
+	s.list.Search = &ui.ListSearch{
+		Name:  "find",
+		Label: "Find an entry by its id",
+		Hint:  "Id of an entry, a call or a connection",
+		Value: q.Get("find"),
+	}
 	if s.Type = rules.EntryType(q.Get("type")); s.Type == refunds {
 		s.Type, s.Reversed = rules.EntrySpend, true
 	}
-	day := func(field string, plus int) int64 {
+	moment := func(field string, plusDays int) int64 {
 		if q.Get(field) == "" {
 			return 0
 		}
-		t, err := time.Parse(time.DateOnly, q.Get(field))
-		if err != nil || t.Year() < 2000 || t.Year() > 9000 {
+		at, err := parseMoment(q.Get(field), plusDays)
+		if err != nil || at.Year() < 2000 || at.Year() > 9000 {
 			problems = append(problems, ui.Problem{Field: field, Text: "Enter a date such as 2026-11-21."})
 			return 0
 		}
-		return t.AddDate(0, 0, plus).UnixMicro()
+		return at.UnixMicro()
 	}
-	s.FromUS, s.ToUS = day("from", 0), day("to", 1)
+	s.FromUS, s.ToUS = moment("from", 0), moment("to", 1)
 	if text := q.Get("month"); text != "" {
 		month, err := time.Parse(monthLayout, text)
 		if err != nil || month.Year() < 2000 || month.Year() > 9000 {
 			return search{}, nil, apierr.InvalidRequest.Errorf("month: must be a month such as 2026-11")
 		}
 		s.month, s.FromUS, s.ToUS = month, month.UnixMicro(), month.AddDate(0, 1, 0).UnixMicro()
-	}
-	for _, name := range []string{"type", "app", "connection", "model", "from", "to", "month"} {
-		if v := strings.TrimSpace(q.Get(name)); v != "" {
-			s.query.Set(name, v)
-		}
 	}
 	if text := q.Get("before"); text != "" {
 		if s.before, err = strconv.ParseInt(text, 10, 64); err != nil || s.before < 1 {
@@ -94,27 +114,42 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	return s, problems, nil
 }
 
+// parseMoment reads a day, to which it adds plusDays, or a minute in UTC.
+func parseMoment(text string, plusDays int) (time.Time, error) {
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		return day.AddDate(0, 0, plusDays), nil
+	}
+	return time.Parse(minuteLayout, text)
+}
+
 // showActivity is GET /activity.
 func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s, problems, err := readSearch(r, a.ID)
 	if err != nil {
 		return err
 	}
+	if find := s.list.Search.Value; find != "" {
+		receipt, err := h.findReceipt(r.Context(), a, find)
+		if err != nil {
+			return err
+		} else if receipt != "" {
+			return web.SeeOther(w, receipt)
+		}
+		s.list.Search.Problem = noEntryText
+	}
 	page := ui.Activity{
 		Shell:         a.Shell(ui.Activities),
-		Connection:    s.ConnectionID,
-		From:          s.query.Get("from"),
-		To:            s.query.Get("to"),
-		Filtered:      len(s.query) > 0 && (len(s.query) > 1 || s.month.IsZero()),
-		CSV:           activityPath("/activity.csv", s.query, 0),
 		StatementHref: "/activity?month=" + h.DB.Now().UTC().Format(monthLayout),
 		Errors:        problems,
 	}
 	n := h.newAppNames()
-	if err := h.fillOptions(r, n, s, &page); err != nil {
+	if err := h.addFilters(r.Context(), n, &s, problems); err != nil {
 		return err
 	}
-	if len(problems) > 0 {
+	s.list.CSV = s.list.Download("/activity.csv")
+	s.list.Finish(s.before == 0, "")
+	if page.List = s.list; len(problems) > 0 || s.list.Search.Problem != "" {
+		page.List.Empty = "Correct the filter to see activity."
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
 	if !s.month.IsZero() {
@@ -122,70 +157,145 @@ func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a account
 			return err
 		}
 	}
-	rows, next, err := store.BrowseEntries(r.Context(), h.DB, s.EntryFilter, s.before, activityPage)
-	if err != nil {
-		return fmt.Errorf("dashboard: activity: %w", err)
-	}
-	if page.Days, err = foldEntries(r.Context(), n, rows, next > 0); err != nil {
+	if err := h.readDays(r.Context(), n, s, &page.List); err != nil {
 		return err
 	}
-	if next > 0 {
-		page.Older = activityPath("/activity", s.query, next)
-	}
-	if s.before > 0 {
-		page.Newest = activityPath("/activity", s.query, 0)
+	switch {
+	case page.List.Older != "":
+		page.List.Empty = "No results on this page. Older entries may match."
+	case page.List.Filtered():
+		page.List.Empty = "No results. Try a longer period or fewer filters."
+	case page.Statement != nil:
+		page.List.Empty = "Nothing happened in this month."
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// activityPath returns the address of a page of the list, or of its export.
-func activityPath(path string, filters url.Values, before int64) string {
-	q := url.Values{}
-	for name, v := range filters {
-		q[name] = v
+// readDays reads a page of rows and folds them by day.
+func (h *Handler) readDays(ctx context.Context, n appNames, s search, t *ui.List) error {
+	rows, next, err := store.BrowseEntries(ctx, h.DB, s.EntryFilter, s.before, activityPage)
+	if err != nil {
+		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	if before > 0 {
-		q.Set("before", strconv.FormatInt(before, 10))
+	if t.Days, err = foldEntries(ctx, n, rows, next > 0); err != nil {
+		return err
 	}
-	if len(q) == 0 {
-		return path
+	for _, day := range t.Days {
+		for _, g := range day.Groups {
+			for i := range g.Rows {
+				g.Rows[i].Drawer = g.Rows[i].Href + "?part=drawer"
+			}
+		}
 	}
-	return path + "?" + q.Encode()
+	if next > 0 {
+		t.Older = t.Link("before", strconv.FormatInt(next, 10))
+	}
+	return nil
 }
 
-// fillOptions adds the apps and models that the account has used, and the types, to the filters.
-func (h *Handler) fillOptions(r *http.Request, n appNames, s search, page *ui.Activity) error {
-	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
+// findReceipt returns the address of the receipt of a ledger row or a call; "" = the account has none with this id.
+func (h *Handler) findReceipt(ctx context.Context, a accounts.Account, text string) (href string, err error) {
+	switch {
+	case strings.HasPrefix(text, id.Ledger):
+		_, _, err = h.loadEntry(ctx, a, text)
+		href = "/activity/" + text
+	case strings.HasPrefix(text, id.Request):
+		_, err = h.findCallOwner(ctx, a, text)
+		href = "/requests/" + text
+	}
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.NotFound {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	return href, nil
+}
+
+// addFilters adds the chips of the list: the types, the apps and models that the account has used, and the time.
+func (h *Handler) addFilters(ctx context.Context, n appNames, s *search, problems []ui.Problem) error {
+	list, err := store.ConnectionsOfAccount(ctx, h.DB, s.AccountID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	models, err := store.ListUsedModels(r.Context(), h.DB, s.AccountID, formatDay(h.DB.Now().UTC(), -modelDays),
-		maxModels)
+	today := h.DB.Now().UTC()
+	models, err := store.ListUsedModels(ctx, h.DB, s.AccountID, formatDay(today, -modelDays), maxModels)
 	if err != nil {
 		return fmt.Errorf("dashboard: models: %w", err)
 	}
-	page.Apps, page.Models = []ui.Option{{Text: "All apps"}}, []ui.Option{{Text: "All models"}}
+	types := []ui.Option{{Text: "Everything"}, {ID: refunds, Text: "Refunds"}}
+	for kind, name := range entryNames {
+		types = append(types, ui.Option{ID: string(kind), Text: name})
+	}
+	slices.SortFunc(types[1:], func(a, b ui.Option) int { return cmp.Compare(a.Text, b.Text) })
+	t := &s.list
+	t.AddFilter("type", "Type", withChosen(types, t.Query.Get("type")))
+	apps := []ui.Option{{Text: "All apps"}}
 	for _, c := range list {
-		app, err := n.nameOf(r.Context(), c.AppID)
+		app, err := n.nameOf(ctx, c.AppID)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(page.Apps, func(o ui.Option) bool { return o.ID == c.AppID }) {
-			page.Apps = append(page.Apps, ui.Option{ID: c.AppID, Text: app, Chosen: c.AppID == s.AppID})
+		if !slices.ContainsFunc(apps, func(o ui.Option) bool { return o.ID == c.AppID }) {
+			apps = append(apps, ui.Option{ID: c.AppID, Text: app})
 		}
 	}
-	if s.Model != "" && !slices.Contains(models, s.Model) { // by an address: an older one, or none of this account
-		models = append(models, s.Model)
-	}
+	t.AddFilter("app", "App", withChosen(apps, s.AppID))
+	options := []ui.Option{{Text: "All models"}}
 	for _, model := range models {
-		page.Models = append(page.Models, ui.Option{ID: model, Text: model, Chosen: model == s.Model})
+		options = append(options, ui.Option{ID: model, Text: model})
 	}
-	page.Types = []ui.Option{{Text: "Everything"}, {ID: refunds, Text: "Refunds", Chosen: s.Reversed}}
-	for kind, name := range entryNames {
-		page.Types = append(page.Types, ui.Option{ID: string(kind), Text: name, Chosen: kind == s.Type && !s.Reversed})
+	t.AddFilter("model", "Model", withChosen(options, s.Model))
+	if s.ConnectionID != "" { // by a link or by its id: apps are what people know
+		t.AddFilter("connection", "Connection",
+			[]ui.Option{{Text: "All connections"}, {ID: s.ConnectionID, Text: "…" + lastCharacters(s.ConnectionID)}})
 	}
-	slices.SortFunc(page.Types[1:], func(a, b ui.Option) int { return cmp.Compare(a.Text, b.Text) })
+	addTimeFilter(t, today, problems)
 	return nil
+}
+
+// withChosen adds a value that is set and no option yet: an address may have any.
+func withChosen(options []ui.Option, chosen string) []ui.Option {
+	if slices.ContainsFunc(options, func(o ui.Option) bool { return o.ID == chosen }) {
+		return options
+	}
+	return append(options, ui.Option{ID: chosen, Text: chosen})
+}
+
+// lastCharacters returns the end of an id, in which ids of one day differ.
+func lastCharacters(id string) string { return id[max(len(id)-6, 0):] }
+
+// addTimeFilter adds the chip for the time: days that count back from today, or two dates.
+func addTimeFilter(t *ui.List, today time.Time, problems []ui.Problem) {
+	from, to := t.Query.Get("from"), t.Query.Get("to")
+	field := func(name, label, value string) ui.Field {
+		f := ui.Field{ID: name, Label: label, Kind: "date"}
+		if _, err := time.Parse(minuteLayout, value); err == nil {
+			f.Kind = "" // an hour of a chart
+		}
+		return f
+	}
+	f := t.AddFilter("from", "Date", []ui.Option{
+		{Text: "Any time"}, {ID: formatDay(today, 0), Text: "Today"},
+		{ID: formatDay(today, -6), Text: "Last 7 days"}, {ID: formatDay(today, -29), Text: "Last 30 days"},
+	}, field("from", "From (UTC)", from), field("to", "Until (UTC)", to))
+	if to != "" {
+		for i := range f.Choices {
+			f.Choices[i].Current = false
+		}
+	}
+	switch {
+	case from != "" && from == to:
+		f.Chosen = from
+	case from != "" && to != "":
+		f.Chosen = from + " – " + to
+	case to != "":
+		f.Chosen = "until " + to
+	case f.Chosen == from && from != "":
+		f.Chosen = "since " + from
+	}
+	for _, p := range problems {
+		f.Problem = p.Text
+	}
 }
 
 // makeStatement sums up the spend of the month of s by app, from the daily totals.
@@ -229,8 +339,7 @@ func (h *Handler) exportActivity(w http.ResponseWriter, r *http.Request, a accou
 	if err != nil {
 		return fmt.Errorf("dashboard: export: %w", err)
 	}
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="purser-activity.csv"`)
+	ui.SetDownload(w, "purser-activity.csv")
 	out, n := csv.NewWriter(w), h.newAppNames()
 	if err := out.Write(strings.Split(csvColumns, " ")); err != nil {
 		return err

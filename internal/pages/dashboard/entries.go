@@ -40,6 +40,7 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 		}
 		change := e.AvailableDeltaMC + e.ReservedDeltaMC
 		row := ui.Row{
+			ID:      e.ID,
 			Href:    "/activity/" + e.ID,
 			When:    timestamp.Format(e.CreatedUS),
 			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),

@@ -123,6 +123,40 @@ func TestActivity(t *testing.T) {
 	})
 }
 
+// Chips say which filters are set and keep each other's values, an id leads to its receipt, and a row to its drawer.
+func TestActivityTools(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		call := w.Hold(w.conn, 50*money.Cent)
+		call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
+		row := w.Do(rules.Settle{
+			Call:       call,
+			Attempt:    1,
+			Settlement: rules.Estimated,
+			Usage:      rules.Usage{JSON: `{"input":1000,"output":200}`},
+			Charge:     rules.Amounts{ProviderCostMC: 550_000, SvcFeeMC: 50_000, UserChargeMC: 600_000},
+		}).Entry
+		b := w.signedIn("person")
+		b.Get("/activity?type=spend&from=2026-11-21&to=2026-11-21").Want(t, 200, "Type: <strong>Call</strong>",
+			"Date: <strong>2026-11-21</strong>", `href="/activity?type=spend"`,
+			`<input type="hidden" name="type" value="spend">`,
+			`href="/activity.csv?from=2026-11-21&amp;to=2026-11-21&amp;type=spend"`,
+			`hx-get="/activity/`+row.ID+`?part=drawer"`)
+		b.Get("/activity?from=2026-11-21T10:00&to=2026-11-21T11:00").Want(t, 200, "2026-11-21T10:00 – 2026-11-21T11:00")
+		b.Get("/activity?find="+row.ID).Leads(t, "/activity/"+row.ID)
+		b.Get("/activity?find=+"+row.RequestID()).Leads(t, "/requests/"+row.RequestID())
+		b.Get("/activity?find="+w.conn.ID).Want(t, 200, "Connection: <strong>", "1 call").Lacks(t, "Top-up</span>")
+		for _, find := range []string{"led_none", "req_00000000000000000000000000", "<b>"} {
+			b.Get("/activity?find="+url.QueryEscape(find)).Want(t, 422, "no entry with this id").Lacks(t, "<b>")
+		}
+		w.signedIn("stranger").Get("/activity?find="+row.ID).Want(t, 422, "no entry with this id")
+		drawer := b.Get("/activity/"+row.ID+"?part=drawer").Want(t, 200, "data-close", "How it adds up", "Open receipt")
+		drawer.Lacks(t, "<html")
+		w.signedIn("stranger").Get("/activity/"+row.ID+"?part=drawer").Want(t, 404)
+	})
+}
+
 // What an app's developer wrote is no formula in a spreadsheet.
 func TestExportIsHarmless(t *testing.T) {
 	t.Parallel()

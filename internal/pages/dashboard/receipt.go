@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/gateway/receipts"
@@ -18,19 +19,14 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// showEntry is GET /activity/{id}: the receipt of a ledger row.
+// showEntry is GET /activity/{id}: the receipt of a ledger row. With part=drawer it is the part beside the list.
 func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
-	e, err := store.GetEntry(ctx, h.DB, r.PathValue("id"))
-	if errors.Is(err, sql.ErrNoRows) {
-		return ui.NotFound()
-	} else if err != nil {
-		return fmt.Errorf("dashboard: ledger row: %w", err)
-	}
-	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
-	if page.For, err = h.checkOwner(ctx, a, e.AccountID); err != nil {
+	e, owner, err := h.loadEntry(ctx, a, r.PathValue("id"))
+	if err != nil {
 		return err
 	}
+	page := ui.Receipt{Shell: a.Shell(ui.Activities), Path: "/activity/" + e.ID, For: owner}
 	if e.Type == rules.EntrySpend && e.Status != "reversed" {
 		return h.renderCall(w, r, page, e.RequestID())
 	}
@@ -49,7 +45,29 @@ func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.A
 			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
 		}
 	}
+	return renderReceipt(w, r, page)
+}
+
+// renderReceipt writes the page, or with part=drawer the part beside a list.
+func renderReceipt(w http.ResponseWriter, r *http.Request, page ui.Receipt) error {
+	if r.URL.Query().Get("part") == "drawer" {
+		return ui.RenderPart(w, page, "drawer")
+	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// loadEntry loads a ledger row, which is 404 unless it belongs to a or a test account of a, whose email address it
+// returns.
+func (h *Handler) loadEntry(ctx context.Context, a accounts.Account, entryID string) (e rules.Entry, owner string,
+	err error) {
+	e, err = store.GetEntry(ctx, h.DB, entryID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return e, "", ui.NotFound()
+	} else if err != nil {
+		return e, "", fmt.Errorf("dashboard: ledger row: %w", err)
+	}
+	owner, err = h.checkOwner(ctx, a, e.AccountID)
+	return e, owner, err
 }
 
 // explainEntry explains a ledger row that is not a call.
@@ -92,27 +110,33 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 
 // showCallReceipt is GET /requests/{id}: the receipt of a call, billed or not.
 func (h *Handler) showCallReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	ctx, requestID := r.Context(), r.PathValue("id")
-	if !strings.HasPrefix(requestID, "req_") {
-		return ui.NotFound()
+	requestID := r.PathValue("id")
+	owner, err := h.findCallOwner(r.Context(), a, requestID)
+	if err != nil {
+		return err
+	}
+	page := ui.Receipt{Shell: a.Shell(ui.Activities), Path: "/requests/" + requestID, For: owner}
+	return h.renderCall(w, r, page, requestID)
+}
+
+// findCallOwner is 404 unless a call belongs to a or a test account of a, whose email address it returns.
+func (h *Handler) findCallOwner(ctx context.Context, a accounts.Account, requestID string) (string, error) {
+	if !strings.HasPrefix(requestID, id.Request) {
+		return "", ui.NotFound()
 	}
 	found, _, err := receipts.Find(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return ui.NotFound()
+		return "", ui.NotFound()
 	} else if err != nil {
-		return fmt.Errorf("dashboard: receipt: %w", err)
+		return "", fmt.Errorf("dashboard: receipt: %w", err)
 	}
 	c, err := store.GetConnection(ctx, h.DB, found.ConnectionID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return ui.NotFound()
+		return "", ui.NotFound()
 	} else if err != nil {
-		return fmt.Errorf("dashboard: connection: %w", err)
+		return "", fmt.Errorf("dashboard: connection: %w", err)
 	}
-	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
-	if page.For, err = h.checkOwner(ctx, a, c.AccountID); err != nil {
-		return err
-	}
-	return h.renderCall(w, r, page, requestID)
+	return h.checkOwner(ctx, a, c.AccountID)
 }
 
 // checkOwner is 404 unless accountID is a or a test account of a, whose email address it returns.
@@ -175,7 +199,7 @@ func (h *Handler) renderCall(w http.ResponseWriter, r *http.Request, page ui.Rec
 	default:
 		page.Explanation = []string{found.Explanation}
 	}
-	return ui.Render(w, http.StatusOK, page)
+	return renderReceipt(w, r, page)
 }
 
 // explainCharge adds the explanation and the sums of a billed call.

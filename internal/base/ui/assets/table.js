@@ -8,7 +8,10 @@
   const list = document.querySelector("[data-list]");
   if (!list) return;
 
-  const links = () => [...list.querySelectorAll("tbody th a")];
+  const rowLinks = "tbody th a, a[data-row]";
+  // A folded group is a stop among the rows: its own are not shown.
+  const links = () =>
+    [...list.querySelectorAll(`${rowLinks}, summary`)].filter((e) => !e.closest("details:not([open]) > :not(summary)"));
   let opener = "";
 
   // move focuses the link of the next or of the previous row.
@@ -38,7 +41,7 @@
   });
 
   list.addEventListener("click", (event) => {
-    const link = event.target.closest("tbody th a");
+    const link = event.target.closest(rowLinks);
     if (link) opener = link.id;
   });
 
