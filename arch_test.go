@@ -31,7 +31,8 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"", "money", "id", "retry", "apierr", "timestamp", "db", "settings", "seal", "web", "ui"}},
+	{"base", []string{"", "money", "id", "retry", "apierr", "timestamp", "filelock", "db", "settings", "seal", "web",
+		"ui"}},
 	{"models", []string{
 		"", "provider", "provider/upstream",
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
@@ -76,7 +77,7 @@ var order = func() []string {
 var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
 	"testkit/servertest",
-	"bench",
+	"bench", "release",
 }
 
 // pure are the packages of rules and values: they do no I/O, and know the time only as

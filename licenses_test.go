@@ -17,7 +17,10 @@ var update = flag.Bool("update", false, "write THIRD_PARTY_LICENSES instead of c
 const licensesFile = "THIRD_PARTY_LICENSES"
 
 // platforms are those of a release. The linked modules differ between them.
-var platforms = [][2]string{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+var platforms = [][2]string{
+	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"},
+	{"windows", "amd64"}, {"windows", "arm64"},
+}
 
 // licenseKinds finds the kind of a licence by a phrase that only its text has. The first match wins.
 var licenseKinds = []struct{ name, phrase string }{

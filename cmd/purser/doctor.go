@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -180,7 +179,7 @@ func checkFileMode(path string) finding {
 	switch {
 	case err != nil:
 		return failure(err.Error(), "check the path")
-	case info.Mode().Perm()&0o077 != 0:
+	case otherUsersMay(info, 0o077):
 		return failure(fmt.Sprintf("%s has mode %04o: other users of this machine can read its secrets", path,
 			info.Mode().Perm()), "chmod 600 "+path)
 	}
@@ -211,13 +210,12 @@ func checkDatabase(ctx context.Context, url string) finding {
 func checkNewFile(path string) finding {
 	folder := filepath.Dir(path)
 	info, err := os.Stat(folder)
-	const writable, executable = 0x2, 0x1
 	switch {
 	case err != nil:
 		return failure("there is no folder "+folder, "mkdir -m 700 -p "+folder)
-	case !info.IsDir() || syscall.Access(folder, writable|executable) != nil:
+	case !info.IsDir() || !isWritable(folder):
 		return failure(folder+" can't be written to", "let the user who runs purser own it")
-	case info.Mode().Perm()&0o022 != 0:
+	case otherUsersMay(info, 0o022):
 		return warning(fmt.Sprintf("%s has mode %04o: other users can replace the file", folder, info.Mode().Perm()),
 			"chmod 700 "+folder)
 	}
@@ -250,13 +248,12 @@ func checkClock(ctx context.Context, url string) finding {
 const lowDisk, fullDisk = 2 << 30, 200 << 20
 
 func checkDisk(folder string) finding {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(folder, &stat); errors.Is(err, os.ErrNotExist) {
+	free, err := freeBytes(folder)
+	if errors.Is(err, os.ErrNotExist) {
 		return failure("there is no folder "+folder, "mkdir -m 700 -p "+folder)
 	} else if err != nil {
 		return warning(fmt.Sprintf("%s: %v", folder, err), "check the folder")
 	}
-	free := uint64(stat.Bavail) * uint64(stat.Bsize)
 	text := fmt.Sprintf("%.1f GB are free in %s", float64(free)/(1<<30), folder)
 	switch {
 	case free < fullDisk:

@@ -14,7 +14,8 @@ import (
 )
 
 type initCmd struct {
-	Dir string `arg:"" optional:"" default:"." help:"Folder for purser.yaml (default: the working directory)."`
+	Dir  string `arg:"" optional:"" default:"." help:"Folder for purser.yaml (default: the working directory)."`
+	Data string `placeholder:"DIR" help:"Folder of the database file (default: data, next to purser.yaml)."`
 }
 
 // Help is shown by purser init --help.
@@ -39,7 +40,13 @@ func (c *initCmd) Run(p *program) error {
 		return err
 	}
 	path := filepath.Join(folder, "purser.yaml")
-	text, err := renderSettings(folder)
+	data := filepath.Join(folder, "data")
+	if c.Data != "" {
+		if data, err = filepath.Abs(c.Data); err != nil {
+			return exitError{err, exitUsage}
+		}
+	}
+	text, err := renderSettings(data)
 	if err != nil {
 		return err
 	}
@@ -60,20 +67,20 @@ func (c *initCmd) Run(p *program) error {
 	return err
 }
 
-// renderSettings returns the text of a new purser.yaml in a folder.
-func renderSettings(folder string) ([]byte, error) {
+// renderSettings makes the folder of the database file, and returns the text of a new purser.yaml.
+func renderSettings(data string) ([]byte, error) {
 	t, err := template.New("purser.yaml").Parse(settingsTemplate)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]string{
-		"Database":      "sqlite:" + filepath.Join(folder, "data", "purser.db"),
+		"Database":      "sqlite:" + filepath.Join(data, "purser.db"),
 		"EnvelopeKey":   newKey(),
 		"OperatorToken": newKey(),
 	})
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(folder, "data"), 0o700)
+		err = os.MkdirAll(data, 0o700)
 	}
 	return b.Bytes(), err
 }

@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/filelock"
 	"github.com/purserhq/purser/internal/base/retry"
 )
 
@@ -142,15 +142,6 @@ func (s loginStore) remove(l login) error {
 	return syncFolder(s.folder)
 }
 
-// syncFolder makes changes of a folder survive a power failure.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // lockRetry is how often a process asks for a lock that another one holds.
 const lockRetry = 20 * time.Millisecond
 
@@ -165,12 +156,12 @@ func (s loginStore) lock(ctx context.Context, l login) (unlock func(), err error
 		return nil, err
 	}
 	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil // closing unlocks
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		locked, err := filelock.TryLock(f)
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		}
+		if locked {
+			return func() { _ = f.Close() }, nil // closing unlocks
 		}
 		if !retry.Sleep(ctx, lockRetry) {
 			return nil, errors.Join(errors.New("another purser process is refreshing this login and does not end"),

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/purserhq/purser/internal/config"
@@ -101,11 +100,7 @@ func findDevFile(folder string) string {
 // another user has put into a shared folder is ignored.
 func isPrivateFile(path string) bool {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Getuid()
+	return err == nil && info.Mode().IsRegular() && isPrivate(path, info)
 }
 
 func readProfile(path string) (pr profile, err error) {

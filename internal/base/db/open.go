@@ -11,12 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver sqlite
+
+	"github.com/purserhq/purser/internal/base/filelock"
 )
 
 // errURL is the error for a URL of no database.
@@ -195,7 +196,12 @@ func sqlitePath(target string) (string, error) {
 }
 
 // fileURL returns path as the URL that SQLite opens, with special characters escaped.
-func fileURL(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
+func fileURL(path string) string {
+	if filepath.VolumeName(path) != "" { // of Windows: file:/C:/purser.db
+		path = "/" + filepath.ToSlash(path)
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath()
+}
 
 // openSQLite creates a pool of one connection for writing and a pool for reading. In WAL mode readers and the writer
 // do not wait for each other.
@@ -240,12 +246,12 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+	if locked, err := filelock.TryLock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
+	} else if !locked {
 		return nil, errors.Join(
 			fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path),
 			f.Close())
-	} else if err != nil {
-		return nil, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -260,7 +266,7 @@ func unlockFile(f *os.File) error {
 	if f == nil {
 		return nil
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN); errors.Is(err, syscall.EBADF) {
+	if err := filelock.Unlock(f); errors.Is(err, os.ErrClosed) {
 		return nil
 	} else if err != nil {
 		return errors.Join(fmt.Errorf("database: unlock: %w", err), f.Close())

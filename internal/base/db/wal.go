@@ -63,7 +63,7 @@ func (l *wal) syncFile() error {
 		return err
 	}
 	if l.file == nil {
-		if l.file, err = os.Open(l.path); err != nil {
+		if l.file, err = openLog(l.path); err != nil {
 			return err
 		}
 	}

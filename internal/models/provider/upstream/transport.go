@@ -265,14 +265,6 @@ func (c *conn) isIdle() bool {
 	return c.raw.Read(c.probeFunc) == nil && c.alive
 }
 
-// probe reads without waiting. An open idle connection has nothing to read.
-func (c *conn) probe(fd uintptr) bool {
-	var b [1]byte
-	_, err := syscall.Read(int(fd), b[:])
-	c.alive = errors.Is(err, syscall.EAGAIN)
-	return true
-}
-
 var errNoFinalResponse = errors.New("the answer does not come, only notes about it")
 
 // exchange sends a request and reads the headers of the response. It sends a large request while it waits for them,
