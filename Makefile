@@ -34,9 +34,10 @@ build release: export GIT_CONFIG_KEY_0 := safe.directory
 build release: export GIT_CONFIG_VALUE_0 := $(CURDIR)
 OUT := purser
 TAGS :=
+PGO := cmd/purser/hot.pgo
 
 build: ## one static binary, ./purser; TAGS=serve leaves dev and the emulators out | 10 s
-	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags '$(TAGS)' -pgo=cmd/purser/hot.pgo -ldflags='-s -w' -o $(OUT) ./cmd/purser
+	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags '$(TAGS)' -pgo='$(PGO)' -ldflags='-s -w' -o $(OUT) ./cmd/purser
 
 setup: ## what tests need beside Go: PostgreSQL, Chromium, Node.js, httpx (Debian, as root)
 	@.ci/setup
@@ -103,16 +104,8 @@ screenshots: setup ## docs/images: the pictures of the README, taken from purser
 notices: ## write THIRD_PARTY_LICENSES from what is linked | 2 s
 	go test -count=1 -run TestThirdPartyLicenses . -update
 
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-
-release: ## dist/: an archive for each platform, and their checksums | 11 min
-	@rm -rf dist; version=$$(git describe --tags --always --dirty); \
-	for platform in $(PLATFORMS); do \
-		name=purser_$${version}_$${platform%/*}_$${platform#*/}; mkdir -p dist/$$name; \
-		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(MAKE) --no-print-directory build OUT=dist/$$name/purser; \
-		cp README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY_LICENSES dist/$$name; \
-		tar -C dist -czf dist/$$name.tar.gz $$name; rm -r dist/$$name; \
-	done; cd dist; sha256sum *.tar.gz | tee checksums.txt
+release: ## dist/: archives, packages, container images, their modules and checksums; ARGS='--platforms linux/amd64'
+	@go run ./release $(ARGS)
 
 module: ## rename the module, for a fork: make module NEW=example.com/fork/purser | 20 s
 	@[ -n "$(NEW)" ] || { echo 'usage: make module NEW=example.com/fork/purser' >&2; exit 2; }
