@@ -31,14 +31,14 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"", "money", "id", "retry", "apierr", "timestamp", "filelock", "db", "settings", "seal", "web",
-		"ui"}},
+	{"base", []string{"", "money", "id", "retry", "apierr", "timestamp", "filelock", "db", "settings", "seal", "telemetry",
+		"web", "ui"}},
 	{"models", []string{
 		"", "provider", "provider/upstream",
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates/calibration", "estimates", "metrics",
 	}},
-	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit"}},
+	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit", "bills"}},
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
@@ -248,6 +248,7 @@ var foreignReaders = map[string][]string{
 	"apps/usage":    {"balances", "refusals", "rollups"},
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
+	"ledger/bills":  {"apps", "ledger"},
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",

@@ -57,6 +57,7 @@ type cli struct {
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
+	Prices   pricesCmd   `cmd:"" help:"Compare the ledger's costs with a provider's bill."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
@@ -184,8 +185,7 @@ type ledgerCmd struct {
 }
 
 type verifyCmd struct {
-	Database string `placeholder:"URL" help:"sqlite:PATH or postgres://…; its server may be running." xor:"where" required:""`
-	Config   string `placeholder:"FILE" help:"Or the settings file of purser serve." xor:"where" required:""`
+	databaseFlags
 }
 
 // Help is shown by purser ledger verify --help.
@@ -196,21 +196,36 @@ func (verifyCmd) Help() string {
 		"verify --database sqlite:purser-data/purser.db"
 }
 
+// A databaseFlags names a database, by its URL or by the settings of a node.
+type databaseFlags struct {
+	Database string `placeholder:"URL" help:"sqlite:PATH or postgres://…; its server may be running." xor:"where" required:""`
+	Config   string `placeholder:"FILE" help:"Or the settings file of purser serve." xor:"where" required:""`
+}
+
+// find returns the URL of the database.
+func (c *databaseFlags) find(p *program) (string, error) {
+	if c.Config == "" {
+		return c.Database, nil
+	}
+	text, err := readSettingsFile(c.Config)
+	if err != nil {
+		return "", exitError{err, exitUsage}
+	}
+	loaded, err := config.Read(c.Config, text, p.environ, nil)
+	if err != nil {
+		return "", exitError{err, exitUsage}
+	}
+	if loaded.Database == "" {
+		return "", exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
+	}
+	return loaded.Database, nil
+}
+
 // Run verifies the database. The exit code says whether there are findings.
 func (c *verifyCmd) Run(p *program) error {
-	database := c.Database
-	if c.Config != "" {
-		text, err := readSettingsFile(c.Config)
-		if err != nil {
-			return exitError{err, exitUsage}
-		}
-		loaded, err := config.Read(c.Config, text, p.environ, nil)
-		if err != nil {
-			return exitError{err, exitUsage}
-		}
-		if database = loaded.Database; database == "" {
-			return exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
-		}
+	database, err := c.find(p)
+	if err != nil {
+		return err
 	}
 	ctx, stop := interruptContext()
 	defer stop()

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -60,6 +61,7 @@ type Config struct {
 	Stripe           topups.Config
 	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
 	SMTP             mail.Server           // the mail server; the zero value = mail stays queued
+	OTLP             telemetry.Config      // where traces and metrics go; the zero value = nowhere
 }
 
 // String names the configuration without its secrets, for formatted printing.
@@ -282,6 +284,20 @@ var keys = []Key{
 	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error {
 		return c.SMTP.SetFrom(v)
 	}},
+	{"otlp.url", "OpenTelemetry collector that gets traces and metrics, such as http://127.0.0.1:4318", false,
+		setURL(func(c *Config) *string { return &c.OTLP.URL })},
+	{"otlp.headers", "headers for it as NAME=VALUE, separated by commas, such as an API key", true,
+		func(c *Config, v string) (err error) {
+			c.OTLP.Headers, err = telemetry.ParseHeaders(v)
+			return err
+		}},
+	{"otlp.sample", "share of the requests that are traced, such as 0.1", false,
+		func(c *Config, v string) (err error) {
+			if c.OTLP.Sample, err = money.ParseRate(v); err == nil && c.OTLP.Sample > money.One {
+				err = errors.New("must be at most 1")
+			}
+			return err
+		}},
 	{"smtp.tls", "required, or off for a relay on the same machine or network", false, func(c *Config, v string) error {
 		if v != "required" && v != "off" {
 			return errors.New("must be required or off")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -41,11 +42,13 @@ providers:
   google:
     key: 0123456789012345678901234567890
 smtp: {from: "Purser <no-reply@example.com>", tls: off}
+otlp: {url: "http://127.0.0.1:4318/", sample: 0.1}
 oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here it does
 `
 	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true",
 		"PURSER_LEASE=30s", "PURSER_OIDC_CLIENT_SECRET=sesame", "PURSER_LOG_LEVEL=warn",
 		"PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x",
+		"PURSER_OTLP_HEADERS=api-key=sesame, tenant = b",
 		"PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
 	got, err := Load("p.yaml", []byte(file), environ,
 		[]string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
@@ -93,6 +96,11 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 			Password:    "sesame",
 			Unencrypted: true,
 			From:        netmail.Address{Name: "Purser", Address: "no-reply@example.com"},
+		},
+		OTLP: telemetry.Config{
+			URL:     "http://127.0.0.1:4318",
+			Headers: map[string]string{"api-key": "sesame", "tenant": "b"},
+			Sample:  money.One / 10,
 		},
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}),
@@ -154,6 +162,8 @@ func TestRefused(t *testing.T) {
 		{file: "- a\n- b\n", want: "must hold keys with values"},
 		{file: "envelope_key: \"c2VjcmV0\nx", want: "p.yaml: "},
 		{file: minimal + "smtp:\n  url: smtp://u:secret@\n", want: "p.yaml:5: smtp.url: must be smtp://"},
+		{file: minimal + "otlp:\n  sample: 2\n", want: "p.yaml:5: otlp.sample: must be at most 1"},
+		{file: minimal, env: "PURSER_OTLP_HEADERS=secret", want: "PURSER_OTLP_HEADERS: must be NAME=VALUE"},
 		{file: minimal + "smtp:\n  from: me\n", want: "p.yaml:5: smtp.from: must be an address"},
 		{file: minimal + "smtp:\n  tls: maybe\n", want: "p.yaml:5: smtp.tls: must be required or off"},
 		{file: minimal, env: "PURSER_SMTP_URL=smtp://u:secret@h", want: "smtp.from: required with smtp.url"},

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -107,6 +108,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,
+		OTLP:             telemetry.Config{Sample: money.One},
 		LogLevel:         "info",
 		LogFormat:        "auto",
 		Providers:        map[string]Provider{},

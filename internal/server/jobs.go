@@ -119,7 +119,12 @@ func (s *Server) countBacklog(ctx context.Context) error {
 	if oldestUS > 0 {
 		oldest = s.DB.Now().Sub(time.UnixMicro(oldestUS))
 	}
+	findings, finishedUS, err := operatorpages.LastResult(ctx, s.DB)
+	if err != nil {
+		return err
+	}
 	s.metrics.SetBacklog(holds, oldest, deliveries)
+	s.metrics.SetVerification(findings, finishedUS)
 	return nil
 }
 

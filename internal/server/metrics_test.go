@@ -59,7 +59,7 @@ type node struct {
 	stop          func()
 }
 
-func startNode(t *testing.T, url string, p provider.Provider) *node {
+func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*config.Config)) *node {
 	t.Helper()
 	n := &node{t: t, prices: filepath.Join(t.TempDir(), "prices.yaml")}
 	n.write("date: 2026-11-21\nmodels: [{id: gpt-4o-mini, off: true}]\n")
@@ -82,6 +82,9 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 		Lease:        time.Minute,
 		PricesFile:   n.prices,
 		EnvelopeKey:  make([]byte, 32),
+	}
+	for _, change := range changes {
+		change(&c)
 	}
 	var err error
 	if n.Server, err = Open(t.Context(), c, slog.New(slog.DiscardHandler), true); err != nil {

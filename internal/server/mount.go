@@ -39,6 +39,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router.SetPageError(ui.RenderError)
 	s.Router.SetSite(c.Site)
 	s.Router.SetClock(s.DB.Now)
+	s.Router.SetTracer(s.telemetry.Tracer())
 	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.Router)

@@ -30,6 +30,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
@@ -82,6 +83,7 @@ type Server struct {
 	listedProviders    []string // whose models are listed; nil = all
 	developerProviders *developerProviders
 	metrics            *metrics.Metrics
+	telemetry          *telemetry.Exporter // nil = nothing is sent
 	Mails              *mail.Store
 	sender             *mail.Sender // nil in dev, which sends nothing
 	notices            *notices.Store
@@ -245,6 +247,9 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	}
 	s.logFailure("estimates not saved", s.estimates.Save(leaving))
 	s.logFailure("lease not ended", s.node.EndLease(leaving))
+	sending, cancel := context.WithTimeout(ending, closeTimeout)
+	defer cancel()
+	s.logFailure("telemetry not sent", s.telemetry.Stop(sending))
 	stopWriter()
 	return errors.Join(err, s.waitFor("writer", func() error { return <-wrote }), s.waitFor("database", s.DB.Close))
 }

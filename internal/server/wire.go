@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"slices"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -20,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
@@ -82,7 +84,12 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
 	s.metrics.WatchNode(s.node.LeaseAge, s.Ledger.AcceptsHolds)
-	return nil
+	about := telemetry.Node{ID: s.node.ID}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		about.Version = build.Main.Version
+	}
+	s.telemetry, err = telemetry.Open(ctx, s.Config.OTLP, s.metrics.Gatherer(), about, s.log)
+	return err
 }
 
 // wirePeople builds accounts, how users sign in, their mail and their top-ups.
@@ -181,6 +188,7 @@ func (s *Server) wireGateway(dev bool) {
 		Images:            images.New(images.Config{Allow: allowedPrefixes(dev)}),
 		Estimates:         s.estimates,
 		Metrics:           s.metrics,
+		Traces:            s.telemetry.Calls(),
 		Mock:              mock.New(tokens.Count, s.countInput, now, maxMockWords(dev)),
 		Providers:         live,
 		Recorders:         records,

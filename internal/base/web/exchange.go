@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/purserhq/purser/internal/base/id"
 )
 
@@ -14,8 +16,9 @@ import (
 // not pooled, because work that outlives the request (a detached settlement) keeps the context, and must never read
 // the id of another request in it.
 type exchange struct {
-	ctx reqContext
-	rw  response
+	ctx  reqContext
+	rw   response
+	span trace.Span // nil = the request is not traced
 }
 
 type exchangeKey struct{}

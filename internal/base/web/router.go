@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
@@ -30,6 +32,7 @@ type Router struct {
 	idHeaders map[string]string    // by the prefix of paths
 	site      Site
 	now       func() time.Time // the time in the ids of requests
+	tracer    trace.Tracer     // of the spans of requests; nil = none
 }
 
 // NewRouter returns a Router without routes.
@@ -37,8 +40,8 @@ func NewRouter(log *slog.Logger, links Links) *Router {
 	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError, now: time.Now}
 }
 
-// SetClock has the ids of requests carry the time of a clock, which rows are stored by too. Their durations are measured
-// without it.
+// SetClock has the ids of requests carry the time of a clock, which rows are stored by too. Their
+// durations are measured without it.
 func (rt *Router) SetClock(now func() time.Time) { rt.now = now }
 
 // Handle adds a route whose errors are envelopes. The pattern is that of http.ServeMux, with a
@@ -167,7 +170,7 @@ var (
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	x := newExchange(rt, w, r, rt.now())
-	r = r.WithContext(&x.ctx)
+	r = rt.startSpan(x, r.WithContext(&x.ctx))
 	defer rt.finish(x, r, start)
 
 	x.rw.idHeader = rt.secondIDHeader(r.URL.Path)
@@ -267,6 +270,7 @@ func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut 
 	default:
 		status = http.StatusOK // net/http sends it if a handler writes nothing
 	}
+	x.endSpan(r, status, cut)
 	level := slog.LevelInfo
 	if status >= 500 || x.ctx.failed {
 		level = slog.LevelError

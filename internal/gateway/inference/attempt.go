@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
@@ -42,7 +43,8 @@ type attempt struct {
 	started   time.Time
 	firstByte time.Duration // from started to the first part of a stream; 0 = none has come
 
-	developerPays bool // the developer's own provider key serves the call
+	developerPays bool            // the developer's own provider key serves the call
+	trace         *telemetry.Call // nil = the call is not traced
 
 	upstream   context.Context // of upstream requests; it ends before that of the attempt
 	clientGone func()          // reports, once, that the client has disconnected
@@ -99,7 +101,8 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Del("Idempotent-Replayed")
 		w.Header().Set("X-Request-Id", a.request.ID)
 	}
-	detached := context.WithoutCancel(r.Context())
+	detached, traced := a.startTrace(context.WithoutCancel(r.Context()))
+	defer traced.End()
 	if stop := a.running.stopped.Load(); stop != nil { // while the hold was made
 		return a.releaseHold(detached, stop)
 	}
@@ -190,6 +193,7 @@ func (a *attempt) stream(ctx context.Context) error {
 		}
 		if a.firstByte == 0 && len(chunk.Frames) > 0 {
 			a.firstByte = time.Since(a.started)
+			a.trace.Answered(a.firstByte)
 		}
 		out.writeFrames(chunk.Frames)
 		if chunk.Usage != nil {
@@ -356,6 +360,7 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 // countFailure counts in the metrics why a call was not billed.
 func (a *attempt) countFailure(cause error) {
 	outcome, m := metrics.Failed, a.h.Metrics
+	a.trace.Fail(failureKind(cause))
 	var p *provider.Error
 	switch {
 	case errors.As(cause, &p):

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
@@ -43,6 +44,7 @@ type Config struct {
 	Images    *images.Fetcher
 	Estimates *estimates.Calibration // of live calls
 	Metrics   *metrics.Metrics
+	Traces    *telemetry.Calls // nil = calls are not traced
 
 	Mock      provider.Provider            // serves the apps whose provider mode is mock
 	Providers map[string]provider.Provider // serve live calls by the platform keys; by name

@@ -62,7 +62,9 @@ func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, runn
 	hold.NodeID, hold.Claim = h.Node.ID, c.claim
 	hold.HasProviderKey = developer != nil
 	for {
-		held, err := h.holdCall(r.Context(), hold)
+		step, end := h.Traces.Step(r.Context(), "hold")
+		held, err := h.holdCall(step, hold)
+		end(err)
 		if err != nil {
 			return c.plan.ExplainRefusal(err)
 		}

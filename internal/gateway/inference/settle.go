@@ -7,6 +7,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -66,6 +67,18 @@ func (a *attempt) settleCall(
 			a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, c.Usage.InputTokens)
 		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
+		a.h.Metrics.CountTokens(a.api.Name(), a.Model.ID, c.Usage.InputTokens, c.Usage.OutputTokens)
+		if a.firstByte > 0 {
+			a.h.Metrics.CountFirstByte(a.api.Name(), a.Model.ID, a.firstByte)
+		}
+		a.trace.Charged(telemetry.Charge{
+			InputTokens:  c.Usage.InputTokens,
+			CachedTokens: c.Usage.CachedTokens,
+			OutputTokens: c.Usage.OutputTokens,
+			ChargedMC:    int64(entry.UserChargeMC),
+			Settlement:   string(c.Settlement),
+			FinishReason: delivery.FinishReason,
+		})
 	}
 	return entry, outcome, err
 }
@@ -103,7 +116,9 @@ func storedUsage(rates catalog.Rates, u provider.Usage, margin, fee money.PPM) r
 // means that the response of the key was stored before: by our own COMMIT whose answer was
 // lost, by an attempt that has superseded ours, or when the call was left pending.
 func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
-	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
+	step, end := h.Traces.Step(ctx, "settle")
+	r, err := persist(step, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
+	end(err)
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "settlement failed", "request_id", c.RequestID, "error", err)

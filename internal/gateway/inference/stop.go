@@ -77,6 +77,7 @@ func (a *attempt) awaitStop() *stoppedError {
 func (a *attempt) endStopped(ctx context.Context, stop *stoppedError, cause error) error {
 	a.h.Log.InfoContext(ctx, "call stopped", "request_id", a.held.RequestID, "model", a.Model.ID, "cause", stop.cause)
 	a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, metrics.Abandoned, time.Since(a.started))
+	a.trace.Fail("stopped")
 	return stop.apiError(a.held.ConnectionID, nothingBilled).WithCause(cause)
 }
 

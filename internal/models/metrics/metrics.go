@@ -21,6 +21,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	first    *prometheus.HistogramVec
+	tokens   *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
@@ -35,6 +37,7 @@ type Metrics struct {
 	unmeteredTokens  *prometheus.CounterVec
 
 	openHolds, oldestHold, deliveries prometheus.Gauge
+	findings, verified                prometheus.Gauge
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -59,6 +62,13 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			Help:    "Time from the hold to the end of a call.",
 			Buckets: limitSeconds(),
 		}, []string{"provider", "model"}),
+		first: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "purser_first_byte_seconds",
+			Help:    "Time from the hold to the first part of a stream.",
+			Buckets: limitSeconds(),
+		}, []string{"provider", "model"}),
+		tokens: counter("purser_tokens_total", "Tokens of settled calls, by direction: input or output.", "provider",
+			"model", "direction"),
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
 			"status"),
@@ -67,7 +77,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		alarms: counter("purser_alarms_total", "Alarms for the operator; the log has the details.", "alarm",
 			"subject"),
 		mails:    counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
-		jobs:     counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "job"),
+		jobs:     counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "task"),
 		payments: counter("purser_payment_requests_total", "Requests to Stripe, by outcome: ok or failed.", "outcome"),
 		unmeteredSeconds: counter("purser_voice_unmetered_seconds_total",
 			"Time in which calls that had a sideband had none.", "model"),
@@ -90,9 +100,19 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			Help: "Deliveries to enabled endpoints that wait to be sent or sent again, on all nodes.",
 		}),
 	}
+	m.findings = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "purser_ledger_findings",
+		Help: "Findings of the last verification of the ledger, of all nodes; -1 = it could not run.",
+	})
+	m.verified = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "purser_ledger_verified_timestamp_seconds",
+		Help: "When the last verification of the ledger ended, as Unix time; 0 = none has.",
+	})
+	m.registry.MustRegister(m.findings, m.verified)
 	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
+	m.registry.MustRegister(m.first, m.tokens)
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.payments, m.waiting,
 		m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -112,6 +132,24 @@ func (m *Metrics) CountCall(provider, model, outcome string, took time.Duration)
 	m.calls.WithLabelValues(provider, model, outcome).Inc()
 	m.seconds.WithLabelValues(provider, model).Observe(took.Seconds())
 }
+
+// CountFirstByte counts the time to the first part of a stream.
+func (m *Metrics) CountFirstByte(provider, model string, took time.Duration) {
+	if m != nil {
+		m.first.WithLabelValues(provider, model).Observe(took.Seconds())
+	}
+}
+
+// CountTokens counts the tokens of a settled call. No charge is made of them.
+func (m *Metrics) CountTokens(provider, model string, input, output int64) {
+	if m != nil {
+		m.tokens.WithLabelValues(provider, model, "input").Add(float64(input))
+		m.tokens.WithLabelValues(provider, model, "output").Add(float64(output))
+	}
+}
+
+// Gatherer returns all metrics, for exporters of other formats.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // CountProviderError counts a failure at a provider. Status 0 means that it did not answer.
 func (m *Metrics) CountProviderError(provider string, status int) {
@@ -186,6 +224,15 @@ func (m *Metrics) SetBacklog(openHolds int64, oldestHold time.Duration, deliveri
 		m.openHolds.Set(float64(openHolds))
 		m.oldestHold.Set(oldestHold.Seconds())
 		m.deliveries.Set(float64(deliveriesWaiting))
+	}
+}
+
+// SetVerification sets what the last verification of the ledger has found, -1 if it could not run, and when it ended;
+// 0 = none has.
+func (m *Metrics) SetVerification(findings, finishedUS int64) {
+	if m != nil {
+		m.findings.Set(float64(findings))
+		m.verified.Set(float64(finishedUS) / 1e6)
 	}
 }
 

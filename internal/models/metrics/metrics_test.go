@@ -45,7 +45,7 @@ func TestText(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
-		`purser_jobs_failed_total{job="purge"} 1`,
+		`purser_jobs_failed_total{task="purge"} 1`,
 		`purser_open_holds 4`,
 		`purser_oldest_hold_seconds 5`,
 		`purser_deliveries_waiting 6`,

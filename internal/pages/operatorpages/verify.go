@@ -50,6 +50,16 @@ type verification struct {
 	report                        string
 }
 
+// LastResult returns the findings of the newest verification that has ended, and when it ended; 0 = none has. A
+// verification that could not run has findings of -1.
+func LastResult(ctx context.Context, q db.Queryer) (findings, finishedUS int64, err error) {
+	v, err := lastVerification(ctx, q)
+	if v.state == stateFailed {
+		v.findings = -1
+	}
+	return v.findings, v.finishedUS, err
+}
+
 // Once runs the oldest verification that waits, if there is one.
 func (v *Verifier) Once(ctx context.Context) error {
 	// This is called every second: a read is cheap, a transaction would wait for the writer.

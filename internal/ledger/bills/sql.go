@@ -1,0 +1,30 @@
+package bills
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+)
+
+// ReadLedger returns what live calls from one time to another have cost at the providers, by day and model. Refunds do
+// not count: the provider has been paid. Calls by a developer's own provider key are among them, since the ledger does
+// not tell them apart.
+func ReadLedger(ctx context.Context, q db.Queryer, from, to time.Time) ([]Cost, error) {
+	const dayUS = int64(24 * time.Hour / time.Microsecond)
+	list, err := db.QueryAll(ctx, q, func(r db.Row) (c Cost, err error) {
+		var day int64
+		err = r.Scan(&day, &c.Model, &c.AmountMC)
+		c.Day = time.UnixMicro(day * dayUS).UTC().Format(time.DateOnly)
+		return c, err
+	}, `SELECT l.created_us / $1 AS day, l.model, CAST(SUM(l.provider_cost_mc) AS BIGINT) FROM ledger l
+		JOIN apps a ON a.id = l.app_id
+		WHERE l.id >= $2 AND l.id < $3 AND l.type = 'spend' AND l.status = 'settled' AND a.provider_mode = 'live'
+		GROUP BY 1, 2 ORDER BY 1, 2`, dayUS, id.Floor(id.Ledger, from), id.Floor(id.Ledger, to))
+	if err != nil {
+		return nil, fmt.Errorf("bills: %w", err)
+	}
+	return list, nil
+}

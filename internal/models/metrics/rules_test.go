@@ -1,0 +1,112 @@
+package metrics
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// deploy has the alerts and the dashboard that operators install.
+const deploy = "../../../deploy/"
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// registered returns the names of all metrics of a node.
+func registered(t *testing.T) (names []string) {
+	t.Helper()
+	m := fresh(t)
+	m.WatchNode(nil, nil)
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		m.registry.Describe(descriptions)
+	}()
+	name := regexp.MustCompile(`fqName: "([^"]+)"`)
+	for d := range descriptions {
+		names = append(names, name.FindStringSubmatch(d.String())[1])
+	}
+	return names
+}
+
+// TestShippedFilesNameRealMetrics compares the alerts and the dashboard with what a node reports.
+func TestShippedFilesNameRealMetrics(t *testing.T) {
+	t.Parallel()
+	known := registered(t)
+	used := regexp.MustCompile(`purser_[a-z_]+`)
+	for _, file := range []string{"prometheus/purser.rules.yml", "grafana/purser.json"} {
+		names := used.FindAllString(read(t, deploy+file), -1)
+		if len(names) < 10 {
+			t.Errorf("%s names %d metrics", file, len(names))
+		}
+		for _, name := range names {
+			if !slices.Contains(known, strings.TrimSuffix(name, "_bucket")) {
+				t.Errorf("%s names %s, which no node reports", file, name)
+			}
+		}
+	}
+}
+
+// TestDashboard checks that the dashboard is JSON with panels, each with a query.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	var board struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, deploy+"grafana/purser.json")), &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		if p.Type != "row" && (len(p.Targets) == 0 || p.Targets[0].Expr == "") {
+			t.Errorf("%s has no query", p.Title)
+		}
+	}
+	if len(board.Panels) < 15 {
+		t.Errorf("%d panels", len(board.Panels))
+	}
+}
+
+// TestAlerts has Prometheus' own tool fire each alert. Each has a case in which it fires, and a place in the runbook.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, deploy+"prometheus/purser.rules.yml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	cases := read(t, deploy+"prometheus/purser.rules.test.yml")
+	runbook := read(t, "../../../docs/operate/runbook.md")
+	for _, r := range rules.Groups[0].Rules {
+		fires := regexp.MustCompile(`alertname: ` + r.Alert + `\n +exp_alerts:\n +- exp_labels`)
+		if !fires.MatchString(cases) {
+			t.Errorf("no case fires %s", r.Alert)
+		}
+		if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
+			t.Errorf("the runbook does not have %s", r.Alert)
+		}
+	}
+	command := exec.Command("promtool", "test", "rules", "purser.rules.test.yml")
+	command.Dir = deploy + "prometheus"
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v (make setup installs promtool)\n%s", err, out)
+	}
+}
