@@ -258,7 +258,8 @@ func (b *tab) enter(label string) {
 	b.t.Helper()
 	if !run(b, chromedp.Evaluate[bool](`(() => {
 		const field = document.activeElement;
-		if (!field.labels || ![...field.labels].some((l) => l.textContent === `+fmt.Sprintf("%q", label)+`)) return false;
+		const label = `+fmt.Sprintf("%q", label)+`;
+		if (![...field.labels ?? []].some((l) => l.textContent === label)) return false;
 		field.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true, cancelable: true}));
 		return true;
 	})()`)) {
