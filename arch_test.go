@@ -53,6 +53,7 @@ var groups = []group{
 	{"pages", []string{
 		"", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs", "palette",
 	}},
+	{"backup", []string{""}},
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
@@ -249,6 +250,7 @@ var foreignReaders = map[string][]string{
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
 	"ledger/bills":  {"apps", "ledger"},
+	"backup":        {"balances", "ledger", "nodes"},
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",

@@ -58,6 +58,9 @@ type cli struct {
 	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
 	Prices   pricesCmd   `cmd:"" help:"Compare the ledger's costs with a provider's bill."`
+	Backup   backupCmd   `cmd:"" help:"Write a backup of the database to a file, or verify one."`
+	Restore  restoreCmd  `cmd:"" help:"Restore a backup into an empty database."`
+	DB       dbCmd       `cmd:"" name:"db" help:"Copy a database, also to the other engine."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
@@ -153,6 +156,7 @@ func interruptContext() (context.Context, func()) {
 
 type serveCmd struct {
 	Config       string `placeholder:"FILE" help:"YAML file with the settings."`
+	Drill        bool   `help:"Reach nothing outside: for a restored copy beside the real service."`
 	kong.Plugins        // a flag for every setting that is no secret
 }
 
@@ -175,6 +179,7 @@ func (c *serveCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
+	loaded.Drill = c.Drill
 	ctx, stop := interruptContext()
 	defer stop()
 	return server.Serve(ctx, loaded, p.newLogger(loaded.LogLevel, loaded.LogFormat))

@@ -103,7 +103,8 @@ func TestInit(t *testing.T) {
 	uncommented := strings.NewReplacer("# base_url: https://api.example.com", "base_url: https://api.example.com",
 		"# trusted_proxies", "trusted_proxies", "# operator:", "operator:", "#   ", "  ", "# stripe:", "stripe:",
 		"# providers:", "providers:", "# smtp:", "smtp:", "# metrics_listen", "metrics_listen", "# drain:", "drain:",
-		"# auth_url", "auth_url", "# dashboard_url", "dashboard_url", "…", "0123456789").Replace(string(text))
+		"# backup:", "backup:", "# auth_url", "auth_url", "# dashboard_url", "dashboard_url", "…",
+		"0123456789").Replace(string(text))
 	if f := findings(t, exitFailed, writeFile(t, uncommented))["settings"]; f.State != checkOK {
 		t.Errorf("with all comments taken away: %s", f.Text)
 	}

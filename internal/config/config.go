@@ -16,6 +16,9 @@ import (
 	"time"
 	"unicode"
 
+	"filippo.io/age"
+
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
@@ -54,6 +57,8 @@ type Config struct {
 	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
 	NodeURL          string                // how other nodes reach this one; "" = they cannot
 	VerifyAt         string                // time of day in UTC, as 03:00, of the daily verification; "" = none
+	Backup           backup.Settings       // the daily backups
+	Drill            bool                  // reach nothing outside: only by the flag --drill
 	VoiceIdleTimeout time.Duration         // how long a voice session may be silent
 	LogLevel         string                // debug, info, warn, error
 	LogFormat        string                // auto, text, json; auto is text on a terminal
@@ -66,6 +71,17 @@ type Config struct {
 
 // String names the configuration without its secrets, for formatted printing.
 func (c Config) String() string { return "configuration of " + c.BaseURL }
+
+// WithoutOutside returns the configuration of a drill: without all by which a node acts outside its database.
+func (c Config) WithoutOutside() Config {
+	c.Providers = map[string]Provider{}
+	c.Stripe = topups.Config{}
+	c.SMTP = mail.Server{}
+	c.WebhookAllow = nil
+	c.NodeURL = ""
+	c.Backup = backup.Settings{}
+	return c
+}
 
 // Provider is how one AI provider is reached. Without a key it is not offered
 // to live apps.
@@ -204,16 +220,20 @@ var keys = []Key{
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
 		false, setURL(func(c *Config) *string { return &c.NodeURL })},
 	{"verify_at", "time of day in UTC of the daily verification of the ledger, such as 03:00; off = none", false,
+		setTimeOfDay(func(c *Config) *string { return &c.VerifyAt })},
+	{"backup.at", "time of day in UTC of a daily backup, such as 04:00; off = none (default)", false,
+		setTimeOfDay(func(c *Config) *string { return &c.Backup.At })},
+	{"backup.dir", "folder of the daily backups, which must exist", false,
+		setText(func(c *Config) *string { return &c.Backup.Folder })},
+	boundKey("backup.keep", "number of daily backups that are kept (default 14)",
+		func(c *Config) *int { return &c.Backup.Keep }),
+	{"backup.recipient", "public key that encrypts the daily backups, age1…; see purser backup key", false,
 		func(c *Config, v string) error {
-			if v == "off" {
-				c.VerifyAt = ""
-				return nil
+			recipient, err := backup.ParseRecipient(v)
+			if err == nil {
+				c.Backup.Recipients = []age.Recipient{recipient}
 			}
-			if _, err := time.Parse("15:04", v); err != nil {
-				return errors.New("must be a time of day such as 03:00, or off")
-			}
-			c.VerifyAt = v
-			return nil
+			return err
 		}},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
 		func(c *Config, v string) (err error) {
@@ -355,6 +375,21 @@ func setText(at func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		if v == "" || strings.ContainsAny(v, "\x00\n") {
 			return errors.New("must not be empty")
+		}
+		*at(c) = v
+		return nil
+	}
+}
+
+// setTimeOfDay returns a set for a time of day, or off.
+func setTimeOfDay(at func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		if v == "off" {
+			*at(c) = ""
+			return nil
+		}
+		if _, err := time.Parse("15:04", v); err != nil {
+			return errors.New("must be a time of day such as 03:00, or off")
 		}
 		*at(c) = v
 		return nil

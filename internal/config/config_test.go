@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
@@ -68,6 +69,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		EnvelopeKey:      []byte(strings.Repeat("s", 32)),
 		VerifyAt:         "03:00",
+		Backup:           backup.Settings{Keep: 14},
 		Lease:            20 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,

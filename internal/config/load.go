@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -46,6 +47,8 @@ func (c Config) reportMissing(faults faults) error {
 		{c.BaseURL == "", "base_url: required, the URL by which apps reach the API"},
 		{c.EnvelopeKey == nil,
 			"envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64"},
+		{c.Backup.At != "" && c.Backup.Folder == "",
+			"backup.dir: required with backup.at, the folder of the daily backups"},
 		{c.SMTP.Host != "" && c.SMTP.From.Address == "",
 			"smtp.from: required with smtp.url, the address that mail comes from"},
 	} {
@@ -101,6 +104,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		VerifyAt:         "03:00",
+		Backup:           backup.Settings{Keep: 14},
 		Lease:            10 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,

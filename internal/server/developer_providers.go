@@ -43,6 +43,9 @@ func newDeveloperProviders(s *Server) *developerProviders {
 // findProvider returns the named provider with the provider key that an account has
 // stored. It returns false if there is no key, or none that can be read, which is logged.
 func (o *developerProviders) findProvider(ctx context.Context, accountID, name string) (provider.Provider, bool) {
+	if o.s.Config.Drill {
+		return nil, false
+	}
 	key, found, err := o.s.keys.GetCached(ctx, accountID, name)
 	if err != nil {
 		o.s.log.ErrorContext(ctx, "provider key not read", "account_id", accountID, "provider", name,
@@ -67,6 +70,9 @@ func (o *developerProviders) findProvider(ctx context.Context, accountID, name s
 
 // findVoiceKey returns a developer's provider key for voice sessions.
 func (s *Server) findVoiceKey(ctx context.Context, accountID string) (string, bool) {
+	if s.Config.Drill {
+		return "", false
+	}
 	key, found, err := s.keys.GetCached(ctx, accountID, "openai")
 	if err != nil {
 		s.log.ErrorContext(ctx, "provider key not read", "account_id", accountID, "provider", "openai",

@@ -6,16 +6,40 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 )
 
-// listJobs returns the background jobs of a node. Each ends with its context.
+// listJobs returns the background jobs of a node. Each ends with its context. A drill has none that reaches outside.
 func (s *Server) listJobs() []func(context.Context) error {
+	if s.Config.Drill {
+		return s.listInsideJobs()
+	}
+	return append(s.listInsideJobs(), s.listOutsideJobs()...)
+}
+
+// listOutsideJobs returns the jobs that send something to the world outside, ask it, or write backups.
+func (s *Server) listOutsideJobs() []func(context.Context) error {
+	return []func(context.Context) error{
+		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
+		s.repeatJob(time.Second, "watch voice sessions", s.voice.Watch),
+		s.repeatJob(time.Second, "hang up voice calls", s.voice.HangUps),
+		s.repeatJob(5*time.Second, "settle pending calls", func(ctx context.Context) error {
+			_, err := s.inference.ResolvePending(ctx)
+			return err
+		}),
+		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
+		s.repeatJob(5*time.Second, "send mail", s.sendMail),
+		s.writeBackups,
+	}
+}
+
+// listInsideJobs returns the jobs that only work on the database.
+func (s *Server) listInsideJobs() []func(context.Context) error {
 	return []func(context.Context) error{
 		s.inference.Checkpoint,
-		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.repeatJob(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
 		s.repeatJob(min(3*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)
@@ -26,13 +50,6 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
 		s.checkPages,
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),
-		s.repeatJob(time.Second, "watch voice sessions", s.voice.Watch),
-		s.repeatJob(time.Second, "hang up voice calls", s.voice.HangUps),
-		s.repeatJob(5*time.Second, "settle pending calls", func(ctx context.Context) error {
-			_, err := s.inference.ResolvePending(ctx)
-			return err
-		}),
-		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
 		s.repeatJob(10*time.Minute, "queue weekly digests", s.notices.QueueDigests),
@@ -42,7 +59,6 @@ func (s *Server) listJobs() []func(context.Context) error {
 			Notices: s.notices,
 			Log:     s.log,
 		}).QueueReports),
-		s.repeatJob(5*time.Second, "send mail", s.sendMail),
 		s.repeatJob(time.Hour, "purge old mail", s.Mails.Purge),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),
 		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
@@ -81,6 +97,30 @@ func (s *Server) verifyLedger(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			tick.Stop()
+			return nil
+		}
+	}
+}
+
+// backupTimeout bounds one backup.
+const backupTimeout = 6 * time.Hour
+
+// writeBackups writes the daily backups.
+func (s *Server) writeBackups(ctx context.Context) error {
+	schedule := &backup.Schedule{
+		Settings: s.Config.Backup,
+		Database: s.Config.Database,
+		Metrics:  s.metrics,
+		Log:      s.log,
+		Now:      s.DB.Now,
+	}
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		s.runJob(ctx, backupTimeout, "write the daily backup", schedule.Once)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			return nil
 		}
 	}

@@ -162,6 +162,10 @@ func delayCollections() {
 // takes loopback addresses and sends no mail.
 func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Server, error) {
 	delayCollections()
+	if c.Drill {
+		c = c.WithoutOutside()
+		log.Warn("drill: no mail, webhooks, payments, providers or backups")
+	}
 	d, err := openDatabase(ctx, c.Database, log)
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := d.readSchemaVersion(ctx)
+	version, err := SchemaVersion(ctx, d)
 	if d.Engine == SQLite && isReadOnlyPlace(err) {
 		if err := d.Close(); err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 		if d, err = openReadOnlyPlace(d.path); err != nil {
 			return nil, err
 		}
-		version, err = d.readSchemaVersion(ctx)
+		version, err = SchemaVersion(ctx, d)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("database: no Purser database can be read there: %w", err), d.Close())
@@ -111,11 +111,6 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
 	}
 	return d, nil
-}
-
-func (d *DB) readSchemaVersion(ctx context.Context) (version int64, err error) {
-	err = d.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version)
-	return version, err
 }
 
 // Lost returns a channel that is closed when a SQLite file cannot be used until restart: a sync has failed, its log is

@@ -44,6 +44,14 @@ func (e Engine) ForShare() string {
 	return ""
 }
 
+// OrderBytes returns the suffix of an ORDER BY that compares texts byte by byte, as SQLite does anyway.
+func (e Engine) OrderBytes() string {
+	if e == Postgres {
+		return ` COLLATE "C"`
+	}
+	return ""
+}
+
 func (e Engine) dialect() goose.Dialect {
 	if e == Postgres {
 		return goose.DialectPostgres

@@ -44,7 +44,7 @@ func Inspect(ctx context.Context, url string) (s State, err error) {
 		return s, fmt.Errorf("database: %w", err)
 	}
 	if tables > 0 {
-		if s.Schema, err = d.readSchemaVersion(ctx); err != nil {
+		if s.Schema, err = SchemaVersion(ctx, d); err != nil {
 			return s, fmt.Errorf("database: read the schema's version: %w", err)
 		}
 		newest, err := newestSchema()

@@ -37,7 +37,7 @@ type Metrics struct {
 	unmeteredTokens  *prometheus.CounterVec
 
 	openHolds, oldestHold, deliveries prometheus.Gauge
-	findings, verified                prometheus.Gauge
+	findings, verified, newestBackup  prometheus.Gauge
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -109,7 +109,11 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		Help: "When the last verification of the ledger ended, as Unix time; 0 = none has.",
 	})
 	m.registry.MustRegister(m.findings, m.verified)
-	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries)
+	m.newestBackup = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "purser_newest_backup_timestamp_seconds",
+		Help: "Time at which the newest backup of this node's folder was due; 0 = there is none.",
+	})
+	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
 	m.registry.MustRegister(m.first, m.tokens)
@@ -181,6 +185,13 @@ func (m *Metrics) CountRefusal(code string) {
 func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
+	}
+}
+
+// SetNewestBackup sets the time of the newest backup.
+func (m *Metrics) SetNewestBackup(at time.Time) {
+	if m != nil {
+		m.newestBackup.Set(float64(at.Unix()))
 	}
 }
 

@@ -52,17 +52,32 @@ func URL(t testing.TB, e db.Engine) string {
 	if err != nil {
 		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
-	name := newName()
-	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name +
-		" STRATEGY FILE_COPY"); err != nil {
-		t.Fatal(err)
+	return template.create(t, " TEMPLATE "+template.name+" STRATEGY FILE_COPY")
+}
+
+// EmptyURL returns the URL of a fresh PostgreSQL database without a schema. The database is deleted when the test ends.
+func EmptyURL(t testing.TB) string {
+	t.Helper()
+	template, err := postgres()
+	if err != nil {
+		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := template.admin("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
-			t.Error(err)
+	return template.create(t, "")
+}
+
+// create creates a database, with further words of the statement, and returns its URL.
+func (t *template) create(tb testing.TB, more string) string {
+	tb.Helper()
+	name := newName()
+	if err := t.admin("CREATE DATABASE " + name + more); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := t.admin("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			tb.Error(err)
 		}
 	})
-	return template.newURL(name)
+	return t.newURL(name)
 }
 
 // copyFile writes a migrated SQLite file: copying is much faster than migrating.

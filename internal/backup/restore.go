@@ -1,0 +1,189 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/audit"
+)
+
+// restoringSuffix ends the name of a SQLite file that is being restored.
+const restoringSuffix = ".restoring"
+
+// Restore fills the database at target, which must be empty, with the rows of the backup at path, brings it to the
+// newest schema, and audits it. A SQLite file must not exist; it appears under its name when it is complete. After an
+// error nothing was restored. A result with findings is restored: the backup has what its database had.
+func Restore(ctx context.Context, path, target string, identities []age.Identity) (Manifest, audit.Result, error) {
+	file, ok := strings.CutPrefix(target, "sqlite:")
+	if !ok {
+		m, err := loadFile(ctx, path, target, identities)
+		if err != nil {
+			return m, audit.Result{}, err
+		}
+		return auditCopy(ctx, m, target)
+	}
+	return restoreSQLite(file, func(draft string) (Manifest, audit.Result, error) {
+		m, err := loadFile(ctx, path, draft, identities)
+		if err != nil {
+			return m, audit.Result{}, err
+		}
+		return auditCopy(ctx, m, draft)
+	})
+}
+
+// restoreSQLite calls fill with the URL of a draft, and gives the draft its name if fill succeeds.
+func restoreSQLite(file string, fill func(url string) (Manifest, audit.Result, error)) (m Manifest, r audit.Result,
+	err error) {
+	if _, err := os.Lstat(file); err == nil {
+		return m, r, fmt.Errorf("restore: %s exists already: restore to a new file", file)
+	}
+	draft := file + restoringSuffix
+	if err := removeSQLite(draft); err != nil { // of a restore that was interrupted
+		return m, r, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeSQLite(draft)) }()
+	if m, r, err = fill("sqlite:" + draft); err != nil {
+		return m, r, err
+	}
+	if err := syncFile(draft); err != nil {
+		return m, r, fmt.Errorf("restore: %w", err)
+	}
+	if err := errors.Join(os.Rename(draft, file), syncFolder(filepath.Dir(file))); err != nil {
+		return m, r, fmt.Errorf("restore: %w", err)
+	}
+	return m, r, nil
+}
+
+// removeSQLite removes a SQLite file with the files that belong to it.
+func removeSQLite(file string) (err error) {
+	for _, suffix := range []string{"", "-wal", "-shm", ".lock"} {
+		err = errors.Join(err, removeIfThere(file+suffix))
+	}
+	return err
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Verify checks that the file at path is complete and undamaged, restores it into a temporary SQLite file, and audits
+// that. The temporary file takes about as much room as the database.
+func Verify(ctx context.Context, path string, identities []age.Identity) (m Manifest, r audit.Result, err error) {
+	folder, err := os.MkdirTemp("", "purser-backup-")
+	if err != nil {
+		return m, r, fmt.Errorf("backup: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	return Restore(ctx, path, "sqlite:"+filepath.Join(folder, "purser.db"), identities)
+}
+
+// auditCopy audits a database that has just been filled.
+func auditCopy(ctx context.Context, m Manifest, url string) (Manifest, audit.Result, error) {
+	r, err := audit.Verify(ctx, url, time.Now(), nil)
+	return m, r, err
+}
+
+// loadFile fills the database at target with the rows of the backup at path.
+func loadFile(ctx context.Context, path, target string, identities []age.Identity) (m Manifest, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return m, fmt.Errorf("backup: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	content, err := decrypt(f, identities)
+	if err != nil {
+		return m, fmt.Errorf("backup: %s: %w", path, err)
+	}
+	if m, err = load(ctx, content, target); err != nil {
+		return m, fmt.Errorf("backup: %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// ageMagic begins an encrypted backup.
+const ageMagic = "age-encryption.org/v1"
+
+// decrypt returns the content of a file, which may be encrypted.
+func decrypt(f *os.File, identities []age.Identity) (io.Reader, error) {
+	begin := make([]byte, len(ageMagic))
+	n, err := f.ReadAt(begin, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if !bytes.Equal(begin[:n], []byte(ageMagic)) {
+		return f, nil
+	}
+	if len(identities) == 0 {
+		return nil, errors.New("it is encrypted: give --identity or --passphrase-file")
+	}
+	content, err := age.Decrypt(f, identities...)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return nil, errCutOff
+	}
+	return content, err
+}
+
+// load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows.
+func load(ctx context.Context, r io.Reader, target string) (m Manifest, err error) {
+	in, err := newDecoder(r)
+	if err != nil {
+		return m, err
+	}
+	defer in.close()
+	err = db.Load(ctx, target, in.header.Schema, func(ctx context.Context, tx *db.Tx) error {
+		for {
+			table, columns, more, err := in.readTable()
+			if err != nil {
+				return err
+			}
+			if !more {
+				break
+			}
+			if err := loadTable(ctx, tx, in, table, columns); err != nil {
+				return fmt.Errorf("table %s: %w", table, err)
+			}
+		}
+		if m, err = in.readManifest(); err != nil {
+			return err
+		}
+		heads, err := readHeads(ctx, tx)
+		if err == nil && heads != m.Heads {
+			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", errDamaged)
+		}
+		return err
+	})
+	return m, err
+}
+
+func loadTable(ctx context.Context, tx *db.Tx, in *decoder, table string, columns []string) error {
+	tables, err := db.Tables(in.header.Schema)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(tables, table) {
+		return fmt.Errorf("%w: its schema has no such table", errDamaged)
+	}
+	n, err := insertRows(ctx, tx, table, columns, in.readRow)
+	if err != nil {
+		return err
+	}
+	if have := in.counts[len(in.counts)-1].Rows; have != n {
+		return fmt.Errorf("%d of %d rows were inserted", n, have)
+	}
+	return nil
+}
