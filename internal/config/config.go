@@ -77,6 +77,7 @@ func (c Config) WithoutOutside() Config {
 	c.Providers = map[string]Provider{}
 	c.Stripe = topups.Config{}
 	c.SMTP = mail.Server{}
+	c.OTLP = telemetry.Config{}
 	c.WebhookAllow = nil
 	c.NodeURL = ""
 	c.Backup = backup.Settings{}
