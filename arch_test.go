@@ -56,7 +56,7 @@ var groups = []group{
 	{"backup", []string{""}},
 	{"config", []string{""}},
 	{"server", []string{""}},
-	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
+	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", "oidc", ""}},
 	{"dev", []string{"sample", "history", ""}},
 }
 

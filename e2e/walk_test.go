@@ -63,9 +63,9 @@ func (b *tab) byPasskey(p *servertest.Process) {
 }
 
 // topUp pays $25 at the emulator's Checkout, and comes back.
-func (b *tab) topUp(p *servertest.Process) {
+func (b *tab) topUp(base string) {
 	b.t.Helper()
-	b.open(p.BaseURL + "/top-up")
+	b.open(base + "/top-up")
 	b.expect("/pay/cs_test_") // the one foreign page that a person goes to
 	b.press("button", "$25")
 	b.accessible("the emulator's checkout")
@@ -88,7 +88,7 @@ func TestPersonFromNothing(t *testing.T) {
 		b.withoutScripts()
 		b.join(p)
 		b.byPasskey(p)
-		b.topUp(p)
+		b.topUp(p.BaseURL)
 
 		b.open(app.URL)
 		b.press("link", "Connect")

@@ -1,7 +1,7 @@
-// Package oidctest is an OpenID Connect provider for tests: discovery, keys, a page on
-// which a person is chosen, codes with PKCE, and userinfo, over real HTTP. It makes the
-// checks of a real provider, and can be set to answer wrongly.
-package oidctest
+// Package oidc emulates an OpenID Connect provider: discovery, keys, a page on which a person is chosen, codes with
+// PKCE, and userinfo. It makes the checks of a real provider, and can be set to answer wrongly. It keeps everything in
+// memory.
+package oidc
 
 import (
 	"crypto/ecdsa"
@@ -9,16 +9,16 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -28,17 +28,26 @@ const (
 	ClientSecret = "a secret of the client + more/" // holds what must be encoded in Basic
 )
 
+// Options say how a provider works.
+type Options struct {
+	Issuer    string           // how it is reached, without a slash at the end
+	People    []Person         // who can sign in; none = anybody, by any address
+	Redirects []string         // redirect URIs of the client
+	Now       func() time.Time // nil = time.Now
+}
+
 // A Person can sign in at the provider.
 type Person struct {
 	Subject, Email string
 	Verified       bool
 }
 
-// A Provider is running until the test ends.
+// A Provider answers as an OpenID Connect provider. It is safe for concurrent use.
 type Provider struct {
-	*httptest.Server
-	key *ecdsa.PrivateKey
-	now func() time.Time
+	mux    *http.ServeMux
+	issuer string
+	key    *ecdsa.PrivateKey
+	now    func() time.Time
 
 	mu     sync.Mutex
 	wrong  Wrong
@@ -69,30 +78,41 @@ type grant struct {
 	until                      time.Time
 }
 
-// Start starts a provider in which people can sign in.
-func Start(t testing.TB, now func() time.Time, people ...Person) *Provider {
-	t.Helper()
+// New returns a provider.
+func New(o Options) (*Provider, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return nil, fmt.Errorf("oidc: %w", err)
 	}
-	p := &Provider{key: key, now: now, people: people, grants: map[string]grant{}, access: map[string]Person{}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
-	mux.HandleFunc("GET /keys", p.serveKeys)
-	mux.HandleFunc("GET /authorize", p.ask)
-	mux.HandleFunc("POST /authorize", p.authorize)
-	mux.HandleFunc("POST /token", p.token)
-	mux.HandleFunc("GET /userinfo", p.userinfo)
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p.state().Down {
-			http.Error(w, "down", http.StatusServiceUnavailable)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	}))
-	t.Cleanup(p.Close)
-	return p
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Provider{
+		mux:    http.NewServeMux(),
+		issuer: o.Issuer,
+		key:    key,
+		now:    o.Now,
+		people: o.People,
+		backTo: o.Redirects,
+		grants: map[string]grant{},
+		access: map[string]Person{},
+	}
+	p.mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
+	p.mux.HandleFunc("GET /keys", p.serveKeys)
+	p.mux.HandleFunc("GET /authorize", p.ask)
+	p.mux.HandleFunc("POST /authorize", p.authorize)
+	p.mux.HandleFunc("POST /token", p.token)
+	p.mux.HandleFunc("GET /userinfo", p.userinfo)
+	return p, nil
+}
+
+// ServeHTTP answers one request.
+func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.state().Down {
+		http.Error(w, "down", http.StatusServiceUnavailable)
+		return
+	}
+	p.mux.ServeHTTP(w, r)
 }
 
 // AllowRedirect registers a redirect URI of the client.
@@ -126,7 +146,7 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	p.asked++
 	p.mu.Unlock()
-	methods, issuer := []string{"client_secret_basic", "client_secret_post"}, p.URL
+	methods, issuer := []string{"client_secret_basic", "client_secret_post"}, p.issuer
 	if p.state().InForm {
 		methods = methods[1:]
 	}
@@ -135,10 +155,10 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	}
 	writeAnswer(w, http.StatusOK, map[string]any{
 		"issuer":                                         issuer,
-		"authorization_endpoint":                         p.URL + "/authorize",
-		"token_endpoint":                                 p.URL + "/token",
-		"jwks_uri":                                       p.URL + "/keys",
-		"userinfo_endpoint":                              p.URL + "/userinfo",
+		"authorization_endpoint":                         p.issuer + "/authorize",
+		"token_endpoint":                                 p.issuer + "/token",
+		"jwks_uri":                                       p.issuer + "/keys",
+		"userinfo_endpoint":                              p.issuer + "/userinfo",
 		"id_token_signing_alg_values_supported":          []string{"none", "HS256", "ES256"},
 		"response_types_supported":                       []string{"code"},
 		"subject_types_supported":                        []string{"public"},
@@ -176,8 +196,9 @@ func (p *Provider) serveKeys(w http.ResponseWriter, _ *http.Request) {
 var page = template.Must(template.New(
 	"").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title>
 <link rel="icon" href="data:,"></head><body><main><h1>Who are you?</h1><form method="post">
-{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}
-<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
+{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>
+{{else}}<p><label>Email <input name="email" type="email" required autofocus></label> <button>Sign in</button></p>{{end}}
+<p><button name="sub" value="" formnovalidate>Nobody</button></p></form></main></body></html>`))
 
 // checkRequest checks an authorization request before anything is shown.
 func (p *Provider) checkRequest(w http.ResponseWriter, q url.Values) bool {
@@ -207,23 +228,37 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	if !p.checkRequest(w, q) {
 		return
 	}
-	back := url.Values{"state": {q.Get("state")}, "iss": {p.URL}}
+	back := url.Values{"state": {q.Get("state")}, "iss": {p.issuer}}
 	if other := p.state().Iss; other != "" {
 		back.Set("iss", other)
 	}
-	i := slices.IndexFunc(p.people, func(one Person) bool { return one.Subject == r.PostFormValue("sub") })
-	if i < 0 {
+	person, ok := p.choose(r)
+	if !ok {
 		back.Set("error", "access_denied")
 		back.Set("error_description", "<b>Call 555-0100 at once</b>")
 	} else {
 		code := rand.Text()
 		back.Set("code", code)
 		p.mu.Lock()
-		p.grants[code] = grant{p.people[i], q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"),
+		p.grants[code] = grant{person, q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"),
 			p.now().Add(time.Minute)}
 		p.mu.Unlock()
 	}
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
+}
+
+// choose returns the person of the form; false = nobody.
+func (p *Provider) choose(r *http.Request) (Person, bool) {
+	email, pressed := r.PostFormValue("email"), r.PostForm.Has("sub")
+	if len(p.people) == 0 && !pressed && strings.Contains(email, "@") {
+		subject := sha256.Sum256([]byte(email))
+		return Person{Subject: hex.EncodeToString(subject[:8]), Email: email, Verified: true}, true
+	}
+	i := slices.IndexFunc(p.people, func(one Person) bool { return one.Subject == r.PostFormValue("sub") })
+	if i < 0 {
+		return Person{}, false
+	}
+	return p.people[i], true
 }
 
 // client reports whether a request of the token endpoint is of our client.
@@ -258,7 +293,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.access[access] = g.person
 	p.mu.Unlock()
 	claims := map[string]any{
-		"iss":   p.URL,
+		"iss":   p.issuer,
 		"aud":   ClientID,
 		"sub":   g.person.Subject,
 		"iat":   p.now().Unix(),
