@@ -177,3 +177,38 @@ func copyKeys(t *testing.T, from, to string) {
 		}
 	}
 }
+
+// TestPointInTimeRecovery loses a PostgreSQL server under load, and recovers it from a base backup and its archived
+// log to a moment: the ledger is clean, has every call that was answered before that moment, and no later row.
+func TestPointInTimeRecovery(t *testing.T) {
+	testkit.Long(t, "the recovery is PostgreSQL's own")
+	cluster := dbtest.StartCluster(t, true)
+	url := cluster.NewURL(t)
+	b := newBooks(t, func(status int, code string) bool {
+		return isUnavailable(status, code) || status == 502 && code == "provider_error"
+	})
+	p := servertest.Start(t, url, "--lease=2s")
+	cluster.Archive(t)
+	ctx, stop := context.WithCancel(t.Context())
+	wait := b.runClients(ctx, 8, func() *servertest.Process { return p })
+	defer func() { stop(); wait() }()
+	pause(ctx, 2*time.Second)
+	before, moment := b.answeredBills(), time.Now()
+	pause(ctx, 2*time.Second)
+	cluster.KillPostmaster(t)
+	p.Kill()
+	stop()
+	wait()
+	cluster.Recover(t, moment)
+	servertest.Verify(t, url)
+	b.compareCopy(url, before)
+	rows := number(t, url, `SELECT COUNT(*) FROM ledger`)
+	if late := number(t, url, `SELECT COUNT(*) FROM ledger WHERE created_us > $1`, moment.UnixMicro()); late > 0 {
+		t.Errorf("%d rows are newer than the moment", late)
+	}
+	if len(before) == 0 || int64(len(b.answeredBills())) <= rows {
+		t.Errorf("vacuous: %d calls before, %d in all, %d rows", len(before), len(b.answeredBills()), rows)
+	}
+	t.Logf("%d answered calls of %d were before the moment; the ledger has %d rows", len(before),
+		len(b.answeredBills()), rows)
+}
