@@ -38,6 +38,15 @@ func listPending(ctx context.Context, q db.Queryer, after string, limit int) ([]
 		WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
+// listDecided returns decided requests, newest first, before the id before.
+func listDecided(ctx context.Context, q db.Queryer, before string, limit int) ([]Request, error) {
+	if before == "" {
+		before = "~" // sorts after every id
+	}
+	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests
+		WHERE status <> 'pending' AND id < $1 ORDER BY id DESC LIMIT $2`, before, limit)
+}
+
 func queryRequests(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
 	return db.QueryAll(ctx, q, db.ScanFields((*Request).fields), text, args...)
 }

@@ -150,6 +150,15 @@ func (s *Store) ListPending(ctx context.Context, after string, limit int) ([]Req
 	return list, nil
 }
 
+// ListDecided returns the approved and rejected requests, newest first, before the id before; "" = the newest.
+func (s *Store) ListDecided(ctx context.Context, before string, limit int) ([]Request, error) {
+	list, err := listDecided(ctx, s.DB, before, limit)
+	if err != nil {
+		return nil, fmt.Errorf("golive: decided: %w", err)
+	}
+	return list, nil
+}
+
 // A Status is an app's progress to the next tier.
 type Status struct {
 	App       apps.App

@@ -22,6 +22,7 @@ type List struct {
 
 	Newest string // address of the first page; "" = this is it
 	Older  string // address of the next page; "" = this is the last
+	Queue  bool   // the oldest row is the first, so that the next page has newer ones
 	Cut    string // how far a page with few rows has searched; "" = as far as there are rows
 	CSV    string // address of the download; "" = none
 

@@ -64,7 +64,7 @@ func TestActivity(t *testing.T) {
 				for _, m := range receiptLinks.FindAllStringSubmatch(page, -1) {
 					ids = append(ids, m[1])
 				}
-				next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(page)
+				next := regexp.MustCompile(`href="([^"]+)">Older</a>`).FindStringSubmatch(page)
 				if path = ""; next != nil {
 					path = strings.ReplaceAll(next[1], "&amp;", "&")
 				}

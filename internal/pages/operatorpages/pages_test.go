@@ -174,6 +174,8 @@ func TestActions(t *testing.T) {
 		b.Get(review+"?done=approve").Want(t, 200, "Approved", "Done.").Lacks(t, `value="approve"`)
 		b.Post(review, act("approve", "")).Want(t, 422, "This request was approved already")
 		b.Get("/operator/reviews").Want(t, 200, "No pending requests")
+		b.Get("/operator/reviews?state=decided").Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "Approved", w.request.ID,
+			"State: <strong>Decided</strong>")
 		b.Post(app, act("suspend", "Its <secret> has leaked.")).Leads(t, app+"?done=suspend")
 		b.Get(app).Want(t, 200, "Suspended by operator", "Its &lt;secret&gt; has leaked.", `value="lift"`)
 		b.Get("/operator/apps?state=suspended").Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
@@ -183,7 +185,16 @@ func TestActions(t *testing.T) {
 		if c := w.Is(w.conn); c.Status != rules.Frozen {
 			t.Errorf("the connection is %s", c.Status)
 		}
-		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID)
+		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID, "Suspended by risk now")
+		for query, found := range map[string]bool{
+			"?type=connection.frozen": true, "?type=app.spend_limit_reached": false, "?of=" + w.app.ID: true,
+			"?of=+" + w.conn.ID: true, "?of=app_x": false, "?of=" + w.app.ID + "&type=connection.risk_warning": false,
+		} {
+			page := b.Get("/operator/risk"+query).Want(t, 200).Lacks(t, "Suspended by risk now")
+			if strings.Contains(page.Body, "/operator/connections/"+w.conn.ID) != found {
+				t.Errorf("%s: the event is there: %v", query, !found)
+			}
+		}
 		b.Post(conn, act("freeze", "again")).Want(t, 422, "frozen already")
 		b.Post(conn, act("resume", "She is back.")).Leads(t, conn+"?done=resume")
 		b.Get(row).Want(t, 200, row+"/reverse", "$1.00")

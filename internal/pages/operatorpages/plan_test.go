@@ -71,10 +71,14 @@ func TestPagesUseIndexes(t *testing.T) {
 	t.Parallel()
 	q, ctx := explainer{dbtest.Open(t, db.SQLite), t}, t.Context()
 	for name, f := range map[string]func() error{
-		"backlog":       func() error { _, err := countBacklog(ctx, q); return err },
-		"ledger":        func() error { _, err := listEntriesBefore(ctx, q, "wac_x", 5, 5); return err },
-		"reversal":      func() error { _, err := findReversal(ctx, q, "led_x"); return err },
-		"risk":          func() error { _, err := listRiskEvents(ctx, q, "", 5); return err },
+		"backlog":  func() error { _, err := countBacklog(ctx, q); return err },
+		"ledger":   func() error { _, err := listEntriesBefore(ctx, q, "wac_x", 5, 5); return err },
+		"reversal": func() error { _, err := findReversal(ctx, q, "led_x"); return err },
+		"risk":     func() error { _, err := listRiskEvents(ctx, q, riskFilter{}, "", 5); return err },
+		"risk of an app": func() error {
+			_, err := listRiskEvents(ctx, q, riskFilter{"connection.frozen", "app_x"}, "", 5)
+			return err
+		},
 		"pools":         func() error { _, err := listFreePools(ctx, q, "2026-11", "", 5); return err },
 		"sums":          func() error { _, err := sumCountedDays(ctx, q, "", "2026-11-01"); return err },
 		"sums by app":   func() error { _, err := sumCountedDays(ctx, q, "app_x", "2026-11-01"); return err },

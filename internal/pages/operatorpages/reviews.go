@@ -11,39 +11,58 @@ import (
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
-// showReviews is GET /operator/reviews: pending go-live requests, oldest first.
+const reviewsPath = "/operator/reviews"
+
+// showReviews is GET /operator/reviews: pending go-live requests, oldest first; or the decided ones, newest first.
 func (h *Handler) showReviews(r *http.Request, s staff) (ui.Report, error) {
-	c := s.newReport("/operator/reviews", "Go-live reviews",
-		"Developers who ask for their app’s next tier, oldest first.")
-	list, err := h.Service.GoLive.ListPending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
+	c := s.newReport(reviewsPath, "Go-live reviews", "Developers who ask for their app’s next tier.")
+	q := r.URL.Query()
+	t := ui.NewList(reviewsPath, q, "state")
+	t.Label, t.Empty, t.Queue = "Requests", "No pending requests", q.Get("state") != "decided"
+	t.AddFilter("state", "State", []ui.Option{{Text: "To review"}, {ID: "decided", Text: "Decided"}})
+	t.Finish(q.Get("after") == "", "")
+	t.Head = []ui.ListColumn{
+		{Text: "App", Class: "first"}, {Text: "State", Class: "first end"}, {Text: "From", Class: "second"},
+		{Text: "To", Class: "second"}, {Text: "Requested", Class: "second end"}, {Text: "Decided"}, {Text: "Request"},
+	}
+	find := h.Service.GoLive.ListPending
+	if !t.Queue {
+		t.Empty, find = "No decided requests", h.Service.GoLive.ListDecided
+	}
+	size := ui.ListPageSize(t.Query)
+	list, err := find(r.Context(), q.Get("after"), size+1)
 	if err != nil {
 		return c, err
 	}
-	more := len(list) > maxListed
-	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{
-		Label: "Requests",
-		Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}},
-		First: firstPage(r, "after"),
-		Empty: "No pending requests.",
+	if len(list) > size {
+		list = list[:size]
+		t.Older = t.Link("after", list[size-1].ID)
+	}
+	ids := []string{}
+	for _, req := range list {
+		ids = append(ids, req.AppID)
+	}
+	who, err := loadNames(r.Context(), h.DB, ids...)
+	if err != nil {
+		return c, err
 	}
 	for _, req := range list {
-		app, err := h.Service.Apps.Get(r.Context(), req.AppID)
-		if err != nil {
-			return c, err
-		}
-		name := ui.Cell{
-			Text:     app.Name,
-			Href:     "/operator/reviews/" + url.PathEscape(req.ID),
-			Sub:      req.ID,
-			Monogram: app.ID,
-		}
-		t.Rows = append(t.Rows, []ui.Cell{name, {Text: req.From}, {Text: req.To}, timeCell(req.CreatedUS)})
+		badge := reviewBadge(req)
+		t.Rows = append(t.Rows, ui.ListRow{
+			ID:   req.ID,
+			Href: reviewsPath + "/" + url.PathEscape(req.ID),
+			Cells: []ui.ListCell{
+				{Text: who[req.AppID], Monogram: req.AppID},
+				{Text: badge.Text, Dot: badge.Tone, Sub: req.Reason},
+				{Text: req.From},
+				{Text: req.To},
+				listCell(timeCell(req.CreatedUS)),
+				listCell(timeCell(req.DecidedUS)),
+				{Text: req.ID, Code: true},
+			},
+		})
 	}
-	if more {
-		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
-	}
-	c.Blocks = []ui.Block{{Table: t}}
+	c.Blocks = []ui.Block{{List: &t}}
 	return c, nil
 }
 

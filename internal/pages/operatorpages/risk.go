@@ -3,7 +3,10 @@ package operatorpages
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -17,22 +20,38 @@ var riskEventCells = map[string]ui.Cell{
 	"app.spend_limit_reached": {Text: "App’s daily limit reached", Tone: "warn"},
 }
 
-// showRisk is GET /operator/risk.
+const riskPath = "/operator/risk"
+
+// showRisk is GET /operator/risk: what the risk rules noticed, of all apps or of one, newest first.
 func (h *Handler) showRisk(r *http.Request, s staff) (ui.Report, error) {
-	c := s.newReport("/operator/risk", "Risk",
+	c := s.newReport(riskPath, "Risk",
 		"Connections that spent too fast or were paused, apps at their daily limit, and apps suspended by risk rules.")
-	after := r.URL.Query().Get("after")
-	list, err := listRiskEvents(r.Context(), h.DB, after, maxListed+1)
+	q := r.URL.Query()
+	t := ui.NewList(riskPath, q, "type", "of")
+	t.Label, t.Empty = "Risk events", "No risk events."
+	types := []ui.Option{{Text: "Any event"}}
+	for _, kind := range slices.Sorted(maps.Keys(riskEventCells)) {
+		types = append(types, ui.Option{ID: kind, Text: riskEventCells[kind].Text})
+	}
+	t.AddFilter("type", "Event", types)
+	t.AddFilter("of", "App or connection", nil, ui.Field{ID: "of", Label: "Id of an app or a connection"})
+	t.Finish(q.Get("after") == "", "")
+	t.Head = []ui.ListColumn{
+		{Text: "When", Class: "second"}, {Text: "Event", Class: "first"}, {Text: "App", Class: "first end"},
+		{Text: "Connection", Class: "second end"},
+	}
+	if t.Filtered() {
+		t.Empty = "No risk events fit these filters."
+	}
+	size := ui.ListPageSize(t.Query)
+	list, err := listRiskEvents(r.Context(), h.DB, riskFilter{q.Get("type"), strings.TrimSpace(q.Get("of"))},
+		q.Get("after"), size+1)
 	if err != nil {
 		return c, fmt.Errorf("operatorpages: risk: %w", err)
 	}
-	more := len(list) > maxListed
-	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{
-		Label: "Risk events",
-		Heads: []ui.Head{{Name: "When"}, {Name: "Event"}, {Name: "App"}, {Name: "Connection"}},
-		First: firstPage(r, "after"),
-		Empty: "No risk events.",
+	if len(list) > size {
+		list = list[:size]
+		t.Older = t.Link("after", list[size-1].ID)
 	}
 	ids := []string{}
 	for _, e := range list {
@@ -43,20 +62,28 @@ func (h *Handler) showRisk(r *http.Request, s staff) (ui.Report, error) {
 		return c, err
 	}
 	for _, e := range list {
-		t.Rows = append(t.Rows,
-			[]ui.Cell{timeCell(e.CreatedUS), riskEventCells[e.Type], who.cell(e.AppID), who.cellOr(e.ConnectionID)})
+		kind := riskEventCells[e.Type]
+		row := ui.ListRow{
+			ID:   e.ID,
+			Href: who.cell(e.AppID).Href,
+			Cells: []ui.ListCell{
+				listCell(timeCell(e.CreatedUS)), {Text: kind.Text, Dot: kind.Tone}, listCell(who.cell(e.AppID)),
+				listCell(who.cellOr(e.ConnectionID)),
+			},
+		}
+		if e.ConnectionID != "" {
+			row.Href = who.cell(e.ConnectionID).Href
+		}
+		t.Rows = append(t.Rows, row)
 	}
-	if more {
-		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
-	}
-	if after == "" {
+	if q.Get("after") == "" && !t.Filtered() {
 		suspended, err := h.suspendedByRiskTable(r)
 		if err != nil {
 			return c, err
 		}
 		c.Blocks = append(c.Blocks, ui.Block{Heading: "Suspended by risk now", Table: suspended})
 	}
-	c.Blocks = append(c.Blocks, ui.Block{Heading: "Events, newest first", Table: t})
+	c.Blocks = append(c.Blocks, ui.Block{Heading: "Events, newest first", List: &t})
 	return c, nil
 }
 

@@ -216,9 +216,12 @@ func listBalanceDays(ctx context.Context, q db.Queryer, from string) ([]balanceD
 	}), `SELECT day, available_mc, reserved_mc FROM operator_balances WHERE day >= $1 ORDER BY day`, from)
 }
 
+// A riskFilter selects events about risk: of a type, and of an app or a connection by its id; "" = all.
+type riskFilter struct{ kind, subject string }
+
 // listRiskEvents returns events about risk, newest first: those before the id after, or all if it is "". It leaves out
-// the test events that developers send.
-func listRiskEvents(ctx context.Context, q db.Queryer, after string, limit int) ([]rules.Event, error) {
+// the test events that developers send. The index of these events alone serves every filter.
+func listRiskEvents(ctx context.Context, q db.Queryer, f riskFilter, after string, limit int) ([]rules.Event, error) {
 	if after == "" {
 		after = "~" // sorts after every id
 	}
@@ -226,7 +229,8 @@ func listRiskEvents(ctx context.Context, q db.Queryer, after string, limit int) 
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS}
 	}), `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
 		WHERE (type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached')
-		AND test = 0 AND id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+		AND test = 0 AND id < $1 AND ($2 = '' OR (type || '') = $2) AND ($3 = '' OR (app_id || '') = $3
+		OR (connection_id || '') = $3) ORDER BY id DESC LIMIT $4`, after, f.kind, f.subject, limit)
 }
 
 // listMails returns the newest emails to an account, without their texts.
