@@ -180,7 +180,7 @@ func newImage(v version, arch string, files []file) ([]file, error) {
 		"layers":        []descriptor{data},
 	}))
 	tag := strings.NewReplacer("+", "-", "~", "-").Replace(v.name)
-	manifest.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag}
+	manifest.Annotations = map[string]string{"org.opencontainers.image.ref.name": "purser:" + tag}
 	manifest.Platform = &platform{Architecture: arch, OS: "linux"}
 	index := encode(map[string]any{"schemaVersion": 2, "manifests": []descriptor{manifest}})
 	docker := encode([]map[string]any{{

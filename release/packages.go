@@ -11,7 +11,7 @@ import (
 )
 
 // nfpm makes Debian and RPM packages from deploy/package/nfpm.yaml.
-const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0"
+const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2"
 
 // packaged are the other files of a package, which nfpm.yaml names without their folders.
 var packaged = append([]string{

@@ -136,8 +136,8 @@ func TestImage(t *testing.T) {
 		Layers []descriptor
 	}
 	read(index.Manifests[0], &manifest)
-	if name := index.Manifests[0].Annotations["org.opencontainers.image.ref.name"]; name != "1.2.3-4.gabc" {
-		t.Errorf("its tag is %q", name)
+	if name := index.Manifests[0].Annotations["org.opencontainers.image.ref.name"]; name != "purser:1.2.3-4.gabc" {
+		t.Errorf("its name is %q", name)
 	}
 	var config struct {
 		Architecture string
