@@ -45,6 +45,7 @@ type Chart struct {
 	Heads   [3]string
 	Bars    []Bar
 	Series  []string // names of the parts of each bar, from below; none = bars of one piece
+	Links   []string // addresses of what each series sums; nil = none, "" = none for this one
 	Compare bool     // draw what was before as a dashed line
 	Lines   bool     // draw each series as a line; its parts do not add up, and one below zero is missing
 	Unit    Unit
@@ -270,6 +271,21 @@ func (c Chart) SeriesClasses() []string {
 	list := make([]string, len(c.Series))
 	for i := range list {
 		list[i] = c.seriesClass(i)
+	}
+	return list
+}
+
+// A LegendItem is a series of the legend.
+type LegendItem struct{ Name, Class, Href string }
+
+// Legend returns the series with their colours and links.
+func (c Chart) Legend() []LegendItem {
+	list := make([]LegendItem, len(c.Series))
+	for i, name := range c.Series {
+		list[i] = LegendItem{Name: name, Class: c.seriesClass(i)}
+		if i < len(c.Links) {
+			list[i].Href = c.Links[i]
+		}
 	}
 	return list
 }

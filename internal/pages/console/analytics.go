@@ -18,7 +18,6 @@ import (
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -365,6 +364,7 @@ func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time
 	case by != usage.ByNone:
 		for _, name := range named {
 			c.Series = append(c.Series, cmp.Or(name, "none"))
+			c.Links = append(c.Links, seriesPath(v, by, name, starts))
 		}
 		if len(names) > len(named) {
 			c.Series = append(c.Series, "All others")
@@ -377,14 +377,17 @@ func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time
 		past[row.Bucket] = row.Sum
 	}
 	for i, start := range starts {
-		day := formatDay(start)
+		day, end := formatDay(start), time.Time{} // the last bucket goes on
+		if i+1 < len(starts) {
+			end = starts[i+1]
+		}
 		sum := sums[day]
 		b := ui.Bar{
 			Label: start.Format("2 Jan"),
 			Start: day,
 			Value: c.value(sum),
 			Note:  describeCalls(callSum{Calls: sum.Calls, Input: sum.Input, Output: sum.Output}),
-			Href:  v.path("/requests?before=" + id.Floor(id.Request, start.AddDate(0, 0, 1))),
+			Href:  callsPath(v, "", start, end),
 		}
 		if at := len(pastStarts) - len(starts) + i; at >= 0 && at < len(pastStarts) {
 			b.Before = c.value(past[formatDay(pastStarts[at])])
@@ -403,6 +406,36 @@ func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time
 		}
 		c.Bars = append(c.Bars, b)
 	}
+}
+
+// callsPath returns the address of the request log from a day to before another; a zero end is none.
+func callsPath(v visit, status string, from, end time.Time) string {
+	q := url.Values{"from": {formatDay(from)}}
+	if !end.IsZero() {
+		q.Set("to", formatDay(end))
+	}
+	if status != "" {
+		q.Set("status", status)
+	}
+	return v.path("/requests?" + q.Encode())
+}
+
+// seriesPath returns the address of the calls of a feature or a model in the period; "" = the request log has no filter
+// for them: calls without a feature, and those of several.
+func seriesPath(v visit, by usage.Group, name string, starts []time.Time) string {
+	if name == "" || by == usage.ByFeature && name == "other" || len(starts) == 0 {
+		return ""
+	}
+	q := url.Values{string(by): {name}, "from": {formatDay(starts[0])}}
+	return v.path("/requests?" + q.Encode())
+}
+
+// refusalStatus returns the filter of the request log for refusals with a code.
+func refusalStatus(code string) string {
+	if code == "provider_error" {
+		return "failed"
+	}
+	return "refused"
 }
 
 // sumTiles returns the key figures with their change from the period before.
@@ -536,6 +569,7 @@ func (h analyticsPages) fillErrors(ctx context.Context, page *ui.Analytics, v vi
 		})
 		if i < maxStack {
 			chart.Series = append(chart.Series, c.code)
+			chart.Links = append(chart.Links, callsPath(v, refusalStatus(c.code), from, time.Time{}))
 		}
 	}
 	if len(counts) > maxStack {
@@ -546,10 +580,11 @@ func (h analyticsPages) fillErrors(ctx context.Context, page *ui.Analytics, v vi
 		b := ui.Bar{
 			Label: day.Format("2 Jan"),
 			Start: formatDay(day),
-			Href:  v.path("/requests?show=refused&before=" + id.Floor(id.Request, day.AddDate(0, 0, 1))),
 			Parts: make([]int64, len(chart.Series)),
 		}
+		statuses := map[string]bool{}
 		for code, n := range on {
+			statuses[refusalStatus(code)] = true
 			at := slices.IndexFunc(counts, func(c refusalCount) bool { return c.code == code })
 			if at < 0 { // refused between the two queries
 				continue
@@ -557,6 +592,11 @@ func (h analyticsPages) fillErrors(ctx context.Context, page *ui.Analytics, v vi
 			b.Parts[min(at, len(b.Parts)-1)] += n
 			b.Value += n
 		}
+		status := "" // of a day with both: all calls
+		if len(statuses) == 1 {
+			status = slices.Collect(maps.Keys(statuses))[0]
+		}
+		b.Href = callsPath(v, status, day, day.AddDate(0, 0, 1))
 		chart.Bars = append(chart.Bars, b)
 	}
 	page.Tiles = []ui.Figure{{Name: "Errors and refusals", Value: ui.Count(total)}}

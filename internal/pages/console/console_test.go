@@ -452,6 +452,17 @@ func TestFigures(t *testing.T) {
 			"$2.25 in total, including your margin of $0.25", "Provider cost and fee", "33.33%")
 		b.Get(w.mine("/analytics?tab=errors")).Want(t, 200, "allocation_exhausted", "The remaining spend cap",
 			`id="by-code-title"`, `id="errors-title"`)
+		// Bars and legends lead to the calls that they sum.
+		today := d.Now().UTC().Format("2006-01-02")
+		for path, link := range map[string]string{
+			"/analytics?by=feature&days=7": `">chat</a></span>`,
+			"/analytics?by=model&days=7":   `">gpt-5.6-terra</a></span>`,
+			"/analytics?tab=errors&days=7": `&amp;status=refused">allocation_exhausted</a></span>`,
+			"/analytics":                   w.mine("/requests?from=") + today + `"`,
+		} {
+			b.Get(w.mine(path)).Want(t, 200, link).Lacks(t, "show=refused", `">other</a></span>`)
+		}
+		b.Get(w.mine("/requests?from="+today+"&feature=chat")).Want(t, 200, "gpt-5.6-terra").Lacks(t, ">other<")
 		b.Get(w.mine("/analytics?by=feature&compare=1&interval=week")).Want(t, 200, ">chat</th>", ">other</th>",
 			"Period before", "$2.25")
 		b.Get(w.mine("/analytics?tab=usage&by=model")).Want(t, 200, `data-value="2"`, "Tokens, input and output")
