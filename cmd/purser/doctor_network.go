@@ -172,7 +172,8 @@ func checkStripe(ctx context.Context, c config.Config) finding {
 
 func checkMail(ctx context.Context, c config.Config) finding {
 	if c.SMTP.Host == "" {
-		return warning("smtp.url is not set: confirmations and notices wait", "set smtp.url and smtp.from")
+		return warning("smtp.url is not set: no sign-up can be confirmed, no password reset",
+			"set smtp.url and smtp.from; until then, purser operator invite opens accounts")
 	}
 	if err := c.SMTP.Check(ctx); err != nil {
 		return failure(fmt.Sprintf("%s: %v", c.SMTP, err),

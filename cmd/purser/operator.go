@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -19,19 +20,31 @@ type operatorCmd struct {
 	URL       string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where the API is (default: http://127.0.0.1:8080)."`
 	TokenFile string `placeholder:"FILE" help:"File with the operator's token; otherwise it is taken from PURSER_OPERATOR_TOKEN."`
 
-	Requests  requestsCmd  `cmd:"" help:"List the go-live requests to review, oldest first."`
-	Approve   approveCmd   `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
-	Refuse    refuseCmd    `cmd:"" help:"Reject a go-live request: the app keeps its tier and may ask again."`
-	App       appCmd       `cmd:"" help:"Show an app."`
-	Account   accountCmd   `cmd:"" help:"Find the account that an AI provider names by its safety identifier."`
-	Suspended suspendedCmd `cmd:"" help:"List the suspended apps."`
-	Suspend   suspendCmd   `cmd:"" help:"Suspend an app: no calls, no tokens, no new connections."`
-	Lift      liftCmd      `cmd:"" help:"Lift a suspension: the app's connections work again."`
-	Reverse   reverseCmd   `cmd:"" help:"Refund a charge by a new ledger row."`
-	Freeze    freezeCmd    `cmd:"" help:"Pause a connection."`
-	Resume    resumeCmd    `cmd:"" help:"Resume a connection."`
-	Grant     grantCmd     `cmd:"" help:"Give an account access to the operator's pages, or remove it."`
-	Log       logCmd       `cmd:"" help:"List the audit log, newest first."`
+	Requests     requestsCmd     `cmd:"" help:"List the go-live requests to review, oldest first."`
+	Approve      approveCmd      `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
+	Refuse       refuseCmd       `cmd:"" help:"Reject a go-live request: the app keeps its tier and may ask again."`
+	Apps         searchAppsCmd   `cmd:"" help:"List apps, newest first, or search them."`
+	App          appCmd          `cmd:"" help:"Show an app."`
+	Accounts     accountsCmd     `cmd:"" help:"List accounts, newest first, or search for one."`
+	Account      accountCmd      `cmd:"" help:"Show an account, its balance and its connections."`
+	Connections  connectionsCmd  `cmd:"" help:"List connections, newest first."`
+	Charges      chargesCmd      `cmd:"" help:"List charges and refunds of an account or an app, newest first."`
+	Charge       chargeCmd       `cmd:"" help:"Show a charge or another ledger row."`
+	Suspended    suspendedCmd    `cmd:"" help:"List the suspended apps."`
+	Suspend      suspendCmd      `cmd:"" help:"Suspend an app or an account."`
+	Lift         liftCmd         `cmd:"" help:"Lift the suspension of an app or an account."`
+	Reverse      reverseCmd      `cmd:"" help:"Refund a charge by a new ledger row."`
+	Credit       creditCmd       `cmd:"" help:"Credit an account without a payment, as goodwill."`
+	Close        closeAccountCmd `cmd:"" help:"Close an account, and refund what is left of its payments."`
+	Freeze       freezeCmd       `cmd:"" help:"Pause a connection."`
+	Resume       resumeCmd       `cmd:"" help:"Resume a connection."`
+	Invite       inviteCmd       `cmd:"" help:"Print a link by which the owner of an email address gets an account."`
+	SignOut      signOutCmd      `cmd:"" help:"End all sessions of an account."`
+	ResetTwoStep resetTwoStepCmd `cmd:"" help:"Remove the second factors of an account whose owner has lost them."`
+	Mails        mailsCmd        `cmd:"" help:"List the mails of an account, newest first."`
+	Resend       resendCmd       `cmd:"" help:"Send a mail again."`
+	Grant        grantCmd        `cmd:"" help:"Give an account access to the operator's pages, or remove it."`
+	Log          logCmd          `cmd:"" help:"List the audit log, newest first."`
 }
 
 // Help is shown by purser operator --help.
@@ -73,8 +86,46 @@ func (c *operatorCmd) callAPI(p *program, method, path string, body any) error {
 	if err := json.Indent(&pretty, bytes.TrimSpace(text), "", "  "); err != nil {
 		return fmt.Errorf("the answer is not JSON: %w", err)
 	}
-	_, err = fmt.Fprintln(p.out, pretty.String())
+	if _, err = fmt.Fprintln(p.out, pretty.String()); err != nil {
+		return err
+	}
+	if after := findNextPage(resp.Header.Get("Link")); after != "" {
+		_, err = fmt.Fprintln(p.err, "There are more: add --after "+after)
+	}
 	return err
+}
+
+// findNextPage returns the starting_after of the next page in a Link header; "" = this is the last page.
+func findNextPage(link string) string {
+	target, rest, ok := strings.Cut(strings.TrimPrefix(link, "<"), ">")
+	if !ok || !strings.Contains(rest, `rel="next"`) {
+		return ""
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get("starting_after")
+}
+
+// paging selects a page of a list.
+type paging struct {
+	Limit int    `default:"20" placeholder:"N" help:"Rows at most, 1 to 100 (default: 20)."`
+	After string `placeholder:"ID" help:"Continue after this row, the last one of the page before."`
+}
+
+// listPath returns the path of a page of a list with a filter, without what is empty in it.
+func (g paging) listPath(path string, filter map[string]string) string {
+	q := url.Values{"limit": {strconv.Itoa(g.Limit)}}
+	if g.After != "" {
+		q.Set("starting_after", g.After)
+	}
+	for name, value := range filter {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return path + "?" + q.Encode()
 }
 
 func newRequest(ctx context.Context, method, address string, body any) (*http.Request, error) {
@@ -178,20 +229,6 @@ func (a *appCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "GET", "apps/"+url.PathEscape(a.ID), nil)
 }
 
-type accountCmd struct {
-	Identifier string `arg:"" help:"The safety identifier, 64 hexadecimal digits."`
-}
-
-// Help is shown by purser operator account --help.
-func (accountCmd) Help() string {
-	return "Shows the account with its connections, which purser operator freeze pauses."
-}
-
-// Run shows the account.
-func (a *accountCmd) Run(p *program, c *cli) error {
-	return c.Operator.callAPI(p, "GET", "safety-identifiers/"+url.PathEscape(a.Identifier), nil)
-}
-
 type suspendedCmd struct{}
 
 // Help is shown by purser operator suspended --help.
@@ -202,23 +239,33 @@ func (suspendedCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "GET", "suspended-apps", nil)
 }
 
+// suspendablePath returns the path of an app, or of what else names an account.
+func suspendablePath(name string) string {
+	if strings.HasPrefix(name, "app_") {
+		return "apps/" + url.PathEscape(name)
+	}
+	return accountPath(name)
+}
+
 type suspendCmd struct {
-	ID string `arg:"" help:"The app, app_…"`
+	ID string `arg:"" help:"The app, app_…, or the account, wac_… or its email address."`
 	reason
 }
 
 // Help is shown by purser operator suspend --help.
 func (suspendCmd) Help() string {
-	return exampleHelp("suspend app_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Its secret has leaked.'")
+	return "A suspended app has no calls, no tokens and no new connections. A suspended account cannot sign in, and its " +
+		"connections are paused; its balance stays.\n\n" +
+		exampleHelp("suspend app_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Its secret has leaked.'")
 }
 
-// Run suspends the app.
+// Run suspends the app or the account.
 func (a *suspendCmd) Run(p *program, c *cli) error {
-	return c.Operator.callAPI(p, "POST", "apps/"+url.PathEscape(a.ID)+"/suspend", a.requestBody())
+	return c.Operator.callAPI(p, "POST", suspendablePath(a.ID)+"/suspend", a.requestBody())
 }
 
 type liftCmd struct {
-	ID string `arg:"" help:"The app, app_…"`
+	ID string `arg:"" help:"The app, app_…, or the account, wac_… or its email address."`
 }
 
 // Help is shown by purser operator lift --help.
@@ -226,19 +273,19 @@ func (liftCmd) Help() string { return exampleHelp("lift app_06f2k8m3q5t7w9y1b3d5
 
 // Run lifts the suspension.
 func (a *liftCmd) Run(p *program, c *cli) error {
-	return c.Operator.callAPI(p, "POST", "apps/"+url.PathEscape(a.ID)+"/lift", nil)
+	return c.Operator.callAPI(p, "POST", suspendablePath(a.ID)+"/lift", nil)
 }
 
 type reverseCmd struct {
-	ID string `arg:"" help:"The charge's ledger row, led_…"`
+	ID string `arg:"" help:"The charge, by its ledger row, led_…, or by its request, req_…"`
 	reason
 }
 
 // Help is shown by purser operator reverse --help.
 func (reverseCmd) Help() string {
 	return "The money returns to the connection, or to the user's available balance if it is revoked. A charge can " +
-		"be reversed once.\n\n" +
-		exampleHelp("reverse led_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
+		"be reversed once. Of a goodwill credit it takes back what is left and available.\n\n" +
+		exampleHelp("reverse req_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
 }
 
 // Run reverses the charge.
@@ -289,10 +336,18 @@ func (g *grantCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "POST", "roles", map[string]string{"email": g.Email, "role": g.Role})
 }
 
-type logCmd struct{}
+type logCmd struct {
+	Actor   string `placeholder:"ID" help:"Only what this account or IP address did."`
+	Action  string `placeholder:"NAME" help:"Only this action, such as reverse."`
+	Subject string `placeholder:"ID" help:"Only what was done to this app, account, connection or ledger row."`
+	paging
+}
 
 // Help is shown by purser operator log --help.
-func (logCmd) Help() string { return exampleHelp("log") }
+func (logCmd) Help() string { return exampleHelp("log --action reverse --limit 50") }
 
 // Run lists the log.
-func (logCmd) Run(p *program, c *cli) error { return c.Operator.callAPI(p, "GET", "log", nil) }
+func (a *logCmd) Run(p *program, c *cli) error {
+	filter := map[string]string{"actor": a.Actor, "action": a.Action, "subject": a.Subject}
+	return c.Operator.callAPI(p, "GET", a.listPath("log", filter), nil)
+}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestOperatorAccount shows the account of a safety identifier, and says why there is none.
+// TestOperatorAccount shows an account by its safety identifier, and says why there is none.
 func TestOperatorAccount(t *testing.T) {
 	t.Parallel()
 	identifier, token := strings.Repeat("a1", 32), strings.Repeat("t", 32)
@@ -17,7 +17,7 @@ func TestOperatorAccount(t *testing.T) {
 			t.Errorf("%s %s with %q", r.Method, r.URL, r.Header.Get("Authorization"))
 		}
 		text := `{"account_id":"wac_1","connections":[]}`
-		if r.URL.Path != "/v1/operator/safety-identifiers/"+identifier {
+		if r.URL.Path != "/v1/operator/accounts/"+identifier {
 			w.WriteHeader(http.StatusNotFound)
 			text = `{"error":{"code":"not_found","message":"no such account"}}`
 		}

@@ -61,6 +61,7 @@ type Server struct {
 	sessions     map[string]object
 	intents      map[string]object
 	disputes     []object
+	refunds      []object
 	cards        map[string]*savedCard
 	answers      map[string]storedAnswer // by idempotency key
 	events       []object
@@ -84,6 +85,9 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("POST /v1/checkout/sessions", s.serveAPI(s.createSession))
 	s.mux.HandleFunc("GET /v1/checkout/sessions/{id}", s.serveAPI(s.retrieveSession))
 	s.mux.HandleFunc("GET /v1/checkout/sessions", s.serveAPI(s.listSessions))
+	s.mux.HandleFunc("POST /v1/checkout/sessions/{id}/expire", s.serveAPI(s.expireSession))
+	s.mux.HandleFunc("POST /v1/refunds", s.serveAPI(s.createRefund))
+	s.mux.HandleFunc("GET /v1/refunds", s.serveAPI(s.listRefunds))
 	s.mux.HandleFunc("GET /v1/disputes", s.serveAPI(s.listDisputes))
 	s.mux.HandleFunc("POST /v1/customers", s.serveAPI(s.createCustomer))
 	s.mux.HandleFunc("POST /v1/payment_intents", s.serveAPI(s.createIntent))

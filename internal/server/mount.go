@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/connections"
@@ -40,7 +39,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router.SetSite(c.Site)
 	s.Router.SetClock(s.DB.Now)
 	s.Router.SetTracer(s.telemetry.Tracer())
-	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
+	sessions := s.sessions
 
 	ui.Mount(s.Router)
 	s.mountPeople(home, sessions)
@@ -71,22 +70,10 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Accounts: s.Accounts,
 		Sessions: sessions,
 		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
+		NoMail:   s.sender != nil && c.SMTP.Host == "",
 	}).Mount(s.Router)
 	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.Router)
-	(&privacy.Handler{Store: &privacy.Store{
-		DB:       s.DB,
-		Accounts: s.Accounts,
-		Sessions: sessions,
-		Identity: s.identity,
-		Apps:     s.Apps,
-		Sandbox:  s.sandbox,
-		Keys:     s.keys,
-		Topups:   s.topups,
-		Webhooks: s.webhooks,
-		Members:  s.members,
-		Ledger:   s.Ledger,
-		Now:      s.DB.Now,
-	}}).Mount(s.Router)
+	(&privacy.Handler{Store: s.privacy}).Mount(s.Router)
 }
 
 // mountOAuth mounts the authorization server with its consent screen.

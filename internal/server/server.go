@@ -44,6 +44,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -71,6 +72,8 @@ type Server struct {
 	members            *members.Store
 	watch              *watch.Watch
 	operators          *operator.Service
+	privacy            *privacy.Store
+	sessions           *accounts.Sessions
 	keys               *providerkeys.Store
 	webhooks           *webhooks.Store
 	domains            *domains.Checker

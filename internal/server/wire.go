@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/domains"
@@ -40,6 +41,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/mock"
 	"github.com/purserhq/purser/internal/models/tokens"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -96,10 +98,11 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	c, now := s.Config, s.DB.Now
 	s.Accounts = accounts.NewStore(s.DB, now)
+	s.sessions = accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(c.EnvelopeKey); err != nil {
 		return err
 	}
-	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site}
+	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site, Box: box}
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
 	}
@@ -253,8 +256,22 @@ func (s *Server) wireStatus(dev bool, providers []string) {
 	}
 }
 
-// wireOperator builds the watch over live apps and the operator's service.
+// wireOperator builds the watch over live apps, the closing of accounts and the operator's service.
 func (s *Server) wireOperator() {
+	s.privacy = &privacy.Store{
+		DB:       s.DB,
+		Accounts: s.Accounts,
+		Sessions: s.sessions,
+		Identity: s.identity,
+		Apps:     s.Apps,
+		Sandbox:  s.sandbox,
+		Keys:     s.keys,
+		Topups:   s.topups,
+		Webhooks: s.webhooks,
+		Members:  s.members,
+		Ledger:   s.Ledger,
+		Now:      s.DB.Now,
+	}
 	s.watch = &watch.Watch{
 		DB:      s.DB,
 		Apps:    s.Apps,
@@ -265,10 +282,14 @@ func (s *Server) wireOperator() {
 	s.operators = &operator.Service{
 		DB:          s.DB,
 		Accounts:    s.Accounts,
+		Identity:    s.identity,
 		Identifiers: s.identifiers,
 		Apps:        s.Apps,
 		GoLive:      s.golive,
 		Ledger:      s.Ledger,
+		Topups:      s.topups,
+		Privacy:     s.privacy,
+		Mails:       s.Mails,
 		Now:         s.DB.Now,
 	}
 }

@@ -29,6 +29,7 @@ const (
 	Webhook           = "whk_"
 	Delivery          = "whd_"
 	Payment           = "top_"
+	Goodwill          = "gwc_"
 	Voice             = "rts_"
 	Stop              = "stp_"
 )

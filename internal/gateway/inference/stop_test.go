@@ -46,7 +46,7 @@ var stops = []struct {
 		b.watchStops()
 	}},
 	{"the pause of everything", "connection_frozen", func(b *bundle, _ string) {
-		b.do(rules.PauseAccount{AccountID: b.who.AccountID})
+		b.do(rules.PauseAccount{AccountID: b.who.AccountID, By: rules.FrozenByUser})
 		b.watchStops()
 	}},
 	{"the pause of everything, here", "connection_frozen", func(b *bundle, _ string) {

@@ -55,6 +55,7 @@ const (
 	countConnections  = `SELECT COUNT(*) FROM connections`
 	countPendingHolds = `SELECT COUNT(*) FROM holds WHERE state = 'pending'`
 	countOpenHolds    = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
+	countGoodwill     = `SELECT COUNT(*) FROM goodwill_records`
 )
 
 // checks are all checks, in the order of the report.
@@ -644,6 +645,39 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM ledger l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
 		query: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
 			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
+	},
+	{
+		// A top-up by payment has no reason, and no top-up of a test account has one.
+		id:    "I30",
+		title: "goodwill: each record has its ledger row, and each row its record",
+		count: countGoodwill,
+		query: `SELECT g.goodwill_id AS goodwill, g.n, g.kind, g.account_id AS account, g.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
+			FROM goodwill_records g LEFT JOIN ledger l ON l.id = g.entry_id
+			LEFT JOIN goodwill_records o ON o.goodwill_id = g.goodwill_id AND o.kind = 'given' AND g.kind = 'withdrawn'
+			WHERE l.id IS NULL OR l.type <> 'topup' OR l.account_id <> g.account_id OR l.amount_mc <> g.amount_mc
+				OR l.status <> CASE g.kind WHEN 'given' THEN 'settled' ELSE 'reversed' END
+				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> g.reason
+			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
+			FROM ledger l WHERE l.type = 'topup' AND NOT EXISTS (SELECT 1 FROM goodwill_records g WHERE g.entry_id = l.id)
+				AND (l.status = 'settled' AND l.reason IS NOT NULL
+					OR l.status = 'reversed' AND EXISTS (SELECT 1 FROM goodwill_records g WHERE g.entry_id = l.reversal_of))`,
+	},
+	{
+		id:    "I30",
+		title: "goodwill: given once and first, to one account; no more is withdrawn than was given",
+		count: `SELECT COUNT(DISTINCT goodwill_id) FROM goodwill_records`,
+		query: `SELECT goodwill_id AS goodwill, MIN(account_id) AS account, COUNT(*) AS records, SUM(given) AS given, SUM(given_mc) AS given_mc, SUM(withdrawn_mc) AS withdrawn_mc FROM (
+				SELECT goodwill_id, n, account_id, CASE WHEN kind = 'given' AND n = 1 THEN 1 WHEN kind = 'given' THEN 2 ELSE 0 END AS given,
+					CASE kind WHEN 'given' THEN amount_mc ELSE 0 END AS given_mc, CASE kind WHEN 'given' THEN 0 ELSE amount_mc END AS withdrawn_mc
+				FROM goodwill_records) AS records
+			GROUP BY goodwill_id HAVING SUM(given) <> 1 OR MIN(n) <> 1 OR MAX(n) <> COUNT(*) OR COUNT(DISTINCT account_id) <> 1 OR SUM(withdrawn_mc) > SUM(given_mc)`,
+	},
+	{
+		id:    "I30",
+		title: "goodwill: only accounts with real money get it",
+		count: countGoodwill,
+		query: `SELECT g.goodwill_id AS goodwill, g.account_id AS account, b.sandbox AS sandbox_balance FROM goodwill_records g LEFT JOIN balances b ON b.account_id = g.account_id
+			WHERE COALESCE(b.sandbox, 1) <> 0`,
 	},
 }
 

@@ -652,6 +652,7 @@ func fixture(w *writer) {
 	})
 	w.addLedgerRow("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
+	fixtureGoodwill(w)
 
 	// a test account
 	w.addLedgerRow("wac_test", movement{available: 10_000_000},
@@ -687,7 +688,7 @@ func fixture(w *writer) {
 }
 
 func fixtureTokens(w *writer) {
-	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p"} {
+	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p", "wac_g"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
 	w.insert("accounts", map[string]any{
@@ -764,6 +765,32 @@ func fixtureTokens(w *writer) {
 		"expires_us":     later,
 		"interval_us":    5_000_000,
 	})
+}
+
+// fixtureGoodwill is a goodwill credit of which a part was withdrawn.
+func fixtureGoodwill(w *writer) {
+	w.addLedgerRow("wac_g", movement{available: 500}, map[string]any{
+		"id":        "led_g1",
+		"type":      "topup",
+		"amount_mc": 500,
+		"reason":    "Sorry for the outage.",
+	})
+	w.addLedgerRow("wac_g", movement{available: -200}, map[string]any{
+		"id":          "led_g2",
+		"type":        "topup",
+		"status":      "reversed",
+		"amount_mc":   200,
+		"reversal_of": "led_g1",
+		"reason":      "Given twice.",
+	})
+	for n, record := range []map[string]any{
+		{"kind": "given", "amount_mc": 500, "entry_id": "led_g1", "reason": "Sorry for the outage."},
+		{"kind": "withdrawn", "amount_mc": 200, "entry_id": "led_g2", "reason": "Given twice."},
+	} {
+		record["goodwill_id"], record["n"], record["account_id"] = "gwc_1", n+1, "wac_g"
+		record["created_us"] = noon.UnixMicro()
+		w.insert("goodwill_records", record)
+	}
 }
 
 // fixturePayments is a payment that was disputed and partly refunded, one that

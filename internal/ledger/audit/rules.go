@@ -75,16 +75,21 @@ func checkMovement(f *accountTotals, r *ledgerRow) string {
 	return ""
 }
 
-// isTopupReversal reports whether the row reverses a top-up that was credited.
-func isTopupReversal(r *ledgerRow) bool {
-	return r.kind == "topup" && r.status == "reversed" && r.available < 0
+// isGoodwill reports whether the row is a goodwill credit: it is the only settled top-up with a reason.
+func isGoodwill(r *ledgerRow) bool {
+	return r.kind == "topup" && r.status == "settled" && r.reason != ""
+}
+
+// reversesPayment reports whether the row reverses a payment that was credited.
+func (f *accountTotals) reversesPayment(r *ledgerRow) bool {
+	return r.kind == "topup" && r.status == "reversed" && r.available < 0 && !f.goodwill[r.reversalOf]
 }
 
 // checkNotOverdrawn checks that the row does not overdraw the account. Only the reversal
-// of a top-up may do that; below zero, no other row may take more.
+// of a payment may do that; below zero, no other row may take more.
 func checkNotOverdrawn(f *accountTotals, r *ledgerRow) string {
 	available, reserved := f.available+r.available, f.reserved+r.reserved
-	if available < 0 && !isTopupReversal(r) && (!f.disputed || r.available < 0) || reserved < 0 {
+	if available < 0 && !f.reversesPayment(r) && (!f.disputed || r.available < 0) || reserved < 0 {
 		return fmt.Sprintf("available becomes %d, reserved %d", available, reserved)
 	}
 	return ""

@@ -56,9 +56,10 @@ type accountTotals struct {
 	seq                 int64
 	head                string
 	available, reserved int64
-	disputed            bool // a top-up was reversed, so available may be negative
+	disputed            bool // a payment was reversed, so available may be negative
 	connections         map[string]*connectionTotals
 	pendingTopups       map[string]bool // top-ups that may still fail: what reverses one moves nothing
+	goodwill            map[string]bool // rows of goodwill credits: what reverses one must be available
 
 	// About the present row:
 	connection *connectionTotals // its connection before the row; nil if it has none yet
@@ -157,7 +158,13 @@ func (f *accountTotals) addRow(r *ledgerRow) {
 	f.seq, f.head = r.seq, r.hash
 	f.available += r.available
 	f.reserved += r.reserved
-	f.disputed = f.disputed || isTopupReversal(r)
+	f.disputed = f.disputed || f.reversesPayment(r)
+	if isGoodwill(r) {
+		if f.goodwill == nil {
+			f.goodwill = map[string]bool{}
+		}
+		f.goodwill[r.id] = true
+	}
 	if r.kind == "topup" && r.status == "pending" {
 		if f.pendingTopups == nil {
 			f.pendingTopups = map[string]bool{}

@@ -49,10 +49,11 @@ type Result struct {
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
+	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
 }
 
 // TopUp credits an account and opens its balance without a payment, as a sandbox's.
-// Users pay by OpenPayment.
+// Users pay by OpenPayment; the operator credits them by GiveGoodwill.
 type TopUp struct {
 	AccountID string
 	Sandbox   bool

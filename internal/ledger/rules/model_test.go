@@ -55,7 +55,8 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
-	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything"}
+	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
+	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -87,6 +88,8 @@ func invariants(seen map[string]int) func(*rapid.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"topup":        m.topUp,
+			"goodwill":     m.giveGoodwill,
+			"withdraw":     m.withdrawGoodwill,
 			"connect":      m.connect,
 			"hold":         m.hold,
 			"hold more":    m.hold,
@@ -168,7 +171,7 @@ func (m *machine) apply(c Command) (Result, error) {
 // digest is everything that a refused command must leave as it was.
 func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
-		len(s.Changes.AllocationRequests))
+		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill))
 	for _, id := range slices.Sorted(maps.Keys(s.Balances)) {
 		out += fmt.Sprint(*s.Balances[id])
 	}
@@ -200,6 +203,93 @@ func (m *machine) topUp(t *rapid.T) {
 		Sandbox:   account == testAccount,
 		AmountMC:  money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount")),
 	})
+}
+
+// giveGoodwill gives a goodwill credit, or sends one again.
+func (m *machine) giveGoodwill(t *rapid.T) {
+	c := GiveGoodwill{
+		GoodwillID: fmt.Sprint("g", rapid.IntRange(1, 6).Draw(t, "goodwill")),
+		AccountID:  rapid.SampledFrom([]string{"A", "B", testAccount}).Draw(t, "account"),
+		AmountMC:   money.MC(rapid.Int64Range(-1, 300).Draw(t, "amount")),
+		Reason:     rapid.SampledFrom([]string{"", "sorry", "outage"}).Draw(t, "reason"),
+	}
+	if c.AccountID == testAccount && m.s.Balances[testAccount] == nil {
+		t.Skip("the account has no fake money yet")
+	}
+	before := m.s.goodwill[c.GoodwillID]
+	if before != nil && rapid.Bool().Draw(t, "again") {
+		c.AccountID, c.AmountMC, c.Reason = before.AccountID, before.AmountMC, before.Reason
+	}
+	rows := len(m.s.Changes.Entries)
+	r, err := m.do(t, c)
+	switch same := before != nil && before.AccountID == c.AccountID && before.AmountMC == c.AmountMC &&
+		before.Reason == c.Reason; {
+	case before != nil && (err == nil) != same, before == nil && err == nil && c.AccountID == testAccount:
+		t.Fatalf("%+v after %+v: %+v, %v", c, before, r, err)
+	case same:
+		m.seen["goodwill again"]++
+		if r.Outcome != Done || len(m.s.Changes.Entries) != rows {
+			t.Fatalf("%+v was given twice: %+v", c, r)
+		}
+	case err == nil:
+		m.seen["goodwill"]++
+	}
+}
+
+func (m *machine) withdrawGoodwill(t *rapid.T) {
+	ids := slices.Sorted(maps.Keys(m.s.goodwill))
+	if len(ids) == 0 {
+		t.Skip("no goodwill credit yet")
+	}
+	c := WithdrawGoodwill{GoodwillID: rapid.SampledFrom(ids).Draw(t, "goodwill"), Reason: "mistake"}
+	g := m.s.goodwill[c.GoodwillID]
+	rest, available := g.RestMC(), m.s.Balances[g.AccountID].AvailableMC
+	r, err := m.do(t, c)
+	switch {
+	case rest == 0 && (err != nil || r.Outcome != Done), rest > 0 && (err == nil) != (available > 0),
+		err == nil && rest > 0 && -r.Entry.AvailableDeltaMC != min(rest, available):
+		t.Fatalf("of %d with %d available: %+v, %v", rest, available, r, err)
+	case err != nil:
+		m.seen["nothing to withdraw"]++
+	case rest > available:
+		m.seen["withdrawn in part"]++
+	case rest > 0:
+		m.seen["withdrawn"]++
+	}
+}
+
+// goodwill checks that each goodwill credit is the fold of its records, and each record has its ledger row.
+func (m *machine) goodwill(t *rapid.T) {
+	rows := map[string]Entry{}
+	for _, e := range m.s.Changes.Entries {
+		if e.Type == EntryTopUp && e.Reason != "" {
+			rows[e.ID] = e
+		}
+	}
+	given, withdrawn := map[string]money.MC{}, map[string]money.MC{}
+	for _, r := range m.s.Changes.GoodwillRecords {
+		e, ok := rows[r.EntryID]
+		if !ok || e.AccountID != r.AccountID || e.AmountMC != r.AmountMC || e.Reason != r.Reason {
+			t.Fatalf("I30: record %+v has the row %+v", r, e)
+		}
+		delete(rows, r.EntryID)
+		if sign := money.MC(1 - 2*intOf(r.Kind == goodwillWithdrawn)); e.AvailableDeltaMC != sign*r.AmountMC {
+			t.Fatalf("I30: record %+v has the row %+v", r, e)
+		}
+		if r.Kind == goodwillGiven {
+			given[r.GoodwillID] += r.AmountMC
+		} else {
+			withdrawn[r.GoodwillID] += r.AmountMC
+		}
+	}
+	if len(rows) > 0 {
+		t.Fatalf("I30: rows without a record: %+v", rows)
+	}
+	for id, g := range m.s.goodwill {
+		if g.AmountMC != given[id] || g.WithdrawnMC != withdrawn[id] || g.RestMC() < 0 {
+			t.Fatalf("I30: %+v, given %d, withdrawn %d", g, given[id], withdrawn[id])
+		}
+	}
 }
 
 func (m *machine) connect(t *rapid.T) {
@@ -849,7 +939,8 @@ func (m *machine) pauseAccount(t *rapid.T) {
 		}
 	}
 	events, stops := len(m.s.Changes.Events), len(m.s.Changes.Stops)
-	if _, err := m.do(t, PauseAccount{AccountID: accountID}); err != nil {
+	by := rapid.SampledFrom([]FreezeCause{FrozenByUser, FrozenByOperator}).Draw(t, "by")
+	if _, err := m.do(t, PauseAccount{AccountID: accountID, By: by}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(m.s.Changes.Events) - events; n != active {
@@ -957,6 +1048,11 @@ func (m *machine) check(t *rapid.T) {
 		}
 		b.Head, b.AvailableMC, b.ReservedMC = e.Hash, b.AvailableMC+e.AvailableDeltaMC, b.ReservedMC+e.ReservedDeltaMC
 		switch {
+		case e.Type == EntryTopUp && e.Status == "reversed":
+			funded[e.AccountID] -= e.AmountMC
+			if b.AvailableMC < 0 {
+				t.Fatalf("I30: %+v overdraws %+v", e, b)
+			}
 		case e.Type == EntryTopUp:
 			funded[e.AccountID] += e.AmountMC
 		case e.PaidBy == PaidByFreeCredit:
@@ -1008,6 +1104,7 @@ func (m *machine) check(t *rapid.T) {
 	m.counters(t)
 	m.events(t, refunds)
 	m.requests(t)
+	m.goodwill(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {
 		switch {

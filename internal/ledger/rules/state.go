@@ -30,6 +30,7 @@ type State struct {
 	originals map[string]*original  // rows to be reversed
 	requests  allocationRequests
 	payments  payments
+	goodwill  map[string]*Goodwill
 }
 
 // Changes is what the commands of a batch have changed. A set names rows of the
@@ -50,6 +51,7 @@ type Changes struct {
 	EndedDeferrals     []string             // requests that are no longer deferred
 	AllocationRequests []*AllocationRequest // in the order of their changes
 	PaymentRecords     []PaymentRecord
+	GoodwillRecords    []GoodwillRecord
 	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
 }
@@ -148,7 +150,8 @@ type RowKeys struct {
 	Payments           []string
 	PaymentIntents     []string // whose payments are needed, if they paid for any
 	Reversals          []ReversePayment
-	FreezesAccount     bool // all active connections of the payments' accounts are needed
+	Goodwill           []string // goodwill credits
+	FreezesAccount     bool     // all active connections of the payments' accounts are needed
 
 	ConnectionsOf string // the account whose connections are all needed, without revoked ones; "" = none
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 )
 
@@ -39,10 +40,11 @@ func (s *State) stopCalls(connectionID string, cause StopCause, nowUS int64) {
 	})
 }
 
-// PauseAccount freezes all active connections of an account, by its user, and has the running calls of its connections
-// ended.
+// PauseAccount freezes all active connections of an account, and has the running calls of its connections ended.
 type PauseAccount struct {
 	AccountID string
+	By        FreezeCause // FrozenByUser or FrozenByOperator
+	Reason    string      // the operator's, in words that apps and user may read; "" = none
 }
 
 func (c PauseAccount) addKeys(w *RowKeys) {
@@ -51,6 +53,9 @@ func (c PauseAccount) addKeys(w *RowKeys) {
 }
 
 func (c PauseAccount) apply(s *State, nowUS int64) (Result, error) {
+	if c.By != FrozenByUser && c.By != FrozenByOperator || c.By == FrozenByUser && c.Reason != "" {
+		return Result{}, apierr.InvalidRequest.Errorf("by: %q cannot pause an account", c.By)
+	}
 	var list []*Connection
 	for _, conn := range s.Connections {
 		if conn.AccountID == c.AccountID && conn.Status != Revoked {
@@ -60,7 +65,7 @@ func (c PauseAccount) apply(s *State, nowUS int64) (Result, error) {
 	slices.SortFunc(list, func(a, b *Connection) int { return cmp.Compare(a.ID, b.ID) })
 	for _, conn := range list {
 		if conn.Status == Active {
-			s.freeze(conn, FrozenByUser, "", nowUS)
+			s.freeze(conn, c.By, c.Reason, nowUS)
 		}
 		s.stopCalls(conn.ID, StoppedByPause, nowUS)
 	}

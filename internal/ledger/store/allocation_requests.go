@@ -90,6 +90,15 @@ func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 		limit)
 }
 
+// FrozenConnections returns the connections of an account that were frozen by a cause for a reason, in the order in
+// which they are locked.
+func FrozenConnections(ctx context.Context, q db.Queryer, accountID string, by rules.FreezeCause,
+	reason string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM connections
+		WHERE account_id = $1 AND status = 'frozen' AND frozen_by = $2 AND frozen_reason = $3 ORDER BY id`,
+		accountID, string(by), reason)
+}
+
 // LiveConnectionsOfAccount returns the newest connections of an account that are not revoked, at most limit.
 func LiveConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
 	limit int) (list []rules.Connection, err error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -64,6 +65,17 @@ func TestPagesOfUsersUseIndexes(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := entriesBetween(ctx, q, EntryFilter{AccountID: "wac_x", Model: "m"}, 1, 9, 5); err != nil {
+		t.Error(err)
+	}
+	for _, f := range []ConnectionFilter{{}, {AccountID: "wac_x"}, {AppID: "app_x", Status: rules.Frozen}} {
+		if _, err := browseConnections(ctx, q, f, "", 5); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := SpendsOfAccount(ctx, q, "wac_x", 0, 5); err != nil {
+		t.Error(err)
+	}
+	if _, err := FrozenConnections(ctx, q, "wac_x", rules.FrozenByOperator, "why"); err != nil {
 		t.Error(err)
 	}
 	if _, err := FindFreezeTime(ctx, q, "conn_x"); err != sql.ErrNoRows {

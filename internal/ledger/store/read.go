@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -95,6 +97,45 @@ func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, li
 		after, limit)
 }
 
+// A ConnectionFilter selects connections. Empty fields select all.
+type ConnectionFilter struct {
+	AccountID, AppID string
+	Status           rules.ConnectionStatus
+}
+
+// BrowseConnections returns at most limit connections that pass f, newest first, those older than the one named by
+// after if it is not empty. An index by account, app or id serves it; a status is then looked for among these.
+func BrowseConnections(ctx context.Context, q db.Queryer, f ConnectionFilter, after string,
+	limit int) (list []rules.Connection, err error) {
+	err = withUnsavedHolds(q, func() (err error) {
+		list, err = browseConnections(ctx, q, f, after, limit)
+		return err
+	}, func(unsavedMC map[string]money.MC) {
+		for i := range list {
+			list[i].HeldMC += unsavedMC[list[i].ID]
+		}
+	})
+	return list, err
+}
+
+func browseConnections(ctx context.Context, q db.Queryer, f ConnectionFilter, after string,
+	limit int) ([]rules.Connection, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	c := conditions{args: []any{after}}
+	for _, column := range []struct{ name, value string }{
+		{"account_id", f.AccountID}, {"app_id", f.AppID}, {"status", string(f.Status)},
+	} {
+		if column.value != "" {
+			c.add(column.name+" = $%d", column.value)
+		}
+	}
+	c.args = append(c.args, limit)
+	return db.QueryAll(ctx, q, scanConnection, fmt.Sprintf(`SELECT `+connectionColumns+` FROM connections
+		WHERE id < $1%s ORDER BY id DESC LIMIT $%d`, c.text.String(), len(c.args)), c.args...)
+}
+
 // GetBalance returns an account's balance; an account without one has nothing.
 func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Balance, error) {
 	b := rules.Balance{AccountID: accountID}
@@ -105,6 +146,14 @@ func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Bala
 		return b, nil
 	}
 	return b, err
+}
+
+// LockBalance is GetBalance that keeps other transactions from changing the balance until this one ends.
+func LockBalance(ctx context.Context, tx *db.Tx, accountID string) (rules.Balance, error) {
+	if err := lockBalance(ctx, tx, accountID); err != nil {
+		return rules.Balance{}, err
+	}
+	return GetBalance(ctx, tx, accountID)
 }
 
 // entryValues reads every column as text and numbers that may be null, and the row by which a
@@ -143,6 +192,18 @@ func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID st
 		`SELECT `+entryValues+
 			` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`,
 		accountID, connectionID, limit)
+}
+
+// SpendsOfAccount returns the spend rows of an account with a seq below before (0 = from the newest), newest first, at
+// most limit.
+func SpendsOfAccount(ctx context.Context, q db.Queryer, accountID string, before int64,
+	limit int) ([]rules.Entry, error) {
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	return db.QueryAll(ctx, q, scanEntry,
+		`SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND seq < $2 AND type = 'spend'
+		ORDER BY seq DESC LIMIT $3`, accountID, before, limit)
 }
 
 // GetStoredResponse returns the response of a settled call, or sql.ErrNoRows if it has

@@ -174,6 +174,12 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
 		rules.DisputePayment:
 		return prefixPayment(c, p)
+	case rules.GiveGoodwill:
+		c.GoodwillID, c.AccountID = p+c.GoodwillID, p+c.AccountID
+		return c
+	case rules.WithdrawGoodwill:
+		c.GoodwillID = p + c.GoodwillID
+		return c
 	case rules.TopUp:
 		c.AccountID = p + c.AccountID
 		return c
@@ -355,6 +361,8 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
 		rules.DisputePayment:
 		return toldPayment(r, b.read("A"))
+	case rules.GiveGoodwill, rules.WithdrawGoodwill:
+		return formatGoodwill(r, b.read("A"))
 	}
 	switch r.Outcome {
 	case rules.Running:
@@ -397,6 +405,12 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		" charge=%d back=%d released=%d allocation=%d remaining=%d consumed=%d held=%d available=%d reserved=%d",
 		r.Entry.UserChargeMC, r.Entry.UserChargeMC, r.ReleasedMC, conn.AllocationMC, conn.RemainingMC(),
 		conn.ConsumedMC, conn.HeldMC, bal.AvailableMC, bal.ReservedMC)
+}
+
+func formatGoodwill(r rules.Result, b rules.Balance) string {
+	done := map[rules.Outcome]string{rules.Applied: "ok", rules.Done: "done"}[r.Outcome]
+	return fmt.Sprintf("%s row=%s reason=%s moved=%d rest=%d available=%d", done, r.Entry.Status, r.Entry.Reason,
+		r.Entry.AvailableDeltaMC, r.Goodwill.RestMC(), b.AvailableMC)
 }
 
 func command(t *testing.T, b *bench, f []string) rules.Command {
@@ -470,10 +484,24 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		return raiseCommand(t, f)
 	case "open", "pay", "clear", "fail", "back", "dispute":
 		return paymentCommand(t, f)
+	case "give":
+		return rules.GiveGoodwill{
+			GoodwillID: f[1],
+			AccountID:  f[2],
+			AmountMC:   num(f[3]),
+			Reason:     strings.Join(f[4:], " "),
+		}
+	case "withdraw":
+		return rules.WithdrawGoodwill{GoodwillID: f[1], Reason: strings.Join(f[2:], " ")}
 	case "revoke":
 		return rules.Revoke{ConnectionID: f[1]}
 	case "pause":
-		return rules.PauseAccount{AccountID: f[1]}
+		c := rules.PauseAccount{AccountID: f[1], By: rules.FrozenByUser}
+		if v, ok := option("by"); ok {
+			c.By = rules.FreezeCause(v)
+		}
+		c.Reason, _ = option("reason")
+		return c
 	case "freeze":
 		c := rules.Freeze{ConnectionID: f[1], By: rules.FrozenByOperator}
 		if v, ok := option("by"); ok {

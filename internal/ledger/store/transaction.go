@@ -48,7 +48,8 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 	if err != nil {
 		return res, err
 	}
-	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveStops(ctx, tx, s))
+	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveGoodwill(ctx, tx, s),
+		saveStops(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -57,6 +58,7 @@ type rareRows struct {
 	reversed  map[string]bool // originals that have a reversal
 	requests  []*rules.AllocationRequest
 	payments  []*rules.Payment
+	goodwill  []*rules.Goodwill
 }
 
 // resolve finds what a command outside the hot path does not know: the account of
@@ -66,9 +68,10 @@ type rareRows struct {
 func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, error) {
 	rare := &rareRows{reversed: map[string]bool{}}
 	for _, step := range []func(context.Context, *db.Tx, *rules.RowKeys) error{
-		rare.findOriginals, findRequestConnections, findPaymentAccounts, findAccounts,
+		rare.findOriginals, findRequestConnections, findPaymentAccounts, findGoodwillAccounts, findAccounts,
 		lockAccounts,
 		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
+		rare.findGoodwill,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err
@@ -87,6 +90,9 @@ func (r *rareRows) addTo(s *rules.State, keys *rules.RowKeys) {
 	}
 	for _, p := range r.payments {
 		s.AddPayment(p)
+	}
+	for _, g := range r.goodwill {
+		s.AddGoodwill(g)
 	}
 	s.FindLive(keys.AppAccounts)
 }

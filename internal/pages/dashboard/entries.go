@@ -26,7 +26,15 @@ func entryName(e *rules.Entry) string {
 	if e.Status == "reversed" && e.Type == rules.EntrySpend {
 		return "Refund"
 	}
+	if isGoodwill(e) {
+		return "Goodwill credit"
+	}
 	return cmp.Or(entryNames[e.Type], string(e.Type))
+}
+
+// isGoodwill reports whether a ledger row is a goodwill credit of the operator: a top-up with a reason.
+func isGoodwill(e *rules.Entry) bool {
+	return e.Type == rules.EntryTopUp && e.Status == "settled" && e.Reason != ""
 }
 
 // formatEntries returns ledger rows for a list.

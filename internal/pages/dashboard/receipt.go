@@ -88,6 +88,9 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 		}
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "None given")})
 		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View refunded call"})
+	case isGoodwill(e):
+		say("We credited %s to your balance. You decide which apps can use it.", ui.Exact(e.AvailableDeltaMC))
+		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})
 	case e.Type == rules.EntryTopUp && e.AvailableDeltaMC > 0:
 		say("You added %s to your balance. You decide which apps can use it.", ui.Exact(e.AvailableDeltaMC))
 	case e.Type == rules.EntryConnect:

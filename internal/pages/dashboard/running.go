@@ -173,7 +173,7 @@ func (h *Handler) pauseEverything(w http.ResponseWriter, r *http.Request, a acco
 		}
 	}
 	h.Calls.PauseCalls(connectionIDs)
-	if _, err := h.Ledger.Do(r.Context(), rules.PauseAccount{AccountID: a.ID}); err != nil {
+	if _, err := h.Ledger.Do(r.Context(), rules.PauseAccount{AccountID: a.ID, By: rules.FrozenByUser}); err != nil {
 		return err
 	}
 	h.Calls.PauseCalls(connectionIDs) // those that began meanwhile

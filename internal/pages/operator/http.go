@@ -168,13 +168,15 @@ type logResource struct {
 	CreatedAt string          `json:"created_at"`
 }
 
-// log lists what the operator did, newest first.
+// log lists what the operator did, newest first, all of it or what the filter selects.
 func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
 	page, err := web.ReadPage(r)
 	if err != nil {
 		return err
 	}
-	list, err := h.Service.Log(r.Context(), Filter{}, page.StartingAfter, page.Limit+1)
+	q := r.URL.Query()
+	f := Filter{Actor: q.Get("actor"), Action: q.Get("action"), Subject: q.Get("subject")}
+	list, err := h.Service.Log(r.Context(), f, page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}

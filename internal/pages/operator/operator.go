@@ -1,5 +1,6 @@
-// Package operator performs what operators do: it reviews go-live requests, suspends apps and lifts
-// suspensions, refunds charges, pauses connections and grants roles (contract §2, §3). Service
+// Package operator performs what operators do: it reviews go-live requests, suspends apps and accounts and lifts
+// suspensions, refunds charges, pauses connections, invites users, helps those who lost their second factor and grants
+// roles (contract §2, §3). Service
 // performs the actions; Handler serves them as the API under /v1/operator/. The operator's pages in
 // package operatorpages use the same Service. Every action and its entry in the audit log are one transaction.
 package operator
@@ -32,15 +33,36 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.requireToken(h.approve))
 	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.requireToken(h.refuse))
 	rt.Handle("GET /v1/operator/suspended-apps", h.requireToken(h.suspended))
+	rt.Handle("GET /v1/operator/apps", h.requireToken(h.apps))
 	rt.Handle("GET /v1/operator/apps/{id}", h.requireToken(h.app))
 	rt.Handle("POST /v1/operator/apps/{id}/suspend", h.requireToken(h.suspend))
 	rt.Handle("POST /v1/operator/apps/{id}/lift", h.requireToken(h.lift))
+	rt.Handle("GET /v1/operator/charges", h.requireToken(h.charges))
+	rt.Handle("GET /v1/operator/ledger/{id}", h.requireToken(h.entry))
 	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.requireToken(h.reverse))
+	rt.Handle("GET /v1/operator/connections", h.requireToken(h.connections))
 	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.requireToken(h.freeze))
 	rt.Handle("POST /v1/operator/connections/{id}/resume", h.requireToken(h.resume))
 	rt.Handle("GET /v1/operator/safety-identifiers/{identifier}", h.requireToken(h.identified))
+	h.mountAccounts(rt)
 	rt.Handle("POST /v1/operator/roles", h.requireToken(h.grant))
 	rt.Handle("GET /v1/operator/log", h.requireToken(h.log))
+}
+
+// mountAccounts adds the routes about accounts.
+func (h *Handler) mountAccounts(rt *web.Router) {
+	d := h.Service
+	rt.Handle("POST /v1/operator/invitations", h.requireToken(h.invite))
+	rt.Handle("GET /v1/operator/accounts", h.requireToken(h.accounts))
+	rt.Handle("GET /v1/operator/accounts/{id}", h.requireToken(h.account))
+	rt.Handle("POST /v1/operator/accounts/{id}/suspend", h.requireToken(h.changeAccount(d.SuspendAccount)))
+	rt.Handle("POST /v1/operator/accounts/{id}/lift", h.requireToken(h.liftAccount))
+	rt.Handle("POST /v1/operator/accounts/{id}/close", h.requireToken(h.closeAccount))
+	rt.Handle("GET /v1/operator/mails", h.requireToken(h.mails))
+	rt.Handle("POST /v1/operator/mails/{id}/resend", h.requireToken(h.resendMail))
+	rt.Handle("POST /v1/operator/accounts/{id}/goodwill", h.requireToken(h.giveGoodwill))
+	rt.Handle("POST /v1/operator/accounts/{id}/sign-out", h.requireToken(h.changeAccount(d.SignOut)))
+	rt.Handle("POST /v1/operator/accounts/{id}/reset-two-step", h.requireToken(h.changeAccount(d.ResetTwoStep)))
 }
 
 // requireToken serves f to requests with the operator's token. Wrong tokens are 401, and 429 beyond ten a minute from

@@ -11,14 +11,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
+	"github.com/purserhq/purser/internal/apps/providerkeys"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -27,13 +38,17 @@ const token = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 // bundle is an operator's API with one app to work on.
 type bundle struct {
-	d       *db.DB
-	ids     accounts.SafetyIdentifiers
-	api     apitest.Client
-	app     apps.App
-	client  apitest.Client // of the app itself
-	changes atomic.Int64
-	nowUS   atomic.Int64
+	d        *db.DB
+	ids      accounts.SafetyIdentifiers
+	identity *identity.Store
+	mails    *mail.Store
+	topups   *topups.Store
+	stripe   *stripe.Server
+	api      apitest.Client
+	app      apps.App
+	client   apitest.Client // of the app itself
+	changes  atomic.Int64
+	nowUS    atomic.Int64
 }
 
 func newBundle(t *testing.T, d *db.DB, token string) *bundle {
@@ -50,16 +65,65 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	}
 	b.ids = ids
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&operator.Handler{Token: token, Service: &operator.Service{
-		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{
-			DB:     d,
-			Apps:   registry,
-			Ledger: money,
-			Now:    now,
-		}, Ledger: money, Now: now, Identifiers: ids,
-	}}).Mount(rt)
+	rt.SetPageError(ui.RenderError)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
+	people := accounts.NewStore(d, now)
+	box, err := seal.New(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mails = &mail.Store{DB: d, Now: now, Box: box}
+	party, err := identity.NewPasskeyParty(server.URL, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.identity = identity.NewStore(d, people, b.mails, box, now, server.URL, party)
+	sessions := accounts.NewSessions(people, false)
+	(&accounts.Handler{Store: people, Sessions: sessions, Passkeys: party.PageData()}).Mount(rt)
+	(&identity.Handler{Store: b.identity, Accounts: people, Sessions: sessions}).Mount(rt)
+	b.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef"})
+	payments := httptest.NewServer(b.stripe)
+	t.Cleanup(payments.Close)
+	b.topups = &topups.Store{
+		DB:           d,
+		Ledger:       money,
+		Config:       topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: payments.URL},
+		DashboardURL: server.URL,
+		Mails:        b.mails,
+		Log:          slog.New(slog.DiscardHandler),
+		Now:          now,
+	}
+	if err := b.topups.Configure(); err != nil {
+		t.Fatal(err)
+	}
+	(&topups.Handler{Store: b.topups, Sessions: sessions}).Mount(rt)
+	(&operator.Handler{Token: token, Service: &operator.Service{
+		DB:          d,
+		Accounts:    people,
+		Identity:    b.identity,
+		Identifiers: ids,
+		Apps:        registry,
+		GoLive:      &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now},
+		Ledger:      money,
+		Topups:      b.topups,
+		Privacy: &privacy.Store{
+			DB:       d,
+			Accounts: people,
+			Sessions: sessions,
+			Identity: b.identity,
+			Apps:     registry,
+			Sandbox:  sandbox.NewStore(d, people, money, now),
+			Keys:     providerkeys.NewStore(d, box, now, nil),
+			Topups:   b.topups,
+			Webhooks: webhooks.NewStore(d, box, now, webhooks.Addresses{}, web.Links{}),
+			Members:  members.NewStore(d, people, b.mails, now, server.URL),
+			Ledger:   money,
+			Now:      now,
+		},
+		Mails: b.mails,
+		Now:   now,
+	}}).Mount(rt)
 	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		app, secret, err := registry.Create(ctx, tx, apps.New{

@@ -18,7 +18,11 @@ import (
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // A Service performs operator actions. Each action and its entry in the audit log are one transaction. The argument by
@@ -26,10 +30,14 @@ import (
 type Service struct {
 	DB          *db.DB
 	Accounts    *accounts.Store
+	Identity    *identity.Store
 	Identifiers accounts.SafetyIdentifiers
 	Apps        *apps.Store
 	GoLive      *golive.Store
 	Ledger      *store.Writer
+	Topups      *topups.Store
+	Privacy     *privacy.Store
+	Mails       *mail.Store
 	Now         func() time.Time
 }
 
@@ -154,29 +162,39 @@ func unchanged(err error, says string) error {
 	return err
 }
 
-// Reverse refunds a charge by a new row: to the connection's reserved pool, or to
-// available once it is revoked (contract §2, 7).
-func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
-	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
+// Reverse refunds a charge by a new row: to the connection's reserved pool, or to available once it is revoked
+// (contract §2, 7). The charge is named by its ledger row or by its request. Of a goodwill credit it takes back what is
+// left of it and available.
+func (d *Service) Reverse(ctx context.Context, by, charge, reason string) (reversal rules.Entry, err error) {
+	a := action{by: by, what: "reverse", subject: entryID(charge), reason: reason}
 	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
-		original, err := store.GetEntry(ctx, tx, entryID)
+		original, err := store.GetEntry(ctx, tx, a.subject)
 		if err != nil {
 			return missing(err, "ledger row")
 		}
-		done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{
-			EntryID:   original.ID,
-			AccountID: original.AccountID,
-			Reason:    reason,
-			Receipt:   receipts.JSON,
-		})
+		if original.Type == rules.EntryTopUp {
+			reversal, err = d.withdrawGoodwill(ctx, tx, original, reason)
+		} else {
+			reversal, err = d.reverseCharge(ctx, tx, original, reason)
+		}
 		if err != nil {
 			return err
 		}
-		reversal = done.Entry
 		a.before, a.after = original.Resource(), reversal.Resource()
 		return nil
 	})
 	return reversal, err
+}
+
+func (d *Service) reverseCharge(ctx context.Context, tx *db.Tx, original rules.Entry,
+	reason string) (rules.Entry, error) {
+	done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{
+		EntryID:   original.ID,
+		AccountID: original.AccountID,
+		Reason:    reason,
+		Receipt:   receipts.JSON,
+	})
+	return done.Entry, err
 }
 
 // Freeze pauses a connection.

@@ -1,8 +1,6 @@
 package operatorpages
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
-	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -40,7 +37,7 @@ func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
 	var list []accounts.Account
 	var err error
 	if t.Search.Value != "" {
-		list, err = h.findAccounts(r, t.Search.Value)
+		list, err = h.Service.SearchAccounts(r.Context(), t.Search.Value)
 	} else {
 		list, err = h.Accounts.ListNewest(r.Context(), q.Get("after"), size+1)
 	}
@@ -61,6 +58,12 @@ func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
 		})
 	}
 	c.Blocks = []ui.Block{{List: &t}}
+	if s.canAct() {
+		c.Blocks = append(c.Blocks, ui.Block{
+			Heading: "New users",
+			More:    &ui.Link{Href: invitationsPath, Text: "Invite a user"},
+		})
+	}
 	return c, nil
 }
 
@@ -70,8 +73,11 @@ func accountKind(a accounts.Account) string {
 	if a.Sandbox {
 		words = []string{"Test account"}
 	}
-	if a.Deactivated && !a.Sandbox {
+	switch {
+	case a.Closed:
 		words = []string{"Closed"}
+	case a.SuspendedUS > 0:
+		words = []string{"Suspended"}
 	}
 	if a.Developer {
 		words = append(words, "developer")
@@ -80,43 +86,6 @@ func accountKind(a accounts.Account) string {
 		words = append(words, "operator pages")
 	}
 	return strings.Join(words, ", ")
-}
-
-// findAccounts returns the account with the email address or the id in text, or the one that owns the connection, the
-// ledger row or the request with that id. Not finding one is no error.
-func (h *Handler) findAccounts(r *http.Request, text string) ([]accounts.Account, error) {
-	ctx, accountID := r.Context(), text
-	var err error
-	switch {
-	case strings.Contains(text, "@"):
-		a, err := h.Accounts.GetByEmail(ctx, text)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil, nil
-		}
-		return []accounts.Account{a}, err
-	case accounts.IsSafetyIdentifier(text):
-		a, err := h.Service.FindAccount(ctx, text)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil, nil
-		}
-		return []accounts.Account{a}, err
-	case strings.HasPrefix(text, id.Connection):
-		var c rules.Connection
-		c, err = store.GetConnection(ctx, h.DB, text)
-		accountID = c.AccountID
-	case strings.HasPrefix(text, id.Ledger), strings.HasPrefix(text, id.Request):
-		var e rules.Entry
-		e, err = store.GetEntry(ctx, h.DB, id.ReplacePrefix(text, id.Request, id.Ledger))
-		accountID = e.AccountID
-	}
-	var a accounts.Account
-	if err == nil {
-		a, err = h.Accounts.Get(ctx, accountID)
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return []accounts.Account{a}, err
 }
 
 // showAccount is GET /operator/accounts/{id}: what support needs to see.
@@ -132,8 +101,13 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 	}
 	c := s.newReport("/operator/accounts", a.Email, "")
 	c.Back = &ui.Link{Href: "/operator/accounts", Text: "Accounts"}
-	if a.Sandbox {
+	switch {
+	case a.Sandbox:
 		c.Badge = &ui.Badge{Text: "Test account: no real money", Tone: "warn"}
+	case a.Closed:
+		c.Badge = &ui.Badge{Text: "Closed", Tone: "warn"}
+	case a.SuspendedUS > 0:
+		c.Badge = &ui.Badge{Text: "Suspended", Tone: "bad"}
 	}
 	c.Tiles = []ui.Tile{
 		{Label: "Available", Value: ui.Money(balance.AvailableMC).Text, Exact: balance.AvailableMC.Display()},
@@ -172,6 +146,9 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 		{Heading: "Ledger, newest first", Table: ledger},
 		{Heading: "Emails, last 30 days", Table: mails},
 	}
+	if s.canAct() && !a.Sandbox && !a.Closed {
+		c.Blocks = append(c.Blocks, supportBlock(a))
+	}
 	return c, nil
 }
 
@@ -192,6 +169,10 @@ func accountFacts(a accounts.Account, role accounts.Role, who names) []ui.Detail
 		{Name: "Developer", Cell: yesOrNo(a.Developer)},
 		{Name: "Operator pages", Cell: ui.Cell{Text: string(role)}},
 		{Name: "Gets notices", Cell: yesOrNo(a.Notices)},
+	}
+	if a.SuspendedUS > 0 {
+		facts = append(facts, ui.Detail{Name: "Suspended", Cell: timeCell(a.SuspendedUS)},
+			ui.Detail{Name: "Reason", Cell: ui.Cell{Text: a.SuspendedReason}})
 	}
 	if a.Sandbox {
 		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: who.cell(a.OwnerID)},

@@ -53,6 +53,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /operator/accounts", h.servePage(h.showAccounts))
 	rt.HandlePage("GET /operator/accounts/{id}", h.servePage(h.showAccount))
 	rt.HandlePage("GET /operator/accounts/{id}/timeline", h.servePage(h.showTimeline))
+	h.mountSupport(rt)
 	rt.HandlePage("GET /operator/connections/{id}", h.servePage(h.showConnection))
 	rt.HandlePage("POST /operator/connections/{id}", h.serveAction(h.showConnection, h.changeFreeze))
 	rt.HandlePage("GET /operator/ledger/{id}", h.servePage(h.showEntry))
@@ -182,6 +183,13 @@ var doneTexts = map[string]string{
 	"resume":   "Connection resumed.",
 	"reverse":  "Charge refunded. This entry is the refund.",
 	"incident": "Published on the status page.",
+
+	"account-credit":         "Goodwill credit given.",
+	"account-sign-out":       "Signed out everywhere.",
+	"account-reset-two-step": "Two-step verification is off.",
+	"account-suspend":        "Account suspended.",
+	"account-lift":           "Suspension lifted.",
+	"account-close":          "Account closed. Its personal data is erased.",
 }
 
 // notFound turns sql.ErrNoRows into 404; it returns other errors as they are.
@@ -192,8 +200,10 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// incidentNames are the fields of the form for incidents, as problems name them.
-var incidentNames = map[string]string{
+// fieldNames are the fields of forms other than the reason, as problems name them.
+var fieldNames = map[string]string{
+	"amount":  "the amount",
+	"email":   "the address",
 	"title":   "the title",
 	"text":    "the text",
 	"from":    "the start",
@@ -206,8 +216,8 @@ func describeProblem(message string) ui.Problem {
 	p := ui.Problem{Field: "reason", Text: message}
 	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
 		p.Text = "the reason " + rest
-	} else if field, rest, ok := strings.Cut(message, ": "); ok && incidentNames[field] != "" {
-		p.Field, p.Text = field, incidentNames[field]+" "+rest
+	} else if field, rest, ok := strings.Cut(message, ": "); ok && fieldNames[field] != "" {
+		p.Field, p.Text = field, fieldNames[field]+" "+rest
 	}
 	p.Text = ui.Sentence(p.Text)
 	return p

@@ -19,7 +19,8 @@ import (
 )
 
 // actionNames are the actions in the audit log.
-var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident"}
+var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident",
+	"invite", "sign_out", "reset_two_step", "goodwill", "close", "resend"}
 
 const logPath = "/operator/log"
 

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -26,6 +27,8 @@ import (
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
@@ -97,6 +100,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		Service: &operator.Service{
 			DB:       w.d,
 			Accounts: w.accounts,
+			Identity: w.identity(),
 			Apps:     clients,
 			GoLive:   reviews,
 			Ledger:   w.Ledger,
@@ -114,6 +118,21 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	}))
 	w.Server = httptest.NewServer(rt)
 	w.t.Cleanup(w.Close)
+}
+
+// identity returns the store of how the people sign in.
+func (w *world) identity() *identity.Store {
+	w.t.Helper()
+	box, err := seal.New(make([]byte, 32))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	party, err := identity.NewPasskeyParty("http://purser.example", "http://purser.example")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	mails := &mail.Store{DB: w.d, Now: w.Now}
+	return identity.NewStore(w.d, w.accounts, mails, box, w.Now, "http://purser.example", party)
 }
 
 // people fills the world.

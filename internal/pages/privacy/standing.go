@@ -23,6 +23,7 @@ type standing struct {
 	live         int  // connections that are not revoked
 	held         bool // a call is in progress, or its charge is pending
 	paying       bool // a payment is pending
+	unpaid       bool // of these, none is paid: closing the account ends them
 	users        int  // connections of other accounts to the account's live apps
 	apps         []apps.App
 	testAccounts []accounts.Account
@@ -52,8 +53,11 @@ func (s *Store) loadStanding(ctx context.Context, q db.Queryer, a accounts.Accou
 	if err != nil {
 		return st, fmt.Errorf("privacy: payments: %w", err)
 	}
+	st.unpaid = s.Topups.IsConfigured()
 	for _, p := range payments {
-		st.paying = st.paying || p.Status == rules.PaymentPending
+		if p.Status == rules.PaymentPending {
+			st.paying, st.unpaid = true, st.unpaid && !p.Paid()
+		}
 	}
 	if st.users, err = countUsers(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: users: %w", err)
@@ -63,6 +67,12 @@ func (s *Store) loadStanding(ctx context.Context, q db.Queryer, a accounts.Accou
 	}
 	st.testAccounts, err = accounts.ListTestAccounts(ctx, q, a.ID)
 	return st, err
+}
+
+// expectedObstacles lists the obstacles that closing does not remove by itself.
+func (st standing) expectedObstacles() []ui.Obstacle {
+	st.paying = st.paying && !st.unpaid
+	return st.obstacles()
 }
 
 // obstacles lists what the user must do before the account can be closed, in that order. A balance below a cent is no

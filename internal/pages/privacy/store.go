@@ -53,32 +53,24 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if err != nil {
 		return err
 	}
-	if len(st.obstacles()) > 0 {
+	if len(st.expectedObstacles()) > 0 {
 		return errObstacles
+	}
+	if err := s.Topups.ExpireUnpaid(ctx, a.ID); err != nil {
+		return err
 	}
 	if err := s.Accounts.FlushEvents(ctx); err != nil { // none may be written later
 		return err
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.endConnections(ctx, tx, a); err != nil {
+		now, err := accounts.Lock(ctx, tx, a.ID)
+		if err != nil {
 			return err
 		}
-		if err := s.suspendApps(ctx, tx, st.apps); err != nil {
-			return err
+		if now.Deactivated || now.Epoch != a.Epoch || now.Email != a.Email {
+			return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
 		}
-		if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
-			return err
-		}
-		if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
-			return err
-		}
-		if err := s.Members.EraseAccount(ctx, tx, a); err != nil {
-			return err
-		}
-		if err := s.Identity.EraseAccount(ctx, tx, a); err != nil {
-			return err
-		}
-		return s.Accounts.CloseAccount(ctx, tx, a.ID)
+		return s.closeTx(ctx, tx, now, false)
 	})
 	if err != nil {
 		return fmt.Errorf("privacy: close: %w", err)
@@ -87,34 +79,62 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	return nil
 }
 
-// endConnections revokes the connections of the account and deletes its test accounts, under the account's lock. It
-// then checks the standing again: a call that started meanwhile leaves money reserved after its connection is revoked.
-func (s *Store) endConnections(ctx context.Context, tx *db.Tx, a accounts.Account) error {
-	now, err := accounts.Lock(ctx, tx, a.ID)
+// closeTx closes an account that the transaction has locked.
+func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) error {
+	st, err := s.endConnections(ctx, tx, a)
 	if err != nil {
 		return err
 	}
-	if now.Deactivated || now.Epoch != a.Epoch || now.Email != a.Email {
-		return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
+	if err := s.suspendApps(ctx, tx, st.apps); err != nil {
+		return err
 	}
-	list, err := liveConnections(ctx, tx, a.ID)
+	if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
+		return err
+	}
+	if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
+		return err
+	}
+	if err := s.Members.EraseAccount(ctx, tx, a); err != nil {
+		return err
+	}
+	if err := s.Identity.EraseAccount(ctx, tx, a, byOperator); err != nil {
+		return err
+	}
+	return s.Accounts.CloseAccount(ctx, tx, a.ID)
+}
+
+// endConnections revokes the connections of the account and deletes its test accounts, under the account's lock. It
+// then checks the standing again: a call that started meanwhile leaves money reserved after its connection is revoked.
+func (s *Store) endConnections(ctx context.Context, tx *db.Tx, a accounts.Account) (st standing, err error) {
+	if err := s.revokeConnections(ctx, tx, a.ID, false); err != nil {
+		return st, err
+	}
+	if st, err = s.loadStanding(ctx, tx, a); err != nil {
+		return st, err
+	}
+	if len(st.obstacles()) > 0 || st.balance.ReservedMC != 0 {
+		return st, errObstacles
+	}
+	for _, t := range st.testAccounts {
+		if err := s.Sandbox.DeleteTx(ctx, tx, a.ID, t.ID); err != nil {
+			return st, err
+		}
+	}
+	return st, nil
+}
+
+// revokeConnections revokes the live connections of an account that the transaction has locked. With stopCalls, running
+// calls end.
+func (s *Store) revokeConnections(ctx context.Context, tx *db.Tx, accountID string, stopCalls bool) error {
+	list, err := liveConnections(ctx, tx, accountID)
 	if err != nil {
 		return err
 	}
 	for _, connectionID := range list {
-		if _, err := s.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: connectionID}); err != nil {
-			return err
-		}
-	}
-	st, err := s.loadStanding(ctx, tx, a)
-	if err != nil {
-		return err
-	}
-	if len(st.obstacles()) > 0 || st.balance.ReservedMC != 0 {
-		return errObstacles
-	}
-	for _, t := range st.testAccounts {
-		if err := s.Sandbox.DeleteTx(ctx, tx, a.ID, t.ID); err != nil {
+		if _, err := s.Ledger.DoTx(ctx, tx, rules.Revoke{
+			ConnectionID: connectionID,
+			StopCalls:    stopCalls,
+		}); err != nil {
 			return err
 		}
 	}
@@ -143,7 +163,7 @@ func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) err
 func (st standing) closePage(a accounts.Account) ui.CloseAccount {
 	p := ui.CloseAccount{
 		Shell:        a.Shell(ui.Settings),
-		Obstacles:    st.obstacles(),
+		Obstacles:    st.expectedObstacles(),
 		Connections:  st.live,
 		Apps:         len(st.apps),
 		TestAccounts: len(st.testAccounts),

@@ -23,7 +23,8 @@ type Account struct {
 	Operator    bool   // may see the operator's pages
 	OwnerID     string // the developer of a test account, else ""
 	TesterID    string // the tester whose test account it is; "" = the developer's own
-	Deactivated bool   // a deleted test account or a closed account: cannot sign in or connect
+	Deactivated bool   // deleted, closed or suspended: cannot sign in or connect
+	Closed      bool   // by its owner or an operator: only its id remains
 	Notices     bool   // receives notices about the spend of its apps
 	Digest      bool   // receives a summary of its spend each week
 	Unconfirmed bool   // has not confirmed its email: cannot sign in or spend
@@ -31,6 +32,9 @@ type Account struct {
 	HasPassword bool   // false: signs in at an identity provider only
 	Epoch       int64  // incremented to end all sessions and mailed links
 	CreatedUS   int64
+
+	SuspendedUS     int64  // since when an operator has suspended it; 0 = not
+	SuspendedReason string // given by the operator
 }
 
 // Shell returns the frame of the account's pages; section is the page's place in the navigation.

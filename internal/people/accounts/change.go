@@ -56,6 +56,28 @@ func (s *Store) CloseAccount(ctx context.Context, tx *db.Tx, accountID string) e
 	return s.RecordEvent(ctx, tx, accountID, AccountClosed, Client{})
 }
 
+// Suspend keeps the owner of an account from signing in until Reinstate, and ends all sessions, in the caller's
+// transaction. It relies on the caller to have locked the account and to pause its connections. The error wraps
+// sql.ErrNoRows for a test account and for a closed account.
+func (s *Store) Suspend(ctx context.Context, tx *db.Tx, accountID, reason string) error {
+	err := updateSuspended(ctx, tx, accountID, reason, s.now().UnixMicro())
+	if err == nil {
+		err = deleteAccountSessions(ctx, tx, accountID)
+	}
+	if err != nil {
+		return fmt.Errorf("accounts: suspend: %w", err)
+	}
+	return s.RecordEvent(ctx, tx, accountID, Suspended, Client{})
+}
+
+// Reinstate ends a suspension, in the caller's transaction.
+func (s *Store) Reinstate(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := updateSuspended(ctx, tx, accountID, "", 0); err != nil {
+		return fmt.Errorf("accounts: reinstate: %w", err)
+	}
+	return s.RecordEvent(ctx, tx, accountID, Reinstated, Client{})
+}
+
 // EndSessions ends all sessions of the account and invalidates all mailed links, in the caller's
 // transaction.
 func (s *Store) EndSessions(ctx context.Context, tx *db.Tx, accountID string) error {

@@ -40,6 +40,10 @@ const (
 	ProviderUnlinked      EventKind = "provider-unlinked"
 	ProviderRefused       EventKind = "provider-refused" // a login that is not linked gave the account's email
 	SessionEnded          EventKind = "session-ended"
+	SignedOut             EventKind = "signed-out"     // of all sessions, by an operator
+	TwoStepReset          EventKind = "two-step-reset" // by an operator
+	Suspended             EventKind = "suspended"      // by an operator
+	Reinstated            EventKind = "reinstated"     // by an operator
 	DeveloperEnabled      EventKind = "developer-on"
 	DataExported          EventKind = "data-exported"
 	AccountClosed         EventKind = "account-closed"

@@ -11,12 +11,13 @@ import (
 )
 
 const accountColumns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''),
-		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL, notices <> 0, digest <> 0,
+		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL OR suspended_us IS NOT NULL,
+		closed_us IS NOT NULL, COALESCE(suspended_us, 0), suspended_reason, notices <> 0, digest <> 0,
 		unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch, created_us`
 
 func (a *Account) fields() []any {
 	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated,
-		&a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
+		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account, inside or outside of a transaction. The error wraps sql.ErrNoRows
@@ -119,9 +120,18 @@ func updateEmail(ctx context.Context, tx *db.Tx, accountID, email string) error 
 func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
 		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0,
-			unconfirmed = 0, epoch = epoch + 1, closed_us = $3
+			unconfirmed = 0, epoch = epoch + 1, closed_us = $3, suspended_us = NULL, suspended_reason = ''
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, strings.ToLower(accountID)+"@closed.invalid", nowUS))
+}
+
+// updateSuspended suspends an account since nowUS, or reinstates it if that is 0. The error is sql.ErrNoRows for a test
+// account and for a closed account.
+func updateSuspended(ctx context.Context, tx *db.Tx, accountID, reason string, nowUS int64) error {
+	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
+		SET suspended_us = $2, suspended_reason = $3, epoch = epoch + 1
+		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
+		accountID, sql.NullInt64{Int64: nowUS, Valid: nowUS != 0}, reason))
 }
 
 func updateRole(ctx context.Context, tx *db.Tx, accountID string, operator bool, role Role) error {

@@ -199,7 +199,7 @@ func ListTestAccounts(ctx context.Context, q db.Queryer, developerID string) ([]
 
 // SignIn returns the account of an email and password. An unknown email and a wrong password get
 // the same 401 in the same time. After ten failures in a minute from one client address for one
-// email it returns 429 rate_limited, for unknown emails too.
+// email it returns 429 rate_limited, for unknown emails too. A suspended account is 401, too.
 func (s *Store) SignIn(ctx context.Context, from Client, email, password string) (Account, error) {
 	var a Account
 	var hash string
@@ -209,7 +209,7 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return Account{}, fmt.Errorf("accounts: sign in: %w", err)
 		}
-		if a.Deactivated || a.Unconfirmed {
+		if a.Deactivated && a.SuspendedUS == 0 || a.Unconfirmed {
 			hash = "" // treated as an account without a password
 		}
 	}
@@ -235,6 +235,9 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 			s.QueueEvent(a.ID, SignInFailed, from)
 		}
 		return Account{}, apierr.Unauthorized.Errorf("Incorrect email or password.")
+	}
+	if a.SuspendedUS > 0 { // only who knows the password reads it
+		return Account{}, apierr.Unauthorized.Errorf("This account is suspended. Contact support.")
 	}
 	return a, nil
 }

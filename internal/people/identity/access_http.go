@@ -20,6 +20,8 @@ func (h accessPages) mount(rt *web.Router) {
 	rt.HandlePage("POST /sign-up", h.submitSignUp)
 	rt.HandlePage("GET "+confirmPath+"{token}", h.showConfirm)
 	rt.HandlePage("POST "+confirmPath+"{token}", h.Sessions.With(h.submitConfirm))
+	rt.HandlePage("GET "+invitationPath+"{token}", h.showInvitation)
+	rt.HandlePage("POST "+invitationPath+"{token}", h.Sessions.With(h.submitInvitation))
 	rt.HandlePage("GET /forgot", h.showForgot)
 	rt.HandlePage("POST /forgot", h.submitForgot)
 	rt.HandlePage("GET "+resetPath+"{token}", h.showReset)
@@ -44,6 +46,9 @@ func (h accessPages) makeSignUpPage(next, email string) ui.Form {
 }
 
 func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
+	if h.NoMail && h.Provider == nil {
+		return ui.Render(w, http.StatusOK, noMailMessage("You can’t create an account here yet"))
+	}
 	return ui.Render(w, http.StatusOK, h.makeSignUpPage(accounts.LocalPath(r.URL.Query().Get("next")), ""))
 }
 
@@ -57,10 +62,23 @@ func (h accessPages) submitSignUp(w http.ResponseWriter, r *http.Request) error 
 		next); err != nil {
 		return renderFormError(w, err, h.makeSignUpPage(next, form.Get("email")), "email")
 	}
+	if h.NoMail {
+		return ui.Render(w, http.StatusOK, noMailMessage("Your account can’t be confirmed yet"))
+	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "Check your email",
 		Text:    "We sent you a link. Open it within a day to finish creating your account.",
 	})
+}
+
+// noMailMessage says that this server cannot send the email that ends a sign-up.
+func noMailMessage(heading string) ui.Message {
+	return ui.Message{
+		Heading: heading,
+		Text: "Email is not set up on this server, so it can’t send you the link that confirms your address. Ask its " +
+			"operator for an invitation.",
+		Link: &ui.Link{Href: "/sign-in", Text: "Sign in"},
+	}
 }
 
 func makeConfirmPage(token string) ui.Form {

@@ -75,7 +75,18 @@ func addressChangedEmail() ui.Email {
 	}
 }
 
-func accountClosedEmail() ui.Email {
+func accountClosedEmail(byOperator bool) ui.Email {
+	if byOperator {
+		return ui.Email{
+			Subject: "Your account is closed",
+			Paragraphs: []string{
+				"We closed your Purser account, and your personal data is erased. Money of your payments that you had " +
+					"not spent goes back to your card. Payment records stay, without your name. This is our last email " +
+					"to you.",
+				"Contact support if you don’t agree.",
+			},
+		}
+	}
 	return ui.Email{
 		Subject: "Your account is closed",
 		Paragraphs: []string{
@@ -104,6 +115,39 @@ func factorChangedEmail(factor string, added, turned bool, dashboard string) ui.
 	e.Paragraphs = append(e.Paragraphs,
 		"If this wasn’t you, reset your password now, then review your security settings.")
 	return e
+}
+
+func twoStepResetEmail(dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "Two-step verification was turned off",
+		Paragraphs: []string{
+			"At your request, support removed all passkeys, the authenticator app and the recovery codes of your Purser " +
+				"account. All sessions were signed out. Sign in and turn two-step verification on again.",
+			"If this wasn’t you, reset your password now and contact support.",
+		},
+		Action: &ui.Link{Href: dashboard + "/settings/security", Text: "Review security settings"},
+	}
+}
+
+func accountSuspendedEmail(reason string) ui.Email {
+	return ui.Email{
+		Subject: "Your account is suspended",
+		Paragraphs: []string{
+			"Your Purser account is suspended. You can’t sign in, and apps can’t spend from your balance. Reason: " +
+				reason,
+			"Your balance stays as it is. Contact support if you don’t agree.",
+		},
+	}
+}
+
+func accountReinstatedEmail(dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "Your account is reinstated",
+		Paragraphs: []string{
+			"The suspension of your Purser account is lifted. You can sign in again.",
+		},
+		Action: &ui.Link{Href: dashboard + "/sign-in", Text: "Sign in"},
+	}
 }
 
 func welcomeEmail(provider, dashboard string) ui.Email {

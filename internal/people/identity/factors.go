@@ -21,13 +21,17 @@ type Factors struct {
 }
 
 // GetFactors returns the second factors of an account.
-func (s *Store) GetFactors(ctx context.Context, accountID string) (f Factors, err error) {
-	stored, err := getTOTPSeed(ctx, s.db, accountID)
+func (s *Store) GetFactors(ctx context.Context, accountID string) (Factors, error) {
+	return getFactors(ctx, s.db, accountID)
+}
+
+func getFactors(ctx context.Context, q db.Queryer, accountID string) (f Factors, err error) {
+	stored, err := getTOTPSeed(ctx, q, accountID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return f, fmt.Errorf("identity: seed: %w", err)
 	}
 	f.App = stored.active
-	if f.Passkeys, err = listPasskeys(ctx, s.db, accountID); err != nil {
+	if f.Passkeys, err = listPasskeys(ctx, q, accountID); err != nil {
 		return f, fmt.Errorf("identity: passkeys: %w", err)
 	}
 	return f, nil
@@ -84,6 +88,33 @@ func (s *Store) disableTwoStepAfterLast(ctx context.Context, tx *db.Tx, accountI
 		return false, err
 	}
 	return true, s.accounts.RecordEvent(ctx, tx, accountID, accounts.TwoStepDisabled, from)
+}
+
+// ResetTwoStep removes all second factors of an account whose owner has lost them, and ends all sessions, in the
+// caller's transaction. It relies on the caller to have verified the owner in another way. It returns what was removed;
+// an account without two-step verification is 400 invalid_request.
+func (s *Store) ResetTwoStep(ctx context.Context, tx *db.Tx, accountID string) (removed Factors, err error) {
+	a, err := accounts.Lock(ctx, tx, accountID)
+	if err != nil {
+		return removed, err
+	}
+	if !a.TwoStep {
+		return removed, apierr.InvalidRequest.Errorf("this account has no two-step verification")
+	}
+	if removed, err = getFactors(ctx, tx, accountID); err != nil {
+		return removed, err
+	}
+	if err := errors.Join(deleteTOTPSeed(ctx, tx, accountID), deleteRecoveryCodes(ctx, tx, accountID),
+		deletePasskeys(ctx, tx, accountID)); err != nil {
+		return removed, fmt.Errorf("identity: reset factors: %w", err)
+	}
+	if err := s.accounts.SetTwoStep(ctx, tx, accountID, false); err != nil {
+		return removed, err
+	}
+	if err := s.accounts.RecordEvent(ctx, tx, accountID, accounts.TwoStepReset, accounts.Client{}); err != nil {
+		return removed, err
+	}
+	return removed, s.sendMail(ctx, tx, accountID, a.Email, twoStepResetEmail(s.dashboard))
 }
 
 func (s *Store) createRecoveryCodes(ctx context.Context, tx *db.Tx, accountID string) (codes []string, err error) {

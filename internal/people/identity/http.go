@@ -27,6 +27,7 @@ type Handler struct {
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
 	Provider *OpenIDClient // OpenID Connect provider; nil = none
+	NoMail   bool          // no mail server is set up: a sign-up cannot be confirmed
 }
 
 // Mount adds the routes.

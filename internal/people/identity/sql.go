@@ -64,10 +64,10 @@ func deleteExpiredLinks(ctx context.Context, d *db.DB, nowUS int64) error {
 	return err
 }
 
-// deleteIdentity deletes the links, logins, second factors and passkeys of an account.
+// deleteIdentity deletes the links, invitations, logins, second factors and passkeys of an account.
 func deleteIdentity(ctx context.Context, tx *db.Tx, accountID string) error {
 	var err error
-	for _, table := range []string{"identity_links", "openid_attempts", "openid_logins"} {
+	for _, table := range []string{"identity_links", "invitations", "openid_attempts", "openid_logins"} {
 		_, failed := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE account_id = $1`, accountID)
 		err = errors.Join(err, failed)
 	}

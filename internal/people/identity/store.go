@@ -329,21 +329,21 @@ func (s *Store) enableDeveloper(ctx context.Context, from accounts.Client, accou
 }
 
 // EraseAccount deletes the credentials and the mail of an account and queues a last email, in the
-// transaction that closes the account.
-func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+// transaction that closes the account, at the request of its owner or by an operator.
+func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) error {
 	if err := deleteIdentity(ctx, tx, a.ID); err != nil {
 		return fmt.Errorf("identity: erase: %w", err)
 	}
 	if err := s.mails.DeleteAccountMail(ctx, tx, a.ID); err != nil {
 		return err
 	}
-	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail())
+	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail(byOperator))
 }
 
-// Purge deletes expired links, challenges and authorization requests.
+// Purge deletes expired links, invitations, challenges and authorization requests.
 func (s *Store) Purge(ctx context.Context) error {
 	nowUS := s.now().UnixMicro()
-	if err := errors.Join(deleteExpiredLinks(ctx, s.db, nowUS),
+	if err := errors.Join(deleteExpiredLinks(ctx, s.db, nowUS), deleteExpiredInvitations(ctx, s.db, nowUS),
 		deleteExpiredAuthRequests(ctx, s.db, nowUS)); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}

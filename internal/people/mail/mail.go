@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	netmail "net/mail"
@@ -11,8 +12,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
 )
 
@@ -57,7 +60,8 @@ type Mail struct {
 type Store struct {
 	DB   *db.DB
 	Now  func() time.Time
-	Site web.Site // what emails say about who sends them
+	Site web.Site  // what emails say about who sends them
+	Box  *seal.Box // seals the bodies of mails that are done; nil = they are deleted
 }
 
 // QueueMessage adds a mail in the caller's transaction. It silently drops mail to a test account or
@@ -139,6 +143,90 @@ func (s *Store) Get(ctx context.Context, mailID string) (Mail, error) {
 		return Mail{}, fmt.Errorf("mail: get: %w", err)
 	}
 	return m, nil
+}
+
+// A Summary is a mail without its body.
+type Summary struct {
+	ID, AccountID, Subject string
+	Status                 string
+	Attempts               int64
+	LastError              string // "" = none
+	CreatedUS              int64
+	DoneUS                 *int64 // time when it was sent or failed
+}
+
+// ListOfAccount returns the mails of an account, newest first, those older than the one named by after if it is not
+// empty.
+func (s *Store) ListOfAccount(ctx context.Context, accountID, after string, limit int) ([]Summary, error) {
+	list, err := listOfAccount(ctx, s.DB, accountID, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("mail: of an account: %w", err)
+	}
+	return list, nil
+}
+
+// Resend has a mail sent now, once more if it was sent or given up, in the caller's transaction, and returns it as it
+// was. The error wraps sql.ErrNoRows if there is none. A mail that is being sent, is too old, or of which the body was
+// deleted is 400 invalid_request.
+func (s *Store) Resend(ctx context.Context, tx *db.Tx, mailID string) (Summary, error) {
+	m, sealed, err := lockMail(ctx, tx, mailID)
+	if err != nil {
+		return Summary{}, fmt.Errorf("mail: resend: %w", err)
+	}
+	now := s.Now()
+	var body sealedBody
+	switch {
+	case m.lease != "" && m.NextUS > now.UnixMicro():
+		return Summary{}, apierr.InvalidRequest.Errorf("this mail is being sent")
+	case m.CreatedUS < now.Add(-maxAge).UnixMicro():
+		return Summary{}, apierr.InvalidRequest.Errorf("this mail is too old")
+	case m.Status == Pending:
+		body = sealedBody{m.Text, m.HTML}
+	case len(sealed) == 0 || s.Box == nil:
+		return Summary{}, apierr.InvalidRequest.Errorf("the text of this mail was deleted")
+	default:
+		plain, err := s.Box.Open(sealed, bodyPlace(mailID))
+		if err != nil {
+			return Summary{}, fmt.Errorf("mail: resend: %w", err)
+		}
+		if err := json.Unmarshal(plain, &body); err != nil {
+			return Summary{}, fmt.Errorf("mail: resend: %w", err)
+		}
+	}
+	if err := updateResent(ctx, tx, mailID, body, now.UnixMicro()); err != nil {
+		return Summary{}, fmt.Errorf("mail: resend: %w", err)
+	}
+	return m.summary(), nil
+}
+
+func (m *Mail) summary() Summary {
+	return Summary{
+		ID:        m.ID,
+		AccountID: m.AccountID,
+		Subject:   m.Subject,
+		Status:    m.Status,
+		Attempts:  m.Attempts,
+		LastError: m.LastError,
+		CreatedUS: m.CreatedUS,
+		DoneUS:    m.DoneUS,
+	}
+}
+
+// sealedBody is the body of a mail that is done, as it is sealed.
+type sealedBody struct{ Text, HTML string }
+
+func bodyPlace(mailID string) seal.Place { return seal.Place{"mails", "sealed", mailID} }
+
+// sealBody seals the body of a mail that is done; nil without a Box.
+func (s *Store) sealBody(m Mail) ([]byte, error) {
+	if s.Box == nil {
+		return nil, nil
+	}
+	plain, err := json.Marshal(sealedBody{m.Text, m.HTML})
+	if err != nil {
+		return nil, err
+	}
+	return s.Box.Seal(plain, bodyPlace(m.ID))
 }
 
 // Purge deletes old mails that were sent or failed.

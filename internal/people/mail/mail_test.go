@@ -316,7 +316,7 @@ func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 		}
 		// The first node resumes: its lease is over, so it changes nothing.
 		dead.Status, dead.LastError = Failed, "late"
-		if err := updateOutcome(t.Context(), d, dead, 1); err != nil {
+		if err := updateDone(t.Context(), d, dead, nil, 1); err != nil {
 			t.Fatal(err)
 		}
 		if m := w.all()[0]; m.Status != Sent || m.LastError != "" || m.Attempts != 2 {

@@ -137,7 +137,16 @@ func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 
 func (s *Sender) recordOutcome(ctx context.Context, m Mail, outcome string) error {
 	s.Metrics.CountMail(outcome)
-	if err := updateOutcome(ctx, s.Store.DB, m, s.Store.Now().UnixMicro()); err != nil {
+	var err error
+	if m.Status == Pending {
+		err = updateAttempt(ctx, s.Store.DB, m)
+	} else {
+		var sealed []byte
+		if sealed, err = s.Store.sealBody(m); err == nil {
+			err = updateDone(ctx, s.Store.DB, m, sealed, s.Store.Now().UnixMicro())
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("mail: record %s: %w", m.ID, err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package mail
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -64,14 +63,45 @@ func leaseMail(ctx context.Context, tx *db.Tx, mailID string, turnUS int64, leas
 	return m, err
 }
 
-// updateOutcome records the outcome of an attempt if its lease still holds; otherwise another node
-// records its own.
-func updateOutcome(ctx context.Context, d *db.DB, m Mail, nowUS int64) error {
-	done := sql.NullInt64{Int64: nowUS, Valid: m.Status != Pending}
-	_, err := d.ExecContext(ctx, `UPDATE mails SET status = $3, next_us = $4, last_error = $5, done_us = $6, lease = ''
-		WHERE id = $1 AND lease = $2`,
-		m.ID, m.lease, m.Status, m.NextUS, m.LastError, done)
+// updateAttempt records a failed attempt if its lease still holds; otherwise another node records its own.
+func updateAttempt(ctx context.Context, d *db.DB, m Mail) error {
+	_, err := d.ExecContext(ctx, `UPDATE mails SET next_us = $3, last_error = $4, lease = '' WHERE id = $1 AND lease = $2`,
+		m.ID, m.lease, m.NextUS, m.LastError)
 	return err
+}
+
+// updateDone records that a mail was sent or given up, if the lease of the attempt still holds. Its text leaves the
+// table: its links may still work.
+func updateDone(ctx context.Context, d *db.DB, m Mail, sealed []byte, nowUS int64) error {
+	_, err := d.ExecContext(ctx, `UPDATE mails SET status = $3, next_us = $4, last_error = $5, done_us = $6, lease = '',
+			text = '', html = '', sealed = $7
+		WHERE id = $1 AND lease = $2`, m.ID, m.lease, m.Status, m.NextUS, m.LastError, nowUS, sealed)
+	return err
+}
+
+// lockMail reads a mail with its sealed body, and locks it until the transaction ends.
+func lockMail(ctx context.Context, tx *db.Tx, mailID string) (m Mail, sealed []byte, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT `+mailColumns+`, sealed FROM mails WHERE id = $1`+tx.Engine.ForUpdate(),
+		mailID).Scan(append(m.fields(), &sealed)...)
+	return m, sealed, err
+}
+
+// updateResent makes a mail due now.
+func updateResent(ctx context.Context, tx *db.Tx, mailID string, body sealedBody, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE mails SET status = 'pending', attempts = 0, next_us = $2, done_us = NULL, lease = '',
+			text = $3, html = $4, sealed = NULL
+		WHERE id = $1`, mailID, nowUS, body.Text, body.HTML)
+	return err
+}
+
+func listOfAccount(ctx context.Context, q db.Queryer, accountID, after string, limit int) ([]Summary, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	return db.QueryAll(ctx, q, db.ScanFields(func(m *Summary) []any {
+		return []any{&m.ID, &m.AccountID, &m.Subject, &m.Status, &m.Attempts, &m.LastError, &m.CreatedUS, &m.DoneUS}
+	}), `SELECT id, account_id, subject, status, attempts, last_error, created_us, done_us FROM mails
+		WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, accountID, after, limit)
 }
 
 func countPending(ctx context.Context, q db.Queryer) (n int64, err error) {

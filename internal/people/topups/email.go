@@ -73,6 +73,22 @@ func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.
 	)
 }
 
+func goodwillEmail(amount money.MC, reason, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "We added " + ui.Dollars(amount) + " to your balance",
+		Paragraphs: []string{
+			"We credited " + amount.Display() + " to your Purser balance. You don’t have to do anything. Reason: " + reason,
+		},
+		Action: &ui.Link{Href: dashboard + "/activity", Text: "View activity"},
+		Why:    ui.AboutBalance,
+	}
+}
+
+// NotifyGoodwill queues the email about a goodwill credit, in the caller's transaction.
+func (s *Store) NotifyGoodwill(ctx context.Context, tx *db.Tx, accountID string, amount money.MC, reason string) error {
+	return s.sendMail(ctx, tx, accountID, goodwillEmail(amount, reason, s.DashboardURL))
+}
+
 func formatTimes(n int64) string {
 	if n == maxFailures {
 		return "three times"

@@ -227,13 +227,14 @@ func nextReconcileUS(p rules.Payment, now time.Time) int64 {
 	return now.Add(reconcileAfter).UnixMicro()
 }
 
-// RunDue settles cleared payments, reconciles checkouts without events, tops up low balances and
+// RunDue settles cleared payments, reconciles checkouts without events, finishes refunds, tops up low balances and
 // detaches removed cards. Every node may run it: it claims each item first.
 func (s *Store) RunDue(ctx context.Context) error {
 	if !s.IsConfigured() {
 		return nil
 	}
-	return errors.Join(s.reconcileDue(ctx), s.chargeLowBalances(ctx), s.detachRemovedCards(ctx))
+	return errors.Join(s.reconcileDue(ctx), s.finishDueRefunds(ctx), s.chargeLowBalances(ctx),
+		s.detachRemovedCards(ctx))
 }
 
 func (s *Store) reconcileDue(ctx context.Context) error {

@@ -1,0 +1,84 @@
+package stripe
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// createRefund serves POST /v1/refunds: it refunds a part of the charge of an intent. As Stripe does, it refuses more
+// than is left of the charge, and a charge that is disputed.
+func (s *Server) createRefund(r *http.Request) (object, *apiError) {
+	old, f, failed := s.readForm(r)
+	if failed != nil {
+		return nil, failed
+	}
+	for _, refund := range s.refunds {
+		if refund["id"] == old {
+			return refund, nil
+		}
+	}
+	intent := s.intents[f.Get("payment_intent")]
+	if intent == nil {
+		return nil, notFound("payment_intent")
+	}
+	charge, ok := intent["latest_charge"].(object)
+	if !ok {
+		return nil, badRequest("This PaymentIntent does not have a successful charge to refund.")
+	}
+	amount, _ := charge["amount"].(int64)
+	refunded, _ := charge["amount_refunded"].(int64)
+	cents := amount - refunded
+	if text := f.Get("amount"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, badRequest("Invalid integer: " + text)
+		}
+		cents = n
+	}
+	switch {
+	case charge["disputed"] == true:
+		return nil, badRequest("The charge has been charged back; cannot issue a refund.")
+	case cents <= 0 || cents > amount-refunded:
+		return nil, badRequest("Refund amount is greater than unrefunded amount on charge.")
+	}
+	refund := object{
+		"id":             newID("re_"),
+		"object":         "refund",
+		"amount":         cents,
+		"currency":       charge["currency"],
+		"charge":         charge["id"],
+		"payment_intent": intent["id"],
+		"metadata":       readMetadata(f),
+		"status":         "succeeded",
+		"created":        s.o.Now().Unix(),
+	}
+	s.refunds = append(s.refunds, refund)
+	s.storeAnswer(r, refund["id"].(string))
+	charge["amount_refunded"], charge["refunded"] = refunded+cents, refunded+cents == amount
+	s.appendEvent("charge.refunded", charge)
+	return refund, nil
+}
+
+// listRefunds serves GET /v1/refunds, by payment intent.
+func (s *Server) listRefunds(r *http.Request) (object, *apiError) {
+	list := []object{}
+	for _, refund := range s.refunds {
+		if refund["payment_intent"] == r.URL.Query().Get("payment_intent") {
+			list = append(list, refund)
+		}
+	}
+	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/refunds"}, nil
+}
+
+// expireSession serves POST /v1/checkout/sessions/{id}/expire.
+func (s *Server) expireSession(r *http.Request) (object, *apiError) {
+	session, ok := s.sessions[r.PathValue("id")]
+	if !ok {
+		return nil, notFound("checkout.session")
+	}
+	if session["status"] != "open" {
+		return nil, badRequest("Only Checkout Sessions with a status in [\"open\"] can be expired.")
+	}
+	s.completeSession(session, "expire", "")
+	return session, nil
+}

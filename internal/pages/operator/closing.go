@@ -1,0 +1,132 @@
+package operator
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// maxGoodwill bounds the goodwill credits of an account that closing it withdraws.
+const maxGoodwill = 10_000
+
+// A Closing is what happened to the money of an account that was closed.
+type Closing struct {
+	Account     accounts.Account
+	RefundedMC  money.MC // to payments, by the call that closed it
+	WithdrawnMC money.MC // goodwill credits that were not spent
+	RestMC      money.MC // less than a cent, which no card can take
+}
+
+// CloseAccount suspends a user's account, ends its connections, refunds what is left of its payments, withdraws what is
+// left of goodwill credits, and closes it: its personal data is erased, the ledger stays (decision 095). Calls that run
+// and payments that are pending must end first: then it is 400 invalid_request, the account stays suspended, and the
+// command can be repeated.
+func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string) (c Closing, err error) {
+	a, err := d.Accounts.Get(ctx, accountID)
+	if err != nil {
+		return c, missing(err, "account")
+	}
+	if a.Operator {
+		return c, apierr.InvalidRequest.Errorf("the account may open the operator pages; take its role first")
+	}
+	if a.SuspendedUS == 0 {
+		if a, err = d.SuspendAccount(ctx, by, accountID, reason); err != nil {
+			return c, err
+		}
+	}
+	if err := d.Privacy.PrepareClosing(ctx, accountID); err != nil {
+		return c, err
+	}
+	if err := d.Privacy.CheckRefundable(ctx, a); err != nil {
+		return c, err
+	}
+	if c.RefundedMC, err = d.Topups.RefundRest(ctx, accountID); err != nil {
+		return c, err
+	}
+	if err := d.Accounts.FlushEvents(ctx); err != nil { // none may be written later
+		return c, err
+	}
+	act := action{by: by, what: "close", subject: accountID, reason: reason}
+	c.Account, err = d.changeAccount(ctx, &act, func(ctx context.Context, tx *db.Tx, now accounts.Account) error {
+		if now.SuspendedUS == 0 {
+			return apierr.InvalidRequest.Errorf("the account is not suspended any more")
+		}
+		if c.WithdrawnMC, err = d.withdrawAllGoodwill(ctx, tx, accountID, reason); err != nil {
+			return err
+		}
+		balance, err := store.GetBalance(ctx, tx, accountID)
+		if err != nil {
+			return err
+		}
+		c.RestMC = balance.AvailableMC
+		return d.Privacy.CloseForOperator(ctx, tx, now)
+	})
+	return c, err
+}
+
+// withdrawAllGoodwill takes back what is left of the goodwill credits of an account, as far as it is available. It comes
+// after refunds: the user spent the goodwill first.
+func (d *Service) withdrawAllGoodwill(ctx context.Context, tx *db.Tx, accountID,
+	reason string) (withdrawn money.MC, err error) {
+	list, err := store.GoodwillOfAccount(ctx, tx, accountID, maxGoodwill)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range list {
+		balance, err := store.LockBalance(ctx, tx, accountID)
+		if err != nil {
+			return 0, err
+		}
+		if g.RestMC() == 0 || balance.AvailableMC <= 0 {
+			continue
+		}
+		done, err := d.Ledger.DoTx(ctx, tx, rules.WithdrawGoodwill{GoodwillID: g.ID, Reason: reason})
+		if err != nil {
+			return 0, err
+		}
+		withdrawn += done.Entry.AmountMC
+	}
+	return withdrawn, nil
+}
+
+// closingResource is the answer to POST /v1/operator/accounts/{id}/close.
+type closingResource struct {
+	Account          accountResource `json:"account"`
+	RefundedMC       money.MC        `json:"refunded_mc"`
+	RefundedDisplay  string          `json:"refunded_display"`
+	WithdrawnMC      money.MC        `json:"withdrawn_mc"`
+	WithdrawnDisplay string          `json:"withdrawn_display"`
+	RestMC           money.MC        `json:"rest_mc"`
+	RestDisplay      string          `json:"rest_display"`
+}
+
+func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request) error {
+	reason, err := readReason(r)
+	if err != nil {
+		return err
+	}
+	found, err := h.Service.searchAccount(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return missing(err, "account")
+	}
+	c, err := h.Service.CloseAccount(r.Context(), web.ClientAddress(r), found.ID, reason)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, closingResource{
+		Account:          newAccountResource(c.Account),
+		RefundedMC:       c.RefundedMC,
+		RefundedDisplay:  c.RefundedMC.Display(),
+		WithdrawnMC:      c.WithdrawnMC,
+		WithdrawnDisplay: c.WithdrawnMC.Display(),
+		RestMC:           c.RestMC,
+		RestDisplay:      c.RestMC.Display(),
+	})
+}

@@ -1,0 +1,300 @@
+package topups
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// refundPrefix is that of the ids of refunds.
+const refundPrefix = "rfd_"
+
+// refundRetry is how long a job waits before it asks Stripe again about an open refund.
+const refundRetry = 5 * time.Minute
+
+// maxPayments bounds the payments of an account that a refund looks at, the newest.
+const maxPayments = 10_000
+
+// A refund is a part of a payment that goes back to its payer.
+type refund struct {
+	ID, PaymentID, AccountID string
+	Cents, TotalCents        int64 // TotalCents: refunded of the payment once this is done
+	State                    refundState
+	Error                    string
+	NextUS, CreatedUS        int64
+}
+
+type refundState string
+
+const (
+	refundOpen    refundState = "open"
+	refundDone    refundState = "done"
+	refundRefused refundState = "refused" // by Stripe, finally
+)
+
+// RefundRest refunds what a suspended account has available to the payments that brought it, newest first, in whole
+// cents. Amounts leave the balance as Stripe confirms them. What no payment can take back stays: goodwill credits,
+// fractions of a cent, and payments that are disputed. It may be repeated, also after an error: refunds that are open
+// are finished first. A refund that Stripe refuses is 400 invalid_request, and Stripe being unreachable is 503
+// unavailable.
+func (s *Store) RefundRest(ctx context.Context, accountID string) (refundedMC money.MC, err error) {
+	open, err := s.planRefunds(ctx, accountID)
+	if err != nil {
+		return 0, err
+	}
+	if len(open) > 0 && !s.IsConfigured() {
+		return 0, apierr.InvalidRequest.Errorf("stripe.key: required to refund a payment")
+	}
+	for _, r := range open {
+		if err := s.finishRefund(ctx, r); err != nil {
+			return refundedMC, err
+		}
+		refundedMC += money.MC(r.Cents) * money.Cent
+	}
+	return refundedMC, nil
+}
+
+// planRefunds returns the open refunds of an account, after adding those that its balance still allows. It locks the
+// account and then the balance. The account must be suspended: otherwise the money could be spent while Stripe is
+// asked.
+func (s *Store) planRefunds(ctx context.Context, accountID string) (open []refund, err error) {
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		a, err := accounts.Lock(ctx, tx, accountID)
+		if err != nil {
+			return err
+		}
+		if a.SuspendedUS == 0 {
+			return apierr.InvalidRequest.Errorf("only a suspended account is refunded")
+		}
+		balance, err := store.LockBalance(ctx, tx, accountID)
+		if err != nil {
+			return err
+		}
+		payments, err := store.PaymentsOfAccount(ctx, tx, accountID, maxPayments)
+		if err != nil {
+			return err
+		}
+		if open, err = listOpenRefunds(ctx, tx, accountID); err != nil {
+			return err
+		}
+		for _, r := range chooseRefunds(balance.AvailableMC, payments, open) {
+			now := s.Now()
+			r.ID, r.State, r.CreatedUS = id.New(refundPrefix, now), refundOpen, now.UnixMicro()
+			r.NextUS = now.Add(refundRetry).UnixMicro()
+			if err := insertRefund(ctx, tx, r); err != nil {
+				return err
+			}
+			open = append(open, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("topups: plan refunds: %w", err)
+	}
+	return open, nil
+}
+
+// chooseRefunds returns the refunds, besides those that are open, by which an available balance goes back to the
+// payments, newest first. An open refund may or may not have left the balance already; it is counted as if it had not.
+func chooseRefunds(available money.MC, payments []*rules.Payment, open []refund) (list []refund) {
+	for _, r := range open {
+		available -= money.MC(r.Cents) * money.Cent
+	}
+	for _, p := range payments {
+		isDisputed := slices.ContainsFunc(p.Records, func(r rules.PaymentRecord) bool { return r.Kind == "disputed" })
+		isOpen := slices.ContainsFunc(open, func(r refund) bool { return r.PaymentID == p.ID })
+		if p.Status != rules.PaymentSettled || isDisputed || isOpen {
+			continue
+		}
+		cents := int64(min(available, p.AmountMC-p.ReversedMC) / money.Cent)
+		if cents <= 0 {
+			continue
+		}
+		list = append(list, refund{
+			PaymentID:  p.ID,
+			AccountID:  p.AccountID,
+			Cents:      cents,
+			TotalCents: int64(p.ReversedFor("refunded")/money.Cent) + cents,
+		})
+		available -= money.MC(cents) * money.Cent
+	}
+	return list
+}
+
+// finishRefund asks Stripe for a refund, unless Stripe has it already, and takes its amount from the balance.
+func (s *Store) finishRefund(ctx context.Context, r refund) error {
+	c, err := getCheckout(ctx, s.DB, r.PaymentID)
+	if err != nil {
+		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
+	}
+	p, err := store.GetPayment(ctx, s.DB, r.PaymentID)
+	if err != nil {
+		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
+	}
+	asked, err := s.findRefund(ctx, p.PaymentIntent, r.ID)
+	if err == nil && asked == nil {
+		asked, err = s.createRefund(ctx, p.PaymentIntent, r)
+	}
+	if e, ok := errors.AsType[*stripe.Error](err); ok && isFinalRefusal(e) {
+		return s.recordRefusal(ctx, r, e.Msg)
+	} else if err != nil {
+		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
+		return apierr.Unavailable.Errorf("Stripe cannot be reached; repeat the command").WithCause(err)
+	}
+	if asked.Status == stripe.RefundStatusFailed || asked.Status == stripe.RefundStatusCanceled {
+		return s.recordRefusal(ctx, r, "the refund is "+string(asked.Status))
+	}
+	if err := s.reconcile(ctx, c, noChange); err != nil {
+		return err
+	}
+	if p, err = store.GetPayment(ctx, s.DB, r.PaymentID); err != nil {
+		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
+	}
+	if p.ReversedFor("refunded") < money.MC(r.TotalCents)*money.Cent {
+		return apierr.Unavailable.Errorf("Stripe has not carried out the refund yet; repeat the command later")
+	}
+	return setRefundState(ctx, s.DB, r.ID, refundDone, "")
+}
+
+// recordRefusal ends a refund that Stripe refuses, and raises an alarm.
+func (s *Store) recordRefusal(ctx context.Context, r refund, why string) error {
+	s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
+	s.Metrics.RaiseAlarm("refund_refused", "stripe")
+	if err := setRefundState(ctx, s.DB, r.ID, refundRefused, why); err != nil {
+		return err
+	}
+	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
+}
+
+// isFinalRefusal reports whether Stripe will answer the same next time.
+func isFinalRefusal(e *stripe.Error) bool {
+	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.HTTPStatusCode != http.StatusConflict &&
+		e.HTTPStatusCode != http.StatusTooManyRequests && e.HTTPStatusCode != http.StatusUnauthorized
+}
+
+// findRefund returns the refund that Stripe has made for ours, or nil. Idempotency keys expire, this does not.
+func (s *Store) findRefund(ctx context.Context, intent, refundID string) (*stripe.Refund, error) {
+	for r, err := range s.client.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Metadata["refund_id"] == refundID {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+func (s *Store) createRefund(ctx context.Context, intent string, r refund) (*stripe.Refund, error) {
+	p := &stripe.RefundCreateParams{
+		PaymentIntent: &intent,
+		Amount:        &r.Cents,
+		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
+	}
+	p.SetIdempotencyKey(r.ID)
+	return s.client.V1Refunds.Create(ctx, p)
+}
+
+// finishDueRefunds finishes refunds that were left open by a crash or while Stripe was unreachable.
+func (s *Store) finishDueRefunds(ctx context.Context) error {
+	for {
+		now := s.Now()
+		r, err := claimDueRefund(ctx, s.DB, now.UnixMicro(), now.Add(refundRetry).UnixMicro())
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("topups: due refund: %w", err)
+		}
+		if err := s.finishRefund(ctx, r); err != nil {
+			s.Log.Error("refund not finished", "refund_id", r.ID, "error", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// ExpireUnpaid ends the checkouts of an account that were never paid, so that none can be paid from now on. One that was
+// paid at this moment stays.
+func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
+	if !s.IsConfigured() {
+		return nil
+	}
+	payments, err := store.PaymentsOfAccount(ctx, s.DB, accountID, maxPayments)
+	if err != nil {
+		return fmt.Errorf("topups: unpaid: %w", err)
+	}
+	for _, p := range payments {
+		if p.Status != rules.PaymentPending || p.Paid() {
+			continue
+		}
+		c, err := getCheckout(ctx, s.DB, p.ID)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && (c.automatic() || c.SessionID == "") {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("topups: unpaid: %w", err)
+		}
+		_, err = s.client.V1CheckoutSessions.Expire(ctx, c.SessionID, &stripe.CheckoutSessionExpireParams{})
+		if e, ok := errors.AsType[*stripe.Error](err); err != nil && (!ok || e.HTTPStatusCode >= 500) {
+			return apierr.Unavailable.Errorf("We can’t reach Stripe right now. Please try again in a minute.").
+				WithCause(err)
+		} // another refusal: the session has ended; its state is asked for now
+		if err := s.reconcile(ctx, c, noChange); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const refundColumns = `id, payment_id, account_id, cents, total_cents, state, error, next_us, created_us`
+
+func (r *refund) fields() []any {
+	return []any{&r.ID, &r.PaymentID, &r.AccountID, &r.Cents, &r.TotalCents, &r.State, &r.Error, &r.NextUS, &r.CreatedUS}
+}
+
+func listOpenRefunds(ctx context.Context, q db.Queryer, accountID string) ([]refund, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*refund).fields), `SELECT `+refundColumns+` FROM refunds
+		WHERE account_id = $1 AND state = 'open' ORDER BY id`, accountID)
+}
+
+func insertRefund(ctx context.Context, tx *db.Tx, r refund) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO refunds (`+refundColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		r.ID, r.PaymentID, r.AccountID, r.Cents, r.TotalCents, string(r.State), r.Error, r.NextUS, r.CreatedUS)
+	return err
+}
+
+// setRefundState ends an open refund.
+func setRefundState(ctx context.Context, q db.Execer, refundID string, state refundState, why string) error {
+	_, err := q.ExecContext(ctx, `UPDATE refunds SET state = $2, error = $3 WHERE id = $1 AND state = 'open'`,
+		refundID, string(state), why)
+	if err != nil {
+		return fmt.Errorf("topups: refund %s: %w", refundID, err)
+	}
+	return nil
+}
+
+// claimDueRefund returns the open refund that is due for the longest time, and moves its next time, or sql.ErrNoRows.
+func claimDueRefund(ctx context.Context, d *db.DB, nowUS, nextUS int64) (r refund, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tx.QueryRowContext(ctx, `UPDATE refunds SET next_us = $2
+			WHERE id = (SELECT id FROM refunds WHERE state = 'open' AND next_us <= $1 ORDER BY next_us, id LIMIT 1)
+				AND next_us <= $1
+			RETURNING `+refundColumns, nowUS, nextUS).Scan(r.fields()...)
+	})
+	return r, err
+}
