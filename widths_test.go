@@ -31,7 +31,7 @@ var overlong = map[string]int{
 
 	"bench": 5,
 
-	"cmd/purser": 19,
+	"cmd/purser": 29,
 
 	"e2e": 30,
 
@@ -41,13 +41,13 @@ var overlong = map[string]int{
 
 	"internal/gateway": 1,
 
-	"internal/ledger": 152,
+	"internal/ledger": 160,
 
 	"internal/models": 170,
 
-	"internal/pages": 39,
+	"internal/pages": 45,
 
-	"internal/people": 1,
+	"internal/people": 4,
 }
 
 // linkTarget matches what a line of Markdown cannot break: the address of a link.

@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// accountPath returns the path of an account, which may be named by its id, its email address, its safety identifier, or
-// by a connection or a request of it.
+// accountPath returns the path of an account, which may be named by its id, its email address, its
+// safety identifier, or by a connection or a request of it.
 func accountPath(name string) string { return "accounts/" + url.PathEscape(name) }
 
 // namedAccount is the account that a command is about.

@@ -147,7 +147,8 @@ func TestAccountIsSuspended(t *testing.T) {
 		shown := b.api.Do(t, "GET", path, "")
 		want(t, "paused", shown, 200, `"freeze":{"cause":"operator","reason":"Stolen card."}`)
 		want(t, "the user's own pause", shown, 200, `"freeze":{"cause":"user","reason":null}`)
-		want(t, "the balance stays", shown, 200, `"available_mc":499999999,"available_display":"$4.99999999","reserved_mc":500000001`)
+		want(t, "the balance stays", shown, 200,
+			`"available_mc":499999999,"available_display":"$4.99999999","reserved_mc":500000001`)
 		var subjects string
 		if err := d.QueryRowContext(t.Context(), `SELECT COALESCE(MAX(subject), '') FROM mails WHERE account_id = $1
 			AND subject LIKE '%suspended'`, accountID).Scan(&subjects); err != nil || subjects == "" {
@@ -173,7 +174,8 @@ func TestSupportHelpsASignIn(t *testing.T) {
 		accountID, browser := b.join(t, person)
 		path := "/v1/operator/accounts/" + accountID
 		browser.Get("/settings").Want(t, 200)
-		want(t, "sign out", b.api.Do(t, "POST", path+"/sign-out", `{"reason":"Lost a laptop."}`), 200, `"status":"active"`)
+		want(t, "sign out", b.api.Do(t, "POST", path+"/sign-out", `{"reason":"Lost a laptop."}`), 200,
+			`"status":"active"`)
 		browser.Get("/settings").Leads(t, "/sign-in?next=%2Fsettings")
 		want(t, "no second factor", b.api.Do(t, "POST", path+"/reset-two-step", `{"reason":"x"}`), 400,
 			"no two-step verification")
@@ -227,7 +229,8 @@ func TestOperatorLists(t *testing.T) {
 			last = books.Spend(c, 1000)
 		}
 		get := func(path string) apitest.Answer { return b.api.Do(t, "GET", "/v1/operator/"+path, "") }
-		for _, text := range []string{person, accountID, "conn_1", last.ID, last.RequestID(), b.ids.Identify(accountID)} {
+		for _, text := range []string{person, accountID, "conn_1", last.ID, last.RequestID(),
+			b.ids.Identify(accountID)} {
 			want(t, text, get("accounts?search="+url.QueryEscape(text)), 200, `[{"id":"`+accountID+`"`)
 			want(t, text, get("accounts/"+url.PathEscape(text)), 200, `{"id":"`+accountID+`"`)
 		}
@@ -235,14 +238,15 @@ func TestOperatorLists(t *testing.T) {
 			want(t, text, get("accounts?search="+text), 200, "[]")
 			want(t, text, get("accounts/"+text), 404, "no such account")
 		}
-		page := get("accounts?limit=1")
+		page := get("accounts?limit=1&starting_after=wac_dev") // whose id is none of ours
 		want(t, "newest", page, 200, `"email":"second@example.com"`)
 		if link := page.Header.Get("Link"); !strings.Contains(link, "starting_after=wac_") {
 			t.Errorf("Link %q", link)
 		}
 		want(t, "apps", get("apps?search=Read"), 200, `"name":"Reader"`)
 		want(t, "no app", get("apps?search=Writer"), 200, "[]")
-		want(t, "connections", get("connections?account="+person+"&app="+b.app.ID+"&status=active"), 200, `[{"id":"conn_1"`)
+		want(t, "connections", get("connections?account="+person+"&app="+b.app.ID+"&status=active"), 200,
+			`[{"id":"conn_1"`)
 		want(t, "frozen", get("connections?status=frozen"), 200, "[]")
 		want(t, "exhausted", get("connections?status=exhausted"), 400, "status: must be")
 		for _, of := range []string{"account=" + person, "app=" + b.app.ID} {
@@ -306,7 +310,8 @@ func TestGoodwillCredit(t *testing.T) {
 				t.Errorf("the same credit is %s and %s", bodies[0], body)
 			}
 		}
-		want(t, "another with its id", credit(strings.Replace(once, "500000000", "6", 1)), 400, "another goodwill credit")
+		want(t, "another with its id", credit(strings.Replace(once, "500000000", "6", 1)), 400,
+			"another goodwill credit")
 		want(t, "once", b.api.Do(t, "GET", path, ""), 200, `"available_mc":500000000`)
 		want(t, "a second one", credit(`{"amount_mc":1,"reason":"And for the delay."}`), 200, `"amount_mc":1`)
 		browser.Get("/settings").Want(t, 200)

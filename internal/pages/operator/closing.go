@@ -71,8 +71,8 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 	return c, err
 }
 
-// withdrawAllGoodwill takes back what is left of the goodwill credits of an account, as far as it is available. It comes
-// after refunds: the user spent the goodwill first.
+// withdrawAllGoodwill takes back what is left of the goodwill credits of an account, as far as it
+// is available. It comes after refunds: the user spent the goodwill first.
 func (d *Service) withdrawAllGoodwill(ctx context.Context, tx *db.Tx, accountID,
 	reason string) (withdrawn money.MC, err error) {
 	list, err := store.GoodwillOfAccount(ctx, tx, accountID, maxGoodwill)

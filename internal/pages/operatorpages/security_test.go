@@ -58,6 +58,12 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		if pattern == "/operator/incidents" {
 			return newIncident
 		}
+		if pattern == "/operator/invitations" {
+			return url.Values{"email": {"invited@example.com"}}
+		}
+		if action, ok := strings.CutPrefix(pattern, "/operator/accounts/{id}/"); ok {
+			return act(action, "why")
+		}
 		return act(decisions[pattern], "why")
 	}
 	oneStep := w.signedIn("operator")
@@ -91,7 +97,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			ask(operator).Want(t, http.StatusOK).WantSecurityHeaders(t)
 			continue
 		}
-		if path != "/operator/verify" && decisions[pattern] == "" {
+		if path != "/operator/verify" && decisions[pattern] == "" &&
+			pattern != "/operator/invitations" && !strings.HasPrefix(pattern, "/operator/accounts/{id}/") {
 			t.Errorf("%s: which form would be taken?", route)
 		}
 		ask(viewer).Want(t, http.StatusForbidden, "but change nothing").WantSecurityHeaders(t)
@@ -108,6 +115,11 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		t.Errorf("%s has become %s by %d routes", before, after, len(w.routes))
 	}
 	for pattern := range decisions { // and by their own forms they do it
+		operator.Post(address(pattern), formOf(pattern), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
+			http.StatusSeeOther)
+	}
+	for _, action := range []string{"sign-out", "suspend", "lift"} {
+		pattern := "/operator/accounts/{id}/" + action
 		operator.Post(address(pattern), formOf(pattern), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
 			http.StatusSeeOther)
 	}

@@ -68,7 +68,8 @@ func (s *Store) CloseForOperator(ctx context.Context, tx *db.Tx, a accounts.Acco
 		return err
 	}
 	if sum := st.balance.AvailableMC + st.balance.ReservedMC; sum >= money.Cent {
-		return apierr.InvalidRequest.Errorf("%s cannot be refunded to a payment; the account stays suspended", sum.Display())
+		return apierr.InvalidRequest.Errorf("%s cannot be refunded to a payment; the account stays suspended",
+			sum.Display())
 	} else if st.balance.AvailableMC < 0 {
 		return apierr.InvalidRequest.Errorf("the balance is %s below zero; the account stays suspended",
 			(-st.balance.AvailableMC).Display())

@@ -17,7 +17,8 @@ const accountColumns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, 
 
 func (a *Account) fields() []any {
 	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated,
-		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
+		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep,
+		&a.HasPassword, &a.Epoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account, inside or outside of a transaction. The error wraps sql.ErrNoRows

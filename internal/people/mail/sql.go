@@ -65,7 +65,8 @@ func leaseMail(ctx context.Context, tx *db.Tx, mailID string, turnUS int64, leas
 
 // updateAttempt records a failed attempt if its lease still holds; otherwise another node records its own.
 func updateAttempt(ctx context.Context, d *db.DB, m Mail) error {
-	_, err := d.ExecContext(ctx, `UPDATE mails SET next_us = $3, last_error = $4, lease = '' WHERE id = $1 AND lease = $2`,
+	_, err := d.ExecContext(ctx,
+		`UPDATE mails SET next_us = $3, last_error = $4, lease = '' WHERE id = $1 AND lease = $2`,
 		m.ID, m.lease, m.NextUS, m.LastError)
 	return err
 }
@@ -88,7 +89,8 @@ func lockMail(ctx context.Context, tx *db.Tx, mailID string) (m Mail, sealed []b
 
 // updateResent makes a mail due now.
 func updateResent(ctx context.Context, tx *db.Tx, mailID string, body sealedBody, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE mails SET status = 'pending', attempts = 0, next_us = $2, done_us = NULL, lease = '',
+	_, err := tx.ExecContext(ctx,
+		`UPDATE mails SET status = 'pending', attempts = 0, next_us = $2, done_us = NULL, lease = '',
 			text = $3, html = $4, sealed = NULL
 		WHERE id = $1`, mailID, nowUS, body.Text, body.HTML)
 	return err

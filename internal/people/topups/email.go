@@ -77,7 +77,8 @@ func goodwillEmail(amount money.MC, reason, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "We added " + ui.Dollars(amount) + " to your balance",
 		Paragraphs: []string{
-			"We credited " + amount.Display() + " to your Purser balance. You don’t have to do anything. Reason: " + reason,
+			"We credited " + amount.Display() + " to your Purser balance. You don’t have to do anything. Reason: " +
+				reason,
 		},
 		Action: &ui.Link{Href: dashboard + "/activity", Text: "View activity"},
 		Why:    ui.AboutBalance,

@@ -97,8 +97,8 @@ func TestRestIsRefunded(t *testing.T) {
 	})
 }
 
-// A refund of which the answer was lost is found again at Stripe, and not made twice; one that Stripe could not be asked
-// for is finished by the job.
+// A refund of which the answer was lost is found again at Stripe, and not made twice; one that
+// Stripe could not be asked for is finished by the job.
 func TestRefundIsFinished(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
