@@ -153,7 +153,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		return s.recordRefusal(ctx, r, e.Msg)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
-		return apierr.Unavailable.Errorf("Stripe cannot be reached; repeat the command").WithCause(err)
+		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	}
 	if asked.Status == stripe.RefundStatusFailed || asked.Status == stripe.RefundStatusCanceled {
 		return s.recordRefusal(ctx, r, "the refund is "+string(asked.Status))
@@ -165,7 +165,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
 	}
 	if p.ReversedFor("refunded") < money.MC(r.TotalCents)*money.Cent {
-		return apierr.Unavailable.Errorf("Stripe has not carried out the refund yet; repeat the command later")
+		return retryLater("Stripe has not carried out the refund yet; repeat the command later")
 	}
 	return setRefundState(ctx, s.DB, r.ID, refundDone, "")
 }
@@ -250,13 +250,18 @@ func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
 		}
 		_, err = s.client.V1CheckoutSessions.Expire(ctx, c.SessionID, &stripe.CheckoutSessionExpireParams{})
 		if e, ok := errors.AsType[*stripe.Error](err); err != nil && (!ok || e.HTTPStatusCode >= 500) {
-			down := apierr.Unavailable.Errorf("We can’t reach Stripe right now. Please try again in a minute.")
-			down.RetryAfter = time.Minute
-			return down.WithCause(err)
+			return retryLater("We can’t reach Stripe right now. Please try again in a minute.").WithCause(err)
 		} // another refusal: the session has ended; its state is asked for now
 		if err := s.reconcile(ctx, c, noChange); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// retryLater returns a 503 that names a minute in the header Retry-After.
+func retryLater(message string) *apierr.Error {
+	e := apierr.Unavailable.Errorf("%s", message)
+	e.RetryAfter = time.Minute
+	return e
 }
