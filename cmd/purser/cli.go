@@ -209,21 +209,27 @@ type databaseFlags struct {
 
 // find returns the URL of the database.
 func (c *databaseFlags) find(p *program) (string, error) {
+	settings, err := c.settings(p)
+	return settings.Database, err
+}
+
+// settings returns the settings of the file, or with --database the URL alone.
+func (c *databaseFlags) settings(p *program) (config.Config, error) {
 	if c.Config == "" {
-		return c.Database, nil
+		return config.Config{Database: c.Database}, nil
 	}
 	text, err := readSettingsFile(c.Config)
 	if err != nil {
-		return "", exitError{err, exitUsage}
+		return config.Config{}, exitError{err, exitUsage}
 	}
 	loaded, err := config.Read(c.Config, text, p.environ, nil)
 	if err != nil {
-		return "", exitError{err, exitUsage}
+		return config.Config{}, exitError{err, exitUsage}
 	}
 	if loaded.Database == "" {
-		return "", exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
+		return config.Config{}, exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
 	}
-	return loaded.Database, nil
+	return loaded, nil
 }
 
 // Run verifies the database. The exit code says whether there are findings.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -49,7 +50,7 @@ func (c *billCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{fmt.Errorf("--tolerance: %w", err), exitUsage}
 	}
-	database, err := c.find(p)
+	settings, err := c.settings(p)
 	if err != nil {
 		return err
 	}
@@ -59,12 +60,12 @@ func (c *billCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	ledger, err := readCosts(ctx, database, from)
+	ledger, err := readCosts(ctx, settings.Database, from)
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
 	if c.Provider != "" {
-		if ledger, err = ofProvider(ledger, c.Provider); err != nil {
+		if ledger, err = ofProvider(ledger, c.Provider, settings.PricesFile); err != nil {
 			return exitError{err, exitUsage}
 		}
 	}
@@ -112,14 +113,19 @@ func readCosts(ctx context.Context, url string, month time.Time) (list []bills.C
 	return bills.ReadLedger(ctx, d, month, month.AddDate(0, 1, 0))
 }
 
-// ofProvider returns the costs of a provider's models. A model that is in no list any more counts for each.
-func ofProvider(costs []bills.Cost, provider string) (list []bills.Cost, err error) {
-	book, err := catalog.LoadBuiltin()
+// ofProvider returns the costs of a provider's models, by the price list and the operator's own
+// file; "" = none. A model that is in neither any more counts for each provider.
+func ofProvider(costs []bills.Cost, provider, pricesFile string) (list []bills.Cost, err error) {
+	source, err := catalog.Open(pricesFile, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
+	providers := map[string]string{}
+	for _, m := range source.Current().All() {
+		providers[m.Model.ID] = m.Model.Provider
+	}
 	for _, c := range costs {
-		if m, _, ok := book.Find(c.Model, time.Now()); !ok || m.Provider == provider {
+		if of := providers[c.Model]; of == "" || of == provider {
 			list = append(list, c)
 		}
 	}

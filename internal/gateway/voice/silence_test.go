@@ -255,6 +255,7 @@ func TestEventsAreDated(t *testing.T) {
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
 	w.connect(o)
+	w.until("its start is saved", func() bool { return strings.Contains(w.state(o.ID), `"Status":"live"`) })
 	saved, err := w.nodes[0].loadSession(t.Context(), o.ID)
 	if err != nil {
 		t.Fatal(err)

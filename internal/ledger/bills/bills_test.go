@@ -107,11 +107,12 @@ func TestReadLedger(t *testing.T) {
 			seq := 0
 			add := func(at time.Time, app, status, model string, costMC int64) {
 				seq++
+				asked := at.Add(-time.Minute) // the id has the time of the request
 				exec(t, d, `INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, app_id, model,
 						provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, available_delta_mc,
 						reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
 					VALUES ($1, 'wac_1', $2, 'spend', $3, $4, $5, $6, $7, 0, 0, $7, 0, 0, 0, 0, $8, $9)`,
-					id.New(id.Ledger, at), seq, status, reversal(status), app, model, costMC, at.UnixMicro(),
+					id.New(id.Ledger, asked), seq, status, reversal(status), app, model, costMC, at.UnixMicro(),
 					fmt.Sprint("hash", seq))
 			}
 			add(month.Add(-time.Second), "app_live", "settled", "gpt-6", 1)
