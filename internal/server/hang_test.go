@@ -142,6 +142,10 @@ func TestDatabaseHangs(t *testing.T) {
 	stream := b.addCall(true, "!mock words=5 delay=4s")
 	whole, streamed := asking(p, running), asking(p, stream)
 	eventually(t, 10*time.Second, "two holds", func() bool { return number(t, database, openHolds) == 2 })
+	// The database has the holds; what it answered passes the freezer before this does.
+	if status, body, _ := probeReady(t, p); status != 200 {
+		t.Errorf("not ready: %s", body)
+	}
 	f.freeze()
 	if status, body, took := probeReady(t, p); status != 503 || took > 2*time.Second+slack {
 		t.Errorf("frozen: /readyz is %d after %v: %s", status, took, body)
