@@ -38,7 +38,7 @@ var groups = []group{
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates/calibration", "estimates", "metrics",
 	}},
-	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit", "bills"}},
+	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit", "bills", "proofs"}},
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
@@ -250,6 +250,7 @@ var foreignReaders = map[string][]string{
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
 	"ledger/bills":  {"apps", "ledger"},
+	"ledger/proofs": {"balances", "ledger"},
 	"backup":        {"balances", "ledger", "nodes"},
 	"gateway/voice": {"apps", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},

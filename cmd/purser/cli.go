@@ -58,6 +58,7 @@ type cli struct {
 	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
 	Prices   pricesCmd   `cmd:"" help:"Compare the ledger's costs with a provider's bill."`
+	Receipt  receiptCmd  `cmd:"" help:"Verify a receipt that was downloaded with its proof."`
 	Backup   backupCmd   `cmd:"" help:"Write a backup of the database to a file, or verify one."`
 	Restore  restoreCmd  `cmd:"" help:"Restore a backup into an empty database."`
 	DB       dbCmd       `cmd:"" name:"db" help:"Copy a database, also to the other engine."`

@@ -25,6 +25,6 @@ func Groups() []Group {
 			"command-line", "clients", "oauth",
 		}},
 		{"Test and go live", []string{"sandbox", "going-live"}},
-		{"Look up", []string{"errors", "limits"}},
+		{"Look up", []string{"errors", "limits", "proofs"}},
 	}
 }

@@ -33,6 +33,7 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.repeatJob(5*time.Second, "send mail", s.sendMail),
 		s.writeBackups,
+		s.repeatJob(15*time.Second, "publish the ledger", s.publisher.Publish), // a drill must not fork the log
 	}
 }
 

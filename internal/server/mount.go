@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
 	"github.com/purserhq/purser/internal/pages/dashboard"
@@ -118,6 +119,7 @@ func (s *Server) mountGateway() {
 	s.callers.Mount(s.Router)
 	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
+	(&proofs.Handler{Log: s.proofs, BaseURL: s.Config.BaseURL}).Mount(s.Router)
 	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,
@@ -137,6 +139,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 	(&dashboard.Handler{
 		DB:       s.DB,
 		Ledger:   s.Ledger,
+		Log:      s.proofs,
 		Apps:     s.Apps,
 		Accounts: s.Accounts,
 		Sessions: sessions,

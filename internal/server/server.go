@@ -39,6 +39,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -67,6 +68,8 @@ type Server struct {
 	passkeyParty       *identity.PasskeyParty
 	Apps               *apps.Store
 	Features           *features.Store
+	publisher          *proofs.Publisher
+	proofs             *proofs.Log
 	sandbox            *sandbox.Store
 	golive             *golive.Store
 	members            *members.Store

@@ -30,6 +30,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -58,6 +59,10 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if err != nil {
 		return err
 	}
+	if s.publisher, err = proofs.OpenPublisher(ctx, s.DB, box, s.Config.BaseURL); err != nil {
+		return err
+	}
+	s.proofs = &proofs.Log{DB: s.DB, Key: s.publisher.Key()}
 	if err := s.wirePeople(box, dev); err != nil {
 		return err
 	}

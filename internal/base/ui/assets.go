@@ -59,6 +59,9 @@ var consentJS []byte
 //go:embed assets/playground.js
 var playgroundJS []byte
 
+//go:embed assets/prove.js
+var proveJS []byte
+
 //go:embed assets/table.js
 var tableJS []byte
 
@@ -110,6 +113,7 @@ var scripts = map[string]asset{
 	// streams the answers of the playground
 	"playground": newScript("playground", playgroundJS),
 	"table":      newScript("table", tableJS), // keys and the drawer of lists
+	"prove":      newScript("prove", proveJS), // checks the proof of an entry
 }
 
 // joinStyles returns the style sheet of all pages.

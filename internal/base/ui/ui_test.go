@@ -271,6 +271,18 @@ func hostilePages() []Page {
 			},
 		},
 		Activity{},
+		Proof{
+			Shell:    Shell{Email: hostile},
+			Path:     "javascript:alert(1)",
+			For:      hostile,
+			Entry:    hostile,
+			When:     hostile,
+			ID:       hostile,
+			Back:     "javascript:alert(1)",
+			File:     "javascript:alert(1)",
+			Key:      hostile,
+			Position: 7,
+		},
 		Receipt{
 			Shell:       Shell{Email: hostile},
 			Path:        "javascript:alert(1)",

@@ -237,3 +237,23 @@ type Revoke struct {
 func (Revoke) name() string       { return "dashboard/revoke" }
 func (r Revoke) title() string    { return "Revoke " + r.App }
 func (Revoke) formAction() string { return "" }
+
+// Proof is the page on which the browser checks that an entry is in the public log.
+type Proof struct {
+	Shell
+	Path     string // of the page
+	For      string // the test account that it is about, for its developer; else ""
+	Entry    string // what the entry is
+	When     string
+	ID       string
+	Back     string // the entry's page
+	NotYet   bool   // the log has not got the entry
+	File     string // where the proof is
+	Key      string // the log's
+	Position int64  // of the leaf
+}
+
+func (Proof) name() string       { return "dashboard/proof" }
+func (Proof) title() string      { return "Prove this entry" }
+func (Proof) formAction() string { return "" }
+func (Proof) scripts() []string  { return []string{"prove"} }

@@ -244,11 +244,14 @@ func TestStopRacesWithTheEnd(t *testing.T) {
 	for n := range 60 {
 		key := id.NewUUID()
 		resp := b.open(t.Context(), key)
+		paused := make(chan struct{})
 		go func() {
 			<-time.After(time.Duration(n%12) * 100 * time.Microsecond)
 			b.PauseCalls([]string{b.who.ConnectionID})
+			close(paused)
 		}()
 		first := readRest(t, resp.Body)
+		<-paused // a late one would stop the next call
 		if again, _, replayed := b.call(key, ""); again != first && resp.StatusCode == http.StatusOK {
 			t.Errorf("replayed %t:\n%s\nfirst:\n%s", replayed, again, first)
 		}

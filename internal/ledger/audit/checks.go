@@ -679,6 +679,8 @@ var checks = []check{
 		query: `SELECT g.goodwill_id AS goodwill, g.account_id AS account, b.sandbox AS sandbox_balance FROM goodwill_records g LEFT JOIN balances b ON b.account_id = g.account_id
 			WHERE COALESCE(b.sandbox, 1) <> 0`,
 	},
+	{id: "I31", title: "log: each published row has one leaf, which commits to it", verify: checkLogRows},
+	{id: "I31", title: "log: the tiles and the checkpoint are those of the leaves", verify: checkLogTree},
 }
 
 // notRefunded leaves out charges that have left the windows of spend with their refund. A refund

@@ -704,4 +704,38 @@ var corruptions = []corruption{
 		sql: []string{
 			`UPDATE ledger SET usage = '{"input":8,"cached":4,"audio_input":8,"audio_cached":1,"image_input":0,"image_cached":0,"output":3,"audio_output":7}' WHERE key = 'rts_1/1'`,
 		}},
+	{name: "a row is rewritten, and its chain with it", rehash: true,
+		red: []string{"I31 log: each"},
+		sql: []string{`UPDATE ledger SET created_us = created_us - 1 WHERE id = 'led_p6'`}},
+	{name: "the log lacks the leaf of a row",
+		red: []string{"I31 log: each", "I31 log: the tiles"},
+		sql: []string{`DELETE FROM log_rows WHERE position = 3`}},
+	{name: "the log lacks its last leaf",
+		red: []string{"I31 log: each", "I31 log: the tiles"},
+		sql: []string{`DELETE FROM log_rows WHERE position = (SELECT MAX(position) FROM log_rows)`}},
+	{name: "a leaf is of no row",
+		red: []string{"I31 log: each", "I31 log: the tiles"},
+		sql: []string{`INSERT INTO log_rows (position, account_id, seq, entry)
+			SELECT (SELECT MAX(position) + 1 FROM log_rows), 'wac_a', 9999, entry
+			FROM log_rows WHERE position = 0`}},
+	{name: "an account's secret is another",
+		red: []string{"I31 log: each"},
+		sql: []string{`UPDATE log_accounts SET secret = (SELECT entry FROM log_rows WHERE position = 0)
+			WHERE account_id = 'wac_a'`}},
+	{name: "an account is said to have fewer rows in the log",
+		red: []string{"I31 log: each"},
+		sql: []string{`UPDATE log_accounts SET seq = seq - 1 WHERE account_id = 'wac_a'`}},
+	{name: "a tile is of other leaves",
+		red: []string{"I31 log: the tiles"},
+		sql: []string{`UPDATE log_tiles SET hashes = (SELECT entry FROM log_rows WHERE position = 0)
+			WHERE level = 0`}},
+	{name: "a tile is gone",
+		red: []string{"I31 log: the tiles"},
+		sql: []string{`DELETE FROM log_tiles`}},
+	{name: "the checkpoint is of fewer leaves",
+		red: []string{"I31 log: the tiles"},
+		sql: []string{`UPDATE log_state SET size = size - 1`}},
+	{name: "the log's checkpoint is gone",
+		red: []string{"I31 log: the tiles"},
+		sql: []string{`UPDATE log_state SET checkpoint = ''`}},
 }

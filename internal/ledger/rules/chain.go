@@ -9,13 +9,19 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// chainHash returns the hash of row e that follows a row with hash head: SHA-256 over
-// the earlier hash and the row's columns in the table's order. A column is written
-// with its length, so that different rows never have the same text.
+// chainHash returns the hash of row e that follows a row with hash head.
 func chainHash(head string, e *Entry) string {
+	columns := e.Columns()
+	return ChainHash(head, columns[:])
+}
+
+// ChainHash returns the hash of a row that follows a row with hash head: SHA-256 over
+// the earlier hash and the row's columns in the order of EntryColumns. A column is written
+// with its length, so that different rows never have the same text.
+func ChainHash(head string, columns []Column) string {
 	b := make([]byte, 0, 1024)
 	b = append(append(b, head...), '\n')
-	for i, c := range e.Columns() {
+	for i, c := range columns {
 		if i > 0 {
 			b = append(b, '|')
 		}

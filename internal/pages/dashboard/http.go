@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -25,6 +26,7 @@ import (
 type Handler struct {
 	DB       *db.DB
 	Ledger   *store.Writer
+	Log      *proofs.Log
 	Apps     *apps.Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
@@ -42,7 +44,10 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /dashboard/pause", h.Sessions.Require(h.pauseEverything))
 	rt.HandlePage("GET /activity", h.Sessions.Require(h.showActivity))
 	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.exportActivity))
+	rt.HandlePage("GET /activity/history.json", h.Sessions.Require(h.downloadHistory))
 	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.showEntry))
+	rt.HandlePage("GET /activity/{id}/proof", h.Sessions.Require(h.showProof))
+	rt.HandlePage("GET /activity/{id}/proof.json", h.Sessions.Require(h.downloadProof))
 	rt.HandlePage("GET /requests/{id}", h.Sessions.Require(h.showCallReceipt))
 	rt.HandlePage("GET /connections", h.Sessions.Require(h.showConnections))
 	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.showConnection))

@@ -45,6 +45,7 @@ func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.A
 			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
 		}
 	}
+	page.Links = append(page.Links, linkProof(e.ID))
 	return renderReceipt(w, r, page)
 }
 
@@ -194,6 +195,7 @@ func (h *Handler) renderCall(w http.ResponseWriter, r *http.Request, page ui.Rec
 	switch {
 	case found.Charge != nil:
 		explainCharge(&page, found)
+		page.Links = append(page.Links, linkProof(id.Ledger+strings.TrimPrefix(found.ID, id.Request)))
 	case found.Error != nil:
 		page.Explanation = []string{"The app’s call was refused. Nothing was charged.",
 			"The app received: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}

@@ -1,0 +1,210 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// tagSize is how much of an entry of the public log is its tag; the rest is the commitment to the row (decision 103).
+const tagSize = 16
+
+// newLogEntry returns what the leaf of a row says.
+func newLogEntry(secret []byte, seq int64, rowHash string) []byte {
+	derive := func(purpose string) []byte {
+		mac := hmac.New(sha256.New, secret)
+		fmt.Fprintf(mac, "purser log %s %d", purpose, seq)
+		return mac.Sum(nil)
+	}
+	commitment := sha256.Sum256([]byte("purser log row\n" + string(derive("blind")) + rowHash))
+	return append(derive("tag")[:tagSize], commitment[:]...)
+}
+
+// checkLogRows compares the ledger's rows with the leaves that commit to them.
+func checkLogRows(ctx context.Context, a *verification, v *checkResult) error {
+	if err := a.compareLeaves(ctx, v); err != nil {
+		return err
+	}
+	return a.formatRows(ctx, `SELECT r.position, r.account_id AS account, r.seq FROM log_rows r
+		LEFT JOIN log_accounts a ON a.account_id = r.account_id
+		LEFT JOIN ledger l ON l.account_id = r.account_id AND l.seq = r.seq
+		WHERE l.id IS NULL OR a.account_id IS NULL OR r.seq > a.seq`, nil, func(row string) {
+		v.addFinding("%s: the leaf is of no row that is published", row)
+	})
+}
+
+// compareLeaves computes the leaf of each published row.
+func (a *verification) compareLeaves(ctx context.Context, v *checkResult) (err error) {
+	rows, err := a.QueryContext(ctx, `SELECT l.account_id, l.seq, l.hash, a.secret, r.entry FROM log_accounts a
+		JOIN ledger l ON l.account_id = a.account_id AND l.seq <= a.seq
+		LEFT JOIN log_rows r ON r.account_id = l.account_id AND r.seq = l.seq`)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var account, hash string
+		var seq int64
+		var secret, entry []byte
+		if err := rows.Scan(&account, &seq, &hash, &secret, &entry); err != nil {
+			return err
+		}
+		v.checked++
+		if !bytes.Equal(entry, newLogEntry(secret, seq, hash)) {
+			v.addFinding("account=%s seq=%d: its leaf is missing, or commits to another row", account, seq)
+		}
+	}
+	return rows.Err()
+}
+
+// A logLevel is one level of the log's tree: the hashes after its last full tile, and how many tiles were full.
+type logLevel struct {
+	hashes []byte
+	tiles  int64
+}
+
+// tileBytes is the length of a full tile.
+const tileBytes = 256 * sha256.Size
+
+// A logTree computes the log's tree, and compares each tile with the stored one.
+type logTree struct {
+	*verification
+	result *checkResult
+	levels []logLevel
+}
+
+// add appends a hash to a level.
+func (t *logTree) add(ctx context.Context, level int, hash []byte) error {
+	if level == len(t.levels) {
+		t.levels = append(t.levels, logLevel{})
+	}
+	l := &t.levels[level]
+	if l.hashes = append(l.hashes, hash...); len(l.hashes) < tileBytes {
+		return nil
+	}
+	if err := t.compare(ctx, level); err != nil {
+		return err
+	}
+	root := treeHash(l.hashes)
+	l.hashes, l.tiles = nil, l.tiles+1
+	return t.add(ctx, level+1, root)
+}
+
+// compare compares a level's last tile with the stored one.
+func (t *logTree) compare(ctx context.Context, level int) error {
+	l := &t.levels[level]
+	var stored []byte
+	err := t.QueryRowContext(ctx, placeholders[t.Engine].Replace(
+		`SELECT hashes FROM log_tiles WHERE level = $1 AND position = $2`), level, l.tiles).Scan(&stored)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if !bytes.Equal(stored, l.hashes) {
+		t.result.addFinding("level=%d tile=%d: the stored hashes are not those of the leaves", level, l.tiles)
+	}
+	return nil
+}
+
+// root compares the unfinished tiles, and returns the hash of the whole tree.
+func (t *logTree) root(ctx context.Context) ([]byte, error) {
+	var right []byte // of the levels below
+	for level := range t.levels {
+		hashes := t.levels[level].hashes
+		if len(hashes) > 0 {
+			if err := t.compare(ctx, level); err != nil {
+				return nil, err
+			}
+		}
+		if hashes = append(bytes.Clone(hashes), right...); len(hashes) > 0 {
+			right = treeHash(hashes)
+		}
+	}
+	if right == nil {
+		empty := sha256.Sum256(nil)
+		return empty[:], nil
+	}
+	return right, nil
+}
+
+// treeHash returns the hash of a tree over hashes (RFC 9162, section 2.1.1): the left part is the largest power of two.
+func treeHash(hashes []byte) []byte {
+	n := len(hashes) / sha256.Size
+	if n == 1 {
+		return hashes
+	}
+	left := 1
+	for left*2 < n {
+		left *= 2
+	}
+	text := append([]byte{1}, treeHash(hashes[:left*sha256.Size])...)
+	sum := sha256.Sum256(append(text, treeHash(hashes[left*sha256.Size:])...))
+	return sum[:]
+}
+
+// checkLogTree computes the log's tree from its leaves, and compares it with the tiles and with the checkpoint.
+func checkLogTree(ctx context.Context, a *verification, v *checkResult) error {
+	var size int64
+	var checkpoint string
+	if err := a.QueryRowContext(ctx, `SELECT size, checkpoint FROM log_state`).Scan(&size, &checkpoint); err != nil {
+		return err
+	}
+	tree := &logTree{verification: a, result: v}
+	for {
+		entries, err := a.readLogPage(ctx, v)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			hash := sha256.Sum256(append([]byte{0}, entry...))
+			if err := tree.add(ctx, 0, hash[:]); err != nil {
+				return err
+			}
+		}
+		if len(entries) < pageRows {
+			break
+		}
+	}
+	root, err := tree.root(ctx)
+	if err != nil {
+		return err
+	}
+	if v.checked != size {
+		v.addFinding("size=%d: the log has %d leaves", size, v.checked)
+	}
+	claimed := fmt.Sprintf("\n%d\n%s\n", v.checked, base64.StdEncoding.EncodeToString(root))
+	if (checkpoint != "" || v.checked > 0) && !strings.Contains(checkpoint, claimed) {
+		v.addFinding("the checkpoint does not sign the %d leaves that are there", v.checked)
+	}
+	return nil
+}
+
+// readLogPage returns the entries of the leaves after those that were checked, and counts them. It ends before a leaf
+// that is missing, which is a finding.
+func (a *verification) readLogPage(ctx context.Context, v *checkResult) (entries [][]byte, err error) {
+	rows, err := a.QueryContext(ctx, placeholders[a.Engine].Replace(
+		`SELECT position, entry FROM log_rows WHERE position >= $1 ORDER BY position LIMIT $2`), v.checked, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var position int64
+		var entry []byte
+		if err := rows.Scan(&position, &entry); err != nil {
+			return nil, err
+		}
+		if position != v.checked {
+			v.addFinding("position=%d: leaf %d is missing", position, v.checked)
+			break
+		}
+		v.checked++
+		entries = append(entries, entry)
+	}
+	return entries, rows.Err()
+}

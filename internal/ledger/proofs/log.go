@@ -1,0 +1,119 @@
+package proofs
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// A Log makes proofs from what the Publishers of a database have stored.
+type Log struct {
+	DB  *db.DB
+	Key string // that verifies its checkpoints
+}
+
+// ErrNotYet says that the log has not got a row yet. A Publisher appends it soon.
+var ErrNotYet = errors.New("proofs: the row is not in the log yet")
+
+// Prove returns the receipt of row e, which is ErrNotYet if the log has not got it.
+func (l *Log) Prove(ctx context.Context, e *rules.Entry) (*Receipt, error) {
+	r := &Receipt{Format: ReceiptFormat, Row: newRow(e)}
+	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
+		var err error
+		if r.PreviousHash, err = selectHash(ctx, tx, e.AccountID, e.Seq-1); err != nil {
+			return fmt.Errorf("proofs: row before %s: %w", e.ID, err)
+		}
+		leaf, secret, err := selectLeaf(ctx, tx, e.AccountID, e.Seq)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrNotYet
+		} else if err != nil {
+			return fmt.Errorf("proofs: leaf of %s: %w", e.ID, err)
+		}
+		r.Blind = Blind(secret, e.Seq)
+		r.Proof, err = l.prove(ctx, tx, leaf)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Verify(l.Key); err != nil { // never hand out what would not convince
+		return nil, fmt.Errorf("%s: %w", e.ID, err)
+	}
+	return r, nil
+}
+
+// prove proves that a leaf is in the tree of the newest checkpoint.
+func (l *Log) prove(ctx context.Context, tx *db.Tx, leaf leaf) (p Proof, err error) {
+	p = Proof{Position: leaf.position, Entry: leaf.entry, Key: l.Key}
+	if p.Checkpoint, err = selectState(ctx, tx); err != nil {
+		return p, fmt.Errorf("proofs: %w", err)
+	}
+	c, err := OpenCheckpoint(p.Checkpoint, l.Key)
+	if err != nil {
+		return p, err
+	}
+	hashes, err := tlog.ProveRecord(c.Tree.N, leaf.position, tlog.TileHashReader(c.Tree, storedTiles{ctx, tx}))
+	if err != nil {
+		return p, fmt.Errorf("proofs: leaf %d: %w", leaf.position, err)
+	}
+	for _, h := range hashes {
+		p.Hashes = append(p.Hashes, h[:])
+	}
+	return p, nil
+}
+
+// newRow returns row e with its columns.
+func newRow(e *rules.Entry) Row {
+	row := Row{Hash: e.Hash}
+	for i, value := range e.Columns() {
+		row.Columns = append(row.Columns, Column{columnNames[i], value})
+	}
+	return row
+}
+
+// maxHistoryRows bounds the rows of a history that is made in memory.
+const maxHistoryRows = 100_000
+
+// ErrTooLong says that an account has more rows than a history may have.
+var ErrTooLong = fmt.Errorf("proofs: the account has more than %d rows", maxHistoryRows)
+
+// History returns all rows of an account that the log has, with their proof. It is ErrNotYet if the log has none.
+func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
+	h := &History{Format: HistoryFormat, AccountID: accountID}
+	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
+		last, err := selectPublished(ctx, tx, accountID)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return ErrNotYet
+		case err != nil:
+			return fmt.Errorf("proofs: history: %w", err)
+		case last > maxHistoryRows:
+			return ErrTooLong
+		}
+		leaf, secret, err := selectLeaf(ctx, tx, accountID, last)
+		if err != nil {
+			return fmt.Errorf("proofs: history: %w", err)
+		}
+		h.Secret = secret
+		if h.Proof, err = l.prove(ctx, tx, leaf); err != nil {
+			return err
+		}
+		if h.Rows, err = selectRows(ctx, tx, accountID, last); err != nil {
+			return fmt.Errorf("proofs: history: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := h.Verify(l.Key); err != nil {
+		return nil, fmt.Errorf("history of %s: %w", accountID, err)
+	}
+	return h, nil
+}
