@@ -20,7 +20,7 @@ import (
 
 // pages are for browsers, and no part of the contract.
 var pages = []string{
-	"GET /components/v1/purser.js", // a script, for pages of apps
+	"GET /components/v1/purser.js",           // a script, for pages of apps
 	"GET /checkpoint", "GET /tile/{path...}", // files of the public log, in the form of others' specification
 	"GET /favicon.ico", "GET /robots.txt", "GET /docs", "GET /docs/search", "GET /models",
 	"GET /search",
