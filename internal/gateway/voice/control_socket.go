@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -84,7 +85,10 @@ func forwardToNode(w http.ResponseWriter, r *http.Request, nodeURL string) error
 		closeSocket(app, websocket.StatusServiceRestart, connectAgain)
 		return nil
 	}
-	go relayMessages(node, app) // ends when one of the two sockets is closed
+	pinging, stop := context.WithCancel(context.Background())
+	defer stop()
+	pingControl(pinging, app, controlPingInterval) // the session's node pings this one
+	go relayMessages(node, app)                    // ends when one of the two sockets is closed
 	relayMessages(app, node)
 	return nil
 }
@@ -121,6 +125,9 @@ func isSendable(code websocket.StatusCode) bool {
 // readControl gives an app's events to its session until the channel is closed.
 func (s *Supervisor) readControl(sessionID string, c *controlChannel) {
 	s.attachControl(sessionID, c)
+	pinging, stop := context.WithCancel(context.Background())
+	defer stop()
+	pingControl(pinging, c.ws, controlPingInterval)
 	for {
 		kind, data, err := c.ws.Read(context.Background())
 		if err != nil {
@@ -138,4 +145,25 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel) {
 	}
 	c.close(websocket.StatusNormalClosure, "")
 	s.detachControl(sessionID, c)
+}
+
+// controlPingInterval is how often a control channel is pinged, and how long the app may take to answer. Proxies close
+// a connection after 60 s of silence by default. It exceeds controlWriteTimeout, for which a relay reads no pong.
+const controlPingInterval = 20 * time.Second
+
+// pingControl pings a control channel until ctx ends. It closes a channel that does not answer, which its reader
+// notices: otherwise a session would keep sending events to an app that has lost its network.
+func pingControl(ctx context.Context, ws *websocket.Conn, interval time.Duration) {
+	time.AfterFunc(interval, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		waiting, cancel := context.WithTimeout(ctx, interval)
+		defer cancel()
+		if ws.Ping(waiting) != nil {
+			_ = ws.CloseNow() // the reader reports the loss
+			return
+		}
+		pingControl(ctx, ws, interval)
+	})
 }

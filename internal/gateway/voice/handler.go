@@ -53,5 +53,6 @@ func checkUpgrade(r *http.Request) error {
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return nil
 	}
-	return invalid("this address is a WebSocket")
+	return invalid("this address is a WebSocket, and the request has no header Upgrade: websocket; " +
+		"a proxy in front must pass on Upgrade and Connection")
 }
