@@ -39,7 +39,7 @@ PGO := cmd/purser/hot.pgo
 build: ## one static binary, ./purser; TAGS=serve leaves dev and the emulators out | 10 s
 	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags '$(TAGS)' -pgo='$(PGO)' -ldflags='-s -w' -o $(OUT) ./cmd/purser
 
-setup: ## what tests need beside Go: PostgreSQL, Chromium, Node.js, httpx (Debian, as root)
+setup: ## what tests need beside Go: PostgreSQL, Chromium, Node.js, nginx, Caddy, httpx (Debian, as root)
 	@.ci/setup
 
 check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths, licences | 10 s

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver sqlite
 
@@ -42,6 +43,10 @@ func openReadOnly(target string) (*DB, error) {
 			return nil, err
 		}
 		config.RuntimeParams["default_transaction_read_only"] = "on"
+		if config.ValidateConnect != nil && strings.Contains(target, "target_session_attrs=read-write") {
+			// A session that is read-only is what we ask for: of the URL's hosts it is to be at the primary.
+			config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+		}
 		return &DB{Engine: Postgres, read: limitPool(stdlib.OpenDB(*config), 2)}, nil
 	}
 	path, err := sqlitePath(target)

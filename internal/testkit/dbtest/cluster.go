@@ -88,13 +88,23 @@ func (c *Cluster) startServer(bin string, durable bool) error {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c",
+	return c.superviseServer(bin, durable, as)
+}
+
+// superviseServer runs a server on the data of the cluster's folder.
+func (c *Cluster) superviseServer(bin string, durable bool, as *syscall.Credential) error {
+	args := []string{filepath.Join(bin, "postgres"), "-D", filepath.Join(c.dir, "data"), "-k", c.dir, "-c",
 		"listen_addresses=",
 		"-c", "max_connections=1000", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
 	if !durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
-	c.cmd = exec.Command("/bin/sh", args...)
+	return c.superviseCommand(as, args...)
+}
+
+// superviseCommand runs a command in the cluster's folder, and waits until it answers as a server.
+func (c *Cluster) superviseCommand(as *syscall.Credential, command ...string) (err error) {
+	c.cmd = exec.Command("/bin/sh", append([]string{"-c", supervise, c.dir}, command...)...)
 	c.cmd.Dir = c.dir
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setsid: true} // a Ctrl-C is not for it
 	if c.run, err = c.cmd.StdinPipe(); err != nil {

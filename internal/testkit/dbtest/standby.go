@@ -1,0 +1,132 @@
+package dbtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// StartStandby starts a standby that streams the cluster's log. If it is synchronous, a commit on the cluster waits for
+// the standby's disk from then on. It ends with the test.
+func (c *Cluster) StartStandby(t testing.TB, synchronous bool) *Cluster {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(folder(true), "purser-pg-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Cluster{dir: dir, URL: socketURL(dir)}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	as, err := unprivileged(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := c.newCommand(t, bin, "pg_basebackup", "-D", filepath.Join(dir, "data"), "-X", "stream", "-c", "fast",
+		"--no-sync", "-R", "-C", "-S", "standby", "-d", "application_name=standby")
+	if out, err := base.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v: %s", err, out)
+	}
+	if err := s.superviseServer(bin, true, as); err != nil {
+		t.Fatal(err)
+	}
+	if synchronous {
+		c.exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (standby)'")
+		c.exec(t, "SELECT pg_reload_conf()")
+	}
+	want := "async"
+	if synchronous {
+		want = "sync"
+	}
+	c.await(t, "the standby streams: "+want,
+		"SELECT COUNT(*) > 0 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '"+want+"'")
+	return s
+}
+
+// StopReplication makes a standby ignore what its primary writes from now on, as a slow network does.
+func (c *Cluster) StopReplication(t testing.TB) {
+	t.Helper()
+	c.exec(t, "SELECT pg_wal_replay_pause()")
+	c.exec(t, "ALTER SYSTEM SET primary_conninfo = ''")
+	c.exec(t, "SELECT pg_reload_conf()")
+	c.await(t, "replication has stopped", "SELECT COUNT(*) = 0 FROM pg_stat_wal_receiver")
+	c.exec(t, "SELECT pg_wal_replay_resume()")
+}
+
+// Promote makes a standby the primary, and returns when it takes writes.
+func (c *Cluster) Promote(t testing.TB) {
+	t.Helper()
+	c.exec(t, "SELECT pg_promote()")
+	c.await(t, "promotion", "SELECT NOT pg_is_in_recovery()")
+}
+
+// Version returns the version of the server.
+func (c *Cluster) Version(t testing.TB) (version string) {
+	t.Helper()
+	c.withPool(t, func(d *sql.DB) error { return d.QueryRow("SHOW server_version").Scan(&version) })
+	return version
+}
+
+// await waits until a query returns true.
+func (c *Cluster) await(t testing.TB, what, query string) {
+	t.Helper()
+	c.withPool(t, func(d *sql.DB) error {
+		for late := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			var reached bool
+			err := d.QueryRowContext(context.Background(), query).Scan(&reached)
+			if err == nil && reached {
+				return nil
+			}
+			if time.Now().After(late) {
+				return fmt.Errorf("%s: not within 30 s: %w", what, err)
+			}
+		}
+	})
+}
+
+// JoinURLs returns the URL by which nodes follow the primary: that of a database, with the hosts of several servers.
+func JoinURLs(t testing.TB, database string, servers ...*Cluster) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hosts []string
+	for _, s := range servers {
+		hosts = append(hosts, s.dir)
+	}
+	query := u.Query()
+	query.Set("host", strings.Join(hosts, ","))
+	query.Set("target_session_attrs", "read-write")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// Fence ends all processes of the server by kill -9, also of one that is frozen.
+func (c *Cluster) Fence(t testing.TB) {
+	t.Helper()
+	postmaster := c.postmaster(t)
+	all := append(children(t, postmaster), postmaster)
+	for _, pid := range all {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // one that has just ended needs none
+	}
+	for late := time.Now().Add(10 * time.Second); slices.ContainsFunc(all, runs); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("processes of a fenced server live on: %d", all)
+		}
+	}
+}
