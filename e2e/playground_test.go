@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -56,10 +57,16 @@ func TestPlayground(t *testing.T) {
 	b.fill("Output limit (tokens)", "700")
 	b.write("Prompt", "Tell me a long story.\n!mock pace=100ms words=600 chunks=600")
 	run(b, chromedp.Click("Run", as("button", "Run")))
-	b.await("a part of the answer", `
-		(document.querySelector(".turn[aria-busy] .turn-text")?.innerText.length || 0) > 20`)
-	run(b, chromedp.Focus("Stop", as("button", "Stop"))) // it moves down as the answer grows: a mouse may miss it
-	run(b, chromedp.KeyEvent(kb.Enter))
+	const answerLength = `(document.querySelector(".turn[aria-busy] .turn-text")?.innerText.length || 0)`
+	b.await("a part of the answer", answerLength+` > 20`)
+	const place = `(() => { const at = document.getElementById("stop").getBoundingClientRect();
+		return at.top + scrollY + " " + at.left })()`
+	before, length := run(b, chromedp.Evaluate[string](place)), run(b, chromedp.Evaluate[int](answerLength))
+	b.await("more of the answer", fmt.Sprintf("%s > %d", answerLength, length+200))
+	if after := run(b, chromedp.Evaluate[string](place)); after != before {
+		t.Errorf("while the answer grew, Stop moved from %s to %s", before, after)
+	}
+	run(b, chromedp.Click("Stop", as("button", "Stop")))
 	b.await("the bill of the part", `/^\$0\.0\d+ \(estimated\)/.test([...document.querySelectorAll(".lane .figures")]
 		.filter((f) => f.innerText.includes("estimated"))[0]?.innerText || "")`)
 	b.says("You pay for what was delivered.")

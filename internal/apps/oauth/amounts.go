@@ -1,16 +1,12 @@
 package oauth
 
 import (
-	"context"
-	"fmt"
-	"math/big"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // usualCaps are the spend caps that the consent screen offers besides the proposed one.
@@ -61,7 +57,7 @@ func (s standing) after(capMC money.MC) aftermath {
 
 // makeAmounts describes the caps to choose from. The amounts that it shows add up: with a cap in
 // whole cents, what stays free and the cap are together what the page shows as the balance.
-func makeAmounts(caps []money.MC, own *standing, size usualSize) []ui.AmountChoice {
+func makeAmounts(caps []money.MC, own *standing, size usage.CallSize) []ui.AmountChoice {
 	var list []ui.AmountChoice
 	for _, mc := range caps {
 		c := ui.AmountChoice{
@@ -83,50 +79,8 @@ func makeAmounts(caps []money.MC, own *standing, size usualSize) []ui.AmountChoi
 				c.All = dollars(own.balance.AvailableMC)
 			}
 		}
-		c.Buys = size.countAnswers(spend)
+		c.Buys = size.CountAnswers(spend)
 		list = append(list, c)
 	}
 	return list
-}
-
-// The basis of an app's usual size: the calls of so many days, at least so many calls, and of a
-// large app only the newest daily totals.
-const (
-	sizeDays  = 30
-	sizeCalls = 20
-	sizeRows  = 5000
-)
-
-// A usualSize is the sum of an app's recent calls; its quotient is the average charge.
-type usualSize struct {
-	calls    int64
-	chargeMC money.MC
-}
-
-// loadUsualSize returns the usual size of the app's calls.
-func (h *Handler) loadUsualSize(ctx context.Context, appID string) (usualSize, error) {
-	since := h.Store.Now().UTC().AddDate(0, 0, 1-sizeDays).Format(time.DateOnly)
-	calls, chargeMC, err := store.SumRecentCalls(ctx, h.Store.DB, appID, since, sizeRows)
-	if err != nil {
-		return usualSize{}, fmt.Errorf("oauth: usual size of calls: %w", err)
-	}
-	return usualSize{calls, chargeMC}, nil
-}
-
-// countAnswers returns for how many calls of the usual size an amount pays, rounded down to two
-// digits: "3,900". It is "" if the app has too few calls to say, or for less than one.
-func (s usualSize) countAnswers(amountMC money.MC) string {
-	if s.calls < sizeCalls || s.chargeMC <= 0 || amountMC <= 0 {
-		return ""
-	}
-	n := new(big.Int).Mul(big.NewInt(int64(amountMC)), big.NewInt(s.calls))
-	n.Quo(n, big.NewInt(int64(s.chargeMC)))
-	if !n.IsInt64() || n.Sign() == 0 {
-		return ""
-	}
-	count, unit := n.Int64(), int64(1)
-	for count/unit >= 100 {
-		unit *= 10
-	}
-	return ui.Count(count / unit * unit)
 }

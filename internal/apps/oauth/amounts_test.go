@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -34,7 +35,7 @@ func TestWhatStaysFreeAddsUp(t *testing.T) {
 	} {
 		own := standing{balance: rules.Balance{AvailableMC: available}}
 		caps := []money.MC{5 * money.Dollar, 25 * money.Dollar, 100 * money.Dollar}
-		for _, c := range makeAmounts(caps, &own, usualSize{}) {
+		for _, c := range makeAmounts(caps, &own, usage.CallSize{}) {
 			mc, problem := money.Parse(c.Value)
 			if problem != nil {
 				t.Fatal(problem)
@@ -72,29 +73,6 @@ func TestAfterFollowsTheLedger(t *testing.T) {
 	below := standing{balance: rules.Balance{AvailableMC: -money.Dollar}}
 	if got := below.after(5 * money.Dollar); got != (aftermath{0, -money.Dollar, 0}) {
 		t.Errorf("below zero: %+v", got)
-	}
-}
-
-func TestCountAnswers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		size   usualSize
-		amount money.MC
-		want   string
-	}{
-		{usualSize{20, 20 * 127_551}, 5 * money.Dollar, "3,900"}, // 3,920
-		{usualSize{19, 19 * 127_551}, 5 * money.Dollar, ""},
-		{usualSize{20, 0}, 5 * money.Dollar, ""},
-		{usualSize{20, -1}, 5 * money.Dollar, ""},
-		{usualSize{20, 20 * money.Dollar}, money.Dollar - 1, ""},
-		{usualSize{20, 20 * money.Dollar}, money.Dollar, "1"},
-		{usualSize{20, 20 * money.Dollar}, 99 * money.Dollar, "99"},
-		{usualSize{20, 20 * money.Dollar}, 109 * money.Dollar, "100"},
-		{usualSize{1 << 40, 1}, money.Max, ""},
-	} {
-		if got := c.size.countAnswers(c.amount); got != c.want {
-			t.Errorf("%+v pays with %d for %q, want %q", c.size, c.amount, got, c.want)
-		}
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 // makePage makes the consent screen. form has the submitted values, nil for the first display.
@@ -70,7 +72,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		filled = *form
 	}
 	p.SpendCap, p.DailyLimit = filled.Cap, filled.Daily
-	size, err := h.loadUsualSize(ctx, v.app.ID)
+	size, err := usage.LoadCallSize(ctx, h.Store.DB, v.app.ID, h.Store.Now())
 	if err != nil {
 		return ui.Consent{}, err
 	}
@@ -203,9 +205,6 @@ func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	return price + "."
 }
 
-// names are the display names of the providers.
-var providerNames = []struct{ id, name string }{{"openai", "OpenAI"}, {"anthropic", "Anthropic"}, {"google", "Google"}}
-
 // describeProviders names the providers that may receive requests: those of the app's models, or of all offered models.
 func (h *Handler) describeProviders(app apps.App) string {
 	if app.ProviderMode == "mock" {
@@ -221,9 +220,9 @@ func (h *Handler) describeProviders(app apps.App) string {
 		}
 	}
 	var names []string
-	for _, p := range providerNames {
-		if used[p.id] {
-			names = append(names, p.name)
+	for _, p := range catalog.Providers {
+		if used[p] {
+			names = append(names, catalog.ProviderName(p))
 		}
 	}
 	text := strings.Join(names, ", ")

@@ -8,6 +8,7 @@ type CapRow struct {
 	Name       string
 	Cap, Used  string
 	Held, Left string // Held: "" = nothing
+	Buys       string // "3,900": for how many answers of the app's usual size Left pays; "" = not known
 	Width      int    // of the bar, of 100
 	UsedWidth  int    // of its filled part, of 100
 }

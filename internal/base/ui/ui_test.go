@@ -156,7 +156,7 @@ func hostilePages() []Page {
 			Needs:     hostile,
 			Left:      hostile,
 			Available: hostile,
-			Change:    []CapRow{{hostile, hostile, hostile, hostile, hostile, 10, 5}},
+			Change:    []CapRow{{hostile, hostile, hostile, hostile, hostile, hostile, 10, 5}},
 			Errors:    problems,
 		},
 		Approval{Funds: hostileFunds, Status: "pending", ConnectionID: hostile, Missing: hostile},

@@ -184,7 +184,7 @@ func modelGroups(offered []catalog.Listing, chosen []string) (groups []ui.ModelG
 		groups[i].Models = append(groups[i].Models, o)
 	}
 	for _, m := range offered {
-		add(providerName(m.Provider), ui.Option{
+		add(catalog.ProviderName(m.Provider), ui.Option{
 			ID:     modelPrefix + m.ID,
 			Text:   m.ID,
 			Chosen: slices.Contains(chosen, m.ID),
@@ -199,15 +199,3 @@ func modelGroups(offered []catalog.Listing, chosen []string) (groups []ui.ModelG
 }
 
 const modelPrefix = "model."
-
-func providerName(provider string) string {
-	switch provider {
-	case "openai":
-		return "OpenAI"
-	case "anthropic":
-		return "Anthropic"
-	case "google":
-		return "Google"
-	}
-	return provider
-}

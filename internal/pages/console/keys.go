@@ -6,6 +6,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -32,13 +33,13 @@ func (h keyPages) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys
 		},
 	}}
 	for _, p := range []string{"openai", "anthropic", "google"} {
-		page.Fields[0].Options = append(page.Fields[0].Options, ui.Option{ID: p, Text: providerName(p)})
+		page.Fields[0].Options = append(page.Fields[0].Options, ui.Option{ID: p, Text: catalog.ProviderName(p)})
 	}
 	list, err := h.Keys.List(r.Context(), a.ID)
 	for _, k := range list {
 		page.List = append(page.List, ui.ProviderKey{
 			Provider: k.Provider,
-			Name:     providerName(k.Provider),
+			Name:     catalog.ProviderName(k.Provider),
 			Last4:    k.Last4,
 			Tested:   ui.Date(k.TestedUS),
 		})
@@ -91,7 +92,7 @@ func (h keyPages) confirmDelete(w http.ResponseWriter, r *http.Request, a accoun
 	for _, k := range list {
 		if k.Provider == r.PathValue("provider") {
 			return ui.Render(w, http.StatusOK, ui.Confirm{
-				Console: newDeveloperPage(r, a, "Delete your key of "+providerName(k.Provider)+"?", "/developer/keys"),
+				Console: newDeveloperPage(r, a, "Delete your key of "+catalog.ProviderName(k.Provider)+"?", "/developer/keys"),
 				Lead:    "Sandbox calls to its models count against the daily allowance again.",
 				Action:  "/developer/keys/" + k.Provider + "/delete",
 				Button:  "Delete key",

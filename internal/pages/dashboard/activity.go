@@ -350,7 +350,11 @@ func (h *Handler) exportActivity(w http.ResponseWriter, r *http.Request, a accou
 			if err != nil {
 				return err
 			}
-			if err := out.Write(csvRecord(&rows[i], app)); err != nil {
+			what, err := n.entryName(r.Context(), &rows[i])
+			if err != nil {
+				return err
+			}
+			if err := out.Write(csvRecord(&rows[i], what, app)); err != nil {
 				return err
 			}
 		}
@@ -367,9 +371,9 @@ func (h *Handler) exportActivity(w http.ResponseWriter, r *http.Request, a accou
 const csvColumns = "id seq created_at what type status reversal_of app connection_id feature model settlement " +
 	"paid_by hold_mc provider_cost_mc svc_fee_mc dev_margin_mc user_charge_mc available_change_mc reserved_change_mc"
 
-func csvRecord(e *rules.Entry, app string) []string {
+func csvRecord(e *rules.Entry, what, app string) []string {
 	list := []string{
-		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), entryName(e), string(e.Type), e.Status,
+		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), what, string(e.Type), e.Status,
 		e.ReversalOf, ui.EscapeFormula(app), e.ConnectionID,
 		ui.EscapeFormula(e.Feature), ui.EscapeFormula(e.Model), string(e.Settlement), e.PaidBy,
 	}

@@ -21,7 +21,10 @@ var entryNames = map[rules.EntryType]string{
 	rules.EntryRelease: "Unspent money returned",
 }
 
-// entryName returns the name of a ledger row on pages.
+// withdrawnName is the name of a ledger row that takes back a goodwill credit.
+const withdrawnName = "Goodwill credit withdrawn"
+
+// entryName returns the name of a ledger row that is no reversed top-up; for any row there is appNames.entryName.
 func entryName(e *rules.Entry) string {
 	if e.Status == "reversed" && e.Type == rules.EntrySpend {
 		return "Refund"
@@ -46,13 +49,17 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 		if err != nil {
 			return nil, err
 		}
+		what, err := n.entryName(ctx, e)
+		if err != nil {
+			return nil, err
+		}
 		change := e.AvailableDeltaMC + e.ReservedDeltaMC
 		row := ui.Row{
 			ID:      e.ID,
 			Href:    "/activity/" + e.ID,
 			When:    timestamp.Format(e.CreatedUS),
 			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
-			What:    entryName(e),
+			What:    what,
 			App:     app,
 			Model:   e.Model,
 			Feature: e.Feature,
@@ -136,7 +143,7 @@ func foldDay(ctx context.Context, n appNames, rows []rules.Entry, shown []ui.Row
 				return ui.ActivityDay{}, err
 			}
 			g = &group{ActivityGroup: ui.ActivityGroup{
-				What:  entryName(e),
+				What:  shown[i].What,
 				App:   app.Name,
 				AppID: e.AppID,
 				Logo:  app.LogoPath(),

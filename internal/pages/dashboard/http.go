@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/usage"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -72,6 +73,7 @@ type visit struct {
 	app     apps.App
 	balance rules.Balance
 	freeze  freeze
+	size    usage.CallSize // of the app's calls; only on pages that change the spend cap
 }
 
 // loadVisit loads a connection. It is 404 unless the connection belongs to a, or to a test account of a: developers
@@ -104,6 +106,16 @@ func (h *Handler) loadVisit(ctx context.Context, a accounts.Account, connectionI
 		return visit{}, err
 	}
 	return v, nil
+}
+
+// loadCapVisit is loadVisit for a page that changes the spend cap and says what it pays for.
+func (h *Handler) loadCapVisit(ctx context.Context, a accounts.Account, connectionID, path string) (visit, error) {
+	v, err := h.loadVisit(ctx, a, connectionID, path)
+	if err != nil {
+		return visit{}, err
+	}
+	v.size, err = usage.LoadCallSize(ctx, h.DB, v.app.ID, h.DB.Now())
+	return v, err
 }
 
 // policy returns what the app's current tier allows.

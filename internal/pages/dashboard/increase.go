@@ -186,7 +186,7 @@ func describeLimit(limitMC *money.MC) string {
 // increasePage builds the page from current data. With a form it holds the form's amounts and what they would change.
 func (h *Handler) increasePage(r *http.Request, a accounts.Account, form *Form) (ui.Increase, error) {
 	connectionID := r.PathValue("id")
-	v, err := h.loadVisit(r.Context(), a, connectionID, increasePath(connectionID))
+	v, err := h.loadCapVisit(r.Context(), a, connectionID, increasePath(connectionID))
 	if err != nil {
 		return ui.Increase{}, err
 	}

@@ -23,11 +23,15 @@ func (h *Handler) showProof(w http.ResponseWriter, r *http.Request, a accounts.A
 	if err != nil {
 		return err
 	}
+	what, err := h.newAppNames().entryName(r.Context(), &e)
+	if err != nil {
+		return err
+	}
 	page := ui.Proof{
 		Shell: a.Shell(ui.Activities),
 		Path:  "/activity/" + e.ID + "/proof",
 		For:   owner,
-		Entry: entryName(&e),
+		Entry: what,
 		When:  ui.Date(e.CreatedUS),
 		ID:    e.ID,
 		Back:  "/activity/" + e.ID,

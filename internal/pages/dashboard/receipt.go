@@ -30,7 +30,11 @@ func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.A
 	if e.Type == rules.EntrySpend && e.Status != "reversed" {
 		return h.renderCall(w, r, page, e.RequestID())
 	}
-	if page.App, err = h.newAppNames().nameOf(ctx, e.AppID); err != nil {
+	n := h.newAppNames()
+	if page.App, err = n.nameOf(ctx, e.AppID); err != nil {
+		return err
+	}
+	if page.Heading, err = n.entryName(ctx, &e); err != nil {
 		return err
 	}
 	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, ui.Date(e.CreatedUS), e.ConnectionID, e.Model,
@@ -71,12 +75,12 @@ func (h *Handler) loadEntry(ctx context.Context, a accounts.Account, entryID str
 	return e, owner, err
 }
 
-// explainEntry explains a ledger row that is not a call.
+// explainEntry explains a ledger row that is not a call. The heading of the page is its name.
 func explainEntry(page *ui.Receipt, e *rules.Entry) {
 	say := func(format string, args ...any) {
 		page.Explanation = append(page.Explanation, fmt.Sprintf(format, args...))
 	}
-	page.Heading, page.Status, page.Badge = entryName(e), "Done", "good"
+	page.Status, page.Badge = "Done", "good"
 	switch {
 	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
@@ -89,6 +93,11 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 		}
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "None given")})
 		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View refunded call"})
+	case page.Heading == withdrawnName:
+		say("We took back %s of a goodwill credit. Money that apps had spent of it is not taken back.",
+			ui.Exact(-e.AvailableDeltaMC))
+		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})
+		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View goodwill credit"})
 	case isGoodwill(e):
 		say("We credited %s to your balance. You decide which apps can use it.", ui.Exact(e.AvailableDeltaMC))
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})

@@ -27,7 +27,7 @@ func (h *Handler) loadRequest(ctx context.Context, a accounts.Account,
 	} else if err != nil {
 		return rules.AllocationRequest{}, visit{}, fmt.Errorf("dashboard: allocation request: %w", err)
 	}
-	v, err := h.loadVisit(ctx, a, request.ConnectionID, requestPath(request.ID))
+	v, err := h.loadCapVisit(ctx, a, request.ConnectionID, requestPath(request.ID))
 	return request, v, err
 }
 
@@ -119,7 +119,7 @@ func (v visit) approvalPage(r rules.AllocationRequest) ui.Approval {
 	return p
 }
 
-// capChange pictures the spend cap now, and with another cap.
+// capChange pictures the spend cap now, and with another cap, each with what is left of it pays for.
 func (v visit) capChange(after string, targetMC money.MC) []ui.CapRow {
 	now := ui.CapState{
 		Name:       "Now",
@@ -130,5 +130,11 @@ func (v visit) capChange(after string, targetMC money.MC) []ui.CapRow {
 	}
 	then := now
 	then.Name, then.CapMC = after, max(targetMC, now.UsedMC+now.HeldMC)
-	return []ui.CapRow{ui.NewCapRow(now), ui.NewCapRow(then)}
+	rows := make([]ui.CapRow, 0, 2)
+	for _, s := range []ui.CapState{now, then} {
+		row := ui.NewCapRow(s)
+		row.Buys = v.size.CountAnswers(s.CapMC - s.UsedMC - s.HeldMC)
+		rows = append(rows, row)
+	}
+	return rows
 }

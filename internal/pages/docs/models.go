@@ -75,7 +75,7 @@ func matchesModel(m catalog.Listing, text string) bool {
 func describeModel(m catalog.Listing) ui.PriceRow {
 	row := ui.PriceRow{
 		ID:       m.ID,
-		Provider: m.Provider,
+		Provider: catalog.ProviderName(m.Provider),
 		Input:    perMillion(m.Input),
 		Cached:   perMillion(m.Cached),
 		Output:   perMillion(m.Output),

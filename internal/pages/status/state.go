@@ -2,9 +2,9 @@ package status
 
 import (
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -71,16 +71,12 @@ type Service struct {
 // Days is the number of days that the page shows.
 const Days = 90
 
-// titles are the names that visitors read.
+// titles are the names that visitors read of what is no provider.
 var titles = map[string]string{
 	API:              "API",
 	SignIn:           "Sign-in and pages",
 	metrics.Payments: "Payments",
 	metrics.Email:    "Email",
-	"openai":         "OpenAI",
-	"anthropic":      "Anthropic",
-	"google":         "Google",
-	"mock":           "Mock provider",
 }
 
 // Title returns the name of a service that people read.
@@ -91,7 +87,7 @@ func Title(service string) string {
 	if service == "" {
 		return "The whole service"
 	}
-	return strings.ToUpper(service[:1]) + service[1:]
+	return catalog.ProviderName(service)
 }
 
 // isSampled reports whether nodes sample a service themselves, so that minutes without a sample are minutes without it.

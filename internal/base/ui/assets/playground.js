@@ -266,7 +266,7 @@
   const setRunning = (count) => {
     running = count;
     part("run").disabled = count > 0;
-    part("stop").hidden = count === 0;
+    part("stop").disabled = count === 0;
   };
 
   const send = async () => {
