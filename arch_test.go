@@ -246,7 +246,7 @@ var foreignReaders = map[string][]string{
 	"apps/golive":   {"accounts", "balances", "connections", "features"},
 	"apps/members":  {"accounts", "apps"},
 	"apps/sandbox":  {"connections"},
-	"apps/usage":    {"balances", "refusals", "rollups"},
+	"apps/usage":    {"balances", "ledger", "refusals", "rollups"},
 	"apps/watch":    {"accounts", "connections", "ledger"},
 	"apps/webhooks": {"apps", "balances", "connections"},
 	"ledger/bills":  {"apps", "ledger"},

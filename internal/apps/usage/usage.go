@@ -12,8 +12,9 @@ const MaxDays = 366
 // An Interval is the length of a bucket. Buckets are in UTC, and a week begins on Monday.
 type Interval string
 
-// The intervals.
+// The intervals. Hour is for ListHours alone.
 const (
+	Hour  Interval = "hour"
 	Day   Interval = "day"
 	Week  Interval = "week"
 	Month Interval = "month"
@@ -42,7 +43,7 @@ var columns = map[Group]struct{ called, refused string }{
 type Query struct {
 	AppID    string
 	Sandbox  bool      // sum the calls of test accounts, and no others
-	From, To time.Time // the first and the last day
+	From, To time.Time // the first and the last day; of ListHours from a time to before another
 	Interval Interval
 	GroupBy  Group
 	// Filters; "" = any.
@@ -85,6 +86,9 @@ func (s *Sum) Add(t Sum) {
 
 // FormatDay writes the UTC day of a time as 2026-11-21.
 func FormatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// FormatHour writes the UTC hour of a time as 2026-11-21 14:00.
+func FormatHour(t time.Time) string { return t.UTC().Format("2006-01-02 15:00") }
 
 // Total sums rows.
 func Total(list []Row) (t Sum) {

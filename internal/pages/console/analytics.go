@@ -22,11 +22,11 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// ranges are the periods of the analytics, in days.
+// ranges are the periods of the analytics, in days. One day is the last 24 hours, by hour; only sums have it.
 var ranges = []struct {
 	name, text string
 	days       int
-}{{"7", "7 days", 7}, {"30", "30 days", 30}, {"90", "90 days", 90}, {"365", "1 year", 365}}
+}{{"1", "24 hours", 1}, {"7", "7 days", 7}, {"30", "30 days", 30}, {"90", "90 days", 90}, {"365", "1 year", 365}}
 
 // analyticsPages show what the calls of an app cost and earned, who made them, and how they fared.
 type analyticsPages struct {
@@ -72,6 +72,13 @@ func readView(r *http.Request) analyticsView {
 		v.by = by
 	case usage.ByNone, usage.ByConnection:
 	}
+	if !v.hasHours() && v.days == 1 { // a link from a tab that has them
+		v.days = ranges[1].days
+	}
+	if v.days == 1 {
+		v.interval = usage.Hour
+		return v
+	}
 	switch interval := usage.Interval(q.Get("interval")); interval {
 	case usage.Day, usage.Week, usage.Month:
 		v.interval = interval
@@ -83,11 +90,25 @@ func readView(r *http.Request) analyticsView {
 
 // usualInterval is the interval that a period has unless one is chosen: 365 days are too many points to read.
 func (v analyticsView) usualInterval() usage.Interval {
+	if v.days == 1 {
+		return usage.Hour
+	}
 	if v.days > 90 {
 		return usage.Week
 	}
 	return usage.Day
 }
+
+// period writes the length of the period.
+func (v analyticsView) period() string {
+	if v.days == 1 {
+		return "24 hours"
+	}
+	return strconv.Itoa(v.days) + " days"
+}
+
+// hasHours reports whether the tab can show the last 24 hours.
+func (v analyticsView) hasHours() bool { return v.tab == "" || v.tab == "usage" }
 
 // query writes the view as a query string.
 func (v analyticsView) query() string {
@@ -117,13 +138,16 @@ func (v analyticsView) choices(path string) (list []ui.Choices) {
 	for _, x := range ranges {
 		to := v
 		to.days = x.days
-		if v.interval == v.usualInterval() {
+		if x.days == 1 && !v.hasHours() {
+			continue
+		}
+		if x.days == 1 || v.interval == v.usualInterval() {
 			to.interval = to.usualInterval()
 		}
 		period.List = append(period.List, link(x.text, to))
 	}
 	list = append(list, period)
-	if v.tab != "" && v.tab != "usage" {
+	if !v.hasHours() {
 		return list
 	}
 	by, interval, before := ui.Choices{Label: "Stack by"}, ui.Choices{Label: "Interval"}, ui.Choices{Label: "Compare"}
@@ -150,6 +174,9 @@ func (v analyticsView) choices(path string) (list []ui.Choices) {
 		to := v
 		to.compare = x.compare
 		before.List = append(before.List, link(x.text, to))
+	}
+	if v.days == 1 {
+		return append(list, by, before)
 	}
 	return append(list, by, interval, before)
 }
@@ -246,6 +273,8 @@ func guarded(names []string) []string {
 func buckets(from, to time.Time, interval usage.Interval) (list []time.Time) {
 	at := from.UTC().Truncate(24 * time.Hour)
 	switch interval {
+	case usage.Hour:
+		at = from.UTC().Truncate(time.Hour)
 	case usage.Week:
 		at = at.AddDate(0, 0, -(int(at.Weekday())+6)%7)
 	case usage.Month:
@@ -255,6 +284,8 @@ func buckets(from, to time.Time, interval usage.Interval) (list []time.Time) {
 	for !at.After(to) {
 		list = append(list, at)
 		switch interval {
+		case usage.Hour:
+			at = at.Add(time.Hour)
 		case usage.Week:
 			at = at.AddDate(0, 0, 7)
 		case usage.Month:
@@ -280,22 +311,36 @@ func (h analyticsPages) fillSums(ctx context.Context, page *ui.Analytics, v visi
 		Interval: view.interval,
 		GroupBy:  view.by,
 	}
-	list, err := usage.List(ctx, h.DB, q)
+	read := usage.List
+	if view.interval == usage.Hour {
+		read = usage.ListHours
+		q.To = to.UTC().Truncate(time.Hour).Add(time.Hour)
+		q.From = q.To.Add(-24 * time.Hour)
+		from = q.From
+	}
+	list, err := read(ctx, h.DB, q)
 	if err != nil {
 		return err
 	}
-	q.From, q.To, q.GroupBy = from.AddDate(0, 0, -view.days), from.AddDate(0, 0, -1), usage.ByNone
-	before, err := usage.List(ctx, h.DB, q)
+	if q.GroupBy = usage.ByNone; view.interval == usage.Hour {
+		q.From, q.To = from.Add(-24*time.Hour), from
+	} else {
+		q.From, q.To = from.AddDate(0, 0, -view.days), from.AddDate(0, 0, -1)
+	}
+	before, err := read(ctx, h.DB, q)
 	if err != nil {
 		return err
 	}
 	total, past := usage.Total(list), usage.Total(before)
 	page.Tiles = sumTiles(total, past)
 	starts, pastStarts := buckets(from, to, view.interval), buckets(q.From, q.To, view.interval)
+	if view.interval == usage.Hour { // the end of the day before is before its last bucket
+		pastStarts = pastStarts[:len(pastStarts)-1]
+	}
 	revenue := func(s usage.Sum) int64 { return int64(s.ChargeMC) }
 	chart := ui.Chart{
 		ID:    "by-day",
-		Title: fmt.Sprintf("Spent by users, by %s, the last %d days", view.interval, view.days),
+		Title: fmt.Sprintf("Spent by users, by %s, the last %s", view.interval, view.period()),
 		Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Total(total.ChargeMC),
 			ui.Total(total.MarginMC), sameNumbers),
 		Heads: [3]string{"Start (UTC)", "Spent", "Calls and tokens"},
@@ -315,7 +360,7 @@ func (h analyticsPages) fillSums(ctx context.Context, page *ui.Analytics, v visi
 	}
 	for _, c := range charts {
 		c.Compare = view.compare
-		c.fill(list, before, starts, pastStarts, view.by, v)
+		c.fill(list, before, starts, pastStarts, view.interval, view.by, v)
 		page.Charts = append(page.Charts, c.Chart)
 	}
 	if total.Calls == 0 && total.ChargeMC == 0 {
@@ -325,13 +370,50 @@ func (h analyticsPages) fillSums(ctx context.Context, page *ui.Analytics, v visi
 		{"feature", "By feature", "Feature"},
 		{"model", "By model", "Model"},
 	} {
-		list, err := sumBy(ctx, h.DB, v.app, g.column, from)
+		list, err := h.sumGroup(ctx, v, view, g.column, from)
 		if err != nil {
 			return err
 		}
 		page.Groups = append(page.Groups, groupSums(list, g.column, g.heading, g.of))
 	}
 	return nil
+}
+
+// sumGroup sums the calls of the period by feature or model.
+func (h analyticsPages) sumGroup(ctx context.Context, v visit, view analyticsView, column string,
+	from time.Time) ([]callSum, error) {
+	if view.interval != usage.Hour {
+		return sumBy(ctx, h.DB, v.app, column, from)
+	}
+	rows, err := usage.ListHours(ctx, h.DB, usage.Query{
+		AppID:   v.app.ID,
+		Sandbox: v.app.Tier == apps.Sandbox,
+		From:    from,
+		To:      from.Add(24 * time.Hour),
+		GroupBy: usage.Group(column),
+	})
+	sums := map[string]callSum{}
+	for _, r := range rows {
+		sum := sums[r.Group]
+		sum.Name = r.Group
+		sum.add(callSum{
+			Calls:   r.Calls,
+			Input:   r.Input,
+			Output:  r.Output,
+			Revenue: r.ChargeMC,
+			Cost:    r.CostMC,
+			Margin:  r.MarginMC,
+		})
+		if sum.Calls != 0 || sum.Revenue != 0 { // not only refused
+			sums[r.Group] = sum
+		}
+	}
+	names := slices.Sorted(maps.Keys(sums))
+	list := make([]callSum, len(names))
+	for i, name := range names {
+		list[i] = sums[name]
+	}
+	return list, err
 }
 
 // A sumChart is a chart of one figure of the sums.
@@ -342,7 +424,8 @@ type sumChart struct {
 }
 
 // fill adds the bars: stacked by the group, or by the margin and the rest.
-func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time, by usage.Group, v visit) {
+func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time, interval usage.Interval,
+	by usage.Group, v visit) {
 	sums, parts, all := map[string]usage.Sum{}, map[string]map[string]int64{}, map[string]int64{}
 	for _, row := range list {
 		sum := sums[row.Bucket]
@@ -376,21 +459,25 @@ func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time
 	for _, row := range before {
 		past[row.Bucket] = row.Sum
 	}
+	bucketOf, layout := formatDay, "2 Jan"
+	if interval == usage.Hour {
+		bucketOf, layout = usage.FormatHour, "15:04"
+	}
 	for i, start := range starts {
-		day, end := formatDay(start), time.Time{} // the last bucket goes on
+		day, end := bucketOf(start), time.Time{} // the last bucket goes on
 		if i+1 < len(starts) {
 			end = starts[i+1]
 		}
 		sum := sums[day]
 		b := ui.Bar{
-			Label: start.Format("2 Jan"),
+			Label: start.Format(layout),
 			Start: day,
 			Value: c.value(sum),
 			Note:  describeCalls(callSum{Calls: sum.Calls, Input: sum.Input, Output: sum.Output}),
 			Href:  callsPath(v, "", start, end),
 		}
 		if at := len(pastStarts) - len(starts) + i; at >= 0 && at < len(pastStarts) {
-			b.Before = c.value(past[formatDay(pastStarts[at])])
+			b.Before = c.value(past[bucketOf(pastStarts[at])])
 		}
 		if by != usage.ByNone {
 			rest := b.Value
@@ -408,11 +495,19 @@ func (c *sumChart) fill(list, before []usage.Row, starts, pastStarts []time.Time
 	}
 }
 
-// callsPath returns the address of the request log from a day to before another; a zero end is none.
+// formatMoment writes the beginning of a day or an hour as the request log reads it.
+func formatMoment(t time.Time) string {
+	if t.UTC().Hour() == 0 {
+		return formatDay(t)
+	}
+	return usage.FormatHour(t)
+}
+
+// callsPath returns the address of the request log from a day or an hour to before another; a zero end is none.
 func callsPath(v visit, status string, from, end time.Time) string {
-	q := url.Values{"from": {formatDay(from)}}
+	q := url.Values{"from": {formatMoment(from)}}
 	if !end.IsZero() {
-		q.Set("to", formatDay(end))
+		q.Set("to", formatMoment(end))
 	}
 	if status != "" {
 		q.Set("status", status)
@@ -426,7 +521,7 @@ func seriesPath(v visit, by usage.Group, name string, starts []time.Time) string
 	if name == "" || by == usage.ByFeature && name == "other" || len(starts) == 0 {
 		return ""
 	}
-	q := url.Values{string(by): {name}, "from": {formatDay(starts[0])}}
+	q := url.Values{string(by): {name}, "from": {formatMoment(starts[0])}}
 	return v.path("/requests?" + q.Encode())
 }
 

@@ -472,6 +472,14 @@ func TestFigures(t *testing.T) {
 			",125000000,100000000,225000000")
 		b.Get(w.mine("/analytics.csv?tab=errors&days=7")).Want(t, 200, "chart,start,allocation_exhausted,total", ",1,1")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
+		// The last 24 hours, from the ledger itself.
+		hour := d.Now().UTC().Format("2006-01-02 15:00")
+		b.Get(w.mine("/analytics?days=1&compare=1")).Want(t, 200, "by hour, the last 24 hours", ">chat<", ">other<",
+			"$2.25 in total, including your margin of $0.25", "33.33%", "Period before").Lacks(t, "Interval")
+		b.Get(w.mine("/analytics.csv?days=1&by=feature")).Want(t, 200, "chart,start,chat,other,total",
+			"by-day,"+hour+",125000000,100000000,225000000")
+		b.Get(w.mine("/analytics?tab=usage&days=1")).Want(t, 200, "2,468 tokens in total")
+		b.Get(w.mine("/analytics?tab=errors&days=1")).Want(t, 200, "?days=7").Lacks(t, "24 hours")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, `made-up<span class="sub">not registered`).Lacks(t,
 			w.tester.ID, "tester@",

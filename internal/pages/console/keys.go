@@ -92,11 +92,12 @@ func (h keyPages) confirmDelete(w http.ResponseWriter, r *http.Request, a accoun
 	for _, k := range list {
 		if k.Provider == r.PathValue("provider") {
 			return ui.Render(w, http.StatusOK, ui.Confirm{
-				Console: newDeveloperPage(r, a, "Delete your key of "+catalog.ProviderName(k.Provider)+"?", "/developer/keys"),
-				Lead:    "Sandbox calls to its models count against the daily allowance again.",
-				Action:  "/developer/keys/" + k.Provider + "/delete",
-				Button:  "Delete key",
-				Back:    ui.Link{Href: "/developer/keys", Text: "Cancel"},
+				Console: newDeveloperPage(r, a, "Delete your key of "+catalog.ProviderName(k.Provider)+"?",
+					"/developer/keys"),
+				Lead:   "Sandbox calls to its models count against the daily allowance again.",
+				Action: "/developer/keys/" + k.Provider + "/delete",
+				Button: "Delete key",
+				Back:   ui.Link{Href: "/developer/keys", Text: "Cancel"},
 			})
 		}
 	}

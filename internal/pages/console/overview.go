@@ -113,7 +113,11 @@ func (h appPages) fillFigures(ctx context.Context, page *ui.AppOverview, v visit
 	page.ByDay = dailySpend(h.Now(), sumsByDay(rows[start:]), overviewDays)
 	page.Tiles = overviewTiles(total, past)
 	addTrends(page.Tiles, rows[start:], first)
-	connections := ui.Figure{Name: "Active connections", Value: ui.Count(count)}
+	before, err := countActiveBetween(ctx, h.DB, v.app, first.AddDate(0, 0, -overviewDays), first)
+	if err != nil {
+		return err
+	}
+	connections := newFigure("Active connections", ui.Count(count), count, before, true)
 	var added int64
 	for i := range overviewDays {
 		day := formatDay(first.AddDate(0, 0, i))

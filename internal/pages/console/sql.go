@@ -185,6 +185,22 @@ func countActive(ctx context.Context, d *db.DB, app apps.App, since time.Time) (
 		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.day`, app.ID, formatDay(since), sandbox)
 }
 
+// countActiveBetween counts the connections that made a call from a day on and before another.
+func countActiveBetween(ctx context.Context, q db.Queryer, app apps.App, from, before time.Time) (n int64, err error) {
+	sandbox := 0
+	if app.Tier == apps.Sandbox {
+		sandbox = 1
+	}
+	err = q.QueryRowContext(ctx, `SELECT COUNT(DISTINCT r.connection_id)
+		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day >= $2 AND r.day < $3 AND b.sandbox = $4`,
+		app.ID, formatDay(from), formatDay(before), sandbox).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("console: active connections: %w", err)
+	}
+	return n, nil
+}
+
 // countConnections counts the connections of an app that began, and those that were revoked, by day.
 func countConnections(ctx context.Context, d *db.DB, appID string, since time.Time) (began, ended map[string]int64,
 	err error) {

@@ -42,8 +42,8 @@ func (n appNames) nameOf(ctx context.Context, appID string) (string, error) {
 	return app.Name, err
 }
 
-// entryName returns the name of a ledger row on pages. Only a reversed top-up needs a look at the database: the row of a
-// payment and that of a goodwill credit that was withdrawn have the same members.
+// entryName returns the name of a ledger row on pages. Only a reversed top-up needs a look at the database: the row of
+// a payment and that of a goodwill credit that was withdrawn have the same members.
 func (n appNames) entryName(ctx context.Context, e *rules.Entry) (string, error) {
 	if e.Type != rules.EntryTopUp || e.Status != "reversed" {
 		return entryName(e), nil

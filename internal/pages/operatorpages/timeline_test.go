@@ -1,11 +1,14 @@
 package operatorpages_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -47,4 +50,27 @@ func TestTimeline(t *testing.T) {
 		b.Get(path+"/timeline?before=x").Want(t, 400)
 		b.Get("/operator/accounts/wac_x/timeline").Want(t, 404)
 	})
+}
+
+// TestTimelineOfManyMoves checks that a page of more moves than it reads ends with a whole day, and that the pages have
+// each move once.
+func TestTimelineOfManyMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b, path := w.signedIn("operator"), "/operator/accounts/"+w.ids["person"]+"/timeline"
+	for i := range 620 { // 310 on each of two days, besides those of today
+		day := 10 + i%2
+		w.exec(`INSERT INTO ledger (id, account_id, seq, type, status, amount_mc, available_delta_mc, reserved_delta_mc,
+			allocation_delta_mc, consumed_delta_mc, created_us, hash)
+			VALUES ($1, $2, $3, 'topup', 'settled', 1, 0, 0, 0, 0, $4, 'x')`,
+			fmt.Sprintf("led_many%04d", i), w.ids["person"], 1000+i,
+			time.Date(2020, 1, day, 12, 0, i, 0, time.UTC).UnixMicro())
+	}
+	w.exec(`UPDATE accounts SET created_us = 1 WHERE id = $1`, w.ids["person"])
+	count := func(p apitest.Page) int { return strings.Count(p.Body, `href="/operator/ledger/led_many`) }
+	newer := b.Get(path+"?before=2020-01-20").Want(t, 200, "11 Jan 2020", "before=2020-01-11").Lacks(t, "10 Jan 2020")
+	older := b.Get(path+"?before=2020-01-11").Want(t, 200, "10 Jan 2020").Lacks(t, "11 Jan 2020")
+	if count(newer) != 310 || count(older) != 310 {
+		t.Errorf("%d and %d moves, should be 310 of each day", count(newer), count(older))
+	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
@@ -82,6 +83,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	sessions := accounts.NewSessions(w.accounts, false)
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	clients.OnChange = func() { w.changes.Add(1) }
+	mails := &mail.Store{DB: w.d, Now: w.Now}
 	w.admin = &operatorpages.Handler{
 		DB:        w.d,
 		Accounts:  w.accounts,
@@ -100,10 +102,12 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		Service: &operator.Service{
 			DB:       w.d,
 			Accounts: w.accounts,
-			Identity: w.identity(),
+			Identity: w.identity(mails),
 			Apps:     clients,
 			GoLive:   reviews,
 			Ledger:   w.Ledger,
+			Topups:   &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now},
+			Mails:    mails,
 			Now:      w.Now,
 		},
 	}
@@ -121,7 +125,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 }
 
 // identity returns the store of how the people sign in.
-func (w *world) identity() *identity.Store {
+func (w *world) identity(mails *mail.Store) *identity.Store {
 	w.t.Helper()
 	box, err := seal.New(make([]byte, 32))
 	if err != nil {
@@ -131,7 +135,6 @@ func (w *world) identity() *identity.Store {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	mails := &mail.Store{DB: w.d, Now: w.Now}
 	return identity.NewStore(w.d, w.accounts, mails, box, w.Now, "http://purser.example", party)
 }
 
