@@ -21,6 +21,9 @@ var migrations embed.FS
 
 // prepare applies the missing migrations at target and installs the append-only triggers.
 func (d *DB) prepare(ctx context.Context, target string) error {
+	if err := d.refusePooler(ctx); err != nil {
+		return err
+	}
 	pool, closePool, err := d.migrationPool(target)
 	if err != nil {
 		return err

@@ -109,6 +109,29 @@ func openPostgres(target string) (*DB, error) {
 	return d, nil
 }
 
+// errPooler is the error of a URL that leads to a pooler in transaction mode.
+var errPooler = errors.New("the URL leads to a pooler, such as PgBouncer, that drops the settings of sessions: " +
+	"connect to PostgreSQL itself, a node keeps at most 24 connections (docs/operate/failover.md)")
+
+// refusePooler returns an error if a pooler stands in front of PostgreSQL and gives a statement to any session:
+// prepared statements, the time-outs of statements and the lock of migrations belong to one. Such a pooler refuses the
+// time-outs of openPostgres, or ignores them.
+func (d *DB) refusePooler(ctx context.Context) error {
+	if d.Engine != Postgres {
+		return nil
+	}
+	var idleTimeout string
+	err := d.write.QueryRowContext(ctx, `SELECT current_setting('idle_in_transaction_session_timeout')`).
+		Scan(&idleTimeout)
+	if err != nil && strings.Contains(err.Error(), "unsupported startup parameter") {
+		return errors.Join(errPooler, err)
+	}
+	if err == nil && idleTimeout == "0" {
+		return errPooler
+	}
+	return nil // another error is that of the first statement that matters
+}
+
 // pingTimeout is how long an idle connection may take to answer a ping. Two of them are within CallerTimeout.
 const pingTimeout = 2 * time.Second
 

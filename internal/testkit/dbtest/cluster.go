@@ -72,9 +72,9 @@ func folder(durable bool) string {
 
 // supervise starts the server for each line of standard input. It ends the server, which may be
 // frozen, and removes its files when standard input ends, which it does when the process that
-// started it is gone.
+// started it is gone. PostgreSQL ends by SIGQUIT, PgBouncer by SIGTERM.
 const supervise = `while read -r _; do "$@" >>"$0/log" 2>&1 </dev/null & server=$!; done; ` +
-	`kill -QUIT $server; kill -CONT $server; wait $server; cd / && rm -rf "$0"`
+	`kill -QUIT $server; kill -TERM $server; kill -CONT $server; wait $server; cd / && rm -rf "$0"`
 
 func (c *Cluster) startServer(bin string, durable bool) error {
 	as, err := unprivileged(c.dir)

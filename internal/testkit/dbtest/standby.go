@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,6 +115,44 @@ func JoinURLs(t testing.TB, database string, servers ...*Cluster) string {
 	query.Set("target_session_attrs", "read-write")
 	u.RawQuery = query.Encode()
 	return u.String()
+}
+
+// StartBouncer starts a PgBouncer in transaction mode in front of the cluster, and returns the URL of a database by it.
+// It ends with the test.
+func (c *Cluster) StartBouncer(t testing.TB, database string, settings ...string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := exec.LookPath("/usr/sbin/pgbouncer")
+	if err != nil {
+		t.Fatalf("PgBouncer is not installed: run make setup: %v", err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "purser-pgb-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Cluster{dir: dir, URL: socketURL(dir)}
+	t.Cleanup(func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	as, err := unprivileged(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "pgbouncer.ini")
+	text := fmt.Sprintf("[databases]\n* = host=%s user=purser\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = %s\n"+
+		"listen_port = 5432\nauth_type = any\npool_mode = transaction\n%s\n", c.dir, dir, strings.Join(settings, "\n"))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.superviseCommand(as, bin, config); err != nil {
+		t.Fatal(err)
+	}
+	return databaseURL(t, b.URL, strings.TrimPrefix(u.Path, "/"))
 }
 
 // Fence ends all processes of the server by kill -9, also of one that is frozen.
