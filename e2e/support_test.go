@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/purserhq/purser/internal/testkit/servertest"
+)
+
+// TestOperatorSupportsAnAccount walks an account from its invitation to its end: its owner pays $25, gets a goodwill
+// credit, reads both by their names, and has the payment back when the operator closes the account.
+func TestOperatorSupportsAnAccount(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	b, u := newTab(t, p.BaseURL), newTab(t, p.BaseURL)
+	b.open(p.DashboardURL + "/operator/invitations")
+	b.signIn(p.Operator.Email, p.Operator.Password)
+	b.fill("Email", "ann@example.com")
+	b.press("button", "Create link")
+	b.says("Invitation for ann@example.com", "is not shown again")
+
+	u.withoutScripts()
+	u.open(run(b, chromedp.Evaluate[string](`document.querySelector("main pre").innerText.trim()`)))
+	u.fill("Password", "correct horse battery")
+	u.press("button", "Create account")
+	u.topUp(p.BaseURL)
+
+	b.open(p.DashboardURL + "/operator/accounts")
+	b.press("link", b.named("link", "ann@example.com"))
+	account := b.at().String()
+	b.press("link", "Give a goodwill credit")
+	b.fill("Amount in dollars", "1")
+	b.write("Reason", "Sorry for the outage.")
+	b.accessible("the form of a goodwill credit")
+	b.press("button", "Give credit")
+	b.says("Goodwill credit given.")
+	u.open(p.DashboardURL + "/activity")
+	u.says("Goodwill credit", "+$1.00", "Top-up", "+$25.00")
+
+	b.open(account)
+	b.press("link", "Close")
+	b.says("This can’t be undone")
+	b.write("Reason", "Asked for by its user.")
+	b.accessible("the form that closes an account")
+	b.press("button", "Close account")
+	b.says("Account closed.", "$0.00")
+	u.open(p.DashboardURL + "/activity")
+	u.says("Sign in")
+	p.Verify()
+}
