@@ -63,6 +63,7 @@ type cli struct {
 	Restore  restoreCmd  `cmd:"" help:"Restore a backup into an empty database."`
 	DB       dbCmd       `cmd:"" name:"db" help:"Copy a database, also to the other engine."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
+	Secrets  secretsCmd  `cmd:"" help:"Replace the key that secrets are sealed under."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
 	Help       helpCmd       `cmd:"" help:"Show the help of a command."`

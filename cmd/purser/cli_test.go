@@ -193,6 +193,9 @@ func TestEveryDocumentedVariableIsAccepted(t *testing.T) {
 	environ := map[string]bool{}
 	for _, text := range texts {
 		for _, name := range variablePattern.FindAllString(text, -1) {
+			if strings.HasSuffix(name, "_FILE") { // instead of a value
+				continue
+			}
 			if !isSetting(name) || values[name] != "" {
 				environ[name+"="+cmp.Or(values[name], "x")] = true
 			}

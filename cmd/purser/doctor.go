@@ -165,6 +165,9 @@ func allChecks(file string, c config.Config) []check {
 	if c.PricesFile != "" {
 		add("prices", func(context.Context) finding { return checkPrices(c.PricesFile) })
 	}
+	for _, w := range c.Warnings() {
+		add(w.Setting, func(context.Context) finding { return warning(w.Text, w.Remedy) })
+	}
 	list = append(list, urlChecks(c)...)
 	list = append(list, providerChecks(c)...)
 	add("smtp", func(ctx context.Context) finding { return checkMail(ctx, c) })

@@ -15,10 +15,15 @@ import (
 	"time"
 )
 
-// operatorCmd is a thin client of the operator's API of a running node.
-type operatorCmd struct {
+// operatorClient is a thin client of the operator's API of a running node.
+type operatorClient struct {
 	URL       string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where the API is (default: http://127.0.0.1:8080)."`
 	TokenFile string `placeholder:"FILE" help:"File with the operator's token; otherwise it is taken from PURSER_OPERATOR_TOKEN."`
+}
+
+// operatorCmd has the operator's actions.
+type operatorCmd struct {
+	operatorClient
 
 	Requests     requestsCmd     `cmd:"" help:"List the go-live requests to review, oldest first."`
 	Approve      approveCmd      `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
@@ -55,7 +60,7 @@ func (operatorCmd) Help() string {
 
 // callAPI sends one request and prints its answer. An error answer becomes an error with
 // its code and message.
-func (c *operatorCmd) callAPI(p *program, method, path string, body any) error {
+func (c *operatorClient) callAPI(p *program, method, path string, body any) error {
 	token, err := c.readToken(p.environ)
 	if err != nil {
 		return exitError{err, exitUsage}
@@ -159,14 +164,15 @@ func describeRefusal(status int, text []byte) error {
 
 // readToken reads the operator's token from a file or the environment. It is never on the
 // command line, which every user of the machine can read.
-func (c *operatorCmd) readToken(environ []string) (string, error) {
+func (c *operatorClient) readToken(environ []string) (string, error) {
 	if c.TokenFile != "" {
 		text, err := os.ReadFile(c.TokenFile)
 		return strings.TrimSpace(string(text)), err
 	}
 	for _, pair := range environ {
 		if token, ok := strings.CutPrefix(pair, "PURSER_OPERATOR_TOKEN="); ok && token != "" {
-			return token, nil
+			first, _, _ := strings.Cut(token, ",") // a node may take several
+			return strings.TrimSpace(first), nil
 		}
 	}
 	return "", errors.New("the operator's token is missing: set PURSER_OPERATOR_TOKEN, or give --token-file")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -43,9 +44,10 @@ type Config struct {
 	FreeCredit       tiers.FreeCredit      // what new users of live apps may use before their own money
 	SandboxDayMC     money.MC              // what live models may cost the sandbox of a developer in 24 hours
 	RiskThresholds   limits.RiskThresholds // which spend is unusual
-	EnvelopeKey      []byte                // 32 bytes; encrypts secrets at rest (package seal); the same on every node
+	EnvelopeKeys     [][]byte              // 32 bytes each, for secrets at rest: the first seals, all open
 	Site             web.Site              // who runs the service, for pages and emails
-	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
+	EnvelopeCommand  string                // prints EnvelopeKeys in their place, such as a client of a KMS
+	OperatorTokens   []string              // bearer tokens of the operator's API; none = there is no such API
 	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
 	Lease            time.Duration         // how long holds outlive their node
 	Drain            time.Duration         // how long a stopping node serves while it is not ready
@@ -106,6 +108,9 @@ func (k Key) Variable() string {
 	return "PURSER_" + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))
 }
 
+// FileVariable names a file with the value in the environment: PURSER_PROVIDERS_OPENAI_KEY_FILE.
+func (k Key) FileVariable() string { return k.Variable() + "_FILE" }
+
 // Flag is the key's name on the command line: providers-openai-base-url.
 func (k Key) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name) }
 
@@ -165,13 +170,23 @@ var keys = []Key{
 	multipleKey("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 {
 		return &c.RiskThresholds.Freeze
 	}),
-	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true,
-		func(c *Config, v string) (err error) {
-			if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
-				return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node. Of several, " +
+		"separated by commas, the first encrypts and all decrypt", true,
+		func(c *Config, v string) error {
+			c.EnvelopeKeys = nil
+			for text := range strings.SplitSeq(v, ",") {
+				key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+				if err != nil || len(key) != seal.KeySize {
+					c.EnvelopeKeys = nil
+					return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+				}
+				c.EnvelopeKeys = append(c.EnvelopeKeys, key)
 			}
 			return nil
 		}},
+	{"envelope_key_command", "program with arguments, separated by spaces, that prints the envelope_key, such as the " +
+		"client of a KMS; it is run at the start, for 10 seconds at most", false,
+		setText(func(c *Config) *string { return &c.EnvelopeCommand })},
 	{"operator.name", "name of the organization that runs the service, for pages and emails", false,
 		func(c *Config, v string) error {
 			if v == "" || len(v) > 80 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -186,14 +201,18 @@ var keys = []Key{
 		func(c *Config) *string { return &c.Site.TermsURL }),
 	linkKey("operator.privacy_url", "the privacy policy, in the same places",
 		func(c *Config) *string { return &c.Site.PrivacyURL }),
-	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API",
-		true, func(c *Config, v string) error {
-			if len(v) < 32 ||
-				strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=") != "" {
-				return errors.New(
-					"must be at least 32 characters of a bearer token; make one with: head -c 32 /dev/urandom | base64")
+	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API. " +
+		"Several, separated by commas, are all taken", true,
+		func(c *Config, v string) error {
+			c.OperatorTokens = nil
+			for token := range strings.SplitSeq(v, ",") {
+				if token = strings.TrimSpace(token); !isBearerToken(token) {
+					c.OperatorTokens = nil
+					return errors.New("must be at least 32 characters of a bearer token; make one with: " +
+						"head -c 32 /dev/urandom | base64")
+				}
+				c.OperatorTokens = append(c.OperatorTokens, token)
 			}
-			c.OperatorToken = v
 			return nil
 		}},
 	{"lease", "how long holds outlive their node, such as 10s", false,
@@ -503,4 +522,10 @@ func providerKeyKey(name string) Key {
 		c.Providers[name] = p
 		return nil
 	}}
+}
+
+// isBearerToken reports whether a text may be a bearer token that is long enough not to be guessed.
+func isBearerToken(text string) bool {
+	return len(text) >= 32 &&
+		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=") == ""
 }

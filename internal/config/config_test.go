@@ -67,7 +67,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		FreeCredit:       tiers.DefaultFreeCredit,
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
-		EnvelopeKey:      []byte(strings.Repeat("s", 32)),
+		EnvelopeKeys:     [][]byte{[]byte(strings.Repeat("s", 32))},
 		VerifyAt:         "03:00",
 		Backup:           backup.Settings{Keep: 14},
 		Lease:            20 * time.Second,

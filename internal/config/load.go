@@ -1,8 +1,14 @@
 package config
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +29,9 @@ import (
 // line each.
 func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	c, faults := readAll(file, text, environ, flags)
+	if err := c.runEnvelopeCommand(); err != nil {
+		faults = append(faults, fault{"envelope_key", err})
+	}
 	if err := errors.Join(faults.list(), c.reportMissing(faults)); err != nil {
 		return Config{}, err
 	}
@@ -45,7 +54,7 @@ func (c Config) reportMissing(faults faults) error {
 	}{
 		{c.Database == "", "database: required, sqlite:PATH or postgres://…"},
 		{c.BaseURL == "", "base_url: required, the URL by which apps reach the API"},
-		{c.EnvelopeKey == nil,
+		{c.EnvelopeKeys == nil,
 			"envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64"},
 		{c.Backup.At != "" && c.Backup.Folder == "",
 			"backup.dir: required with backup.at, the folder of the daily backups"},
@@ -61,6 +70,40 @@ func (c Config) reportMissing(faults faults) error {
 		missing = append(missing, c.OIDC.Validate())
 	}
 	return errors.Join(missing...)
+}
+
+// commandTime bounds the program that prints the envelope key.
+const commandTime = 10 * time.Second
+
+// runEnvelopeCommand sets EnvelopeKeys from what EnvelopeCommand prints. An error has what the program says on its
+// standard error, and never what it prints.
+func (c *Config) runEnvelopeCommand() error {
+	words := strings.Fields(c.EnvelopeCommand)
+	if len(words) == 0 {
+		return nil
+	}
+	if c.EnvelopeKeys != nil {
+		return errors.New("envelope_key_command: envelope_key is set, too")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	command := exec.CommandContext(ctx, words[0], words[1:]...)
+	command.WaitDelay = time.Second
+	var said bytes.Buffer
+	command.Stderr = &said
+	printed, err := command.Output()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %s", commandTime)
+		}
+		text := strings.TrimSpace(said.String())
+		return fmt.Errorf("envelope_key_command: %s: %w: %s", words[0], err, text[:min(len(text), 300)])
+	}
+	k, _ := findKey(func(k Key) bool { return k.Name == "envelope_key" })
+	if err := k.set(c, strings.TrimSpace(string(printed))); err != nil {
+		return fmt.Errorf("envelope_key_command: what %s prints %w", words[0], err)
+	}
+	return nil
 }
 
 // A fault is a setting that is unknown or wrong.
@@ -131,12 +174,29 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 }
 
 func (c *Config) readEnvironment(environ []string) (all faults) {
+	set := map[string]string{} // the variable by the setting
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
+		if name == credentialsVariable {
+			all = append(all, c.readCredentials(value)...)
+		}
 		if !strings.HasPrefix(name, "PURSER_") || isIgnoredVariable(name) {
 			continue
 		}
-		k, ok := findKey(func(k Key) bool { return k.Variable() == name })
+		k, ok := findKey(func(k Key) bool { return k.Variable() == name || k.FileVariable() == name })
+		if before, twice := set[k.Name]; ok && twice {
+			all = append(all, fault{k.Name, fmt.Errorf("environment: %s and %s are both set", before, name)})
+			continue
+		}
+		set[k.Name] = name
+		if ok && k.FileVariable() == name {
+			text, err := readValue(value)
+			if err != nil {
+				all = append(all, fault{k.Name, fmt.Errorf("environment: %s: %w", name, err)})
+				continue
+			}
+			value = text
+		}
 		if !ok {
 			all = append(all, fault{name, fmt.Errorf("environment: %w", unknownSettingError(name))})
 		} else if err := k.set(c, value); err != nil {
@@ -144,6 +204,44 @@ func (c *Config) readEnvironment(environ []string) (all faults) {
 		}
 	}
 	return all
+}
+
+// credentialsVariable names the folder in which systemd puts the credentials of a service (LoadCredential).
+const credentialsVariable = "CREDENTIALS_DIRECTORY"
+
+// readCredentials reads the settings that a folder has files for, which are named as the settings. Other files are not
+// ours.
+func (c *Config) readCredentials(folder string) (all faults) {
+	for _, k := range keys {
+		path := filepath.Join(folder, k.Name)
+		value, err := readValue(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = k.set(c, value)
+		}
+		if err != nil {
+			all = append(all, fault{k.Name, fmt.Errorf("credential %s: %w", k.Name, err)})
+		}
+	}
+	return all
+}
+
+// maxValue is the size in bytes of a file with a setting's value.
+const maxValue = 64 << 10
+
+// readValue reads a setting's value from a file, without the line's end.
+func readValue(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxValue {
+		return "", fmt.Errorf("%s is no file of at most 64 KB", path)
+	}
+	text, err := os.ReadFile(path)
+	return strings.TrimRight(string(text), "\r\n"), err
 }
 
 // The variables of the commands that work for an app. Shells that use them run the others too.

@@ -94,7 +94,7 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 	w.Server, err = Open(t.Context(), config.Config{
 		Database:     dbtest.URL(t, e),
 		Lease:        time.Minute,
-		EnvelopeKey:  make([]byte, 32),
+		EnvelopeKeys: [][]byte{make([]byte, 32)},
 		BaseURL:      w.url,
 		AuthURL:      w.url,
 		DashboardURL: w.url,

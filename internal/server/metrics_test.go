@@ -81,7 +81,7 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 		SandboxDayMC: money.Max,
 		Lease:        time.Minute,
 		PricesFile:   n.prices,
-		EnvelopeKey:  make([]byte, 32),
+		EnvelopeKeys: [][]byte{make([]byte, 32)},
 	}
 	for _, change := range changes {
 		change(&c)

@@ -201,7 +201,7 @@ func (s *Server) mountDocs(sessions *accounts.Sessions) {
 
 // mountOperator mounts the operator's API and pages.
 func (s *Server) mountOperator(home ui.Home, sessions *accounts.Sessions) {
-	(&operator.Handler{Service: s.operators, Token: s.Config.OperatorToken}).Mount(s.Router)
+	(&operator.Handler{Service: s.operators, Tokens: s.Config.OperatorTokens}).Mount(s.Router)
 	(&operatorpages.Handler{
 		DB:        s.DB,
 		Service:   s.operators,

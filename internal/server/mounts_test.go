@@ -133,7 +133,7 @@ func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 				key  byte
 				says string
 			}{{1, ""}, {2, "envelope_key: "}, {1, ""}} {
-				c.EnvelopeKey = bytes.Repeat([]byte{try.key}, 32)
+				c.EnvelopeKeys = [][]byte{bytes.Repeat([]byte{try.key}, 32)}
 				s, err := Open(t.Context(), c, slog.New(slog.DiscardHandler), false)
 				if (err == nil) != (try.says == "") || err != nil && !strings.HasPrefix(err.Error(), try.says) {
 					t.Errorf("key %d: %v", try.key, err)
@@ -151,10 +151,10 @@ func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), config.Config{
-		Database:      dbtest.URL(t, db.SQLite),
-		Lease:         time.Minute,
-		EnvelopeKey:   make([]byte, 32),
-		OperatorToken: strings.Repeat("x", 32),
+		Database:       dbtest.URL(t, db.SQLite),
+		Lease:          time.Minute,
+		EnvelopeKeys:   [][]byte{make([]byte, 32)},
+		OperatorTokens: []string{strings.Repeat("x", 32)},
 	}, slog.New(slog.DiscardHandler), false)
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +191,8 @@ func TestBehindAProxy(t *testing.T) {
 			s, err := Open(t.Context(), config.Config{
 				Database:       dbtest.URL(t, db.SQLite),
 				Lease:          time.Minute,
-				EnvelopeKey:    make([]byte, 32),
-				OperatorToken:  strings.Repeat("x", 32),
+				EnvelopeKeys:   [][]byte{make([]byte, 32)},
+				OperatorTokens: []string{strings.Repeat("x", 32)},
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix(proxies)},
 			}, slog.New(slog.DiscardHandler), false)
 			if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -68,6 +69,7 @@ type Server struct {
 	passkeyParty       *identity.PasskeyParty
 	Apps               *apps.Store
 	Features           *features.Store
+	box                *seal.Box
 	publisher          *proofs.Publisher
 	proofs             *proofs.Log
 	sandbox            *sandbox.Store
@@ -171,6 +173,9 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Se
 	if c.Drill {
 		c = c.WithoutOutside()
 		log.Warn("drill: no mail, webhooks, payments, providers or backups")
+	}
+	for _, w := range c.Warnings() {
+		log.Warn("unsafe setting", "setting", w.Setting, "why", w.Text, "remedy", w.Remedy)
 	}
 	d, err := openDatabase(ctx, c.Database, log)
 	if err != nil {

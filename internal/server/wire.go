@@ -55,7 +55,13 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if err := s.wireLedger(ctx); err != nil {
 		return err
 	}
-	box, err := seal.OpenEnvelope(ctx, s.DB, s.Config.EnvelopeKey)
+	box, err := seal.OpenEnvelope(ctx, s.DB, s.Config.EnvelopeKeys)
+	if err != nil {
+		return err
+	}
+	s.box = box
+	// What is derived from the first envelope key of a database stays when the key is replaced.
+	derivation, err := box.Keep(ctx, s.DB, "derivation_key", s.Config.EnvelopeKeys[0])
 	if err != nil {
 		return err
 	}
@@ -63,11 +69,14 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 		return err
 	}
 	s.proofs = &proofs.Log{DB: s.DB, Key: s.publisher.Key()}
+	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
+		return err
+	}
 	if err := s.wirePeople(box, dev); err != nil {
 		return err
 	}
 	s.wireApps(box, dev)
-	if err := s.wireNotices(); err != nil {
+	if err := s.wireNotices(derivation); err != nil {
 		return err
 	}
 	s.wireGateway(dev)
@@ -104,9 +113,6 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	c, now := s.Config, s.DB.Now
 	s.Accounts = accounts.NewStore(s.DB, now)
 	s.sessions = accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
-	if s.identifiers, err = accounts.NewSafetyIdentifiers(c.EnvelopeKey); err != nil {
-		return err
-	}
 	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site, Box: box}
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
@@ -152,8 +158,8 @@ func linksOf(c config.Config) web.Links {
 }
 
 // wireNotices builds the notices by mail.
-func (s *Server) wireNotices() error {
-	stops, err := notices.NewSigner(s.Config.EnvelopeKey)
+func (s *Server) wireNotices(derivation []byte) error {
+	stops, err := notices.NewSigner(derivation)
 	if err != nil {
 		return err
 	}
@@ -295,7 +301,17 @@ func (s *Server) wireOperator() {
 		Topups:      s.topups,
 		Privacy:     s.privacy,
 		Mails:       s.Mails,
+		Box:         s.box,
+		Sealed:      s.listSealed(),
 		Now:         s.DB.Now,
+	}
+}
+
+// listSealed returns every column of sealed values.
+func (s *Server) listSealed() []seal.Column {
+	return []seal.Column{
+		seal.Settings(s.DB), s.Mails.SealedColumn(), s.keys.SealedColumn(), s.identity.SealedColumn(),
+		s.webhooks.SealedColumn(),
 	}
 }
 

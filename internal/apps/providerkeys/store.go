@@ -132,3 +132,16 @@ func (s *Store) Delete(ctx context.Context, accountID, provider string) error {
 func errUnknownProvider() error {
 	return apierr.NotFound.Errorf("no such provider: there are openai, anthropic and google")
 }
+
+// SealedColumn is the column of developers’ provider keys, for a change of the envelope key.
+func (s *Store) SealedColumn() seal.Column {
+	return seal.Column{
+		Name: "provider_keys.sealed",
+		List: func(ctx context.Context, after string, limit int) ([]seal.Item, error) {
+			return listSealed(ctx, s.db, after, limit)
+		},
+		Replace: func(ctx context.Context, item seal.Item, sealed []byte) error {
+			return replaceSealed(ctx, s.db, item, sealed)
+		},
+	}
+}

@@ -15,12 +15,13 @@ import (
 // KeySize is the length of an envelope key in bytes.
 const KeySize = 32
 
-// keyID is the first byte of each sealed value, and names the envelope key. There is one key so far; another would
-// get the next number, and Open would accept both.
-const keyID = 1
+// format is the first byte of each sealed value.
+const format = 1
 
-// A Box seals and opens values. It is safe for concurrent use.
-type Box struct{ aead *subtle.XChaCha20Poly1305 }
+// A Box seals and opens values under one or more envelope keys: the first seals, all open. So a key is replaced while
+// nodes run: each node gets the new one as its second, then as its first, Reseal runs, and the old one goes. It is safe
+// for concurrent use.
+type Box struct{ aeads []*subtle.XChaCha20Poly1305 }
 
 // A Place is where a value is stored: table, column, and the key of the row.
 type Place []string
@@ -28,34 +29,48 @@ type Place []string
 // encode returns the place as bytes that differ for different places.
 func (p Place) encode() []byte { return fmt.Appendf(nil, "%q", []string(p)) }
 
-// New returns a Box under an envelope key of KeySize bytes.
-func New(envelopeKey []byte) (*Box, error) {
-	a, err := subtle.NewXChaCha20Poly1305(envelopeKey)
-	if err != nil {
-		return nil, fmt.Errorf("seal: the envelope key must have %d bytes", KeySize)
+// New returns a Box under envelope keys of KeySize bytes each, of which there must be one.
+func New(envelopeKeys ...[]byte) (*Box, error) {
+	if len(envelopeKeys) == 0 {
+		return nil, errors.New("seal: no envelope key")
 	}
-	return &Box{a}, nil
+	b := &Box{}
+	for _, key := range envelopeKeys {
+		a, err := subtle.NewXChaCha20Poly1305(key)
+		if err != nil {
+			return nil, fmt.Errorf("seal: the envelope key must have %d bytes", KeySize)
+		}
+		b.aeads = append(b.aeads, a)
+	}
+	return b, nil
 }
 
-// Seal encrypts plain for a place. Each call returns another ciphertext.
+// Seal encrypts plain for a place under the first key. Each call returns another ciphertext.
 func (b *Box) Seal(plain []byte, at Place) ([]byte, error) {
-	sealed, err := b.aead.Encrypt(plain, at.encode())
+	sealed, err := b.aeads[0].Encrypt(plain, at.encode())
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	return append([]byte{keyID}, sealed...), nil
+	return append([]byte{format}, sealed...), nil
 }
 
 var errNotOpened = errors.New("seal: does not open: changed, moved, or sealed under another envelope key")
 
-// Open decrypts a value that was sealed for the same place.
+// Open decrypts a value that was sealed for the same place under one of the keys.
 func (b *Box) Open(sealed []byte, at Place) ([]byte, error) {
-	if len(sealed) == 0 || sealed[0] != keyID {
-		return nil, errNotOpened
+	plain, _, err := b.open(sealed, at)
+	return plain, err
+}
+
+// open also returns which key has sealed the value.
+func (b *Box) open(sealed []byte, at Place) (plain []byte, key int, err error) {
+	if len(sealed) == 0 || sealed[0] != format {
+		return nil, 0, errNotOpened
 	}
-	plain, err := b.aead.Decrypt(sealed[1:], at.encode())
-	if err != nil {
-		return nil, errNotOpened // the cause adds nothing
+	for i, a := range b.aeads {
+		if plain, err := a.Decrypt(sealed[1:], at.encode()); err == nil {
+			return plain, i, nil
+		}
 	}
-	return plain, nil
+	return nil, 0, errNotOpened // the causes add nothing
 }

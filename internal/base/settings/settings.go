@@ -18,6 +18,12 @@ func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err e
 	return kept, err
 }
 
+// Get returns the value under name, or "" if there is none.
+func Get(ctx context.Context, q db.Queryer, name string) (value string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(value), '') FROM settings WHERE name = $1`, name).Scan(&value)
+	return value, err
+}
+
 // Lock returns the value under name, or "" if there was none, and locks it until the transaction ends, so that no
 // other node locks or changes it before.
 func Lock(ctx context.Context, tx *db.Tx, name string) (value string, err error) {

@@ -82,7 +82,7 @@ func (m *Maker) call(ctx context.Context, method, path string, body any, sign fu
 
 // asOperator signs a request with the token of the operator's API.
 func (m *Maker) asOperator(r *http.Request) {
-	r.Header.Set("Authorization", "Bearer "+m.Server.Config.OperatorToken)
+	r.Header.Set("Authorization", "Bearer "+m.Server.Config.OperatorTokens[0])
 }
 
 // sign signs a request with the app's credentials.

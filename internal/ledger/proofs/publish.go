@@ -16,7 +16,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
-	"github.com/purserhq/purser/internal/base/settings"
 )
 
 // batchRows is the number of rows that one transaction appends. On SQLite calls wait for it, so it takes milliseconds.
@@ -42,19 +41,7 @@ func OpenPublisher(ctx context.Context, d *db.DB, box *seal.Box, baseURL string)
 	if err != nil {
 		return nil, fmt.Errorf("proofs: %w", err)
 	}
-	place := seal.Place{"settings", "value", "log_key"}
-	sealed, err := box.Seal([]byte(private), place)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := settings.Keep(ctx, d, "log_key", base64.StdEncoding.EncodeToString(sealed))
-	if err != nil {
-		return nil, fmt.Errorf("proofs: %w", err)
-	}
-	if sealed, err = base64.StdEncoding.DecodeString(kept); err != nil {
-		return nil, fmt.Errorf("proofs: the log's key: %w", err)
-	}
-	opened, err := box.Open(sealed, place)
+	opened, err := box.Keep(ctx, d, "log_key", []byte(private))
 	if err != nil {
 		return nil, fmt.Errorf("proofs: the log's key: %w", err)
 	}

@@ -18,14 +18,14 @@ import (
 // A Handler serves /v1/operator/.
 type Handler struct {
 	Service *Service
-	Token   string // of the operator; "" = the API is off
+	Tokens  []string // of the operator; none = the API is off
 
 	failures *web.Limiter // wrong tokens, by address
 }
 
 // Mount adds the routes. Without a token it adds none.
 func (h *Handler) Mount(rt *web.Router) {
-	if h.Token == "" {
+	if len(h.Tokens) == 0 {
 		return
 	}
 	h.failures = web.NewLimiter(time.Minute/10, 10, h.Service.Now)
@@ -45,6 +45,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/operator/connections/{id}/resume", h.requireToken(h.resume))
 	rt.Handle("GET /v1/operator/safety-identifiers/{identifier}", h.requireToken(h.identified))
 	h.mountAccounts(rt)
+	rt.Handle("POST /v1/operator/secrets/reseal", h.requireToken(h.reseal))
 	rt.Handle("POST /v1/operator/roles", h.requireToken(h.grant))
 	rt.Handle("GET /v1/operator/log", h.requireToken(h.log))
 }
@@ -68,7 +69,10 @@ func (h *Handler) mountAccounts(rt *web.Router) {
 // requireToken serves f to requests with the operator's token. Wrong tokens are 401, and 429 beyond ten a minute from
 // one address, against guessing.
 func (h *Handler) requireToken(f web.Handler) web.Handler {
-	want := []byte(id.Hash(h.Token)) // hashes have equal lengths, so that the comparison reveals nothing
+	var wanted [][]byte // hashes have equal lengths, so that the comparison reveals nothing
+	for _, token := range h.Tokens {
+		wanted = append(wanted, []byte(id.Hash(token)))
+	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
 		from := web.ClientAddress(r)
@@ -79,7 +83,11 @@ func (h *Handler) requireToken(f web.Handler) web.Handler {
 			return e
 		}
 		token, err := web.Bearer(r)
-		if err != nil || subtle.ConstantTimeCompare([]byte(id.Hash(token)), want) != 1 {
+		right := 0
+		for _, want := range wanted {
+			right |= subtle.ConstantTimeCompare([]byte(id.Hash(token)), want)
+		}
+		if err != nil || right != 1 {
 			h.failures.Allow(from)
 			e := apierr.Unauthorized.Errorf("Send the operator's token as a bearer token.")
 			e.Challenge = `Bearer realm="purser operator"`

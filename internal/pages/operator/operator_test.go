@@ -98,7 +98,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 		t.Fatal(err)
 	}
 	(&topups.Handler{Store: b.topups, Sessions: sessions}).Mount(rt)
-	(&operator.Handler{Token: token, Service: &operator.Service{
+	(&operator.Handler{Tokens: strings.Fields(token), Service: &operator.Service{
 		DB:          d,
 		Accounts:    people,
 		Identity:    b.identity,

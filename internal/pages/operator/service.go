@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -38,6 +39,8 @@ type Service struct {
 	Topups      *topups.Store
 	Privacy     *privacy.Store
 	Mails       *mail.Store
+	Box         *seal.Box
+	Sealed      []seal.Column // every column of sealed values
 	Now         func() time.Time
 }
 

@@ -114,7 +114,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	before := len(rt.Routes())
 	w.admin.Mount(rt)
 	w.routes = rt.Routes()[before:]
-	(&operator.Handler{Service: w.admin.Service, Token: token}).Mount(rt)
+	(&operator.Handler{Service: w.admin.Service, Tokens: []string{token}}).Mount(rt)
 	// What the pages of two-step sign-in do in the end.
 	rt.HandlePage("POST /second-step", sessions.With(func(rw http.ResponseWriter, r *http.Request) error {
 		a, _ := accounts.CurrentAccount(r.Context())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/seal"
 )
 
 // A linkKind is the purpose of a mailed link.
@@ -140,4 +141,20 @@ func deleteRecoveryCodes(ctx context.Context, tx *db.Tx, accountID string) error
 func countRecoveryCodes(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM recovery_codes WHERE account_id = $1`, accountID).Scan(&n)
 	return n, err
+}
+
+// listSealed returns the sealed seeds by their accounts.
+func listSealed(ctx context.Context, q db.Queryer, after string, limit int) ([]seal.Item, error) {
+	return db.QueryAll(ctx, q, func(r db.Row) (item seal.Item, err error) {
+		err = r.Scan(&item.ID, &item.Sealed)
+		item.Place = seedPlace(item.ID)
+		return item, err
+	}, `SELECT account_id, sealed FROM totp_seeds WHERE account_id > $1 ORDER BY account_id LIMIT $2`, after, limit)
+}
+
+// replaceSealed stores a seed that was sealed again, unless the row has another one now.
+func replaceSealed(ctx context.Context, d *db.DB, item seal.Item, sealed []byte) error {
+	_, err := d.ExecContext(ctx, `UPDATE totp_seeds SET sealed = $1 WHERE account_id = $2 AND sealed = $3`,
+		sealed, item.ID, item.Sealed)
+	return err
 }
