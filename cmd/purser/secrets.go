@@ -18,4 +18,6 @@ func (resealCmd) Help() string {
 }
 
 // Run asks a node to do it.
-func (resealCmd) Run(p *program, c *cli) error { return c.Secrets.callAPI(p, "POST", "secrets/reseal", nil) }
+func (resealCmd) Run(p *program, c *cli) error {
+	return c.Secrets.callAPI(p, "POST", "secrets/reseal", nil)
+}
