@@ -33,42 +33,45 @@ import (
 
 // Config is a checked configuration.
 type Config struct {
-	Database         string                // sqlite:PATH or postgres://…
-	Listen           string                // where the API is served
-	AuthListen       string                // where the browser's authorization is served; "" = Listen
-	MetricsListen    string                // where the metrics are served, for the operator; "" = nowhere
-	BaseURL          string                // how apps reach the API
-	AuthURL          string                // how browsers reach authorization
-	DashboardURL     string                // how users reach their dashboard
-	FeeRate          money.PPM             // the service fee, a share of the provider's cost
-	FreeCredit       tiers.FreeCredit      // what new users of live apps may use before their own money
-	SandboxDayMC     money.MC              // what live models may cost the sandbox of a developer in 24 hours
-	RiskThresholds   limits.RiskThresholds // which spend is unusual
-	EnvelopeKeys     [][]byte              // 32 bytes each, for secrets at rest: the first seals, all open
-	Site             web.Site              // who runs the service, for pages and emails
-	EnvelopeCommand  string                // prints EnvelopeKeys in their place, such as a client of a KMS
-	OperatorTokens   []string              // bearer tokens of the operator's API; none = there is no such API
-	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
-	Lease            time.Duration         // how long holds outlive their node
-	Drain            time.Duration         // how long a stopping node serves while it is not ready
-	Grace            time.Duration         // how long a stopping node lets calls finish
-	MaxCalls         int                   // calls in flight on a node; 0 = no bound
-	MaxProviderCalls int                   // of them, those of one provider; 0 = no bound
-	Retention        store.Retention       // how long responses and refusals are kept
-	PricesFile       string                // file of prices that go before the built-in ones; "" = none
-	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
-	NodeURL          string                // how other nodes reach this one; "" = they cannot
-	VerifyAt         string                // time of day in UTC, as 03:00, of the daily verification; "" = none
-	Backup           backup.Settings       // the daily backups
-	Drill            bool                  // reach nothing outside: only by the flag --drill
-	VoiceIdleTimeout time.Duration         // how long a voice session may be silent
-	LogLevel         string                // debug, info, warn, error
-	LogFormat        string                // auto, text, json; auto is text on a terminal
-	Providers        map[string]Provider
-	Stripe           topups.Config
-	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
-	SMTP             mail.Server           // the mail server; the zero value = mail stays queued
-	OTLP             telemetry.Config      // where traces and metrics go; the zero value = nowhere
+	Database      string           // sqlite:PATH or postgres://…
+	Listen        string           // where the API is served
+	AuthListen    string           // where the browser's authorization is served; "" = Listen
+	MetricsListen string           // where the metrics are served, for the operator; "" = nowhere
+	BaseURL       string           // how apps reach the API
+	AuthURL       string           // how browsers reach authorization
+	DashboardURL  string           // how users reach their dashboard
+	FeeRate       money.PPM        // the service fee, a share of the provider's cost
+	FreeCredit    tiers.FreeCredit // what new users of live apps may use before their own money
+	SandboxDayMC  money.MC         // what live models may cost the sandbox of a developer in 24 hours
+
+	SandboxTotalDayMC money.MC              // what they may cost all sandboxes together
+	SignUps           identity.SignUps      // who may create an account
+	RiskThresholds    limits.RiskThresholds // which spend is unusual
+	EnvelopeKeys      [][]byte              // 32 bytes each, for secrets at rest: the first seals, all open
+	Site              web.Site              // who runs the service, for pages and emails
+	EnvelopeCommand   string                // prints EnvelopeKeys in their place, such as a client of a KMS
+	OperatorTokens    []string              // bearer tokens of the operator's API; none = there is no such API
+	TrustedProxies    []netip.Prefix        // proxies whose X-Forwarded-For is trusted
+	Lease             time.Duration         // how long holds outlive their node
+	Drain             time.Duration         // how long a stopping node serves while it is not ready
+	Grace             time.Duration         // how long a stopping node lets calls finish
+	MaxCalls          int                   // calls in flight on a node; 0 = no bound
+	MaxProviderCalls  int                   // of them, those of one provider; 0 = no bound
+	Retention         store.Retention       // how long responses and refusals are kept
+	PricesFile        string                // file of prices that go before the built-in ones; "" = none
+	WebhookAllow      []netip.Prefix        // non-public addresses that webhooks may go to
+	NodeURL           string                // how other nodes reach this one; "" = they cannot
+	VerifyAt          string                // time of day in UTC, as 03:00, of the daily verification; "" = none
+	Backup            backup.Settings       // the daily backups
+	Drill             bool                  // reach nothing outside: only by the flag --drill
+	VoiceIdleTimeout  time.Duration         // how long a voice session may be silent
+	LogLevel          string                // debug, info, warn, error
+	LogFormat         string                // auto, text, json; auto is text on a terminal
+	Providers         map[string]Provider
+	Stripe            topups.Config
+	OIDC              identity.OpenIDConfig // the identity provider; the zero value = none
+	SMTP              mail.Server           // the mail server; the zero value = mail stays queued
+	OTLP              telemetry.Config      // where traces and metrics go; the zero value = nowhere
 }
 
 // String names the configuration without its secrets, for formatted printing.
@@ -158,6 +161,18 @@ var keys = []Key{
 		func(c *Config) *money.MC {
 			return &c.SandboxDayMC
 		}),
+	dollarsKey("sandbox_total_day", "what live models may cost all sandboxes together in 24 hours, in dollars",
+		func(c *Config) *money.MC {
+			return &c.SandboxTotalDayMC
+		}),
+	{"signups", "who may create an account: open (everybody), invited (whom purser operator invite names), or closed",
+		false, func(c *Config, v string) error {
+			switch c.SignUps = identity.SignUps(v); c.SignUps {
+			case identity.OpenSignUps, identity.InvitedSignUps, identity.ClosedSignUps:
+				return nil
+			}
+			return errors.New("must be open, invited or closed")
+		}},
 	dollarsKey("risk.floor", "least spend of ten minutes that counts as usual, in dollars", func(c *Config) *money.MC {
 		return &c.RiskThresholds.FloorMC
 	}),

@@ -57,17 +57,21 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		t.Fatal(err)
 	}
 	want := Config{
-		Database:         "sqlite:x.db",
-		Listen:           ":80",
-		MetricsListen:    "127.0.0.1:9090",
-		BaseURL:          "https://api.example.com",
-		AuthURL:          "https://connect.example.com",
-		DashboardURL:     "https://connect.example.com",
-		FeeRate:          money.One / 10,
-		FreeCredit:       tiers.DefaultFreeCredit,
-		RiskThresholds:   limits.DefaultRiskThresholds,
-		SandboxDayMC:     tiers.DefaultSandboxDayMC,
-		EnvelopeKeys:     [][]byte{[]byte(strings.Repeat("s", 32))},
+		Database:       "sqlite:x.db",
+		Listen:         ":80",
+		MetricsListen:  "127.0.0.1:9090",
+		BaseURL:        "https://api.example.com",
+		AuthURL:        "https://connect.example.com",
+		DashboardURL:   "https://connect.example.com",
+		FeeRate:        money.One / 10,
+		FreeCredit:     tiers.DefaultFreeCredit,
+		RiskThresholds: limits.DefaultRiskThresholds,
+		SandboxDayMC:   tiers.DefaultSandboxDayMC,
+		EnvelopeKeys:   [][]byte{[]byte(strings.Repeat("s", 32))},
+
+		SandboxTotalDayMC: 100 * money.Dollar,
+		SignUps:           "open",
+
 		VerifyAt:         "03:00",
 		Backup:           backup.Settings{Keep: 14},
 		Lease:            20 * time.Second,
@@ -120,7 +124,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.FeeRate != 50_000 || c.Lease != 10*time.Second || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
-		c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
+		c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" || c.SignUps != "open" ||
+		c.SandboxTotalDayMC != 100*money.Dollar {
 		t.Errorf("%#v", c)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/identity"
 )
 
 // Load reads the settings as Read does, and checks that a node has all that it needs. Its error names all faults, a
@@ -159,6 +160,9 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		LogLevel:         "info",
 		LogFormat:        "auto",
 		Providers:        map[string]Provider{},
+
+		SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
+		SignUps:           identity.OpenSignUps,
 	}
 	all = append(c.readFile(file, text), c.readEnvironment(environ)...)
 	for _, pair := range flags {

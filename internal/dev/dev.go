@@ -217,6 +217,9 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		FreeCredit:       tiers.DefaultFreeCredit,
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     o.SandboxDay,
+
+		SandboxTotalDayMC: money.Max,
+		SignUps:           identity.OpenSignUps,
 	}
 	if o.Providers == "emulator" { // emulated calls cost nothing
 		c.SandboxDayMC = money.Max

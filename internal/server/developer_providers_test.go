@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/sample"
@@ -99,6 +100,8 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 		AuthURL:      w.url,
 		DashboardURL: w.url,
 		SandboxDayMC: 1, // less than any call costs
+
+		SandboxTotalDayMC: money.Max,
 		Providers: map[string]config.Provider{
 			"openai":    {BaseURL: emulated.URL + "/v1", Key: "the-operators"},
 			"anthropic": {BaseURL: emulated.URL},

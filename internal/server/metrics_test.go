@@ -79,9 +79,11 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 		DashboardURL: base,
 		FeeRate:      money.One / 20,
 		SandboxDayMC: money.Max,
-		Lease:        time.Minute,
-		PricesFile:   n.prices,
-		EnvelopeKeys: [][]byte{make([]byte, 32)},
+
+		SandboxTotalDayMC: money.Max,
+		Lease:             time.Minute,
+		PricesFile:        n.prices,
+		EnvelopeKeys:      [][]byte{make([]byte, 32)},
 	}
 	for _, change := range changes {
 		change(&c)

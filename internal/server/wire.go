@@ -121,6 +121,7 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 		return err
 	}
 	s.identity = identity.NewStore(s.DB, s.Accounts, s.Mails, box, now, c.DashboardURL, s.passkeyParty)
+	s.identity.SignUps = c.SignUps
 	s.topups = &topups.Store{
 		DB:           s.DB,
 		Ledger:       s.Ledger,
@@ -189,6 +190,8 @@ func (s *Server) wireGateway(dev bool) {
 		Free:         c.FreeCredit,
 		Risk:         c.RiskThresholds,
 		SandboxDayMC: c.SandboxDayMC,
+
+		SandboxTotalDayMC: c.SandboxTotalDayMC,
 	}
 	s.inference = inference.New(inference.Config{
 		DB:                s.DB,

@@ -239,7 +239,7 @@ func (s *simulation) reach(code apierr.Code, ago time.Duration) func(*rules.Hold
 		hold.Limits = slices.DeleteFunc(slices.Clone(hold.Limits), func(l limits.Limit) bool { return l.Code != code })
 		for i := range hold.Limits {
 			l := &hold.Limits[i]
-			if l.Unit == limits.Cost && s.in.Policy.SandboxDayMC > tiers.DefaultSandboxDayMC {
+			if l.Unit == limits.Cost && l.Max > int64(tiers.DefaultSandboxDayMC) {
 				l.Max = int64(max(tiers.DefaultSandboxDayMC, hold.CostMC)) // the operator's may be without end
 			}
 			counter := state.Counters[l.Subject]

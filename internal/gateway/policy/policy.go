@@ -23,6 +23,8 @@ type Policy struct {
 	Free         tiers.FreeCredit      // of users of live apps; a pool of 0 is none
 	Risk         limits.RiskThresholds // of connections, except to the mock; a Warn of 0 is none
 	SandboxDayMC money.MC              // provider cost of all sandbox apps of a developer in 24 hours
+
+	SandboxTotalDayMC money.MC // provider cost of all sandbox apps of all developers in 24 hours
 }
 
 // A Call is a text call or a voice reply that is about to be held.
@@ -66,7 +68,8 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	d.CostMC, d.Risk = c.CostMC, p.RiskOf(c.App)
 	if c.App.Tier == tiers.Sandbox {
 		if !c.DeveloperPays {
-			d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, p.SandboxDayMC))
+			d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, p.SandboxDayMC),
+				tiers.SandboxTotalLimit(p.SandboxTotalDayMC))
 		}
 		return d
 	}

@@ -79,7 +79,8 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 			want:    "most 123; ",
 		},
 		{name: "live sandbox", tier: tiers.Sandbox, mode: "live", at: last,
-			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; risk; "},
+			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; " +
+				"sandbox_live_cost_limited live/* 10000000000 in 24h0m0s; risk; "},
 		{name: "limited-live", tier: tiers.LimitedLive, mode: "live", at: last, want: limited + free},
 		{name: "limited-live, feature", tier: tiers.LimitedLive, mode: "live", feature: "f", at: last,
 			want: limited + "most 123; " + free},
@@ -99,6 +100,8 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 				Free:         tiers.DefaultFreeCredit,
 				Risk:         limits.DefaultRiskThresholds,
 				SandboxDayMC: tiers.DefaultSandboxDayMC,
+
+				SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
 			}
 			if tt.noPool {
 				set.Free = tiers.FreeCredit{}

@@ -166,7 +166,8 @@ func (w *world) node() *testNode {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
-	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds, SandboxDayMC: money.Dollar}
+	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds, SandboxDayMC: money.Dollar,
+		SandboxTotalDayMC: money.Max}
 	supervisor := NewSupervisor(Options{
 		DB:       w.db,
 		Ledger:   w.book,

@@ -523,7 +523,8 @@ var checks = []check{
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
 				UNION ALL ` + rowsByBucket("'spend/' || l.app_id", "user_charge_mc", "", notRefunded) + `
 				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc",
-			"JOIN apps a ON a.id = l.app_id", "") + `) AS sides
+			"JOIN apps a ON a.id = l.app_id", "") + `
+				UNION ALL ` + rowsByBucket("'live/*'", "provider_cost_mc", "", "") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) > SUM(likely)`,
 		queryArgs: skewAndFirstBucket,
 	},

@@ -129,7 +129,7 @@ func (c call) counts(app, account string) []string {
 	if c.free {
 		return []string{"free/" + app + "/2026-11", "free/" + app + "/" + account, "free/" + account}
 	}
-	return []string{"spend/" + app, "live/wac_dev"}
+	return []string{"spend/" + app, "live/wac_dev", "live/*"}
 }
 
 // counter is a row of windows: what is held, and what was settled in each bucket.
@@ -436,6 +436,7 @@ func (w *writer) unhold(id string, c call) {
 	at.held -= c.hold
 	w.counter("spend/" + at.app).held -= c.hold
 	w.counter("live/wac_dev").held -= c.cost
+	w.counter("live/*").held -= c.cost
 }
 
 // release ends a hold of a revoked connection.

@@ -88,6 +88,22 @@ func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
 	}
 }
 
+// DefaultSandboxTotalDayMC is what all sandboxes together may cost the operator in 24 hours, unless the operator says
+// otherwise: accounts are free, so that a bound for each developer is none for all of them.
+const DefaultSandboxTotalDayMC = 100 * money.Dollar
+
+// SandboxTotalLimit bounds calls of live models from all sandboxes together.
+func SandboxTotalLimit(dayMC money.MC) limits.Limit {
+	return limits.Limit{
+		Subject: "live/*",
+		Unit:    limits.Cost,
+		Window:  DailyWindow,
+		Max:     int64(dayMC),
+		Code:    apierr.SandboxLiveCostLimited,
+		Owner:   "this service, over all sandboxes together,",
+	}
+}
+
 // FreeCredit is what new users may use before their own money (contract §8). The
 // operator sets it; a pool of nothing is none.
 type FreeCredit struct {

@@ -46,6 +46,9 @@ func (h accessPages) makeSignUpPage(next, email string) ui.Form {
 }
 
 func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
+	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps && h.Provider == nil {
+		return h.showSignUpsClosed(w, http.StatusOK)
+	}
 	if h.NoMail && h.Provider == nil {
 		return ui.Render(w, http.StatusOK, noMailMessage("You can’t create an account here yet"))
 	}
@@ -53,6 +56,9 @@ func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h accessPages) submitSignUp(w http.ResponseWriter, r *http.Request) error {
+	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps {
+		return h.showSignUpsClosed(w, http.StatusForbidden) // an invitation has a link of its own
+	}
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err

@@ -38,6 +38,7 @@ type site struct {
 	d     *db.DB
 	mails *mail.Store
 	login *oidctest.Provider // nil = none
+	store *identity.Store
 
 	mu sync.Mutex
 	at time.Time
@@ -85,8 +86,9 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 		}
 	}
 	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.PageData()}).Mount(rt)
+	s.store = identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party)
 	(&identity.Handler{
-		Store:    identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party),
+		Store:    s.store,
 		Accounts: people,
 		Sessions: sessions,
 		Provider: identity.NewOpenIDClient(openID, s.now, here, "http://purser.example"),

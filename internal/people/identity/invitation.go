@@ -92,8 +92,14 @@ func errInvitation() error {
 // and none once the account was confirmed in another way.
 func (s *Store) acceptInvitation(ctx context.Context, from accounts.Client,
 	token, password string) (a accounts.Account, err error) {
-	if _, err := s.getInvitation(ctx, s.db, token); err != nil {
+	i, err := s.getInvitation(ctx, s.db, token)
+	if err != nil {
 		return a, err
+	}
+	if may, err := s.mayCreate(ctx, s.db, i.Email); err != nil {
+		return a, err
+	} else if !may {
+		return a, apierr.InvalidRequest.Errorf("Sign-up is closed on this service now.")
 	}
 	hash, err := accounts.HashPassword(ctx, password)
 	if err != nil {

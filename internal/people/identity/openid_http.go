@@ -199,6 +199,10 @@ func (h openIDPages) showFailure(w http.ResponseWriter, r *http.Request, err err
 		m.Text = "A new account needs an email address that " + name +
 			" has confirmed. Confirm it there, or create an account with a password here."
 		m.Link = &ui.Link{Href: "/sign-up", Text: "Create account"}
+	case errors.Is(err, errSignUpRefused):
+		status, m.Heading = http.StatusForbidden, "New accounts are by invitation"
+		m.Text = "Your address isn’t invited, or sign-up is closed. Ask the operator of this service for an invitation."
+		m.Link.Text = "Sign in"
 	case errors.Is(err, errEmailTaken):
 		status, m.Heading = http.StatusForbidden, "You already have an account"
 		m.Text = "An account with your address exists, but this " + name +

@@ -129,6 +129,13 @@ func (s loginStore) createFromLogin(ctx context.Context, tx *db.Tx, from account
 		return a, errEmailUnverified
 	}
 	a, err = accounts.GetAccountByEmail(ctx, tx, l.email)
+	if err == nil && a.Unconfirmed || errors.Is(err, sql.ErrNoRows) {
+		if may, err := s.mayCreate(ctx, tx, l.email); err != nil {
+			return a, err
+		} else if !may {
+			return a, errSignUpRefused
+		}
+	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		a, err = s.accounts.Create(ctx, tx, accounts.NewAccount{Email: l.email})

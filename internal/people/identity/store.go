@@ -29,6 +29,7 @@ type Store struct {
 	mailsPerAddress *web.Limiter  // emails to an address, known or not
 	codeFailures    *web.Limiter  // wrong codes and passwords, by account
 	party           *PasskeyParty // WebAuthn relying party
+	SignUps         SignUps       // who may create an account
 	passkeyStarts   *web.Limiter  // started sign-ins by passkey, by client address
 }
 

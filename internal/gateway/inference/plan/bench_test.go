@@ -32,6 +32,8 @@ func BenchmarkPlan(b *testing.B) {
 		Free:         tiers.DefaultFreeCredit,
 		Risk:         limits.DefaultRiskThresholds,
 		SandboxDayMC: tiers.DefaultSandboxDayMC,
+
+		SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
 	}
 	for tier, mode := range map[string]string{
 		tiers.Sandbox:     apps.Mock,

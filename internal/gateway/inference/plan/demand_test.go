@@ -56,7 +56,8 @@ func TestDemand(t *testing.T) {
 			tier: tiers.Sandbox,
 			mode: "live",
 			at:   last,
-			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; risk; ",
+			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; " +
+				"sandbox_live_cost_limited live/* 10000000000 in 24h0m0s; risk; ",
 		},
 		{name: "limited-live", tier: tiers.LimitedLive, mode: "live", at: last, want: limited + free},
 		{
@@ -130,6 +131,8 @@ func TestDemand(t *testing.T) {
 				Free:         tiers.DefaultFreeCredit,
 				Risk:         limits.DefaultRiskThresholds,
 				SandboxDayMC: tiers.DefaultSandboxDayMC,
+
+				SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
 			}
 			if tt.noPool {
 				set.Free = tiers.FreeCredit{}

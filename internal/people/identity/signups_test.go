@@ -1,0 +1,68 @@
+package identity_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/oidctest"
+)
+
+// TestSignUps asks for accounts by a password, by the identity provider and by an invitation, in each state of the
+// setting. Who has an account signs in as ever.
+func TestSignUps(t *testing.T) {
+	t.Parallel()
+	stranger := oidctest.Person{Subject: "1", Email: "stranger@example.com", Verified: true}
+	guest := oidctest.Person{Subject: "2", Email: "guest@example.com", Verified: true}
+	for state, want := range map[identity.SignUps]struct {
+		form, stranger, guest bool // may they get an account
+	}{
+		"":                      {true, true, true},
+		identity.OpenSignUps:    {true, true, true},
+		identity.InvitedSignUps: {false, false, true},
+		identity.ClosedSignUps:  {false, false, false},
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, dbtest.Open(t, db.SQLite), stranger, guest)
+			s.join(person)
+			var byLink string
+			err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				if _, err := s.store.Invite(ctx, tx, guest.Email); err != nil {
+					return err
+				}
+				i, err := s.store.Invite(ctx, tx, "link@example.com")
+				byLink = strings.TrimPrefix(i.URL, "http://purser.example")
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.store.SignUps = state
+			mails := s.mailCount()
+			status := 403
+			if want.form {
+				status = 200
+			}
+			s.post("/sign-up", "", "email", "new@example.com", "password", password).want(t, status, "")
+			if sent := s.mailCount() > mails; sent != want.form {
+				t.Errorf("a mail is sent: %t", sent)
+			}
+			for who, may := range map[*oidctest.Person]bool{&stranger: want.stranger, &guest: want.guest} {
+				b := s.browser()
+				if b.enter(*who); b.signedIn() != may {
+					t.Errorf("%s has an account: %t", who.Email, !may)
+				}
+			}
+			status, to := 400, ""
+			if want.guest {
+				status, to = 303, "/"
+			}
+			s.post(byLink, "", "password", password).want(t, status, to)
+			s.signIn(password).want(t, 303, "/")
+		})
+	}
+}
