@@ -15,6 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/server"
 )
 
@@ -57,7 +58,7 @@ type cli struct {
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
 	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
-	Prices   pricesCmd   `cmd:"" help:"Compare the ledger's costs with a provider's bill."`
+	Prices   pricesCmd   `cmd:"" help:"Check prices, and compare costs with a provider's bill."`
 	Receipt  receiptCmd  `cmd:"" help:"Verify a receipt that was downloaded with its proof."`
 	Backup   backupCmd   `cmd:"" help:"Write a backup of the database to a file, or verify one."`
 	Restore  restoreCmd  `cmd:"" help:"Restore a backup into an empty database."`
@@ -184,7 +185,11 @@ func (c *serveCmd) Run(p *program) error {
 	loaded.Drill = c.Drill
 	ctx, stop := interruptContext()
 	defer stop()
-	return server.Serve(ctx, loaded, p.newLogger(loaded.LogLevel, loaded.LogFormat))
+	err = server.Serve(ctx, loaded, p.newLogger(loaded.LogLevel, loaded.LogFormat))
+	if errors.Is(err, catalog.ErrFile) {
+		return exitError{err, exitUsage}
+	}
+	return err
 }
 
 type ledgerCmd struct {

@@ -17,6 +17,8 @@ import (
 )
 
 type pricesCmd struct {
+	Check checkPricesCmd `cmd:"" help:"Check a file of prices, and compare it with those in force."`
+
 	Bill billCmd `cmd:"" help:"Compare a month's costs in the ledger with a provider's bill."`
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
@@ -42,6 +43,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/mock"
 	"github.com/purserhq/purser/internal/models/tokens"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -86,7 +88,11 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 
 // wireLedger builds the catalog and the ledger, and registers the node.
 func (s *Server) wireLedger(ctx context.Context) (err error) {
-	if s.catalog, err = catalog.Open(s.Config.PricesFile, s.log); err != nil {
+	lastGood, err := settings.Get(ctx, s.DB, operatorpages.PricesFileSetting)
+	if err != nil {
+		return err
+	}
+	if s.catalog, err = catalog.OpenOr(s.Config.PricesFile, []byte(lastGood), s.log); err != nil {
 		return err
 	}
 	tokens.Load()

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -18,8 +19,9 @@ type Source struct {
 	current atomic.Pointer[Catalog]
 
 	mu       sync.Mutex
-	read     stamp // of the file that was read last, right or wrong
-	pending  stamp // of a file that changed since, and may still be being written
+	text     []byte // of the file that the current catalog is of; nil = the built-in list alone
+	read     stamp  // of the file that was read last, right or wrong
+	pending  stamp  // of a file that changed since, and may still be being written
 	broken   atomic.Bool
 	failures atomic.Int64
 }
@@ -36,7 +38,14 @@ func (s stamp) equal(t stamp) bool {
 
 // Open returns a Source of the built-in price list and the operator's file at path, if path is not empty. A wrong file
 // is an error.
-func Open(path string, log *slog.Logger) (*Source, error) {
+func Open(path string, log *slog.Logger) (*Source, error) { return OpenOr(path, nil, log) }
+
+// ErrFile is the error of a file with prices that cannot be used. The error that wraps it says why.
+var ErrFile = errors.New("prices")
+
+// OpenOr is Open, but with a wrong file it uses the text of the last good one, if that is not empty: a file that was
+// broken while nodes ran must not keep them from starting again. The Source is Broken until the file is right.
+func OpenOr(path string, lastGood []byte, log *slog.Logger) (*Source, error) {
 	c, err := LoadBuiltin()
 	if err != nil {
 		return nil, err
@@ -46,11 +55,25 @@ func Open(path string, log *slog.Logger) (*Source, error) {
 	if path == "" {
 		return s, nil
 	}
-	if s.read, err = s.statFile(); err != nil {
-		return nil, err
+	if s.read, err = s.statFile(); err == nil {
+		err = s.readFile()
 	}
 	s.pending = s.read
-	return s, s.readFile()
+	if err == nil {
+		return s, nil
+	}
+	if len(lastGood) == 0 || s.use(lastGood) != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	s.reportFailure(err)
+	return s, nil
+}
+
+// Text returns the text of the operator's file that the current catalog is of, nil if it is the built-in list alone.
+func (s *Source) Text() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text
 }
 
 // Current returns the current catalog, which never changes. Related decisions must use the result of one call.
@@ -97,7 +120,7 @@ func (s *Source) Reload() {
 func (s *Source) statFile() (stamp, error) {
 	info, err := os.Stat(s.path)
 	if err != nil {
-		return stamp{}, fmt.Errorf("prices: %w", err)
+		return stamp{}, err
 	}
 	return stamp{info}, nil
 }
@@ -131,12 +154,21 @@ func (s *Source) reportFailure(err error) {
 func (s *Source) readFile() error {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
-		return fmt.Errorf("prices: %w", err)
+		return err
 	}
-	c, err := s.builtin.With(text)
-	if err != nil {
+	if err := s.use(text); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
+	return nil
+}
+
+// use makes a file's text the current catalog.
+func (s *Source) use(text []byte) error {
+	c, err := s.builtin.With(text)
+	if err != nil {
+		return err
+	}
+	s.text = text
 	s.current.Store(c)
 	return nil
 }

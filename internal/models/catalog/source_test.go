@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -261,4 +262,47 @@ func TestReloadWhileUsed(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+// TestLastGoodPrices starts with a wrong file, and with none: the last good text is in force, and the file is read as
+// soon as it is right.
+func TestLastGoodPrices(t *testing.T) {
+	t.Parallel()
+	now := at(t, "2026-12-02T00:00:00Z")
+	files := map[string]string{"wrong": "models: [", "missing": "", "half": override[:len(override)/2]}
+	for name, broken := range files {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "prices.yaml")
+			if broken != "" {
+				if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := Open(path, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrFile) {
+				t.Errorf("without a good text: %v", err)
+			}
+			if _, err := OpenOr(path, []byte("models: ["), slog.New(slog.DiscardHandler)); !errors.Is(err, ErrFile) {
+				t.Errorf("with another wrong text: %v", err)
+			}
+			s, err := OpenOr(path, []byte(override), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, rates, ok := s.Current().Find("house-model", now); !ok || rates.At(1).Input != money.Dollar {
+				t.Errorf("house-model costs %+v, %t", rates, ok)
+			}
+			if !s.Broken() || s.Failures() != 1 || string(s.Text()) != override {
+				t.Errorf("broken %t, %d failures, %d bytes", s.Broken(), s.Failures(), len(s.Text()))
+			}
+			right := strings.Replace(override, `"1.00"`, `"3.00"`, 1)
+			if err := os.WriteFile(path, []byte(right), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.Reload()
+			if _, rates, _ := s.Current().Find("house-model", now); rates.At(1).Input != 3*money.Dollar || s.Broken() {
+				t.Errorf("after it was mended: %+v, broken %t", rates, s.Broken())
+			}
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
@@ -116,8 +117,26 @@ func (p *PriceRecorder) Once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("operatorpages: save price list: %w", err)
 	}
+	if text := p.Catalog.Text(); text != nil {
+		if err := p.keepFile(ctx, string(text)); err != nil {
+			return fmt.Errorf("operatorpages: keep the file of prices: %w", err)
+		}
+	}
 	p.stored = current.Version()
 	return nil
+}
+
+// PricesFileSetting is the name under which the database has the text of the last good file of prices: with it a node
+// starts whose own file is wrong.
+const PricesFileSetting = "prices_file"
+
+func (p *PriceRecorder) keepFile(ctx context.Context, text string) error {
+	return p.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if kept, err := settings.Lock(ctx, tx, PricesFileSetting); err != nil || kept == text {
+			return err
+		}
+		return settings.Set(ctx, tx, PricesFileSetting, text)
+	})
 }
 
 // A priceList is a version of the price list without its lines.

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPricesCheck checks right and wrong files, and reads what differs.
+func TestPricesCheck(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	before := write("before.yaml", ownModel)
+	dearer := write("dearer.yaml", strings.Replace(ownModel, `output: "2.00"`, `output: "2.50"`, 1))
+	off := write("off.yaml", "date: 2026-11-01\nmodels:\n  - {id: gpt-6-luna, off: true}\n")
+	wrong := write("wrong.yaml", strings.Replace(ownModel, `input: "1.00"`, `input: "one"`, 1))
+	for _, c := range []struct {
+		args string
+		code int
+		out  []string // on either stream
+	}{
+		{args: before, out: []string{"is right", "our-luna  comes", "input $1.00, output $2.00"}},
+		{args: before + " --before " + before, out: []string{"No price changes today."}},
+		{args: dearer + " --before " + before, out: []string{"our-luna  output  $2.00 -> $2.50  +25.0 %"}},
+		{args: off + " --before " + before, out: []string{"our-luna    goes", "gpt-6-luna  goes"}},
+		{args: wrong, code: 1, out: []string{"wrong.yaml", "line", "input"}},
+		{args: before + " --before " + wrong, code: 2, out: []string{"prices", "wrong.yaml"}},
+		{args: filepath.Join(folder, "absent.yaml"), code: 2, out: []string{"absent.yaml"}},
+	} {
+		code, out, errors := command(nil, append([]string{"prices", "check"}, strings.Fields(c.args)...)...)
+		for _, want := range c.out {
+			if code != c.code || !strings.Contains(out+errors, want) {
+				t.Errorf("%s: %d, want %q\n%s%s", c.args, code, want, out, errors)
+			}
+		}
+	}
+}
