@@ -222,6 +222,19 @@ func (b *bundle) secondNode() *bundle {
 	return other
 }
 
+// secondApp returns the same node for a user of another app.
+func (b *bundle) secondApp() *bundle {
+	b.t.Helper()
+	other := &bundle{Handler: b.Handler, t: b.t, db: b.db, now: b.clock()}
+	other.connect()
+	router := web.NewRouter(b.Log, web.Links{})
+	router.Handle("POST /call", other.serve)
+	server := httptest.NewServer(router)
+	b.t.Cleanup(server.Close)
+	other.url = server.URL + "/call"
+	return other
+}
+
 // connect makes an app and a connection to it.
 func (b *bundle) connect() {
 	b.t.Helper()
@@ -237,14 +250,14 @@ func (b *bundle) connect() {
 	}
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
-			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
+			VALUES ('wac_dev', 'developer@example.com', '', 1, 1) ON CONFLICT DO NOTHING`,
 		`INSERT INTO accounts (id, email, password_hash, created_us)
-			VALUES ('` + b.who.AccountID + `', 'user@example.com', '', 1)`,
+			VALUES ('` + b.who.AccountID + `', '` + b.who.AccountID + `@example.com', '', 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
 			provider_mode,
 			test_allowlist, dev_margin_ppm, created_us)
 			VALUES ('` + b.who.App.ID +
-			`', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
+			`', 'wac_dev', 'App', 'cid_` + b.who.App.ID + `', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
 	} {
 		if _, err := b.DB.ExecContext(b.t.Context(), text); err != nil {
 			b.t.Fatal(err)

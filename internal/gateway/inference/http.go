@@ -175,10 +175,10 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 		return nil, err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
-	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
+	if err := h.inFlight.enter(who.App.ID, h.Bounds.Calls); err != nil {
 		return nil, err
 	}
-	defer h.inFlight.leave()
+	defer h.inFlight.leave(who.App.ID)
 	c := &call{who: who, claim: web.RequestID(r.Context()), arrived: time.Now()}
 	if err = do(c); err != nil && c.shape != nil {
 		err = shapes.RenameMember(err, c.shape.MemberName)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -64,15 +65,15 @@ func TestBoundsOfANode(t *testing.T) {
 		return errors.As(err, &e) && e.Code == apierr.Unavailable && e.RetryAfter == time.Second
 	}
 	for range 3 {
-		if err := c.enter(3); err != nil {
+		if err := c.enter("", 3); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := c.enter(3); !refused(err) {
+	if err := c.enter("", 3); !refused(err) {
 		t.Errorf("a fourth: %v", err)
 	}
-	c.leave()
-	if c.enter(3) != nil || c.enter(0) != nil {
+	c.leave("")
+	if c.enter("", 3) != nil || c.enter("", 0) != nil {
 		t.Error("no room after one has left, or where there is no bound")
 	}
 	h := &Handler{Config: Config{Bounds: Bounds{ProviderCalls: 7, MockCalls: 1}}}
@@ -82,19 +83,149 @@ func TestBoundsOfANode(t *testing.T) {
 			plan: &plan.Plan{Model: catalog.Model{Provider: "google"}},
 		}
 	}
-	if key, bound := h.boundOf(call("live", "wac_1")); key != "google" || bound != 7 {
-		t.Errorf("live: %s %d", key, bound)
+	live := call("live", "wac_1")
+	live.who.App.ID = "app_1"
+	if key, app, bound := h.boundOf(live); key != "google" || app != "app_1" || bound != 7 {
+		t.Errorf("live: %s %s %d", key, app, bound)
 	}
 	for i, owner := range []string{"wac_1", "wac_2", "wac_1"} {
-		key, bound := h.boundOf(call(apps.Mock, owner))
-		if err := c.enterKey(key, bound); refused(err) != (i == 2) {
+		key, app, bound := h.boundOf(call(apps.Mock, owner))
+		if err := c.enterKey(key, app, bound); refused(err) != (i == 2) {
 			t.Errorf("%d, %s: %v", i, key, err)
 		}
 	}
-	c.leaveKey("mock/wac_1")
-	if len(c.byKey) != 1 || c.enterKey("mock/wac_1", 1) != nil {
+	c.leaveKey("mock/wac_1", "")
+	if len(c.byKey) != 1 || c.enterKey("mock/wac_1", "", 1) != nil {
 		t.Errorf("left: %v", c.byKey)
 	}
+}
+
+// TestAFloodLeavesRoom: one app fills its share with calls that do not end. Its next call is 503 with
+// Retry-After at once, and the calls of another app are served.
+func TestAFloodLeavesRoom(t *testing.T) {
+	t.Parallel()
+	f := &fakeProvider{silent: make(chan error), ended: io.EOF}
+	flood := newBundle(t, db.SQLite, f)
+	flood.keepAlive, flood.Bounds.ProviderCalls = time.Millisecond, 18
+	other := flood.secondApp()
+	var open []*http.Response
+	begin := func(b *bundle) {
+		t.Helper()
+		r := b.open(t.Context(), id.NewUUID())
+		if open = append(open, r); r.StatusCode != 200 {
+			t.Errorf("call %d: %d", len(open), r.StatusCode)
+		}
+	}
+	for range 16 { // 8 of 9
+		begin(flood)
+	}
+	refused := flood.open(t.Context(), id.NewUUID())
+	if refused.StatusCode != 503 || refused.Header.Get("Retry-After") != "1" {
+		t.Fatalf("beyond its share: %d %v", refused.StatusCode, refused.Header)
+	}
+	if body := readRest(t, refused.Body); !strings.Contains(body, `"code":"unavailable"`) ||
+		!strings.Contains(body, "this app has its share") {
+		t.Errorf("beyond its share: %s", body)
+	}
+	begin(other)
+	begin(other)
+	for range open {
+		f.silent <- nil
+	}
+	for _, r := range open {
+		readRest(t, r.Body)
+	}
+	flood.audit()
+	if len(flood.inFlight.byKey) != 0 {
+		t.Errorf("remembered: %v", flood.inFlight.byKey)
+	}
+}
+
+// TestSharesOfApps: however calls come and go, an app that floods never has the slots that another
+// one needs; who was alone shrinks as its calls end, until all who want more than there is have the
+// same. In the end nothing is remembered of them.
+func TestSharesOfApps(t *testing.T) {
+	t.Parallel()
+	const bound = 100
+	var c callsInFlight
+	rng := rand.New(rand.NewPCG(1, 2))
+	calls := map[string]int{}
+	fill := func(app string) {
+		for c.enter(app, bound) == nil {
+			calls[app]++
+		}
+	}
+	end := func(app string) {
+		c.leave(app)
+		calls[app]--
+	}
+	fill("flood")
+	if calls["flood"] != 89 {
+		t.Errorf("alone: %d calls", calls["flood"])
+	}
+	for range 10_000 {
+		fill("flood")
+		if n := calls["small"]; n > 0 && rng.IntN(2) == 0 {
+			end("small")
+		} else if n < 9 {
+			if err := c.enter("small", bound); err != nil {
+				t.Fatalf("%v: %v", calls, err)
+			}
+			calls["small"]++
+		}
+		for range rng.IntN(3) {
+			end("flood")
+		}
+	}
+	flooders := []string{"flood", "second", "third"}
+	for range 10_000 { // each call is as long as any other
+		n := rng.IntN(calls["flood"] + calls["second"] + calls["third"])
+		for _, app := range flooders {
+			if n -= calls[app]; n < 0 {
+				end(app)
+				break
+			}
+		}
+		for _, i := range rng.Perm(3) {
+			fill(flooders[i])
+		}
+	}
+	for _, app := range flooders {
+		if calls[app] < 25 || calls[app] > 36 {
+			t.Errorf("shares of three that flood: %v", calls)
+		}
+	}
+	for app, n := range calls {
+		for range n {
+			end(app)
+		}
+	}
+	if c.node.all != 0 || len(c.node.byApp) != 0 {
+		t.Errorf("remembered: %+v", c.node)
+	}
+}
+
+// BenchmarkCallsInFlight is what the bounds cost a call.
+func BenchmarkCallsInFlight(b *testing.B) {
+	var c callsInFlight
+	list := make([]string, 64)
+	for i := range list {
+		list[i] = id.New(id.App, time.UnixMicro(int64(i)))
+		if err := errors.Join(c.enter(list[i], 10_000), c.enterKey("openai", list[i], 6_000)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.RunParallel(func(p *testing.PB) {
+		for i := 0; p.Next(); i++ {
+			app := list[i%len(list)]
+			if c.enter(app, 10_000) == nil {
+				if c.enterKey("openai", app, 6_000) == nil {
+					c.leaveKey("openai", app)
+				}
+				c.leave(app)
+			}
+		}
+	})
 }
 
 // TestAProviderWithoutAKeyIsNotCalled: the call is refused before anything is held, and says so.

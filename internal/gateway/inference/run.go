@@ -52,11 +52,11 @@ func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, runn
 	if err := h.prepare(r.Context(), c, developer); err != nil {
 		return err
 	}
-	key, bound := h.boundOf(c)
-	if err := h.inFlight.enterKey(key, bound); err != nil {
+	key, app, bound := h.boundOf(c)
+	if err := h.inFlight.enterKey(key, app, bound); err != nil {
 		return err
 	}
-	defer h.inFlight.leaveKey(key)
+	defer h.inFlight.leaveKey(key, app)
 	hold := c.plan.Demand
 	hold.Key, hold.RequestID, hold.Fingerprint = c.key.Key, c.claim, c.fingerprint
 	hold.NodeID, hold.Claim = h.Node.ID, c.claim
