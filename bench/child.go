@@ -24,13 +24,15 @@ import (
 
 // roles are the functions of this binary when it starts itself as a child.
 var roles = map[string]func(args []string) error{
-	"upstream": runUpstreamRole,
-	"floor":    runFloorRole,
-	"null":     runNullRole,
-	"load":     runLoadRole,
-	"ledger":   runLedgerRole,
-	"talk":     runVoiceRole,
-	"seed":     runSeedRole,
+	"upstream":  runUpstreamRole,
+	"slow":      runSlowRole,
+	"floor":     runFloorRole,
+	"null":      runNullRole,
+	"load":      runLoadRole,
+	"slow-load": runSlowLoadRole,
+	"ledger":    runLedgerRole,
+	"talk":      runVoiceRole,
+	"seed":      runSeedRole,
 }
 
 // serveRole serves h on a free port, prints the URL to standard output, and ends when the

@@ -44,6 +44,7 @@ type options struct {
 	callers     []int
 	connections int
 	sessions    int
+	streams     []int
 	rows        float64 // millions
 	parts       string
 	dir         string
@@ -82,7 +83,7 @@ func exitWith(err error) {
 
 func parseOptions(args []string) (options, error) {
 	var o options
-	var clients, callers, engines, cells string
+	var clients, callers, streams, engines, cells string
 	var quick bool
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
@@ -102,7 +103,8 @@ func parseOptions(args []string) (options, error) {
 			"for OpenAI's clients on the drop-in route and by the Responses API, and for Anthropic's")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger,voice",
-		"what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
+		"what is measured: http, ledger, voice, streams, pages (with as many rows as --rows says)")
+	f.StringVar(&streams, "streams", "500,2000,4000", "slow streams at a time, of the part streams")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients, to see that it works")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
 	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
@@ -123,13 +125,14 @@ func parseOptions(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if quick {
-		clients, callers, o.rounds, o.duration, o.sessions = "64", "64", 1, time.Second, 20
+		clients, callers, streams, o.rounds, o.duration, o.sessions = "64", "64", "50", 1, time.Second, 20
 	}
 	o.engines, o.cells = strings.Split(engines, ","), strings.Split(cells, ",")
-	var err1, err2 error
+	var err1, err2, err3 error
 	o.clients, err1 = parseNumbers("--clients", clients)
 	o.callers, err2 = parseNumbers("--callers", callers)
-	return o, errors.Join(err1, err2, o.checkOptions())
+	o.streams, err3 = parseNumbers("--streams", streams)
+	return o, errors.Join(err1, err2, err3, o.checkOptions())
 }
 
 func (o options) checkOptions() error {
@@ -148,8 +151,8 @@ func (o options) checkOptions() error {
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {
-		if p != "http" && p != "ledger" && p != "voice" && p != "pages" {
-			return fmt.Errorf("--parts: %q is none of http, ledger, voice, pages", p)
+		if p != "http" && p != "ledger" && p != "voice" && p != "streams" && p != "pages" {
+			return fmt.Errorf("--parts: %q is none of http, ledger, voice, streams, pages", p)
 		}
 	}
 	return nil

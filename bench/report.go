@@ -56,6 +56,7 @@ type report struct {
 	Ledger  []ledgerSample `json:"ledger"`
 	Voice   []voiceSample  `json:"voice"`
 	Pages   []pageSample   `json:"pages"`
+	Streams []streamSample `json:"streams"`
 }
 
 func (r *report) writeJSON(file string) error {
@@ -84,6 +85,9 @@ func (r *report) checkValid() error {
 		faults += s.faults()
 	}
 	for _, s := range r.Voice {
+		faults += s.faults()
+	}
+	for _, s := range r.Streams {
 		faults += s.faults()
 	}
 	for _, a := range r.Audits {

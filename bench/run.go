@@ -61,6 +61,11 @@ func runBench(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if strings.Contains(o.parts, "streams") {
+		if err := b.measureStreams(ctx); err != nil {
+			return err
+		}
+	}
 	if strings.Contains(o.parts, "pages") {
 		if err := b.measurePages(ctx); err != nil {
 			return err

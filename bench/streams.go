@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// streamSample is one measurement of many slow streams at once. A chunk's lag is from the time at which the provider
+// was to send it to its arrival at the client; lags count while all streams run.
+type streamSample struct {
+	Gateway string `json:"gateway"`
+	Cell    string `json:"cell"`
+	Streams int    `json:"streams"`
+	Round   int    `json:"round"`
+	slowResult
+	CPUUS      float64 `json:"cpu_us_per_stream"` // of the gateway's process
+	KiB        float64 `json:"kib_per_stream"`    // its peak above what was resident before, divided by the streams
+	CPUOfFloor float64 `json:"cpu_of_floor"`      // 0 for the floor itself
+	P99OfFloor float64 `json:"p99_of_floor"`
+}
+
+// measureStreams measures many slow streams: OpenAI's at each size, the translated ones at the middle size. Each
+// gateway is a new process, whose memory nothing else has grown, and is measured right after the floor.
+func (b *bench) measureStreams(ctx context.Context) error {
+	var audits report
+	for round := range b.rounds {
+		for _, cell := range []string{"stream", "anthropic", "google"} {
+			for _, n := range b.streams {
+				if cell != "stream" && n != b.streams[len(b.streams)/2] {
+					continue
+				}
+				for _, engine := range b.engines {
+					list, a, err := b.measureSlow(ctx, engine, cell, n)
+					if err != nil {
+						return fmt.Errorf("streams, %s, %s, %d: %w", engine, cell, n, err)
+					}
+					for _, s := range list {
+						s.Round = round + 1
+						b.report.Streams = append(b.report.Streams, s)
+					}
+					audits.Audits = append(audits.Audits, a...)
+				}
+			}
+		}
+	}
+	b.report.Audits = append(b.report.Audits, audits.Audits...)
+	b.report.printStreams(os.Stdout)
+	audits.printAudits(os.Stdout)
+	return nil
+}
+
+// measureSlow measures n streams through the floor, and then through a gateway.
+func (b *bench) measureSlow(ctx context.Context, engine, cell string, n int) (
+	list []streamSample, audits []ledgerCheck, err error,
+) {
+	first := len(b.closers)
+	defer func() { err = errors.Join(err, b.closeFrom(first)) }()
+	up, err := b.startBenchRole("slow")
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := b.startBenchRole("floor", up.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	floor, err := measureSlowTarget(ctx, &target{child: c, tokens: []string{"none"}}, cell, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = append(list, floor)
+	var t *target
+	switch engine {
+	case "null", "floor":
+		if c, err = b.startBenchRole(engine, up.url); err != nil {
+			return nil, nil, err
+		}
+		c.name = map[string]string{"null": "no billing", "floor": "floor again"}[engine]
+		t = &target{child: c, tokens: []string{"none"}}
+	default:
+		d, err := b.prepareDatabase(ctx, engine, 0, b.connections)
+		if err != nil {
+			return nil, nil, err
+		}
+		d.spends += d.checkLedger(ctx, "", 0).SpendRows // what other cells have left
+		if t, err = b.startPurser(ctx, "streams "+engine, d, up.url); err != nil {
+			return nil, nil, err
+		}
+	}
+	wait := t.recordProfile(ctx, b.profiles, fmt.Sprintf("streams-%s-%s-%d.pprof", engine, cell, n), slowSpread,
+		slowLength)
+	s, err := measureSlowTarget(ctx, t, cell, n)
+	if err := errors.Join(err, wait()); err != nil {
+		return nil, nil, err
+	}
+	s.CPUOfFloor = s.CPUUS / max(floor.CPUUS, 1)
+	s.P99OfFloor = float64(s.P99US) / float64(max(floor.P99US, 1))
+	if t.database != nil {
+		audits = append(audits, t.database.checkLedger(ctx, t.name, s.Answered+s.Warm))
+	}
+	return append(list, s), audits, nil
+}
+
+// measureSlowTarget measures one process.
+func measureSlowTarget(ctx context.Context, t *target, cell string, n int) (streamSample, error) {
+	spec := slowSpec{
+		URL: t.url, Tokens: t.tokens, Cell: cell, Billed: t.billed, Clients: min(n, 64), Warm: true,
+		Chunks: warmChunks,
+	}
+	warm, err := askRole[slowResult](ctx, "slow-load", spec)
+	if err == nil && warm.faults() > 0 {
+		err = fmt.Errorf("%d faults: %s", warm.faults(), warm.FirstFault)
+	}
+	if err != nil {
+		return streamSample{}, fmt.Errorf("%s: %w", t.name, err)
+	}
+	t.resetPeak()
+	rss, _ := t.memory()
+	cpu := t.cpuTime()
+	spec.Clients, spec.Warm, spec.Chunks, spec.Spread = n, false, slowChunks, slowSpread
+	r, err := askRole[slowResult](ctx, "slow-load", spec)
+	if err != nil {
+		return streamSample{}, fmt.Errorf("%s: %w", t.name, err)
+	}
+	_, peak := t.memory()
+	r.Warm = warm.Answered
+	return streamSample{
+		Gateway:    t.name,
+		Cell:       cell,
+		Streams:    n,
+		slowResult: r,
+		CPUUS:      float64((t.cpuTime() - cpu).Microseconds()) / float64(n),
+		KiB:        float64(peak-rss) / float64(n),
+	}, nil
+}
+
+// printStreams prints the medians as a table in Markdown.
+func (r *report) printStreams(w io.Writer) {
+	fmt.Fprintf(w, "\n%d chunks a stream, one each %s; lag of a chunk, processor time and memory a stream\n\n",
+		slowChunks, slowEvery)
+	fmt.Fprintln(w, "| streams | of | | lag p50 ms | p99 ms | × floor | cpu ms | × floor | KB | first chunk ms |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+	type key struct {
+		streams       int
+		cell, gateway string
+	}
+	var keys []key
+	of := map[key][]streamSample{}
+	for _, s := range r.Streams {
+		k := key{s.Streams, s.Cell, s.Gateway}
+		if of[k] == nil {
+			keys = append(keys, k)
+		}
+		of[k] = append(of[k], s)
+	}
+	for _, k := range keys {
+		pick := func(f func(s streamSample) float64) float64 { return median(of[k], f) }
+		p99, cpu := "", ""
+		if !slices.ContainsFunc(of[k], func(s streamSample) bool { return s.CPUOfFloor == 0 }) {
+			p99 = fmt.Sprintf("%.2f", pick(func(s streamSample) float64 { return s.P99OfFloor }))
+			cpu = fmt.Sprintf("%.2f", pick(func(s streamSample) float64 { return s.CPUOfFloor }))
+		}
+		fmt.Fprintf(w, "| %d | %s | %s | %.1f | %.1f | %s | %.2f | %s | %.0f | %.1f |\n", k.streams,
+			strings.Replace(k.cell, "stream", "openai", 1), k.gateway,
+			pick(func(s streamSample) float64 { return float64(s.P50US) / 1000 }),
+			pick(func(s streamSample) float64 { return float64(s.P99US) / 1000 }), p99,
+			pick(func(s streamSample) float64 { return s.CPUUS / 1000 }), cpu,
+			pick(func(s streamSample) float64 { return s.KiB }),
+			pick(func(s streamSample) float64 { return float64(s.FirstP50US) / 1000 }))
+	}
+	for _, s := range r.Streams {
+		if s.faults() > 0 {
+			fmt.Fprintf(w, "\nINVALID: %s, %s, %d streams: %d faults: %s\n", s.Gateway, s.Cell, s.Streams, s.faults(),
+				s.FirstFault)
+		}
+	}
+}
