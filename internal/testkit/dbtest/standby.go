@@ -61,11 +61,9 @@ func (c *Cluster) StartStandby(t testing.TB, synchronous bool) *Cluster {
 // StopReplication makes a standby ignore what its primary writes from now on, as a slow network does.
 func (c *Cluster) StopReplication(t testing.TB) {
 	t.Helper()
-	c.exec(t, "SELECT pg_wal_replay_pause()")
 	c.exec(t, "ALTER SYSTEM SET primary_conninfo = ''")
 	c.exec(t, "SELECT pg_reload_conf()")
 	c.await(t, "replication has stopped", "SELECT COUNT(*) = 0 FROM pg_stat_wal_receiver")
-	c.exec(t, "SELECT pg_wal_replay_resume()")
 }
 
 // Promote makes a standby the primary, and returns when it takes writes.
