@@ -98,6 +98,9 @@ func holdState(t *testing.T, p *servertest.Process, key, want string) {
 		}
 		return state == want
 	})
+	if want == "open" { // the node has read that its hold is stored, too, before it is stopped or killed
+		probeReady(t, p)
+	}
 }
 
 // queryOne returns the only row of a key.
