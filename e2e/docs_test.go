@@ -96,7 +96,9 @@ func (b *tab) searchDocs(p *servertest.Process) {
 	call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: "keyDown", Key: "/", Text: "/"})
 	b.await("the search has the focus", `document.activeElement.id === "q"`)
 	run(b, chromedp.KeyEvent("allocation_exhausted"))
-	b.await("results", `document.querySelector("#found a[href='/docs/errors#allocation_exhausted']")`)
+	// The results of the whole word: those of its beginning may have the same link, and are replaced with their focus.
+	b.await("results", `document.querySelector("#found a[href='/docs/errors#allocation_exhausted']") &&
+		document.querySelector("#found").innerText.includes("“allocation_exhausted”")`)
 	b.accessible("docs-results")
 	run(b, chromedp.KeyEvent(kb.ArrowDown))
 	b.await("the first result has the focus", `document.activeElement.closest("#found a")`)
