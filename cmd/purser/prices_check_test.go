@@ -20,6 +20,20 @@ func TestPricesCheck(t *testing.T) {
 	}
 	before := write("before.yaml", ownModel)
 	dearer := write("dearer.yaml", strings.Replace(ownModel, `output: "2.00"`, `output: "2.50"`, 1))
+	tiers := func(above string) string {
+		return strings.Replace(ownModel, `output: "2.00"}`, `output: "2.00"}, {above: `+above+
+			`, input: "3.00", cached: "0.30", output: "4.00"}`, 1)
+	}
+	tiered, moved := write("tiered.yaml", tiers("500")), write("moved.yaml", tiers("900"))
+	later := write("later.yaml", strings.Replace(ownModel, `{input: "1.00", cached: "0.10", output: "2.00"}`,
+		`{to: 2900-01-01, input: "1.00", cached: "0.10", output: "2.00"}, `+
+			`{from: 2900-01-01, input: "9.00", cached: "0.10", output: "2.00"}`, 1))
+	speech := func(audio string) string {
+		return strings.NewReplacer("reasoning: false", "reasoning: false\n    realtime: true", `output: "2.00"`,
+			`output: "2.00", audio_input: "`+audio+`", audio_cached: "0.40", audio_output: "64.00", `+
+				`image_input: "5.00", image_cached: "0.50"`).Replace(ownModel)
+	}
+	voice, louder := write("voice.yaml", speech("32.00")), write("louder.yaml", speech("64.00"))
 	off := write("off.yaml", "date: 2026-11-01\nmodels:\n  - {id: gpt-6-luna, off: true}\n")
 	wrong := write("wrong.yaml", strings.Replace(ownModel, `input: "1.00"`, `input: "one"`, 1))
 	for _, c := range []struct {
@@ -28,8 +42,13 @@ func TestPricesCheck(t *testing.T) {
 		out  []string // on either stream
 	}{
 		{args: before, out: []string{"is right", "our-luna  comes", "input $1.00, output $2.00"}},
-		{args: before + " --before " + before, out: []string{"No price changes today."}},
+		{args: before + " --before " + before, out: []string{"No price changes."}},
 		{args: dearer + " --before " + before, out: []string{"our-luna  output  $2.00 -> $2.50  +25.0 %"}},
+		{args: moved + " --before " + tiered,
+			out: []string{"$3.00/$4.00 above 500 -> $1.00/$2.00, $3.00/$4.00 above 900"}},
+		{args: later + " --before " + before, out: []string{"input        $1.00 -> $9.00  +800.0 %  from 2900-01-01"}},
+		{args: before + " --before " + later, out: []string{"input        $9.00 -> $1.00  -88.9 %  from 2900-01-01"}},
+		{args: louder + " --before " + voice, out: []string{"audio_input  $32.00 -> $64.00  +100.0 %"}},
 		{args: off + " --before " + before, out: []string{"our-luna    goes", "gpt-6-luna  goes"}},
 		{args: wrong, code: 1, out: []string{"wrong.yaml", "line", "input"}},
 		{args: before + " --before " + wrong, code: 2, out: []string{"prices", "wrong.yaml"}},
