@@ -226,7 +226,7 @@ func TestOutageMovesNoSession(t *testing.T) {
 	w.connect(o)
 	b := w.node()
 	w.pass(leaseTTL + time.Second) // nobody has renewed
-	w.exec(`UPDATE realtime_sessions SET lease_us = 0, node_id = 'node_late' WHERE id = $1`, o.ID)
+	w.exec(`UPDATE realtime_sessions SET lease_us = $2, node_id = 'node_late' WHERE id = $1`, o.ID, w.now().UnixMicro())
 	if err := b.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}

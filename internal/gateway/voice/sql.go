@@ -394,14 +394,15 @@ func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 }
 
 // listUnowned returns sessions that no node owns and that need one: with an expired ticket, asked to
-// end, or no longer allowed to spend, and, if ofDead, those of a dead node.
-func (s *Store) listUnowned(ctx context.Context, ofDead bool) (sessionIDs []string, err error) {
+// end, or no longer allowed to spend, and, if ofDead, those of a dead node. A time of nowUS that was read
+// before an outage finds no lease that ended in the outage.
+func (s *Store) listUnowned(ctx context.Context, nowUS int64, ofDead bool) (sessionIDs []string, err error) {
 	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT s.id FROM realtime_sessions s
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
 		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= $1
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
 				OR `+isAppSuspended+` OR `+isStopped+`))
-		LIMIT 200`, s.Now().UnixMicro(), db.BoolInt(ofDead))
+		LIMIT 200`, nowUS, db.BoolInt(ofDead))
 }
 
 // listRows returns the sessions that f chooses, newest first.

@@ -73,7 +73,8 @@ func (s *Supervisor) takeOver(ctx context.Context) error {
 		}
 		s.foreignLeasesEnded = true
 	}
-	sessionIDs, err := s.listUnowned(ctx, isAlone || s.node.lease.isSteady(s.Now().UnixMicro()))
+	nowUS := s.Now().UnixMicro()
+	sessionIDs, err := s.listUnowned(ctx, nowUS, isAlone || s.node.lease.isSteady(nowUS))
 	if err != nil {
 		return err
 	}
