@@ -72,6 +72,25 @@ func TestEnvelopeKeyIsReplaced(t *testing.T) {
 	})
 }
 
+// A database of a version that kept no derivation key, and that is first opened when its key is already second, keeps
+// its identifiers.
+func TestIdentifiersOfAnOlderDatabase(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.SQLite)
+	before, after := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	s := openWithKeys(t, url, before)
+	want := s.identifiers.Identify("wac_1")
+	if _, err := s.DB.ExecContext(t.Context(), `DELETE FROM settings WHERE name = 'derivation_key'`); err != nil {
+		t.Fatal(err)
+	}
+	closeServer(t, s)
+	s = openWithKeys(t, url, after, before)
+	defer closeServer(t, s)
+	if got := s.identifiers.Identify("wac_1"); got != want {
+		t.Error("providers are told another identifier of the same account")
+	}
+}
+
 // A value that no key opens is counted, and the others are sealed again.
 func TestUnreadableSecretIsCounted(t *testing.T) {
 	t.Parallel()

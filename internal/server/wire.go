@@ -57,16 +57,11 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if err := s.wireLedger(ctx); err != nil {
 		return err
 	}
-	box, err := seal.OpenEnvelope(ctx, s.DB, s.Config.EnvelopeKeys)
+	box, derivation, err := seal.OpenEnvelope(ctx, s.DB, s.Config.EnvelopeKeys)
 	if err != nil {
 		return err
 	}
 	s.box = box
-	// What is derived from the first envelope key of a database stays when the key is replaced.
-	derivation, err := box.Keep(ctx, s.DB, "derivation_key", s.Config.EnvelopeKeys[0])
-	if err != nil {
-		return err
-	}
 	if s.publisher, err = proofs.OpenPublisher(ctx, s.DB, box, s.Config.BaseURL); err != nil {
 		return err
 	}

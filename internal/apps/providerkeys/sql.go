@@ -3,7 +3,6 @@ package providerkeys
 import (
 	"context"
 	"database/sql"
-	"strings"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
@@ -60,23 +59,9 @@ func deleteKey(ctx context.Context, d *db.DB, accountID, provider string) error 
 	return err
 }
 
-// listSealed returns sealed keys in the order of their accounts and providers. An item's ID has both.
-func listSealed(ctx context.Context, q db.Queryer, after string, limit int) ([]seal.Item, error) {
-	account, provider, _ := strings.Cut(after, " ")
-	return db.QueryAll(ctx, q, func(r db.Row) (item seal.Item, err error) {
-		var account, provider string
-		err = r.Scan(&account, &provider, &item.Sealed)
-		item.ID, item.Place = account+" "+provider, keyPlace(account, provider)
-		return item, err
-	}, `SELECT account_id, provider, sealed FROM provider_keys
-		WHERE account_id > $1 OR account_id = $1 AND provider > $2 ORDER BY account_id, provider LIMIT $3`,
-		account, provider, limit)
-}
-
-// replaceSealed stores a key that was sealed again, unless the row has another one now.
-func replaceSealed(ctx context.Context, d *db.DB, item seal.Item, sealed []byte) error {
-	account, provider, _ := strings.Cut(item.ID, " ")
-	_, err := d.ExecContext(ctx, `UPDATE provider_keys SET sealed = $1
-		WHERE account_id = $2 AND provider = $3 AND sealed = $4`, sealed, account, provider, item.Sealed)
-	return err
-}
+// Of a change of the envelope key: an ID has account and provider.
+const (
+	listSealed = `SELECT account_id || ' ' || provider, sealed FROM provider_keys
+		WHERE account_id || ' ' || provider > $1 ORDER BY account_id || ' ' || provider LIMIT $2`
+	replaceSealed = `UPDATE provider_keys SET sealed = $1 WHERE account_id || ' ' || provider = $2 AND sealed = $3`
+)

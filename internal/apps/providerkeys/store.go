@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -133,15 +134,10 @@ func errUnknownProvider() error {
 	return apierr.NotFound.Errorf("no such provider: there are openai, anthropic and google")
 }
 
-// SealedColumn is the column of developers’ provider keys, for a change of the envelope key.
+// SealedColumn is the column of developers' provider keys, for a change of the envelope key.
 func (s *Store) SealedColumn() seal.Column {
-	return seal.Column{
-		Name: "provider_keys.sealed",
-		List: func(ctx context.Context, after string, limit int) ([]seal.Item, error) {
-			return listSealed(ctx, s.db, after, limit)
-		},
-		Replace: func(ctx context.Context, item seal.Item, sealed []byte) error {
-			return replaceSealed(ctx, s.db, item, sealed)
-		},
-	}
+	return seal.TableColumn(s.db, "provider_keys.sealed", listSealed, replaceSealed, func(id string) seal.Place {
+		account, provider, _ := strings.Cut(id, " ")
+		return keyPlace(account, provider)
+	})
 }

@@ -410,18 +410,8 @@ func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event
 	return err
 }
 
-// listSealed returns the sealed values of webhooks by their ids.
-func listSealed(ctx context.Context, q db.Queryer, after string, limit int) ([]seal.Item, error) {
-	return db.QueryAll(ctx, q, func(r db.Row) (item seal.Item, err error) {
-		err = r.Scan(&item.ID, &item.Sealed)
-		item.Place = secretPlace(item.ID)
-		return item, err
-	}, `SELECT id, sealed FROM webhooks WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`, after, limit)
-}
-
-// replaceSealed stores a value that was sealed again, unless the row has another one now.
-func replaceSealed(ctx context.Context, d *db.DB, item seal.Item, sealed []byte) error {
-	_, err := d.ExecContext(ctx, `UPDATE webhooks SET sealed = $1 WHERE id = $2 AND sealed = $3`,
-		sealed, item.ID, item.Sealed)
-	return err
-}
+// Of a change of the envelope key.
+const (
+	listSealed    = `SELECT id, sealed FROM webhooks WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`
+	replaceSealed = `UPDATE webhooks SET sealed = $1 WHERE id = $2 AND sealed = $3`
+)

@@ -349,15 +349,7 @@ func (s *Store) Purge(ctx context.Context) error {
 		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogRetention))))
 }
 
-// SealedColumn is the column of endpoints’ secrets, for a change of the envelope key.
+// SealedColumn is the column of endpoints' secrets, for a change of the envelope key.
 func (s *Store) SealedColumn() seal.Column {
-	return seal.Column{
-		Name: "webhooks.sealed",
-		List: func(ctx context.Context, after string, limit int) ([]seal.Item, error) {
-			return listSealed(ctx, s.db, after, limit)
-		},
-		Replace: func(ctx context.Context, item seal.Item, sealed []byte) error {
-			return replaceSealed(ctx, s.db, item, sealed)
-		},
-	}
+	return seal.TableColumn(s.db, "webhooks.sealed", listSealed, replaceSealed, secretPlace)
 }

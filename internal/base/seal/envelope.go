@@ -10,21 +10,23 @@ import (
 	"github.com/purserhq/purser/internal/base/settings"
 )
 
-// OpenEnvelope returns the Box under envelope keys of KeySize bytes. It refuses keys of which none is that of the
-// database's secrets: each of them would fail by itself, later.
-func OpenEnvelope(ctx context.Context, d *db.DB, envelopeKeys [][]byte) (*Box, error) {
-	box, err := New(envelopeKeys...)
+// OpenEnvelope returns the Box under envelope keys of KeySize bytes, and the key from which others of the database are
+// derived: the envelope key that it had first, whatever replaced it. It refuses envelope keys of which none is that of
+// the database's secrets: each of them would fail by itself, later.
+func OpenEnvelope(ctx context.Context, d *db.DB, envelopeKeys [][]byte) (box *Box, derivationKey []byte, err error) {
+	if box, err = New(envelopeKeys...); err != nil {
+		return nil, nil, err
+	}
+	_, current, err := box.keep(ctx, d, "envelope", nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("envelope_key: this database's secrets are sealed under another key: %w", err)
 	}
-	if _, err := box.Keep(ctx, d, "envelope", nil); err != nil {
-		return nil, fmt.Errorf("envelope_key: this database's secrets are sealed under another key: %w", err)
-	}
-	return box, nil
+	derivationKey, err = box.Keep(ctx, d, "derivation_key", envelopeKeys[current])
+	return box, derivationKey, err
 }
 
-// kept are the names of settings that Keep seals.
-var kept = []string{"derivation_key", "envelope", "log_key"}
+// keptNames are the names of settings that Keep seals.
+var keptNames = []string{"derivation_key", "envelope", "log_key"}
 
 // settingPlace is the place of a sealed setting.
 func settingPlace(name string) Place { return Place{"settings", "value", name} }
@@ -32,21 +34,27 @@ func settingPlace(name string) Place { return Place{"settings", "value", name} }
 // Keep stores a secret of the whole database under a name, sealed, unless it has one already, and returns the one that
 // it has then.
 func (b *Box) Keep(ctx context.Context, d *db.DB, name string, secret []byte) ([]byte, error) {
-	if !slices.Contains(kept, name) {
+	secret, _, err := b.keep(ctx, d, name, secret)
+	return secret, err
+}
+
+// keep also returns which envelope key has sealed the secret.
+func (b *Box) keep(ctx context.Context, d *db.DB, name string, secret []byte) (kept []byte, key int, err error) {
+	if !slices.Contains(keptNames, name) {
 		panic("seal: " + name + " is not in the list of what Reseal must find")
 	}
 	sealed, err := b.Seal(secret, settingPlace(name))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	text, err := settings.Keep(ctx, d, name, base64.StdEncoding.EncodeToString(sealed))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if sealed, err = base64.StdEncoding.DecodeString(text); err != nil {
-		return nil, fmt.Errorf("seal: %s: %w", name, err)
+		return nil, 0, fmt.Errorf("seal: %s: %w", name, err)
 	}
-	return b.Open(sealed, settingPlace(name))
+	return b.open(sealed, settingPlace(name))
 }
 
 // Settings is the Column of what Keep has stored.
@@ -54,7 +62,7 @@ func Settings(d *db.DB) Column {
 	return Column{
 		Name: "settings.value",
 		List: func(ctx context.Context, after string, _ int) (list []Item, err error) {
-			for _, name := range kept {
+			for _, name := range keptNames {
 				text, err := settings.Get(ctx, d, name)
 				if err != nil {
 					return nil, err

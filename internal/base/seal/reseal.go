@@ -3,6 +3,8 @@ package seal
 import (
 	"context"
 	"fmt"
+
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // A Column is a column of sealed values, of which the owner says how to list and to replace them.
@@ -12,6 +14,26 @@ type Column struct {
 	List func(ctx context.Context, after string, limit int) ([]Item, error)
 	// Replace stores another sealed value, unless the item's has changed meanwhile.
 	Replace func(ctx context.Context, item Item, sealed []byte) error
+}
+
+// TableColumn returns the Column of a table's values whose place follows from their IDs. The query list takes the ID
+// after which to begin and a limit, and returns IDs and values; the statement replace takes the new value, the ID, and
+// the value that must still be there.
+func TableColumn(d *db.DB, name, list, replace string, place func(id string) Place) Column {
+	return Column{
+		Name: name,
+		List: func(ctx context.Context, after string, limit int) ([]Item, error) {
+			return db.QueryAll(ctx, d, func(r db.Row) (item Item, err error) {
+				err = r.Scan(&item.ID, &item.Sealed)
+				item.Place = place(item.ID)
+				return item, err
+			}, list, after, limit)
+		},
+		Replace: func(ctx context.Context, item Item, sealed []byte) error {
+			_, err := d.ExecContext(ctx, replace, sealed, item.ID, item.Sealed)
+			return err
+		},
+	}
 }
 
 // An Item is a value of a Column.

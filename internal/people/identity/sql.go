@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/seal"
 )
 
 // A linkKind is the purpose of a mailed link.
@@ -143,18 +142,8 @@ func countRecoveryCodes(ctx context.Context, q db.Queryer, accountID string) (n 
 	return n, err
 }
 
-// listSealed returns the sealed seeds by their accounts.
-func listSealed(ctx context.Context, q db.Queryer, after string, limit int) ([]seal.Item, error) {
-	return db.QueryAll(ctx, q, func(r db.Row) (item seal.Item, err error) {
-		err = r.Scan(&item.ID, &item.Sealed)
-		item.Place = seedPlace(item.ID)
-		return item, err
-	}, `SELECT account_id, sealed FROM totp_seeds WHERE account_id > $1 ORDER BY account_id LIMIT $2`, after, limit)
-}
-
-// replaceSealed stores a seed that was sealed again, unless the row has another one now.
-func replaceSealed(ctx context.Context, d *db.DB, item seal.Item, sealed []byte) error {
-	_, err := d.ExecContext(ctx, `UPDATE totp_seeds SET sealed = $1 WHERE account_id = $2 AND sealed = $3`,
-		sealed, item.ID, item.Sealed)
-	return err
-}
+// Of a change of the envelope key.
+const (
+	listSealed    = `SELECT account_id, sealed FROM totp_seeds WHERE account_id > $1 ORDER BY account_id LIMIT $2`
+	replaceSealed = `UPDATE totp_seeds SET sealed = $1 WHERE account_id = $2 AND sealed = $3`
+)

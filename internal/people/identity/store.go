@@ -405,15 +405,7 @@ func (s *Store) checkCodeThrottle(accountID string) error {
 // equalSecrets compares two secrets in constant time.
 func equalSecrets(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// SealedColumn is the column of authenticator apps’ seeds, for a change of the envelope key.
+// SealedColumn is the column of authenticator apps' seeds, for a change of the envelope key.
 func (s *Store) SealedColumn() seal.Column {
-	return seal.Column{
-		Name: "totp_seeds.sealed",
-		List: func(ctx context.Context, after string, limit int) ([]seal.Item, error) {
-			return listSealed(ctx, s.db, after, limit)
-		},
-		Replace: func(ctx context.Context, item seal.Item, sealed []byte) error {
-			return replaceSealed(ctx, s.db, item, sealed)
-		},
-	}
+	return seal.TableColumn(s.db, "totp_seeds.sealed", listSealed, replaceSealed, seedPlace)
 }

@@ -239,13 +239,5 @@ func (s *Store) Purge(ctx context.Context) error {
 
 // SealedColumn is the column of the bodies of mails that are done, for a change of the envelope key.
 func (s *Store) SealedColumn() seal.Column {
-	return seal.Column{
-		Name: "mails.sealed",
-		List: func(ctx context.Context, after string, limit int) ([]seal.Item, error) {
-			return listSealed(ctx, s.DB, after, limit)
-		},
-		Replace: func(ctx context.Context, item seal.Item, sealed []byte) error {
-			return replaceSealed(ctx, s.DB, item, sealed)
-		},
-	}
+	return seal.TableColumn(s.DB, "mails.sealed", listSealed, replaceSealed, bodyPlace)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/seal"
 )
 
 const mailColumns = `id, account_id, recipient, subject, text, html, unsubscribe, created_us, status, attempts, next_us,
@@ -117,18 +116,8 @@ func deleteDoneBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
 	return err
 }
 
-// listSealed returns the sealed values of mails by their ids.
-func listSealed(ctx context.Context, q db.Queryer, after string, limit int) ([]seal.Item, error) {
-	return db.QueryAll(ctx, q, func(r db.Row) (item seal.Item, err error) {
-		err = r.Scan(&item.ID, &item.Sealed)
-		item.Place = bodyPlace(item.ID)
-		return item, err
-	}, `SELECT id, sealed FROM mails WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`, after, limit)
-}
-
-// replaceSealed stores a value that was sealed again, unless the row has another one now.
-func replaceSealed(ctx context.Context, d *db.DB, item seal.Item, sealed []byte) error {
-	_, err := d.ExecContext(ctx, `UPDATE mails SET sealed = $1 WHERE id = $2 AND sealed = $3`,
-		sealed, item.ID, item.Sealed)
-	return err
-}
+// Of a change of the envelope key.
+const (
+	listSealed    = `SELECT id, sealed FROM mails WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`
+	replaceSealed = `UPDATE mails SET sealed = $1 WHERE id = $2 AND sealed = $3`
+)
