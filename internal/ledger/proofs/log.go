@@ -9,7 +9,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // A Log makes proofs from what the Publishers of a database have stored.
@@ -21,29 +20,35 @@ type Log struct {
 // ErrNotYet says that the log has not got a row yet. A Publisher appends it soon.
 var ErrNotYet = errors.New("proofs: the row is not in the log yet")
 
-// Prove returns the receipt of row e, which is ErrNotYet if the log has not got it.
-func (l *Log) Prove(ctx context.Context, e *rules.Entry) (*Receipt, error) {
-	r := &Receipt{Format: ReceiptFormat, Row: newRow(e)}
+// Prove returns the receipt of an account's row seq, which is ErrNotYet if the log has not got it.
+func (l *Log) Prove(ctx context.Context, accountID string, seq int64) (*Receipt, error) {
+	r := &Receipt{Format: ReceiptFormat}
 	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		var err error
-		if r.PreviousHash, err = selectHash(ctx, tx, e.AccountID, e.Seq-1); err != nil {
-			return fmt.Errorf("proofs: row before %s: %w", e.ID, err)
-		}
-		leaf, secret, err := selectLeaf(ctx, tx, e.AccountID, e.Seq)
+		leaf, secret, err := selectLeaf(ctx, tx, accountID, seq)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotYet
 		} else if err != nil {
-			return fmt.Errorf("proofs: leaf of %s: %w", e.ID, err)
+			return err
 		}
-		r.Blind = Blind(secret, e.Seq)
+		rows, err := selectRows(ctx, tx, accountID, seq-1, seq)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return errors.New("its leaf is there, and the row is not")
+		}
+		r.Row, r.Blind = rows[len(rows)-1], Blind(secret, seq)
+		if len(rows) == 2 {
+			r.PreviousHash = rows[0].Hash
+		}
 		r.Proof, err = l.prove(ctx, tx, leaf)
 		return err
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = r.Verify(l.Key) // never hand out what would not convince
 	}
-	if _, err := r.Verify(l.Key); err != nil { // never hand out what would not convince
-		return nil, fmt.Errorf("%s: %w", e.ID, err)
+	if err != nil {
+		return nil, fmt.Errorf("proofs: row %d of %s: %w", seq, accountID, err)
 	}
 	return r, nil
 }
@@ -66,15 +71,6 @@ func (l *Log) prove(ctx context.Context, tx *db.Tx, leaf leaf) (p Proof, err err
 		p.Hashes = append(p.Hashes, h[:])
 	}
 	return p, nil
-}
-
-// newRow returns row e with its columns.
-func newRow(e *rules.Entry) Row {
-	row := Row{Hash: e.Hash}
-	for i, value := range e.Columns() {
-		row.Columns = append(row.Columns, Column{columnNames[i], value})
-	}
-	return row
 }
 
 // maxHistoryRows bounds the rows of a history that is made in memory.
@@ -104,7 +100,7 @@ func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
 		if h.Proof, err = l.prove(ctx, tx, leaf); err != nil {
 			return err
 		}
-		if h.Rows, err = selectRows(ctx, tx, accountID, last); err != nil {
+		if h.Rows, err = selectRows(ctx, tx, accountID, 1, last); err != nil {
 			return fmt.Errorf("proofs: history: %w", err)
 		}
 		return nil

@@ -94,7 +94,7 @@ func TestEachRowIsProved(t *testing.T) {
 				if n%20 != 0 && n != len(rows)-1 {
 					continue // a proof reads few tiles, but there are many rows
 				}
-				r, err := l.Prove(t.Context(), &e)
+				r, err := l.Prove(t.Context(), account, e.Seq)
 				if err != nil {
 					t.Fatalf("row %d of %s: %v", e.Seq, account, err)
 				}
@@ -142,14 +142,14 @@ func TestRowIsNotYetInTheLog(t *testing.T) {
 	p, l := openTest(t, d, newKey(t))
 	topUp(t, d, "acc_a", 1)
 	row := entries(t, d, "acc_a")[0]
-	if _, err := l.Prove(t.Context(), &row); !errors.Is(err, ErrNotYet) {
+	if _, err := l.Prove(t.Context(), "acc_a", row.Seq); !errors.Is(err, ErrNotYet) {
 		t.Errorf("before: %v", err)
 	}
 	if _, err := l.History(t.Context(), "acc_a"); !errors.Is(err, ErrNotYet) {
 		t.Errorf("history before: %v", err)
 	}
 	publish(t, p)
-	if _, err := l.Prove(t.Context(), &row); err != nil {
+	if _, err := l.Prove(t.Context(), "acc_a", row.Seq); err != nil {
 		t.Errorf("after: %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestChangedReceiptIsRefused(t *testing.T) {
 	topUp(t, d, "acc_b", 300)
 	publish(t, p)
 	row := entries(t, d, "acc_a")[0]
-	r, err := l.Prove(t.Context(), &row)
+	r, err := l.Prove(t.Context(), "acc_a", row.Seq)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,6 +274,25 @@ func checkTree(t *testing.T, d *db.DB, l *Log, size int64) {
 	if c.Tree.N != size || int64(len(list)) != size {
 		t.Fatalf("the log has %d leaves and %d entries, not %d", c.Tree.N, len(list), size)
 	}
+	reader := treeOf(t, list)
+	root, err := tlog.TreeHash(size, reader)
+	if err != nil || root != c.Tree.Hash {
+		t.Fatalf("the checkpoint signs %v, the entries make %v, %v", c.Tree.Hash, root, err)
+	}
+	for _, tile := range tlog.NewTiles(tileHeight, 0, size) {
+		want, err := tlog.ReadTileData(tile, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readTile(t.Context(), d, tile); err != nil || string(got) != string(want) {
+			t.Errorf("tile %s differs: %v", tile.Path(), err)
+		}
+	}
+}
+
+// treeOf returns the hashes of the log with these entries, computed from all of them.
+func treeOf(t testing.TB, list [][]byte) tlog.HashReader {
+	t.Helper()
 	var stored []tlog.Hash
 	reader := tlog.HashReaderFunc(func(indexes []int64) (hashes []tlog.Hash, err error) {
 		for _, i := range indexes {
@@ -288,17 +307,5 @@ func checkTree(t *testing.T, d *db.DB, l *Log, size int64) {
 		}
 		stored = append(stored, hashes...)
 	}
-	root, err := tlog.TreeHash(size, reader)
-	if err != nil || root != c.Tree.Hash {
-		t.Fatalf("the checkpoint signs %v, the entries make %v, %v", c.Tree.Hash, root, err)
-	}
-	for _, tile := range tlog.NewTiles(tileHeight, 0, size) {
-		want, err := tlog.ReadTileData(tile, reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := readTile(t.Context(), d, tile); err != nil || string(got) != string(want) {
-			t.Errorf("tile %s differs: %v", tile.Path(), err)
-		}
-	}
+	return reader
 }

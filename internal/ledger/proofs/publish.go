@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -25,7 +24,6 @@ const batchRows = 500
 // any of them may publish.
 type Publisher struct {
 	DB     *db.DB
-	Now    func() time.Time
 	signer note.Signer
 	key    string
 }
@@ -58,7 +56,7 @@ func NewPublisher(d *db.DB, private string) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{DB: d, Now: d.Now, signer: signer, key: key}, nil
+	return &Publisher{DB: d, signer: signer, key: key}, nil
 }
 
 // Key returns the key that verifies checkpoints, as text: NAME+HASH+KEY.
@@ -157,7 +155,7 @@ func (p *Publisher) saveTree(ctx context.Context, tx *db.Tx, g *growing, before 
 	if err != nil {
 		return fmt.Errorf("proofs: %w", err)
 	}
-	if err := saveState(ctx, tx, g.size, string(signed), p.Now().UnixMicro()); err != nil {
+	if err := saveState(ctx, tx, string(signed)); err != nil {
 		return fmt.Errorf("proofs: %w", err)
 	}
 	return nil

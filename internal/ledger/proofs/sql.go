@@ -98,9 +98,8 @@ func saveTile(ctx context.Context, tx *db.Tx, level int, position int64, hashes 
 }
 
 // saveState stores a checkpoint.
-func saveState(ctx context.Context, tx *db.Tx, size int64, checkpoint string, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE log_state SET size = $1, checkpoint = $2, signed_us = $3 WHERE id = 1`,
-		size, checkpoint, nowUS)
+func saveState(ctx context.Context, tx *db.Tx, checkpoint string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE log_state SET checkpoint = $1 WHERE id = 1`, checkpoint)
 	return err
 }
 
@@ -132,20 +131,10 @@ func selectPublished(ctx context.Context, q db.Queryer, accountID string) (seq i
 	return seq, err
 }
 
-// selectHash returns the hash of an account's row, "" before the first.
-func selectHash(ctx context.Context, q db.Queryer, accountID string, seq int64) (hash string, err error) {
-	if seq == 0 {
-		return "", nil
-	}
-	err = q.QueryRowContext(ctx, `SELECT hash FROM ledger WHERE account_id = $1 AND seq = $2`, accountID, seq).
-		Scan(&hash)
-	return hash, err
-}
-
-// selectRows returns an account's rows up to seq last.
-func selectRows(ctx context.Context, q db.Queryer, accountID string, last int64) ([]Row, error) {
+// selectRows returns an account's rows from seq first to last.
+func selectRows(ctx context.Context, q db.Queryer, accountID string, first, last int64) ([]Row, error) {
 	return db.QueryAll(ctx, q, scanRow, `SELECT `+rules.EntryColumns+`, hash FROM ledger
-		WHERE account_id = $1 AND seq <= $2 ORDER BY seq`, accountID, last)
+		WHERE account_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq`, accountID, first, last)
 }
 
 // scanRow reads a row as it is stored, without a notion of what its columns mean.

@@ -24,20 +24,7 @@ import (
 // writeMirror writes the files of a log with these entries to a folder, signed by the log's own key.
 func writeMirror(t testing.TB, folder string, signer note.Signer, list [][]byte) {
 	t.Helper()
-	var stored []tlog.Hash
-	reader := tlog.HashReaderFunc(func(indexes []int64) (hashes []tlog.Hash, err error) {
-		for _, i := range indexes {
-			hashes = append(hashes, stored[i])
-		}
-		return hashes, nil
-	})
-	for i, entry := range list {
-		hashes, err := tlog.StoredHashes(int64(i), entry, reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored = append(stored, hashes...)
-	}
+	reader := treeOf(t, list)
 	size := int64(len(list))
 	root, err := tlog.TreeHash(size, reader)
 	if err != nil {

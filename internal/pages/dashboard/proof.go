@@ -36,7 +36,7 @@ func (h *Handler) showProof(w http.ResponseWriter, r *http.Request, a accounts.A
 		ID:    e.ID,
 		Back:  "/activity/" + e.ID,
 	}
-	receipt, err := h.Log.Prove(r.Context(), &e)
+	receipt, err := h.Log.Prove(r.Context(), e.AccountID, e.Seq)
 	switch {
 	case errors.Is(err, proofs.ErrNotYet):
 		page.NotYet = true
@@ -54,7 +54,7 @@ func (h *Handler) downloadProof(w http.ResponseWriter, r *http.Request, a accoun
 	if err != nil {
 		return err
 	}
-	receipt, err := h.Log.Prove(r.Context(), &e)
+	receipt, err := h.Log.Prove(r.Context(), e.AccountID, e.Seq)
 	if err != nil {
 		return explainNoProof(err)
 	}

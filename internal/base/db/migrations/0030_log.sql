@@ -6,11 +6,9 @@
 -- The newest checkpoint. One row, which a publisher locks.
 CREATE TABLE log_state (
   id         BIGINT PRIMARY KEY CHECK (id = 1),
-  size       BIGINT NOT NULL CHECK (size >= 0), -- leaves
-  checkpoint TEXT NOT NULL,                     -- a signed note, '' before the first
-  signed_us  BIGINT NOT NULL                    -- when it was signed
+  checkpoint TEXT NOT NULL                      -- a signed note, '' before the first
 );
-INSERT INTO log_state (id, size, checkpoint, signed_us) VALUES (1, 0, '', 0);
+INSERT INTO log_state (id, checkpoint) VALUES (1, '');
 
 -- How far each account's rows are in the log, and the secret that its leaves are blinded by.
 CREATE TABLE log_accounts (
