@@ -301,3 +301,32 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 			id.New(id.Request, d.Now()), p.Connection.ID, p.App.ID, code, d.Now().UnixMicro()-int64(i)*86_400_000_000)
 	}
 }
+
+// TestAppSwitcher changes from one app to another and back by the menu that the app's name opens.
+func TestAppSwitcher(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	b := newTab(t, p.BaseURL)
+	b.open(p.DashboardURL + "/developer/apps/new")
+	b.signIn(p.Developer.Email, p.Developer.Password)
+	b.fill("Name", "Second App")
+	b.write("Redirect URLs", "https://second.example.com/callback")
+	b.press("button", "Create app")
+	b.press("link", "Continue")
+	second := b.at().Path
+	for range 2 {
+		for name, path := range map[string]string{"Sample app": "/developer/apps/" + p.App.ID, "Second App": second} {
+			if b.at().Path == path {
+				continue
+			}
+			run(b, chromedp.Click(`.nav-switch > summary`, chromedp.ByQuery))
+			b.press("link", name)
+			if got := b.at().Path; got != path {
+				t.Errorf("%s leads to %s, want %s", name, got, path)
+			}
+		}
+	}
+	run(b, chromedp.Click(`.nav-switch > summary`, chromedp.ByQuery))
+	b.press("link", "All apps")
+	b.says("Second App", "Sample app")
+}

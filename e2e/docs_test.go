@@ -101,7 +101,15 @@ func (b *tab) searchDocs(p *servertest.Process) {
 		document.querySelector("#found").innerText.includes("“allocation_exhausted”")`)
 	b.accessible("docs-results")
 	run(b, chromedp.KeyEvent(kb.ArrowDown))
-	b.await("the first result has the focus", `document.activeElement.closest("#found a")`)
+	const focused = `document.activeElement.closest("#found a")`
+	b.await("the first result has the focus", focused)
+	run(b, chromedp.Evaluate[bool](`(() => {
+		const q = document.querySelector("#q");
+		q.value = "idempotency";
+		return q.dispatchEvent(new Event("input", { bubbles: true }));
+	})()`))
+	b.await("later results", `performance.getEntriesByType("resource").some((e) => e.name.includes("q=idempotency"))`)
+	b.await("the result still has the focus", focused)
 	run(b, chromedp.KeyEvent(kb.Enter))
 	b.await("the error", `location.pathname === "/docs/errors" && location.hash === "#allocation_exhausted"`)
 	b.open(p.BaseURL + "/docs/search?q=idempotency")

@@ -100,7 +100,9 @@ func TestPagesAddUp(t *testing.T) {
 		pages map[string]map[string][]string // totals of a page by their label, and the columns that make them
 	}{
 		{p.TestAccount, map[string]map[string][]string{
-			"/dashboard": {"Spent, last 30 days": append([]string{"App Spent"}, spent...)},
+			"/dashboard":         {"Spent, last 30 days": append([]string{"App Spent"}, spent...)},
+			"/dashboard?days=1":  {"Spent, last 24 hours": append([]string{"App Spent"}, spent...)},
+			"/dashboard?days=90": {"Spent, last 90 days": append([]string{"App Spent"}, spent...)},
 		}},
 		{p.Developer, map[string]map[string][]string{
 			app: {"Spent by users": spent[:1], "Your margin": margin[:1]},

@@ -25,7 +25,7 @@ type DB struct {
 	lock   *os.File     // SQLite: locked while this process owns the file
 	wal    *wal         // SQLite: makes commits durable
 	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
-	lag    atomic.Int64 // how far Now is set back, in nanoseconds; 0 except while sample history is made
+	lag    atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
 	discarding atomic.Bool // DiscardIdle runs
 
@@ -364,8 +364,8 @@ func runTx(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, e Engine, f fu
 // all nodes agree.
 func (d *DB) Now() time.Time { return time.Now().Add(d.ClockOffset() - time.Duration(d.lag.Load())) }
 
-// SetBack sets Now back by lag, so that sample history is written by the code that writes the present. Only package
-// dev calls it, on a database that serves no one else, and sets the lag to 0 before it serves.
+// SetBack sets Now back by lag, so that sample history is written by the code that writes the present, and tests have a
+// date. Package dev calls it on a database that serves no one else, and sets the lag to 0 before it serves.
 func (d *DB) SetBack(lag time.Duration) { d.lag.Store(int64(lag)) }
 
 // ClockOffset returns the database's clock minus ours, as SyncClock last sampled it.

@@ -62,6 +62,8 @@ type Dashboard struct {
 	Cards                      []ConnectionCard
 	Running                    []RunningCall
 	Done                       string // pause, freeze or resume: what the user has just done; "" = nothing
+	Period                     string // of what was spent: "30 days"
+	Choices                    []Choices
 	Chart                      Chart
 	Shares                     []Shares
 	Concerns                   []Concern
@@ -213,6 +215,7 @@ type Connection struct {
 	Calls         string // held now: "2 calls"
 	Request       string
 	RequestTarget string
+	Choices       []Choices // of the chart's period
 	Chart         Chart
 	Rows          []Row
 	Voices        []VoiceSession

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -150,6 +151,34 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2))
 		AND day >= $3`, accountID, connectionID, sinceDay)
+}
+
+// HourLayout is how ListHourlyTotals writes an hour.
+const HourLayout = "2006-01-02 15:00"
+
+// ListHourlyTotals returns what an account has spent since a time, on all connections or on the named one, by hour: Day is
+// in HourLayout. It reads the account's ledger rows from then on.
+func ListHourlyTotals(ctx context.Context, q db.Queryer, accountID, connectionID string, sinceUS int64) ([]DailyTotal,
+	error) {
+	b, err := GetBalance(ctx, q, accountID)
+	if err != nil {
+		return nil, err
+	}
+	first, err := findSeqAt(ctx, q, accountID, b.Seq, sinceUS)
+	if err != nil {
+		return nil, err
+	}
+	return db.QueryAll(ctx, q, func(r db.Row) (t DailyTotal, err error) {
+		var hour int64
+		err = r.Scan(&hour, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC)
+		t.Day = time.Unix(hour*3600, 0).UTC().Format(HourLayout)
+		return t, err
+	}, `SELECT created_us / 3600000000, connection_id, app_id, COALESCE(bucket, ''), model,
+			CAST(SUM(CASE status WHEN 'settled' THEN 1 ELSE 0 END) AS BIGINT),
+			CAST(SUM(CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END) AS BIGINT)
+		FROM ledger WHERE account_id = $1 AND seq >= $2 AND created_us >= $3 AND type = 'spend'
+			AND status IN ('settled', 'reversed') AND ($4 = '' OR connection_id = $4)
+		GROUP BY 1, 2, 3, 4, 5`, accountID, first-clockSlack, sinceUS, connectionID)
 }
 
 // ListUsedModels returns the models of the calls of an account since a day, in the order of their names, at most limit.

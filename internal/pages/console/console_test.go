@@ -446,6 +446,7 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400", "2 of 5 done", "Register a feature", "33.33%",
 			`title="`+fake.ID+`"`, w.mine("/requests?connection="+fake.ID), "<code>allocation_exhausted</code>",
 			w.mine("/requests?status=refused"), `<svg class="spark"`).Lacks(t, "tester@", "others")
+		b.Get(w.mine("")).Want(t, 200, `<dt>Active connections</dt><dd>1<`)
 		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features",
 			">gpt-5.6-terra<", "$1.25",
 			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`,

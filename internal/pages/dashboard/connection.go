@@ -33,15 +33,16 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 	if request, ok := requests[c.ID]; ok && c.Status != rules.Revoked {
 		page.Request, page.RequestTarget = request.ID, ui.Dollars(request.TargetMC)
 	}
-	totals, err := store.ListDailyTotals(ctx, h.DB, c.AccountID, c.ID, h.firstChartDay())
+	p := readPeriod(r)
+	spending, err := h.loadSpending(ctx, p, c.AccountID, c.ID, nil)
 	if err != nil {
-		return fmt.Errorf("dashboard: totals: %w", err)
+		return err
 	}
 	var filter url.Values // the developer of a test account does not have its activity
 	if v.For == "" {
 		filter = url.Values{"connection": {c.ID}}
 	}
-	page.Chart = h.spendChart(totals, filter)
+	page.Choices, page.Chart = p.choices(connectionPath(c.ID)), spending.chart(filter)
 	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0,
 		maxCalls)
 	if err != nil {

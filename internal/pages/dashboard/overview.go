@@ -19,7 +19,6 @@ import (
 
 // Bounds of the overview.
 const (
-	chartDays  = 30
 	maxShares  = 6
 	maxRecent  = 40 // rows, before they are folded
 	maxConcern = 5
@@ -34,11 +33,15 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 		return fmt.Errorf("dashboard: balance: %w", err)
 	}
 	today := h.DB.Now().UTC()
-	both, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", formatDay(today, 1-2*chartDays))
+	p := readPeriod(r)
+	days, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", formatDay(today, 1-2*max(p.days, chartDays)))
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	totals, before := splitTotals(both, h.firstChartDay())
+	spending, err := h.loadSpending(ctx, p, a.ID, "", days)
+	if err != nil {
+		return err
+	}
 	list, err := store.LiveConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
@@ -58,17 +61,19 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 		Sandbox:   a.Sandbox,
 		NewHere:   balance.Seq == 0 && len(list) == 0,
 		Open:      len(list),
-		Chart:     h.spendChart(totals, url.Values{}),
-		Pace:      estimatePace(balance.AvailableMC+balance.ReservedMC, sumByDay(both), today),
+		Period:    p.String(),
+		Choices:   p.choices("/dashboard"),
+		Chart:     spending.chart(url.Values{}),
+		Pace:      estimatePace(balance.AvailableMC+balance.ReservedMC, sumByDay(days), today),
 	}
-	spent := sumTotals(totals)
-	page.Spent, page.Compared = ui.TotalMoney(spent), compareSpend(spent, sumTotals(before))
+	spent := sumTotals(spending.totals)
+	page.Spent, page.Compared = ui.TotalMoney(spent), compareSpend(spent, sumTotals(spending.before))
 	if !a.Sandbox {
 		if page.AutoTopUp, page.AutoTopUpOff, err = h.TopUps.DescribeAutomatic(ctx, a.ID); err != nil {
 			return err
 		}
 	}
-	if page.Shares, err = breakdowns(ctx, n, totals, h.firstChartDay()); err != nil {
+	if page.Shares, err = breakdowns(ctx, n, spending); err != nil {
 		return err
 	}
 	if page.Recent, err = foldEntries(ctx, n, rows, next > 0); err != nil {
@@ -82,7 +87,7 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 	if page.Running, err = h.listRunning(ctx, n, a.ID); err != nil {
 		return err
 	}
-	if page.Cards, err = h.makeCards(ctx, n, list[:min(len(list), maxCards)], both, requests, "overview"); err != nil {
+	if page.Cards, err = h.makeCards(ctx, n, list[:min(len(list), maxCards)], days, requests, "overview"); err != nil {
 		return err
 	}
 	page.Done = r.URL.Query().Get("done")
@@ -92,7 +97,7 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 	if page.Concerns, err = listConcerns(ctx, n, list, requests); err != nil {
 		return err
 	}
-	if len(both) == 0 { // no call of the last days: a new user, or one who comes back
+	if len(days) == 0 { // no call of the last days: a new user, or one who comes back
 		all, err := store.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
 		if err != nil {
 			return fmt.Errorf("dashboard: connections: %w", err)
@@ -161,71 +166,6 @@ func formatDay(today time.Time, plusDays int) string {
 	return today.AddDate(0, 0, plusDays).Format(time.DateOnly)
 }
 
-// splitTotals divides daily totals into those from a day on and those before it.
-func splitTotals(list []store.DailyTotal, firstDay string) (since, before []store.DailyTotal) {
-	for _, t := range list {
-		if t.Day >= firstDay {
-			since = append(since, t)
-		} else {
-			before = append(before, t)
-		}
-	}
-	return since, before
-}
-
-func sumTotals(list []store.DailyTotal) (sum money.MC) {
-	for _, t := range list {
-		sum += t.UserChargeMC
-	}
-	return sum
-}
-
-// sumByDay sums daily totals by day.
-func sumByDay(list []store.DailyTotal) map[string]money.MC {
-	sums := map[string]money.MC{}
-	for _, t := range list {
-		sums[t.Day] += t.UserChargeMC
-	}
-	return sums
-}
-
-// firstChartDay returns the first day of the chart.
-func (h *Handler) firstChartDay() string {
-	return h.DB.Now().UTC().AddDate(0, 0, 1-chartDays).Format(time.DateOnly)
-}
-
-// spendChart draws the spend of each day, including days without any. A day with calls leads to the activity of that
-// day with the filter; nil = it does not.
-func (h *Handler) spendChart(totals []store.DailyTotal, filter url.Values) ui.Chart {
-	spent, calls := map[string]money.MC{}, map[string]int64{}
-	var all money.MC
-	for _, t := range totals {
-		spent[t.Day] += t.UserChargeMC
-		calls[t.Day] += t.Calls
-		all += t.UserChargeMC
-	}
-	c := ui.Chart{
-		ID:    "by-day",
-		Title: fmt.Sprintf("Spend by day, the last %d days", chartDays),
-		Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
-		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Total(all)),
-	}
-	today := h.DB.Now().UTC()
-	for i := chartDays - 1; i >= 0; i-- {
-		day := today.AddDate(0, 0, -i)
-		date := day.Format(time.DateOnly)
-		b := ui.Bar{Label: day.Format("2 Jan"), Start: date, Value: int64(spent[date])}
-		if n := calls[date]; n > 0 {
-			b.Note = ui.Count(n)
-			if filter != nil {
-				b.Href = filteredActivity(filter, "from", date, "to", date)
-			}
-		}
-		c.Bars = append(c.Bars, b)
-	}
-	return c
-}
-
 // filteredActivity returns the address of the activity with a filter and further pairs of names and values.
 func filteredActivity(filter url.Values, pairs ...string) string {
 	query := maps.Clone(filter)
@@ -235,9 +175,9 @@ func filteredActivity(filter url.Values, pairs ...string) string {
 	return "/activity?" + query.Encode()
 }
 
-// breakdowns sums the spend from a day on by app, feature and model. The lines that are not shown are summed in the
-// last one. Apps and models lead to their activity.
-func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal, firstDay string) ([]ui.Shares, error) {
+// breakdowns sums the spend of a period by app, feature and model. The lines that are not shown are summed in the last
+// one. Apps and models lead to their activity.
+func breakdowns(ctx context.Context, n appNames, s spending) ([]ui.Shares, error) {
 	var out []ui.Shares
 	for _, kind := range []struct {
 		title, head string
@@ -265,13 +205,13 @@ func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal, firs
 			value:  func(t store.DailyTotal) string { return t.Model },
 		},
 	} {
-		list, rest, err := sumShares(totals, kind.name)
+		list, rest, err := sumShares(s.totals, kind.name)
 		if err != nil {
 			return nil, err
 		}
 		if kind.filter != "" {
-			if err := linkShares(list, totals, kind.name, func(t store.DailyTotal) string {
-				return filteredActivity(url.Values{}, kind.filter, kind.value(t), "from", firstDay)
+			if err := linkShares(list, s.totals, kind.name, func(t store.DailyTotal) string {
+				return filteredActivity(url.Values{}, kind.filter, kind.value(t), "from", s.from())
 			}); err != nil {
 				return nil, err
 			}

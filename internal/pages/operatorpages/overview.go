@@ -88,7 +88,15 @@ func (h *Handler) showOverview(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Blocks = []ui.Block{money, {Heading: "Revenue", Table: revenueTable(sums, days)}, backlog, alarms}
+	c.Blocks = []ui.Block{money}
+	if day, err := time.Parse(time.DateOnly, r.URL.Query().Get("day")); err == nil {
+		apps, err := h.dayBlock(ctx, day)
+		if err != nil {
+			return c, err
+		}
+		c.Blocks = append(c.Blocks, apps)
+	}
+	c.Blocks = append(c.Blocks, ui.Block{Heading: "Revenue", Table: revenueTable(sums, days)}, backlog, alarms)
 	return c, nil
 }
 
@@ -127,12 +135,16 @@ func (h *Handler) moneyBlock(ctx context.Context, now time.Time, days int) (ui.B
 		day := now.AddDate(0, 0, -i)
 		key, label := day.Format(time.DateOnly), day.Format("2 Jan")
 		s, held := byDay[key], balanceOf[key]
-		volume.Bars = append(volume.Bars, ui.Bar{
+		bar := ui.Bar{
 			Label: label,
 			Value: int64(s.costMC + s.feeMC + s.marginMC),
 			Parts: []int64{int64(s.costMC), int64(s.feeMC), int64(s.marginMC)},
 			Note:  ui.Count(s.calls),
-		})
+		}
+		if s.calls > 0 {
+			bar.Href = fmt.Sprintf("/operator?days=%d&day=%s#day", days, key)
+		}
+		volume.Bars = append(volume.Bars, bar)
 		float.Bars = append(float.Bars, ui.Bar{
 			Label: label,
 			Value: int64(held.availableMC + held.reservedMC),
@@ -140,6 +152,38 @@ func (h *Handler) moneyBlock(ctx context.Context, now time.Time, days int) (ui.B
 		})
 	}
 	b.Charts = []ui.Chart{volume, float}
+	return b, nil
+}
+
+// maxAppsOfDay bounds the apps of a day that are listed.
+const maxAppsOfDay = 50
+
+// dayBlock lists the apps whose calls a bar of the chart sums.
+func (h *Handler) dayBlock(ctx context.Context, day time.Time) (ui.Block, error) {
+	t := &ui.Table{
+		Label: "Apps of the day",
+		Heads: append([]ui.Head{{Name: "App"}}, revenueHeads...),
+		Empty: "No calls on this day.",
+	}
+	b := ui.Block{ID: "day", Heading: day.Format("2 January 2006") + ", by app", Table: t}
+	list, err := listDayOfApps(ctx, h.DB, day.Format(time.DateOnly), maxAppsOfDay+1)
+	if err != nil {
+		return b, fmt.Errorf("operatorpages: apps of a day: %w", err)
+	}
+	if len(list) > maxAppsOfDay {
+		list, b.Text = list[:maxAppsOfDay], fmt.Sprintf("The %d apps with the highest charges.", maxAppsOfDay)
+	}
+	var ids []string
+	for _, s := range list {
+		ids = append(ids, s.appID)
+	}
+	who, err := loadNames(ctx, h.DB, ids...)
+	if err != nil {
+		return b, err
+	}
+	for _, s := range list {
+		t.Rows = append(t.Rows, append([]ui.Cell{who.cell(s.appID)}, revenueCells(s.callSum)...))
+	}
 	return b, nil
 }
 
@@ -180,21 +224,27 @@ func moneyTile(label string, mc money.MC, hint string) ui.Tile {
 	return ui.Tile{Label: label, Value: ui.Total(mc), Exact: mc.Display(), Hint: hint}
 }
 
+// revenueHeads are the columns that revenueCells fills.
+var revenueHeads = []ui.Head{
+	{Name: "Calls", End: true},
+	{Name: "Charged", End: true},
+	{Name: "Provider cost", End: true},
+	{Name: "Fees", End: true},
+	{Name: "Developers’ margin", End: true},
+}
+
+func revenueCells(s callSum) []ui.Cell {
+	return append([]ui.Cell{countCell(s.calls), ui.TotalCell(s.chargeMC)},
+		ui.AmountCells(ui.SplitTotal(s.costMC, s.feeMC, s.marginMC)...)...)
+}
+
 func revenueTable(sums revenue, days int) *ui.Table {
 	row := func(period string, s callSum) []ui.Cell {
-		return append([]ui.Cell{{Text: period}, countCell(s.calls), ui.TotalCell(s.chargeMC)},
-			ui.AmountCells(ui.SplitTotal(s.costMC, s.feeMC, s.marginMC)...)...)
+		return append([]ui.Cell{{Text: period}}, revenueCells(s)...)
 	}
 	return &ui.Table{
 		Label: "Revenue",
-		Heads: []ui.Head{
-			{Name: "Period (UTC)"},
-			{Name: "Calls", End: true},
-			{Name: "Charged", End: true},
-			{Name: "Provider cost", End: true},
-			{Name: "Fees", End: true},
-			{Name: "Developers’ margin", End: true},
-		},
+		Heads: append([]ui.Head{{Name: "Period (UTC)"}}, revenueHeads...),
 		Rows: [][]ui.Cell{row("Today", sums.today), row(strconv.Itoa(days)+" days", sums.period),
 			row("All time", sums.allTime)},
 	}

@@ -1,6 +1,7 @@
 package operatorpages_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -76,6 +77,27 @@ func TestOverviewSums(t *testing.T) {
 		}
 	}
 	b.Get("/operator?days=5").Want(t, 200, "30 days")
+}
+
+// TestDayOfApps follows a bar of the chart to the apps whose calls it sums, the most expensive first.
+func TestDayOfApps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	day := w.Now().AddDate(0, 0, -2).Format(time.DateOnly)
+	for i := range 52 {
+		w.exec(`INSERT INTO operator_days
+			(app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+				VALUES ($1, $2, 3, 100000000, 0, $3, $3)`, fmt.Sprintf("app_%02d", i), day, i*1_000_000)
+	}
+	b := w.signedIn("operator")
+	b.Get("/operator").Want(t, 200, `href="/operator?days=30&amp;day=`+day+`#day"`).Lacks(t, `id="day"`)
+	page := b.Get("/operator?days=30&day="+day).Want(t, 200, "by app", "The 50 apps with the highest charges.").Body
+	first, last := strings.Index(page, "app_51"), strings.Index(page, "app_02")
+	if first < 0 || last < first || strings.Contains(page, "app_01") {
+		t.Errorf("the apps are at %d and %d", first, last)
+	}
+	b.Get("/operator?day=2020-01-01").Want(t, 200, "No calls on this day.")
+	b.Get("/operator?day=yesterday").Want(t, 200).Lacks(t, `id="day"`)
 }
 
 // cents returns the amounts that a row shows, in cents.

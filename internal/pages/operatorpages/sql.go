@@ -203,6 +203,20 @@ func listMoneyDays(ctx context.Context, q db.Queryer, from string) ([]callSum, e
 		FROM operator_days WHERE day >= $1 GROUP BY day ORDER BY day`, from)
 }
 
+// An appSum sums the calls of an app.
+type appSum struct {
+	appID string
+	callSum
+}
+
+// listDayOfApps returns the sums of a day by app, those with the highest charges first.
+func listDayOfApps(ctx context.Context, q db.Queryer, day string, limit int) ([]appSum, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *appSum) []any {
+		return []any{&s.appID, &s.calls, &s.costMC, &s.feeMC, &s.marginMC, &s.chargeMC}
+	}), `SELECT app_id, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc FROM operator_days
+		WHERE day = $1 ORDER BY user_charge_mc DESC, app_id LIMIT $2`, day, limit)
+}
+
 // A balanceDay has the users' balances at the end of a day, or as last counted.
 type balanceDay struct {
 	day                     string

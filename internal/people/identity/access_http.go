@@ -46,7 +46,7 @@ func (h accessPages) makeSignUpPage(next, email string) ui.Form {
 }
 
 func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
-	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps && h.Provider == nil {
+	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps {
 		return h.showSignUpsClosed(w, http.StatusOK)
 	}
 	if h.NoMail && h.Provider == nil {

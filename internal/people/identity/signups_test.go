@@ -47,6 +47,9 @@ func TestSignUps(t *testing.T) {
 			if want.form {
 				status = 200
 			}
+			if has := strings.Contains(s.get("/sign-up", "").body, `name="password"`); has != want.form {
+				t.Errorf("there is a form: %t", has)
+			}
 			s.post("/sign-up", "", "email", "new@example.com", "password", password).want(t, status, "")
 			if sent := s.mailCount() > mails; sent != want.form {
 				t.Errorf("a mail is sent: %t", sent)

@@ -14,7 +14,7 @@ import (
 )
 
 // Books are a ledger for tests, with commands that calls give it, and its clock: 10:00 on
-// 21 November 2026, a millisecond later at every reading.
+// 21 November 2026, a millisecond later at every reading. The database's clock starts there, too.
 type Books struct {
 	DB     *db.DB
 	Ledger *store.Writer
@@ -28,6 +28,7 @@ type Books struct {
 // NewBooks returns the ledger in d. It stops when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
 	b := &Books{DB: d, Terms: "{}", t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	d.SetBack(time.Since(b.at))
 	b.Ledger = StartLedger(t, d, b.Now)
 	return b
 }
@@ -61,6 +62,7 @@ func (b *Books) Pass(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at = b.at.Add(d)
+	b.DB.SetBack(time.Since(b.at))
 }
 
 // Do applies a command, which must succeed.

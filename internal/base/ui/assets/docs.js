@@ -125,6 +125,9 @@
         stops[to].focus();
       }
     });
+    form.addEventListener("htmx:before:swap", (event) => { // results that come late do not take the focus from earlier ones
+      if (found.contains(document.activeElement)) event.preventDefault();
+    });
     document.addEventListener("click", (event) => {
       if (!form.contains(event.target)) found.replaceChildren();
     });
