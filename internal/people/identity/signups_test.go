@@ -47,7 +47,7 @@ func TestSignUps(t *testing.T) {
 			if want.form {
 				status = 200
 			}
-			if has := strings.Contains(s.get("/sign-up", "").body, `name="password"`); has != want.form {
+			if has := strings.Contains(s.get("/sign-up", "").page, `name="password"`); has != want.form {
 				t.Errorf("there is a form: %t", has)
 			}
 			s.post("/sign-up", "", "email", "new@example.com", "password", password).want(t, status, "")
