@@ -192,9 +192,11 @@ func TestPointInTimeRecovery(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	wait := b.runClients(ctx, 8, func() *servertest.Process { return p })
 	defer func() { stop(); wait() }()
-	pause(ctx, 2*time.Second)
+	const calls = 50 // before the moment, and after it
+	answered := func(n int) func() bool { return func() bool { return len(b.answeredBills()) >= n } }
+	eventually(t, time.Minute, "calls before the moment", answered(calls))
 	before, moment := b.answeredBills(), time.Now()
-	pause(ctx, 2*time.Second)
+	eventually(t, time.Minute, "calls after the moment", answered(len(before)+calls))
 	cluster.KillPostmaster(t)
 	p.Kill()
 	stop()
@@ -205,9 +207,6 @@ func TestPointInTimeRecovery(t *testing.T) {
 	rows := number(t, url, `SELECT COUNT(*) FROM ledger`)
 	if late := number(t, url, `SELECT COUNT(*) FROM ledger WHERE created_us > $1`, moment.UnixMicro()); late > 0 {
 		t.Errorf("%d rows are newer than the moment", late)
-	}
-	if len(before) == 0 || int64(len(b.answeredBills())) <= rows {
-		t.Errorf("vacuous: %d calls before, %d in all, %d rows", len(before), len(b.answeredBills()), rows)
 	}
 	t.Logf("%d answered calls of %d were before the moment; the ledger has %d rows", len(before),
 		len(b.answeredBills()), rows)

@@ -66,7 +66,7 @@ func TestSeenIsUseful(t *testing.T) {
 func TestKeysOfThePast(t *testing.T) {
 	t.Parallel()
 	target := dbtest.URL(t, db.SQLite)
-	ctx := t.Context()
+	ctx := db.ForJob(t.Context()) // all writes of the test wait at once
 	start := func() (*Writer, func()) {
 		d, err := db.Open(ctx, target)
 		if err != nil {
