@@ -319,14 +319,14 @@ func TestAppSwitcher(t *testing.T) {
 			if b.at().Path == path {
 				continue
 			}
-			run(b, chromedp.Click(`.nav-switch > summary`, chromedp.ByQuery))
+			run(b, chromedp.Click(`.nav-switch > summary`))
 			b.press("link", name)
 			if got := b.at().Path; got != path {
 				t.Errorf("%s leads to %s, want %s", name, got, path)
 			}
 		}
 	}
-	run(b, chromedp.Click(`.nav-switch > summary`, chromedp.ByQuery))
+	run(b, chromedp.Click(`.nav-switch > summary`))
 	b.press("link", "All apps")
 	b.says("Second App", "Sample app")
 }

@@ -156,8 +156,8 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 // HourLayout is how ListHourlyTotals writes an hour.
 const HourLayout = "2006-01-02 15:00"
 
-// ListHourlyTotals returns what an account has spent since a time, on all connections or on the named one, by hour: Day is
-// in HourLayout. It reads the account's ledger rows from then on.
+// ListHourlyTotals returns what an account has spent since a time, on all connections or on the named one, by hour: Day
+// is in HourLayout. It reads the account's ledger rows from then on.
 func ListHourlyTotals(ctx context.Context, q db.Queryer, accountID, connectionID string, sinceUS int64) ([]DailyTotal,
 	error) {
 	b, err := GetBalance(ctx, q, accountID)
