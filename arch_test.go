@@ -45,7 +45,7 @@ var groups = []group{
 		"oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
-		"", "callers", "feed", "policy", "receipts", "inference/plan",
+		"", "callers", "feed", "policy", "policies", "receipts", "inference/plan",
 		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages",
 		"inference",
 		"voice/session", "voice/mock", "voice",

@@ -54,7 +54,7 @@ func (c *devCmd) Run(p *program) error {
 		Providers:  c.Providers,
 		Configured: given.Providers,
 		PricesFile: given.PricesFile,
-		SandboxDay: given.SandboxDayMC,
+		SandboxDay: given.Policy.SandboxDayMC,
 		OIDC:       given.OIDC,
 		Empty:      c.Empty,
 		JSON:       c.JSON,

@@ -49,6 +49,9 @@ type operatorCmd struct {
 	Mails        mailsCmd        `cmd:"" help:"List the mails of an account, newest first."`
 	Resend       resendCmd       `cmd:"" help:"Send a mail again."`
 	Grant        grantCmd        `cmd:"" help:"Give an account access to the operator's pages, or remove it."`
+	Settings     settingsCmd     `cmd:"" help:"List what holds for all calls, such as the fee, and since when."`
+	Set          setCmd          `cmd:"" help:"Change what holds for all calls, from a time on."`
+	Withdraw     withdrawCmd     `cmd:"" help:"Withdraw a change of the settings that has not begun."`
 	Log          logCmd          `cmd:"" help:"List the audit log, newest first."`
 }
 

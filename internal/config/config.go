@@ -23,9 +23,8 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -33,45 +32,41 @@ import (
 
 // Config is a checked configuration.
 type Config struct {
-	Database      string           // sqlite:PATH or postgres://…
-	Listen        string           // where the API is served
-	AuthListen    string           // where the browser's authorization is served; "" = Listen
-	MetricsListen string           // where the metrics are served, for the operator; "" = nowhere
-	BaseURL       string           // how apps reach the API
-	AuthURL       string           // how browsers reach authorization
-	DashboardURL  string           // how users reach their dashboard
-	FeeRate       money.PPM        // the service fee, a share of the provider's cost
-	FreeCredit    tiers.FreeCredit // what new users of live apps may use before their own money
-	SandboxDayMC  money.MC         // what live models may cost the sandbox of a developer in 24 hours
-
-	SandboxTotalDayMC money.MC              // what they may cost all sandboxes together
-	SignUps           identity.SignUps      // who may create an account
-	RiskThresholds    limits.RiskThresholds // which spend is unusual
-	EnvelopeKeys      [][]byte              // 32 bytes each, for secrets at rest: the first seals, all open
-	Site              web.Site              // who runs the service, for pages and emails
-	EnvelopeCommand   string                // prints EnvelopeKeys in their place, such as a client of a KMS
-	OperatorTokens    []string              // bearer tokens of the operator's API; none = there is no such API
-	TrustedProxies    []netip.Prefix        // proxies whose X-Forwarded-For is trusted
-	Lease             time.Duration         // how long holds outlive their node
-	Drain             time.Duration         // how long a stopping node serves while it is not ready
-	Grace             time.Duration         // how long a stopping node lets calls finish
-	MaxCalls          int                   // calls in flight on a node; 0 = no bound
-	MaxProviderCalls  int                   // of them, those of one provider; 0 = no bound
-	Retention         store.Retention       // how long responses and refusals are kept
-	PricesFile        string                // file of prices that go before the built-in ones; "" = none
-	WebhookAllow      []netip.Prefix        // non-public addresses that webhooks may go to
-	NodeURL           string                // how other nodes reach this one; "" = they cannot
-	VerifyAt          string                // time of day in UTC, as 03:00, of the daily verification; "" = none
-	Backup            backup.Settings       // the daily backups
-	Drill             bool                  // reach nothing outside: only by the flag --drill
-	VoiceIdleTimeout  time.Duration         // how long a voice session may be silent
-	LogLevel          string                // debug, info, warn, error
-	LogFormat         string                // auto, text, json; auto is text on a terminal
-	Providers         map[string]Provider
-	Stripe            topups.Config
-	OIDC              identity.OpenIDConfig // the identity provider; the zero value = none
-	SMTP              mail.Server           // the mail server; the zero value = mail stays queued
-	OTLP              telemetry.Config      // where traces and metrics go; the zero value = nowhere
+	Database         string           // sqlite:PATH or postgres://…
+	Listen           string           // where the API is served
+	AuthListen       string           // where the browser's authorization is served; "" = Listen
+	MetricsListen    string           // where the metrics are served, for the operator; "" = nowhere
+	BaseURL          string           // how apps reach the API
+	AuthURL          string           // how browsers reach authorization
+	DashboardURL     string           // how users reach their dashboard
+	Policy           policy.Policy    // the first one of a database (decision 096)
+	PolicyGiven      []string         // names of its settings that are not by default
+	SignUps          identity.SignUps // who may create an account
+	EnvelopeKeys     [][]byte         // 32 bytes each, for secrets at rest: the first seals, all open
+	Site             web.Site         // who runs the service, for pages and emails
+	EnvelopeCommand  string           // prints EnvelopeKeys in their place, such as a client of a KMS
+	OperatorTokens   []string         // bearer tokens of the operator's API; none = there is no such API
+	TrustedProxies   []netip.Prefix   // proxies whose X-Forwarded-For is trusted
+	Lease            time.Duration    // how long holds outlive their node
+	Drain            time.Duration    // how long a stopping node serves while it is not ready
+	Grace            time.Duration    // how long a stopping node lets calls finish
+	MaxCalls         int              // calls in flight on a node; 0 = no bound
+	MaxProviderCalls int              // of them, those of one provider; 0 = no bound
+	Retention        store.Retention  // how long responses and refusals are kept
+	PricesFile       string           // file of prices that go before the built-in ones; "" = none
+	WebhookAllow     []netip.Prefix   // non-public addresses that webhooks may go to
+	NodeURL          string           // how other nodes reach this one; "" = they cannot
+	VerifyAt         string           // time of day in UTC, as 03:00, of the daily verification; "" = none
+	Backup           backup.Settings  // the daily backups
+	Drill            bool             // reach nothing outside: only by the flag --drill
+	VoiceIdleTimeout time.Duration    // how long a voice session may be silent
+	LogLevel         string           // debug, info, warn, error
+	LogFormat        string           // auto, text, json; auto is text on a terminal
+	Providers        map[string]Provider
+	Stripe           topups.Config
+	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
+	SMTP             mail.Server           // the mail server; the zero value = mail stays queued
+	OTLP             telemetry.Config      // where traces and metrics go; the zero value = nowhere
 }
 
 // String names the configuration without its secrets, for formatted printing.
@@ -120,7 +115,20 @@ func (k Key) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Repl
 // Keys returns all settings.
 func Keys() []Key { return slices.Clone(keys) }
 
-var keys = []Key{
+var keys = append(ownKeys, policyKeys()...)
+
+// policyKeys returns the keys of the policy.
+func policyKeys() (list []Key) {
+	for _, s := range policy.Settings {
+		list = append(list, Key{s.Name, s.Help, false, func(c *Config, v string) error {
+			c.PolicyGiven = append(c.PolicyGiven, s.Name)
+			return s.Set(&c.Policy, v)
+		}})
+	}
+	return list
+}
+
+var ownKeys = []Key{
 	{"database", "sqlite:PATH or postgres://…", false, func(c *Config, v string) error {
 		if !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") &&
 			!strings.HasPrefix(v, "postgresql://") {
@@ -140,31 +148,6 @@ var keys = []Key{
 		setURL(func(c *Config) *string { return &c.AuthURL })},
 	{"dashboard_url", "URL by which users reach their dashboard", false,
 		setURL(func(c *Config) *string { return &c.DashboardURL })},
-	{"fee_rate", "service fee as a share of the provider's cost, such as 0.05", false,
-		func(c *Config, v string) (err error) {
-			if c.FeeRate, err = money.ParseRate(v); err == nil && c.FeeRate > money.One {
-				err = errors.New("must be at most 1")
-			}
-			return err
-		}},
-	dollarsKey("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none",
-		func(c *Config) *money.MC {
-			return &c.FreeCredit.PoolMC
-		}),
-	dollarsKey("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC {
-		return &c.FreeCredit.OnAppMC
-	}),
-	dollarsKey("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC {
-		return &c.FreeCredit.OnAllMC
-	}),
-	dollarsKey("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars",
-		func(c *Config) *money.MC {
-			return &c.SandboxDayMC
-		}),
-	dollarsKey("sandbox_total_day", "what live models may cost all sandboxes together in 24 hours, in dollars",
-		func(c *Config) *money.MC {
-			return &c.SandboxTotalDayMC
-		}),
 	{"signups", "who may create an account: open (everybody), invited (whom purser operator invite names), or closed",
 		false, func(c *Config, v string) error {
 			switch c.SignUps = identity.SignUps(v); c.SignUps {
@@ -173,18 +156,6 @@ var keys = []Key{
 			}
 			return errors.New("must be open, invited or closed")
 		}},
-	dollarsKey("risk.floor", "least spend of ten minutes that counts as usual, in dollars", func(c *Config) *money.MC {
-		return &c.RiskThresholds.FloorMC
-	}),
-	multipleKey("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 {
-		return &c.RiskThresholds.Warn
-	}),
-	multipleKey("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 {
-		return &c.RiskThresholds.Throttle
-	}),
-	multipleKey("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 {
-		return &c.RiskThresholds.Freeze
-	}),
 	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node. Of several, " +
 		"separated by commas, the first encrypts and all decrypt", true,
 		func(c *Config, v string) error {
@@ -372,26 +343,6 @@ func linkKey(name, help string, at func(*Config) *string) Key {
 			return errors.New("must be a web address, or mailto: and an email address")
 		}
 		*at(c) = v
-		return nil
-	}}
-}
-
-// dollarsKey returns a key whose value is an amount.
-func dollarsKey(name, help string, at func(*Config) *money.MC) Key {
-	return Key{name, help, false, func(c *Config, v string) (err error) {
-		if *at(c), err = money.Parse(v); err != nil {
-			return errors.New("must be an amount in dollars, such as 12.50")
-		}
-		return nil
-	}}
-}
-
-// multipleKey returns a key whose value is a multiple.
-func multipleKey(name, help string, at func(*Config) *int64) Key {
-	return Key{name, help, false, func(c *Config, v string) (err error) {
-		if *at(c), err = strconv.ParseInt(v, 10, 64); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {
-			return errors.New("must be a whole number from 1 to 1000000")
-		}
 		return nil
 	}}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -56,21 +55,20 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 	if err != nil {
 		t.Fatal(err)
 	}
+	set := policy.Default
+	set.Fee, set.SandboxTotalDayMC = money.One/10, 100*money.Dollar
 	want := Config{
-		Database:       "sqlite:x.db",
-		Listen:         ":80",
-		MetricsListen:  "127.0.0.1:9090",
-		BaseURL:        "https://api.example.com",
-		AuthURL:        "https://connect.example.com",
-		DashboardURL:   "https://connect.example.com",
-		FeeRate:        money.One / 10,
-		FreeCredit:     tiers.DefaultFreeCredit,
-		RiskThresholds: limits.DefaultRiskThresholds,
-		SandboxDayMC:   tiers.DefaultSandboxDayMC,
-		EnvelopeKeys:   [][]byte{[]byte(strings.Repeat("s", 32))},
+		Database:      "sqlite:x.db",
+		Listen:        ":80",
+		MetricsListen: "127.0.0.1:9090",
+		BaseURL:       "https://api.example.com",
+		AuthURL:       "https://connect.example.com",
+		DashboardURL:  "https://connect.example.com",
+		Policy:        set,
+		PolicyGiven:   []string{"fee_rate"},
+		EnvelopeKeys:  [][]byte{[]byte(strings.Repeat("s", 32))},
 
-		SandboxTotalDayMC: 100 * money.Dollar,
-		SignUps:           "open",
+		SignUps: "open",
 
 		VerifyAt:         "03:00",
 		Backup:           backup.Settings{Keep: 14},
@@ -123,9 +121,9 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.FeeRate != 50_000 || c.Lease != 10*time.Second || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
+	if c.Policy.Fee != 50_000 || c.Lease != 10*time.Second || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
 		c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" || c.SignUps != "open" ||
-		c.SandboxTotalDayMC != 100*money.Dollar {
+		c.Policy.SandboxTotalDayMC != 100*money.Dollar {
 		t.Errorf("%#v", c)
 	}
 }

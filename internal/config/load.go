@@ -20,9 +20,8 @@ import (
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
-	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 )
 
@@ -143,10 +142,7 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 func readAll(file string, text []byte, environ, flags []string) (c Config, all faults) {
 	c = Config{
 		Listen:           "127.0.0.1:8080",
-		FeeRate:          money.One / 20,
-		FreeCredit:       tiers.DefaultFreeCredit,
-		RiskThresholds:   limits.DefaultRiskThresholds,
-		SandboxDayMC:     tiers.DefaultSandboxDayMC,
+		Policy:           policy.Default,
 		VerifyAt:         "03:00",
 		Backup:           backup.Settings{Keep: 14},
 		Lease:            10 * time.Second,
@@ -160,9 +156,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		LogLevel:         "info",
 		LogFormat:        "auto",
 		Providers:        map[string]Provider{},
-
-		SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
-		SignUps:           identity.OpenSignUps,
+		SignUps:          identity.OpenSignUps,
 	}
 	all = append(c.readFile(file, text), c.readEnvironment(environ)...)
 	for _, pair := range flags {

@@ -17,15 +17,15 @@ import (
 
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/emulator/stripe"
+
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/history"
 	"github.com/purserhq/purser/internal/dev/sample"
-	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/server"
@@ -202,7 +202,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		AuthURL:          url,
 		DashboardURL:     url,
 		NodeURL:          url,
-		FeeRate:          money.One / 20,
+		Policy:           policy.Default,
 		EnvelopeKeys:     [][]byte{key},
 		Lease:            o.Lease,
 		Drain:            o.Drain,
@@ -214,15 +214,11 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		Providers:        o.Configured,
 		PricesFile:       o.PricesFile,
 		OIDC:             o.OIDC,
-		FreeCredit:       tiers.DefaultFreeCredit,
-		RiskThresholds:   limits.DefaultRiskThresholds,
-		SandboxDayMC:     o.SandboxDay,
-
-		SandboxTotalDayMC: money.Max,
-		SignUps:           identity.OpenSignUps,
+		SignUps:          identity.OpenSignUps,
 	}
+	c.Policy.SandboxDayMC, c.Policy.SandboxTotalDayMC = o.SandboxDay, money.Max
 	if o.Providers == "emulator" { // emulated calls cost nothing
-		c.SandboxDayMC = money.Max
+		c.Policy.SandboxDayMC = money.Max
 	}
 	if c.Database == "" {
 		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/emulator"
+
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/sample"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
@@ -92,6 +93,8 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 		t.Fatal(err)
 	}
 	w.at, w.url = l, "http://"+l.Addr().String()
+	set := policy.Default
+	set.SandboxDayMC = 1 // less than any call costs
 	w.Server, err = Open(t.Context(), config.Config{
 		Database:     dbtest.URL(t, e),
 		Lease:        time.Minute,
@@ -99,9 +102,7 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 		BaseURL:      w.url,
 		AuthURL:      w.url,
 		DashboardURL: w.url,
-		SandboxDayMC: 1, // less than any call costs
-
-		SandboxTotalDayMC: money.Max,
+		Policy:       set,
 		Providers: map[string]config.Provider{
 			"openai":    {BaseURL: emulated.URL + "/v1", Key: "the-operators"},
 			"anthropic": {BaseURL: emulated.URL},

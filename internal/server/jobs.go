@@ -8,6 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 )
@@ -46,6 +47,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)
 			return err
 		}),
+		s.repeatJob(policies.ReadInterval, "read the policies", s.policies.Read),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),

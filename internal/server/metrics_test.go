@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/sample"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -77,14 +78,12 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 		BaseURL:      base,
 		AuthURL:      base,
 		DashboardURL: base,
-		FeeRate:      money.One / 20,
-		SandboxDayMC: money.Max,
-
-		SandboxTotalDayMC: money.Max,
-		Lease:             time.Minute,
-		PricesFile:        n.prices,
-		EnvelopeKeys:      [][]byte{make([]byte, 32)},
+		Policy:       policy.Default,
+		Lease:        time.Minute,
+		PricesFile:   n.prices,
+		EnvelopeKeys: [][]byte{make([]byte, 32)},
 	}
+	c.Policy.SandboxDayMC, c.Policy.SandboxTotalDayMC = money.Max, money.Max
 	for _, change := range changes {
 		change(&c)
 	}

@@ -88,7 +88,7 @@ func (s *Server) mountOAuth(sessions *accounts.Sessions) {
 		Apps:         s.Apps,
 		Features:     s.Features,
 		Catalog:      s.catalog,
-		FeeRate:      c.FeeRate,
+		FeeRate:      s.feeRate,
 		Kept:         c.Providers["openai"].Store,
 		AuthURL:      c.AuthURL,
 		BaseURL:      c.BaseURL,
@@ -125,7 +125,7 @@ func (s *Server) mountGateway() {
 		Supervisor:  s.voice,
 		Callers:     s.callers,
 		Catalog:     s.catalog,
-		Policy:      s.policy,
+		Policies:    s.policies,
 		IdleTimeout: s.Config.VoiceIdleTimeout,
 		PublicURL:   s.Config.BaseURL,
 		Now:         s.DB.Now,
@@ -146,7 +146,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Voice:    s.voice,
 		Calls:    s.inference,
 		TopUps:   s.topups,
-		Risk:     c.RiskThresholds,
+		Policies: s.policies,
 	}).Mount(s.Router)
 	(&palette.Handler{
 		DB:       s.DB,
@@ -192,7 +192,7 @@ func (s *Server) mountDocs(sessions *accounts.Sessions) {
 		Sandbox:      s.sandbox,
 		Tokens:       s.Tokens,
 		Models:       s.modelList(),
-		FeeRate:      c.FeeRate,
+		FeeRate:      s.feeRate,
 		BaseURL:      c.BaseURL,
 		AuthURL:      c.AuthURL,
 		DashboardURL: c.DashboardURL,
@@ -210,7 +210,6 @@ func (s *Server) mountOperator(home ui.Home, sessions *accounts.Sessions) {
 		Catalog:   s.catalog,
 		Estimates: s.estimates,
 		Metrics:   s.metrics,
-		Free:      s.Config.FreeCredit,
 		Status:    s.status,
 		MFA:       secondFactorCheck(home.Dev),
 	}).Mount(s.Router)

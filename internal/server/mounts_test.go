@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -115,6 +116,7 @@ var pages = []string{
 	"GET /operator/risk", "GET /operator/providers", "GET /operator/prices", "GET /operator/prices.csv",
 	"GET /operator/prices/compare", "GET /operator/log", "GET /operator/log.csv",
 	"GET /operator/log/{id}",
+	"GET /operator/settings", "POST /operator/settings", "POST /operator/settings/{id}",
 	"GET /operator/incidents", "POST /operator/incidents", "GET /operator/incidents/{id}",
 	"POST /operator/incidents/{id}"}
 
@@ -128,7 +130,7 @@ func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			c := config.Config{Database: dbtest.URL(t, e), Lease: time.Minute}
+			c := config.Config{Database: dbtest.URL(t, e), Lease: time.Minute, Policy: policy.Default}
 			for _, try := range []struct {
 				key  byte
 				says string
@@ -155,6 +157,7 @@ func TestMounts(t *testing.T) {
 		Lease:          time.Minute,
 		EnvelopeKeys:   [][]byte{make([]byte, 32)},
 		OperatorTokens: []string{strings.Repeat("x", 32)},
+		Policy:         policy.Default,
 	}, slog.New(slog.DiscardHandler), false)
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +196,7 @@ func TestBehindAProxy(t *testing.T) {
 				Lease:          time.Minute,
 				EnvelopeKeys:   [][]byte{make([]byte, 32)},
 				OperatorTokens: []string{strings.Repeat("x", 32)},
+				Policy:         policy.Default,
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix(proxies)},
 			}, slog.New(slog.DiscardHandler), false)
 			if err != nil {

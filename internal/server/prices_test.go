@@ -11,6 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -53,6 +54,7 @@ func TestBrokenPricesDoNotStopAStart(t *testing.T) {
 				Lease:        time.Minute,
 				EnvelopeKeys: [][]byte{make([]byte, 32)},
 				PricesFile:   file,
+				Policy:       policy.Default,
 			}, slog.New(slog.NewTextHandler(&log, nil)), false)
 		}
 		url := dbtest.URL(t, d.Engine)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/emulator"
+
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -104,7 +105,7 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 			n.t.Fatalf("turn %d of %s: usage %s", turn, model, v.Usage)
 		}
 		plain := provider.Usage{Input: u.Input + u.Cached + u.CacheWrite, Output: u.Output}
-		a, err := pricing.Charge(rates, plain, money.One/5, n.Config.FeeRate)
+		a, err := pricing.Charge(rates, plain, money.One/5, n.Config.Policy.Fee)
 		if err != nil {
 			n.t.Fatal(err)
 		}

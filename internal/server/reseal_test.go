@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -136,6 +137,7 @@ func open(t *testing.T, url string, keys ...[]byte) (*Server, error) {
 		Lease:          time.Minute,
 		EnvelopeKeys:   keys,
 		OperatorTokens: []string{strings.Repeat("x", 32), strings.Repeat("y", 32)},
+		Policy:         policy.Default,
 	}, slog.New(slog.DiscardHandler), false)
 }
 

@@ -38,7 +38,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -85,7 +85,7 @@ type Server struct {
 	dispatcher         *webhooks.Dispatcher // of RunDueJobs; nil while Run serves
 	Tokens             *oauth.Store
 	callers            *callers.Resolver
-	policy             *policy.Policy
+	policies           *policies.Book
 	catalog            *catalog.Source
 	estimates          *estimates.Calibration
 	listedProviders    []string // whose models are listed; nil = all

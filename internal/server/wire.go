@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/watch"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/telemetry"
@@ -29,7 +30,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -72,6 +73,9 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if err := s.wirePeople(box, dev); err != nil {
 		return err
 	}
+	if err := s.wirePolicies(ctx, dev); err != nil {
+		return err
+	}
 	s.wireApps(box, dev)
 	if err := s.wireNotices(derivation); err != nil {
 		return err
@@ -80,6 +84,23 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	s.wireOperator()
 	return nil
 }
+
+// wirePolicies reads what the operator has set for all calls.
+func (s *Server) wirePolicies(ctx context.Context, dev bool) (err error) {
+	if s.policies, err = policies.Open(ctx, s.DB, s.Config.Policy, s.Config.PolicyGiven, s.log); err != nil {
+		return err
+	}
+	if dev {
+		return s.policies.Follow(ctx)
+	}
+	if names := s.policies.Differences(); len(names) > 0 {
+		s.metrics.RaiseAlarm("settings differ", strings.Join(names, " "))
+	}
+	return nil
+}
+
+// feeRate returns the rate of the service fee now.
+func (s *Server) feeRate() money.PPM { return s.policies.At(s.DB.Now()).Fee }
 
 // wireLedger builds the catalog and the ledger, and registers the node.
 func (s *Server) wireLedger(ctx context.Context) (err error) {
@@ -186,14 +207,6 @@ func (s *Server) wireGateway(dev bool) {
 	s.wireStatus(dev, slices.Sorted(maps.Keys(live)))
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
-	s.policy = &policy.Policy{
-		Fee:          c.FeeRate,
-		Free:         c.FreeCredit,
-		Risk:         c.RiskThresholds,
-		SandboxDayMC: c.SandboxDayMC,
-
-		SandboxTotalDayMC: c.SandboxTotalDayMC,
-	}
 	s.inference = inference.New(inference.Config{
 		DB:                s.DB,
 		Links:             linksOf(s.Config),
@@ -202,7 +215,7 @@ func (s *Server) wireGateway(dev bool) {
 		Apps:              s.Apps,
 		Callers:           s.callers,
 		Catalog:           s.catalog,
-		Policy:            s.policy,
+		Policies:          s.policies,
 		Images:            images.New(images.Config{Allow: allowedPrefixes(dev)}),
 		Estimates:         s.estimates,
 		Metrics:           s.metrics,
@@ -223,12 +236,12 @@ func (s *Server) wireGateway(dev bool) {
 	s.feed = feed.NewHub(s.DB, now)
 	s.Ledger.Observe = s.feed.Observe
 	s.voice = voice.NewSupervisor(voice.Options{
-		DB:      s.DB,
-		Ledger:  s.Ledger,
-		NodeID:  s.node.ID,
-		NodeURL: c.NodeURL,
-		Apps:    s.Apps,
-		Policy:  s.policy,
+		DB:       s.DB,
+		Ledger:   s.Ledger,
+		NodeID:   s.node.ID,
+		NodeURL:  c.NodeURL,
+		Apps:     s.Apps,
+		Policies: s.policies,
 		Provider: voice.Provider{
 			BaseURL:      s.providerURL("openai"),
 			PlatformKey:  c.Providers["openai"].Key,
@@ -305,6 +318,7 @@ func (s *Server) wireOperator() {
 		Topups:      s.topups,
 		Privacy:     s.privacy,
 		Mails:       s.Mails,
+		Policies:    s.policies,
 		Box:         s.box,
 		Sealed:      s.listSealed(),
 		Now:         s.DB.Now,

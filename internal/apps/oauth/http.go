@@ -28,8 +28,8 @@ type Handler struct {
 	Apps     *apps.Store
 	Features *features.Store
 	Catalog  *catalog.Source
-	FeeRate  money.PPM // the service fee, for the consent page
-	Kept     bool      // OpenAI may store requests; the consent screen says so
+	FeeRate  func() money.PPM // the service fee now, for the consent page
+	Kept     bool             // OpenAI may store requests; the consent screen says so
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
 

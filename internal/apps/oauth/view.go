@@ -198,7 +198,7 @@ func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 			margin, upTo = *f.DevMargin, "up to "
 		}
 	}
-	price := "What the provider charges, plus a service fee of " + percent(h.FeeRate)
+	price := "What the provider charges, plus a service fee of " + percent(h.FeeRate())
 	if margin > 0 {
 		price += " and " + upTo + percent(margin) + " for " + app.Name
 	}

@@ -157,7 +157,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Apps:         clients,
 		Features:     labels,
 		Catalog:      book,
-		FeeRate:      50_000,
+		FeeRate:      func() money.PPM { return 50_000 },
 		AuthURL:      issuer,
 		BaseURL:      "https://api.example.com",
 		DashboardURL: "https://dashboard.example.com",

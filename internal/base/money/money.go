@@ -88,6 +88,12 @@ func (m MC) Display() string {
 	return fmt.Sprintf("%s$%d.%s", sign, dollars, frac[:max(keep, 2)])
 }
 
+// Decimal writes the amount in dollars as settings have it, such as "12.5" and "100", which Parse reads.
+// It must not be negative.
+func (m MC) Decimal() string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%08d", int64(m/Dollar), int64(m%Dollar)), "0"), ".")
+}
+
 // Parse reads an amount in dollars as users type it: "25", "25.5", "$1,234.56". It accepts at most eight decimals,
 // and amounts from 0 to Max.
 func Parse(s string) (MC, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/audit"
@@ -180,7 +181,7 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 		Node:      node,
 		Apps:      apps.NewStore(d, b.clock, true),
 		Catalog:   book,
-		Policy:    &policy.Policy{Fee: money.One / 20},
+		Policies:  policies.Fixed(policy.Policy{Fee: money.One / 20}),
 		Providers: map[string]provider.Provider{"openai": f},
 		Recorders: map[string]Recorder{"openai": f},
 		Now:       b.clock,
@@ -309,7 +310,7 @@ func (b *bundle) plan(route plan.Route, body string) *plan.Plan {
 		Route:   route,
 		Caller:  b.who,
 		Catalog: b.Catalog.Current(),
-		Policy:  b.Policy,
+		Policy:  b.Policies.At(b.clock()),
 		Now:     b.clock(),
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -40,7 +40,7 @@ type Config struct {
 	Apps      *apps.Store
 	Callers   *callers.Resolver
 	Catalog   *catalog.Source
-	Policy    *policy.Policy
+	Policies  *policies.Book
 	Images    *images.Fetcher
 	Estimates *estimates.Calibration // of live calls
 	Metrics   *metrics.Metrics
@@ -232,6 +232,7 @@ func (h *Handler) readPlan(
 	if err != nil {
 		return nil, err
 	}
+	now := h.Now()
 	c.input = plan.Input{
 		Request:   request,
 		Route:     route,
@@ -239,9 +240,9 @@ func (h *Handler) readPlan(
 		Fit:       fit,
 		Caller:    c.who,
 		Catalog:   h.Catalog.Current(),
-		Policy:    h.Policy,
+		Policy:    h.Policies.At(now),
 		Calibrate: h.calibration(&c.who.App),
-		Now:       h.Now(),
+		Now:       now,
 	}
 	if c.plan, err = plan.New(&c.input); err != nil {
 		return nil, err

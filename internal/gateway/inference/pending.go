@@ -164,7 +164,7 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	}
 	c.Delivery = d.Delivery
 	if app, err := h.Apps.Get(ctx, d.AppID); err == nil {
-		c.Risk = h.Policy.RiskOf(&app)
+		c.Risk = h.Policies.At(h.Now()).RiskOf(&app)
 	}
 	_, _, err = h.commitSettlement(ctx, c)
 	h.Log.InfoContext(ctx, "pending call settled", "request_id", d.RequestID, "settlement", c.Settlement,

@@ -148,7 +148,7 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	}
 	c.Response = packResponse(body)
 	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
-		c.Risk = h.Policy.RiskOf(&app)
+		c.Risk = h.Policies.At(h.Now()).RiskOf(&app)
 	}
 	if _, err = h.Ledger.Do(ctx, c); err != nil {
 		return err

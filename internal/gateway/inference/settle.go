@@ -34,7 +34,7 @@ func (a *attempt) settleCall(
 		Attempt:    a.number,
 		Settlement: rules.Settled,
 		Delivery:   delivery,
-		Risk:       a.h.Policy.RiskOf(&a.who.App),
+		Risk:       a.h.Policies.At(a.h.Now()).RiskOf(&a.who.App),
 		Response:   packResponse(body),
 		Receipt:    receipts.JSON,
 	}

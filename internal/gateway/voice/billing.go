@@ -15,7 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/retry"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -31,7 +31,7 @@ type biller struct {
 	store        *Store
 	ledger       *store.Writer
 	apps         *apps.Store
-	policy       *policy.Policy
+	policies     *policies.Book
 	metrics      *metrics.Metrics
 	developerKey func(ctx context.Context, accountID string) (key string, ok bool) // nil = no app has one
 	log          *slog.Logger
@@ -54,7 +54,8 @@ func (b *biller) demand(t *billingTerms, app *apps.App, sessionID string, h sess
 	if err != nil {
 		return rules.Hold{}, err
 	}
-	d, err := t.demand(b.policy, app, c, h, b.store.Now())
+	now := b.store.Now()
+	d, err := t.demand(b.policies.At(now), app, c, h, now)
 	d.NodeID = b.store.NodeID
 	return d, err
 }
@@ -342,7 +343,7 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 	if err != nil {
 		return rules.Result{}, err
 	}
-	command.Risk = b.policy.RiskOf(&app)
+	command.Risk = b.policies.At(b.store.Now()).RiskOf(&app)
 	res, err := b.ledger.Do(ctx, command)
 	if err != nil {
 		return res, err

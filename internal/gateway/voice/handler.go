@@ -10,7 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
@@ -19,7 +19,7 @@ type Handler struct {
 	Supervisor  *Supervisor
 	Callers     *callers.Resolver
 	Catalog     *catalog.Source
-	Policy      *policy.Policy
+	Policies    *policies.Book
 	IdleTimeout time.Duration
 	PublicURL   string // where browsers and apps reach the API
 	Now         func() time.Time

@@ -128,7 +128,7 @@ func TestPendingEnds(t *testing.T) {
 func TestExhaustedRefusesVoice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", tiers.LimitedLive)
-	w.nodes[0].handler.Policy.Free = tiers.DefaultFreeCredit
+	w.nodes[0].handler.Policies.At(w.now()).Free = tiers.DefaultFreeCredit
 	refused := func(when string) {
 		t.Helper()
 		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: 0})

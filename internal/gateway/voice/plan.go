@@ -30,7 +30,7 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 		OwnerID:      who.App.OwnerID,
 		Feature:      feature.Slug,
 		FeatureLabel: feature.Label,
-		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policy.Fee},
+		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policies.At(h.Now()).Fee},
 		Guardrails:   feature.Guardrails(),
 	}
 	model := c.Model

@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -211,7 +212,7 @@ func demandVoice(
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Handler{Catalog: prices, Policy: set, Now: func() time.Time { return at }}
+	h := &Handler{Catalog: prices, Policies: policies.Fixed(*set), Now: func() time.Time { return at }}
 	planned, err := h.planSession(&c, who)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -26,7 +26,7 @@ type Options struct {
 	NodeID   string // this process
 	NodeURL  string // where other nodes reach it; "" = they cannot
 	Apps     *apps.Store
-	Policy   *policy.Policy
+	Policies *policies.Book
 	Provider Provider
 	Metrics  *metrics.Metrics
 	Now      func() time.Time
@@ -61,7 +61,7 @@ func NewSupervisor(o Options) *Supervisor {
 		store:        sessions,
 		ledger:       o.Ledger,
 		apps:         o.Apps,
-		policy:       o.Policy,
+		policies:     o.Policies,
 		metrics:      o.Metrics,
 		developerKey: o.Provider.DeveloperKey,
 		log:          o.Log,

@@ -26,6 +26,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/audit"
@@ -166,14 +167,14 @@ func (w *world) node() *testNode {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
-	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds, SandboxDayMC: money.Dollar,
-		SandboxTotalDayMC: money.Max}
+	book := policies.Fixed(policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds,
+		SandboxDayMC: money.Dollar, SandboxTotalDayMC: money.Max})
 	supervisor := NewSupervisor(Options{
 		DB:       w.db,
 		Ledger:   w.book,
 		NodeID:   member.ID,
 		Apps:     registry,
-		Policy:   set,
+		Policies: book,
 		Provider: Provider{BaseURL: w.base, PlatformKey: "sk-test", Client: http.DefaultClient},
 		Metrics:  metrics.New(prices, nil),
 		Now:      w.now,
@@ -184,7 +185,7 @@ func (w *world) node() *testNode {
 		Supervisor:  supervisor,
 		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),
 		Catalog:     prices,
-		Policy:      set,
+		Policies:    book,
 		IdleTimeout: 2 * time.Minute,
 		Now:         w.now,
 	}}

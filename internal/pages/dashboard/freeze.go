@@ -63,7 +63,7 @@ func (h *Handler) explainFreeze(ctx context.Context, c *rules.Connection) (f fre
 func (h *Handler) describeRisk(c *rules.Connection, frozenUS int64) string {
 	at := time.UnixMicro(frozenUS)
 	spent := money.MC(c.RiskSpend().Sum(at, limits.RiskWindow))
-	usual := h.Risk.UsualMC(c.Spent, 1, at)
+	usual := h.Policies.At(at).Risk.UsualMC(c.Spent, 1, at)
 	if frozenUS == 0 || usual <= 0 || spent < 2*usual {
 		return ""
 	}

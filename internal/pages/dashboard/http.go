@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -34,7 +34,7 @@ type Handler struct {
 	Voice    *voice.Supervisor
 	Calls    *inference.Handler
 	TopUps   *topups.Store
-	Risk     limits.RiskThresholds // which spend is unusual, to explain a pause
+	Policies *policies.Book // say which spend is unusual, to explain a pause
 }
 
 // Mount adds the routes.

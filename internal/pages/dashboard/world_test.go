@@ -14,8 +14,9 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/dashboard"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -57,8 +58,8 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			Now:  d.Now,
 			Log:  slog.New(slog.DiscardHandler),
 		}),
-		TopUps: &topups.Store{DB: d},
-		Risk:   limits.DefaultRiskThresholds,
+		TopUps:   &topups.Store{DB: d},
+		Policies: policies.Fixed(policy.Default),
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

@@ -24,8 +24,8 @@ type Handler struct {
 	Sandbox      *sandbox.Store
 	Tokens       *oauth.Store
 	Models       *catalog.Handler
-	FeeRate      money.PPM
-	BaseURL      string // {base_url}, {auth_url} and {dashboard_url} in the guides
+	FeeRate      func() money.PPM // now
+	BaseURL      string           // {base_url}, {auth_url} and {dashboard_url} in the guides
 	AuthURL      string
 	DashboardURL string
 

@@ -28,7 +28,7 @@ func (h *Handler) showModels(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := ui.ModelList{
 		Docs:    newFrame(r, l, "/models"),
-		Fee:     (h.FeeRate * 100).String() + "%",
+		Fee:     (h.FeeRate() * 100).String() + "%",
 		BaseURL: h.BaseURL,
 	}
 	page.Query = strings.TrimSpace(r.URL.Query().Get("model"))

@@ -22,6 +22,8 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
@@ -98,7 +100,12 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 		t.Fatal(err)
 	}
 	(&topups.Handler{Store: b.topups, Sessions: sessions}).Mount(rt)
+	settings, err := policies.Open(t.Context(), d, policy.Default, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	(&operator.Handler{Tokens: strings.Fields(token), Service: &operator.Service{
+		Policies:    settings,
 		DB:          d,
 		Accounts:    people,
 		Identity:    b.identity,

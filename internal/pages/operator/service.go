@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -39,6 +40,7 @@ type Service struct {
 	Topups      *topups.Store
 	Privacy     *privacy.Store
 	Mails       *mail.Store
+	Policies    *policies.Book
 	Box         *seal.Box
 	Sealed      []seal.Column // every column of sealed values
 	Now         func() time.Time

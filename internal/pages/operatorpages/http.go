@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -34,7 +34,6 @@ type Handler struct {
 	Catalog   *catalog.Source
 	Estimates *estimates.Calibration
 	Metrics   *metrics.Metrics
-	Free      tiers.FreeCredit
 	Status    *status.Handler
 	MFA       func(*http.Request) bool // whether this session proved a second factor; nil = not required
 }
@@ -68,6 +67,9 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /operator/incidents", h.serveAction(h.showIncidents, h.saveIncident))
 	rt.HandlePage("GET /operator/incidents/{id}", h.servePage(h.showIncident))
 	rt.HandlePage("POST /operator/incidents/{id}", h.serveAction(h.showIncident, h.saveIncident))
+	rt.HandlePage("GET /operator/settings", h.servePage(h.showSettings))
+	rt.HandlePage("POST /operator/settings", h.serveAction(h.showSettings, h.changeSettings))
+	rt.HandlePage("POST /operator/settings/{id}", h.serveAction(h.showSettings, h.withdrawSettings))
 	rt.HandlePage("GET /operator/log", h.servePage(h.showLog))
 	rt.HandlePage("GET /operator/log.csv", h.requireStaff(h.exportLog))
 	rt.HandlePage("GET /operator/log/{id}", h.servePage(h.showLogEntry))
@@ -160,6 +162,7 @@ var sections = []ui.Tab{
 	{Href: "/operator/providers", Text: "Providers"},
 	{Href: "/operator/prices", Text: "Prices"},
 	{Href: "/operator/incidents", Text: "Incidents"},
+	{Href: "/operator/settings", Text: "Settings"},
 	{Href: "/operator/log", Text: "Audit log"},
 }
 
@@ -183,6 +186,9 @@ var doneTexts = map[string]string{
 	"resume":   "Connection resumed.",
 	"reverse":  "Charge refunded. This entry is the refund.",
 	"incident": "Published on the status page.",
+	"settings": "Saved. Every node follows at its time.",
+
+	"settings-withdrawn": "Withdrawn.",
 
 	"account-credit":         "Goodwill credit given.",
 	"account-sign-out":       "Signed out everywhere.",
@@ -216,8 +222,12 @@ func describeProblem(message string) ui.Problem {
 	p := ui.Problem{Field: "reason", Text: message}
 	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
 		p.Text = "the reason " + rest
+	} else if rest, ok := strings.CutPrefix(message, "settings: "); ok {
+		p.Field, p.Text = policy.Settings[0].Name, rest
 	} else if field, rest, ok := strings.Cut(message, ": "); ok && fieldNames[field] != "" {
 		p.Field, p.Text = field, fieldNames[field]+" "+rest
+	} else if ok && policy.IsSetting(field) {
+		p.Field = field
 	}
 	p.Text = ui.Sentence(p.Text)
 	return p

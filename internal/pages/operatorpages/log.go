@@ -20,7 +20,7 @@ import (
 
 // actionNames are the actions in the audit log.
 var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident",
-	"invite", "sign_out", "reset_two_step", "goodwill", "close", "resend"}
+	"settings", "invite", "sign_out", "reset_two_step", "goodwill", "close", "resend"}
 
 const logPath = "/operator/log"
 

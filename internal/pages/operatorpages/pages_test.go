@@ -21,7 +21,8 @@ func (w *world) paths(e rules.Entry) []string {
 		"/operator/apps/" + w.app.ID,
 		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID,
 		"/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
-		"/operator/risk", "/operator/providers", "/operator/log", "/operator/incidents", "/operator/prices",
+		"/operator/risk", "/operator/providers", "/operator/log", "/operator/settings", "/operator/incidents",
+		"/operator/prices",
 		"/operator/prices/compare", "/operator/accounts/" + w.ids["person"] + "/timeline",
 	}
 }
@@ -35,7 +36,17 @@ func (w *world) posts(e rules.Entry) map[string][]url.Values {
 		"/operator/connections/" + w.conn.ID:    {act("freeze", "why")},
 		"/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
 		"/operator/incidents":                   {incident("Slow answers")},
+		"/operator/settings":                    {settingsForm("fee_rate", "0.04")},
 	}
+}
+
+// settingsForm is the form of a change of the settings.
+func settingsForm(pairs ...string) url.Values {
+	form := act("change", "why")
+	for i := 0; i < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	return form
 }
 
 // incident is the form of an incident.

@@ -55,7 +55,7 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 		{
 			Heading: "Free pools, " + now.Format("January 2006"),
 			Text: "Free credit that each live app’s users can spend before their own money: " +
-				ui.Dollars(h.Free.PoolMC) + " per app and month.",
+				ui.Dollars(h.Service.Policies.At(h.Service.Now()).Free.PoolMC) + " per app and month.",
 			Table: freePools,
 		},
 		priceList,
@@ -189,7 +189,7 @@ func (h *Handler) freePoolTable(r *http.Request, now time.Time) (*ui.Table, erro
 		Empty: "No free credit was used this month.",
 	}
 	for _, p := range list {
-		left := max(0, h.Free.PoolMC-p.usedMC-p.heldMC)
+		left := max(0, h.Service.Policies.At(h.Service.Now()).Free.PoolMC-p.usedMC-p.heldMC)
 		parts := ui.AmountCells(ui.SplitDollars(left, p.heldMC, p.usedMC)...)
 		t.Rows = append(t.Rows,
 			[]ui.Cell{names{p.appID: p.name}.cell(p.appID), parts[2], parts[1], parts[0]})

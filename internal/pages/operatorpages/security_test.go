@@ -30,6 +30,13 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		"from":     {"2026-11-21 09:00"},
 	}
 	operator.Post("/operator/incidents", newIncident).Want(t, 303)
+	newSettings := settingsForm("sandbox_day", "7", "from", "2027-01-01 00:00")
+	operator.Post("/operator/settings", settingsForm("fee_rate", "0.04", "from", "2027-02-01 00:00")).Want(t, 303)
+	var upcoming string
+	if err := w.d.QueryRowContext(t.Context(),
+		`SELECT id FROM policies WHERE from_us > 0`).Scan(&upcoming); err != nil {
+		t.Fatal(err)
+	}
 	var logged, incident string
 	if err := w.d.QueryRowContext(t.Context(), `SELECT id FROM incidents`).Scan(&incident); err != nil {
 		t.Fatal(err)
@@ -45,6 +52,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		"ledger":      entry.ID,
 		"log":         logged,
 		"incidents":   incident,
+		"settings":    upcoming,
 	} {
 		ids[section] = id
 	}
@@ -57,6 +65,9 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	formOf := func(pattern string) url.Values {
 		if pattern == "/operator/incidents" {
 			return newIncident
+		}
+		if pattern == "/operator/settings" {
+			return newSettings
 		}
 		if pattern == "/operator/invitations" {
 			return url.Values{"email": {"invited@example.com"}}
@@ -132,6 +143,8 @@ var decisions = map[string]string{
 	"/operator/connections/{id}":    "freeze",
 	"/operator/ledger/{id}/reverse": "reverse",
 	"/operator/incidents":           "post",
+	"/operator/settings":            "change",
+	"/operator/settings/{id}":       "withdraw",
 	"/operator/incidents/{id}":      "resolve",
 }
 

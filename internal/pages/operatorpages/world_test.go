@@ -18,8 +18,9 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -78,6 +79,10 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	settings, err := policies.Open(w.t.Context(), w.d, policy.Default, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
@@ -91,7 +96,6 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		Catalog:   prices,
 		Estimates: drift,
 		Metrics:   metrics.New(prices, drift),
-		Free:      tiers.DefaultFreeCredit,
 		Status: &status.Handler{
 			DB:        w.d,
 			Recorder:  &status.Recorder{},
@@ -108,6 +112,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 			Ledger:   w.Ledger,
 			Topups:   &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now},
 			Mails:    mails,
+			Policies: settings,
 			Now:      w.Now,
 		},
 	}

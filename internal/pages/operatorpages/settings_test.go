@@ -1,0 +1,40 @@
+package operatorpages_test
+
+import (
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestSettings changes the fee for later, sees it coming and in the audit log, and withdraws it.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		b.Get("/operator/settings").Want(t, 200, "In force since the first start", "fee_rate", "0.05",
+			"Service fee as a share", "The settings of the first node").Lacks(t, "own settings differ", "Withdraw")
+		for _, wrong := range [][]string{
+			{"fee_rate", "1.5", "fee_rate"}, {"risk.warn", "0", "risk.warn"}, {"sandbox_day", "much", "sandbox_day"},
+			{"from", "tomorrow", "from"}, {"from", "2026-11-21 09:00", "from"},
+		} {
+			form := settingsForm("fee_rate", "0.04", wrong[0], wrong[1])
+			b.Post("/operator/settings", form).Want(t, 422, `href="#`+wrong[2]+`"`)
+		}
+		b.Post("/operator/settings", settingsForm("from", "2027-01-01 00:00")).Want(t, 422, "Nothing would change")
+		b.Post("/operator/settings", act("change", "")).Want(t, 422, "reason")
+		later := settingsForm("fee_rate", "0.04", "risk.warn", "5", "sandbox_day", "2.50", "from", "2027-01-01 00:00")
+		b.Post("/operator/settings", later).Leads(t, "/operator/settings?done=settings")
+		page := b.Get("/operator/settings?done=settings").Want(t, 200, "Saved.", "0.05 → 0.04", "→ 2.5<", "Withdraw",
+			"1\u00a0Jan\u00a02027").Lacks(t, "risk.warn: 5 →")
+		path := "/operator/settings/" + between(page.Body, `action="/operator/settings/`, `"`)
+		b.Get("/operator/log?action=settings").Want(t, 200, "operator@example.com", "settings")
+		w.signedIn("viewer").Get("/operator/settings").Want(t, 200, "0.05 → 0.04").
+			Lacks(t, `<form method="post" action="/operator`)
+		b.Post(path, act("withdraw", "")).Want(t, 422, "reason")
+		b.Post(path, act("withdraw", "Announced too late.")).Leads(t, "/operator/settings?done=settings-withdrawn")
+		b.Post(path, act("withdraw", "Again.")).Want(t, 404)
+		b.Get("/operator/settings").Want(t, 200).Lacks(t, "0.04", "Withdraw")
+	})
+}
