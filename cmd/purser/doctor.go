@@ -157,6 +157,9 @@ func allChecks(file string, c config.Config) []check {
 	}
 	if c.Database != "" {
 		add("database", func(ctx context.Context) finding { return checkDatabase(ctx, c.Database) })
+		if !strings.HasPrefix(c.Database, "sqlite:") {
+			add("connections", func(ctx context.Context) finding { return checkConnections(ctx, c.Database) })
+		}
 		add("clock", func(ctx context.Context) finding { return checkClock(ctx, c.Database) })
 		if path, ok := strings.CutPrefix(c.Database, "sqlite:"); ok {
 			add("disk", func(context.Context) finding { return checkDisk(filepath.Dir(path)) })
@@ -207,6 +210,24 @@ func checkDatabase(ctx context.Context, url string) finding {
 			"make a backup before you start this version")
 	}
 	return ok(fmt.Sprintf("its schema has version %d, which this purser expects", state.Schema))
+}
+
+// spareConnections are those that backups, verifications and an operator need beside the nodes.
+const spareConnections = 5
+
+// checkConnections compares the connections of a node with those that PostgreSQL offers.
+func checkConnections(ctx context.Context, url string) finding {
+	state, err := db.Inspect(ctx, url)
+	if err != nil {
+		return failure(hideSecrets(err.Error(), url), "mend the database first")
+	}
+	nodes := (state.ServerConnections - spareConnections) / max(state.NodeConnections, 1)
+	text := fmt.Sprintf("a node opens at most %d of the server's %d connections: room for %d nodes beside tools",
+		state.NodeConnections, state.ServerConnections, nodes)
+	if nodes < 2 {
+		return warning(text, "raise max_connections of PostgreSQL, or lower pool_max_conns in the URL")
+	}
+	return ok(text)
 }
 
 // checkNewFile checks that a SQLite file can be made.

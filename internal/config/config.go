@@ -62,6 +62,7 @@ type Config struct {
 	VoiceIdleTimeout time.Duration    // how long a voice session may be silent
 	LogLevel         string           // debug, info, warn, error
 	LogFormat        string           // auto, text, json; auto is text on a terminal
+	LogSample        money.PPM        // share of successful requests that are logged
 	Providers        map[string]Provider
 	Stripe           topups.Config
 	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
@@ -253,6 +254,13 @@ var ownKeys = []Key{
 		setOneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{"log_format", "auto, text or json; auto is text on a terminal", false,
 		setOneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
+	{"log_sample", "share of successful requests that are logged, such as 0.01; others always are", false,
+		func(c *Config, v string) (err error) {
+			if c.LogSample, err = money.ParseRate(v); err == nil && c.LogSample > money.One {
+				err = errors.New("must be at most 1")
+			}
+			return err
+		}},
 	providerURLKey("openai"), providerKeyKey("openai"), providerStoreKey("openai"),
 	providerURLKey("anthropic"), providerKeyKey("anthropic"),
 	providerURLKey("google"), providerKeyKey("google"),

@@ -81,6 +81,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		VoiceIdleTimeout: 2 * time.Minute,
 		LogLevel:         "warn",
 		LogFormat:        "auto",
+		LogSample:        money.One,
 		TrustedProxies:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},

@@ -155,6 +155,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		OTLP:             telemetry.Config{Sample: money.One},
 		LogLevel:         "info",
 		LogFormat:        "auto",
+		LogSample:        money.One,
 		Providers:        map[string]Provider{},
 		SignUps:          identity.OpenSignUps,
 	}

@@ -210,6 +210,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		Retention:        store.DefaultRetention,
 		VerifyAt:         "03:00",
 		VoiceIdleTimeout: 2 * time.Minute,
+		LogSample:        money.One,
 		OperatorTokens:   []string{token},
 		Providers:        o.Configured,
 		PricesFile:       o.PricesFile,

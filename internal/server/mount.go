@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/connections"
@@ -40,6 +41,10 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router.SetSite(c.Site)
 	s.Router.SetClock(s.DB.Now)
 	s.Router.SetTracer(s.telemetry.Tracer())
+	s.Router.SetLogSample(int64(c.LogSample))
+	if strings.HasPrefix(c.BaseURL, "https://") {
+		s.Router.SetSecure()
+	}
 	sessions := s.sessions
 
 	ui.Mount(s.Router)

@@ -204,6 +204,9 @@ func (s *Server) wireGateway(dev bool) {
 	if !dev { // in development the mock serves every model
 		s.listedProviders = slices.AppendSeq([]string{}, maps.Keys(live))
 	}
+	for name := range live {
+		s.metrics.ExpectProvider(name)
+	}
 	s.wireStatus(dev, slices.Sorted(maps.Keys(live)))
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget

@@ -20,12 +20,14 @@ import (
 type DB struct {
 	Engine Engine
 	read   *sql.DB
-	stmts  *stmtCache   // SQLite: frequent reads, prepared
-	write  *sql.DB      // nil if the database is open for reading only
-	lock   *os.File     // SQLite: locked while this process owns the file
-	wal    *wal         // SQLite: makes commits durable
-	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
-	lag    atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
+
+	poolSize int          // PostgreSQL: connections of each of the two pools
+	stmts    *stmtCache   // SQLite: frequent reads, prepared
+	write    *sql.DB      // nil if the database is open for reading only
+	lock     *os.File     // SQLite: locked while this process owns the file
+	wal      *wal         // SQLite: makes commits durable
+	offset   atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
+	lag      atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
 	discarding atomic.Bool // DiscardIdle runs
 
@@ -280,7 +282,7 @@ func (d *DB) DiscardIdle() {
 		for _, pool := range []*sql.DB{d.read, d.write} {
 			if pool != nil {
 				pool.SetMaxIdleConns(0)
-				pool.SetMaxIdleConns(postgresPoolSize)
+				pool.SetMaxIdleConns(d.poolSize)
 			}
 		}
 	}()

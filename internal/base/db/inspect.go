@@ -17,6 +17,9 @@ type State struct {
 	NewerSchema bool          // a later version of Purser has migrated it
 	OldSchema   bool          // the next start migrates it
 	ClockOffset time.Duration // the database's clock minus ours
+
+	// Of PostgreSQL: the connections that the server offers to users like this one, and the most of a node.
+	ServerConnections, NodeConnections int
 }
 
 // Inspect looks at the database at url, also while a server runs on it. It changes nothing and does not migrate.
@@ -57,5 +60,10 @@ func Inspect(ctx context.Context, url string) (s State, err error) {
 		return s, err
 	}
 	s.ClockOffset = d.ClockOffset()
-	return s, nil
+	if s.Engine == Postgres {
+		s.NodeConnections = 2 * d.poolSize
+		err = d.QueryRowContext(ctx, `SELECT current_setting('max_connections')::int -
+			current_setting('superuser_reserved_connections')::int`).Scan(&s.ServerConnections)
+	}
+	return s, err
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func open(target string) (*DB, error) {
 
 func openReadOnly(target string) (*DB, error) {
 	if isPostgres(target) {
-		config, err := postgresConfig(target)
+		config, connections, err := postgresConfig(target)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +48,7 @@ func openReadOnly(target string) (*DB, error) {
 			// A session that is read-only is what we ask for: of the URL's hosts it is to be at the primary.
 			config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 		}
-		return &DB{Engine: Postgres, read: limitPool(stdlib.OpenDB(*config), 2)}, nil
+		return &DB{Engine: Postgres, poolSize: connections / 2, read: limitPool(stdlib.OpenDB(*config), 2)}, nil
 	}
 	path, err := sqlitePath(target)
 	if err != nil {
@@ -81,12 +82,32 @@ func limitPool(p *sql.DB, size int) *sql.DB {
 	return p
 }
 
-// postgresPoolSize is the size of each of the two pools of a node. PostgreSQL accepts 100 connections by default, so
-// four nodes fit. More connections than processors pay, because many wait for a lock or for the disk.
-const postgresPoolSize = 12
+// Connections that a node keeps open to PostgreSQL at most, half of them for reads, unless pool_max_conns of the URL
+// says another number. PostgreSQL accepts 100 by default, so three nodes fit beside tools. More connections than
+// processors pay, because many wait for a lock or for the disk.
+const (
+	defaultConnections = 24
+	minConnections     = 8
+	maxConnections     = 1000
+)
+
+// takeConnections returns the most connections of a node by the URL, and removes it from what the server is told.
+func takeConnections(config *pgx.ConnConfig) (int, error) {
+	const name = "pool_max_conns"
+	text, ok := config.RuntimeParams[name]
+	if !ok {
+		return defaultConnections, nil
+	}
+	delete(config.RuntimeParams, name)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < minConnections || n > maxConnections {
+		return 0, fmt.Errorf("database: %s must be a whole number from %d to %d", name, minConnections, maxConnections)
+	}
+	return n, nil
+}
 
 func openPostgres(target string) (*DB, error) {
-	config, err := postgresConfig(target)
+	config, connections, err := postgresConfig(target)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +120,10 @@ func openPostgres(target string) (*DB, error) {
 			config.RuntimeParams[name] = value
 		}
 	}
-	d := &DB{Engine: Postgres}
+	d := &DB{Engine: Postgres, poolSize: connections / 2}
 	ping := stdlib.OptionShouldPing(d.pingIdle)
-	d.read = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectClosed)), postgresPoolSize)
-	d.write = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectStandby)), postgresPoolSize)
+	d.read = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectClosed)), d.poolSize)
+	d.write = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectStandby)), d.poolSize)
 	for _, p := range []*sql.DB{d.read, d.write} {
 		p.SetConnMaxLifetime(30 * time.Minute) // so that connections move to the new primary after a failover
 	}
@@ -169,10 +190,15 @@ func rejectStandby(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-func postgresConfig(target string) (*pgx.ConnConfig, error) {
+// postgresConfig also returns the most connections of a node.
+func postgresConfig(target string) (*pgx.ConnConfig, int, error) {
 	config, err := pgx.ParseConfig(target)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w", err) // shows no password
+		return nil, 0, fmt.Errorf("database: %w", err) // shows no password
+	}
+	connections, err := takeConnections(config)
+	if err != nil {
+		return nil, 0, err
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 3 * time.Second
@@ -185,7 +211,7 @@ func postgresConfig(target string) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "purser"
 	}
-	return config, nil
+	return config, connections, nil
 }
 
 // migrationPool returns the pool that migrations run on, and the function that closes it. On PostgreSQL it is a
@@ -194,7 +220,7 @@ func (d *DB) migrationPool(target string) (p *sql.DB, closePool func() error, er
 	if d.Engine != Postgres {
 		return d.write, func() error { return nil }, nil
 	}
-	config, err := postgresConfig(target)
+	config, _, err := postgresConfig(target)
 	if err != nil {
 		return nil, nil, err
 	}

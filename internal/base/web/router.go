@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -31,14 +32,43 @@ type Router struct {
 	errorBody map[string]ErrorBody // by the prefix of paths
 	idHeaders map[string]string    // by the prefix of paths
 	site      Site
+	secure    bool             // tell browsers to come by HTTPS alone
+	sample    int64            // of a million successful requests, those that are logged
 	now       func() time.Time // the time in the ids of requests
 	tracer    trace.Tracer     // of the spans of requests; nil = none
 }
 
 // NewRouter returns a Router without routes.
 func NewRouter(log *slog.Logger, links Links) *Router {
-	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError, now: time.Now}
+	return &Router{
+		mux:       http.NewServeMux(),
+		log:       log,
+		links:     links,
+		pageError: plainPageError,
+		sample:    everyRequest,
+		now:       time.Now,
+	}
 }
+
+// everyRequest is the sample of all requests.
+const everyRequest = 1_000_000
+
+// SetLogSample logs n of a million successful requests. Which ones follows from their ids. Other requests are always
+// logged.
+func (rt *Router) SetLogSample(n int64) { rt.sample = n }
+
+// isSampled reports whether a successful request is logged.
+func (rt *Router) isSampled(requestID string) bool {
+	if rt.sample >= everyRequest {
+		return true
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(requestID)) // never fails
+	return int64(h.Sum64()%everyRequest) < rt.sample
+}
+
+// SetSecure has answers tell browsers to come by HTTPS alone, for a year (HSTS). Browsers ignore it in answers by HTTP.
+func (rt *Router) SetSecure() { rt.secure = true }
 
 // SetClock has the ids of requests carry the time of a clock, which rows are stored by too. Their
 // durations are measured without it.
@@ -164,6 +194,7 @@ var (
 	nosniffValue = []string{"nosniff"}
 	policyValue  = []string{answerPolicy}
 	closeValue   = []string{"close"}
+	secureValue  = []string{"max-age=31536000"}
 )
 
 // ServeHTTP answers one request.
@@ -179,6 +210,9 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["X-Request-Id"] = x.ctx.idHeader[:]
 	h["X-Content-Type-Options"] = nosniffValue
 	h["Content-Security-Policy"] = policyValue
+	if rt.secure {
+		h["Strict-Transport-Security"] = secureValue
+	}
 	if len(r.TransferEncoding) > 0 {
 		// net/http hides whether the request also had a Content-Length. A proxy in front of us may
 		// have used that, so the connection is closed after a chunked body (RFC 9112 §6.1).
@@ -277,7 +311,7 @@ func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut 
 	}
 	ctx := r.Context()
 	log := rt.log.Handler()
-	if !log.Enabled(ctx, level) {
+	if !log.Enabled(ctx, level) || status < 400 && !cut && level == slog.LevelInfo && !rt.isSampled(x.ctx.requestID) {
 		return
 	}
 	end := time.Now()
@@ -288,7 +322,7 @@ func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut 
 		slog.Int("status", status),
 		slog.Int64("duration_us", end.Sub(start).Microseconds()),
 		slog.Int64("bytes", x.rw.bytes))
-	record.AddAttrs(slog.String("request_id", x.ctx.requestID))
+	record.AddAttrs(slog.String("request_id", x.ctx.requestID), slog.String("client", ClientAddress(r)))
 	if cut {
 		record.AddAttrs(slog.Bool("cut", true))
 	}

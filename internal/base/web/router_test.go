@@ -270,7 +270,8 @@ func TestOneLogLineARequest(t *testing.T) {
 		t.Fatalf("%d lines: %v", len(lines), lines)
 	}
 	for name, want := range map[string]any{"method": "GET", "route": "GET /v1/things/{id}", "status": 201.0,
-		"bytes": 8.0, "request_id": id, "connection_id": "conn_1", "level": "INFO"} {
+		"client": "127.0.0.1",
+		"bytes":  8.0, "request_id": id, "connection_id": "conn_1", "level": "INFO"} {
 		if lines[0][name] != want {
 			t.Errorf("%s = %v, want %v", name, lines[0][name], want)
 		}
@@ -283,6 +284,43 @@ func TestOneLogLineARequest(t *testing.T) {
 	}
 	if strings.Contains(s.log.text(), "canary") {
 		t.Errorf("the log holds what a client sent: %s", s.log.text())
+	}
+}
+
+// TestLogSample logs about a tenth of what succeeds, and all that fails.
+func TestLogSample(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.SetLogSample(100_000)
+	s.Handle("GET /v1/things/{id}", func(w http.ResponseWriter, _ *http.Request) error {
+		return web.WriteJSON(w, 200, "hello")
+	})
+	for range 500 {
+		s.do(t, "GET", "/v1/things/a", nil)
+		s.do(t, "GET", "/nothing", nil)
+	}
+	s.stop()
+	count := map[any]int{}
+	for _, line := range s.log.records(t, "request") {
+		count[line["status"]]++
+	}
+	if count[404.0] != 500 || count[200.0] < 15 || count[200.0] > 120 {
+		t.Errorf("lines by status: %v", count)
+	}
+}
+
+// TestBrowsersAreKeptToHTTPS: only a service with https URLs says so.
+func TestBrowsersAreKeptToHTTPS(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		s := newSite(t)
+		if secure {
+			s.SetSecure()
+		}
+		got := s.do(t, "GET", "/nothing", nil).Header.Get("Strict-Transport-Security")
+		if (got == "max-age=31536000") != secure || (got == "") == secure {
+			t.Errorf("secure %t: %q", secure, got)
+		}
 	}
 }
 

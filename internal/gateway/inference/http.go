@@ -174,7 +174,8 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 	if err != nil {
 		return nil, err
 	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
+	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
+		slog.String("account_id", who.AccountID))
 	if err := h.inFlight.enter(who.App.ID, h.Bounds.Calls); err != nil {
 		return nil, err
 	}

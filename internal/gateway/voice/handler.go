@@ -31,7 +31,8 @@ func (h *Handler) resolveCaller(r *http.Request) (*callers.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
+	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
+		slog.String("account_id", who.AccountID))
 	return who, nil
 }
 

@@ -26,6 +26,7 @@ type Metrics struct {
 	errors   *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
+	raised   prometheus.Counter
 	mails    *prometheus.CounterVec
 	jobs     *prometheus.CounterVec
 	payments *prometheus.CounterVec
@@ -76,6 +77,10 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			"code"),
 		alarms: counter("purser_alarms_total", "Alarms for the operator; the log has the details.", "alarm",
 			"subject"),
+		raised: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "purser_alarms_raised_total",
+			Help: "All alarms. It begins at 0, so that its increase shows the first one, too.",
+		}),
 		mails:    counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
 		jobs:     counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "task"),
 		payments: counter("purser_payment_requests_total", "Requests to Stripe, by outcome: ok or failed.", "outcome"),
@@ -117,8 +122,8 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
 	m.registry.MustRegister(m.first, m.tokens)
-	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.payments, m.waiting,
-		m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
+	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.raised, m.mails, m.jobs, m.payments,
+		m.waiting, m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -180,11 +185,19 @@ func (m *Metrics) CountRefusal(code string) {
 	}
 }
 
+// ExpectProvider begins the counters of a provider's failures at 0, so that their increase shows the first one, too.
+func (m *Metrics) ExpectProvider(provider string) {
+	for _, status := range []string{"401", "403", "429", "none", "cut"} {
+		m.errors.WithLabelValues(provider, status)
+	}
+}
+
 // RaiseAlarm counts an alarm for the operator. Both arguments must have few distinct values,
 // because each pair is a time series.
 func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
+		m.raised.Inc()
 	}
 }
 

@@ -42,6 +42,9 @@ func (m *Metrics) readCounter(name string, labels ...string) (list []Count, err 
 				values[l.GetName()] = l.GetValue()
 			}
 			c := Count{N: int64(sample.GetCounter().GetValue())}
+			if c.N == 0 {
+				continue // it is only expected
+			}
 			for _, l := range labels {
 				c.Labels = append(c.Labels, values[l])
 			}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -120,6 +121,7 @@ func (s *Sessions) resumeSession(ctx context.Context, accountID string) (context
 	} else if err != nil {
 		return nil, err
 	}
+	web.Log(ctx, slog.String("account_id", accountID))
 	c := currentSession{a, Proof(s.scs.GetString(ctx, proofKey)), id.Hash(s.scs.Token(ctx)),
 		s.scs.GetInt64(ctx, startedKey)}
 	if c.proof == ProofPending { // is not extended

@@ -1,0 +1,57 @@
+package db_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestConnectionsOfANode asks more of a node at once than its URL allows connections: the server never sees more of them.
+func TestConnectionsOfANode(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.Postgres)
+	with := func(text string) string {
+		if strings.Contains(url, "?") {
+			return url + "&pool_max_conns=" + text
+		}
+		return url + "?pool_max_conns=" + text
+	}
+	for _, text := range []string{"0", "7", "1001", "many", ""} {
+		if d, err := db.Open(t.Context(), with(text)); err == nil || !strings.Contains(err.Error(), "from 8 to 1000") {
+			t.Errorf("pool_max_conns=%s: %v, %v", text, d, err)
+		}
+	}
+	for target, want := range map[string]int{url: 24, with("10"): 10} {
+		s, err := db.Inspect(t.Context(), target)
+		if err != nil || s.NodeConnections != want || s.ServerConnections < 50 {
+			t.Errorf("%+v, %v; want %d connections", s, err, want)
+		}
+	}
+	d, err := db.Open(t.Context(), with("10"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	most := 0
+	for range 60 {
+		wg.Go(func() {
+			var n int
+			err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND application_name = 'purser'`).Scan(&n)
+			mu.Lock()
+			defer mu.Unlock()
+			if most = max(most, n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if most < 2 || most > 10 {
+		t.Errorf("the server saw %d connections", most)
+	}
+}
