@@ -113,6 +113,15 @@ func (k Key) FileVariable() string { return k.Variable() + "_FILE" }
 // Flag is the key's name on the command line: providers-openai-base-url.
 func (k Key) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name) }
 
+// hasBarePassword reports whether the address of a database has an @ that belongs to a password. It would be taken for
+// the end of the password, and the rest of it for a host, which errors name.
+func hasBarePassword(database string) bool {
+	_, rest, _ := strings.Cut(database, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	return strings.Count(authority, "@") > 1 || strings.Contains(path, "@")
+}
+
 // Keys returns all settings.
 func Keys() []Key { return slices.Clone(keys) }
 
@@ -134,6 +143,9 @@ var ownKeys = []Key{
 		if !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") &&
 			!strings.HasPrefix(v, "postgresql://") {
 			return errors.New("must be sqlite:PATH or postgres://…")
+		}
+		if !strings.HasPrefix(v, "sqlite:") && hasBarePassword(v) {
+			return errors.New("is not a URL: write @ / : ? and # of a password as %40 %2F %3A %3F and %23")
 		}
 		c.Database = v
 		return nil

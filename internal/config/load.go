@@ -69,6 +69,9 @@ func (c Config) reportMissing(faults faults) error {
 	if !faults.has("oidc.") {
 		missing = append(missing, c.OIDC.Validate())
 	}
+	if !faults.has("stripe.") {
+		missing = append(missing, c.Stripe.Validate())
+	}
 	return errors.Join(missing...)
 }
 

@@ -41,6 +41,17 @@ func (c Config) Warnings() (list []Warning) {
 				"make one with: head -c 32 /dev/urandom | base64")
 		}
 	}
+	for name, p := range c.Providers {
+		// Each provider's own form: a wrong one is answered 404 for every call.
+		if hasVersion := strings.HasSuffix(strings.TrimRight(p.BaseURL, "/"), "/v1"); p.BaseURL != "" &&
+			hasVersion != (name == "openai") {
+			remedy := "remove it: https://api.example.com"
+			if name == "openai" {
+				remedy = "end it like OpenAI's: https://api.openai.com/v1"
+			}
+			warn("providers."+name+".base_url", "its path is unusual: calls may be answered 404", remedy)
+		}
+	}
 	if strings.HasPrefix(c.Stripe.Key, "sk_live_") && c.Stripe.BaseURL != "" {
 		warn("stripe.base_url", "the live key is sent to an address that is not Stripe's",
 			"remove stripe.base_url, or use a test key")

@@ -17,6 +17,9 @@ func TestWarnings(t *testing.T) {
 		return Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix(network)}}
 	}
 	paid := func(key, url string) Config { return Config{Stripe: topups.Config{Key: key, BaseURL: url}} }
+	at := func(provider, url string) Config {
+		return Config{Providers: map[string]Provider{provider: {BaseURL: url}}}
+	}
 	far := "postgres://p:hidden@db"
 	for name, tt := range map[string]struct {
 		c    Config
@@ -33,13 +36,17 @@ func TestWarnings(t *testing.T) {
 		"http here":           {Config{BaseURL: "http://localhost:8080", AuthURL: "http://[::1]:1"}, nil},
 		"http": {Config{BaseURL: "http://a", AuthURL: "http://b", DashboardURL: "http://c"},
 			[]string{"base_url", "auth_url", "dashboard_url"}},
-		"all are proxies":  {proxies("0.0.0.0/0"), []string{"trusted_proxies"}},
-		"all of IPv6":      {proxies("::/0"), []string{"trusted_proxies"}},
-		"one proxy":        {proxies("10.0.0.0/8"), nil},
-		"a weak token":     {Config{OperatorTokens: []string{strings.Repeat("hidden", 8)}}, []string{"operator_token"}},
-		"live key astray":  {paid("sk_live_hidden", "http://x"), []string{"stripe.base_url"}},
-		"test key astray":  {paid("sk_test_x", "http://x"), nil},
-		"live key at home": {paid("sk_live_x", ""), nil},
+		"OpenAI without /v1": {at("openai", "https://api.openai.com"), []string{"providers.openai.base_url"}},
+		"OpenAI with /v1":    {at("openai", "https://api.openai.com/v1/"), nil},
+		"Google with /v1":    {at("google", "https://x.example/v1"), []string{"providers.google.base_url"}},
+		"Google without":     {at("google", "https://x.example"), nil},
+		"all are proxies":    {proxies("0.0.0.0/0"), []string{"trusted_proxies"}},
+		"all of IPv6":        {proxies("::/0"), []string{"trusted_proxies"}},
+		"one proxy":          {proxies("10.0.0.0/8"), nil},
+		"a weak token":       {Config{OperatorTokens: []string{strings.Repeat("hidden", 8)}}, []string{"operator_token"}},
+		"live key astray":    {paid("sk_live_hidden", "http://x"), []string{"stripe.base_url"}},
+		"test key astray":    {paid("sk_test_x", "http://x"), nil},
+		"live key at home":   {paid("sk_live_x", ""), nil},
 	} {
 		var got []string
 		for _, w := range tt.c.Warnings() {

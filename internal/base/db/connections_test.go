@@ -9,7 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// TestConnectionsOfANode asks more of a node at once than its URL allows connections: the server never sees more of them.
+// TestConnectionsOfANode asks more of a node at once than its URL allows connections: the server never sees more.
 func TestConnectionsOfANode(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t, db.Postgres)

@@ -53,17 +53,29 @@ type Store struct {
 // Configure checks the configuration and makes the Stripe client. It refuses a key without a webhook secret, because an
 // empty secret would let anyone sign events (F-64).
 func (s *Store) Configure() error {
-	c := s.Config
+	if err := s.Config.Validate(); err != nil {
+		return err
+	}
+	if s.Config.Key != "" {
+		s.client = newClient(s.Config, s.Metrics)
+	}
+	return nil
+}
+
+// Validate reports which settings are missing or wrong.
+func (c Config) Validate() error {
 	switch {
 	case c.Key == "" && c.WebhookSecret == "":
 		return nil
 	case c.Key == "":
 		return errors.New("stripe.key: required with stripe.webhook_secret")
-	case len(c.WebhookSecret) < 16 || !strings.HasPrefix(c.WebhookSecret, "whsec_"):
+	case c.WebhookSecret == "":
 		return errors.New(
 			"stripe.webhook_secret: required with stripe.key, the signing secret of the endpoint, whsec_…")
+	case len(c.WebhookSecret) < 16 || !strings.HasPrefix(c.WebhookSecret, "whsec_"):
+		return errors.New("stripe.webhook_secret: must be the signing secret of the endpoint: whsec_ and at least " +
+			"10 characters")
 	}
-	s.client = newClient(c, s.Metrics)
 	return nil
 }
 
