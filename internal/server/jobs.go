@@ -47,6 +47,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)
 			return err
 		}),
+		s.repeatJob(15*time.Second, "compare the nodes", s.compareNodes),
 		s.repeatJob(policies.ReadInterval, "read the policies", s.policies.Read),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),

@@ -102,6 +102,7 @@ type Server struct {
 	feed               *feed.Hub
 	Router             *web.Router
 	ready              readiness
+	differing          map[string]bool // settings in which nodes differ, as compareNodes saw them last
 	health             *status.Recorder
 	status             *status.Handler
 }

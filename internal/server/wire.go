@@ -70,6 +70,11 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
 		return err
 	}
+	if !dev { // nodes of purser dev listen at addresses that they choose
+		if err := s.node.SetSettings(digestShared(s.Config, derivation)); err != nil {
+			return err
+		}
+	}
 	if err := s.wirePeople(box, dev); err != nil {
 		return err
 	}

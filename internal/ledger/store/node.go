@@ -23,6 +23,7 @@ type Node struct {
 	renewedAt time.Time // of the last renewal that succeeded, when it began
 	steadyAt  time.Time // since then no renewal has come later than half a lease after the one before
 	left      bool
+	settings  string // JSON, see SetSettings
 }
 
 // JoinNode registers a node. On SQLite no other process uses the database, so every
@@ -48,15 +49,15 @@ func (n *Node) RenewLease(ctx context.Context) error {
 
 func (n *Node) renew(ctx context.Context) error {
 	n.mu.Lock()
-	left := n.left
+	left, settings := n.left, n.settings
 	n.mu.Unlock()
 	if left {
 		return nil
 	}
 	began := n.clock()
-	_, err := n.db.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)
-		ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us`, n.ID, n.startedUS,
-		n.now().Add(n.Lease).UnixMicro())
+	_, err := n.db.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us, settings) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us, settings = excluded.settings`, n.ID, n.startedUS,
+		n.now().Add(n.Lease).UnixMicro(), settings)
 	if err == nil {
 		n.noteRenewal(began)
 	}

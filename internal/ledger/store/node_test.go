@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -95,6 +97,42 @@ func TestDeletedNodeJoinsAgain(t *testing.T) {
 			t.Error("a node that has left renews its lease")
 		}
 	})
+}
+
+// TestNodesSettings compares four nodes: one that has another address than two others, and one that does not know the
+// setting. A node that has left is not compared.
+func TestNodesSettings(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	nodes := map[string]*testNode{}
+	for nodeID, settings := range map[string]map[string]string{
+		"a": {"base_url": "1", "oidc": "7"},
+		"b": {"base_url": "2", "oidc": "7"},
+		"c": {"base_url": "1", "oidc": "7"},
+		"d": {"oidc": "7", "smtp": "9"},
+		"e": nil,
+	} {
+		n := joinTestNode(t, d, nodeID)
+		if settings != nil {
+			if err := n.SetSettings(settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.pass(1)
+		nodes[nodeID] = n
+	}
+	check := func(want ...SettingsDifference) {
+		t.Helper()
+		got, err := ListSettingsDifferences(t.Context(), d, d.Now().UnixMicro())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	check(SettingsDifference{"base_url", [][]string{{"a", "c"}, {"b"}}})
+	if err := nodes["b"].EndLease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check()
 }
 
 // TestOwnHoldsAreNotOrphans lets a node's lease end while its call runs: its own sweep does

@@ -37,8 +37,8 @@ type Metrics struct {
 	unmeteredSeconds *prometheus.CounterVec
 	unmeteredTokens  *prometheus.CounterVec
 
-	openHolds, oldestHold, deliveries prometheus.Gauge
-	findings, verified, newestBackup  prometheus.Gauge
+	openHolds, oldestHold, deliveries             prometheus.Gauge
+	findings, verified, newestBackup, differences prometheus.Gauge
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -118,7 +118,11 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		Name: "purser_newest_backup_timestamp_seconds",
 		Help: "Time at which the newest backup of this node's folder was due; 0 = there is none.",
 	})
-	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup)
+	m.differences = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "purser_nodes_differ",
+		Help: "Settings that nodes of the database must have alike, and do not.",
+	})
+	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup, m.differences)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
 	m.registry.MustRegister(m.first, m.tokens)
@@ -205,6 +209,13 @@ func (m *Metrics) RaiseAlarm(alarm, subject string) {
 func (m *Metrics) SetNewestBackup(at time.Time) {
 	if m != nil {
 		m.newestBackup.Set(float64(at.Unix()))
+	}
+}
+
+// SetDifferences sets how many settings nodes must have alike, and do not.
+func (m *Metrics) SetDifferences(n int) {
+	if m != nil {
+		m.differences.Set(float64(n))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
@@ -36,6 +37,10 @@ func (h *Handler) showSettings(r *http.Request, s staff) (ui.Report, error) {
 			Detail: "Those here count. Change or remove in its file: " + strings.Join(names, ", ") + ".",
 		}
 	}
+	nodes, err := store.ListSettingsDifferences(r.Context(), h.DB, h.Service.DB.Now().UnixMicro())
+	if err != nil {
+		return c, err
+	}
 	facts := make([]ui.Detail, 0, len(policy.Settings))
 	for _, set := range policy.Settings {
 		facts = append(facts, ui.Detail{
@@ -43,7 +48,11 @@ func (h *Handler) showSettings(r *http.Request, s staff) (ui.Report, error) {
 			Cell: ui.Cell{Text: set.Text(current.Policy), Sub: ui.Sentence(set.Help)},
 		})
 	}
-	c.Blocks = []ui.Block{{Heading: "In force since " + formatStart(current.FromUS), Facts: facts}}
+	c.Blocks = []ui.Block{}
+	if len(nodes) > 0 {
+		c.Blocks = append(c.Blocks, nodesBlock(nodes))
+	}
+	c.Blocks = append(c.Blocks, ui.Block{Heading: "In force since " + formatStart(current.FromUS), Facts: facts})
 	for _, v := range list {
 		if policies.StateOf(v, list, now) != policies.Upcoming {
 			continue
@@ -83,6 +92,24 @@ func (h *Handler) showSettings(r *http.Request, s staff) (ui.Report, error) {
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "History", Table: t})
 	return c, nil
+}
+
+// nodesBlock shows in which settings of their own files the nodes differ, and never what they say there.
+func nodesBlock(list []store.SettingsDifference) ui.Block {
+	t := &ui.Table{Label: "Nodes that differ", Heads: []ui.Head{{Name: "Setting"}, {Name: "Nodes that agree"}}}
+	for _, d := range list {
+		groups := make([]string, len(d.Nodes))
+		for i, nodes := range d.Nodes {
+			groups[i] = strings.Join(nodes, ", ")
+		}
+		t.Rows = append(t.Rows, []ui.Cell{{Text: d.Setting}, {Text: strings.Join(groups, " / ")}})
+	}
+	return ui.Block{
+		Heading: "Nodes differ",
+		Text: "Every node must have these settings alike. Users get one or the other by chance until you make the " +
+			"files equal and restart the nodes.",
+		Table: t,
+	}
 }
 
 func actorsOf(list []policies.Version) (ids []string) {

@@ -2,8 +2,10 @@ package operatorpages_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -36,5 +38,32 @@ func TestSettings(t *testing.T) {
 		b.Post(path, act("withdraw", "Announced too late.")).Leads(t, "/operator/settings?done=settings-withdrawn")
 		b.Post(path, act("withdraw", "Again.")).Want(t, 404)
 		b.Get("/operator/settings").Want(t, 200).Lacks(t, "0.04", "Withdraw")
+	})
+}
+
+// TestNodesThatDiffer shows in which settings the nodes differ, and nothing while they do not.
+func TestNodesThatDiffer(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("viewer")
+		b.Get("/operator/settings").Want(t, 200).Lacks(t, "Nodes differ")
+		var nodes []*store.Node
+		for _, nodeID := range []string{"node_a", "node_b"} {
+			n, err := store.JoinNode(t.Context(), d, nodeID, time.Minute, d.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, n)
+		}
+		for _, n := range nodes {
+			if err := n.SetSettings(map[string]string{"base_url": n.ID, "oidc": "the same"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.RenewLease(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Get("/operator/settings").Want(t, 200, "Nodes differ", "base_url", "node_a / node_b").Lacks(t, "oidc")
 	})
 }
