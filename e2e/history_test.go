@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/testkit"
@@ -22,6 +23,7 @@ func TestLooksWithHistory(t *testing.T) {
 		{"visitor", nil, map[string]string{"status": "/status", "front": "/"}},
 		{"user", &p.TestAccount, map[string]string{
 			"overview":    "/dashboard",
+			"hours":       "/dashboard?days=1&compare=1",
 			"connections": "/connections",
 			"activity":    "/activity",
 			"search":      "/search?q=a",
@@ -30,6 +32,7 @@ func TestLooksWithHistory(t *testing.T) {
 			"apps":       "/developer",
 			"app":        app,
 			"analytics":  app + "/analytics",
+			"hours":      app + "/analytics?days=1&compare=1",
 			"usage":      app + "/analytics?tab=usage",
 			"users":      app + "/analytics?tab=users",
 			"errors":     app + "/analytics?tab=errors",
@@ -45,6 +48,7 @@ func TestLooksWithHistory(t *testing.T) {
 		}},
 		{"operator", &p.Operator, map[string]string{
 			"overview":  "/operator",
+			"day":       "/operator?day=" + time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly),
 			"providers": "/operator/providers",
 			"incidents": "/operator/incidents",
 			"prices":    "/operator/prices",
