@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,14 @@ var modelLists = map[string]modelList{
 // providerChecks checks the key of each provider that has one.
 func providerChecks(c config.Config) (list []check) {
 	for _, name := range []string{"openai", "anthropic", "google"} {
-		if p := c.Providers[name]; p.Key != "" {
+		p := c.Providers[name]
+		for i, key := range p.Keys {
+			who := name
+			if len(p.Keys) > 1 {
+				who = fmt.Sprintf("%s, key %d of %d", name, i+1, len(p.Keys))
+			}
 			list = append(list, check{"providers." + name, func(ctx context.Context) finding {
-				return checkProvider(ctx, name, p)
+				return checkProvider(ctx, name, who, p.BaseURL, key)
 			}})
 		}
 	}
@@ -121,14 +127,11 @@ func providerChecks(c config.Config) (list []check) {
 	return list
 }
 
-func checkProvider(ctx context.Context, name string, p config.Provider) finding {
+func checkProvider(ctx context.Context, name, who, baseURL, key string) finding {
 	models := modelLists[name]
-	base := models.base
-	if p.BaseURL != "" {
-		base = p.BaseURL
-	}
-	status, _, err := getStatus(ctx, base+models.path, models.header(p.Key))
-	return describeKeyAnswer(name, "providers."+name+".key", base, status, err)
+	base := cmp.Or(baseURL, models.base)
+	status, _, err := getStatus(ctx, base+models.path, models.header(key))
+	return describeKeyAnswer(who, "providers."+name+".key", base, status, err)
 }
 
 // describeKeyAnswer says what an answer to an authenticated request means for the key.

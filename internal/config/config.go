@@ -88,7 +88,8 @@ func (c Config) WithoutOutside() Config {
 // Provider is how one AI provider is reached. Without a key it is not offered
 // to live apps.
 type Provider struct {
-	BaseURL, Key string
+	BaseURL string
+	Keys    []string // they serve in turn, and for each other (decision 099)
 	// Store lets OpenAI keep prompts and answers for up to 30 days, so that a broken stream
 	// is charged by its record. The consent screen says so.
 	Store bool
@@ -499,12 +500,20 @@ func providerStoreKey(name string) Key {
 }
 
 func providerKeyKey(name string) Key {
-	return Key{"providers." + name + ".key", "our key at " + name, true, func(c *Config, v string) error {
-		if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
-			return errors.New("is too short or has white space")
-		}
+	help := "our key at " + name + "; several, separated by commas, serve in turn and for each other"
+	return Key{"providers." + name + ".key", help, true, func(c *Config, v string) error {
 		p := c.Providers[name]
-		p.Key = v
+		p.Keys = nil
+		for text := range strings.SplitSeq(v, ",") {
+			key := strings.TrimSpace(text)
+			if len(key) < 8 || strings.ContainsAny(key, " \t\r\n\x00") {
+				return errors.New("is too short or has white space")
+			}
+			if slices.Contains(p.Keys, key) {
+				return errors.New("has a key twice")
+			}
+			p.Keys = append(p.Keys, key)
+		}
 		c.Providers[name] = p
 		return nil
 	}}

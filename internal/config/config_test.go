@@ -84,9 +84,9 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		LogSample:        money.One,
 		TrustedProxies:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
 		Providers: map[string]Provider{
-			"anthropic": {Key: "sk-flow-style"},
-			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
-			"google":    {Key: "0123456789012345678901234567890"}, // not a number
+			"anthropic": {Keys: []string{"sk-flow-style"}},
+			"openai":    {BaseURL: "http://127.0.0.1:9", Keys: []string{"sk-environment"}, Store: true},
+			"google":    {Keys: []string{"0123456789012345678901234567890"}}, // not a number
 		},
 		OIDC: identity.OpenIDConfig{
 			Name:         "Acme",

@@ -161,7 +161,7 @@ func seed(ctx context.Context, s *server.Server, o Options) (sample.Data, error)
 // development works. With the mock, a provider that the developer configured is reached as configured.
 func chooseProviders(o Options, emulated map[string]config.Provider) map[string]config.Provider {
 	for name, p := range o.Configured {
-		if o.Providers == "mock" && (p.Key != "" || p.BaseURL != "") {
+		if o.Providers == "mock" && (len(p.Keys) > 0 || p.BaseURL != "") {
 			emulated[name] = p
 		}
 	}

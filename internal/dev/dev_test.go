@@ -2,6 +2,7 @@ package dev
 
 import (
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // machine. A provider that the developer configured stays as it is.
 func TestLiveAppsReachTheEmulator(t *testing.T) {
 	t.Parallel()
-	given := config.Provider{Key: "sk-of-the-developer", BaseURL: "http://127.0.0.1:9/v1"}
+	given := config.Provider{Keys: []string{"sk-of-the-developer"}, BaseURL: "http://127.0.0.1:9/v1"}
 	for _, c := range []struct {
 		providers string
 		given     bool // the developer's key is used
@@ -44,11 +45,11 @@ func TestLiveAppsReachTheEmulator(t *testing.T) {
 		}
 		for _, name := range []string{"openai", "anthropic", "google"} {
 			p := s.Config.Providers[name]
-			if p.Key == "" || !strings.HasPrefix(p.BaseURL, "http://127.0.0.1:") {
+			if len(p.Keys) == 0 || !strings.HasPrefix(p.BaseURL, "http://127.0.0.1:") {
 				t.Errorf("%s: %s is reached at %q", c.providers, name, p.BaseURL)
 			}
 		}
-		if got := s.Config.Providers["openai"] == given; got != c.given {
+		if got := reflect.DeepEqual(s.Config.Providers["openai"], given); got != c.given {
 			t.Errorf("%s: the developer's key is used: %t", c.providers, got)
 		}
 		if err := s.DB.Close(); err != nil {

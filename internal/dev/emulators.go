@@ -28,9 +28,9 @@ func emulateProviders(log *slog.Logger, store bool) (map[string]config.Provider,
 // emulatedProviders returns how to reach the three providers of an emulator at url.
 func emulatedProviders(url string, store bool) map[string]config.Provider {
 	return map[string]config.Provider{
-		"openai":    {BaseURL: url + "/v1", Key: "emulated-key", Store: store},
-		"anthropic": {BaseURL: url, Key: "emulated-key"},
-		"google":    {BaseURL: url, Key: "emulated-key"},
+		"openai":    {BaseURL: url + "/v1", Keys: []string{"emulated-key"}, Store: store},
+		"anthropic": {BaseURL: url, Keys: []string{"emulated-key"}},
+		"google":    {BaseURL: url, Keys: []string{"emulated-key"}},
 	}
 }
 

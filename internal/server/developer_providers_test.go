@@ -104,9 +104,9 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 		DashboardURL: w.url,
 		Policy:       set,
 		Providers: map[string]config.Provider{
-			"openai":    {BaseURL: emulated.URL + "/v1", Key: "the-operators"},
+			"openai":    {BaseURL: emulated.URL + "/v1", Keys: []string{"the-operators"}},
 			"anthropic": {BaseURL: emulated.URL},
-			"google":    {BaseURL: emulated.URL, Key: "the-operators"},
+			"google":    {BaseURL: emulated.URL, Keys: []string{"the-operators"}},
 		},
 	}, slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), true)
 	if err != nil {

@@ -60,6 +60,7 @@ type node struct {
 	stop          func()
 }
 
+// startNode starts a node whose calls to OpenAI go to p; nil = as its settings say.
 func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*config.Config)) *node {
 	t.Helper()
 	n := &node{t: t, prices: filepath.Join(t.TempDir(), "prices.yaml")}
@@ -92,7 +93,9 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 		t.Fatal(err)
 	}
 	n.metricsListener, n.metrics = listener()
-	n.inference.Providers["openai"] = p
+	if p != nil {
+		n.inference.Providers["openai"] = p
+	}
 	if n.seeded, err = seed(t, n.Server); err != nil {
 		t.Fatal(err)
 	}

@@ -214,6 +214,7 @@ func (s *Server) mountOperator(home ui.Home, sessions *accounts.Sessions) {
 		Sessions:  sessions,
 		Catalog:   s.catalog,
 		Estimates: s.estimates,
+		Pools:     s.pools,
 		Metrics:   s.metrics,
 		Status:    s.status,
 		MFA:       secondFactorCheck(home.Dev),

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/purserhq/purser/internal/gateway/inference"
@@ -22,19 +24,57 @@ var defaultProviderURLs = map[string]string{
 // that may keep records of calls.
 func (s *Server) newProviders() (map[string]provider.Provider, map[string]inference.Recorder) {
 	list, records := map[string]provider.Provider{}, map[string]inference.Recorder{}
-	s.developerProviders = newDeveloperProviders(s)
+	s.developerProviders, s.pools = newDeveloperProviders(s), map[string]*upstream.Pool{}
 	for name := range defaultProviderURLs {
 		p := s.Config.Providers[name]
-		if p.Key == "" {
+		if len(p.Keys) == 0 {
 			continue
 		}
-		client := s.newProviderClient(name, p.Key, p.Store)
-		list[name] = upstream.NewReliable(client, s.DB.Now, s.log, s.reportAlarm)
-		if r, ok := client.(inference.Recorder); ok && p.Store {
-			records[name] = r
+		var keys []upstream.Key
+		var recorders keyRecorders
+		for _, key := range p.Keys {
+			client := s.newProviderClient(name, key, p.Store)
+			keys = append(keys, upstream.Key{ID: describeKey(key), Provider: client})
+			if r, ok := client.(inference.Recorder); ok && p.Store {
+				recorders = append(recorders, r)
+			}
+		}
+		pool := upstream.NewPool(keys, s.DB.Now, s.log, s.reportAlarm)
+		s.pools[name] = pool
+		list[name] = upstream.NewReliable(pool, s.DB.Now, s.log, s.reportAlarm)
+		if len(recorders) > 0 {
+			records[name] = recorders
 		}
 	}
 	return list, records
+}
+
+// describeKey names a key by its end, as providers' consoles do.
+func describeKey(key string) string { return "…" + key[len(key)-4:] }
+
+// keyRecorders are the records of several accounts of one provider. Nobody has noted which one has a call's.
+type keyRecorders []inference.Recorder
+
+// GetStoredUsage returns the usage of a call from the account that has it.
+func (k keyRecorders) GetStoredUsage(ctx context.Context, responseID, requestID string) (*provider.Usage, bool, error) {
+	var failed error
+	for _, r := range k {
+		usage, found, err := r.GetStoredUsage(ctx, responseID, requestID)
+		if found && err == nil {
+			return usage, true, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, false, failed
+}
+
+// chooseVoiceKey returns the key for a new voice session, "" if there is none.
+func (s *Server) chooseVoiceKey() string {
+	keys := s.Config.Providers["openai"].Keys
+	if len(keys) == 0 {
+		return ""
+	}
+	return keys[s.pools["openai"].Choose()]
 }
 
 // providerURL returns the base URL of a provider's API.

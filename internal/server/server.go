@@ -45,6 +45,7 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/pages/status"
@@ -86,6 +87,7 @@ type Server struct {
 	Tokens             *oauth.Store
 	callers            *callers.Resolver
 	policies           *policies.Book
+	pools              map[string]*upstream.Pool // the operator's keys, by provider
 	catalog            *catalog.Source
 	estimates          *estimates.Calibration
 	listedProviders    []string // whose models are listed; nil = all

@@ -32,7 +32,7 @@ func listShared(c config.Config) map[string][]string {
 		"voice_idle_timeout": {c.VoiceIdleTimeout.String()},
 	}
 	for name, p := range c.Providers {
-		list["providers."+name] = []string{p.BaseURL, p.Key, strconv.FormatBool(p.Store)}
+		list["providers."+name] = append([]string{p.BaseURL, strconv.FormatBool(p.Store)}, p.Keys...)
 	}
 	return list
 }

@@ -252,7 +252,8 @@ func (s *Server) wireGateway(dev bool) {
 		Policies: s.policies,
 		Provider: voice.Provider{
 			BaseURL:      s.providerURL("openai"),
-			PlatformKey:  c.Providers["openai"].Key,
+			PlatformKeys: c.Providers["openai"].Keys,
+			ChooseKey:    s.chooseVoiceKey,
 			DeveloperKey: s.findVoiceKey,
 			Client:       &http.Client{},
 			Identifiers:  s.identifiers,

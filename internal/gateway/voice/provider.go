@@ -3,6 +3,8 @@ package voice
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +29,10 @@ const (
 
 // A Provider is the realtime provider (OpenAI): where its calls are made, and by which key.
 type Provider struct {
-	BaseURL     string
-	PlatformKey string // "" = only apps with a provider key have live sessions
+	BaseURL      string
+	PlatformKeys []string // none = only apps with a provider key have live sessions
+	// ChooseKey returns the platform key for a new session; nil = the first one.
+	ChooseKey func() string
 	// DeveloperKey returns an account's own provider key; nil = no account has one.
 	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
 	Client       *http.Client
@@ -38,9 +42,37 @@ type Provider struct {
 // errNoProviderKey says that there is no key for the provider.
 var errNoProviderKey = errors.New("voice: the provider is not configured")
 
+// nameKey names a platform key in the state of a session, without telling it.
+func nameKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// chooseKey returns the name of the platform key for a new session, which stays with its key: another account could not
+// hang up its call.
+func (p *Provider) chooseKey() string {
+	if p.ChooseKey == nil || len(p.PlatformKeys) < 2 {
+		return ""
+	}
+	return nameKey(p.ChooseKey())
+}
+
+// findKey returns the platform key of a name, or the first one if the operator has removed it; "" = there is none.
+func (p *Provider) findKey(name string) string {
+	for _, key := range p.PlatformKeys {
+		if name != "" && nameKey(key) == name {
+			return key
+		}
+	}
+	if len(p.PlatformKeys) == 0 {
+		return ""
+	}
+	return p.PlatformKeys[0]
+}
+
 // keyFor returns the provider key that serves a session.
 func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) {
-	key := p.PlatformKey
+	key := p.findKey(t.PlatformKey)
 	if t.DeveloperKey {
 		var ok bool
 		if key, ok = p.DeveloperKey(ctx, t.OwnerID); !ok {

@@ -30,6 +30,7 @@ type billingTerms struct {
 	policy.Guardrails        // of the feature, for each reply
 	MaxOutputTokens   int64  // of a reply
 	DeveloperKey      bool   // the developer's provider key serves the session
+	PlatformKey       string // names the operator's key that serves it; "" = the first
 	Mock              bool   // the voice is canned
 
 	rates catalog.Rates // of Rates

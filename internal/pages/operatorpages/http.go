@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -32,6 +33,7 @@ type Handler struct {
 	Accounts  *accounts.Store
 	Sessions  *accounts.Sessions
 	Catalog   *catalog.Source
+	Pools     map[string]*upstream.Pool // the operator's keys, by provider
 	Estimates *estimates.Calibration
 	Metrics   *metrics.Metrics
 	Status    *status.Handler

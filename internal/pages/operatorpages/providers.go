@@ -2,7 +2,9 @@ package operatorpages
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -46,6 +48,7 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 		{Heading: "Health, last 24 hours", Text: "Calls of all nodes.", Table: healthTable(health)},
 		{Heading: "Calls of this node since its start", Table: callTable(calls)},
 		{Heading: "Provider errors", Table: errorTable(failures)},
+		{Heading: "Keys of this node", Text: keysText, Table: h.keyTable()},
 		{
 			Heading: "Estimate calibration",
 			Text: "Ratio of reported to counted input tokens. For its hold, the count of the next call is multiplied by " +
@@ -65,6 +68,42 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 
 // brokenPrices is shown when the price file cannot be used.
 const brokenPrices = "The price file can’t be used. The previous prices stay in force."
+
+// keysText explains the table of keys.
+const keysText = "Keys of a provider serve in turn, and for each other. A key that is refused, or whose account is " +
+	"out of quota, rests."
+
+// keyTable lists the operator's keys, by provider.
+func (h *Handler) keyTable() *ui.Table {
+	t := &ui.Table{
+		Label: "Keys",
+		Heads: []ui.Head{
+			{Name: "Provider"}, {Name: "Key"}, {Name: "State"}, {Name: "Served", End: true},
+			{Name: "Passed on", End: true}, {Name: "Last use"},
+		},
+		Empty: "No provider has a key.",
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Pools)) {
+		for _, k := range h.Pools[name].States() {
+			state := ui.Cell{Text: "Ready", Tone: "good"}
+			if h.Service.Now().Before(k.Rests) {
+				why := map[string]string{
+					"refused": "Refused", "out_of_quota": "Out of quota", "rate_limited": "Rate limited",
+				}[k.Why]
+				state = ui.Cell{Text: why, Tone: "bad", Sub: "rests until " + formatTime(k.Rests.UnixMicro())}
+			}
+			last := ui.Cell{Text: "–"}
+			if !k.LastUse.IsZero() {
+				last = timeCell(k.LastUse.UnixMicro())
+			}
+			t.Rows = append(t.Rows, []ui.Cell{
+				{Text: status.Title(name)}, {Text: k.ID, Code: true}, state, countCell(k.Served), countCell(k.Failed),
+				last,
+			})
+		}
+	}
+	return t
+}
 
 // callTable counts calls by provider, model and outcome.
 func callTable(list []metrics.Count) *ui.Table {
