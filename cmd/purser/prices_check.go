@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,17 +16,23 @@ import (
 )
 
 type checkPricesCmd struct {
-	File   string `arg:"" help:"The file of prices to check."`
-	Before string `placeholder:"FILE" help:"The file of prices in force; otherwise the built-in prices."`
+	File      string `arg:"" optional:"" help:"The file of prices to check."`
+	Before    string `placeholder:"FILE" help:"The file of prices in force; otherwise the built-in prices."`
+	List      string `placeholder:"FILE" help:"A provider's price list to compare with: CSV or JSON."`
+	Tolerance string `default:"0.005" help:"The share by which a price may differ from the list's (default: 0.005)."`
 }
 
 // Help is shown by purser prices check --help.
 func (checkPricesCmd) Help() string {
 	return "Reads a file of prices as a node would, and names each fault with its line. A right one is compared with " +
 		"the prices in force: models that come and go, and each price that changes, today or on a later " +
-		"day, in dollars per million tokens.\n\nExits with 0 if the file is right, 1 if not, 2 if a file cannot be " +
-		"read.\n\nExample:\n" +
-		"  purser prices check new.yaml --before /etc/purser/prices.yaml"
+		"day, in dollars per million tokens.\n\nWith --list, the prices of today are compared with a list that you " +
+		"bring: CSV with the columns model, input, cached, cache_write and output in dollars per million tokens, " +
+		"or a JSON object of models with input_cost_per_token and the like, as LiteLLM publishes one.\n\nExits " +
+		"with 0 if the file is right and no price differs from the list, 1 if not, 2 if a file cannot be " +
+		"read.\n\nExamples:\n" +
+		"  purser prices check new.yaml --before /etc/purser/prices.yaml\n" +
+		"  purser prices check --list openai.csv"
 }
 
 // Run checks and compares.
@@ -34,18 +41,41 @@ func (c *checkPricesCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	text, err := os.ReadFile(c.File)
+	if c.File == "" && c.List == "" {
+		return exitError{errors.New("name a file of prices, or --list"), exitUsage}
+	}
+	prices := before.Current()
+	if c.File != "" {
+		text, err := os.ReadFile(c.File)
+		if err != nil {
+			return exitError{err, exitUsage}
+		}
+		if prices, err = before.Builtin().With(text); err != nil {
+			return exitError{fmt.Errorf("%s: %w", c.File, err), exitFailed}
+		}
+		if _, err := fmt.Fprintf(p.out, "%s is right: %s\n", c.File, prices.Version()); err != nil {
+			return err
+		}
+		if err := printPriceChanges(p.out, before.Current(), prices, time.Now()); err != nil {
+			return err
+		}
+	}
+	if c.List == "" {
+		return nil
+	}
+	tolerance, err := money.ParseRate(c.Tolerance)
+	if err != nil {
+		return exitError{fmt.Errorf("--tolerance: %w", err), exitUsage}
+	}
+	text, err := os.ReadFile(c.List)
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	after, err := before.Builtin().With(text)
+	list, err := readPriceList(text)
 	if err != nil {
-		return exitError{fmt.Errorf("%s: %w", c.File, err), exitFailed}
+		return exitError{fmt.Errorf("%s: %w", c.List, err), exitUsage}
 	}
-	if _, err := fmt.Fprintf(p.out, "%s is right: %s\n", c.File, after.Version()); err != nil {
-		return err
-	}
-	return printPriceChanges(p.out, before.Current(), after, time.Now())
+	return compareWithList(p.out, prices, list, tolerance, time.Now())
 }
 
 // printPriceChanges prints what differs between two price lists from a time on: today, and on each later day on which

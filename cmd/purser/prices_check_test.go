@@ -62,3 +62,64 @@ func TestPricesCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestPricesAgainstAList compares prices with lists in both forms.
+func TestPricesAgainstAList(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	book := write("book.yaml", ownModel) // input 1.00, cached 0.10, output 2.00
+	for name, c := range map[string]struct {
+		list string
+		args string
+		code int
+		want string
+	}{
+		"the same": {
+			list: "model,input,cached,output\nour-luna,1.00,0.1,$2.00\n",
+			want: "1 models compared, 0 prices differ",
+		},
+		"as JSON": {list: `{"x/our-luna":{"input_cost_per_token":1e-06,"output_cost_per_token":2E-6,
+			"cache_read_input_token_cost":1.0e-7,"mode":"chat"},"sample_spec":{"mode":"?"}}`, want: "0 prices differ"},
+		"another output": {
+			list: "Model, Output\nour-luna, 2.50\n",
+			code: 1,
+			want: "output  $2.00 here  $2.50 in the list",
+		},
+		"within half a per cent": {list: "model,output\nour-luna,2.01\n", want: "0 prices differ by more than 0.005"},
+		"beyond": {
+			list: "model,output\nour-luna,2.0101\n",
+			args: "--tolerance 0.004",
+			code: 1,
+			want: "$2.0101",
+		},
+		"twice in JSON": {list: `{"our-luna":{"input_cost_per_token":0.000002}}`, code: 1, want: "input  $1.00 here"},
+		"none of ours":  {list: "model,output\nanother,2.50\n", code: 1, want: "no model with a price is in the list"},
+		"no head":       {list: "our-luna,2.50\n", code: 2, want: "no column \"model\""},
+		"not a price":   {list: "model,output\nour-luna,cheap\n", code: 2, want: "line 2: output"},
+		"not a list":    {list: `{"our-luna": 7}`, code: 2, want: "not a JSON object of models"},
+		"below zero":    {list: `{"our-luna":{"input_cost_per_token":-1}}`, code: 2, want: "no cost of a token"},
+		"no share":      {list: "model,output\nour-luna,2\n", args: "--tolerance much", code: 2, want: "--tolerance"},
+	} {
+		list := write("list", c.list)
+		args := append([]string{"prices", "check", "--before", book, "--list", list}, strings.Fields(c.args)...)
+		code, out, errors := command(nil, args...)
+		if code != c.code || !strings.Contains(out+errors, c.want) {
+			t.Errorf("%s: %d, want %d and %q\n%s%s", name, code, c.code, c.want, out, errors)
+		}
+	}
+	if code, _, errors := command(nil, "prices", "check"); code != 2 || !strings.Contains(errors, "--list") {
+		t.Errorf("without anything: %d, %s", code, errors)
+	}
+	list := write("list", "model,input\nour-luna,1\n")
+	if code, out, _ := command(nil, "prices", "check", book, "--list", list); code != 0 ||
+		!strings.Contains(out, "is right") || !strings.Contains(out, "1 models compared") {
+		t.Errorf("a file and a list: %d, %s", code, out)
+	}
+}
