@@ -94,7 +94,7 @@ func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 	}
 	w.at, w.url = l, "http://"+l.Addr().String()
 	set := policy.Default
-	set.SandboxDayMC = 1 // less than any call costs
+	set.SandboxDayMC, set.Risk = 1, unusual // less than any call costs
 	w.Server, err = Open(t.Context(), config.Config{
 		Database:     dbtest.URL(t, e),
 		Lease:        time.Minute,

@@ -23,6 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -60,6 +61,9 @@ type node struct {
 	stop          func()
 }
 
+// unusual are thresholds that no test reaches: tests spend faster than people.
+var unusual = limits.RiskThresholds{FloorMC: money.Dollar, Warn: 1_000_000, Throttle: 1_000_000, Freeze: 1_000_000}
+
 // startNode starts a node whose calls to OpenAI go to p; nil = as its settings say.
 func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*config.Config)) *node {
 	t.Helper()
@@ -85,6 +89,7 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 		EnvelopeKeys: [][]byte{make([]byte, 32)},
 	}
 	c.Policy.SandboxDayMC, c.Policy.SandboxTotalDayMC = money.Max, money.Max
+	c.Policy.Risk = unusual
 	for _, change := range changes {
 		change(&c)
 	}

@@ -42,6 +42,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router.SetClock(s.DB.Now)
 	s.Router.SetTracer(s.telemetry.Tracer())
 	s.Router.SetLogSample(int64(c.LogSample))
+	s.Router.SetPageHome(pageHome(c))
 	if strings.HasPrefix(c.BaseURL, "https://") {
 		s.Router.SetSecure()
 	}

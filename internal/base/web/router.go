@@ -32,10 +32,11 @@ type Router struct {
 	errorBody map[string]ErrorBody // by the prefix of paths
 	idHeaders map[string]string    // by the prefix of paths
 	site      Site
-	secure    bool             // tell browsers to come by HTTPS alone
-	sample    int64            // of a million successful requests, those that are logged
-	now       func() time.Time // the time in the ids of requests
-	tracer    trace.Tracer     // of the spans of requests; nil = none
+	pageHome  func(*http.Request) string // see SetPageHome; nil = pages are everywhere
+	secure    bool                       // tell browsers to come by HTTPS alone
+	sample    int64                      // of a million successful requests, those that are logged
+	now       func() time.Time           // the time in the ids of requests
+	tracer    trace.Tracer               // of the spans of requests; nil = none
 }
 
 // NewRouter returns a Router without routes.
@@ -65,6 +66,26 @@ func (rt *Router) isSampled(requestID string) bool {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(requestID)) // never fails
 	return int64(h.Sum64()%everyRequest) < rt.sample
+}
+
+// SetPageHome sets where a page is, by a function that returns the URL for a request, or "" if it is at the request's
+// own address. A visitor who comes by another host is sent there; a form that does is refused.
+func (rt *Router) SetPageHome(home func(*http.Request) string) { rt.pageHome = home }
+
+// leavePage sends a visitor to the host of a page, and reports whether it is another one.
+func (rt *Router) leavePage(w http.ResponseWriter, r *http.Request) (left bool, err error) {
+	if rt.pageHome == nil {
+		return false, nil
+	}
+	home := rt.pageHome(r)
+	switch {
+	case home == "":
+		return false, nil
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return true, apierr.NotFound.Errorf("This page is at another address: %s", home)
+	}
+	http.Redirect(w, r, home, http.StatusTemporaryRedirect)
+	return true, nil
 }
 
 // SetSecure has answers tell browsers to come by HTTPS alone, for a year (HSTS). Browsers ignore it in answers by HTTP.
@@ -178,6 +199,12 @@ func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.ctx.page = ro.page
 	if ro.page {
 		setPageHeaders(w.Header())
+		if left, err := x.ctx.rt.leavePage(w, r); err != nil {
+			WriteError(w, r, err)
+			return
+		} else if left {
+			return
+		}
 		if err := checkOrigin(r); err != nil {
 			WriteError(w, r, err)
 			return

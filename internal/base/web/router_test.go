@@ -287,6 +287,37 @@ func TestOneLogLineARequest(t *testing.T) {
 	}
 }
 
+// TestPageHome sends visitors of pages to another host, and nobody who calls the API. A form is refused.
+func TestPageHome(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.SetPageHome(func(r *http.Request) string {
+		if r.URL.Path == "/here" {
+			return ""
+		}
+		return "https://my.example.com" + r.URL.RequestURI()
+	})
+	answer := func(w http.ResponseWriter, _ *http.Request) error { return web.WriteJSON(w, 200, "hello") }
+	for _, pattern := range []string{"GET /page", "POST /page", "GET /here"} {
+		s.HandlePage(pattern, answer)
+	}
+	s.Handle("GET /v1/models", answer)
+	for _, c := range []struct {
+		method, path, to string
+		status           int
+	}{
+		{"GET", "/page?a=b", "https://my.example.com/page?a=b", 307},
+		{"POST", "/page", "", 404},
+		{"GET", "/here", "", 200},
+		{"GET", "/v1/models", "", 200},
+	} {
+		resp := s.do(t, c.method, c.path, nil)
+		if resp.StatusCode != c.status || resp.Header.Get("Location") != c.to {
+			t.Errorf("%s %s: %d to %q", c.method, c.path, resp.StatusCode, resp.Header.Get("Location"))
+		}
+	}
+}
+
 // TestLogSample logs about a tenth of what succeeds, and all that fails.
 func TestLogSample(t *testing.T) {
 	t.Parallel()
