@@ -126,7 +126,7 @@ func (s *Server) mountGateway() {
 	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
 	(&proofs.Handler{Log: s.proofs, BaseURL: s.Config.BaseURL}).Mount(s.Router)
-	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
+	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers, Catalog: s.catalog}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,
 		Callers:     s.callers,
@@ -153,6 +153,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Calls:    s.inference,
 		TopUps:   s.topups,
 		Policies: s.policies,
+		Catalog:  s.catalog,
 	}).Mount(s.Router)
 	(&palette.Handler{
 		DB:       s.DB,

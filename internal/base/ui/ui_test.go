@@ -204,6 +204,7 @@ func hostilePages() []Page {
 			Done:      "pause",
 			Cards:     hostileCards,
 			Compared:  hostile,
+			Summary:   []SummaryLine{{hostile, Link{"javascript:alert(1)", hostile}}},
 			Pace:      Pace{hostile, hostile, 7},
 			AutoTopUp: hostile,
 			Tasks:     []Task{{hostile, hostile, false, &Link{"javascript:alert(1)", hostile}}},

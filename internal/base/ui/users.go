@@ -65,12 +65,19 @@ type Dashboard struct {
 	Period                     string // of what was spent: "30 days"
 	Choices                    []Choices
 	Chart                      Chart
+	Summary                    []SummaryLine // of the month; none = nothing to compare
 	Shares                     []Shares
 	Concerns                   []Concern
 	Recent                     []ActivityDay
 	Tasks                      []Task // of a new user; none = all are done
 	NewHere                    bool   // nothing has happened yet
 	Sandbox                    bool   // a test account
+}
+
+// A SummaryLine is a sentence about the month's spend, and the link to what it is about.
+type SummaryLine struct {
+	Text string
+	Link Link
 }
 
 func (Dashboard) name() string       { return "dashboard/overview" }

@@ -12,18 +12,21 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// Handler serves receipts and the request log of an app.
+// Handler serves receipts, summaries of a connection's spend, and the request log of an app.
 type Handler struct {
 	DB      *db.DB
 	Apps    *apps.Store
 	Callers *callers.Resolver
+	Catalog *catalog.Source // weighs tokens in summaries
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/requests/{id}", h.getReceipt)
+	rt.Handle("GET /v1/connection/summary", h.getSummary)
 	rt.Handle("GET /v1/apps/{id}/requests", h.listRequests)
 }
 

@@ -139,6 +139,8 @@ type DailyTotal struct {
 	ConnectionID, AppID string
 	Feature, Model      string // Feature: "" = none, other = not registered
 	Calls               int64
+	InputTokens         int64 // ListDailyTotals alone reads the tokens
+	OutputTokens        int64
 	UserChargeMC        money.MC
 }
 
@@ -147,10 +149,31 @@ type DailyTotal struct {
 func ListDailyTotals(ctx context.Context, q db.Queryer,
 	accountID, connectionID, sinceDay string) ([]DailyTotal, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(t *DailyTotal) []any {
-		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
-	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
+		return []any{
+			&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.InputTokens, &t.OutputTokens,
+			&t.UserChargeMC,
+		}
+	}), `SELECT day, connection_id, app_id, feature, model, calls, input_tokens, output_tokens, user_charge_mc
+		FROM rollups
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2))
 		AND day >= $3`, accountID, connectionID, sinceDay)
+}
+
+// ListDailyRefunds returns what was refunded of an account's calls since a day, on all connections or on the named one,
+// by the day of the refund: UserChargeMC is the refund, and Calls is 0. The daily totals are less it. It reads the rows
+// of the account that are no charges, by their index.
+func ListDailyRefunds(ctx context.Context, q db.Queryer,
+	accountID, connectionID string, since time.Time) ([]DailyTotal, error) {
+	return db.QueryAll(ctx, q, func(r db.Row) (t DailyTotal, err error) {
+		var day int64
+		err = r.Scan(&day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.UserChargeMC)
+		t.Day = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
+		return t, err
+	}, `SELECT created_us / 86400000000, connection_id, app_id, COALESCE(bucket, ''), model,
+			CAST(SUM(user_charge_mc) AS BIGINT)
+		FROM ledger WHERE account_id = $1 AND created_us >= $2 AND (type <> 'spend' OR status = 'reversed')
+			AND type = 'spend' AND ($3 = '' OR connection_id = $3)
+		GROUP BY 1, 2, 3, 4, 5`, accountID, since.UnixMicro(), connectionID)
 }
 
 // HourLayout is how ListHourlyTotals writes an hour.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -56,6 +57,9 @@ func TestPagesOfUsersUseIndexes(t *testing.T) {
 	t.Parallel()
 	q, ctx := planner{dbtest.Open(t, db.SQLite), t}, t.Context()
 	if _, err := ListDailyTotals(ctx, q, "wac_x", "", "2026-11-01"); err != nil {
+		t.Error(err)
+	}
+	if _, err := ListDailyRefunds(ctx, q, "wac_x", "", time.Unix(1_800_000_000, 0)); err != nil {
 		t.Error(err)
 	}
 	if _, err := ListUsedModels(ctx, q, "wac_x", "2026-11-01", 5); err != nil {

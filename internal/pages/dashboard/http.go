@@ -19,6 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/topups"
 )
@@ -34,7 +35,8 @@ type Handler struct {
 	Voice    *voice.Supervisor
 	Calls    *inference.Handler
 	TopUps   *topups.Store
-	Policies *policies.Book // say which spend is unusual, to explain a pause
+	Policies *policies.Book  // say which spend is unusual, to explain a pause
+	Catalog  *catalog.Source // weighs tokens, to explain the month's spend
 }
 
 // Mount adds the routes.

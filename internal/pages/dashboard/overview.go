@@ -76,6 +76,9 @@ func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a account
 	if page.Shares, err = breakdowns(ctx, n, spending); err != nil {
 		return err
 	}
+	if page.Summary, err = h.loadSummary(ctx, n, a.ID); err != nil {
+		return err
+	}
 	if page.Recent, err = foldEntries(ctx, n, rows, next > 0); err != nil {
 		return err
 	}

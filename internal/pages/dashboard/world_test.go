@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/dashboard"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -43,6 +44,10 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	w.people(people, clients)
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
+	prices, err := catalog.Open("", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	sessions := accounts.NewSessions(people, false)
 	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
 	(&dashboard.Handler{
@@ -60,6 +65,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		}),
 		TopUps:   &topups.Store{DB: d},
 		Policies: policies.Fixed(policy.Default),
+		Catalog:  prices,
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
