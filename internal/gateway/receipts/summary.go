@@ -24,13 +24,18 @@ func LoadSummary(ctx context.Context, d *db.DB, prices *catalog.Catalog,
 	accountID, connectionID string) (summary.Summary, summary.Period, error) {
 	at := d.Now()
 	p := summary.MonthTo(at)
-	totals, err := store.ListDailyTotals(ctx, d, accountID, connectionID, p.Before.From)
+	var totals, refunds []store.DailyTotal
+	err := d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) (err error) { // a refund is in both, or in none
+		if totals, err = store.ListDailyTotals(ctx, tx, accountID, connectionID, p.Before.From); err != nil {
+			return fmt.Errorf("totals: %w", err)
+		}
+		if refunds, err = store.ListDailyRefunds(ctx, tx, accountID, connectionID, p.Start()); err != nil {
+			return fmt.Errorf("refunds: %w", err)
+		}
+		return nil
+	})
 	if err != nil {
-		return summary.Summary{}, p, fmt.Errorf("summary: totals: %w", err)
-	}
-	refunds, err := store.ListDailyRefunds(ctx, d, accountID, connectionID, p.Start())
-	if err != nil {
-		return summary.Summary{}, p, fmt.Errorf("summary: refunds: %w", err)
+		return summary.Summary{}, p, fmt.Errorf("summary: %w", err)
 	}
 	var now, before []summary.Row
 	add := func(t *store.DailyTotal, charge, refunded money.MC) {
