@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	_ "embed"
 	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +22,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // maxImage is the most that a container image may have, in bytes, compressed as it is.
@@ -144,7 +148,8 @@ func awaitReady(t *testing.T, address string) {
 }
 
 // testService boots systemd in a container that has this machine's files, and a copy of each that it changes. There it
-// runs the commands of docs/operate/install.md, and breaks, reloads and stops the service.
+// runs the commands of docs/operate/install.md up to a billed call, on SQLite and then on PostgreSQL, and it breaks,
+// reloads and stops the service.
 func testService(t *testing.T, deb string) {
 	folder := t.TempDir()
 	shared := filepath.Join(folder, "shared")
@@ -161,7 +166,7 @@ func testService(t *testing.T, deb string) {
 	for name, text := range map[string]string{
 		"purser.deb":    string(content),
 		"trial.service": serviceTrial,
-		"trial.sh":      serviceHelpers + commands + serviceChecks,
+		"trial.sh":      serviceHelpers + firstCall + commands + serviceChecks,
 	} {
 		if err := os.WriteFile(filepath.Join(shared, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
@@ -188,6 +193,11 @@ func testService(t *testing.T, deb string) {
 		}
 	}
 }
+
+// firstCall is a function of a shell that makes the first billed call of a new service.
+//
+//go:embed first_call.sh
+var firstCall string
 
 // serviceTrial is the unit that runs the trial, and ends the container after it.
 const serviceTrial = `[Unit]
@@ -220,7 +230,25 @@ pid=$(systemctl show purser --property=MainPID --value)
 grep -q '^CapEff:[[:space:]]*0*$' /proc/$pid/status
 grep -q '^NoNewPrivs:[[:space:]]*1$' /proc/$pid/status
 purser version
-curl --fail --silent http://127.0.0.1:8080/v1/models >/dev/null || [ $? = 22 ] # 401 without a token
+export PURSER_OPERATOR_TOKEN=$(sed -n "s/^operator_token: *//p" /etc/purser/purser.yaml | tr -d \"\')
+first_call http://127.0.0.1:8080 purser operator
+echo "== $SECONDS s: a billed call, on SQLite"
+install -d -o postgres /run/trial-pg
+cat >/run/trial-pg/start <<END
+set -e
+cd /run/trial-pg
+bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+\$bin/initdb -D data -U purser -A trust --no-sync >/dev/null
+\$bin/pg_ctl -D data -w -l log -o '-c listen_addresses=127.0.0.1 -p 5499 -k /run/trial-pg' start
+END
+su postgres -s /bin/sh /run/trial-pg/start
+sed -i 's#^database:.*#database: postgres://purser@127.0.0.1:5499/postgres?sslmode=disable#' /etc/purser/purser.yaml
+sudo purser doctor --config /etc/purser/purser.yaml
+sudo systemctl restart purser
+curl --fail --silent --retry 20 --retry-all-errors --retry-delay 1 http://127.0.0.1:8080/readyz
+first_call http://127.0.0.1:8080 purser operator
+echo "== $SECONDS s: a billed call, on PostgreSQL"
+pid=$(systemctl show purser --property=MainPID --value)
 systemctl reload purser
 kill -KILL $pid
 sleep 1 # systemd has noticed
@@ -250,7 +278,8 @@ func readCommands(t *testing.T, heading string) string {
 	return commands
 }
 
-// testImage loads the image into an engine and runs a node in it, as docs/operate/install.md says.
+// testImage loads the image into an engine and runs a node in it on each database, as docs/operate/install.md says, up
+// to a billed call.
 func testImage(t *testing.T, image string) {
 	info, err := os.Stat(image)
 	if err != nil {
@@ -261,7 +290,6 @@ func testImage(t *testing.T, image string) {
 		t.Errorf("the image has %d bytes, more than %d", info.Size(), maxImage)
 	}
 	folder := t.TempDir()
-	files := strings.TrimSpace(command(t, "", nil, "sh", "-c", "ulimit -Hn")) // this test may not raise its own limit
 	engine := func(args ...string) []string {
 		return append([]string{"--root", filepath.Join(folder, "root"), "--runroot", filepath.Join(folder, "run"),
 			"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--runtime", "runc"},
@@ -271,16 +299,38 @@ func testImage(t *testing.T, image string) {
 		_ = exec.Command("podman", engine("rm", "--all", "--force", "--time", "0")...).Run()
 		_ = exec.Command("podman", engine("system", "reset", "--force")...).Run()
 	})
+	start := time.Now()
 	loaded := command(t, "", nil, "podman", engine("load", "--quiet", "--input", image)...)
 	_, name, _ := strings.Cut(strings.TrimSpace(loaded), ": ")
 	if !strings.HasPrefix(name, "localhost/purser:") {
 		t.Errorf("the image has the name %q", name)
 	}
-	limits := []string{"--rm", "--network", "host", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL",
-		"--security-opt", "no-new-privileges", "--ulimit", "nofile=" + files + ":" + files, "--ulimit",
-		"nproc=1024:1024"}
-	t.Log(name, command(t, "", nil, "podman",
-		engine(append(append([]string{"run"}, limits...), name, "version")...)...))
+	t.Logf("%s is loaded after %s", name, time.Since(start).Round(100*time.Millisecond))
+	files := strings.TrimSpace(command(t, "", nil, "sh", "-c", "ulimit -Hn")) // this test may not raise its own limit
+	run := append(engine("run"), "--rm", "--network", "host", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL",
+		"--security-opt", "no-new-privileges", "--ulimit", "nofile="+files+":"+files, "--ulimit", "nproc=1024:1024",
+		"--stop-timeout", "330")
+	database := dbtest.EmptyURL(t)
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := u.Query().Get("host")
+	if err := os.Chmod(socket, 0o711); err != nil { // the image's user is another one
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ volume, database string }{
+		{"purser:/var/lib/purser", "sqlite:/var/lib/purser/purser.db"},
+		{socket + ":" + socket, database},
+	} {
+		testNode(t, run, name, "--volume", tt.volume, "--env", "PURSER_DATABASE="+tt.database)
+	}
+}
+
+// testNode runs an image as a node by an engine's command with further options, makes the node's first billed call, and
+// stops it.
+func testNode(t *testing.T, run []string, image string, options ...string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -290,16 +340,16 @@ func testImage(t *testing.T, image string) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	args := append([]string{"run", "--volume", "purser:/var/lib/purser", "--stop-timeout", "330"}, limits...)
+	token := rand.Text() + rand.Text()
 	for _, variable := range []string{
 		"PURSER_LISTEN=" + address,
 		"PURSER_BASE_URL=http://" + address,
-		"PURSER_DATABASE=sqlite:/var/lib/purser/purser.db",
 		"PURSER_ENVELOPE_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		"PURSER_OPERATOR_TOKEN=" + token,
 	} {
-		args = append(args, "--env", variable)
+		options = append(options, "--env", variable)
 	}
-	node := exec.CommandContext(t.Context(), "podman", engine(append(args, name)...)...)
+	node := exec.CommandContext(t.Context(), "podman", append(slices.Concat(run, options), image)...)
 	var said bytes.Buffer
 	node.Stdout, node.Stderr = &said, &said
 	if err := node.Start(); err != nil {
@@ -308,7 +358,12 @@ func testImage(t *testing.T, image string) {
 	ended := make(chan error, 1)
 	go func() { ended <- node.Wait() }()
 	awaitReady(t, "http://"+address)
-	t.Logf("ready after %s", time.Since(start).Round(100*time.Millisecond))
+	ready := time.Since(start)
+	operator := slices.Concat([]string{"bash", "-c", "set -euo pipefail\n" + firstCall + `first_call "$@"`, "trial",
+		"http://" + address, "podman"}, run, []string{"--env", "PURSER_OPERATOR_TOKEN", image, "operator"})
+	charge := command(t, "", append(os.Environ(), "PURSER_OPERATOR_TOKEN="+token), operator[0], operator[1:]...)
+	t.Logf("ready after %s, a billed call after %s: %s", ready.Round(100*time.Millisecond),
+		time.Since(start).Round(100*time.Millisecond), strings.TrimSpace(charge))
 	if err := node.Process.Signal(syscall.SIGTERM); err != nil { // podman passes it on
 		t.Fatal(err)
 	}

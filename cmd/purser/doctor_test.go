@@ -234,7 +234,7 @@ func TestDoctorDatabases(t *testing.T) {
 			"\n")
 	found := findings(t, exitFailed, file)
 	if found["database"].State != checkFailure || found["clock"].State != checkWarning ||
-		found["base_url"].State != checkFailure {
+		found["connections"].State != checkWarning || found["base_url"].State != checkFailure {
 		t.Errorf("%+v", found)
 	}
 	if found = findings(t, exitFailed, file,

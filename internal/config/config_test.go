@@ -257,6 +257,15 @@ func TestSite(t *testing.T) {
 	}
 }
 
+// A file that cannot be read is the one fault: the settings that it has are not called missing.
+func TestUnreadFile(t *testing.T) {
+	t.Parallel()
+	_, err := Load("p.yaml", []byte(minimal+"listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n"), nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "already defined") || strings.Contains(err.Error(), "required") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // U18: one run names every setting that is missing.
 func TestAllMissingAreNamed(t *testing.T) {
 	t.Parallel()

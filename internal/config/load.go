@@ -32,7 +32,11 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	if err := c.runEnvelopeCommand(); err != nil {
 		faults = append(faults, fault{"envelope_key", err})
 	}
-	if err := errors.Join(faults.list(), c.reportMissing(faults)); err != nil {
+	var missing error
+	if !faults.isUnread() { // else nearly everything would be missing
+		missing = c.reportMissing(faults)
+	}
+	if err := errors.Join(faults.list(), missing); err != nil {
 		return Config{}, err
 	}
 	if c.AuthURL == "" {
@@ -120,6 +124,11 @@ type faults []fault
 // has reports whether a setting whose name begins with a text has a fault.
 func (f faults) has(name string) bool {
 	return slices.ContainsFunc(f, func(one fault) bool { return strings.HasPrefix(one.name, name) })
+}
+
+// isUnread reports whether the file as a whole has a fault, so that its settings are unknown.
+func (f faults) isUnread() bool {
+	return slices.ContainsFunc(f, func(one fault) bool { return one.name == "" })
 }
 
 // list returns one error with a line for each fault; nil if there is none.

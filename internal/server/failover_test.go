@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,10 +31,20 @@ func TestFailover(t *testing.T) {
 	})
 }
 
+// failoverGuide returns what operators read, whose commands set up the standbys of tests.
+func failoverGuide(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operate/failover.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func testFailover(t *testing.T, lose func(primary *dbtest.Cluster)) {
 	primary := dbtest.StartCluster(t, true)
 	first := primary.NewURL(t)
-	standby := primary.StartStandby(t, true)
+	standby := primary.StartStandby(t, failoverGuide(t), true)
 	url := dbtest.JoinURLs(t, first, primary, standby)
 	nodes := []*servertest.Process{servertest.Start(t, url, "--lease=2s"), servertest.Start(t, url, "--lease=2s")}
 	b := newBooks(t, func(status int, code string) bool {

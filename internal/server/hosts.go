@@ -3,29 +3,43 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/purserhq/purser/internal/config"
 )
 
-// publicPages are the pages for everybody, which are at each host; all below them, too.
-var publicPages = []string{"/docs", "/reference", "/models", "/status", "/assets", "/llms"}
+var (
+	// publicPages are the pages for everybody, which are at each host; all below them, too.
+	publicPages = []string{"/docs", "/reference", "/models", "/status", "/assets", "/llms"}
+	// authPages are where users connect an app, at the host of auth_url.
+	authPages = []string{"/oauth", "/device"}
+	// signInPages are at both hosts that have users, because a session's cookie belongs to one host.
+	signInPages = []string{"/sign-in", "/sign-out", "/signed-out", "/sign-up", "/forgot", "/reset"}
+)
 
-// pageHome returns where pages are, if the API has a host of its own: pages of users are not there, so that a sign-in
-// there is none, and nobody signs in twice. Where hosts are the same, pages are at each.
+// pageHome returns where pages are, if the service has several hosts. Each page is at its own host alone, so that a
+// session is worth something where it begins, and a visitor is not asked to sign in twice for one thing.
 func pageHome(c config.Config) func(*http.Request) string {
 	api, auth, dashboard := hostOf(c.BaseURL), hostOf(c.AuthURL), hostOf(c.DashboardURL)
-	if api == auth || api == dashboard {
+	if api == auth && auth == dashboard {
 		return nil
 	}
 	return func(r *http.Request) string {
-		if !strings.EqualFold(r.Host, api) || r.URL.Path == "/" || isBelow(r.URL.Path, publicPages) {
+		host, path := strings.ToLower(r.Host), r.URL.Path
+		home := c.DashboardURL
+		switch {
+		case !slices.Contains([]string{api, auth, dashboard}, host): // a node's own address
+			return ""
+		case path == "/" || isBelow(path, publicPages), isBelow(path, signInPages) && host == auth:
+			return ""
+		case isBelow(path, authPages):
+			home = c.AuthURL
+		}
+		if host == hostOf(home) {
 			return ""
 		}
-		if isBelow(r.URL.Path, []string{"/oauth", "/device"}) {
-			return c.AuthURL + r.URL.RequestURI()
-		}
-		return c.DashboardURL + r.URL.RequestURI()
+		return home + r.URL.RequestURI()
 	}
 }
 
@@ -38,10 +52,11 @@ func isBelow(path string, roots []string) bool {
 	return false
 }
 
+// hostOf returns the host of a URL in lower case, as requests name it.
 func hostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""
 	}
-	return u.Host
+	return strings.ToLower(u.Host)
 }

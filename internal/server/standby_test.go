@@ -19,7 +19,7 @@ func TestAsynchronousStandby(t *testing.T) {
 	testkit.Long(t, "waits for the public log; TestVerifyLogFindsEachAttack proves that a lost end is found")
 	primary := dbtest.StartCluster(t, true)
 	first := primary.NewURL(t)
-	standby := primary.StartStandby(t, false)
+	standby := primary.StartStandby(t, failoverGuide(t), false)
 	url := dbtest.JoinURLs(t, first, primary, standby)
 	p := servertest.Start(t, url, "--lease=2s")
 	b := newBooks(t, isUnavailable)

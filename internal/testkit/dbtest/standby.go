@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// StartStandby starts a standby that streams the cluster's log. If it is synchronous, a commit on the cluster waits for
-// the standby's disk from then on. It ends with the test.
-func (c *Cluster) StartStandby(t testing.TB, synchronous bool) *Cluster {
+// StartStandby starts a standby that streams the cluster's log, by the commands of a guide for operators. If it is
+// synchronous, a commit on the cluster waits for the standby's disk from then on. It ends with the test.
+func (c *Cluster) StartStandby(t testing.TB, guide string, synchronous bool) *Cluster {
 	t.Helper()
 	bin, err := binaries()
 	if err != nil {
@@ -37,17 +37,30 @@ func (c *Cluster) StartStandby(t testing.TB, synchronous bool) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := c.newCommand(t, bin, "pg_basebackup", "-D", filepath.Join(dir, "data"), "-X", "stream", "-c", "fast",
-		"--no-sync", "-R", "-C", "-S", "standby", "-d", "application_name=standby")
+	text := findBlock(t, guide, "sh")
+	for documented, here := range map[string]string{
+		"pg_basebackup ":              filepath.Join(bin, "pg_basebackup") + " --no-sync ",
+		" -h db1.internal ":           " -h " + c.dir + " ",
+		" -U replicator ":             " -U purser ",
+		"/var/lib/postgresql/15/main": filepath.Join(dir, "data"),
+	} {
+		if strings.Count(text, documented) != 1 {
+			t.Fatalf("the guide's command lacks %q: %s", documented, text)
+		}
+		text = strings.Replace(text, documented, here, 1)
+	}
+	base := exec.Command("/bin/sh", "-c", text)
+	base.Dir, base.SysProcAttr = c.dir, &syscall.SysProcAttr{Credential: as}
 	if out, err := base.CombinedOutput(); err != nil {
-		t.Fatalf("pg_basebackup: %v: %s", err, out)
+		t.Fatalf("%s: %v: %s", text, err, out)
 	}
 	if err := s.superviseServer(bin, true, as); err != nil {
 		t.Fatal(err)
 	}
 	if synchronous {
-		c.exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (standby)'")
-		c.exec(t, "SELECT pg_reload_conf()")
+		for statement := range strings.SplitSeq(findBlock(t, guide, "sql"), ";") {
+			c.exec(t, statement)
+		}
 	}
 	want := "async"
 	if synchronous {
@@ -56,6 +69,17 @@ func (c *Cluster) StartStandby(t testing.TB, synchronous bool) *Cluster {
 	c.await(t, "the standby streams: "+want,
 		"SELECT COUNT(*) > 0 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '"+want+"'")
 	return s
+}
+
+// findBlock returns the first fenced block of a language in a guide.
+func findBlock(t testing.TB, guide, language string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(guide, "\n```"+language+"\n")
+	text, _, ended := strings.Cut(rest, "\n```\n")
+	if !found || !ended {
+		t.Fatalf("the guide has no block in %s", language)
+	}
+	return text
 }
 
 // StopReplication makes a standby ignore what its primary writes from now on, as a slow network does.
