@@ -26,7 +26,7 @@ func runSeedRole(args []string) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	grants, err := seedDatabase(context.Background(), args[0], connections, limits)
+	grants, err := seedDatabase(context.Background(), args[0], connections, connectionsOfApp, limits)
 	if err != nil {
 		return err
 	}

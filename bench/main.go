@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,9 @@ var models = map[string]string{
 	"responses": model,
 	"messages":  model,
 }
+
+// allParts are the parts of a run.
+var allParts = []string{"http", "ledger", "voice", "streams", "nodes", "log", "pages"}
 
 // options are the flags of a run.
 type options struct {
@@ -103,7 +107,8 @@ func parseOptions(args []string) (options, error) {
 			"for OpenAI's clients on the drop-in route and by the Responses API, and for Anthropic's")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger,voice",
-		"what is measured: http, ledger, voice, streams, pages (with as many rows as --rows says)")
+		"what is measured: http, ledger, voice, streams, nodes (1, 2 and 4 on one PostgreSQL); with as many rows as "+
+			"--rows says: log (the public one), pages")
 	f.StringVar(&streams, "streams", "500,2000,4000", "slow streams at a time, of the part streams")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients, to see that it works")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
@@ -151,8 +156,8 @@ func (o options) checkOptions() error {
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {
-		if p != "http" && p != "ledger" && p != "voice" && p != "streams" && p != "pages" {
-			return fmt.Errorf("--parts: %q is none of http, ledger, voice, streams, pages", p)
+		if !slices.Contains(allParts, p) {
+			return fmt.Errorf("--parts: %q is none of %s", p, strings.Join(allParts, ", "))
 		}
 	}
 	return nil

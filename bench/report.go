@@ -57,6 +57,8 @@ type report struct {
 	Voice   []voiceSample  `json:"voice"`
 	Pages   []pageSample   `json:"pages"`
 	Streams []streamSample `json:"streams"`
+	Nodes   []nodesSample  `json:"nodes"`
+	Log     []logSample    `json:"log"`
 }
 
 func (r *report) writeJSON(file string) error {
@@ -89,6 +91,9 @@ func (r *report) checkValid() error {
 	}
 	for _, s := range r.Streams {
 		faults += s.faults()
+	}
+	for _, s := range r.Nodes {
+		faults += s.Faults
 	}
 	for _, a := range r.Audits {
 		if a.Error != "" || a.SpendRows != a.Answered || a.OpenHolds != 0 {

@@ -66,6 +66,16 @@ func runBench(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if strings.Contains(o.parts, "nodes") {
+		if err := b.measureNodes(ctx); err != nil {
+			return err
+		}
+	}
+	if strings.Contains(o.parts, "log") {
+		if err := b.measureLog(ctx); err != nil {
+			return err
+		}
+	}
 	if strings.Contains(o.parts, "pages") {
 		if err := b.measurePages(ctx); err != nil {
 			return err

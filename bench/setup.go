@@ -60,7 +60,7 @@ func (b *bench) prepareDatabase(ctx context.Context, engine string, rows float64
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seedDatabase(ctx, target, connections, b.limits); err != nil {
+	if d.grants, err = seedDatabase(ctx, target, connections, connectionsOfApp, b.limits); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {
@@ -116,10 +116,10 @@ func fundConnection(ctx context.Context, d *db.DB, w *store.Writer, g benchConne
 	})
 }
 
-// seedDatabase opens the database as Purser does, and creates n connections with a live
-// app of one feature, an account each, and access tokens that outlive the run. If limited,
-// each call checks every limit of contract §8, and none refuses it.
-func seedDatabase(ctx context.Context, target string, n int, limited bool) (list []benchConnection, err error) {
+// seedDatabase opens the database as Purser does, and creates n connections, perApp of them with the same live app of one
+// feature, an account each, and access tokens that outlive the run. If limited, each call checks every limit of contract
+// §8, and none refuses it.
+func seedDatabase(ctx context.Context, target string, n, perApp int, limited bool) (list []benchConnection, err error) {
 	d, err := db.Open(ctx, target)
 	if err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func seedDatabase(ctx context.Context, target string, n int, limited bool) (list
 	people := accounts.NewStore(d, d.Now)
 	var app apps.App
 	for i := range n {
-		if i%connectionsOfApp == 0 {
-			if app, err = createApp(ctx, d, people, limited, i/connectionsOfApp); err != nil {
+		if i%perApp == 0 {
+			if app, err = createApp(ctx, d, people, limited, i/perApp); err != nil {
 				return nil, err
 			}
 		}

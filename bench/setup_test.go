@@ -16,7 +16,7 @@ func TestSeedAndFill(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			target := dbtest.URL(t, engine)
-			grants, err := seedDatabase(t.Context(), target, 3, true)
+			grants, err := seedDatabase(t.Context(), target, 3, 2, true)
 			if err != nil {
 				t.Fatal(err)
 			}
