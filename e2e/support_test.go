@@ -16,12 +16,16 @@ func TestOperatorSupportsAnAccount(t *testing.T) {
 	b, u := newTab(t, p.BaseURL), newTab(t, p.BaseURL)
 	b.open(p.DashboardURL + "/operator/invitations")
 	b.signIn(p.Operator.Email, p.Operator.Password)
+	b.accessible("the form of an invitation")
 	b.fill("Email", "ann@example.com")
 	b.press("button", "Create link")
 	b.says("Invitation for ann@example.com", "is not shown again")
 
+	invitation := run(b, chromedp.Evaluate[string](`document.querySelector("main pre").innerText.trim()`))
+	u.open(invitation)
+	u.accessible("an invitation")
 	u.withoutScripts()
-	u.open(run(b, chromedp.Evaluate[string](`document.querySelector("main pre").innerText.trim()`)))
+	u.open(invitation)
 	u.fill("Password", "correct horse battery")
 	u.press("button", "Create account")
 	u.topUp(p.BaseURL)
@@ -38,6 +42,12 @@ func TestOperatorSupportsAnAccount(t *testing.T) {
 	u.open(p.DashboardURL + "/activity")
 	u.says("Goodwill credit", "+$1.00", "Top-up", "+$25.00")
 
+	for _, action := range []string{"sign-out", "reset-two-step", "suspend", "lift"} {
+		b.open(account + "/" + action)
+		b.accessible(action)
+	}
+	b.open(p.DashboardURL + "/operator/settings")
+	b.accessible("settings")
 	b.open(account)
 	b.press("link", "Close")
 	b.says("This can’t be undone")
