@@ -98,7 +98,7 @@ func (d *database) measureLog(ctx context.Context) (s logSample, err error) {
 
 // printLog prints a table in Markdown.
 func (r *report) printLog(w io.Writer) {
-	fmt.Fprintln(w, "\n| engine | leaves | all appended s | leaves/s | append one and sign ms | longest | proof ms | p99 |")
+	fmt.Fprintln(w, "\n| engine | leaves | all appended s | leaves/s | append and sign ms | longest | proof ms | p99 |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|")
 	for _, s := range r.Log {
 		fmt.Fprintf(w, "| %s | %d | %.1f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", s.Engine, s.Leaves,

@@ -268,8 +268,8 @@ func (b *bench) sampleWaits(ctx context.Context) func() (locks, lwlocks, disk fl
 // printNodes prints the medians as a table in Markdown.
 func (r *report) printNodes(w io.Writer) {
 	fmt.Fprintln(w, "\nnodes on one PostgreSQL, whole answers, every limit checked")
-	fmt.Fprintln(w, "\n| apps | nodes | calls/s | × one node | p99 ms | node cpu µs | calls/s a core | server cpu µs | "+
-		"calls/s a core | waiting: locks | memory | disk |")
+	fmt.Fprintln(w, "\n| apps | nodes | calls/s | × one node | p99 ms | node cpu µs | calls/s a core | "+
+		"server cpu µs | calls/s a core | waiting: locks | memory | disk |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|")
 	of := map[string]map[int][]nodesSample{}
 	for _, s := range r.Nodes {
@@ -285,8 +285,8 @@ func (r *report) printNodes(w io.Writer) {
 			pick := func(f func(s nodesSample) float64) float64 { return median(list, f) }
 			node := pick(func(s nodesSample) float64 { return s.NodeUS })
 			server := pick(func(s nodesSample) float64 { return s.ServerUS })
-			fmt.Fprintf(w, "| %s | %d | %.0f | %.2f | %.1f | %.0f | %.0f | %.0f | %.0f | %.1f | %.1f | %.1f |\n", apps, n,
-				pick(perSecond), pick(perSecond)/max(median(of[apps][1], perSecond), 1),
+			fmt.Fprintf(w, "| %s | %d | %.0f | %.2f | %.1f | %.0f | %.0f | %.0f | %.0f | %.1f | %.1f | %.1f |\n",
+				apps, n, pick(perSecond), pick(perSecond)/max(median(of[apps][1], perSecond), 1),
 				pick(func(s nodesSample) float64 { return float64(s.P99US) / 1000 }),
 				node, 1e6/max(node, 1), server, 1e6/max(server, 1),
 				pick(func(s nodesSample) float64 { return s.Locks }),

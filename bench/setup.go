@@ -116,9 +116,9 @@ func fundConnection(ctx context.Context, d *db.DB, w *store.Writer, g benchConne
 	})
 }
 
-// seedDatabase opens the database as Purser does, and creates n connections, perApp of them with the same live app of one
-// feature, an account each, and access tokens that outlive the run. If limited, each call checks every limit of contract
-// §8, and none refuses it.
+// seedDatabase opens the database as Purser does, and creates n connections, perApp of them with the same live app of
+// one feature, an account each, and access tokens that outlive the run. If limited, each call checks every limit of
+// contract §8, and none refuses it.
 func seedDatabase(ctx context.Context, target string, n, perApp int, limited bool) (list []benchConnection, err error) {
 	d, err := db.Open(ctx, target)
 	if err != nil {
