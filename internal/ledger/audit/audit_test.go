@@ -138,7 +138,14 @@ var errForget = errors.New("forget the corruption")
 // and takes everything back.
 func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*checkResult {
 	t.Helper()
-	var a *verification
+	return inspectCorruptedSince(t, d, c, nil)
+}
+
+// inspectCorruptedSince inspects what is new since a checkpoint. It returns nil if the corruption is in what the
+// checkpoint has verified.
+func inspectCorruptedSince(t *testing.T, d *db.DB, c corruption, since *Checkpoint) []*checkResult {
+	t.Helper()
+	a := &verification{}
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{TB: t, ctx: ctx, tx: tx}
 		for _, text := range unlockSQL[d.Engine] {
@@ -148,16 +155,20 @@ func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*checkResult {
 		if guarded { // what is taken away is what the check is about
 			restoreTriggers(w, d.Engine)
 		}
+		verified := w.verifiedRows(since)
 		for _, text := range c.sql {
 			w.exec(text)
 		}
 		if c.rehash {
 			rebuildHashes(w)
 		}
+		if since != nil && !slices.Equal(verified, w.verifiedRows(since)) {
+			return errForget
+		}
 		if !guarded {
 			restoreTriggers(w, d.Engine)
 		}
-		a = &verification{Tx: tx, now: noon}
+		a = &verification{Tx: tx, now: noon, since: since}
 		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
@@ -201,7 +212,8 @@ func rebuildHashes(w *writer) {
 	w.Helper()
 	var list []ledgerRow
 	a := &verification{Tx: w.tx}
-	if _, err := a.readPage(w.ctx, "", -1, func(r *ledgerRow) { list = append(list, *r) }); err != nil {
+	_, err := a.readPage(w.ctx, `(account_id, seq) > ($1, $2)`, "", -1, func(r *ledgerRow) { list = append(list, *r) })
+	if err != nil {
 		w.Fatal(err)
 	}
 	account, head := "", ""

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/big"
@@ -287,17 +288,12 @@ type settledEvent struct {
 // checkSettledEvents compares each event request.settled with its ledger row. Sample
 // events have no row and are left out.
 func checkSettledEvents(ctx context.Context, a *verification, v *checkResult) (err error) {
-	rows, err := a.QueryContext(ctx,
-		`SELECT id, COALESCE(connection_id, ''), data FROM events
-		WHERE type = 'request.settled' AND test = 0 ORDER BY id`)
-	if err != nil {
-		return err
-	}
 	list := map[string]settledEvent{} // by request; there are few
-	for rows.Next() {
+	err = a.forEachRow(ctx, `SELECT id, COALESCE(connection_id, ''), data FROM {events} AS told
+		WHERE type = 'request.settled' AND test = 0 ORDER BY id`, func(scan func(...any) error) error {
 		var event, connection, data string
-		if err := rows.Scan(&event, &connection, &data); err != nil {
-			return errors.Join(err, rows.Close())
+		if err := scan(&event, &connection, &data); err != nil {
+			return err
 		}
 		v.checked++
 		var t settledEvent
@@ -308,19 +304,25 @@ func checkSettledEvents(ctx context.Context, a *verification, v *checkResult) (e
 		} else {
 			list[t.Request.ID] = t
 		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	for request, t := range list {
 		var settlement string
 		var cost, charge int64
-		err := a.QueryRowContext(ctx,
-			`SELECT COALESCE(MAX(settlement), ''), COALESCE(MAX(provider_cost_mc), 0), COALESCE(MAX(user_charge_mc), 0)
+		var account sql.NullString
+		var seq sql.NullInt64
+		err := a.QueryRowContext(ctx, `SELECT COALESCE(MAX(settlement), ''), COALESCE(MAX(provider_cost_mc), 0),
+				COALESCE(MAX(user_charge_mc), 0), MAX(account_id), MAX(seq)
 			FROM ledger WHERE id = 'led_' || substr($1, 5) AND status = 'settled'`, request).
-			Scan(&settlement, &cost, &charge)
+			Scan(&settlement, &cost, &charge, &account, &seq)
 		if err != nil {
 			return err
+		}
+		if a.wasVerified(account.String, seq.Int64) {
+			v.addFinding("request=%s: the event is newer than its row", request)
 		}
 		if c := t.Request.Charge; t.Request.Status != settlement || c.ProviderCost != cost || c.UserCharge != charge {
 			v.addFinding("request=%s: the event says %s, cost %d, charge %d; the row says %q, %d, %d", request,
@@ -345,8 +347,8 @@ type refundEvent struct {
 func checkRefundEvents(ctx context.Context, a *verification, v *checkResult) error {
 	reported := map[string]bool{} // by the row of the refund; there are few
 	var events []refundEvent
-	err := a.forEachRow(ctx, `SELECT id, connection_id, data FROM events WHERE type = 'request.refunded' AND test = 0
-		ORDER BY id`, func(scan func(...any) error) error {
+	err := a.forEachRow(ctx, `SELECT id, COALESCE(connection_id, ''), data FROM {events} AS told
+		WHERE type = 'request.refunded' AND test = 0 ORDER BY id`, func(scan func(...any) error) error {
 		var event, connection, data string
 		if err := scan(&event, &connection, &data); err != nil {
 			return err
@@ -369,11 +371,17 @@ func checkRefundEvents(ctx context.Context, a *verification, v *checkResult) err
 	for _, t := range events {
 		var original string
 		var charge int64
+		var account sql.NullString
+		var seq sql.NullInt64
 		err := a.QueryRowContext(ctx,
-			`SELECT COALESCE(MAX(reversal_of), ''), COALESCE(MAX(user_charge_mc), 0) FROM ledger
-			WHERE id = $1 AND type = 'spend' AND status = 'reversed'`, t.Request.ReversedBy).Scan(&original, &charge)
+			`SELECT COALESCE(MAX(reversal_of), ''), COALESCE(MAX(user_charge_mc), 0), MAX(account_id), MAX(seq)
+			FROM ledger WHERE id = $1 AND type = 'spend' AND status = 'reversed'`, t.Request.ReversedBy).
+			Scan(&original, &charge, &account, &seq)
 		if err != nil {
 			return err
+		}
+		if a.wasVerified(account.String, seq.Int64) {
+			v.addFinding("request=%s entry=%s: the event is newer than its row", t.Request.ID, t.Request.ReversedBy)
 		}
 		if want := "led_" + strings.TrimPrefix(t.Request.ID, "req_"); original != want ||
 			charge != t.Request.RefundedMC {

@@ -18,6 +18,11 @@ type check struct {
 	count, query, remarks, remarkText string
 	queryArgs, remarkArgs             func(now time.Time) []any // of query and remarks
 
+	// sinceQuery stands for query in a verification since a checkpoint, where another way reads less. A check that is
+	// sinceOnly has no meaning in a whole one.
+	sinceQuery string
+	sinceOnly  bool
+
 	// A rule: the rows that it applies to, and the violation by a row, "" = none.
 	appliesTo     func(*ledgerRow) bool
 	findViolation func(*accountTotals, *ledgerRow) string
@@ -75,7 +80,10 @@ var checks = []check{
 		query: `SELECT account_id AS account, SUM(balance) AS balances, SUM(available) AS available_mc, SUM(available_rows) AS available_rows_mc,
 				SUM(reserved) AS reserved_mc, SUM(reserved_rows) AS reserved_rows_mc, SUM(spent) AS spent_mc, SUM(funded) AS funded_mc FROM (
 				SELECT account_id, 1 AS balance, available_mc AS available, 0 AS available_rows, reserved_mc AS reserved, 0 AS reserved_rows, 0 AS spent, 0 AS funded FROM balances
-				UNION ALL SELECT account_id, 0, 0, available_delta_mc, 0, reserved_delta_mc, {spent}, {funded} FROM ledger) AS sides
+				UNION ALL SELECT account_id, 0, 0, available_delta_mc, 0, reserved_delta_mc, {spent}, {funded}
+					FROM {ledger} AS ledger
+				UNION ALL SELECT account_id, 0, 0, available_mc, 0, reserved_mc, 0, available_mc + reserved_mc
+					FROM {verified accounts} AS v) AS sides
 			GROUP BY account_id HAVING SUM(balance) <> 1 OR SUM(available) <> SUM(available_rows) OR SUM(reserved) <> SUM(reserved_rows)
 				OR SUM(available) + SUM(reserved) + SUM(spent) <> SUM(funded)`,
 	},
@@ -93,7 +101,10 @@ var checks = []check{
 		query: `SELECT connection_id AS connection, SUM(connection) AS connections, SUM(consumed) AS consumed_mc, SUM(spent) AS spent_mc,
 				SUM(allocation) AS allocation_mc, SUM(allocation_rows) AS allocation_rows_mc FROM (
 				SELECT id AS connection_id, 1 AS connection, consumed_mc AS consumed, 0 AS spent, allocation_mc AS allocation, 0 AS allocation_rows FROM connections
-				UNION ALL SELECT connection_id, 0, 0, {spent}, 0, allocation_delta_mc FROM ledger WHERE connection_id IS NOT NULL) AS sides
+				UNION ALL SELECT connection_id, 0, 0, {spent}, 0, allocation_delta_mc FROM {ledger} AS ledger
+					WHERE connection_id IS NOT NULL
+				UNION ALL SELECT connection_id, 0, 0, consumed_mc, 0, allocation_mc FROM {verified connections} AS v)
+					AS sides
 			GROUP BY connection_id HAVING SUM(connection) <> 1 OR SUM(consumed) <> SUM(spent) OR SUM(allocation) <> SUM(allocation_rows)`,
 	},
 	{
@@ -143,8 +154,13 @@ var checks = []check{
 		title: "connections: one connect row, and one revoke row ⇔ revoked",
 		count: countConnections,
 		query: `SELECT c.id AS connection, c.status, COALESCE(j.connects, 0) AS connect_rows, COALESCE(j.revokes, 0) AS revoke_rows FROM connections c LEFT JOIN (
-				SELECT connection_id, account_id, app_id, SUM(CASE type WHEN 'connect' THEN 1 ELSE 0 END) AS connects, SUM(CASE type WHEN 'revoke' THEN 1 ELSE 0 END) AS revokes
-				FROM ledger WHERE type IN ('connect', 'revoke') GROUP BY connection_id, account_id, app_id
+				SELECT connection_id, account_id, app_id, SUM(connects) AS connects, SUM(revokes) AS revokes FROM (
+					SELECT connection_id, account_id, app_id, CASE type WHEN 'connect' THEN 1 ELSE 0 END AS connects,
+						CASE type WHEN 'revoke' THEN 1 ELSE 0 END AS revokes
+					FROM {ledger} AS ledger WHERE type IN ('connect', 'revoke')
+					UNION ALL SELECT connection_id, account_id, app_id, 1, revoked FROM {verified connections} AS v)
+						AS sides
+				GROUP BY connection_id, account_id, app_id
 			) AS j ON j.connection_id = c.id AND j.account_id = c.account_id AND j.app_id = c.app_id
 			WHERE COALESCE(j.connects, 0) <> 1 OR COALESCE(j.revokes, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END`,
 	},
@@ -243,8 +259,12 @@ var checks = []check{
 	{
 		id:    "I15",
 		title: "ledger: one spend row for a connection and key",
-		count: `SELECT COUNT(*) FROM ledger WHERE key IS NOT NULL`,
+		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE key IS NOT NULL`,
 		query: `SELECT connection_id AS connection, key, COUNT(*) AS entries FROM ledger WHERE key IS NOT NULL GROUP BY connection_id, key HAVING COUNT(*) > 1`,
+		sinceQuery: `SELECT n.id AS entry, n.connection_id AS connection, n.key, COUNT(*) AS entries
+			FROM {ledger} AS n CROSS JOIN ledger AS o WHERE o.key_hash = n.key_hash
+				AND o.connection_id = n.connection_id AND o.key = n.key
+			GROUP BY n.id, n.connection_id, n.key HAVING COUNT(*) > 1`,
 	},
 	{
 		id:            "I15",
@@ -253,19 +273,30 @@ var checks = []check{
 		findViolation: checkIdentifiers,
 	},
 	{
+		id:            "I15",
+		title:         "ledger: the index of keys has each call's key",
+		appliesTo:     anyRow,
+		findViolation: checkKeyHash,
+	},
+	{
 		id:    "I15",
 		title: "holds: no hold of a request that has its row",
 		count: `SELECT COUNT(*) FROM holds`,
-		query: `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
+		query: `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h
+				JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
+		sinceQuery: `SELECT h.request_id AS request, l.id AS entry FROM {keys of holds} AS h
+				JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
 	},
 	{
 		// A response that is too long is not kept, so a missing one is only a remark.
 		id:    "I16",
 		title: "answers: each has its settled spend row, or is pending",
-		count: `SELECT COUNT(*) FROM answers`,
+		count: `SELECT COUNT(*) FROM answers WHERE request_id >= {from req_}`,
 		query: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
-			WHERE l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d WHERE d.request_id = a.request_id) OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
-		remarks: `SELECT COUNT(*) FROM ledger l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
+			WHERE a.request_id >= {from req_} AND (l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d
+				WHERE d.request_id = a.request_id)
+				OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2'))`,
+		remarks: `SELECT COUNT(*) FROM {ledger} AS l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
 			WHERE l.id >= $1 AND l.type = 'spend' AND l.status = 'settled' AND a.request_id IS NULL`,
 		remarkText: "calls of the last 7 days were too long to keep",
 		remarkArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-responseRetention))} },
@@ -276,9 +307,13 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
 		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
 				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS cost FROM windows WHERE subject LIKE 'free/%'
-				UNION ALL SELECT {pool}, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
-				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
-				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled') AS sides
+				UNION ALL SELECT {pool}, 0, provider_cost_mc FROM {ledger} AS ledger WHERE paid_by = 'free_credit'
+					AND status = 'settled'
+				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
+					WHERE paid_by = 'free_credit' AND status = 'settled'
+				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
+					WHERE paid_by = 'free_credit' AND status = 'settled'
+				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v) AS sides
 			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
 	},
 	{
@@ -297,14 +332,15 @@ var checks = []check{
 		// once, and the same request may be billed by a later attempt. 500 and 503
 		// promise nothing.
 		id: "I18", title: "refusals: a refused call has no row and holds nothing",
-		count: `SELECT COUNT(*) FROM refusals`,
+		count: `SELECT COUNT(*) FROM refusals WHERE created_us >= {from time}`,
 		query: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state <> 'failed'
-			WHERE r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
-				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1`,
+			WHERE r.created_us >= {from time} AND (r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL
+				OR h.request_id IS NOT NULL)
+				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1)`,
 		remarks: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-			WHERE r.status IN (400, 502) AND l.created_us < r.created_us`,
+			WHERE r.created_us >= {from time} AND r.status IN (400, 502) AND l.created_us < r.created_us`,
 		remarkText: "attempts failed after a later one was billed",
 		queryArgs:  func(now time.Time) []any { return []any{now.Add(-sweepDelay).UnixMicro()} },
 	},
@@ -318,8 +354,9 @@ var checks = []check{
 	{
 		id:    "I20",
 		title: "reversals: each names an earlier row of the same kind, settled or a top-up that never was, and a reason",
-		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
-		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
+		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
+		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type,
+				o.status AS original_status FROM {ledger} AS r LEFT JOIN ledger o ON o.id = r.reversal_of
 			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
 				OR o.status <> 'settled' AND (r.type <> 'topup' OR o.status <> 'pending' OR r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
@@ -327,11 +364,12 @@ var checks = []check{
 	{
 		id:    "I20",
 		title: "reversals: never more than the original",
-		count: `SELECT COUNT(DISTINCT reversal_of) FROM ledger WHERE reversal_of IS NOT NULL`,
+		count: `SELECT COUNT(DISTINCT reversal_of) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
 		query: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
 				o.amount_mc, s.amount AS reversed_amount_mc FROM (
 				SELECT reversal_of, SUM(user_charge_mc) AS charge, SUM(provider_cost_mc) AS cost, SUM(dev_margin_mc) AS margin, SUM(amount_mc) AS amount
-				FROM ledger WHERE reversal_of IS NOT NULL GROUP BY reversal_of) AS s JOIN ledger o ON o.id = s.reversal_of
+				FROM ledger WHERE reversal_of IN (SELECT n.reversal_of FROM {ledger} AS n WHERE n.reversal_of IS NOT
+					NULL) GROUP BY reversal_of) AS s JOIN ledger o ON o.id = s.reversal_of
 			WHERE s.charge > o.user_charge_mc OR s.cost > o.provider_cost_mc OR s.margin > o.dev_margin_mc OR s.amount > o.amount_mc`,
 	},
 	{id: "I21", title: "ledger: seq is dense in each account", appliesTo: anyRow, findViolation: checkSeq},
@@ -345,8 +383,21 @@ var checks = []check{
 		id:    "I21",
 		title: "accounts: seq and head are those of the newest row",
 		count: countAccounts,
-		query: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
-			WHERE b.head <> COALESCE(l.hash, '') OR b.seq > 0 AND l.hash IS NULL OR EXISTS (SELECT 1 FROM ledger x WHERE x.account_id = b.account_id AND x.seq > b.seq)`,
+		query: `SELECT account, seq, head, row_hash, newest FROM (
+				SELECT b.account_id AS account, b.seq, b.head, (SELECT l.hash FROM ledger l
+					WHERE l.account_id = b.account_id AND l.seq = b.seq) AS row_hash,
+					(SELECT MAX(l.seq) FROM ledger l WHERE l.account_id = b.account_id) AS newest
+						FROM balances b) AS ends
+			WHERE head <> COALESCE(row_hash, '') OR seq > 0 AND row_hash IS NULL OR newest > seq`,
+	},
+	{
+		id:    "I21",
+		title: "accounts: what the checkpoint verified ends at the row at which it ended then",
+		count: `SELECT COUNT(*) FROM {verified accounts} AS v`,
+		query: `SELECT v.account_id AS account, v.seq, v.head, l.hash AS row_hash FROM {verified accounts} AS v LEFT
+				JOIN ledger l ON l.account_id = v.account_id AND l.seq = v.seq
+			WHERE v.head <> COALESCE(l.hash, '') OR v.seq > 0 AND l.hash IS NULL`,
+		sinceOnly: true,
 	},
 	{
 		id:     "I21",
@@ -354,16 +405,22 @@ var checks = []check{
 		verify: checkTriggers,
 	},
 	{
+		// Grouping by an expression keeps SQLite from reading a whole index for the order of its rows.
 		id:    "I22",
 		title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
-		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id, day FROM rollups) AS days`,
-		query: `SELECT app_id AS app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc, SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
-			FROM rollups GROUP BY app_id, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) + SUM(dev_margin_mc)`,
+		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id || '' AS app, day FROM rollups WHERE day >= {from day})
+				AS days`,
+		query: `SELECT app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc,
+				SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
+			FROM (SELECT app_id || '' AS app, day, user_charge_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc
+				FROM rollups WHERE day >= {from day}) AS days
+			GROUP BY app, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) +
+				SUM(dev_margin_mc)`,
 	},
 	{
 		id:    "I22",
 		title: "totals: of each connection, day, feature and model = Σ spend rows",
-		count: `SELECT COUNT(*) FROM rollups`,
+		count: `SELECT COUNT(*) FROM rollups WHERE day >= {from day}`,
 		query: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model,
 				SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(cached) AS cached_tokens_off,
 				SUM(output) AS output_tokens_off, SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc,
@@ -372,15 +429,19 @@ var checks = []check{
 				SELECT connection_id, app_id, account_id, day, feature, model,
 					calls, input_tokens AS input, cached_tokens AS cached, output_tokens AS output,
 					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge,
-					cache_saved_mc AS saved FROM rollups
+					cache_saved_mc AS saved FROM rollups WHERE day >= {from day}
 				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model,
 					-1, -({input}), -({cached}), -({output}),
 					-provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc, -({saved})
-					FROM ledger WHERE type = 'spend' AND status = 'settled'
+					FROM {ledger} AS ledger WHERE type = 'spend' AND status = 'settled'
 				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, 0, 0, 0, 0,
 					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 					COALESCE((SELECT {saved} FROM ledger o WHERE o.id = ledger.reversal_of), 0)
-					FROM ledger WHERE type = 'spend' AND status = 'reversed') AS sides
+					FROM {ledger} AS ledger WHERE type = 'spend' AND status = 'reversed'
+				UNION ALL SELECT connection_id, app_id, account_id, day, feature, model, -calls, -input_tokens,
+					-cached_tokens,
+					-output_tokens, -provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc, -cache_saved_mc
+					FROM {verified totals} AS v) AS sides
 			GROUP BY connection_id, app_id, account_id, day, feature, model
 			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(cached) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0
 				OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0 OR SUM(saved) <> 0`,
@@ -388,15 +449,17 @@ var checks = []check{
 	{
 		id:    "I23",
 		title: "payments: each record has its ledger row, and each pending row its payment",
-		count: `SELECT COUNT(*) FROM payment_records`,
+		count: `SELECT COUNT(*) FROM payment_records WHERE created_us >= {from time}`,
 		query: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
 			FROM payment_records p LEFT JOIN ledger l ON l.id = p.entry_id
 			LEFT JOIN payment_records o ON o.payment_id = p.payment_id AND o.kind = CASE p.kind WHEN 'failed' THEN 'opened' WHEN 'reversed' THEN 'settled' END
-			WHERE p.kind NOT IN ('paid', 'disputed') AND (l.id IS NULL OR l.type <> 'topup' OR l.account_id <> p.account_id OR l.amount_mc <> p.amount_mc
+			WHERE p.created_us >= {from time} AND p.kind NOT IN ('paid', 'disputed') AND (l.id IS NULL
+				OR l.type <> 'topup' OR l.account_id <> p.account_id OR l.amount_mc <> p.amount_mc
 				OR l.status <> CASE p.kind WHEN 'opened' THEN 'pending' WHEN 'settled' THEN 'settled' ELSE 'reversed' END
 				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> COALESCE(p.reason, ''))
 			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
-			FROM ledger l WHERE l.type = 'topup' AND l.status = 'pending' AND NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.entry_id = l.id AND p.kind = 'opened')`,
+			FROM {ledger} AS l WHERE l.type = 'topup' AND l.status = 'pending' AND NOT EXISTS (SELECT 1
+				FROM payment_records p WHERE p.entry_id = l.id AND p.kind = 'opened')`,
 	},
 	{
 		id:    "I23",
@@ -458,17 +521,17 @@ var checks = []check{
 	{
 		id:    "I24",
 		title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
-		count: `SELECT COUNT(*) FROM realtime_sessions`,
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_}`,
 		query: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
 				LEFT JOIN realtime_replies r ON r.session_id = s.id LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-			WHERE s.status = 'ended' GROUP BY s.id, s.charged_mc, s.response_count
+			WHERE s.id >= {from rts_} AND s.status = 'ended' GROUP BY s.id, s.charged_mc, s.response_count
 			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0) OR s.response_count <> COUNT(l.id)`,
 	},
 	{
 		id:    "I24",
 		title: "voice: each reply's row is of its session, and of its connection, account, app and model",
-		count: `SELECT COUNT(*) FROM ledger WHERE key LIKE 'rts%'`,
-		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM ledger l
+		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE key LIKE 'rts%'`,
+		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM {ledger} AS l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
 			WHERE l.key LIKE 'rts%' AND (s.id IS NULL OR l.key <> r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
 				OR s.app_id <> l.app_id OR s.model <> l.model)`,
@@ -484,24 +547,29 @@ var checks = []check{
 		// The reply that reaches the bound is billed whole, and one may have begun beside it.
 		id:    "I24",
 		title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
-		count: `SELECT COUNT(*) FROM realtime_sessions WHERE max_cost_mc IS NOT NULL`,
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND max_cost_mc IS NOT NULL`,
 		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-			WHERE s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
+			WHERE s.id >= {from rts_} AND s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc
+				HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
 	},
 	{
 		id:    "I9",
 		title: "voice: at most two sessions of a connection have not ended",
-		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status <> 'ended'`,
-		query: `SELECT connection_id AS connection, COUNT(*) AS sessions FROM realtime_sessions WHERE status <> 'ended' GROUP BY connection_id HAVING COUNT(*) > 2`,
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND status <> 'ended'`,
+		query: `SELECT connection_id || '' AS connection, COUNT(*) AS sessions FROM realtime_sessions
+				WHERE id >= {from rts_} AND status <> 'ended' GROUP BY connection_id || '' HAVING COUNT(*) > 2`,
 	},
 	{
 		id:    "I28",
 		title: "events: the end of each voice session is told once",
-		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended'`,
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND status = 'ended'`,
 		query: `SELECT connection_id AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
-				SELECT connection_id, 1 AS ended, 0 AS told FROM realtime_sessions WHERE status = 'ended'
-				UNION ALL SELECT connection_id, 0, 1 FROM events WHERE type = 'realtime_session.ended' AND test = 0) AS sides
+				SELECT connection_id, 1 AS ended, 0 AS told FROM realtime_sessions WHERE id >= {from rts_}
+					AND status = 'ended'
+				UNION ALL SELECT connection_id, 0, 1 FROM {events} AS told WHERE type = 'realtime_session.ended'
+					AND test = 0
+				UNION ALL SELECT connection_id, -sessions, 0 FROM {verified voice} AS v) AS sides
 			GROUP BY connection_id HAVING SUM(ended) <> SUM(told)`,
 	},
 	{
@@ -533,6 +601,9 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM holds`,
 		query: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, h.state, l.id AS entry
 			FROM holds h JOIN ledger l ON l.connection_id = h.connection_id AND l.key = h.key`,
+		sinceQuery: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, l.id AS entry
+			FROM {keys of holds} AS h CROSS JOIN ledger AS l WHERE l.key_hash = h.key_hash
+				AND l.connection_id = h.connection_id AND l.key = h.key`,
 	},
 	{
 		id: "I27", title: "tokens: at most one usable refresh token in a family",
@@ -567,10 +638,12 @@ var checks = []check{
 	{
 		id:    "I28",
 		title: "events: numbered without a gap in each connection, up to its event_seq",
-		count: `SELECT COUNT(*) FROM events WHERE connection_id IS NOT NULL`,
+		count: `SELECT COUNT(*) FROM {events} AS told WHERE connection_id IS NOT NULL`,
 		query: `SELECT connection_id AS connection, SUM(last) AS event_seq, COUNT(seq) AS events, MIN(seq) AS first_seq, MAX(seq) AS last_seq, COUNT(DISTINCT app_id) AS apps FROM (
-				SELECT id AS connection_id, app_id, event_seq AS last, NULL AS seq FROM connections
-				UNION ALL SELECT connection_id, app_id, 0, seq FROM events WHERE connection_id IS NOT NULL) AS sides
+				SELECT id AS connection_id, app_id, event_seq AS last, CAST(NULL AS BIGINT) AS seq FROM connections
+				UNION ALL SELECT connection_id, app_id, -event_seq, NULL FROM {verified connections} AS v
+				UNION ALL SELECT connection_id, app_id, 0, seq - verified_seq FROM {events} AS told
+					WHERE connection_id IS NOT NULL) AS sides
 			GROUP BY connection_id HAVING SUM(last) <> COUNT(seq) OR COUNT(DISTINCT seq) <> COUNT(seq) OR COALESCE(MIN(seq), 1) <> 1
 				OR COALESCE(MAX(seq), 0) <> SUM(last) OR COUNT(DISTINCT app_id) <> 1`,
 	},
@@ -580,10 +653,11 @@ var checks = []check{
 		// Versions before 0.2.0 did not report it. An older node may run on for a while.
 		id:    "I28",
 		title: "events: each change of a spend cap is reported when it is made",
-		count: `SELECT COUNT(*) FROM ledger WHERE type = 'cap' AND allocation_delta_mc <> 0`,
-		query: `SELECT l.connection_id AS connection, l.id AS entry, l.allocation_delta_mc, l.created_us FROM ledger l
+		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE type = 'cap' AND allocation_delta_mc <> 0`,
+		query: `SELECT l.connection_id AS connection, l.id AS entry, l.allocation_delta_mc, l.created_us
+				FROM {ledger} AS l
 			WHERE l.type = 'cap' AND l.allocation_delta_mc <> 0 AND l.created_us >
-				(SELECT MIN(created_us) + 3600000000 FROM events WHERE type = 'connection.updated' AND test = 0)
+				3600000000 + {first report of a cap}
 				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.connection_id = l.connection_id
 					AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
 	},
@@ -593,9 +667,15 @@ var checks = []check{
 		count: countConnections,
 		query: `SELECT c.id AS connection, c.status, COALESCE(e.created, 0) AS created, COALESCE(e.frozen, 0) AS frozen, COALESCE(e.resumed, 0) AS resumed, COALESCE(e.revoked, 0) AS revoked
 			FROM connections c LEFT JOIN (
-				SELECT connection_id, SUM(CASE type WHEN 'connection.created' THEN 1 ELSE 0 END) AS created, SUM(CASE type WHEN 'connection.frozen' THEN 1 ELSE 0 END) AS frozen,
-					SUM(CASE type WHEN 'connection.resumed' THEN 1 ELSE 0 END) AS resumed, SUM(CASE type WHEN 'connection.revoked' THEN 1 ELSE 0 END) AS revoked
-				FROM events WHERE connection_id IS NOT NULL GROUP BY connection_id
+				SELECT connection_id, SUM(created) AS created, SUM(frozen) AS frozen, SUM(resumed) AS resumed,
+					SUM(revoked) AS revoked FROM (
+					SELECT connection_id, CASE type WHEN 'connection.created' THEN 1 ELSE 0 END AS created,
+						CASE type WHEN 'connection.frozen' THEN 1 ELSE 0 END AS frozen,
+						CASE type WHEN 'connection.resumed' THEN 1 ELSE 0 END AS resumed, CASE type WHEN
+							'connection.revoked' THEN 1 ELSE 0 END AS revoked
+					FROM {events} AS told WHERE connection_id IS NOT NULL
+					UNION ALL SELECT connection_id, 1, frozen, 0, revoked FROM {verified connections} AS v) AS sides
+				GROUP BY connection_id
 			) AS e ON e.connection_id = c.id
 			WHERE COALESCE(e.created, 0) <> 1 OR COALESCE(e.revoked, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END
 				OR c.status = 'active' AND COALESCE(e.frozen - e.resumed, 0) <> 0 OR c.status = 'frozen' AND COALESCE(e.frozen - e.resumed, 0) <> 1`,
@@ -603,19 +683,23 @@ var checks = []check{
 	{
 		id:    "I28",
 		title: "events: at most one warning of a connection in ten minutes",
-		count: `SELECT COUNT(*) FROM events WHERE type = 'connection.risk_warning'`,
+		count: `SELECT COUNT(*) FROM {events} AS told WHERE type = 'connection.risk_warning'`,
 		query: `SELECT connection, id AS event, apart_us FROM (
 				SELECT connection_id AS connection, id, created_us - LAG(created_us) OVER (PARTITION BY connection_id ORDER BY seq) AS apart_us
-				FROM events WHERE type = 'connection.risk_warning') AS warnings
+				FROM (SELECT connection_id, id, seq, created_us FROM {events} AS told
+					WHERE type = 'connection.risk_warning'
+					UNION ALL SELECT connection_id, '', 0, warned_us FROM {verified connections} AS v
+						WHERE warned_us > 0) AS both_sides) AS warnings
 			WHERE apart_us < 600000000`,
 	},
 	{
 		id:    "I28",
 		title: "notices: each is for the account of its connection",
-		count: `SELECT COUNT(*) FROM notices`,
+		count: `SELECT COUNT(*) FROM notices WHERE id >= {from ntc_}`,
 		query: `SELECT n.id AS notice, n.kind, n.account_id AS account, n.connection_id AS connection, n.app_id AS app FROM notices n
 				LEFT JOIN accounts a ON a.id = n.account_id LEFT JOIN connections c ON c.id = n.connection_id
-			WHERE a.id IS NULL OR c.id IS NULL OR c.account_id <> n.account_id OR c.app_id <> n.app_id`,
+			WHERE n.id >= {from ntc_} AND (a.id IS NULL OR c.id IS NULL OR c.account_id <> n.account_id
+				OR c.app_id <> n.app_id)`,
 	},
 	{
 		// Apps go from sandbox to live, never back: what a test account had there is revoked by then.
@@ -643,8 +727,9 @@ var checks = []check{
 	{
 		id:    "I29",
 		title: "ledger: free credit pays for no call of a test account",
-		count: `SELECT COUNT(*) FROM ledger l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
-		query: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
+		count: `SELECT COUNT(*) FROM {ledger} AS l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
+		query: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM {ledger} AS l
+				JOIN accounts a ON a.id = l.account_id
 			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
 	},
 	{
@@ -659,7 +744,8 @@ var checks = []check{
 				OR l.status <> CASE g.kind WHEN 'given' THEN 'settled' ELSE 'reversed' END
 				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> g.reason
 			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
-			FROM ledger l WHERE l.type = 'topup' AND NOT EXISTS (SELECT 1 FROM goodwill_records g WHERE g.entry_id = l.id)
+			FROM {ledger} AS l WHERE l.type = 'topup' AND NOT EXISTS (SELECT 1 FROM goodwill_records g
+				WHERE g.entry_id = l.id)
 				AND (l.status = 'settled' AND l.reason IS NOT NULL
 					OR l.status = 'reversed' AND EXISTS (SELECT 1 FROM goodwill_records g WHERE g.entry_id = l.reversal_of))`,
 	},
@@ -694,7 +780,8 @@ const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e
 func rowsByBucket(subject, amount, join, condition string) string {
 	const width = "600000000"
 	from := ` FROM ledger l ` + join +
-		` WHERE l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet' AND (l.created_us + $1) / ` + width +
+		` WHERE l.id >= {a day ago led_} AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
+			AND (l.created_us + $1) / ` + width +
 		` >= $2` + condition
 	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width +
 		` = (l.created_us + $1) / ` + width + ` THEN ` + amount + ` ELSE 0 END, ` + amount + from + `

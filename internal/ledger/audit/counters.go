@@ -153,7 +153,8 @@ func checkFreeCredit(f *accountTotals, r *ledgerRow) string {
 func (a *verification) forEachRow(
 	ctx context.Context, query string, f func(scan func(...any) error) error,
 ) (err error) {
-	rows, err := a.QueryContext(ctx, query)
+	query, args := a.prepare(query, nil)
+	rows, err := a.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

@@ -7,5 +7,6 @@
 // A verification reads one snapshot of a database, while its server runs or from a
 // copy of its file, and writes nothing. A check is an SQL statement that returns its
 // violations, or a rule for each ledger row. The ledger is read once, account by
-// account, in constant memory.
+// account, in constant memory. Since a checkpoint only what is new is read, by the same
+// checks (decision 101).
 package audit

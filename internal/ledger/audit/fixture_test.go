@@ -2,14 +2,19 @@ package audit
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/purserhq/purser/internal/base/db"
+	ids "github.com/purserhq/purser/internal/base/id"
 )
 
 // noon is when the fixture is looked at.
@@ -165,6 +170,66 @@ type writer struct {
 	counters    map[string]*counter
 	bucketOf    map[string]int64 // where the charge of a key was counted
 	clock       time.Time
+	steps       int       // of connections that began
+	onStep      func(int) // is told the number of each before it begins
+	timedIDs    bool      // calls have ids that rise with time
+}
+
+// begin begins a step of a connection.
+func (w *writer) begin() {
+	if w.steps++; w.onStep != nil {
+		w.onStep(w.steps)
+	}
+}
+
+// checkpoint returns a checkpoint of everything that was written.
+func (w *writer) checkpoint() *Checkpoint {
+	w.Helper()
+	w.finish()
+	a := &verification{Tx: w.tx, now: w.clock, logRoot: (&logTree{}).root()}
+	c, err := a.takeCheckpoint(w.ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, table := range []string{"balances", "connections", "windows", "rollups"} {
+		w.exec(`DELETE FROM ` + table)
+	}
+	return c
+}
+
+// verifiedRows returns the rows of history that a checkpoint has verified, as texts.
+func (w *writer) verifiedRows(c *Checkpoint) (list []string) {
+	w.Helper()
+	if c == nil {
+		return nil
+	}
+	a := &verification{Tx: w.tx, since: c, lists: map[string]string{}}
+	for name, rows := range map[string]any{"verified accounts": c.Accounts, "verified connections": c.Connections} {
+		text, err := json.Marshal(rows)
+		if err != nil {
+			w.Fatal(err)
+		}
+		a.lists[name] = string(text)
+	}
+	for _, query := range []string{
+		`SELECT l.* FROM ledger l JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq
+			ORDER BY l.account_id, l.seq`,
+		`SELECT e.* FROM events e JOIN {verified connections} AS v
+			ON v.connection_id = e.connection_id AND e.seq <= v.event_seq ORDER BY e.connection_id, e.seq`,
+		// what was written with a row
+		`SELECT p.* FROM payment_records p JOIN ledger l ON l.id = p.entry_id
+			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY p.entry_id`,
+		`SELECT g.* FROM goodwill_records g JOIN ledger l ON l.id = g.entry_id
+			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY g.entry_id`,
+		`SELECT r.request_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
+			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
+	} {
+		if err := a.formatRows(w.ctx, query, nil, func(row string) { list = append(list, row) }); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return list
 }
 
 type balance struct {
@@ -252,6 +317,7 @@ func allocate(mc int64) movement {
 
 func (w *writer) connect(id, app, account string, mc int64) {
 	w.Helper()
+	w.begin()
 	w.connections[id] = &connection{app: app, account: account}
 	w.move(id, allocate(mc), map[string]any{"type": "connect"})
 	w.event(id, "connection.created")
@@ -321,6 +387,7 @@ func (w *writer) hold(id, key, state string, c call) {
 // spend bills a call, with the hold of its key if it has one open.
 func (w *writer) spend(id, key, bucket string, c call) {
 	w.Helper()
+	w.begin()
 	at := w.connections[id]
 	m := movement{reserved: -c.charge, consumed: c.charge}
 	if at.revokedUS != nil {
@@ -333,13 +400,18 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	if c.free {
 		m, paidBy = movement{}, "free_credit"
 	}
+	suffix := "z" + key
+	if w.timedIDs {
+		suffix = ids.New("", w.clock)
+	}
 	w.move(id, m, map[string]any{
-		"id":               "led_z" + key,
+		"id":               "led_" + suffix,
 		"type":             "spend",
 		"feature":          bucket,
 		"bucket":           bucket,
 		"model":            "model-1",
 		"key":              key,
+		"key_hash":         hashOfKey(id, key),
 		"fingerprint":      "f" + key,
 		"paid_by":          paidBy,
 		"settlement":       c.settlement,
@@ -369,16 +441,24 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		w.counter(id).settled[index] += c.charge
 	}
 	w.insert("answers", map[string]any{
-		"request_id": "req_z" + key,
+		"request_id": "req_" + suffix,
 		"encoding":   "raw",
 		"body":       []byte("{}"),
 		"created_us": w.clock.UnixMicro(),
 	})
 }
 
+// hashOfKey is the column key_hash of a call.
+func hashOfKey(connection, key string) int64 {
+	digits := fmt.Sprintf("%x", sha256.Sum256([]byte(connection+"\n"+key)))
+	n, _ := strconv.ParseUint(digits[:16], 16, 64) // 16 digits are a number
+	return int64(n / 2)
+}
+
 // refund reverses a call.
 func (w *writer) refund(id, key, bucket string, c call) {
 	w.Helper()
+	w.begin()
 	at := w.connections[id]
 	m := movement{reserved: c.charge, consumed: -c.charge}
 	if at.revokedUS != nil {
@@ -424,6 +504,7 @@ func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
 // revoke returns what is neither spent nor held.
 func (w *writer) revoke(id string) {
 	w.Helper()
+	w.begin()
 	c := w.connections[id]
 	w.move(id, allocate(-(c.allocation - c.consumed - c.held)), map[string]any{"type": "revoke"})
 	c.revokedUS = w.clock.UnixMicro()
@@ -442,6 +523,7 @@ func (w *writer) unhold(id string, c call) {
 // release ends a hold of a revoked connection.
 func (w *writer) release(id, key string, c call) {
 	w.Helper()
+	w.begin()
 	w.move(id, allocate(-c.hold), map[string]any{"type": "release"})
 	w.unhold(id, c)
 	w.exec(`UPDATE holds SET state = 'failed' WHERE connection_id = $1 AND key = $2`, id, key)
@@ -566,6 +648,7 @@ func fixture(w *writer) {
 	w.connect("conn_1", "app_1", "wac_a", 500_000_000)
 	w.spend("conn_1", "k1", "chat", plain)
 	w.spend("conn_1", "k2", "", estimate)
+	w.event("conn_1", "request.settled")
 	w.spend("conn_1", "k3", "chat", long)
 	w.refund("conn_1", "k1", "chat", plain)
 	w.move("conn_1", allocate(100_000_000), map[string]any{"type": "cap"})
@@ -592,7 +675,6 @@ func fixture(w *writer) {
 	w.hold("conn_1", "k4", "open", plain)
 	w.hold("conn_1", "k5", "failed", plain)
 	w.hold("conn_1", "k8", "pending", plain)
-	w.event("conn_1", "request.settled")
 	w.insert("realtime_sessions", map[string]any{
 		"id":              "rts_1",
 		"connection_id":   "conn_1",

@@ -31,36 +31,49 @@ func checkLogRows(ctx context.Context, a *verification, v *checkResult) error {
 	if err := a.compareLeaves(ctx, v); err != nil {
 		return err
 	}
-	return a.formatRows(ctx, `SELECT r.position, r.account_id AS account, r.seq FROM log_rows r
-		LEFT JOIN log_accounts a ON a.account_id = r.account_id
-		LEFT JOIN ledger l ON l.account_id = r.account_id AND l.seq = r.seq
-		WHERE l.id IS NULL OR a.account_id IS NULL OR r.seq > a.seq`, nil, func(row string) {
-		v.addFinding("%s: the leaf is of no row that is published", row)
+	err := a.formatRows(ctx, `SELECT v.account_id AS account, v.log_seq AS verified_seq, a.seq
+		FROM {verified accounts} AS v LEFT JOIN log_accounts a ON a.account_id = v.account_id
+		WHERE v.log_seq > COALESCE(a.seq, 0)`, nil, func(row string) {
+		v.addFinding("%s: fewer rows are published than were", row)
 	})
-}
-
-// compareLeaves computes the leaf of each published row.
-func (a *verification) compareLeaves(ctx context.Context, v *checkResult) (err error) {
-	rows, err := a.QueryContext(ctx, `SELECT l.account_id, l.seq, l.hash, a.secret, r.entry FROM log_accounts a
-		JOIN ledger l ON l.account_id = a.account_id AND l.seq <= a.seq
-		LEFT JOIN log_rows r ON r.account_id = l.account_id AND r.seq = l.seq`)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	return a.formatRows(ctx, `SELECT r.position, r.account_id AS account, r.seq FROM log_rows r
+		LEFT JOIN log_accounts a ON a.account_id = r.account_id
+		LEFT JOIN ledger l ON l.account_id = r.account_id AND l.seq = r.seq
+		WHERE r.position >= $1 AND (l.id IS NULL OR a.account_id IS NULL OR r.seq > a.seq)`,
+		[]any{a.firstNewLeaf()}, func(row string) {
+			v.addFinding("%s: the leaf is of no row that is published", row)
+		})
+}
+
+// compareLeaves computes the leaf of each published row.
+func (a *verification) compareLeaves(ctx context.Context, v *checkResult) error {
+	return a.forEachRow(ctx, `SELECT l.account_id, l.seq, l.hash, a.secret, r.entry
+		FROM {ledger since the log} AS l JOIN log_accounts a ON a.account_id = l.account_id
+		LEFT JOIN log_rows r ON r.account_id = l.account_id AND r.seq = l.seq
+		WHERE l.seq <= a.seq`, func(scan func(...any) error) error {
 		var account, hash string
 		var seq int64
 		var secret, entry []byte
-		if err := rows.Scan(&account, &seq, &hash, &secret, &entry); err != nil {
+		if err := scan(&account, &seq, &hash, &secret, &entry); err != nil {
 			return err
 		}
 		v.checked++
 		if !bytes.Equal(entry, newLogEntry(secret, seq, hash)) {
 			v.addFinding("account=%s seq=%d: its leaf is missing, or commits to another row", account, seq)
 		}
+		return nil
+	})
+}
+
+// firstNewLeaf returns the position of the first leaf that no checkpoint verified.
+func (a *verification) firstNewLeaf() int64 {
+	if a.since == nil {
+		return 0
 	}
-	return rows.Err()
+	return a.since.LogSize
 }
 
 // A logLevel is one level of the log's tree: the hashes after its last full tile, and how many tiles were full.
@@ -77,6 +90,7 @@ type logTree struct {
 	*verification
 	result *checkResult
 	levels []logLevel
+	size   int64 // leaves that were added
 }
 
 // add appends a hash to a level.
@@ -99,10 +113,8 @@ func (t *logTree) add(ctx context.Context, level int, hash []byte) error {
 // compare compares a level's last tile with the stored one.
 func (t *logTree) compare(ctx context.Context, level int) error {
 	l := &t.levels[level]
-	var stored []byte
-	err := t.QueryRowContext(ctx, placeholders[t.Engine].Replace(
-		`SELECT hashes FROM log_tiles WHERE level = $1 AND position = $2`), level, l.tiles).Scan(&stored)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	stored, err := t.tile(ctx, level, l.tiles)
+	if err != nil {
 		return err
 	}
 	if !bytes.Equal(stored, l.hashes) {
@@ -111,25 +123,59 @@ func (t *logTree) compare(ctx context.Context, level int) error {
 	return nil
 }
 
-// root compares the unfinished tiles, and returns the hash of the whole tree.
-func (t *logTree) root(ctx context.Context) ([]byte, error) {
-	var right []byte // of the levels below
+// compareUnfinished compares the unfinished tiles with the stored ones.
+func (t *logTree) compareUnfinished(ctx context.Context) error {
 	for level := range t.levels {
-		hashes := t.levels[level].hashes
-		if len(hashes) > 0 {
+		if len(t.levels[level].hashes) > 0 {
 			if err := t.compare(ctx, level); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if hashes = append(bytes.Clone(hashes), right...); len(hashes) > 0 {
+	}
+	return nil
+}
+
+// root returns the hash of the whole tree.
+func (t *logTree) root() []byte {
+	var right []byte // of the levels below
+	for level := range t.levels {
+		if hashes := append(bytes.Clone(t.levels[level].hashes), right...); len(hashes) > 0 {
 			right = treeHash(hashes)
 		}
 	}
 	if right == nil {
 		empty := sha256.Sum256(nil)
-		return empty[:], nil
+		return empty[:]
 	}
-	return right, nil
+	return right
+}
+
+// resume takes the tree's right edge, as it was with size leaves, from the stored tiles. It returns whether its root is
+// the one that was verified: no other hashes have it.
+func (t *logTree) resume(ctx context.Context, size int64, root []byte) (bool, error) {
+	t.size = size
+	for level, n := 0, size; n > 0; level, n = level+1, n/256 {
+		l := logLevel{tiles: n / 256}
+		if bytesLeft := int(n%256) * sha256.Size; bytesLeft > 0 {
+			stored, err := t.tile(ctx, level, l.tiles)
+			if err != nil {
+				return false, err
+			}
+			l.hashes = bytes.Clone(stored[:min(len(stored), bytesLeft)])
+		}
+		t.levels = append(t.levels, l)
+	}
+	return bytes.Equal(t.root(), root), nil
+}
+
+// tile returns a stored tile; nil = there is none.
+func (t *logTree) tile(ctx context.Context, level int, position int64) (stored []byte, err error) {
+	err = t.QueryRowContext(ctx, `SELECT hashes FROM log_tiles WHERE level = $1 AND position = $2`, level, position).
+		Scan(&stored)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return stored, err
 }
 
 // treeHash returns the hash of a tree over hashes (RFC 9162, section 2.1.1): the left part is the largest power of two.
@@ -154,8 +200,16 @@ func checkLogTree(ctx context.Context, a *verification, v *checkResult) error {
 		return err
 	}
 	tree := &logTree{verification: a, result: v}
+	if a.since != nil {
+		if same, err := tree.resume(ctx, a.since.LogSize, a.since.LogRoot); err != nil {
+			return err
+		} else if !same {
+			v.addFinding("the tiles of the first %d leaves are not those that were verified", a.since.LogSize)
+			return nil
+		}
+	}
 	for {
-		entries, err := a.readLogPage(ctx, v)
+		entries, err := tree.readPage(ctx)
 		if err != nil {
 			return err
 		}
@@ -169,22 +223,22 @@ func checkLogTree(ctx context.Context, a *verification, v *checkResult) error {
 			break
 		}
 	}
-	root, err := tree.root(ctx)
-	if err != nil {
+	if err := tree.compareUnfinished(ctx); err != nil {
 		return err
 	}
-	claimed := fmt.Sprintf("\n%d\n%s\n", v.checked, base64.StdEncoding.EncodeToString(root))
-	if (checkpoint != "" || v.checked > 0) && !strings.Contains(checkpoint, claimed) {
-		v.addFinding("the checkpoint does not sign the %d leaves that are there", v.checked)
+	a.logSize, a.logRoot = tree.size, tree.root()
+	claimed := fmt.Sprintf("\n%d\n%s\n", tree.size, base64.StdEncoding.EncodeToString(a.logRoot))
+	if (checkpoint != "" || tree.size > 0) && !strings.Contains(checkpoint, claimed) {
+		v.addFinding("the checkpoint does not sign the %d leaves that are there", tree.size)
 	}
 	return nil
 }
 
-// readLogPage returns the entries of the leaves after those that were checked, and counts them. It ends before a leaf
-// that is missing, which is a finding.
-func (a *verification) readLogPage(ctx context.Context, v *checkResult) (entries [][]byte, err error) {
-	rows, err := a.QueryContext(ctx, placeholders[a.Engine].Replace(
-		`SELECT position, entry FROM log_rows WHERE position >= $1 ORDER BY position LIMIT $2`), v.checked, pageRows)
+// readPage returns the entries of the leaves that follow, and counts them. It ends before a leaf that is missing,
+// which is a finding.
+func (t *logTree) readPage(ctx context.Context) (entries [][]byte, err error) {
+	rows, err := t.QueryContext(ctx,
+		`SELECT position, entry FROM log_rows WHERE position >= $1 ORDER BY position LIMIT $2`, t.size, pageRows)
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +249,12 @@ func (a *verification) readLogPage(ctx context.Context, v *checkResult) (entries
 		if err := rows.Scan(&position, &entry); err != nil {
 			return nil, err
 		}
-		if position != v.checked {
-			v.addFinding("position=%d: leaf %d is missing", position, v.checked)
+		if position != t.size {
+			t.result.addFinding("position=%d: leaf %d is missing", position, t.size)
 			break
 		}
-		v.checked++
+		t.size++
+		t.result.checked++
 		entries = append(entries, entry)
 	}
 	return entries, rows.Err()

@@ -26,6 +26,17 @@ type verification struct {
 	progress func(string) // receives progress lines; nil = none
 
 	lacksLog bool // the file was copied without its log
+
+	ledgerRows int64  // that were read, one after the other
+	logSize    int64  // leaves of the public log
+	logRoot    []byte // its root
+
+	// Of a verification since a checkpoint:
+	since       *Checkpoint
+	newRows     []newRange        // accounts with new rows
+	verifiedSeq map[string]int64  // of each account's last verified row
+	lists       map[string]string // of the sources, as JSON
+	most        map[string]int64  // rows that a source has at most
 }
 
 // A checkResult counts what one check has read and found.
@@ -46,17 +57,30 @@ func (v *checkResult) addFinding(format string, args ...any) {
 
 // A Result sums up a verification.
 type Result struct {
-	Checks   int
-	Checked  int64 // rows, over all checks
-	Findings int
-	Report   string // a line for each check and each finding
+	Checks     int
+	Checked    int64 // rows, over all checks
+	LedgerRows int64 // rows of the ledger that were read, each once
+	Findings   int
+	Report     string      // a line for each check and each finding
+	Checkpoint *Checkpoint // if Options asked for one and there are no findings
+}
+
+// Options say how a database is verified.
+type Options struct {
+	Now time.Time
+	// Since is the checkpoint of an earlier verification: only what is new is read. nil = the whole database is.
+	Since *Checkpoint
+	// Checkpoint asks for a checkpoint.
+	Checkpoint bool
+	// Progress, unless it is nil, is told what is being checked, and "" at the end.
+	Progress func(string)
 }
 
 // VerifyAndPrint verifies the database at databaseURL at the time now, prints a line for
 // each check and each finding to out, and returns the number of findings. After an
 // error the database is not verified, and the number means nothing.
 func VerifyAndPrint(ctx context.Context, databaseURL string, out io.Writer, now time.Time) (findings int, err error) {
-	r, err := Verify(ctx, databaseURL, now, terminalProgress(out))
+	r, err := Verify(ctx, databaseURL, now, TerminalProgress(out))
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +90,12 @@ func VerifyAndPrint(ctx context.Context, databaseURL string, out io.Writer, now 
 
 // Verify verifies the database at databaseURL at the time now. It calls progress, unless
 // that is nil, with what it is checking, and with "" at the end.
-func Verify(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (r Result, err error) {
+func Verify(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (Result, error) {
+	return Run(ctx, databaseURL, Options{Now: now, Progress: progress})
+}
+
+// Run verifies the database at databaseURL.
+func Run(ctx context.Context, databaseURL string, o Options) (r Result, err error) {
 	d, err := db.OpenReadOnly(ctx, databaseURL)
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
@@ -77,12 +106,15 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a := &verification{Tx: tx, now: now, progress: progress, lacksLog: lacksLog}
+		a := &verification{Tx: tx, now: o.Now, since: o.Since, progress: o.Progress, lacksLog: lacksLog}
 		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
 		r = a.summarize()
-		return nil
+		if o.Checkpoint && r.Findings == 0 {
+			r.Checkpoint, err = a.takeCheckpoint(ctx)
+		}
+		return err
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
@@ -92,8 +124,15 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 
 // runChecks runs every check.
 func (a *verification) runChecks(ctx context.Context) error {
+	if a.since != nil {
+		if err := a.findNew(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range checks {
-		a.results = append(a.results, &checkResult{check: &checks[i]})
+		if a.since != nil || !checks[i].sinceOnly {
+			a.results = append(a.results, &checkResult{check: &checks[i]})
+		}
 	}
 	for _, v := range a.results {
 		if v.findViolation != nil {
@@ -132,26 +171,28 @@ func (a *verification) queryFindings(ctx context.Context, v *checkResult) error 
 	if v.verify != nil {
 		return v.verify(ctx, a, v)
 	}
-	sql := placeholders[a.Engine]
-	if err := a.QueryRowContext(ctx, sql.Replace(v.count)).Scan(&v.checked); err != nil {
+	if err := a.queryRow(ctx, v.count).Scan(&v.checked); err != nil {
 		return err
 	}
 	if v.remarks != "" {
 		var n int64
-		if err := a.QueryRowContext(ctx, sql.Replace(v.remarks),
-			argsAt(v.remarkArgs, a.now)...).Scan(&n); err != nil {
+		if err := a.queryRow(ctx, v.remarks, argsAt(v.remarkArgs, a.now)...).Scan(&n); err != nil {
 			return err
 		}
 		if n > 0 {
 			v.remark = formatCount(n) + " " + v.remarkText
 		}
 	}
-	add := func(finding string) { v.addFinding("%s", finding) }
-	return a.formatRows(ctx, sql.Replace(v.query), argsAt(v.queryArgs, a.now), add)
+	query := v.query
+	if a.since != nil && v.sinceQuery != "" {
+		query = v.sinceQuery
+	}
+	return a.formatRows(ctx, query, argsAt(v.queryArgs, a.now), func(finding string) { v.addFinding("%s", finding) })
 }
 
 // formatRows calls f with each row of a query, formatted as name=value.
 func (a *verification) formatRows(ctx context.Context, query string, args []any, f func(string)) (err error) {
+	query, args = a.prepare(query, args)
 	rows, err := a.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -184,7 +225,7 @@ func (a *verification) formatRows(ctx context.Context, query string, args []any,
 
 // summarize writes the report and sums the numbers of the checks, in their order.
 func (a *verification) summarize() Result {
-	r := Result{Checks: len(a.results)}
+	r := Result{Checks: len(a.results), LedgerRows: a.ledgerRows}
 	var b strings.Builder
 	violated := 0
 	for _, v := range a.results {
@@ -212,6 +253,10 @@ func (a *verification) summarize() Result {
 		r.Findings++
 		violated++
 	}
+	if c := a.since; c != nil {
+		fmt.Fprintf(&b, "since the checkpoint of %s: %s new rows of the ledger after %s verified ones, which were not "+
+			"read again\n", c.Made().Format("2006-01-02 15:04:05 UTC"), formatCount(a.ledgerRows), formatCount(c.Rows))
+	}
 	if r.Findings == 0 {
 		fmt.Fprintf(&b, "clean: %d checks, no findings\n", len(a.results))
 	} else {
@@ -234,9 +279,9 @@ func (a *verification) reportProgress(format string, args ...any) {
 	}
 }
 
-// terminalProgress returns a function that replaces the last line of out if out is a
+// TerminalProgress returns a function that replaces the last line of out if out is a
 // terminal, else nil.
-func terminalProgress(out io.Writer) func(string) {
+func TerminalProgress(out io.Writer) func(string) {
 	f, ok := out.(*os.File)
 	if !ok {
 		return nil

@@ -23,7 +23,8 @@ const pageRows = 500
 
 // A ledgerRow is one row of the ledger.
 type ledgerRow struct {
-	values [ledgerColumnCount]any // as they are stored, for the hash
+	values  [ledgerColumnCount]any // as they are stored, for the hash
+	keyHash any                    // which the hash does not cover
 
 	id, account, kind, status, reversalOf, reason   string
 	connection, app, model, key, fingerprint        string
@@ -67,6 +68,10 @@ type accountTotals struct {
 	billingErr error // why billing is nil
 }
 
+func newAccountTotals() *accountTotals {
+	return &accountTotals{connections: map[string]*connectionTotals{}}
+}
+
 // connectionTotals sums the rows of one connection up to the present one.
 type connectionTotals struct {
 	app                  string
@@ -83,35 +88,39 @@ func (a *verification) checkLedgerRows(ctx context.Context) error {
 			rules = append(rules, v)
 		}
 	}
-	var total, done int64
+	if a.since != nil {
+		return a.checkNewRows(ctx, rules)
+	}
+	var total int64
 	if a.progress != nil {
 		if err := a.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger`).Scan(&total); err != nil {
 			return err
 		}
 	}
 	account, seq := "", int64(math.MinInt64)
-	f := &accountTotals{connections: map[string]*connectionTotals{}}
+	f := newAccountTotals()
 	for {
-		n, err := a.readPage(ctx, account, seq, func(r *ledgerRow) {
-			if r.account != account || done == 0 {
-				f = &accountTotals{connections: map[string]*connectionTotals{}}
+		n, err := a.readPage(ctx, `(account_id, seq) > ($1, $2)`, account, seq, func(r *ledgerRow) {
+			if r.account != account || a.ledgerRows == 0 {
+				f = newAccountTotals()
 			}
 			account, seq = r.account, r.seq
 			f.checkRow(r, rules)
-			done++
+			a.ledgerRows++
 		})
 		if err != nil || n < pageRows {
 			return err
 		}
-		a.reportProgress("ledger: %s of %s rows", formatCount(done), formatCount(total))
+		a.reportProgress("ledger: %s of %s rows", formatCount(a.ledgerRows), formatCount(total))
 	}
 }
 
-// readPage calls f with the rows that follow seq of account, at most pageRows, and
+// readPage calls f with the rows that follow seq of account, as the condition means that, at most pageRows, and
 // returns their number.
-func (a *verification) readPage(ctx context.Context, account string, seq int64, f func(*ledgerRow)) (n int, err error) {
+func (a *verification) readPage(ctx context.Context, condition, account string, seq int64, f func(*ledgerRow),
+) (n int, err error) {
 	rows, err := a.QueryContext(ctx,
-		`SELECT `+ledgerColumns+` FROM ledger WHERE (account_id, seq) > ($1, $2) ORDER BY account_id, seq LIMIT $3`,
+		`SELECT `+ledgerColumns+`, key_hash FROM ledger WHERE `+condition+` ORDER BY account_id, seq LIMIT $3`,
 		account,
 		seq, pageRows)
 	if err != nil {
@@ -119,10 +128,11 @@ func (a *verification) readPage(ctx context.Context, account string, seq int64, 
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	var r ledgerRow
-	var into [ledgerColumnCount]any
-	for i := range into {
+	var into [ledgerColumnCount + 1]any
+	for i := range r.values {
 		into[i] = &r.values[i]
 	}
+	into[ledgerColumnCount] = &r.keyHash
 	for ; rows.Next(); n++ {
 		if err := rows.Scan(into[:]...); err != nil {
 			return n, err
@@ -159,6 +169,21 @@ func (f *accountTotals) addRow(r *ledgerRow) {
 	f.available += r.available
 	f.reserved += r.reserved
 	f.disputed = f.disputed || f.reversesPayment(r)
+	f.noteTopUp(r)
+	if r.connection == "" {
+		return
+	}
+	if f.connection == nil {
+		f.connection = &connectionTotals{app: r.app}
+		f.connections[r.connection] = f.connection
+	}
+	f.connection.allocation += r.allocation
+	f.connection.consumed += r.consumed
+	f.connection.revoked = f.connection.revoked || r.kind == "revoke"
+}
+
+// noteTopUp notes a top-up whose reversal moves money in its own way.
+func (f *accountTotals) noteTopUp(r *ledgerRow) {
 	if isGoodwill(r) {
 		if f.goodwill == nil {
 			f.goodwill = map[string]bool{}
@@ -171,14 +196,4 @@ func (f *accountTotals) addRow(r *ledgerRow) {
 		}
 		f.pendingTopups[r.id] = true
 	}
-	if r.connection == "" {
-		return
-	}
-	if f.connection == nil {
-		f.connection = &connectionTotals{app: r.app}
-		f.connections[r.connection] = f.connection
-	}
-	f.connection.allocation += r.allocation
-	f.connection.consumed += r.consumed
-	f.connection.revoked = f.connection.revoked || r.kind == "revoke"
 }
