@@ -205,7 +205,8 @@ type verifyCmd struct {
 // Help is shown by purser ledger verify --help.
 func (verifyCmd) Help() string {
 	return "Checks every balance, allocation and hold against the ledger, and the ledger’s hash chain. It changes " +
-		"nothing, and works while the server runs and on a copy of its files.\n\n" +
+		"nothing, and works while the server runs and on a copy of its files. Standard error has the progress: on a " +
+		"terminal at once, else a line each 10 seconds.\n\n" +
 		"With --checkpoint, a verification without findings leaves a file from which --since-checkpoint goes on: it " +
 		"takes as long as there are new rows, and everything is new while there is no file. It does not see an old " +
 		"row that was edited in place. So verify the whole database now and then, and keep the file where those who " +
@@ -254,7 +255,7 @@ func (c *verifyCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	o := audit.Options{Now: time.Now(), Checkpoint: c.Checkpoint != "", Progress: audit.TerminalProgress(p.out)}
+	o := audit.Options{Now: time.Now(), Checkpoint: c.Checkpoint != ""}
 	if c.SinceCheckpoint && c.Checkpoint == "" {
 		return exitError{errors.New("--since-checkpoint needs --checkpoint FILE"), exitUsage}
 	} else if c.SinceCheckpoint {
@@ -263,9 +264,17 @@ func (c *verifyCmd) Run(p *program) error {
 			return exitError{err, exitUsage}
 		}
 	}
+	reporter := audit.NewReporter(p.err, isTerminal(p.err))
+	o.Progress = reporter.Report
 	result, err := audit.Run(ctx, database, o)
+	reporter.Close()
 	if err != nil {
 		return exitError{err, exitUsage}
+	}
+	if result.LedgerRows > 0 {
+		if _, err := fmt.Fprintln(p.err, result.Speed()); err != nil {
+			return err
+		}
 	}
 	if _, err := io.WriteString(p.out, result.Report); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -21,9 +20,9 @@ const maxPrintedFindings = 100
 // A verification is one run of all checks over one snapshot.
 type verification struct {
 	*db.Tx
-	now      time.Time
-	results  []*checkResult
-	progress func(string) // receives progress lines; nil = none
+	now     time.Time
+	results []*checkResult
+	meter   workMeter
 
 	lacksLog bool // the file was copied without its log
 
@@ -61,6 +60,7 @@ type Result struct {
 	Checked    int64 // rows, over all checks
 	LedgerRows int64 // rows of the ledger that were read, each once
 	Findings   int
+	Took       time.Duration
 	Report     string      // a line for each check and each finding
 	Checkpoint *Checkpoint // if Options asked for one and there are no findings
 }
@@ -72,15 +72,15 @@ type Options struct {
 	Since *Checkpoint
 	// Checkpoint asks for a checkpoint.
 	Checkpoint bool
-	// Progress, unless it is nil, is told what is being checked, and "" at the end.
-	Progress func(string)
+	// Progress, unless it is nil, is told often how far the verification is.
+	Progress func(Progress)
 }
 
 // VerifyAndPrint verifies the database at databaseURL at the time now, prints a line for
 // each check and each finding to out, and returns the number of findings. After an
 // error the database is not verified, and the number means nothing.
 func VerifyAndPrint(ctx context.Context, databaseURL string, out io.Writer, now time.Time) (findings int, err error) {
-	r, err := Verify(ctx, databaseURL, now, TerminalProgress(out))
+	r, err := Verify(ctx, databaseURL, now, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -88,14 +88,15 @@ func VerifyAndPrint(ctx context.Context, databaseURL string, out io.Writer, now 
 	return r.Findings, err
 }
 
-// Verify verifies the database at databaseURL at the time now. It calls progress, unless
-// that is nil, with what it is checking, and with "" at the end.
-func Verify(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (Result, error) {
+// Verify verifies the whole database at databaseURL at the time now. It tells progress, unless
+// that is nil, how far it is.
+func Verify(ctx context.Context, databaseURL string, now time.Time, progress func(Progress)) (Result, error) {
 	return Run(ctx, databaseURL, Options{Now: now, Progress: progress})
 }
 
 // Run verifies the database at databaseURL.
 func Run(ctx context.Context, databaseURL string, o Options) (r Result, err error) {
+	began := time.Now()
 	d, err := db.OpenReadOnly(ctx, databaseURL)
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
@@ -106,7 +107,8 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a := &verification{Tx: tx, now: o.Now, since: o.Since, progress: o.Progress, lacksLog: lacksLog}
+		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: lacksLog}
+		a.meter.tell = o.Progress
 		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
@@ -114,6 +116,7 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		if o.Checkpoint && r.Findings == 0 {
 			r.Checkpoint, err = a.takeCheckpoint(ctx)
 		}
+		r.Took = time.Since(began)
 		return err
 	})
 	if err != nil {
@@ -134,18 +137,18 @@ func (a *verification) runChecks(ctx context.Context) error {
 			a.results = append(a.results, &checkResult{check: &checks[i]})
 		}
 	}
+	a.meter = newWorkMeter(a.meter.tell, a.results)
 	for _, v := range a.results {
 		if v.findViolation != nil {
 			continue // checkLedgerRows applies it
 		}
-		a.reportProgress("checking %s %s", v.id, v.title)
+		a.meter.beginCheck(v.check)
 		if err := a.runCheck(ctx, v); err != nil {
 			return fmt.Errorf("%s %s: %w", v.id, v.title, err)
 		}
+		a.meter.endCheck(v.check)
 	}
-	err := a.checkLedgerRows(ctx)
-	a.reportProgress("")
-	return err
+	return a.checkLedgerRows(ctx)
 }
 
 // runCheck runs one check in a savepoint. A value that makes its statement fail, such
@@ -270,27 +273,6 @@ func (a *verification) summarize() Result {
 	}
 	r.Report = b.String()
 	return r
-}
-
-// reportProgress calls progress with what is being checked.
-func (a *verification) reportProgress(format string, args ...any) {
-	if a.progress != nil {
-		a.progress(fmt.Sprintf(format, args...))
-	}
-}
-
-// TerminalProgress returns a function that replaces the last line of out if out is a
-// terminal, else nil.
-func TerminalProgress(out io.Writer) func(string) {
-	f, ok := out.(*os.File)
-	if !ok {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
-	// The verification goes on when progress cannot be written.
-	return func(line string) { _, _ = io.WriteString(f, "\r\x1b[K"+line) }
 }
 
 // isDataError reports whether err is caused by a stored value, such as a number that

@@ -278,7 +278,7 @@ func (a *verification) checkNewRows(ctx context.Context, rules []*checkResult) e
 			if err != nil {
 				return err
 			}
-			a.reportProgress("ledger: %s new rows", formatCount(a.ledgerRows))
+			a.meter.readRows(a.ledgerRows, a.most["ledger"])
 			if n < pageRows {
 				break
 			}

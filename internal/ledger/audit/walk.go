@@ -92,7 +92,7 @@ func (a *verification) checkLedgerRows(ctx context.Context) error {
 		return a.checkNewRows(ctx, rules)
 	}
 	var total int64
-	if a.progress != nil {
+	if a.meter.tell != nil {
 		if err := a.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger`).Scan(&total); err != nil {
 			return err
 		}
@@ -108,10 +108,10 @@ func (a *verification) checkLedgerRows(ctx context.Context) error {
 			f.checkRow(r, rules)
 			a.ledgerRows++
 		})
+		a.meter.readRows(a.ledgerRows, total)
 		if err != nil || n < pageRows {
 			return err
 		}
-		a.reportProgress("ledger: %s of %s rows", formatCount(a.ledgerRows), formatCount(total))
 	}
 }
 

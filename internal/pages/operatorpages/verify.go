@@ -141,12 +141,12 @@ func (v *Verifier) runAudit(ctx context.Context, verificationID string) (result 
 	lines, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = audit.Verify(ctx, v.URL, v.Now(), func(line string) {
+		result, err = audit.Verify(ctx, v.URL, v.Now(), func(p audit.Progress) {
 			select {
 			case <-lines: // drop the previous line: only the newest is saved
 			default:
 			}
-			lines <- line
+			lines <- p.String()
 		})
 	}()
 	tick := time.NewTicker(touchInterval)
