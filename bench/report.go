@@ -56,6 +56,7 @@ type report struct {
 	Ledger  []ledgerSample `json:"ledger"`
 	Voice   []voiceSample  `json:"voice"`
 	Pages   []pageSample   `json:"pages"`
+	Verify  []verifySample `json:"verify"`
 	Streams []streamSample `json:"streams"`
 	Nodes   []nodesSample  `json:"nodes"`
 	Log     []logSample    `json:"log"`
@@ -102,6 +103,11 @@ func (r *report) checkValid() error {
 	}
 	for _, p := range r.Pages {
 		if p.Fault != "" {
+			faults++
+		}
+	}
+	for _, v := range r.Verify {
+		if v.Fault != "" {
 			faults++
 		}
 	}

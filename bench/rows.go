@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -9,21 +10,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // The generator writes spend rows of the bench's connections, so that tables and indexes
 // have the size, the shape and the random keys of a ledger that has run for a long time.
-// Balances and counters agree with the rows; hashes are filler, so the chain cannot be
-// verified.
+// The rows are true: charges follow from their prices and usage, chains, balances and
+// totals from the rows, so that an audit finds nothing.
 
-// One generated call, in micro-cents.
+// One generated call, in micro-cents: 118 tokens of input at 75 and 61 of output at 450,
+// and the hold of 124 and 200.
 const (
-	pastCostMC   = 15_000
-	pastFeeMC    = 750
-	pastMarginMC = 1_500
+	pastCostMC   = 36_300
+	pastFeeMC    = 1_815
+	pastMarginMC = 3_630
 	pastChargeMC = pastCostMC + pastFeeMC + pastMarginMC
-	pastHoldMC   = 42_000
+	pastHoldMC   = 119_905
 )
 
 // pastTerms and pastUsage are as long as those of a real row.
@@ -41,9 +47,7 @@ const pastDays = 60
 type generator struct {
 	driver, source string
 	before, after  []string
-	key            string // a random key, as an expression
-	random         string // a random positive number
-	number         string // a format of i in n digits: %[1]d, %[2]s
+	list           string // the rows of the argument, as a table
 	day            string // the day of created_us
 	indexes        string // name and definition of the ledger's own indexes
 }
@@ -55,22 +59,23 @@ func generatorOf(target string) generator {
 			source: path,
 			// No ANALYZE: Purser runs none, and with it SQLite plans a statement for each bound value.
 			before: []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
-			key: `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || ` +
-				`'-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
-			random: `(random() & 9223372036854775807)`,
-			number: `printf('%%0%[1]dd', %[2]s)`,
-			day:    `date(created_us / 1000000, 'unixepoch')`,
+			list: `(SELECT json_extract(value, '$.i') AS i, json_extract(value, '$.k') AS k,
+				json_extract(value, '$.id') AS id, json_extract(value, '$.seq') AS seq,
+				json_extract(value, '$.key') AS key, json_extract(value, '$.fingerprint') AS fingerprint,
+				json_extract(value, '$.remaining') AS remaining, json_extract(value, '$.created') AS created,
+				json_extract(value, '$.hash') AS hash, json_extract(value, '$.key_hash') AS key_hash
+				FROM json_each($1))`,
+			day: `date(created_us / 1000000, 'unixepoch')`,
 			indexes: `SELECT name, sql FROM sqlite_master
 				WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
 		}
 	}
 	return generator{
 		driver: "pgx", source: target,
-		before:  []string{"SET synchronous_commit = off", "SET maintenance_work_mem = '512MB'"},
-		after:   []string{"VACUUM (ANALYZE)", "CHECKPOINT"},
-		key:     `gen_random_uuid()::text`,
-		random:  `(random() * 9223372036854775807)::bigint`,
-		number:  `lpad((%[2]s)::text, %[1]d, '0')`,
+		before: []string{"SET synchronous_commit = off", "SET maintenance_work_mem = '512MB'"},
+		after:  []string{"VACUUM (ANALYZE)", "CHECKPOINT"},
+		list: `(SELECT * FROM json_to_recordset($1::text::json) AS r(i bigint, k bigint, id text, seq bigint, key text,
+			fingerprint text, remaining bigint, created bigint, hash text, key_hash bigint))`,
 		day:     `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
 		indexes: `SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
 	}
@@ -103,65 +108,165 @@ func fillLedger(ctx context.Context, target string, grants []benchConnection, co
 	if err := execAll(ctx, conn, g.before); err != nil {
 		return err
 	}
-	if err := g.insertRows(ctx, conn, grants, *count); err != nil {
+	chains, err := startChains(ctx, conn, grants)
+	if err != nil {
 		return err
 	}
+	if err := g.insertRows(ctx, conn, chains, *count); err != nil {
+		return err
+	}
+	for _, c := range chains {
+		_, err := conn.ExecContext(ctx,
+			`UPDATE balances SET seq = $1, head = $2, reserved_mc = $3 WHERE account_id = $4`,
+			c.seq, c.head, int64(c.remaining), c.Account)
+		if err != nil {
+			return err
+		}
+	}
 	return execAll(ctx, conn, append([]string{
-		fmt.Sprintf(`UPDATE balances SET seq = seq + %d, reserved_mc = reserved_mc - %d`, each, each*pastChargeMC),
-		fmt.Sprintf(`UPDATE connections SET consumed_mc = consumed_mc + %d`, each*pastChargeMC),
-		g.totalsStatement(),
+		fmt.Sprintf(`UPDATE connections SET consumed_mc = consumed_mc + %d`, each*pastChargeMC), g.totalsStatement(),
 	}, g.after...))
 }
 
-// insertRows writes the rows in steps, with progress on standard error.
-func (g generator) insertRows(ctx context.Context, conn *sql.Conn, grants []benchConnection, count int64) error {
-	const step = 250_000
+// A chain is a connection with the newest row of its account.
+type chain struct {
+	benchConnection
+	seq       int64
+	head      string
+	remaining money.MC
+}
+
+// startChains reads where the accounts' chains end.
+func startChains(ctx context.Context, conn *sql.Conn, grants []benchConnection) (chains []*chain, err error) {
+	for _, g := range grants {
+		c := &chain{benchConnection: g, remaining: allocationMC}
+		row := conn.QueryRowContext(ctx, `SELECT seq, head FROM balances WHERE account_id = $1`, g.Account)
+		if err := row.Scan(&c.seq, &c.head); err != nil {
+			return nil, err
+		}
+		chains = append(chains, c)
+	}
+	return chains, nil
+}
+
+// A pastRow has what differs from row to row.
+type pastRow struct {
+	I           int64  `json:"i"`
+	K           int    `json:"k"` // index of the connection
+	ID          string `json:"id"`
+	Seq         int64  `json:"seq"`
+	Key         string `json:"key"`
+	Fingerprint string `json:"fingerprint"`
+	Remaining   int64  `json:"remaining"`
+	CreatedUS   int64  `json:"created"`
+	Hash        string `json:"hash"`
+	KeyHash     int64  `json:"key_hash"`
+}
+
+// newKey returns a random key with the form of a UUID, as many clients send it.
+func newKey() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// append appends the ith row to the chain.
+func (c *chain) append(i int64, k int, entryID string, createdUS int64) pastRow {
+	c.seq, c.remaining = c.seq+1, c.remaining-pastChargeMC
+	e := rules.Entry{
+		ID: entryID, AccountID: c.Account, Seq: c.seq, Type: rules.EntrySpend, Status: "settled",
+		ConnectionID: c.Connection, AppID: c.App, Feature: feature, FeatureLabel: feature, Model: model,
+		Key: newKey(), Fingerprint: fmt.Sprintf("%043d", i), PaidBy: "wallet", Settlement: rules.Settled,
+		Terms: pastTerms, Usage: pastUsage, HoldMC: pastHoldMC, RemainingMC: c.remaining,
+		Amounts: rules.Amounts{
+			ProviderCostMC: pastCostMC, SvcFeeMC: pastFeeMC, DevMarginMC: pastMarginMC, UserChargeMC: pastChargeMC,
+		},
+		ReservedDeltaMC: -pastChargeMC, ConsumedDeltaMC: pastChargeMC, CreatedUS: createdUS,
+	}
+	columns := e.Columns()
+	c.head = rules.ChainHash(c.head, columns[:])
+	return pastRow{i, k, e.ID, e.Seq, e.Key, e.Fingerprint, int64(e.RemainingMC), createdUS, c.head,
+		rules.Key{ConnectionID: e.ConnectionID, Key: e.Key}.IndexHash()}
+}
+
+// fillStep is the number of rows of one statement.
+const fillStep = 5_000
+
+// insertRows writes the rows in steps, with progress on standard error. Row i belongs to connection i mod n. The rows
+// of a step are computed while those before it are written.
+func (g generator) insertRows(ctx context.Context, conn *sql.Conn, chains []*chain, count int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	start := time.Now()
 	begin := start.AddDate(0, 0, -pastDays)
 	apart := (pastDays - 1) * 24 * time.Hour / time.Duration(count)
-	for from := int64(0); from < count; from += step {
-		text := g.insertStatement(grants, begin, apart, begin.Add(apart*time.Duration(from)))
-		if _, err := conn.ExecContext(ctx, text, from, min(from+step, count)); err != nil {
+	steps := make(chan []byte, 2)
+	var failed error
+	go func() {
+		defer close(steps)
+		for from := int64(0); from < count; from += fillStep {
+			text, err := json.Marshal(computeRows(chains, begin, apart, from, min(from+fillStep, count)))
+			if err != nil {
+				failed = err
+				return
+			}
+			select {
+			case steps <- text:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	insert := g.insertStatement(chains)
+	written, told := int64(0), time.Time{}
+	for text := range steps {
+		if _, err := conn.ExecContext(ctx, insert, string(text)); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "\rfilling the ledger: %d of %d rows, %.0f s ", min(from+step, count), count,
-			time.Since(start).Seconds())
+		if written = min(written+fillStep, count); time.Since(told) > time.Second || written == count {
+			told = time.Now()
+			fmt.Fprintf(os.Stderr, "\rfilling the ledger: %d of %d rows, %.0f s ", written, count,
+				time.Since(start).Seconds())
+		}
 	}
 	fmt.Fprintln(os.Stderr)
-	return nil
+	return errors.Join(failed, ctx.Err())
 }
 
-// insertStatement returns the statement that inserts the rows $1 ≤ i < $2. Row i belongs to
-// connection i mod n, and has the time begin + i × apart. Ids rise with i, and have the
-// time at which the step begins.
-func (g generator) insertStatement(grants []benchConnection, begin time.Time, apart time.Duration,
-	step time.Time) string {
-	n := len(grants)
-	var list []string
-	for i, a := range grants {
-		list = append(list, fmt.Sprintf("(%d, '%s', '%s', '%s')", i, a.Account, a.App, a.Connection))
+// computeRows returns the rows from ≤ i < to. Ids rise with i, and have the time of the first.
+func computeRows(chains []*chain, begin time.Time, apart time.Duration, from, to int64) []pastRow {
+	at := begin.Add(apart * time.Duration(from))
+	prefix := ledgerPrefix(at)
+	digits := len(id.New(id.Ledger, at)) - len(prefix)
+	list := make([]pastRow, 0, to-from)
+	for i := from; i < to; i++ {
+		k := int(i % int64(len(chains)))
+		list = append(list, chains[k].append(i, k, fmt.Sprintf("%s%0*d", prefix, digits, i),
+			begin.Add(apart*time.Duration(i)).UnixMicro()))
 	}
-	prefix := ledgerPrefix(step)
-	digits := func(width int, value string) string { return fmt.Sprintf(g.number, width, value) }
-	return fmt.Sprintf(`WITH RECURSIVE
-	who(k, account_id, app_id, connection_id) AS (VALUES %s),
-	n(i) AS (SELECT CAST($1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2)
+	return list
+}
+
+// insertStatement returns the statement that inserts the rows of its argument, a JSON array of pastRow.
+func (g generator) insertStatement(chains []*chain) string {
+	var list []string
+	for k, c := range chains {
+		list = append(list, fmt.Sprintf("(%d, '%s', '%s', '%s')", k, c.Account, c.App, c.Connection))
+	}
+	return fmt.Sprintf(`WITH who(k, account_id, app_id, connection_id) AS (VALUES %s)
 INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model,
 	key, fingerprint, paid_by, settlement, terms, usage,
 	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
 	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash,
 	first_byte_ms, duration_ms, finish_reason)
-SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s',
-	%s, %s, 'wallet', 'settled', '%s', '%s',
-	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
-	0, %d, 0, %d, %d + i * %d, %s, %s,
-	200 + i %% 700, 900 + i %% 4000, 'stop'
-FROM n JOIN who ON k = i %% %d`,
-		strings.Join(list, ","),
-		prefix, digits(len(id.New(id.Ledger, step))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key,
-		digits(43, "i"), pastTerms, pastUsage,
-		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, int64(allocationMC), pastChargeMC, n,
-		-pastChargeMC, pastChargeMC, begin.UnixMicro(), apart.Microseconds(), digits(43, "i"), g.random, n)
+SELECT r.id, who.account_id, r.seq, 'spend', 'settled', who.connection_id, who.app_id, '%s', '%s', '%s',
+	r.key, r.fingerprint, 'wallet', 'settled', '%s', '%s',
+	%d, %d, %d, %d, %d, r.remaining,
+	0, %d, 0, %d, r.created, r.hash, r.key_hash,
+	200 + r.i %% 700, 900 + r.i %% 4000, 'stop'
+FROM %s AS r JOIN who ON who.k = r.k`,
+		strings.Join(list, ","), feature, feature, model, pastTerms, pastUsage,
+		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, -pastChargeMC, pastChargeMC, g.list)
 }
 
 // totalsStatement returns the statement that computes the daily totals, as settlements do.
@@ -172,9 +277,6 @@ func (g generator) totalsStatement() string {
 			61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
 		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, bucket, model, app_id, account_id`
 }
-
-// rowsOfGrant is how many rows an account has before it spends: top-up, connect.
-const rowsOfGrant = 2
 
 // ledgerPrefix is the part of a ledger id that depends on its time alone.
 func ledgerPrefix(at time.Time) string { return id.New(id.Ledger, at)[:len(id.Ledger)+9] }

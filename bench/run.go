@@ -81,6 +81,11 @@ func runBench(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if strings.Contains(o.parts, "verify") {
+		if err := b.measureVerify(ctx); err != nil {
+			return err
+		}
+	}
 	if o.pgo != "" {
 		if err := b.writeMergedProfile(ctx); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -55,6 +56,9 @@ func TestSeedAndFill(t *testing.T) {
 			}
 			if err := d.QueryRowContext(t.Context(), names).Scan(&indexes); err != nil || indexes != 3 {
 				t.Errorf("%d of 3 indexes are there again: %v", indexes, err)
+			}
+			if r, err := audit.Verify(t.Context(), target, d.Now(), nil); err != nil || r.Findings > 0 {
+				t.Errorf("an audit of the generated past: %v\n%s", err, r.Report)
 			}
 			tokens := &oauth.Store{DB: d, Now: d.Now}
 			for _, g := range grants {
