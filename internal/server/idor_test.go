@@ -69,7 +69,7 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 			continue
 		}
 		clients := []apitest.Client{basic}
-		if strings.HasPrefix(path, "/v1/requests") {
+		if strings.HasPrefix(path, "/v1/requests") && method == "GET" {
 			clients = append(clients, bearer)
 		}
 		if strings.HasPrefix(path, "/v1/realtime") {

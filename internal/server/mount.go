@@ -126,7 +126,13 @@ func (s *Server) mountGateway() {
 	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
 	(&proofs.Handler{Log: s.proofs, BaseURL: s.Config.BaseURL}).Mount(s.Router)
-	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers, Catalog: s.catalog}).Mount(s.Router)
+	(&receipts.Handler{
+		DB:      s.DB,
+		Apps:    s.Apps,
+		Callers: s.callers,
+		Catalog: s.catalog,
+		Refunds: s.refunder(),
+	}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,
 		Callers:     s.callers,
@@ -178,11 +184,17 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Catalog:  s.catalog,
 		Voice:    s.voice,
 		Calls:    s.inference,
+		Refunds:  s.refunder(),
 		Now:      s.DB.Now,
 		API:      s.Router,
 		BaseURL:  c.BaseURL,
 		AuthURL:  c.AuthURL,
 	}).Mount(s.Router)
+}
+
+// refunder refunds calls for their apps.
+func (s *Server) refunder() *receipts.Refunder {
+	return &receipts.Refunder{DB: s.DB, Ledger: s.Ledger, Now: s.DB.Now}
 }
 
 // modelList lists the models that this installation can call.

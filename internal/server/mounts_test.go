@@ -86,6 +86,7 @@ var pages = []string{
 	"POST /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}",
 	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/analytics.csv", "GET /developer/apps/{id}/requests",
 	"GET /developer/apps/{id}/requests.csv",
+	"GET /developer/apps/{id}/requests/{request}/refund", "POST /developer/apps/{id}/requests/{request}/refund",
 	"GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live",
 	"POST /developer/apps/{id}/go-live",
 	"GET /developer/apps/{id}/members", "GET /developer/apps/{id}/members/invite",

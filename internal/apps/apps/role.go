@@ -27,6 +27,7 @@ const (
 	Disable              // disable and enable the app
 	RequestReview        // ask for a review to go live
 	ManageMembers        // invite, change and remove members
+	RefundCalls          // give users the charge of a call back, from the developer's money
 )
 
 // Allows reports whether a role allows an action.
@@ -36,7 +37,7 @@ func Allows(r Role, a Action) bool {
 		return r == Viewer || r == Developer || r == Owner
 	case RunCalls, Configure:
 		return r == Developer || r == Owner
-	case ManageSecret, Disable, RequestReview, ManageMembers:
+	case ManageSecret, Disable, RequestReview, ManageMembers, RefundCalls:
 		return r == Owner
 	default:
 		return false

@@ -15,18 +15,20 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// Handler serves receipts, summaries of a connection's spend, and the request log of an app.
+// Handler serves receipts, summaries of a connection's spend, and the request log of an app, and refunds its calls.
 type Handler struct {
 	DB      *db.DB
 	Apps    *apps.Store
 	Callers *callers.Resolver
 	Catalog *catalog.Source // weighs tokens in summaries
+	Refunds *Refunder
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/requests/{id}", h.getReceipt)
 	rt.Handle("GET /v1/connection/summary", h.getSummary)
+	rt.Handle("POST /v1/requests/{id}/refund", h.refundRequest)
 	rt.Handle("GET /v1/apps/{id}/requests", h.listRequests)
 }
 

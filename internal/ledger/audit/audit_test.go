@@ -184,9 +184,10 @@ func inspectCorruptedSince(t *testing.T, d *db.DB, c corruption, since *Checkpoi
 var unlockSQL = map[db.Engine][]string{
 	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`,
 		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`,
-		`DROP TRIGGER goodwill_records_no_update`, `DROP TRIGGER goodwill_records_no_delete`},
+		`DROP TRIGGER goodwill_records_no_update`, `DROP TRIGGER goodwill_records_no_delete`,
+		`DROP TRIGGER call_refunds_no_update`, `DROP TRIGGER call_refunds_no_delete`},
 	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`,
-		`ALTER TABLE goodwill_records DISABLE TRIGGER USER`,
+		`ALTER TABLE goodwill_records DISABLE TRIGGER USER`, `ALTER TABLE call_refunds DISABLE TRIGGER USER`,
 		`DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
@@ -194,7 +195,7 @@ var unlockSQL = map[db.Engine][]string{
 
 func restoreTriggers(w *writer, e db.Engine) {
 	w.Helper()
-	for _, table := range []string{"ledger", "payment_records", "goodwill_records"} {
+	for _, table := range []string{"ledger", "payment_records", "goodwill_records", "call_refunds"} {
 		if e == db.Postgres {
 			w.exec(`ALTER TABLE ` + table + ` ENABLE TRIGGER USER`)
 			continue

@@ -746,7 +746,7 @@ var checks = []check{
 			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
 			FROM {ledger} AS l WHERE l.type = 'topup' AND NOT EXISTS (SELECT 1 FROM goodwill_records g
 				WHERE g.entry_id = l.id)
-				AND (l.status = 'settled' AND l.reason IS NOT NULL
+				AND (l.status = 'settled' AND l.reason IS NOT NULL AND l.amount_mc > 0
 					OR l.status = 'reversed' AND EXISTS (SELECT 1 FROM goodwill_records g WHERE g.entry_id = l.reversal_of))`,
 	},
 	{
@@ -768,6 +768,46 @@ var checks = []check{
 	},
 	{id: "I31", title: "log: each published row has one leaf, which commits to it", verify: checkLogRows},
 	{id: "I31", title: "log: the tiles and the checkpoint are those of the leaves", verify: checkLogTree},
+	{
+		id:    "I32",
+		title: "refunds of calls: each pays the charge of a call that it reversed; each debit has one",
+		count: `SELECT COUNT(*) FROM call_refunds`,
+		query: `SELECT f.app_id AS app, f.n, f.entry_id AS entry, f.reversal_id AS reversal, f.sandbox, f.margin_mc,
+				f.balance_mc, o.user_charge_mc, d.id AS debit, d.amount_mc AS debit_mc
+			FROM call_refunds f LEFT JOIN ledger o ON o.id = f.entry_id LEFT JOIN ledger r ON r.id = f.reversal_id
+				LEFT JOIN ledger d ON d.id = f.debit_id LEFT JOIN accounts u ON u.id = o.account_id
+				LEFT JOIN apps a ON a.id = f.app_id
+			WHERE o.id IS NULL OR o.type <> 'spend' OR o.status <> 'settled' OR o.app_id <> f.app_id
+				OR COALESCE(a.owner_id, '') <> f.developer_id OR COALESCE(u.sandbox, -1) <> f.sandbox
+				OR r.id IS NULL OR COALESCE(r.reversal_of, '') <> f.entry_id OR COALESCE(r.reason, '') <> f.reason
+				OR f.margin_mc < 0 OR f.balance_mc < 0
+				OR f.margin_mc + f.balance_mc <> CASE f.sandbox WHEN 1 THEN 0 ELSE o.user_charge_mc END
+				OR f.balance_mc > 0 AND (d.id IS NULL OR d.type <> 'topup' OR d.status <> 'settled'
+					OR d.account_id <> f.developer_id OR d.amount_mc <> -f.balance_mc)
+			UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, l.id, l.amount_mc FROM {ledger} AS l
+			WHERE l.type = 'topup' AND l.status = 'settled' AND l.amount_mc < 0
+				AND NOT EXISTS (SELECT 1 FROM call_refunds f WHERE f.debit_id = l.id)`,
+	},
+	{
+		// The margin of a call that its app refunded is the app's no longer, nor is what refunds have used beyond.
+		id:    "I32",
+		title: "refunds of calls: numbered in each app, and no more margin is used than the app has earned",
+		count: `SELECT COUNT(DISTINCT app_id) FROM call_refunds`,
+		query: `SELECT * FROM (SELECT s.app_id AS app, s.refunds, s.last, s.used_mc, f.margin_used_mc, s.own_mc,
+				f.earned_mc, (SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l
+					JOIN accounts u ON u.id = l.account_id
+					WHERE l.app_id = s.app_id AND l.type = 'spend' AND l.status = 'settled' AND u.sandbox = 0
+					) AS ever_earned_mc,
+				(SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN accounts u ON u.id = t.account_id
+					WHERE t.app_id = s.app_id AND t.day < f.earned_day AND u.sandbox = 0) AS closed_days_mc
+				FROM (SELECT r.app_id, COUNT(*) AS refunds, MAX(r.n) AS last,
+						SUM(CASE r.sandbox WHEN 0 THEN r.margin_mc - o.dev_margin_mc ELSE 0 END) AS used_mc,
+						SUM(CASE r.sandbox WHEN 0 THEN o.dev_margin_mc ELSE 0 END) AS own_mc
+					FROM call_refunds r JOIN ledger o ON o.id = r.entry_id GROUP BY r.app_id) AS s
+				JOIN call_refunds f ON f.app_id = s.app_id AND f.n = s.last) AS sides
+			WHERE refunds <> last OR used_mc <> margin_used_mc OR used_mc + own_mc > ever_earned_mc
+				OR earned_mc <> closed_days_mc`,
+	},
 }
 
 // notRefunded leaves out charges that have left the windows of spend with their refund. A refund

@@ -221,6 +221,8 @@ func (w *writer) verifiedRows(c *Checkpoint) (list []string) {
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY p.entry_id`,
 		`SELECT g.* FROM goodwill_records g JOIN ledger l ON l.id = g.entry_id
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY g.entry_id`,
+		`SELECT f.* FROM call_refunds f JOIN ledger l ON l.id = f.debit_id
+			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY f.debit_id`,
 		`SELECT r.request_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
@@ -712,6 +714,7 @@ func fixture(w *writer) {
 	w.spend("conn_2", "k2b", "", plain)
 	w.release("conn_2", "k3b", estimate)
 	w.refund("conn_2", "k1b", "", plain)
+	refundByApp := fmt.Sprint("led_ywac_a", w.balances["wac_a"].seq)
 
 	w.connect("conn_3", "app_2", "wac_a", 2_000_000) // used up by a call above its hold
 	w.spend("conn_3", "k1c", "", overrun)
@@ -736,6 +739,7 @@ func fixture(w *writer) {
 	w.addLedgerRow("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
 	fixtureGoodwill(w)
+	fixtureCallRefund(w, refundByApp)
 
 	// a test account
 	w.addLedgerRow("wac_test", movement{available: 10_000_000},
@@ -847,6 +851,33 @@ func fixtureTokens(w *writer) {
 		"features":       "",
 		"expires_us":     later,
 		"interval_us":    5_000_000,
+	})
+}
+
+// fixtureCallRefund says that the developer has refunded call k1b, from margin and from balance.
+func fixtureCallRefund(w *writer, reversal string) {
+	w.addLedgerRow("wac_dev", movement{available: 1_000_000}, map[string]any{"type": "topup", "amount_mc": 1_000_000})
+	w.addLedgerRow("wac_dev", movement{available: -580_000}, map[string]any{
+		"id":        "led_d1",
+		"type":      "topup",
+		"amount_mc": -580_000,
+		"reason":    "Refund of req_zk1b",
+	})
+	w.insert("call_refunds", map[string]any{
+		"app_id":         "app_2",
+		"n":              1,
+		"entry_id":       "led_zk1b",
+		"reversal_id":    reversal,
+		"developer_id":   "wac_dev",
+		"sandbox":        0,
+		"margin_mc":      140_000,
+		"balance_mc":     580_000,
+		"debit_id":       "led_d1",
+		"margin_used_mc": 50_000,
+		"earned_day":     "2026-11-20",
+		"earned_mc":      0,
+		"reason":         "provider_error",
+		"created_us":     noon.UnixMicro(),
 	})
 }
 

@@ -63,7 +63,7 @@ func checkMovement(f *accountTotals, r *ledgerRow) string {
 	default:
 		return "no row may be " + r.status
 	}
-	if r.kind == "topup" && r.amount <= 0 {
+	if r.kind == "topup" && r.amount <= 0 && !isDebit(r) {
 		return fmt.Sprintf("amount_mc is %d", r.amount)
 	}
 	if r.paidBy == "free_credit" {
@@ -75,9 +75,14 @@ func checkMovement(f *accountTotals, r *ledgerRow) string {
 	return ""
 }
 
-// isGoodwill reports whether the row is a goodwill credit: it is the only settled top-up with a reason.
+// isGoodwill reports whether the row is a goodwill credit: it is the only settled top-up with a reason that adds.
 func isGoodwill(r *ledgerRow) bool {
-	return r.kind == "topup" && r.status == "settled" && r.reason != ""
+	return r.kind == "topup" && r.status == "settled" && r.reason != "" && r.amount > 0
+}
+
+// isDebit reports whether the row takes from a developer's balance what the refund of a call costs.
+func isDebit(r *ledgerRow) bool {
+	return r.kind == "topup" && r.status == "settled" && r.reason != "" && r.amount < 0
 }
 
 // reversesPayment reports whether the row reverses a payment that was credited.

@@ -50,6 +50,7 @@ type Result struct {
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
+	CallRefund        CallRefund        // RefundCall: who paid for it
 }
 
 // TopUp credits an account and opens its balance without a payment, as a sandbox's.

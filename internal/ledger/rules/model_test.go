@@ -56,7 +56,8 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
-	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw"}
+	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
+	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -108,6 +109,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"velocity":     m.velocity,
 			"tier":         m.promote,
 			"reverse":      m.reverse,
+			"refund call":  m.refundCall,
 			"time":         m.pass,
 			"":             m.check,
 		})
@@ -171,7 +173,8 @@ func (m *machine) apply(c Command) (Result, error) {
 // digest is everything that a refused command must leave as it was.
 func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
-		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill))
+		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill),
+		len(s.Changes.CallRefunds))
 	for _, id := range slices.Sorted(maps.Keys(s.Balances)) {
 		out += fmt.Sprint(*s.Balances[id])
 	}
@@ -262,7 +265,7 @@ func (m *machine) withdrawGoodwill(t *rapid.T) {
 func (m *machine) goodwill(t *rapid.T) {
 	rows := map[string]Entry{}
 	for _, e := range m.s.Changes.Entries {
-		if e.Type == EntryTopUp && e.Reason != "" {
+		if e.Type == EntryTopUp && e.Reason != "" && e.AmountMC > 0 {
 			rows[e.ID] = e
 		}
 	}
@@ -1009,6 +1012,11 @@ func (m *machine) reverse(t *rapid.T) {
 	}); err != nil {
 		return
 	}
+	m.refunded(&h, entry, inWindow)
+}
+
+// refunded notes that a charge has left the windows of spend.
+func (m *machine) refunded(h *Hold, entry string, inWindow int64) {
 	m.seen["reversed"]++
 	if m.s.Connections[h.ConnectionID].Spent.Sum(m.now, VelocityWindow) < inWindow {
 		m.seen["refunded in the window"]++
@@ -1019,6 +1027,101 @@ func (m *machine) reverse(t *rapid.T) {
 		}
 		return c.entry == entry && c.Unit == limits.Spend && c.Window > 0
 	})
+}
+
+// appDevelopers are the developers of the apps. B uses them, too; D has no balance.
+var appDevelopers = map[string]string{"p": "B", "q": "D", "s": "B"}
+
+// refundCall refunds a call in its app's name, or tries to once more.
+func (m *machine) refundCall(t *rapid.T) {
+	h := m.old(t)
+	entry, inWindow := "led_"+h.RequestID[4:], m.s.Connections[h.ConnectionID].Spent.Sum(m.now, VelocityWindow)
+	c := RefundCall{
+		EntryID:     entry,
+		AccountID:   h.AccountID,
+		AppID:       h.AppID,
+		DeveloperID: appDevelopers[h.AppID],
+		Margin:      AppMargin{EarnedMC: money.MC(rapid.Int64Range(0, 300).Draw(t, "earned"))},
+		Reason:      "late",
+		Receipt: func(e *Entry) (string, error) {
+			return fmt.Sprintf(`{"id":%q,"reversed_by":%q}`, e.RequestID(), e.ReversedBy), nil
+		},
+	}
+	var last CallRefund
+	if r := m.s.callRefunds.last[h.AppID]; r != nil {
+		last = *r
+	}
+	c.Margin.Refunds = last.N - rapid.Int64Range(0, 1).Draw(t, "stale")
+	done, rows, developer := m.s.callRefunds.byEntry[entry], len(m.s.Changes.Entries), Balance{}
+	if b := m.s.Balances[appDevelopers[h.AppID]]; b != nil {
+		developer = *b
+	}
+	r, err := m.do(t, c)
+	switch refund := r.CallRefund; {
+	case done != nil:
+		if m.seen["refunded again"]++; err != nil || r.Outcome != Done || refund != *done ||
+			len(m.s.Changes.Entries) != rows {
+			t.Fatalf("%+v refunded again: %+v, %v", done, r, err)
+		}
+	case r.Outcome == Waiting:
+		if c.Margin.Refunds == last.N || len(m.s.Changes.Entries) != rows {
+			t.Fatalf("%+v waits: %+v", c, r)
+		}
+	case err == nil && c.Margin.Refunds != last.N:
+		t.Fatalf("%+v does not see %+v", c, last)
+	case err == nil:
+		m.refunded(&h, entry, inWindow)
+		left := max(c.Margin.EarnedMC-last.MarginUsedMC, 0)
+		switch {
+		case refund.MarginMC > left || refund.BalanceMC > max(developer.AvailableMC, 0) ||
+			refund.BalanceMC > 0 && refund.MarginMC != left:
+			t.Fatalf("I32: %+v with %d of margin and %+v", refund, left, developer)
+		case refund.Sandbox || refund.MarginMC+refund.BalanceMC == 0:
+			m.seen["refunded for nothing"]++
+		case refund.BalanceMC == 0:
+			m.seen["refunded by margin"]++
+		case refund.MarginMC > 0:
+			m.seen["refunded by both"]++
+		}
+	case strings.Contains(err.Error(), "top up your balance"):
+		m.seen["refund not covered"]++
+	}
+}
+
+// callRefunds checks that each refund of a call pays what the user got back, once, and each debit belongs to one.
+func (m *machine) callRefunds(t *rapid.T) {
+	rows, debits, total := map[string]*Entry{}, int64(0), map[string]money.MC{}
+	for i := range m.s.Changes.Entries {
+		e := &m.s.Changes.Entries[i]
+		rows[e.ID] = e
+		debits += intOf(e.Type == EntryTopUp && e.AmountMC < 0 && e.Status == "settled")
+	}
+	seen := map[string]bool{}
+	for _, r := range m.s.Changes.CallRefunds {
+		o, back := rows[r.EntryID], rows[r.ReversalID]
+		due := o.UserChargeMC
+		if o.AccountID == testAccount {
+			due = 0
+		} else {
+			total[r.AppID] += r.MarginMC - o.DevMarginMC
+		}
+		if seen[r.EntryID] || back.ReversalOf != o.ID || back.UserChargeMC != o.UserChargeMC ||
+			due != r.MarginMC+r.BalanceMC ||
+			r.MarginUsedMC != total[r.AppID] {
+			t.Fatalf("I32: %+v of %+v, reversed by %+v", r, o, back)
+		}
+		seen[r.EntryID] = true
+		if r.BalanceMC > 0 {
+			debits--
+			if d := rows[r.DebitID]; d == nil || d.AccountID != appDevelopers[r.AppID] ||
+				d.AvailableDeltaMC != -r.BalanceMC {
+				t.Fatalf("I32: %+v has the debit %+v", r, d)
+			}
+		}
+	}
+	if debits != 0 {
+		t.Fatalf("I32: %d debits without a refund", debits)
+	}
 }
 
 func (m *machine) pass(t *rapid.T) {
@@ -1105,6 +1208,7 @@ func (m *machine) check(t *rapid.T) {
 	m.events(t, refunds)
 	m.requests(t)
 	m.goodwill(t)
+	m.callRefunds(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {
 		switch {

@@ -31,6 +31,8 @@ type State struct {
 	requests  allocationRequests
 	payments  payments
 	goodwill  map[string]*Goodwill
+
+	callRefunds callRefunds
 }
 
 // Changes is what the commands of a batch have changed. A set names rows of the
@@ -52,6 +54,7 @@ type Changes struct {
 	AllocationRequests []*AllocationRequest // in the order of their changes
 	PaymentRecords     []PaymentRecord
 	GoodwillRecords    []GoodwillRecord
+	CallRefunds        []CallRefund
 	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
 }
@@ -150,8 +153,9 @@ type RowKeys struct {
 	Payments           []string
 	PaymentIntents     []string // whose payments are needed, if they paid for any
 	Reversals          []ReversePayment
-	Goodwill           []string // goodwill credits
-	FreezesAccount     bool     // all active connections of the payments' accounts are needed
+	Goodwill           []string          // goodwill credits
+	CallRefunds        map[string]string // spend row → app: its refund, and the newest of the app, are needed
+	FreezesAccount     bool              // all active connections of the payments' accounts are needed
 
 	ConnectionsOf string // the account whose connections are all needed, without revoked ones; "" = none
 }
@@ -166,6 +170,7 @@ func NewRowKeys() *RowKeys {
 		Keys:        map[Key]bool{},
 		Counters:    map[string]time.Duration{},
 		Entries:     map[string]bool{},
+		CallRefunds: map[string]string{},
 	}
 }
 

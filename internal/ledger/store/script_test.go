@@ -232,6 +232,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.Release:
 		c.Call = call(c.Call)
 		return c
+	case rules.RefundCall:
+		c.AccountID, c.EntryID, c.AppID, c.DeveloperID = p+c.AccountID, c.EntryID+p, p+c.AppID, p+c.DeveloperID
+		return c
 	case rules.Reverse:
 		c.AccountID, c.EntryID = p+c.AccountID, c.EntryID+p
 		return c
@@ -363,6 +366,8 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		return toldPayment(r, b.read("A"))
 	case rules.GiveGoodwill, rules.WithdrawGoodwill:
 		return formatGoodwill(r, b.read("A"))
+	case rules.RefundCall:
+		return formatCallRefund(r, b)
 	}
 	switch r.Outcome {
 	case rules.Running:
@@ -405,6 +410,15 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		" charge=%d back=%d released=%d allocation=%d remaining=%d consumed=%d held=%d available=%d reserved=%d",
 		r.Entry.UserChargeMC, r.Entry.UserChargeMC, r.ReleasedMC, conn.AllocationMC, conn.RemainingMC(),
 		conn.ConsumedMC, conn.HeldMC, bal.AvailableMC, bal.ReservedMC)
+}
+
+func formatCallRefund(r rules.Result, b *bench) string {
+	done := map[rules.Outcome]string{rules.Applied: "ok", rules.Done: "done", rules.Waiting: "waiting"}[r.Outcome]
+	user, c := b.read("A"), r.CallRefund
+	return fmt.Sprintf(
+		"%s n=%d back=%d margin=%d balance=%d used=%d sandbox=%t available=%d reserved=%d developer=%d",
+		done, c.N, r.Entry.UserChargeMC, c.MarginMC, c.BalanceMC, c.MarginUsedMC, c.Sandbox, user.AvailableMC,
+		user.ReservedMC, b.read("D").AvailableMC)
 }
 
 func formatGoodwill(r rules.Result, b rules.Balance) string {
@@ -623,6 +637,26 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 	case "release":
 		return rules.Release{Call: call(), Attempt: int64(num(f[3]))}
+	case "refund":
+		c := rules.RefundCall{
+			EntryID:     "led_" + f[1] + f[2],
+			AccountID:   "A",
+			AppID:       app[f[1]],
+			DeveloperID: "D",
+			Margin:      rules.AppMargin{ClosedDay: "2026-11-20"},
+			Reason:      "late",
+			Receipt:     func(e *rules.Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
+		}
+		if v, ok := option("app"); ok {
+			c.AppID = v
+		}
+		if v, ok := option("earned"); ok {
+			c.Margin.EarnedMC = num(v)
+		}
+		if v, ok := option("seen"); ok {
+			c.Margin.Refunds = int64(num(v))
+		}
+		return c
 	case "reverse":
 		return rules.Reverse{
 			EntryID:   "led_" + f[1] + f[2],

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -49,7 +51,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 		return res, err
 	}
 	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveGoodwill(ctx, tx, s),
-		saveStops(ctx, tx, s))
+		saveCallRefunds(ctx, tx, s), saveStops(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -59,6 +61,7 @@ type rareRows struct {
 	requests  []*rules.AllocationRequest
 	payments  []*rules.Payment
 	goodwill  []*rules.Goodwill
+	refunds   []*rules.CallRefund
 }
 
 // resolve finds what a command outside the hot path does not know: the account of
@@ -71,7 +74,7 @@ func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, er
 		rare.findOriginals, findRequestConnections, findPaymentAccounts, findGoodwillAccounts, findAccounts,
 		lockAccounts,
 		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
-		rare.findGoodwill,
+		rare.findGoodwill, rare.findCallRefunds,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err
@@ -93,6 +96,9 @@ func (r *rareRows) addTo(s *rules.State, keys *rules.RowKeys) {
 	}
 	for _, g := range r.goodwill {
 		s.AddGoodwill(g)
+	}
+	for _, refund := range r.refunds {
+		s.AddCallRefund(refund)
 	}
 	s.FindLive(keys.AppAccounts)
 }
@@ -153,7 +159,7 @@ func lockAccounts(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 			return err
 		}
 	}
-	for accountID := range keys.Accounts {
+	for _, accountID := range slices.Sorted(maps.Keys(keys.Accounts)) { // as every batch: no two wait in a circle
 		if err := lockBalance(ctx, tx, accountID); err != nil {
 			return err
 		}

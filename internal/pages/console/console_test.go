@@ -68,6 +68,8 @@ func TestDestructiveButtonsAsk(t *testing.T) {
 	endpoint := b.Get(w.mine("/webhooks")).Found(t, `href="(`+w.mine("/webhooks/")+`[^"]+)"`)
 	b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Want(t, 303)
 	tester := "/developer/test-accounts/" + w.tester.ID + "/delete"
+	spent := w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0)
+	call := w.mine("/requests/" + id.ReplacePrefix(spent.ID, id.Ledger, id.Request))
 	before := w.everything()
 	for _, c := range []struct {
 		from, ask, button, back string
@@ -78,6 +80,7 @@ func TestDestructiveButtonsAsk(t *testing.T) {
 		{endpoint, endpoint + "/rotate", "Replace webhook secret", endpoint, true},
 		{endpoint, endpoint + "/delete", "Delete endpoint", endpoint, false},
 		{"/developer/test-accounts", tester, "Delete test account", "/developer/test-accounts", false},
+		{call, call + "/refund", "Refund $0.01", call, false},
 		{"/developer/keys", "/developer/keys/openai/delete", "Delete key", "/developer/keys", false},
 	} {
 		if c.ask != w.mine("/switch") { // enabling is done by a button with the same address

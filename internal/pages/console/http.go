@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -42,6 +43,7 @@ type Handler struct {
 	Catalog  *catalog.Source
 	Voice    *voice.Supervisor
 	Calls    *inference.Handler // which the playground stops
+	Refunds  *receipts.Refunder
 	Now      func() time.Time
 	API      http.Handler // this node's API, which the playground calls
 	BaseURL  string       // of the API, for apps
@@ -85,6 +87,7 @@ func (h *Handler) Mount(rt *web.Router) {
 		Features: h.Features,
 		Catalog:  h.Catalog,
 		Webhooks: h.Webhooks,
+		Refunds:  h.Refunds,
 		Now:      h.Now,
 	}.mount(rt, access)
 	goLivePages{h.GoLive}.mount(rt, access)
@@ -176,6 +179,7 @@ var actionTexts = map[apps.Action]string{
 	apps.Disable:       "disable and enable the app",
 	apps.RequestReview: "request a review",
 	apps.ManageMembers: "invite, change and remove members",
+	apps.RefundCalls:   "refund calls, because it spends the developer’s money",
 }
 
 // explain returns why a part of a page is not shown to a member, or "" if the role allows the action.

@@ -35,6 +35,7 @@ type requestPages struct {
 	Features *features.Store
 	Catalog  *catalog.Source
 	Webhooks *webhooks.Store
+	Refunds  *receipts.Refunder
 	Now      func() time.Time
 }
 
@@ -42,6 +43,8 @@ func (h requestPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/requests", access.requireApp(apps.View, h.showRequests))
 	rt.HandlePage("GET "+appPath+"/requests.csv", access.requireApp(apps.View, h.exportRequests))
 	rt.HandlePage("GET "+appPath+"/requests/{request}", access.requireApp(apps.View, h.showRequest))
+	rt.HandlePage("GET "+appPath+"/requests/{request}/refund", access.requireApp(apps.RefundCalls, h.confirmRefund))
+	rt.HandlePage("POST "+appPath+"/requests/{request}/refund", access.requireApp(apps.RefundCalls, h.refund))
 }
 
 // showRequests is GET /developer/apps/{id}/requests: the calls that pass the filters of the query, older than the id in
@@ -452,6 +455,10 @@ func (h requestPages) newReceipt(r *http.Request, v visit) (p ui.CallPage, err e
 	switch {
 	case found.Charge != nil:
 		p = billedPage(page, found, &e)
+		if v.can(apps.RefundCalls) && h.isRefundable(&e) {
+			refund := ui.Link{Href: v.path("/requests/" + requestID + "/refund"), Text: "Refund this call"}
+			p.Links = append(p.Links, refund)
+		}
 	case found.Error != nil:
 		p = refusalPage(page, found)
 	default:

@@ -63,6 +63,8 @@ var appRoutes = map[string]expectation{
 	"GET /analytics.csv":                                   {apps.View, 200},
 	"GET /requests.csv":                                    {apps.View, 200},
 	"GET /requests/{request}":                              {apps.View, 200},
+	"GET /requests/{request}/refund":                       {apps.RefundCalls, 200},
+	"POST /requests/{request}/refund":                      {apps.RefundCalls, 303},
 	"GET /go-live":                                         {apps.View, 200},
 	"POST /go-live":                                        {apps.RequestReview, 422},
 	"GET /playground":                                      {apps.RunCalls, 200},
@@ -161,7 +163,7 @@ func TestRoles(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		first := w.signedIn("developer")
-		call := id.ReplacePrefix(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
+		connection := w.connect(w.tester.ID, true)
 		w.join("operator", apps.NoRole)
 		w.join("target", apps.Viewer)
 		w.exec(`UPDATE accounts SET operator = 1 WHERE email = 'operator@example.com'`)
@@ -179,6 +181,7 @@ func TestRoles(t *testing.T) {
 			"signed out":    {w.browser(), apps.NoRole, 303},
 		} {
 			slug := strings.NewReplacer(" ", "-", "’", "").Replace(name)
+			call := id.ReplacePrefix(w.spend(connection, "", "", money.Cent, 0).ID, id.Ledger, id.Request)
 			parts := append(w.things(first, slug), "{id}", w.app.ID, "{request}", call)
 			fill := strings.NewReplacer(parts...)
 			tried := 0

@@ -27,6 +27,7 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -129,6 +130,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Tokens:   &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now},
 		Catalog:  prices,
 		Voice:    voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}),
+		Refunds:  &receipts.Refunder{DB: d, Ledger: w.ledger, Now: d.Now},
 		Now:      d.Now,
 		API:      http.HandlerFunc(api),
 		BaseURL:  "https://api.example.com",

@@ -29,15 +29,26 @@ func entryName(e *rules.Entry) string {
 	if e.Status == "reversed" && e.Type == rules.EntrySpend {
 		return "Refund"
 	}
-	if isGoodwill(e) {
+	switch {
+	case isDebit(e):
+		return debitName
+	case isGoodwill(e):
 		return "Goodwill credit"
 	}
 	return cmp.Or(entryNames[e.Type], string(e.Type))
 }
 
+// debitName is the name of a ledger row by which a developer pays for the refund of a call.
+const debitName = "Refund to a user of your app"
+
 // isGoodwill reports whether a ledger row is a goodwill credit of the operator: a top-up with a reason.
 func isGoodwill(e *rules.Entry) bool {
-	return e.Type == rules.EntryTopUp && e.Status == "settled" && e.Reason != ""
+	return e.Type == rules.EntryTopUp && e.Status == "settled" && e.Reason != "" && e.AmountMC > 0
+}
+
+// isDebit reports whether a ledger row takes what the refund of a call costs its developer: a negative top-up.
+func isDebit(e *rules.Entry) bool {
+	return e.Type == rules.EntryTopUp && e.Status == "settled" && e.AmountMC < 0
 }
 
 // formatEntries returns ledger rows for a list.

@@ -98,6 +98,10 @@ func explainEntry(page *ui.Receipt, e *rules.Entry) {
 			ui.Exact(-e.AvailableDeltaMC))
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})
 		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View goodwill credit"})
+	case isDebit(e):
+		say("You refunded a call to a user of your app. %s of it was paid from your balance.",
+			ui.Exact(-e.AvailableDeltaMC))
+		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})
 	case isGoodwill(e):
 		say("We credited %s to your balance. You decide which apps can use it.", ui.Exact(e.AvailableDeltaMC))
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: e.Reason})

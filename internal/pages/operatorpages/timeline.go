@@ -184,6 +184,8 @@ func moveMoment(m *move) moment {
 	e := ui.TimelineEvent{Dot: "plain", What: entryCell(m.id, m.kind, m.status), Detail: m.reason}
 	amountMC := m.availableMC + m.reservedMC
 	switch {
+	case m.kind == string(rules.EntryTopUp) && m.availableMC < 0 && m.status == "settled":
+		e.What.Text = "Paid for a refund"
 	case m.kind == string(rules.EntryTopUp) && m.status == "settled":
 		e.Dot = "good"
 	case m.kind == string(rules.EntryTopUp) && m.status == "reversed":
