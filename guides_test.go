@@ -170,9 +170,9 @@ var guideLimits = []guideLimit{
 	{"Concurrent deliveries of an endpoint", "100 a second", "internal/apps/webhooks/dispatch.go",
 		"maxPerSecond    = 100"},
 	{"Deliveries listed", "50", "internal/apps/webhooks/store.go", "maxListedDeliveries = 50"},
-	{"Events kept", "90 days", "internal/apps/webhooks/store.go", "LogRetention = 90 * 24 * time.Hour"},
+	{"Events kept", "90 days", "internal/apps/webhooks/store.go", "Events:     90 * 24 * time.Hour"},
 	{"Deliveries to a disabled endpoint", "30 days", "internal/apps/webhooks/store.go",
-		"retention           = 30 * 24 * time.Hour"},
+		"Deliveries: 30 * 24 * time.Hour"},
 	{"`connection.risk_warning`", "10 minutes", "internal/ledger/rules/settle.go",
 		"warningInterval = 10 * time.Minute"},
 

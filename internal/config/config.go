@@ -18,6 +18,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/seal"
@@ -25,6 +26,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -52,7 +54,7 @@ type Config struct {
 	Grace            time.Duration    // how long a stopping node lets calls finish
 	MaxCalls         int              // calls in flight on a node; 0 = no bound
 	MaxProviderCalls int              // of them, those of one provider; 0 = no bound
-	Retention        store.Retention  // how long responses and refusals are kept
+	Retention        Retention        // how long what is not money is kept
 	PricesFile       string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow     []netip.Prefix   // non-public addresses that webhooks may go to
 	NodeURL          string           // how other nodes reach this one; "" = they cannot
@@ -226,9 +228,17 @@ var ownKeys = []Key{
 	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",
 		func(c *Config) *int { return &c.MaxProviderCalls }),
 	{"retention.responses", "how long responses are kept for replays, such as 168h", false,
-		setDuration(func(c *Config) *time.Duration { return &c.Retention.Responses }, 24*time.Hour, maxRetention)},
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Calls.Responses }, day, maxRetention)},
 	{"retention.refusals", "how long refused calls are kept for the request log, such as 720h", false,
-		setDuration(func(c *Config) *time.Duration { return &c.Retention.Refusals }, 24*time.Hour, maxRetention)},
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Calls.Refusals }, day, maxRetention)},
+	{"retention.deliveries", "how long webhook deliveries and their attempts are kept, such as 720h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Webhooks.Deliveries }, 7*day, maxRetention)},
+	{"retention.events", "how long apps can read their events again, such as 2160h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Webhooks.Events }, 7*day, maxRetention)},
+	{"retention.mails", "how long mails that were sent or failed are kept, such as 720h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.Mails }, day, maxRetention)},
+	{"retention.security_events", "how long sign-ins and changes of security are shown to users, such as 8760h", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Retention.SecurityEvents }, 30*day, maxRetention)},
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
 		setText(func(c *Config) *string { return &c.PricesFile })},
 	{"webhook_allow",
@@ -403,8 +413,33 @@ func setTimeOfDay(at func(*Config) *string) func(*Config, string) error {
 	}
 }
 
-// maxRetention is the longest retention.
-const maxRetention = 10_000 * time.Hour
+// A day, and the longest retention: more than ten years.
+const (
+	day          = 24 * time.Hour
+	maxRetention = 100_000 * time.Hour
+)
+
+// Retention is how long what is not money is kept.
+type Retention struct {
+	Calls          store.Retention
+	Webhooks       webhooks.Retention
+	Mails          time.Duration
+	SecurityEvents time.Duration
+}
+
+// DefaultRetention is the retention if the operator sets none.
+var DefaultRetention = Retention{
+	Calls:          store.DefaultRetention,
+	Webhooks:       webhooks.DefaultRetention,
+	Mails:          mail.DefaultRetention,
+	SecurityEvents: accounts.DefaultRetention,
+}
+
+// String returns the values, for comparisons.
+func (r Retention) String() string {
+	return fmt.Sprint(r.Calls.Responses, r.Calls.Refusals, r.Webhooks.Deliveries, r.Webhooks.Events, r.Mails,
+		r.SecurityEvents)
+}
 
 // setDuration returns a set for a duration from least to most.
 func setDuration(at func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {

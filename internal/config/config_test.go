@@ -17,7 +17,6 @@ import (
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/policy"
-	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -75,7 +74,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		Lease:            20 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
-		Retention:        store.DefaultRetention,
+		Retention:        DefaultRetention,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

@@ -21,7 +21,6 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/gateway/policy"
-	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/identity"
 )
 
@@ -160,7 +159,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		Lease:            10 * time.Second,
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
-		Retention:        store.DefaultRetention,
+		Retention:        DefaultRetention,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

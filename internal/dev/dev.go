@@ -25,7 +25,6 @@ import (
 	"github.com/purserhq/purser/internal/dev/history"
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/gateway/policy"
-	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/server"
@@ -207,7 +206,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		Lease:            o.Lease,
 		Drain:            o.Drain,
 		Grace:            o.Grace,
-		Retention:        store.DefaultRetention,
+		Retention:        config.DefaultRetention,
 		VerifyAt:         "03:00",
 		VoiceIdleTimeout: 2 * time.Minute,
 		LogSample:        money.One,

@@ -63,7 +63,9 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 			Notices: s.notices,
 			Log:     s.log,
 		}).QueueReports),
-		s.repeatJob(time.Hour, "purge old mail", s.Mails.Purge),
+		s.repeatJob(time.Hour, "purge old mail", func(ctx context.Context) error {
+			return s.Mails.Purge(ctx, s.Config.Retention.Mails)
+		}),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),
 		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
@@ -77,7 +79,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.verifyLedger,
 		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
 		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {
-			return s.node.DeleteExpired(ctx, s.Config.Retention)
+			return s.node.DeleteExpired(ctx, s.Config.Retention.Calls)
 		}),
 		s.repeatJob(time.Hour, "purge old tokens", s.Tokens.Purge),
 		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
@@ -85,7 +87,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.repeatJob(time.Hour, "purge old links", s.identity.Purge),
 		s.repeatJob(time.Hour, "purge old invitations", s.members.Purge),
 		s.repeatJob(time.Hour, "purge old sessions", func(ctx context.Context) error {
-			_, err := s.Accounts.Purge(ctx)
+			_, err := s.Accounts.Purge(ctx, s.Config.Retention.SecurityEvents)
 			return err
 		}),
 	}

@@ -28,7 +28,7 @@ func listShared(c config.Config) map[string][]string {
 		"stripe":             {c.Stripe.Key, c.Stripe.WebhookSecret, c.Stripe.BaseURL, c.Stripe.Clearance.String()},
 		"smtp.from":          {c.SMTP.From.String()},
 		"lease":              {c.Lease.String()},
-		"retention":          {c.Retention.Responses.String(), c.Retention.Refusals.String()},
+		"retention":          {c.Retention.String()},
 		"voice_idle_timeout": {c.VoiceIdleTimeout.String()},
 	}
 	for name, p := range c.Providers {

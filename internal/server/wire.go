@@ -178,6 +178,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
 	}
 	s.webhooks, s.domains = webhooks.NewStore(s.DB, box, now, addresses, linksOf(c)), domains.New(addresses)
+	s.webhooks.Retention = c.Retention.Webhooks
 }
 
 // linksOf returns the URLs of pages that errors and answers have.

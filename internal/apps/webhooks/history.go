@@ -113,7 +113,7 @@ func (s *Store) Recover(ctx context.Context, e Endpoint, since time.Time) (queue
 	if since.After(now) {
 		return 0, false, apierr.InvalidRequest.Errorf("since: must not be in the future")
 	}
-	if oldest := now.Add(-retention); since.Before(oldest) {
+	if oldest := now.Add(-s.Retention.Deliveries); since.Before(oldest) {
 		since = oldest
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {

@@ -275,7 +275,7 @@ func TestOldEventsAreForgotten(t *testing.T) {
 		}
 		b.connect(t)
 		b.work(t)
-		b.clock.move(webhooks.LogRetention)
+		b.clock.move(webhooks.DefaultRetention.Events)
 		first := told()
 		b.pause(t)
 		b.work(t)
@@ -287,6 +287,14 @@ func TestOldEventsAreForgotten(t *testing.T) {
 			t.Errorf("after 90 days: %v", rest)
 		}
 		want(t, b.mine.Do(t, "GET", at+first[0], ""), 400, "invalid_request")
+		b.clock.move(7*24*time.Hour - time.Millisecond)
+		if rest := told(); len(rest) != 2 {
+			t.Errorf("after a week more: %v", rest)
+		}
+		b.store.Retention.Events = 7*24*time.Hour - 2*time.Millisecond // as the operator says
+		if rest := told(); len(rest) != 0 {
+			t.Errorf("after a shorter retention: %v", rest)
+		}
 	})
 }
 

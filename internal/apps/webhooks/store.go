@@ -40,13 +40,18 @@ type Delivery struct {
 	lease                              string
 }
 
-// LogRetention is how long the event log of an app is kept.
-const LogRetention = 90 * 24 * time.Hour
+// Retention is how long deliveries with their attempts, and the event log of an app are kept.
+type Retention struct{ Deliveries, Events time.Duration }
+
+// DefaultRetention is the retention if the operator sets none.
+var DefaultRetention = Retention{
+	Deliveries: 30 * 24 * time.Hour,
+	Events:     90 * 24 * time.Hour,
+}
 
 const (
-	maxListedDeliveries = 50                  // deliveries that are listed (contract §8)
-	retention           = 30 * 24 * time.Hour // how long finished deliveries are kept
-	maxEvents           = 100                 // events of one response
+	maxListedDeliveries = 50  // deliveries that are listed (contract §8)
+	maxEvents           = 100 // events of one response
 )
 
 // A Store reads and writes endpoints and deliveries.
@@ -56,11 +61,13 @@ type Store struct {
 	now   func() time.Time
 	rules Addresses
 	links web.Links
+
+	Retention Retention // DefaultRetention unless it is set before the Store is used
 }
 
 // NewStore returns a Store on d that seals secrets with box.
 func NewStore(d *db.DB, box *seal.Box, now func() time.Time, rules Addresses, links web.Links) *Store {
-	return &Store{d, box, now, rules, links}
+	return &Store{d, box, now, rules, links, DefaultRetention}
 }
 
 // Get returns an endpoint of an app. The error wraps sql.ErrNoRows if the app has no such endpoint.
@@ -344,9 +351,9 @@ func (s *Store) CountWaiting(ctx context.Context) (int64, error) { return countW
 // Purge deletes old deliveries with their attempts, old counts of attempts and old entries of the event log.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
-	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))),
-		deleteOldDays(ctx, s.db, now.UTC().Add(-retention).Format(dayLayout)),
-		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogRetention))))
+	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-s.Retention.Deliveries))),
+		deleteOldDays(ctx, s.db, now.UTC().Add(-s.Retention.Deliveries).Format(dayLayout)),
+		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-s.Retention.Events))))
 }
 
 // SealedColumn is the column of endpoints' secrets, for a change of the envelope key.

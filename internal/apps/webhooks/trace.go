@@ -8,7 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// A Trace is an event with its deliveries, one for each endpoint that subscribes to it. Deliveries are kept 30 days.
+// A Trace is an event with its deliveries, one for each endpoint that subscribes to it. Deliveries are kept as long as
+// Retention says.
 type Trace struct {
 	EventID, Type, AppID string
 	CreatedUS            int64

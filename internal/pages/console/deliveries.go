@@ -124,7 +124,7 @@ func (h endpointPages) deliveryTable(r *http.Request, v visit, e webhooks.Endpoi
 	t.Finish(f.Before == "", t.Link("part", "rows", "before", f.Before))
 	t.CSV = t.Download(v.path("/webhooks/" + e.ID + "/deliveries.csv"))
 	if t.Search.Value != "" { // findDelivery has found none
-		t.Search.Problem = "This endpoint has no such delivery. They are kept for 30 days."
+		t.Search.Problem = "This endpoint has no such delivery. Old ones are deleted."
 	}
 	if !ok || t.Search.Problem != "" {
 		t.Following, t.Empty = false, "Correct the filter to see deliveries."

@@ -144,7 +144,7 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 			Text: "Timeline of the account",
 		}},
 		{Heading: "Ledger, newest first", Table: ledger},
-		{Heading: "Emails, last 30 days", Table: mails},
+		{Heading: "Emails", Table: mails},
 	}
 	if s.canAct() && !a.Sandbox && !a.Closed {
 		c.Blocks = append(c.Blocks, supportBlock(a))

@@ -43,7 +43,7 @@ func (h *Handler) queueBlock(ctx context.Context, now time.Time, last verificati
 	if b.failedMails > 0 {
 		q.Tasks = append(q.Tasks, ui.QueueTask{
 			Count: ui.Count(b.failedMails),
-			Title: "Emails that could not be sent, 30 days",
+			Title: "Emails that could not be sent",
 			Tone:  "warn",
 		})
 	}

@@ -82,8 +82,10 @@ func ClientOf(r *http.Request) Client {
 	return Client{web.ClientAddress(r), agent}
 }
 
+// DefaultRetention is how long security events are kept if the operator sets nothing else.
+const DefaultRetention = 365 * 24 * time.Hour
+
 const (
-	eventRetention = 365 * 24 * time.Hour
 	// maxQueuedEvents bounds the queue between two flushes; further events are dropped.
 	maxQueuedEvents = 10_000
 	eventPrefix     = "sev_"

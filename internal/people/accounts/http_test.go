@@ -144,7 +144,7 @@ func TestSessionsExpire(t *testing.T) {
 			t.Error("7 days of use did not end it")
 		}
 		store := accounts.NewStore(d, s.clock.now)
-		if n, err := store.Purge(t.Context()); n != 2 || err != nil {
+		if n, err := store.Purge(t.Context(), accounts.DefaultRetention); n != 2 || err != nil {
 			t.Errorf("purged %d sessions (%v), want 2", n, err)
 		}
 	})

@@ -242,13 +242,13 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 	return a, nil
 }
 
-// Purge deletes expired sessions and old events. It returns the number of sessions.
-func (s *Store) Purge(ctx context.Context) (int64, error) {
+// Purge deletes expired sessions, and security events that are older than keep. It returns the number of sessions.
+func (s *Store) Purge(ctx context.Context, keep time.Duration) (int64, error) {
 	n, err := deleteExpiredSessions(ctx, s.db, s.now().UnixMicro())
 	if err != nil {
 		return 0, fmt.Errorf("accounts: purge sessions: %w", err)
 	}
-	if err := deleteEventsBefore(ctx, s.db, s.now().Add(-eventRetention).UnixMicro()); err != nil {
+	if err := deleteEventsBefore(ctx, s.db, s.now().Add(-keep).UnixMicro()); err != nil {
 		return n, fmt.Errorf("accounts: purge events: %w", err)
 	}
 	return n, nil

@@ -22,8 +22,8 @@ import (
 // idPrefix is the prefix of mail ids.
 const idPrefix = "mail_"
 
-// retention is the time that a sent or failed mail stays in the outbox.
-const retention = 30 * 24 * time.Hour
+// DefaultRetention is the time that a sent or failed mail stays in the outbox, if the operator sets none.
+const DefaultRetention = 30 * 24 * time.Hour
 
 // A Message is an email to an account.
 type Message struct {
@@ -229,9 +229,9 @@ func (s *Store) sealBody(m Mail) ([]byte, error) {
 	return s.Box.Seal(plain, bodyPlace(m.ID))
 }
 
-// Purge deletes old mails that were sent or failed.
-func (s *Store) Purge(ctx context.Context) error {
-	if err := deleteDoneBefore(ctx, s.DB, s.Now().Add(-retention).UnixMicro()); err != nil {
+// Purge deletes mails that were sent or failed longer ago than keep.
+func (s *Store) Purge(ctx context.Context, keep time.Duration) error {
+	if err := deleteDoneBefore(ctx, s.DB, s.Now().Add(-keep).UnixMicro()); err != nil {
 		return fmt.Errorf("mail: purge: %w", err)
 	}
 	return nil

@@ -420,8 +420,11 @@ func TestNoServer(t *testing.T) {
 		w.all()[0].Status != Failed {
 		t.Errorf("last week's mail: %d sent, %+v (%v)", len(k.letters()), w.all()[0], err)
 	}
-	w.pass(retention + time.Second)
-	if err := w.Purge(t.Context()); err != nil || len(w.all()) != 0 {
+	if err := w.Purge(t.Context(), DefaultRetention); err != nil || len(w.all()) == 0 {
+		t.Errorf("purged before its time: %v", err)
+	}
+	w.pass(DefaultRetention + time.Second)
+	if err := w.Purge(t.Context(), DefaultRetention); err != nil || len(w.all()) != 0 {
 		t.Errorf("%d are kept (%v)", len(w.all()), err)
 	}
 }
