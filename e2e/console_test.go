@@ -175,7 +175,10 @@ func (b *tab) confirmations(p *servertest.Process) {
 	b.press("button", "Add endpoint")
 	b.press("link", "Continue")
 	endpoint := b.at().String()
+	billed := p.Call("POST", "/v1/ai/gpt-6-luna", `{"messages":[{"role":"user","content":"hello"}]}`)
+	_ = billed.Body.Close()
 	pages := map[string]string{
+		"refund":       app + "/requests/" + billed.Header.Get("X-Request-Id") + "/refund",
 		"secret":       app + "/secret",
 		"switch":       app + "/switch",
 		"rotate":       endpoint + "/rotate",

@@ -90,6 +90,10 @@ func TestAutoTopUp(t *testing.T) {
 	b.says("Automatic top-up is off. Your card is still saved.")
 	b.press("button", "Remove card")
 	b.says("Card removed", "First, save a card")
+	b.open(p.BaseURL + "/top-up/refund")
+	b.says("Up to $75.00")
+	b.look("refund-to-card")
+	b.open(p.BaseURL + "/top-up/auto")
 
 	b.saveCard("Visa ending in 0341")
 	b.fill("When balance is below (USD)", "200")

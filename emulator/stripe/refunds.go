@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 )
@@ -49,7 +50,7 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 		"charge":         charge["id"],
 		"payment_intent": intent["id"],
 		"metadata":       readMetadata(f),
-		"status":         "succeeded",
+		"status":         cmp.Or(s.refundStatus, "succeeded"),
 		"created":        s.o.Now().Unix(),
 	}
 	s.refunds = append(s.refunds, refund)
@@ -57,6 +58,25 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	charge["amount_refunded"], charge["refunded"] = refunded+cents, refunded+cents == amount
 	s.appendEvent("charge.refunded", charge)
 	return refund, nil
+}
+
+// setRefundStatus gives this status to refunds, pending ones and those to come. One that fails returns its amount to
+// the charge, as at Stripe.
+func (s *Server) setRefundStatus(w steering) error {
+	s.refundStatus = w.with.Get("status")
+	for _, refund := range s.refunds {
+		if refund["status"] != "pending" && w.with.Get("all") == "" {
+			continue
+		}
+		refund["status"] = s.refundStatus
+		charge, ok := s.intents[refund["payment_intent"].(string)]["latest_charge"].(object)
+		if ok && s.refundStatus == "failed" {
+			refunded, _ := charge["amount_refunded"].(int64)
+			charge["amount_refunded"], charge["refunded"] = refunded-refund["amount"].(int64), false
+		}
+		s.appendEvent("refund.updated", refund)
+	}
+	return nil
 }
 
 // listRefunds serves GET /v1/refunds, by payment intent.

@@ -28,6 +28,7 @@ type steering struct {
 var serverWords = map[string]func(*Server, steering) error{
 	"lose":    func(s *Server, w steering) error { return setCount(&s.lostAnswers, w) },
 	"down":    func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
+	"refunds": (*Server).setRefundStatus,
 	"forget":  func(s *Server, _ steering) error { clear(s.answers); return nil },
 	"resend":  (*Server).resendAll,
 	"anew":    (*Server).resendAll,

@@ -45,6 +45,8 @@ type Options struct {
 //	resend       every event is sent again, under its id; anew: under other ids
 //	reverse      every event is sent again, the last first
 //	forget       every idempotency key has expired
+//	refunds      status=pending, succeeded or failed is that of refunds from now on, and of those that are pending;
+//	             all=1: of all that there are
 //	lose=n       the next n answers of the API are lost after the request was carried out
 //	down=n       the next n requests to the API are lost before anything is done
 //
@@ -62,6 +64,7 @@ type Server struct {
 	intents      map[string]object
 	disputes     []object
 	refunds      []object
+	refundStatus string // of refunds; "" = succeeded
 	cards        map[string]*savedCard
 	answers      map[string]storedAnswer // by idempotency key
 	events       []object

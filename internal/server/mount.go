@@ -79,7 +79,7 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
 		NoMail:   s.sender != nil && c.SMTP.Host == "",
 	}).Mount(s.Router)
-	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.Router)
+	(&topups.Handler{Store: s.topups, Accounts: s.Accounts, Sessions: sessions}).Mount(s.Router)
 	(&privacy.Handler{Store: s.privacy}).Mount(s.Router)
 }
 

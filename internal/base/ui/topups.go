@@ -22,6 +22,36 @@ func (TopUpForm) name() string       { return "topups/top-up" }
 func (TopUpForm) title() string      { return "Top up" }
 func (TopUpForm) formAction() string { return "" } // the handler adds where people pay
 
+// CardRefund is the page by which a person takes unspent money back.
+type CardRefund struct {
+	Shell
+	Off        bool   // payments are not set up on this server
+	Done       bool   // a refund was just asked for
+	Available  string // in the balance
+	Refundable string // of it, to the cards that brought it
+	Nothing    bool   // Refundable is zero
+	Token      string // of the form: one attempt, however often it is sent
+	Amount     string // as typed
+	Password   bool   // ask for the account's password
+	Errors     []Problem
+	List       []CardRefundRow
+}
+
+func (CardRefund) name() string       { return "topups/refund" }
+func (CardRefund) title() string      { return "Return money to your card" }
+func (CardRefund) formAction() string { return "" }
+
+// ErrorOf returns the problem of a field, or "".
+func (p CardRefund) ErrorOf(field string) string { return errorOf(p.Errors, field) }
+
+// CardRefundRow is a refund that a person has asked for.
+type CardRefundRow struct {
+	Amount string
+	When   string
+	State  string // open, done, refused
+	TopUp  string // the id of the top-up that it goes back to
+}
+
 // TopUpList lists what a person paid.
 type TopUpList struct {
 	Shell

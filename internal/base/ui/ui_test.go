@@ -431,6 +431,7 @@ func hostilePages() []Page {
 		RecoveryCodes{Shell: Shell{Email: hostile}, Codes: []string{hostile}},
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
+		filled[CardRefund](),
 		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
 		filled[Forbidden](), filled[MemberList](), changeable[MemberList](), filled[Invitation](),
 		changeable[AppSettings](), changeable[FeatureList](), changeable[EndpointList](),

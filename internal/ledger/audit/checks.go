@@ -808,6 +808,26 @@ var checks = []check{
 			WHERE refunds <> last OR used_mc <> margin_used_mc OR used_mc + own_mc > ever_earned_mc
 				OR earned_mc <> closed_days_mc`,
 	},
+	{
+		id:    "I33",
+		title: "money back to cards: what users asked for of a payment was reversed of it",
+		count: `SELECT COUNT(*) FROM refunds WHERE by_user = 1`,
+		query: `SELECT payment_id AS payment, SUM(asked) AS asked_mc, SUM(reversed) AS reversed_mc FROM (
+				SELECT payment_id, cents * 1000000 AS asked, 0 AS reversed FROM refunds WHERE by_user = 1
+				UNION ALL SELECT payment_id, 0, amount_mc FROM payment_records
+					WHERE kind = 'reversed' AND reason = 'returned_to_card') AS sides
+			GROUP BY payment_id HAVING SUM(asked) <> SUM(reversed)`,
+	},
+	{
+		id:    "I33",
+		title: "money back to cards: a refused refund, and no other, was given back",
+		count: `SELECT COUNT(*) FROM refunds WHERE by_user = 1`,
+		query: `SELECT r.id AS refund, r.state, r.account_id AS account, r.cents, g.account_id AS given_to, g.amount_mc
+			FROM refunds r LEFT JOIN goodwill_records g ON g.goodwill_id = 'gwc_' || substr(r.id, 5) AND g.n = 1
+			WHERE r.by_user = 1 AND (r.state = 'refused' AND g.goodwill_id IS NULL
+				OR r.state <> 'refused' AND g.goodwill_id IS NOT NULL
+				OR g.account_id <> r.account_id OR g.amount_mc <> r.cents * 1000000)`,
+	},
 }
 
 // notRefunded leaves out charges that have left the windows of spend with their refund. A refund

@@ -738,6 +738,7 @@ func fixture(w *writer) {
 	})
 	w.addLedgerRow("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
+	fixtureCardRefunds(w)
 	fixtureGoodwill(w)
 	fixtureCallRefund(w, refundByApp)
 
@@ -968,4 +969,56 @@ func fixturePayments(w *writer) {
 		map[string]any{"payment_intent": "pi_3", "hold_until_us": noon.Add(time.Hour).UnixMicro()})
 	record("top_b", 1, "opened", "wac_b", 5_000_000, map[string]any{"entry_id": "led_ywac_b2"})
 	record("top_c", 1, "opened", "wac_c", 5_000_000, map[string]any{"entry_id": "led_ywac_c1"})
+}
+
+// fixtureCardRefunds are two parts of payment top_1 that went back to the card; the card did not accept one.
+func fixtureCardRefunds(w *writer) {
+	for n, cents := range []int{10, 5} {
+		entry := fmt.Sprint("led_p", 7+n)
+		w.addLedgerRow("wac_p", movement{available: int64(-cents) * 1_000_000}, map[string]any{
+			"id":          entry,
+			"type":        "topup",
+			"status":      "reversed",
+			"amount_mc":   cents * 1_000_000,
+			"reversal_of": "led_p2",
+			"reason":      "returned_to_card",
+		})
+		w.insert("payment_records", map[string]any{
+			"payment_id": "top_1",
+			"n":          6 + n,
+			"kind":       "reversed",
+			"account_id": "wac_p",
+			"amount_mc":  cents * 1_000_000,
+			"entry_id":   entry,
+			"reason":     "returned_to_card",
+			"created_us": noon.UnixMicro(),
+		})
+		w.insert("refunds", map[string]any{
+			"id":          fmt.Sprintf("rfd_%d_back", n),
+			"payment_id":  "top_1",
+			"account_id":  "wac_p",
+			"cents":       cents,
+			"total_cents": cents,
+			"state":       []string{"done", "refused"}[n],
+			"by_user":     1,
+			"next_us":     1,
+			"created_us":  1,
+		})
+	}
+	w.addLedgerRow("wac_p", movement{available: 5_000_000}, map[string]any{
+		"id":        "led_p9",
+		"type":      "topup",
+		"amount_mc": 5_000_000,
+		"reason":    "Not accepted.",
+	})
+	w.insert("goodwill_records", map[string]any{
+		"goodwill_id": "gwc_1_back",
+		"n":           1,
+		"kind":        "given",
+		"account_id":  "wac_p",
+		"amount_mc":   5_000_000,
+		"entry_id":    "led_p9",
+		"reason":      "Not accepted.",
+		"created_us":  noon.UnixMicro(),
+	})
 }

@@ -99,7 +99,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	if err := b.topups.Configure(); err != nil {
 		t.Fatal(err)
 	}
-	(&topups.Handler{Store: b.topups, Sessions: sessions}).Mount(rt)
+	(&topups.Handler{Store: b.topups, Accounts: people, Sessions: sessions}).Mount(rt)
 	settings, err := policies.Open(t.Context(), d, policy.Default, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

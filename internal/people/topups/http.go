@@ -19,6 +19,7 @@ import (
 // Handler serves the pages of top-ups, and Stripe's events.
 type Handler struct {
 	Store    *Store
+	Accounts *accounts.Store
 	Sessions *accounts.Sessions
 }
 
@@ -31,6 +32,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST "+autoPath+"/off", h.requireRealAccount(h.submitAutoOff))
 	rt.HandlePage("POST "+autoPath+"/card", h.requireRealAccount(h.saveCard))
 	rt.HandlePage("POST "+autoPath+"/card/remove", h.requireRealAccount(h.removeCard))
+	rt.HandlePage("GET "+refundPath, h.requireRealAccount(h.showRefund))
+	rt.HandlePage("POST "+refundPath, h.requireRealAccount(h.submitRefund))
 	rt.HandlePage("GET /top-ups", h.requireRealAccount(h.showList))
 	rt.HandlePage("GET /top-ups/{id}", h.requireRealAccount(h.showReceipt))
 	rt.Handle("POST /stripe/events", h.receiveEvent)
@@ -239,8 +242,11 @@ func describeRecord(r rules.PaymentRecord) string {
 	case "failed":
 		return "Not paid"
 	}
-	if r.Reason == "dispute_lost" {
+	switch r.Reason {
+	case "dispute_lost":
 		return "Returned after a dispute"
+	case returnedToCard:
+		return "Returned to your card"
 	}
 	return "Refunded"
 }

@@ -36,6 +36,8 @@ type refund struct {
 	State                    refundState
 	Error                    string
 	NextUS, CreatedUS        int64
+	byUser                   int64  // 1 = its user asked for it: the amount has left the balance already
+	Token                    string // of the form; "" = not by a user
 }
 
 type refundState string
@@ -109,10 +111,13 @@ func (s *Store) planRefunds(ctx context.Context, accountID string) (open []refun
 }
 
 // chooseRefunds returns the refunds, besides those that are open, by which an available balance goes back to the
-// payments, newest first. An open refund may or may not have left the balance already; it is counted as if it had not.
+// payments, newest first. An open refund of an operator's may or may not have left the balance already; it is counted
+// as if it had not.
 func chooseRefunds(available money.MC, payments []*rules.Payment, open []refund) (list []refund) {
 	for _, r := range open {
-		available -= money.MC(r.Cents) * money.Cent
+		if r.byUser == 0 {
+			available -= money.MC(r.Cents) * money.Cent
+		}
 	}
 	for _, p := range payments {
 		isDisputed := slices.ContainsFunc(p.Records, func(r rules.PaymentRecord) bool { return r.Kind == "disputed" })
@@ -150,10 +155,16 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		asked, err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
 	if e, ok := errors.AsType[*stripe.Error](err); ok && isFinalRefusal(e) {
+		if r.byUser == 1 {
+			return s.giveRefundBack(ctx, r, e.Msg)
+		}
 		return s.recordRefusal(ctx, r, e.Msg)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
+	}
+	if r.byUser == 1 {
+		return s.followUserRefund(ctx, r, asked)
 	}
 	if asked.Status == stripe.RefundStatusFailed || asked.Status == stripe.RefundStatusCanceled {
 		return s.recordRefusal(ctx, r, "the refund is "+string(asked.Status))
@@ -167,14 +178,15 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	if p.ReversedFor("refunded") < money.MC(r.TotalCents)*money.Cent {
 		return retryLater("Stripe has not carried out the refund yet; repeat the command later")
 	}
-	return setRefundState(ctx, s.DB, r.ID, refundDone, "")
+	_, err = setRefundState(ctx, s.DB, r.ID, refundDone, "")
+	return err
 }
 
 // recordRefusal ends a refund that Stripe refuses, and raises an alarm.
 func (s *Store) recordRefusal(ctx context.Context, r refund, why string) error {
 	s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
 	s.Metrics.RaiseAlarm("refund_refused", "stripe")
-	if err := setRefundState(ctx, s.DB, r.ID, refundRefused, why); err != nil {
+	if _, err := setRefundState(ctx, s.DB, r.ID, refundRefused, why); err != nil {
 		return err
 	}
 	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)

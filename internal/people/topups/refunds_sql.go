@@ -7,11 +7,12 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const refundColumns = `id, payment_id, account_id, cents, total_cents, state, error, next_us, created_us`
+const refundColumns = `id, payment_id, account_id, cents, total_cents, state, error, next_us, created_us, by_user,
+	COALESCE(token, '')`
 
 func (r *refund) fields() []any {
 	return []any{&r.ID, &r.PaymentID, &r.AccountID, &r.Cents, &r.TotalCents, &r.State, &r.Error, &r.NextUS,
-		&r.CreatedUS}
+		&r.CreatedUS, &r.byUser, &r.Token}
 }
 
 func listOpenRefunds(ctx context.Context, q db.Queryer, accountID string) ([]refund, error) {
@@ -20,20 +21,49 @@ func listOpenRefunds(ctx context.Context, q db.Queryer, accountID string) ([]ref
 }
 
 func insertRefund(ctx context.Context, tx *db.Tx, r refund) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO refunds (`+refundColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		r.ID, r.PaymentID, r.AccountID, r.Cents, r.TotalCents, string(r.State), r.Error, r.NextUS, r.CreatedUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO refunds (id, payment_id, account_id, cents, total_cents, state, error,
+			next_us, created_us, by_user, token) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		r.ID, r.PaymentID, r.AccountID, r.Cents, r.TotalCents, string(r.State), r.Error, r.NextUS, r.CreatedUS,
+		r.byUser, db.NullText(r.Token))
 	return err
 }
 
-// setRefundState ends an open refund.
-func setRefundState(ctx context.Context, q db.Execer, refundID string, state refundState, why string) error {
-	_, err := q.ExecContext(ctx, `UPDATE refunds SET state = $2, error = $3 WHERE id = $1 AND state = 'open'`,
+// listRefunds returns the refunds that an account has asked for, newest first.
+func listRefunds(ctx context.Context, q db.Queryer, accountID string, limit int) ([]refund, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*refund).fields), `SELECT `+refundColumns+` FROM refunds
+		WHERE account_id = $1 AND by_user = 1 ORDER BY id DESC LIMIT $2`, accountID, limit)
+}
+
+// refundsOfForm returns the refunds that a form has asked for.
+func refundsOfForm(ctx context.Context, q db.Queryer, accountID, token string) ([]refund, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*refund).fields), `SELECT `+refundColumns+` FROM refunds
+		WHERE account_id = $1 AND token = $2 ORDER BY id`, accountID, token)
+}
+
+// sumUserRefunds returns the cents of a payment that its user has asked for and Stripe has not refused.
+func sumUserRefunds(ctx context.Context, q db.Queryer, paymentID string) (cents int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(cents), 0) AS BIGINT) FROM refunds
+		WHERE payment_id = $1 AND by_user = 1 AND state <> 'refused'`, paymentID).Scan(&cents)
+	return cents, err
+}
+
+// getRefund returns a refund, or sql.ErrNoRows.
+func getRefund(ctx context.Context, q db.Queryer, refundID string) (r refund, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+refundColumns+` FROM refunds WHERE id = $1`, refundID).Scan(r.fields()...)
+	return r, err
+}
+
+// setRefundState ends an open refund, or refuses one that was done: at Stripe a refund may fail after it succeeded. It
+// reports whether it changed anything.
+func setRefundState(ctx context.Context, q db.Execer, refundID string, state refundState, why string) (bool, error) {
+	r, err := q.ExecContext(ctx, `UPDATE refunds SET state = $2, error = $3 WHERE id = $1
+			AND (state = 'open' OR state = 'done' AND $2 = 'refused')`,
 		refundID, string(state), why)
 	if err != nil {
-		return fmt.Errorf("topups: refund %s: %w", refundID, err)
+		return false, fmt.Errorf("topups: refund %s: %w", refundID, err)
 	}
-	return nil
+	n, err := r.RowsAffected()
+	return n == 1, err
 }
 
 // claimDueRefund returns the open refund that is due for the longest time, and moves its next time, or sql.ErrNoRows.

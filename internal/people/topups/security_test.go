@@ -45,7 +45,7 @@ func TestPagesAreGuarded(t *testing.T) {
 			t.Errorf("%s tells a stranger more than nothing:\n%s", path, a.Body)
 		}
 	}
-	for _, path := range []string{"/top-up", "/top-ups", receipt} {
+	for _, path := range []string{"/top-up", "/top-up/refund", "/top-ups", receipt} {
 		p.Get(path).Want(t, http.StatusOK).WantSecurityHeaders(t)
 		nobody.Get(path).Want(t, http.StatusSeeOther).WantLocalRedirect(t)
 		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",

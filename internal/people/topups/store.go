@@ -167,7 +167,11 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 			return err
 		}
 		p, fresh := rules.Payment{}, []rules.Command{}
-		for _, command := range f.makeCommands(c.order, s.Now(), s.Config.Clearance) {
+		byUser, err := sumUserRefunds(ctx, tx, c.ID)
+		if err != nil {
+			return err
+		}
+		for _, command := range f.makeCommands(c.order, s.Now(), s.Config.Clearance, byUser) {
 			r, err := s.Ledger.DoTx(ctx, tx, command)
 			if err != nil {
 				return err
@@ -188,8 +192,9 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 }
 
 // makeCommands returns the ledger commands that follow from the facts. Each command is idempotent, and commands from
-// older facts change nothing.
-func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
+// older facts change nothing. byUserCents of the payment have left the balance when its user asked for their refund.
+func (f facts) makeCommands(o order, now time.Time, clearance time.Duration,
+	byUserCents int64) (list []rules.Command) {
 	list = append(list, rules.OpenPayment{
 		PaymentID: o.ID,
 		AccountID: o.AccountID,
@@ -224,7 +229,11 @@ func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (li
 		}
 	}
 	return append(list,
-		rules.ReversePayment{PaymentID: o.ID, Reason: "refunded", TotalMC: refunded},
+		rules.ReversePayment{
+			PaymentID: o.ID,
+			Reason:    "refunded",
+			TotalMC:   max(refunded-money.MC(byUserCents)*money.Cent, 0),
+		},
 		rules.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
 }
 

@@ -96,7 +96,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.people, false)
 	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
-	(&topups.Handler{Store: w.store, Sessions: sessions}).Mount(rt)
+	(&topups.Handler{Store: w.store, Accounts: w.people, Sessions: sessions}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w
