@@ -31,6 +31,8 @@ type Checkpoint struct {
 	VoiceFrom string `json:"voice_from"`
 	LogSize   int64  `json:"log_size"`
 	LogRoot   []byte `json:"log_root"`
+	// Late are the newest rows of calls that had begun long before, whose ids do not tell when they were billed.
+	Late []lateRow `json:"late"`
 
 	Accounts    []verifiedAccount    `json:"accounts"`
 	Connections []verifiedConnection `json:"connections"`
@@ -104,6 +106,21 @@ type verifiedVoice struct {
 	Sessions     int64  `json:"sessions"`
 }
 
+// A lateRow is a charge of a call that had begun more than checkpointOverlap before. That happens when no node was up
+// to end it.
+type lateRow struct {
+	ID        string `json:"id"`
+	CreatedUS int64  `json:"created_us"`
+}
+
+// noteLate notes a row if it is late, and of the day that windows look back on.
+func (a *verification) noteLate(entry string, createdUS int64) {
+	began, billed := id.Time(entry), time.UnixMicro(createdUS)
+	if !began.IsZero() && billed.Sub(began) > checkpointOverlap && a.now.Sub(billed) <= dailyWindow+checkpointOverlap {
+		a.late = append(a.late, lateRow{entry, createdUS})
+	}
+}
+
 // Made returns when the checkpoint was made.
 func (c *Checkpoint) Made() time.Time { return time.UnixMicro(c.MadeUS).UTC() }
 
@@ -168,6 +185,7 @@ func (a *verification) takeCheckpoint(ctx context.Context) (c *Checkpoint, err e
 		Rows:    a.ledgerRows,
 		LogSize: a.logSize,
 		LogRoot: a.logRoot,
+		Late:    a.late,
 	}
 	if a.since != nil {
 		c.Rows += a.since.Rows

@@ -840,7 +840,8 @@ const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e
 func rowsByBucket(subject, amount, join, condition string) string {
 	const width = "600000000"
 	from := ` FROM ledger l ` + join +
-		` WHERE l.id >= {a day ago led_} AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
+		` WHERE (l.id >= {a day ago led_} OR l.id IN ({late}))
+			AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
 			AND (l.created_us + $1) / ` + width +
 		` >= $2` + condition
 	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width +

@@ -170,9 +170,10 @@ type writer struct {
 	counters    map[string]*counter
 	bucketOf    map[string]int64 // where the charge of a key was counted
 	clock       time.Time
-	steps       int       // of connections that began
-	onStep      func(int) // is told the number of each before it begins
-	timedIDs    bool      // calls have ids that rise with time
+	steps       int           // of connections that began
+	onStep      func(int)     // is told the number of each before it begins
+	timedIDs    bool          // calls have ids that rise with time
+	begun       time.Duration // how long before its row a call with such an id began
 }
 
 // begin begins a step of a connection.
@@ -187,6 +188,16 @@ func (w *writer) checkpoint() *Checkpoint {
 	w.Helper()
 	w.finish()
 	a := &verification{Tx: w.tx, now: w.clock, logRoot: (&logTree{}).root()}
+	query := `SELECT id, created_us FROM ledger WHERE type = 'spend' AND status = 'settled'`
+	err := a.forEachRow(w.ctx, query, func(scan func(...any) error) error {
+		var r lateRow
+		err := scan(&r.ID, &r.CreatedUS)
+		a.noteLate(r.ID, r.CreatedUS)
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
 	c, err := a.takeCheckpoint(w.ctx)
 	if err != nil {
 		w.Fatal(err)
@@ -404,7 +415,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	}
 	suffix := "z" + key
 	if w.timedIDs {
-		suffix = ids.New("", w.clock)
+		suffix = ids.New("", w.clock.Add(-w.begun))
 	}
 	w.move(id, m, map[string]any{
 		"id":               "led_" + suffix,

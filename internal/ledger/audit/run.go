@@ -29,6 +29,7 @@ type verification struct {
 	ledgerRows int64  // that were read, one after the other
 	logSize    int64  // leaves of the public log
 	logRoot    []byte // its root
+	late       []lateRow
 
 	// Of a verification since a checkpoint:
 	since       *Checkpoint

@@ -142,7 +142,7 @@ func (a *verification) boundaries() *strings.Replacer {
 	c := a.since
 	if c == nil {
 		return strings.NewReplacer("{from req_}", "''", "{from ntc_}", "''", "{from rts_}", "''", "{from day}", "''",
-			"{from time}", "0", "{a day ago led_}", "''", "{first report of a cap}", firstReport)
+			"{from time}", "0", "{a day ago led_}", "''", "{late}", "''", "{first report of a cap}", firstReport)
 	}
 	report := firstReport
 	if c.FirstReportUS > 0 {
@@ -153,7 +153,17 @@ func (a *verification) boundaries() *strings.Replacer {
 		"{from day}", quote(c.firstDay()), "{from time}", fmt.Sprint(a.from().UnixMicro()),
 		// Windows are of a day before now, whatever is new.
 		"{a day ago led_}", quote(id.Floor(id.Ledger, a.now.Add(-dailyWindow-checkpointOverlap))),
+		"{late}", a.quoteLate(),
 		"{first report of a cap}", report)
+}
+
+// quoteLate returns the ids of late rows as a list of literals that is not empty.
+func (a *verification) quoteLate() string {
+	list := []string{"''"}
+	for _, r := range a.late {
+		list = append(list, quote(r.ID))
+	}
+	return strings.Join(list, ", ")
 }
 
 // quote returns s as a literal.
@@ -216,7 +226,17 @@ func (a *verification) findNew(ctx context.Context) (err error) {
 			}
 		}
 	}
-	return nil
+	for _, r := range a.since.Late {
+		a.noteLate(r.ID, r.CreatedUS)
+	}
+	return a.forEachRow(ctx, `SELECT id, created_us FROM {ledger} AS l WHERE type = 'spend' AND status = 'settled'`,
+		func(scan func(...any) error) error {
+			var entry string
+			var createdUS int64
+			err := scan(&entry, &createdUS)
+			a.noteLate(entry, createdUS)
+			return err
+		})
 }
 
 // newestRows returns the statement that finds each owner in a table with its lowest and its highest seq. It goes from

@@ -106,6 +106,7 @@ func (a *verification) checkLedgerRows(ctx context.Context) error {
 			}
 			account, seq = r.account, r.seq
 			f.checkRow(r, rules)
+			a.noteLate(r.id, r.created)
 			a.ledgerRows++
 		})
 		a.meter.readRows(a.ledgerRows, total)
