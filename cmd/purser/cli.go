@@ -57,7 +57,7 @@ type cli struct {
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Open     openCmd     `cmd:"" help:"Open a page of the service in your browser."`
-	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
+	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger, and print it for accountants."`
 	Prices   pricesCmd   `cmd:"" help:"Check prices, and compare costs with a provider's bill."`
 	Receipt  receiptCmd  `cmd:"" help:"Verify a receipt that was downloaded with its proof."`
 	Backup   backupCmd   `cmd:"" help:"Write a backup of the database to a file, or verify one."`
@@ -193,7 +193,8 @@ func (c *serveCmd) Run(p *program) error {
 }
 
 type ledgerCmd struct {
-	Verify verifyCmd `cmd:"" help:"Verify the whole database."`
+	Verify  verifyCmd  `cmd:"" help:"Verify the whole database."`
+	Journal journalCmd `cmd:"" help:"Print a month for accountants, as postings."`
 }
 
 type verifyCmd struct {

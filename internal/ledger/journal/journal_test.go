@@ -1,0 +1,138 @@
+package journal
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// TestPost posts each kind of row.
+func TestPost(t *testing.T) {
+	t.Parallel()
+	call := rules.Amounts{ProviderCostMC: 100, SvcFeeMC: 5, DevMarginMC: 15, UserChargeMC: 120}
+	for name, tt := range map[string]struct {
+		e        rules.Entry
+		goodwill bool
+		want     []Posting
+	}{
+		"call": {
+			rules.Entry{Type: rules.EntrySpend, Status: "settled", Amounts: call, ReservedDeltaMC: -120}, false,
+			[]Posting{{Users, 120}, {Providers, -100}, {Developers, -15}, {Fee, -5}},
+		},
+		"call of a revoked connection": {
+			rules.Entry{
+				Type:             rules.EntrySpend,
+				Status:           "settled",
+				Amounts:          call,
+				ReservedDeltaMC:  -200,
+				AvailableDeltaMC: 80,
+			}, false,
+			[]Posting{{Users, 120}, {Providers, -100}, {Developers, -15}, {Fee, -5}},
+		},
+		"call whose fee took a shortfall": {
+			rules.Entry{
+				Type:            rules.EntrySpend,
+				Status:          "settled",
+				Amounts:         rules.Amounts{ProviderCostMC: 100, SvcFeeMC: -7, DevMarginMC: 15, UserChargeMC: 108},
+				ReservedDeltaMC: -108,
+			}, false,
+			[]Posting{{Users, 108}, {Providers, -100}, {Developers, -15}, {Fee, 7}},
+		},
+		"call paid by free credit": {
+			rules.Entry{
+				Type:    rules.EntrySpend,
+				Status:  "settled",
+				PaidBy:  rules.PaidByFreeCredit,
+				Amounts: rules.Amounts{ProviderCostMC: 100, UserChargeMC: 100},
+			}, false,
+			[]Posting{{FreeCredit, 100}, {Providers, -100}},
+		},
+		"refund": {
+			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120}, false,
+			[]Posting{{Users, -120}, {Refunds, 100}, {Developers, 15}, {Fee, 5}},
+		},
+		"top-up": {
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 500, AvailableDeltaMC: 500}, false,
+			[]Posting{{Cash, 500}, {Users, -500}},
+		},
+		"pending top-up": {rules.Entry{Type: rules.EntryTopUp, Status: "pending", AmountMC: 500}, false, nil},
+		"failed top-up":  {rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500}, false, nil},
+		"dispute": {
+			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500, AvailableDeltaMC: -500}, false,
+			[]Posting{{Cash, -500}, {Users, 500}},
+		},
+		"goodwill": {
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 9, AvailableDeltaMC: 9}, true,
+			[]Posting{{Goodwill, 9}, {Users, -9}},
+		},
+		"goodwill withdrawn": {
+			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 9, AvailableDeltaMC: -9}, true,
+			[]Posting{{Goodwill, -9}, {Users, 9}},
+		},
+		"debit of a developer": {
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: -70, AvailableDeltaMC: -70}, false,
+			[]Posting{{Refunds, -70}, {Users, 70}},
+		},
+		"connect": {
+			rules.Entry{Type: rules.EntryConnect, Status: "settled", AvailableDeltaMC: -10, ReservedDeltaMC: 10}, false,
+			nil,
+		},
+	} {
+		got, err := Post(&tt.e, tt.goodwill)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	wrong := rules.Entry{ID: "led_1", Type: rules.EntrySpend, Status: "settled", Amounts: call, ReservedDeltaMC: -121}
+	if _, err := Post(&wrong, false); err == nil {
+		t.Error("a row that moves another amount than it charges is posted")
+	}
+}
+
+// TestRounding: whatever the totals, the rounded entry is in whole cents, adds up to nothing, and each account is at most
+// half a cent from its true balance, the account for the difference at most half a cent an account.
+func TestRounding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		totals := Totals{}
+		for range rapid.IntRange(0, 20).Draw(t, "rows") {
+			cost := money.MC(rapid.Int64Range(0, 3e8).Draw(t, "cost"))
+			fee := money.MC(rapid.Int64Range(-1e6, 1e7).Draw(t, "fee"))
+			e := rules.Entry{
+				Type:    rules.EntrySpend,
+				Status:  rapid.SampledFrom([]string{"settled", "reversed"}).Draw(t, "status"),
+				Amounts: rules.Amounts{ProviderCostMC: cost, SvcFeeMC: fee, DevMarginMC: cost / 7},
+			}
+			e.UserChargeMC = cost + fee + cost/7
+			if e.ReservedDeltaMC = e.UserChargeMC; e.Status == "settled" {
+				e.ReservedDeltaMC = -e.UserChargeMC
+			}
+			list, err := Post(&e, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			totals.Add(list)
+		}
+		var sum money.MC
+		for _, line := range totals.Lines() {
+			sum += line.RoundedMC
+			off, most := line.RoundedMC-line.DebitMC+line.CreditMC, money.Cent/2
+			if line.Account == Rounding {
+				most *= money.MC(len(accounts))
+			}
+			if line.RoundedMC%money.Cent != 0 || max(off, -off) > most {
+				t.Fatalf("%+v is rounded wrongly", line)
+			}
+		}
+		if sum != 0 {
+			t.Fatalf("the rounded entry adds up to %d", sum)
+		}
+	})
+}
