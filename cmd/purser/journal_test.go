@@ -88,12 +88,12 @@ func TestJournal(t *testing.T) {
 			if code != exitOK || all != 0 || rounded["cash"] != 5000 {
 				t.Errorf("exit %d, %s\n%s", code, text, out)
 			}
-			if code, out, _ = command(nil, "ledger", "journal", "--database", target, "--month", "2026-10"); code != exitOK ||
-				strings.Count(out, "\n") != 1 {
+			code, out, _ = command(nil, "ledger", "journal", "--database", target, "--month", "2026-10")
+			if code != exitOK || strings.Count(out, "\n") != 1 {
 				t.Errorf("the month before: exit %d\n%s", code, out)
 			}
-			if code, _, text = command(nil, "ledger", "journal", "--database", target, "--month", "October"); code != exitUsage ||
-				!strings.Contains(text, "--month: must be a month such as 2026-11") {
+			code, _, text = command(nil, "ledger", "journal", "--database", target, "--month", "October")
+			if code != exitUsage || !strings.Contains(text, "--month: must be a month such as 2026-11") {
 				t.Errorf("exit %d, %s", code, text)
 			}
 		})
