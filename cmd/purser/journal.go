@@ -18,7 +18,7 @@ import (
 type journalCmd struct {
 	databaseFlags
 	Month   string `placeholder:"YYYY-MM" help:"The month, in UTC; default: the last one that is over."`
-	Rounded bool   `help:"One entry in whole cents for the month, with the rounding as a posting of its own."`
+	Rounded bool   `help:"One entry in whole cents for the month, with a posting for the rounding."`
 }
 
 // Help is shown by purser ledger journal --help.
@@ -91,7 +91,7 @@ func printJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Write
 	})
 }
 
-// printRoundedJournal prints the month as one entry in dollars and cents, with the exact sums of each account beside it.
+// printRoundedJournal prints the month as one entry in dollars and cents, with the exact sums of each account.
 func printRoundedJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Writer) error {
 	totals := journal.Totals{}
 	err := store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *rules.Entry, goodwill bool) error {
@@ -108,8 +108,8 @@ func printRoundedJournal(ctx context.Context, tx *db.Tx, from time.Time, out *cs
 	day := from.AddDate(0, 1, -1).Format(time.DateOnly)
 	for _, line := range totals.Lines() {
 		debit, credit := splitPosting(journal.Posting{Account: line.Account, AmountMC: line.RoundedMC}, formatCents)
-		if err := out.Write([]string{day, string(line.Account), debit, credit, strconv.FormatInt(int64(line.DebitMC), 10),
-			strconv.FormatInt(int64(line.CreditMC), 10)}); err != nil {
+		if err := out.Write([]string{day, string(line.Account), debit, credit,
+			strconv.FormatInt(int64(line.DebitMC), 10), strconv.FormatInt(int64(line.CreditMC), 10)}); err != nil {
 			return err
 		}
 	}

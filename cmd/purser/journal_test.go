@@ -71,9 +71,10 @@ func TestJournal(t *testing.T) {
 			err = d.QueryRowContext(t.Context(), `SELECT available_mc + reserved_mc FROM balances
 				WHERE account_id = 'wac_1'`).Scan(&owed)
 			if err != nil || sums["users' balances"] != -owed {
-				t.Errorf("users are owed %d by the journal, %d by the balances: %v", -sums["users' balances"], owed, err)
+				t.Errorf("the journal says %v, the balances that users are owed %d: %v", sums, owed, err)
 			}
-			if sums["cash"] != int64(50*money.Dollar) || sums["goodwill"] != 0 || sums["refunded calls"] != 2_345_678/2 {
+			if sums["cash"] != int64(50*money.Dollar) || sums["goodwill"] != 0 ||
+				sums["refunded calls"] != 2_345_678/2 {
 				t.Errorf("%v", sums)
 			}
 			if strings.Contains(out, "wac_test") || !strings.Contains(out, "refund of call "+refunded.ID) {

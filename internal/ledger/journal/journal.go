@@ -21,7 +21,7 @@ const (
 	Fee        Account = "service fee"        // earned
 	FreeCredit Account = "free credit"        // given away as calls
 	Goodwill   Account = "goodwill"           // given away as money
-	Refunds    Account = "refunded calls"     // what providers get for calls that users got back, less what developers pay
+	Refunds    Account = "refunded calls"     // paid to providers for calls that users got back
 	Rounding   Account = "rounding"           // between micro-cents and cents
 )
 

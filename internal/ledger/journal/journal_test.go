@@ -96,8 +96,8 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestRounding: whatever the totals, the rounded entry is in whole cents, adds up to nothing, and each account is at most
-// half a cent from its true balance, the account for the difference at most half a cent an account.
+// TestRounding: whatever the totals, the rounded entry is in whole cents and adds up to nothing. Each account is at most
+// half a cent from its true balance, and the difference at most half a cent an account.
 func TestRounding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
