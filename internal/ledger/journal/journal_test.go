@@ -96,7 +96,7 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestRounding: whatever the totals, the rounded entry is in whole cents and adds up to nothing. Each account is at most
+// TestRounding: whatever the totals, the rounded entry is in whole cents and adds up to 0. Each account is at most
 // half a cent from its true balance, and the difference at most half a cent an account.
 func TestRounding(t *testing.T) {
 	t.Parallel()
