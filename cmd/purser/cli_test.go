@@ -135,7 +135,7 @@ func TestCommandLine(t *testing.T) {
 		{args: "help --help", out: "purser help ledger verify"},
 		{args: "completion --help", out: "~/.bashrc"},
 		{args: "completion tcsh", code: 2, err: "bash"},
-		{args: "ledger", code: 2, err: `expected "verify"`},
+		{args: "ledger", code: 2, err: `expected one of "verify", "journal"`},
 		{args: "sevre", code: 2, err: "sevre"},
 		{args: "dev --lease=soon", code: 2, err: "--lease"},
 		{args: "serve", code: 2, err: "database: required"},

@@ -11,7 +11,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/journal"
-	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
@@ -74,8 +73,8 @@ func printJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Write
 	if err := out.Write(head); err != nil {
 		return err
 	}
-	return store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *rules.Entry, goodwill bool) error {
-		list, err := journal.Post(e, goodwill)
+	return store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *store.JournalRow) error {
+		list, err := journal.Post(&e.Entry, causeOf(e))
 		if err != nil {
 			return err
 		}
@@ -83,7 +82,7 @@ func printJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Write
 		for _, posting := range list {
 			debit, credit := splitPosting(posting, func(mc money.MC) string { return strconv.FormatInt(int64(mc), 10) })
 			if err := out.Write([]string{at, e.ID, string(posting.Account), debit, credit, e.AccountID, e.AppID,
-				journal.Describe(e, goodwill)}); err != nil {
+				journal.Describe(&e.Entry, causeOf(e))}); err != nil {
 				return err
 			}
 		}
@@ -94,8 +93,8 @@ func printJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Write
 // printRoundedJournal prints the month as one entry in dollars and cents, with the exact sums of each account.
 func printRoundedJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Writer) error {
 	totals := journal.Totals{}
-	err := store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *rules.Entry, goodwill bool) error {
-		list, err := journal.Post(e, goodwill)
+	err := store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *store.JournalRow) error {
+		list, err := journal.Post(&e.Entry, causeOf(e))
 		totals.Add(list)
 		return err
 	})
@@ -114,6 +113,10 @@ func printRoundedJournal(ctx context.Context, tx *db.Tx, from time.Time, out *cs
 		}
 	}
 	return nil
+}
+
+func causeOf(r *store.JournalRow) journal.Cause {
+	return journal.Cause{Goodwill: r.Goodwill, MarginMC: r.MarginMC}
 }
 
 // splitPosting writes an amount as a debit or as a credit.

@@ -34,11 +34,16 @@ type Posting struct {
 	AmountMC money.MC
 }
 
+// A Cause says of a row what stands beside the ledger.
+type Cause struct {
+	Goodwill bool      // it gives a goodwill credit, or takes one back
+	MarginMC *money.MC // of a refund by an app: what the app's margin pays for it, with that of the call; nil = it is none
+}
+
 // Post returns the postings of a ledger row, which add up to nothing; none if the row moves no money into or out of a
-// user's balance. goodwill says that the row gives a goodwill credit or takes one back. The error names a row that
-// contradicts itself.
-func Post(e *rules.Entry, goodwill bool) ([]Posting, error) {
-	all := postings(e, goodwill)
+// user's balance. The error names a row that contradicts itself.
+func Post(e *rules.Entry, c Cause) ([]Posting, error) {
+	all := postings(e, c)
 	var list []Posting
 	var sum, users money.MC
 	for _, p := range all {
@@ -56,17 +61,20 @@ func Post(e *rules.Entry, goodwill bool) ([]Posting, error) {
 	return list, nil
 }
 
-func postings(e *rules.Entry, goodwill bool) []Posting {
+func postings(e *rules.Entry, c Cause) []Posting {
 	source := Cash
-	if goodwill {
+	if c.Goodwill {
 		source = Goodwill
 	}
-	a := e.Amounts
+	a, margin := e.Amounts, e.DevMarginMC
+	if c.MarginMC != nil {
+		margin = *c.MarginMC
+	}
 	switch {
 	case e.Type == rules.EntrySpend && e.PaidBy == rules.PaidByFreeCredit:
 		return []Posting{{FreeCredit, a.ProviderCostMC}, {Providers, -a.ProviderCostMC}}
 	case e.Type == rules.EntrySpend && e.Status == "reversed":
-		return []Posting{{Users, -a.UserChargeMC}, {Refunds, a.ProviderCostMC}, {Developers, a.DevMarginMC},
+		return []Posting{{Users, -a.UserChargeMC}, {Refunds, a.UserChargeMC - a.SvcFeeMC - margin}, {Developers, margin},
 			{Fee, a.SvcFeeMC}}
 	case e.Type == rules.EntrySpend:
 		return []Posting{{Users, a.UserChargeMC}, {Providers, -a.ProviderCostMC}, {Developers, -a.DevMarginMC},
@@ -81,17 +89,19 @@ func postings(e *rules.Entry, goodwill bool) []Posting {
 }
 
 // Describe says what a row is, for the journal's text column.
-func Describe(e *rules.Entry, goodwill bool) string {
+func Describe(e *rules.Entry, c Cause) string {
 	switch {
+	case c.MarginMC != nil:
+		return "refund by the app of call " + e.ReversalOf
 	case e.Type == rules.EntrySpend && e.Status == "reversed":
 		return "refund of call " + e.ReversalOf
 	case e.Type == rules.EntrySpend && e.PaidBy == rules.PaidByFreeCredit:
 		return "call paid by free credit"
 	case e.Type == rules.EntrySpend:
 		return "call"
-	case goodwill && e.Status == "reversed":
+	case c.Goodwill && e.Status == "reversed":
 		return "goodwill credit withdrawn"
-	case goodwill:
+	case c.Goodwill:
 		return "goodwill credit"
 	case e.Status == "reversed":
 		return "top-up paid back: " + e.Reason

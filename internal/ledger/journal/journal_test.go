@@ -15,12 +15,12 @@ func TestPost(t *testing.T) {
 	t.Parallel()
 	call := rules.Amounts{ProviderCostMC: 100, SvcFeeMC: 5, DevMarginMC: 15, UserChargeMC: 120}
 	for name, tt := range map[string]struct {
-		e        rules.Entry
-		goodwill bool
-		want     []Posting
+		e     rules.Entry
+		cause Cause
+		want  []Posting
 	}{
 		"call": {
-			rules.Entry{Type: rules.EntrySpend, Status: "settled", Amounts: call, ReservedDeltaMC: -120}, false,
+			rules.Entry{Type: rules.EntrySpend, Status: "settled", Amounts: call, ReservedDeltaMC: -120}, Cause{},
 			[]Posting{{Users, 120}, {Providers, -100}, {Developers, -15}, {Fee, -5}},
 		},
 		"call of a revoked connection": {
@@ -30,7 +30,7 @@ func TestPost(t *testing.T) {
 				Amounts:          call,
 				ReservedDeltaMC:  -200,
 				AvailableDeltaMC: 80,
-			}, false,
+			}, Cause{},
 			[]Posting{{Users, 120}, {Providers, -100}, {Developers, -15}, {Fee, -5}},
 		},
 		"call whose fee took a shortfall": {
@@ -39,7 +39,7 @@ func TestPost(t *testing.T) {
 				Status:          "settled",
 				Amounts:         rules.Amounts{ProviderCostMC: 100, SvcFeeMC: -7, DevMarginMC: 15, UserChargeMC: 108},
 				ReservedDeltaMC: -108,
-			}, false,
+			}, Cause{},
 			[]Posting{{Users, 108}, {Providers, -100}, {Developers, -15}, {Fee, 7}},
 		},
 		"call paid by free credit": {
@@ -48,41 +48,51 @@ func TestPost(t *testing.T) {
 				Status:  "settled",
 				PaidBy:  rules.PaidByFreeCredit,
 				Amounts: rules.Amounts{ProviderCostMC: 100, UserChargeMC: 100},
-			}, false,
+			}, Cause{},
 			[]Posting{{FreeCredit, 100}, {Providers, -100}},
 		},
 		"refund": {
-			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120}, false,
+			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120}, Cause{},
 			[]Posting{{Users, -120}, {Refunds, 100}, {Developers, 15}, {Fee, 5}},
 		},
+		"refund by the app, from its margin": {
+			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120},
+			Cause{MarginMC: new(money.MC(120))},
+			[]Posting{{Users, -120}, {Refunds, -5}, {Developers, 120}, {Fee, 5}},
+		},
+		"refund by the app, from the developer's balance": {
+			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120},
+			Cause{MarginMC: new(money.MC(0))},
+			[]Posting{{Users, -120}, {Refunds, 115}, {Fee, 5}},
+		},
 		"top-up": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 500, AvailableDeltaMC: 500}, false,
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 500, AvailableDeltaMC: 500}, Cause{},
 			[]Posting{{Cash, 500}, {Users, -500}},
 		},
-		"pending top-up": {rules.Entry{Type: rules.EntryTopUp, Status: "pending", AmountMC: 500}, false, nil},
-		"failed top-up":  {rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500}, false, nil},
+		"pending top-up": {rules.Entry{Type: rules.EntryTopUp, Status: "pending", AmountMC: 500}, Cause{}, nil},
+		"failed top-up":  {rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500}, Cause{}, nil},
 		"dispute": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500, AvailableDeltaMC: -500}, false,
+			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 500, AvailableDeltaMC: -500}, Cause{},
 			[]Posting{{Cash, -500}, {Users, 500}},
 		},
 		"goodwill": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 9, AvailableDeltaMC: 9}, true,
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 9, AvailableDeltaMC: 9}, Cause{Goodwill: true},
 			[]Posting{{Goodwill, 9}, {Users, -9}},
 		},
 		"goodwill withdrawn": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 9, AvailableDeltaMC: -9}, true,
+			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 9, AvailableDeltaMC: -9}, Cause{Goodwill: true},
 			[]Posting{{Goodwill, -9}, {Users, 9}},
 		},
 		"debit of a developer": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: -70, AvailableDeltaMC: -70}, false,
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: -70, AvailableDeltaMC: -70}, Cause{},
 			[]Posting{{Refunds, -70}, {Users, 70}},
 		},
 		"connect": {
-			rules.Entry{Type: rules.EntryConnect, Status: "settled", AvailableDeltaMC: -10, ReservedDeltaMC: 10}, false,
+			rules.Entry{Type: rules.EntryConnect, Status: "settled", AvailableDeltaMC: -10, ReservedDeltaMC: 10}, Cause{},
 			nil,
 		},
 	} {
-		got, err := Post(&tt.e, tt.goodwill)
+		got, err := Post(&tt.e, tt.cause)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -91,7 +101,7 @@ func TestPost(t *testing.T) {
 		}
 	}
 	wrong := rules.Entry{ID: "led_1", Type: rules.EntrySpend, Status: "settled", Amounts: call, ReservedDeltaMC: -121}
-	if _, err := Post(&wrong, false); err == nil {
+	if _, err := Post(&wrong, Cause{}); err == nil {
 		t.Error("a row that moves another amount than it charges is posted")
 	}
 }
@@ -114,7 +124,7 @@ func TestRounding(t *testing.T) {
 			if e.ReservedDeltaMC = e.UserChargeMC; e.Status == "settled" {
 				e.ReservedDeltaMC = -e.UserChargeMC
 			}
-			list, err := Post(&e, false)
+			list, err := Post(&e, Cause{})
 			if err != nil {
 				t.Fatal(err)
 			}
