@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/feed"
+	"github.com/purserhq/purser/internal/gateway/holds"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/proofs"
@@ -132,6 +133,15 @@ func (s *Server) mountGateway() {
 		Callers: s.callers,
 		Catalog: s.catalog,
 		Refunds: s.refunder(),
+	}).Mount(s.Router)
+	(&holds.Handler{
+		DB:       s.DB,
+		Ledger:   s.Ledger,
+		NodeID:   s.node.ID,
+		Apps:     s.Apps,
+		Tokens:   s.Tokens,
+		Callers:  s.callers,
+		Policies: s.policies,
 	}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,

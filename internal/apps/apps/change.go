@@ -30,6 +30,7 @@ type Change struct {
 	FitMinTokens     web.Field[int64]          `json:"fit_min_tokens"`
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
 	PromptCache      web.Field[bool]           `json:"prompt_cache"`
+	OwnWork          web.Field[bool]           `json:"own_work"`
 	ProviderMode     web.Field[string]         `json:"provider_mode"`
 	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
 	Suspended        web.Field[bool]           `json:"suspended"`
@@ -53,6 +54,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 		"fit":             c.Fit.Null,
 		"dev_margin_rate": c.DevMarginRate.Null,
 		"prompt_cache":    c.PromptCache.Null,
+		"own_work":        c.OwnWork.Null,
 		"provider_mode":   c.ProviderMode.Null,
 		"suspended":       c.Suspended.Null,
 	} {
@@ -102,6 +104,9 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 	}
 	if c.PromptCache.Set {
 		a.PromptCache = c.PromptCache.Value
+	}
+	if c.OwnWork.Set {
+		a.OwnWork = c.OwnWork.Value
 	}
 	profile, err := c.ProfileChange.applyTo(a.Profile)
 	if err != nil {

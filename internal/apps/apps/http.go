@@ -43,6 +43,7 @@ type Resource struct {
 	Suspended        bool                `json:"suspended"`
 	Suspension       *suspensionResource `json:"suspension"`
 	PromptCache      bool                `json:"prompt_cache"`
+	OwnWork          bool                `json:"own_work"`
 	CreatedAt        string              `json:"created_at"`
 	ProfileResource
 }
@@ -86,6 +87,7 @@ func (a App) Resource() Resource {
 		Suspended:        a.Suspended,
 		Suspension:       a.suspensionResource(),
 		PromptCache:      a.PromptCache,
+		OwnWork:          a.OwnWork,
 		CreatedAt:        timestamp.Format(a.CreatedUS),
 		ProfileResource:  a.Profile.resource(),
 	}

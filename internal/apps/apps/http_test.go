@@ -101,6 +101,9 @@ func TestAppIsShownAndChanged(t *testing.T) {
 			`"test_allowlist":[],"suspended":false,"suspension":null`)
 		shows(t, "prompt cache off", patch(`{"prompt_cache":false}`), 200, `"prompt_cache":false`)
 		shows(t, "prompt cache on", patch(`{"prompt_cache":true}`), 200, `"prompt_cache":true`)
+		shows(t, "own work on", patch(`{"own_work":true}`), 200, `"own_work":true`)
+		shows(t, "own work off", patch(`{"own_work":false}`), 200, `"own_work":false`)
+		shows(t, "own work null", patch(`{"own_work":null}`), 400, "own_work: must not be null")
 		shows(t, "prompt cache null", patch(`{"prompt_cache":null}`), 400, "prompt_cache: must not be null")
 		if n := m.changes.Load(); n != 5 {
 			t.Errorf("told of %d changes", n)

@@ -40,6 +40,7 @@ const (
 	fieldAmount  = "amount" // one of the offered amounts, or otherAmount
 	fieldDaily   = "daily_limit"
 	fieldAccount = "test_account"
+	fieldOwnWork = "own_work" // the screen says that the app charges for work of its own
 	newAccount   = "new"
 	otherAmount  = "other"
 )
@@ -47,6 +48,7 @@ const (
 // consentForm is the submitted consent form.
 type consentForm struct {
 	Cap, Daily, TestAccount string
+	OwnWork                 bool
 }
 
 // readConsentForm reads the consent form from the body of a POST. An offered amount that is chosen
@@ -56,7 +58,12 @@ func readConsentForm(body url.Values) consentForm {
 		body = maps.Clone(body)
 		body.Set(fieldCap, amount)
 	}
-	return consentForm{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily), TestAccount: body.Get(fieldAccount)}
+	return consentForm{
+		Cap:         body.Get(fieldCap),
+		Daily:       body.Get(fieldDaily),
+		TestAccount: body.Get(fieldAccount),
+		OwnWork:     body.Get(fieldOwnWork) != "",
+	}
 }
 
 // consentValues are the amounts that a user approves.

@@ -217,6 +217,11 @@ func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm
 		if err != nil {
 			return err
 		}
+		if form.OwnWork {
+			if err := insertWorkConsent(ctx, tx, v.app.ID, accountID, h.Store.Now().UnixMicro()); err != nil {
+				return err
+			}
+		}
 		code, err = h.Store.CreateCode(ctx, tx, Consent{
 			AppID:       v.app.ID,
 			AccountID:   accountID,

@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/oauth/verdict"
@@ -215,4 +216,22 @@ func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	}
 	_, err := d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1`, nowUS)
 	return err
+}
+
+// insertWorkConsent stores that a user allows an app to charge for work of its own.
+func insertWorkConsent(ctx context.Context, tx *db.Tx, appID, accountID string, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, created_us) VALUES ($1, $2, $3)
+		ON CONFLICT (app_id, account_id) DO NOTHING`, appID, accountID, nowUS)
+	return err
+}
+
+// AllowsWork reports whether the consent screen told a user that an app charges for work of its own, and the user
+// allowed it.
+func (s *Store) AllowsWork(ctx context.Context, appID, accountID string) (allowed bool, err error) {
+	err = s.DB.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM work_consents WHERE app_id = $1 AND account_id = $2)`,
+		appID, accountID).Scan(&allowed)
+	if err != nil {
+		return false, fmt.Errorf("oauth: consent to own work: %w", err)
+	}
+	return allowed, nil
 }

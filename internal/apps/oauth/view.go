@@ -35,6 +35,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		},
 		Sandbox:    v.app.Tier == apps.Sandbox,
 		Public:     v.app.ClientType == apps.Public,
+		OwnWork:    v.app.OwnWork,
 		UserCode:   v.userCode,
 		Action:     v.action,
 		CapHint:    "You can change or revoke it at any time.",

@@ -40,6 +40,7 @@ type Consent struct {
 	Behind     Behind
 	Sandbox    bool
 	Public     bool // a public client: it runs on the user's device and has no secret to prove who it is
+	OwnWork    bool // the app charges for work of its own, too
 	Purposes   []Purpose
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer
 	Live       *Live    // the connection that exists already

@@ -144,6 +144,9 @@ func (h *Handler) ResolvePending(ctx context.Context) (int, error) {
 
 // resolvePendingCall reports whether it has settled a call.
 func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (bool, error) {
+	if d.Provider == policy.OwnWork {
+		return h.endOwnWork(ctx, d)
+	}
 	usage, found := h.findRecord(ctx, d)
 	if ctx.Err() != nil {
 		return false, nil // this node stops: another one asks when our lease has ended
@@ -170,6 +173,16 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	h.Log.InfoContext(ctx, "pending call settled", "request_id", d.RequestID, "settlement", c.Settlement,
 		"tries", d.Tries, "user_charge_mc", c.Charge.UserChargeMC)
 	return err == nil, err
+}
+
+// endOwnWork releases the hold of an app's own work when its time is over, and reports whether it did.
+func (h *Handler) endOwnWork(ctx context.Context, d store.PendingCall) (bool, error) {
+	age := time.Duration(h.Now().UnixMicro()-d.SinceUS) * time.Microsecond
+	if rest := policy.WorkLifetime - age; rest > 0 {
+		return false, h.Node.PostponePendingCall(ctx, d.RequestID, rest)
+	}
+	r, err := h.Ledger.Do(ctx, rules.Release{Call: d.Call, Attempt: d.Attempt, Pending: true})
+	return err == nil && r.Outcome == rules.Applied, err
 }
 
 // loadDeliveredText returns the text that a pending call has delivered; "" if it was too

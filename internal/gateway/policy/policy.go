@@ -67,7 +67,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	}
 	d.CostMC, d.Risk = c.CostMC, p.RiskOf(c.App)
 	if c.App.Tier == tiers.Sandbox {
-		if !c.DeveloperPays {
+		if !c.DeveloperPays && c.CostMC > 0 {
 			d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, p.SandboxDayMC),
 				tiers.SandboxTotalLimit(p.SandboxTotalDayMC))
 		}
@@ -76,7 +76,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	tier := tiers.PolicyOf(c.App.Tier)
 	d.Limits = append(d.Limits, tier.Limits(c.App.ID)...)
 	d.MaxCapMC = tier.MaxCapMC
-	if p.Free.PoolMC > 0 {
+	if p.Free.PoolMC > 0 && c.CostMC > 0 { // it pays the provider alone
 		d.FreeCredit = p.freeCredit(c, now)
 	}
 	return d

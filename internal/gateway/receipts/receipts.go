@@ -130,6 +130,11 @@ func JSON(e *rules.Entry) (string, error) {
 
 // newEntryReceipt returns the receipt of a billed call.
 func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
+	out := newSpendReceipt(e)
+	if work, ok := policy.ParseWork(e.Terms); ok {
+		out.Lines, out.Explanation = []Line{}, explainWork(e, &work)
+		return out, nil
+	}
 	usage, err := AppendUsage(nil, e)
 	if err != nil {
 		return nil, err
@@ -138,11 +143,20 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err := splitCost(e, rates)
-	if err != nil {
+	if out.Lines, err = splitCost(e, rates); err != nil {
 		return nil, err
 	}
-	out := &Receipt{
+	out.MaxTokens, out.Usage, out.PriceVersion = maxTokensOf(e.Terms), usage, &rates.PriceList
+	out.Explanation = explainCharge(e)
+	if saved, ok := CacheSaved(e); ok {
+		out.Charge.CacheSavedMC, out.Charge.CacheSavedDisplay = &saved, saved.Display()
+	}
+	return out, nil
+}
+
+// newSpendReceipt returns what the receipts of all charges have.
+func newSpendReceipt(e *rules.Entry) *Receipt {
+	return &Receipt{
 		ID:           e.RequestID(),
 		Object:       "request",
 		Status:       string(e.Settlement),
@@ -163,19 +177,10 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 			RemainingDisplay:  e.RemainingMC.Display(),
 			PaidBy:            e.PaidBy,
 		},
-		RefundedMC:   e.RefundedMC(),
-		ReversedBy:   rules.TextOrNull(e.ReversedBy),
-		MaxTokens:    maxTokensOf(e.Terms),
-		Usage:        usage,
-		PriceVersion: &rates.PriceList,
-		Lines:        lines,
-		Delivery:     newDelivery(&e.Delivery),
-		Explanation:  explainCharge(e),
+		RefundedMC: e.RefundedMC(),
+		ReversedBy: rules.TextOrNull(e.ReversedBy),
+		Delivery:   newDelivery(&e.Delivery),
 	}
-	if saved, ok := CacheSaved(e); ok {
-		out.Charge.CacheSavedMC, out.Charge.CacheSavedDisplay = &saved, saved.Display()
-	}
-	return out, nil
 }
 
 // maxTokensOf returns the output cap of a call by its price terms, or nil.
@@ -193,14 +198,23 @@ func explainCharge(e *rules.Entry) string {
 		how = "estimated, because the provider reported no usable usage; " +
 			"estimates are rounded down and never exceed the hold"
 	}
-	refund := ""
-	if e.ReversedBy != "" {
-		refund = fmt.Sprintf(" Later, %s was refunded.", e.RefundedMC().Display())
-	}
 	return fmt.Sprintf(
 		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.%s%s",
 		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(),
-		how, e.HoldMC.Display(), explainCache(e), refund)
+		how, e.HoldMC.Display(), explainCache(e), explainRefund(e))
+}
+
+func explainRefund(e *rules.Entry) string {
+	if e.ReversedBy == "" {
+		return ""
+	}
+	return fmt.Sprintf(" Later, %s was refunded.", e.RefundedMC().Display())
+}
+
+func explainWork(e *rules.Entry, work *policy.WorkTerms) string {
+	return fmt.Sprintf("The app charged %s for its own work, “%s”: %s for the app and %s of service fee. "+
+		"%s had been held.%s", e.UserChargeMC.Display(), work.Description, e.DevMarginMC.Display(),
+		e.SvcFeeMC.Display(), e.HoldMC.Display(), explainRefund(e))
 }
 
 // newHoldReceipt returns the receipt of a call that is running, pending or failed.
@@ -217,6 +231,10 @@ func newHoldReceipt(h *rules.HoldRow) *Receipt {
 		Lines:        []Line{},
 		Explanation:  fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display()),
 	}
+	if work, ok := policy.ParseWork(h.Terms); ok {
+		out.explainWorkHold(h, &work)
+		return out
+	}
 	switch h.State {
 	case rules.Pending:
 		out.Status = "pending"
@@ -228,6 +246,18 @@ func newHoldReceipt(h *rules.HoldRow) *Receipt {
 		out.Explanation = "The provider failed. Nothing was billed. You can retry with the same Idempotency-Key."
 	}
 	return out
+}
+
+// explainWorkHold says how the hold of an app's own work stands.
+func (r *Receipt) explainWorkHold(h *rules.HoldRow, work *policy.WorkTerms) {
+	r.Status = "pending"
+	r.Explanation = fmt.Sprintf("Up to %s is held for the app's own work, “%s”, until the app charges or releases it, "+
+		"at most %d minutes.", h.HoldMC.Display(), work.Description, int(policy.WorkLifetime.Minutes()))
+	if h.State == rules.Failed {
+		r.Status = "failed"
+		r.Explanation = fmt.Sprintf("%s was held for the app's own work, “%s”, and came back. Nothing was charged.",
+			h.HoldMC.Display(), work.Description)
+	}
 }
 
 // newRefusalReceipt returns the receipt of a call that was refused before it cost anything.

@@ -33,6 +33,11 @@ type terms struct {
 	Mock bool `json:"mock"`
 	// Pool is the counter of the free credit that pays; "" = the wallet pays.
 	Pool string `json:"pool"`
+	// Work says that the app charged for work of its own. It has no rates and no counts.
+	Work *struct {
+		Amount      int64  `json:"amount_mc"` // held
+		Description string `json:"description"`
+	} `json:"own_work"`
 }
 
 // usage is the usage of a call as its row has it.
@@ -50,6 +55,8 @@ type usage struct {
 	AudioOutput int64 `json:"audio_output"`
 	ImageInput  int64 `json:"image_input"`
 	ImageCached int64 `json:"image_cached"`
+	// Captured is what an app asked for its own work.
+	Captured *int64 `json:"captured_mc"`
 }
 
 // billing is what the charge of one call is computed from.
@@ -71,12 +78,23 @@ func parseBilling(termsText, usageText string) (*billing, error) {
 		b.ImageInput, b.ImageCached) < 0 || b.Reasoning > b.Output {
 		return nil, fmt.Errorf("usage %q cannot be", usageText)
 	}
+	if work := b.Work != nil; work != (b.Captured != nil) ||
+		work && (*b.Captured < 0 || b.usage != usage{Captured: b.Captured}) {
+		return nil, fmt.Errorf("usage %q cannot be that of terms %q", usageText, termsText)
+	}
 	return &b, nil
 }
 
 func parseTerms(text string, t *terms) error {
 	if err := unmarshalStrict(text, t); err != nil {
 		return fmt.Errorf("terms %q: %w", text, err)
+	}
+	if w := t.Work; w != nil {
+		if w.Amount <= 0 || t.Fee < 0 || len(t.Rates.Steps) > 0 || t.Margin|t.Input|t.Max|t.Audio != 0 ||
+			t.Counted != nil || t.Pool != "" {
+			return fmt.Errorf("terms %q cannot be", text)
+		}
+		return nil
 	}
 	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 ||
 		t.Audio > 0 && t.Rates.Voice == nil || t.Rates.Embedding != (t.Rates.Steps[0][4] == 0) ||
@@ -131,6 +149,9 @@ func priceTokens(round roundingMode, pairs ...int64) *big.Int {
 // computeHold returns 105 % of the highest charge that the counts allow: all input in its
 // most expensive class, and a long-context step from its threshold on (decision 019).
 func (t *terms) computeHold() *big.Int {
+	if t.Work != nil {
+		return big.NewInt(t.Work.Amount)
+	}
 	var input, output int64
 	for _, s := range t.Rates.Steps {
 		if s[0] <= t.Input {
@@ -149,6 +170,9 @@ func (t *terms) computeHold() *big.Int {
 // computeCost returns the provider cost: each token class at its price, by the step that
 // all input together reaches.
 func (b *billing) computeCost(round roundingMode) *big.Int {
+	if b.Work != nil {
+		return new(big.Int) // no provider is paid
+	}
 	all := new(big.Int).Add(big.NewInt(b.usage.Input), new(big.Int).Add(big.NewInt(b.Cached), big.NewInt(b.CacheWrite)))
 	step := b.Rates.Steps[0]
 	for _, s := range b.Rates.Steps[1:] {
@@ -210,6 +234,9 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 	if f.billingErr != nil {
 		return "" // checkProviderCost reports it
 	}
+	if f.billing.Work != nil {
+		return checkOwnWork(f.billing, r)
+	}
 	marginRound, feeRound := roundHalfUp, roundUp
 	estimated := r.settlement == "estimated"
 	if estimated {
@@ -229,6 +256,19 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 		return ""
 	}
 	return describeDifference("svc_fee_mc", r.fee, fee)
+}
+
+// checkOwnWork checks the charge for an app's own work: what the app asked for, at most what was held, of which the fee
+// is a part.
+func checkOwnWork(b *billing, r *ledgerRow) string {
+	if r.charge != *b.Captured || r.charge > r.hold {
+		return fmt.Sprintf("user_charge_mc is %d, the app asked for %d of the %d held", r.charge, *b.Captured, r.hold)
+	}
+	fee := applyRate(big.NewInt(r.charge), b.Fee, roundUp)
+	if wrong := describeDifference("svc_fee_mc", r.fee, fee); wrong != "" {
+		return wrong
+	}
+	return describeDifference("dev_margin_mc", r.margin, new(big.Int).Sub(big.NewInt(r.charge), fee))
 }
 
 // checkMockCharge checks that a canned response costs no more than its hold: the same counter

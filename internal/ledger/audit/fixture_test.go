@@ -120,6 +120,15 @@ var (
 		margin:     11_670,
 		charge:     93_360,
 	}
+	work = call{ // of the app itself; a fee of 3.05, rounded up, is a part of the charge
+		terms:      `{"own_work":{"amount_mc":100000,"description":"A search"},"fee_ppm":50000}`,
+		usage:      `{"captured_mc":61}`,
+		settlement: "settled",
+		hold:       100_000,
+		fee:        4,
+		margin:     57,
+		charge:     61,
+	}
 	gift = call{
 		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
 		hold: 1_102_500, cost: 600_000, charge: 600_000,
@@ -761,6 +770,10 @@ func fixture(w *writer) {
 	w.connect("conn_5", "app_2", "wac_test", 1000) // which was a sandbox app then
 	w.revoke("conn_5")
 
+	w.connect("conn_6", "app_3", "wac_a", 1_000_000) // whose app charges for its own work
+	w.hold("conn_6", "k1e", "failed", work)
+	w.spend("conn_6", "k2e", "", work)
+
 	w.insert("nodes", map[string]any{
 		"id":         "node_1",
 		"started_us": noon.Add(-time.Hour).UnixMicro(),
@@ -798,7 +811,7 @@ func fixtureTokens(w *writer) {
 		"owner_id":      "wac_dev",
 		"created_us":    1,
 	})
-	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live", "app_test": "mock"} {
+	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live", "app_3": "live", "app_test": "mock"} {
 		tier := "limited-live"
 		if app == "app_test" {
 			tier = "sandbox"

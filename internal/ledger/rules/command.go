@@ -124,6 +124,9 @@ type Hold struct {
 	FreeCredit     *FreeCreditHold        // nil = no free credit
 	Output         *OutputCap             // nil = the output cap is not known here, as in voice
 	DryRun         bool                   // only decide: nothing is held, and no event is emitted
+
+	// Pending opens the hold as a pending one, which no lease ends: who will say what it is charged. "" = an open hold.
+	Pending string
 }
 
 // FreeCreditHold is how a call is held if free credit pays for it: at cost (contract
@@ -146,6 +149,9 @@ type Settle struct {
 	Risk       *limits.RiskThresholds       // as at the hold
 	Response   *StoredResponse              // a pending call has left its own already
 	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decision 039)
+
+	// Held refuses a settlement whose hold has ended: of an app's own work the user agreed to the hold alone.
+	Held bool
 }
 
 // Defer leaves a call that was answered pending: its hold stays until a Settle
@@ -163,6 +169,7 @@ type Defer struct {
 type Release struct {
 	Call
 	Attempt int64
+	Pending bool // also of a pending hold, for an app's own work
 }
 
 // Reverse refunds a spend row, once, by a new row, and reports it to the app.

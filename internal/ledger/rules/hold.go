@@ -122,6 +122,11 @@ func (s *State) openHold(c *Hold, conn *Connection, row *HoldRow, nowUS int64) R
 		CreatedUS: nowUS,
 	}
 	s.Changes.Holds[c.key()] = true
+	if c.Pending != "" {
+		s.Holds[c.key()].State, s.Changes.MustSync = Pending, true
+		s.Changes.Deferrals = append(s.Changes.Deferrals,
+			Deferral{Key: c.key(), RequestID: c.RequestID, Provider: c.Pending, SinceUS: nowUS})
+	}
 	return Result{
 		Call:       c.Call,
 		MaxTokens:  c.maxTokens(),
@@ -170,9 +175,9 @@ func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 	}
 	r := Result{Attempt: row.Attempt, RequestID: row.RequestID, NodeID: row.NodeID}
 	switch {
-	case row.State == Failed:
+	case row.State == Failed && c.Pending == "":
 		return Result{}, nil
-	case row.State == Pending:
+	case row.State != Open: // or a released hold of the app's own work, whose key is not for another one
 		r.Outcome = Waiting
 	case row.Claim != c.Claim:
 		r.Outcome = Running

@@ -56,6 +56,7 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
+	"own work", "own work too late", "own work released",
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
@@ -455,7 +456,9 @@ func (m *machine) hold(t *rapid.T) {
 			}
 		}
 	}
-	if rapid.Bool().Draw(t, "caps") {
+	if h.FreeCredit == nil && rapid.IntRange(0, 3).Draw(t, "own work") == 0 {
+		h.Pending = "app"
+	} else if rapid.Bool().Draw(t, "caps") {
 		h = withOutput(t, h)
 	}
 	m.try(t, h)
@@ -808,12 +811,18 @@ func (m *machine) settle(t *rapid.T) {
 	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
 	fee := money.MC(rapid.Int64Range(0, 20).Draw(t, "fee"))
 	attempt := m.ending(t, &h)
-	pending := m.state(h) == Pending
+	pending, ownWork := m.state(h) == Pending, h.Pending != ""
+	charge := Amounts{cost, fee, cost / 10, cost + fee + cost/10}
+	if ownWork {
+		charged := money.MC(rapid.Int64Range(1, int64(h.HoldMC)).Draw(t, "captured"))
+		charge = Amounts{0, charged / 20, charged - charged/20, charged}
+	}
 	r, err := m.do(t, Settle{
 		Call:       h.Call,
 		Attempt:    attempt,
 		Settlement: Settled,
-		Charge:     Amounts{cost, fee, cost / 10, cost + fee + cost/10},
+		Charge:     charge,
+		Held:       ownWork,
 		Usage:      Usage{JSON: "{}"},
 		Response:   &StoredResponse{Encoding: "raw"},
 		Risk:       h.Risk,
@@ -824,6 +833,15 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	if r.Outcome == Applied {
 		m.remember(h, r)
+	}
+	switch {
+	case !ownWork:
+	case (r.Outcome == Applied) != pending || r.Shortfall != 0 || r.HoldExpired:
+		t.Fatalf("own work is captured: %+v, its hold was %t", r, pending)
+	case pending:
+		m.seen["own work"]++
+	case r.Outcome == Fenced:
+		m.seen["own work too late"]++
 	}
 	if h.Risk != nil && r.Connection.Status == Frozen {
 		m.seen["frozen by pace"]++
@@ -881,8 +899,13 @@ func (m *machine) deferCall(t *rapid.T) {
 func (m *machine) release(t *rapid.T) {
 	h := m.old(t)
 	attempt := m.ending(t, &h)
-	if _, err := m.do(t, Release{Call: h.Call, Attempt: attempt}); err != nil {
+	pending := m.state(h) == Pending
+	r, err := m.do(t, Release{Call: h.Call, Attempt: attempt, Pending: h.Pending != ""})
+	if err != nil {
 		t.Fatalf("a release never fails: %v", err)
+	}
+	if h.Pending != "" && pending && r.Outcome == Applied {
+		m.seen["own work released"]++
 	}
 	if rapid.Bool().Draw(t, "retry") { // the client tries again with its key
 		m.n++

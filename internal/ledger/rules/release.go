@@ -14,20 +14,25 @@ func (c Release) addKeys(keys *RowKeys) {
 }
 
 // apply ends the hold without a charge. A release of anything but this open attempt
-// changes nothing: a pending call was delivered, and will be billed.
+// changes nothing: a pending call was delivered, and will be billed. For an app's own work
+// the pending hold is released, too.
 func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {
 		return Result{}, err
 	}
 	row := s.Holds[c.key()]
-	if row == nil || row.Attempt != c.Attempt || row.State != Open {
+	pending := c.Pending && row != nil && row.State == Pending
+	if row == nil || row.Attempt != c.Attempt || row.State != Open && !pending {
 		return Result{Outcome: Fenced, Connection: *conn}, nil
 	}
 	// Nothing fails from here on.
 	failed := *row
 	failed.State = Failed
 	s.Holds[c.key()], s.Changes.Holds[c.key()] = &failed, true
+	if pending {
+		s.Changes.EndedDeferrals = append(s.Changes.EndedDeferrals, row.RequestID)
+	}
 	s.releaseCounters(c.Reservations, true, Amounts{}, time.UnixMicro(nowUS))
 	if row.PaidBy != PaidByFreeCredit {
 		conn.HeldMC -= row.HoldMC

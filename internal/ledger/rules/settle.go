@@ -33,6 +33,9 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if row != nil && row.Attempt != c.Attempt {
 		return Result{Outcome: Fenced, Connection: *conn}, nil
 	}
+	if c.Held && !row.HoldsMoney() {
+		return Result{Outcome: Fenced, Connection: *conn}, nil
+	}
 	if c.PaidBy = cmp.Or(c.PaidBy, PaidByWallet); row != nil {
 		c.PaidBy = row.PaidBy
 	}

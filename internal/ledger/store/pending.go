@@ -22,9 +22,9 @@ type PendingCall struct {
 // firstPollDelay is how long a provider may take to store a record of its response.
 const firstPollDelay = 5 * time.Second
 
-// getDeferred returns where the charge of a pending request will come from, or
+// GetPendingCall returns a pending call with where its charge will come from, or
 // sql.ErrNoRows.
-func getDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
+func GetPendingCall(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
 	var k rules.Key
 	err = q.QueryRowContext(ctx,
 		`SELECT connection_id, key, provider, record, tries, since_us, COALESCE(first_byte_ms, 0),
@@ -61,7 +61,7 @@ func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit
 				requestID); err != nil {
 				return err
 			}
-			d, err := getDeferred(ctx, tx, requestID)
+			d, err := GetPendingCall(ctx, tx, requestID)
 			if err != nil {
 				return err
 			}

@@ -67,6 +67,17 @@ func settingsFields(a apps.App) []ui.Field {
 				{ID: "off", Text: "Off", Chosen: !a.PromptCache},
 			},
 		},
+		ui.Field{
+			ID:    "own_work",
+			Label: "Charges for your own work",
+			Kind:  "select",
+			Hint: "Lets you charge users for work that isn’t a call, such as a search, at your own prices. The " +
+				"consent screen says so, and users who connected before must connect again.",
+			Options: []ui.Option{
+				{ID: "off", Text: "Off", Chosen: !a.OwnWork},
+				{ID: "on", Text: "On", Chosen: a.OwnWork},
+			},
+		},
 	)
 	if a.Tier != apps.Sandbox {
 		return fields
@@ -211,6 +222,9 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 	}
 	if form.Has("prompt_cache") {
 		c.PromptCache = setField(form.Get("prompt_cache") == "on")
+	}
+	if form.Has("own_work") {
+		c.OwnWork = setField(form.Get("own_work") == "on")
 	}
 	if a.Tier == apps.Sandbox {
 		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), setField(splitLines(form.Get("test_allowlist")))

@@ -33,8 +33,8 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%d %s: %s", a.Status, a.Code, a.Message)
 }
 
-// Do sends a request, with body as JSON if it is not empty.
-func (c Client) Do(t testing.TB, method, path, body string) Answer {
+// Do sends a request, with body as JSON if it is not empty, and with headers: name, value, …
+func (c Client) Do(t testing.TB, method, path, body string, headers ...string) Answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.Base+path, strings.NewReader(body))
 	if err != nil {
@@ -48,6 +48,11 @@ func (c Client) Do(t testing.TB, method, path, body string) Answer {
 	}
 	if c.Bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Bearer)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
 	}
 	resp, err := Transport(t, nil).RoundTrip(req)
 	if err != nil {

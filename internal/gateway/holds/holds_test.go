@@ -1,0 +1,345 @@
+package holds_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/holds"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// A world is an app that charges for its own work, with a user who has allowed it, on two nodes.
+type world struct {
+	*testing.T
+	*apitest.Books
+	apps   *apps.Store
+	app    apps.App
+	conn   rules.Connection
+	secret string
+	nodes  []apitest.Client
+	tokens *oauth.Store
+}
+
+func newWorld(t *testing.T, d *db.DB) *world {
+	b := apitest.NewBooks(t, d)
+	clients := apps.NewStore(d, b.Now, true)
+	w := &world{T: t, Books: b, apps: clients, tokens: &oauth.Store{DB: d, Ledger: b.Ledger, Now: b.Now}}
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+			VALUES ('wac_dev', 'developer@example.com', '', 1, 1), ('wac_user', 'user@example.com', '', 0, 1)`)
+		if err != nil {
+			return err
+		}
+		w.app, w.secret, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      "wac_dev",
+			Name:         "Archive",
+			RedirectURIs: []string{"https://app.example.com/callback"},
+			Tier:         apps.FullLive,
+			ProviderMode: apps.Live,
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Do(rules.TopUp{AccountID: "wac_user", AmountMC: 100 * money.Dollar})
+	w.conn = w.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, b.Now()),
+		AppID:        w.app.ID,
+		AccountID:    "wac_user",
+		RequestedMC:  10 * money.Dollar,
+	}).Connection
+	p := policy.Default
+	p.Fee = money.One / 20
+	for n := range 2 {
+		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+		rt.SetClock(b.Now)
+		resolver := callers.NewResolver(d, w.tokens, clients, features.NewStore(d, b.Now, nil), b.Now)
+		(&holds.Handler{
+			DB:       d,
+			Ledger:   b.Ledger,
+			NodeID:   fmt.Sprintf("node_%d", n),
+			Apps:     clients,
+			Tokens:   w.tokens,
+			Callers:  resolver,
+			Policies: policies.Fixed(p),
+		}).Mount(rt)
+		(&receipts.Handler{DB: d, Apps: clients, Callers: resolver}).Mount(rt)
+		server := httptest.NewServer(rt)
+		t.Cleanup(server.Close)
+		w.nodes = append(w.nodes, apitest.Client{Base: server.URL})
+	}
+	return w
+}
+
+// allow switches own work on, and has the user allow it.
+func (w *world) allow() {
+	w.Helper()
+	if _, err := w.DB.ExecContext(w.Context(), `UPDATE apps SET own_work = 1`); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.DB.ExecContext(w.Context(), `INSERT INTO work_consents (app_id, account_id, created_us)
+		VALUES ($1, 'wac_user', 1)`, w.app.ID); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// signIn gives the nodes' clients an access token of the connection.
+func (w *world) signIn() {
+	w.Helper()
+	err := w.DB.InTx(w.Context(), func(ctx context.Context, tx *db.Tx) error {
+		t, err := w.tokens.IssueTokens(ctx, tx, w.conn.ID, w.app.ID, "")
+		for i := range w.nodes {
+			w.nodes[i].Bearer = t.AccessToken
+		}
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+type hold struct {
+	ID         string    `json:"id"`
+	Status     string    `json:"status"`
+	AmountMC   money.MC  `json:"amount_mc"`
+	CapturedMC *money.MC `json:"captured_mc"`
+	FeeMC      *money.MC `json:"svc_fee_mc"`
+	MarginMC   *money.MC `json:"dev_margin_mc"`
+}
+
+// post sends a request to a node, and returns the hold of an answer 200.
+func (w *world) post(node int, path, body, key string) (h hold, a apitest.Answer) {
+	w.Helper()
+	a = w.nodes[node].Do(w.T, "POST", path, body, "Idempotency-Key", key)
+	if a.Status == 200 {
+		if err := json.Unmarshal([]byte(a.Body), &h); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return h, a
+}
+
+func (w *world) create(amount money.MC) hold {
+	w.Helper()
+	h, a := w.post(0, "/v1/holds", fmt.Sprintf(`{"amount_mc":%d,"description":"A search"}`, amount), id.NewUUID())
+	if a.Status != 200 || h.Status != "held" {
+		w.Fatalf("create: %d %s", a.Status, a.Body)
+	}
+	return h
+}
+
+// wantMoney checks the connection's money.
+func (w *world) wantMoney(what string, held, consumed money.MC) {
+	w.Helper()
+	if c := w.Is(w.conn); c.HeldMC != held || c.ConsumedMC != consumed {
+		w.Errorf("%s: held %d, consumed %d; want %d, %d", what, c.HeldMC, c.ConsumedMC, held, consumed)
+	}
+}
+
+// TestCapture holds, captures a part on another node, and repeats both: one charge, of which the fee is a part.
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.allow()
+		w.signIn()
+		key, body := id.NewUUID(), `{"amount_mc":1000,"description":"A search"}`
+		h, a := w.post(0, "/v1/holds", body, key)
+		if a.Status != 200 || h.Status != "held" || h.AmountMC != 1000 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		if again, a := w.post(1, "/v1/holds", body, key); again.ID != h.ID {
+			t.Errorf("the same key: %d %s", a.Status, a.Body)
+		}
+		if _, a := w.post(0, "/v1/holds", `{"amount_mc":1001,"description":"A search"}`, key); a.Status != 409 {
+			t.Errorf("the same key for another amount: %d %s", a.Status, a.Body)
+		}
+		w.wantMoney("held", 1000, 0)
+		for _, wrong := range []string{`{"amount_mc":1001}`, `{"amount_mc":0}`, `{"amount_mc":-1}`, `{"amount":1}`} {
+			if _, a := w.post(0, "/v1/holds/"+h.ID+"/capture", wrong, ""); a.Status != 400 {
+				t.Errorf("%s: %d %s", wrong, a.Status, a.Body)
+			}
+		}
+		for node := range w.nodes {
+			got, a := w.post(1-node, "/v1/holds/"+h.ID+"/capture", `{"amount_mc":61}`, "")
+			if a.Status != 200 || got.Status != "captured" || *got.CapturedMC != 61 || *got.FeeMC != 4 || *got.MarginMC != 57 {
+				t.Errorf("capture %d: %d %s", node, a.Status, a.Body)
+			}
+		}
+		w.wantMoney("captured", 0, 61)
+		if _, a := w.post(0, "/v1/holds/"+h.ID+"/capture", `{"amount_mc":62}`, ""); a.Status != 400 {
+			t.Errorf("another amount: %d %s", a.Status, a.Body)
+		}
+		if _, a := w.post(0, "/v1/holds/"+h.ID+"/release", "", ""); a.Status != 400 {
+			t.Errorf("released after the capture: %d %s", a.Status, a.Body)
+		}
+		receipt := w.nodes[0].Do(t, "GET", "/v1/requests/"+h.ID, "").Body
+		if !strings.Contains(receipt, `for its own work, “A search”: $0.00000057 for the app and $0.00000004 of service fee`) {
+			t.Errorf("the receipt: %s", receipt)
+		}
+		var events int
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM events WHERE type = 'request.settled'`).
+			Scan(&events); err != nil || events != 1 {
+			t.Errorf("%d events, %v", events, err)
+		}
+	})
+}
+
+// TestRelease gives everything back, and its key is not for another hold.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.allow()
+		w.signIn()
+		key, body := id.NewUUID(), `{"amount_mc":1000,"description":"A search"}`
+		h, _ := w.post(0, "/v1/holds", body, key)
+		for node := range w.nodes {
+			if got, a := w.post(node, "/v1/holds/"+h.ID+"/release", "", ""); got.Status != "released" {
+				t.Errorf("release %d: %d %s", node, a.Status, a.Body)
+			}
+		}
+		w.wantMoney("released", 0, 0)
+		if _, a := w.post(0, "/v1/holds/"+h.ID+"/capture", "", ""); a.Status != 400 {
+			t.Errorf("captured after the release: %d %s", a.Status, a.Body)
+		}
+		if got, a := w.post(0, "/v1/holds", body, key); got.ID != h.ID || got.Status != "released" {
+			t.Errorf("its key again: %d %s", a.Status, a.Body)
+		}
+		w.wantMoney("in the end", 0, 0)
+	})
+}
+
+// TestRevokedMeanwhile: what was held before the user revoked the connection is the app's to capture, by its own
+// credentials, and what it leaves goes to the user's balance.
+func TestRevokedMeanwhile(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.allow()
+		w.signIn()
+		one, other := w.create(1000), w.create(500)
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+		if _, a := w.post(0, "/v1/holds", `{"amount_mc":1,"description":"A search"}`, id.NewUUID()); a.Status == 200 {
+			t.Errorf("held after the revocation: %s", a.Body)
+		}
+		w.nodes[0].Bearer = ""
+		w.nodes[0].User, w.nodes[0].Secret = w.app.ClientID, w.secret
+		if _, a := w.post(0, "/v1/holds/"+one.ID+"/capture", `{"amount_mc":100}`, ""); a.Status != 200 {
+			t.Errorf("capture: %d %s", a.Status, a.Body)
+		}
+		if _, a := w.post(0, "/v1/holds/"+other.ID+"/release", "", ""); a.Status != 200 {
+			t.Errorf("release: %d %s", a.Status, a.Body)
+		}
+		w.wantMoney("in the end", 0, 100)
+		b, err := store.GetBalance(t.Context(), d, "wac_user")
+		if err != nil || b.AvailableMC != 100*money.Dollar-100 || b.ReservedMC != 0 {
+			t.Errorf("%+v, %v", b, err)
+		}
+	})
+}
+
+// TestConsent: neither the app alone nor the user alone make charges possible, and other apps do not see a hold.
+func TestConsent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.signIn()
+		refused := func(says string) {
+			t.Helper()
+			w.Pass(3 * time.Second) // longer than callers are cached
+			_, a := w.post(0, "/v1/holds", `{"amount_mc":1000,"description":"A search"}`, id.NewUUID())
+			if a.Status != 400 || !strings.Contains(a.Body, says) {
+				t.Errorf("%d %s, want %q", a.Status, a.Body, says)
+			}
+		}
+		refused("switch own_work on")
+		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET own_work = 1`); err != nil {
+			t.Fatal(err)
+		}
+		refused("send them through the authorization again")
+		w.allow()
+		h := w.create(1000)
+		for _, wrong := range []string{`{}`, `{"amount_mc":0,"description":"x"}`, `{"amount_mc":1}`,
+			`{"amount_mc":1,"description":" "}`, `{"amount_mc":1,"description":"a\u202eb"}`,
+			`{"amount_mc":99000000000000,"description":"more than there is"}`} {
+			if _, a := w.post(0, "/v1/holds", wrong, id.NewUUID()); a.Status != 400 && a.Status != 402 {
+				t.Errorf("%s: %d %s", wrong, a.Status, a.Body)
+			}
+		}
+		call := w.Hold(w.conn, 100) // a call is no hold here
+		if a := w.nodes[0].Do(t, "GET", "/v1/holds/"+call.RequestID, ""); a.Status != 404 {
+			t.Errorf("a call: %d %s", a.Status, a.Body)
+		}
+		other := w.Do(rules.Connect{
+			ConnectionID: id.New(id.Connection, w.Now()),
+			AppID:        "app_other",
+			AccountID:    "wac_user",
+			RequestedMC:  money.Dollar,
+		}).Connection
+		w.conn = other
+		w.signIn()
+		if a := w.nodes[0].Do(t, "GET", "/v1/holds/"+h.ID, ""); a.Status == 200 {
+			t.Errorf("another connection: %d %s", a.Status, a.Body)
+		}
+	})
+}
+
+// TestOneEnd captures and releases the same holds on two nodes at once: each ends once, and no micro-cent is lost.
+func TestOneEnd(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.allow()
+		w.signIn()
+		const n = 20
+		var captured, released int
+		for range n {
+			h := w.create(1000)
+			var wg sync.WaitGroup
+			var ends [4]string
+			for i := range ends {
+				wg.Go(func() {
+					verb := []string{"capture", "release"}[i%2]
+					got, _ := w.post(i/2, "/v1/holds/"+h.ID+"/"+verb, "", "")
+					ends[i] = got.Status
+				})
+			}
+			wg.Wait()
+			switch strings.Join(ends[:], " ") {
+			case "captured  captured ":
+				captured++
+			case " released  released":
+				released++
+			default:
+				t.Errorf("a hold ended as %q", ends)
+			}
+		}
+		if captured+released != n {
+			t.Errorf("%d captured, %d released", captured, released)
+		}
+		w.wantMoney("in the end", 0, money.MC(1000*captured))
+	})
+}

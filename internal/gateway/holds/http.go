@@ -1,0 +1,381 @@
+package holds
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+)
+
+// maxDescription bounds the description, in characters. Users read it on their dashboard.
+const maxDescription = 120
+
+// A Handler serves /v1/holds.
+type Handler struct {
+	DB       *db.DB
+	Ledger   *store.Writer
+	NodeID   string
+	Apps     *apps.Store
+	Tokens   *oauth.Store
+	Callers  *callers.Resolver
+	Policies *policies.Book
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("POST /v1/holds", h.create)
+	rt.Handle("GET /v1/holds/{id}", h.get)
+	rt.Handle("POST /v1/holds/{id}/capture", h.capture)
+	rt.Handle("POST /v1/holds/{id}/release", h.release)
+}
+
+// createBody is the body of POST /v1/holds.
+type createBody struct {
+	AmountMC    web.Field[money.MC] `json:"amount_mc"`
+	Description web.Field[string]   `json:"description"`
+}
+
+// create holds an amount. The key answers the same hold again.
+func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.Callers.Resolve(r)
+	if err != nil {
+		return err
+	}
+	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
+		slog.String("account_id", who.AccountID))
+	if err := h.checkAllowed(r.Context(), who); err != nil {
+		return err
+	}
+	key, err := readKey(r)
+	if err != nil {
+		return err
+	}
+	feature, err := readFeature(r)
+	if err != nil {
+		return err
+	}
+	var body createBody
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	switch {
+	case !body.AmountMC.Set || body.AmountMC.Null:
+		return apierr.InvalidRequest.Errorf("amount_mc: required")
+	case body.AmountMC.Value < 1:
+		return apierr.InvalidRequest.Errorf("amount_mc: must be at least 1")
+	case !body.Description.Set || body.Description.Null:
+		return apierr.InvalidRequest.Errorf("description: required, what the user pays for")
+	}
+	if err := apps.CheckText("description", body.Description.Value, maxDescription); err != nil {
+		return err
+	}
+	done, err := h.Ledger.Do(r.Context(), h.newHold(r, who, key, feature, &body))
+	if err != nil {
+		return err
+	}
+	out, _, err := h.find(r.Context(), done.RequestID)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// newHold returns the command that holds an amount, within all limits that apply to calls.
+func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string, body *createBody) rules.Hold {
+	now, requestID := h.DB.Now(), web.RequestID(r.Context())
+	p, feature := h.Policies.At(now), policy.ResolveFeature(who.Features, slug)
+	terms := policy.WorkTerms{
+		AmountMC:    body.AmountMC.Value,
+		Description: body.Description.Value,
+		Fee:         p.Fee,
+		Mock:        who.App.Tier == apps.Sandbox && who.App.ProviderMode == apps.Mock,
+	}
+	demand := p.Demand(&policy.Call{
+		Call: rules.Call{
+			ConnectionID: who.ConnectionID,
+			AccountID:    who.AccountID,
+			AppID:        who.App.ID,
+			Key:          key,
+			RequestID:    requestID,
+			Fingerprint:  id.Hash(strings.Join([]string{"holds", slug, terms.JSON()}, "\x00")),
+			Feature:      feature.Slug,
+			FeatureLabel: feature.Label,
+			Model:        policy.OwnWork,
+			Terms:        terms.JSON(),
+			HoldMC:       terms.AmountMC,
+			PaidBy:       rules.PaidByWallet,
+		},
+		App:        &who.App,
+		Guardrails: feature.Guardrails(),
+	}, now)
+	demand.NodeID, demand.Claim, demand.Pending = h.NodeID, requestID, policy.OwnWork
+	return demand
+}
+
+// checkAllowed returns why a caller may not hold for work of its own, or nil.
+func (h *Handler) checkAllowed(ctx context.Context, who *callers.Caller) error {
+	if err := who.CheckAllowed(); err != nil {
+		return err
+	}
+	if !who.App.OwnWork {
+		return apierr.InvalidRequest.On(who.ConnectionID,
+			"this app doesn't charge for its own work; switch own_work on in its settings")
+	}
+	allowed, err := h.Tokens.AllowsWork(ctx, who.App.ID, who.AccountID)
+	if err == nil && !allowed {
+		err = apierr.InvalidRequest.On(who.ConnectionID,
+			"the user connected before the app charged for its own work; send them through the authorization again")
+	}
+	return err
+}
+
+var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+func readFeature(r *http.Request) (string, error) {
+	values := r.Header.Values(web.FeatureHeader)
+	if len(values) == 0 {
+		return "", nil
+	}
+	if len(values) > 1 || !featureSlug.MatchString(values[0]) {
+		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
+	}
+	return values[0], nil
+}
+
+func readKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) == 1 {
+		if key, ok := id.ParseUUID(values[0]); ok {
+			return key, nil
+		}
+	}
+	return "", apierr.InvalidRequest.Errorf(
+		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
+}
+
+// A record is a hold as the database has it: its row, or the charge that it became.
+type record struct {
+	call    rules.Call
+	attempt int64
+	state   rules.HoldState // "" = charged
+	entry   rules.Entry
+}
+
+// A resource is a hold as the API shows it.
+type resource struct {
+	ID            string    `json:"id"`
+	Object        string    `json:"object"`
+	Status        string    `json:"status"` // held, captured, released
+	ConnectionID  string    `json:"connection_id"`
+	Feature       *string   `json:"feature"`
+	Description   string    `json:"description"`
+	AmountMC      money.MC  `json:"amount_mc"`
+	AmountDisplay string    `json:"amount_display"`
+	CapturedMC    *money.MC `json:"captured_mc"`
+	SvcFeeMC      *money.MC `json:"svc_fee_mc"`
+	DevMarginMC   *money.MC `json:"dev_margin_mc"`
+	RefundedMC    money.MC  `json:"refunded_mc"`
+	CreatedAt     string    `json:"created_at"`
+	ExpiresAt     *string   `json:"expires_at"`
+}
+
+// find returns a hold and how it is shown; sql.ErrNoRows if there is none. A call is no hold here.
+func (h *Handler) find(ctx context.Context, requestID string) (out resource, found record, err error) {
+	if !strings.HasPrefix(requestID, id.Request) {
+		return out, found, sql.ErrNoRows
+	}
+	if found, err = h.read(ctx, requestID); err != nil {
+		return out, found, err
+	}
+	terms, ok := policy.ParseWork(found.call.Terms)
+	if !ok {
+		return out, found, sql.ErrNoRows
+	}
+	return newResource(requestID, &found, &terms), found, nil
+}
+
+// read reads in the order in which a hold changes, so that it is found whatever happens meanwhile.
+func (h *Handler) read(ctx context.Context, requestID string) (record, error) {
+	pending, err := store.GetPendingCall(ctx, h.DB, requestID)
+	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+		return record{call: pending.Call, attempt: pending.Attempt, state: rules.Pending}, err
+	}
+	e, err := store.GetEntry(ctx, h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
+	if err == nil {
+		return record{entry: e, call: rules.Call{
+			ConnectionID: e.ConnectionID,
+			AccountID:    e.AccountID,
+			AppID:        e.AppID,
+			Feature:      e.Feature,
+			Terms:        e.Terms,
+			HoldMC:       e.HoldMC,
+		}}, nil
+	} else if !errors.Is(err, sql.ErrNoRows) {
+		return record{}, err
+	}
+	row, err := store.HoldOfRequest(ctx, h.DB, requestID)
+	return record{call: row.Call, attempt: row.Attempt, state: row.State}, err
+}
+
+func newResource(requestID string, f *record, terms *policy.WorkTerms) resource {
+	out := resource{
+		ID:            requestID,
+		Object:        "hold",
+		Status:        "released",
+		ConnectionID:  f.call.ConnectionID,
+		Feature:       rules.TextOrNull(f.call.Feature),
+		Description:   terms.Description,
+		AmountMC:      f.call.HoldMC,
+		AmountDisplay: f.call.HoldMC.Display(),
+		CreatedAt:     timestamp.Format(id.Time(requestID).UnixMicro()),
+	}
+	switch f.state {
+	case "":
+		e := &f.entry
+		out.Status, out.RefundedMC = "captured", e.RefundedMC()
+		out.CapturedMC, out.SvcFeeMC, out.DevMarginMC = &e.UserChargeMC, &e.SvcFeeMC, &e.DevMarginMC
+	case rules.Pending:
+		until := timestamp.Format(id.Time(requestID).Add(policy.WorkLifetime).UnixMicro())
+		out.Status, out.ExpiresAt = "held", &until
+	}
+	return out
+}
+
+// require returns a hold that the request's credentials may change: an access token of its connection, or the
+// credentials of its app, which work after the user has revoked the connection. To others it does not exist.
+func (h *Handler) require(r *http.Request) (resource, record, *apps.App, error) {
+	var app apps.App
+	var connectionID string
+	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Basic") {
+		found, err := h.Apps.Authenticate(r.Context(), r)
+		if err != nil {
+			return resource{}, record{}, nil, err
+		}
+		app = found
+	} else {
+		who, err := h.Callers.Resolve(r)
+		if err != nil {
+			return resource{}, record{}, nil, err
+		}
+		app, connectionID = who.App, who.ConnectionID
+	}
+	out, found, err := h.find(r.Context(), r.PathValue("id"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil &&
+		(found.call.AppID != app.ID || connectionID != "" && found.call.ConnectionID != connectionID) {
+		err = apierr.NotFound.Errorf("no such hold")
+	}
+	return out, found, &app, err
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	out, _, _, err := h.require(r)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// captureBody is the body of POST /v1/holds/{id}/capture, which may be empty.
+type captureBody struct {
+	AmountMC web.Field[money.MC] `json:"amount_mc"`
+}
+
+// capture charges what the work came to, at most what is held, and returns the rest. A repeated capture of the same
+// amount answers the same charge.
+func (h *Handler) capture(w http.ResponseWriter, r *http.Request) error {
+	out, found, app, err := h.require(r)
+	if err != nil {
+		return err
+	}
+	var body captureBody
+	if r.ContentLength != 0 {
+		if err := web.ReadJSON(r, &body); err != nil {
+			return err
+		}
+	}
+	amount := out.AmountMC
+	if body.AmountMC.Set && !body.AmountMC.Null {
+		amount = body.AmountMC.Value
+	}
+	if amount < 1 || amount > out.AmountMC {
+		return apierr.InvalidRequest.On(out.ConnectionID,
+			"amount_mc: must be from 1 to the %d that are held; to charge nothing, release the hold", out.AmountMC)
+	}
+	if found.state == rules.Pending {
+		if err := h.charge(r.Context(), &found, app, amount); err != nil {
+			return err
+		}
+		if out, _, err = h.find(r.Context(), out.ID); err != nil {
+			return err
+		}
+	}
+	switch {
+	case out.CapturedMC == nil:
+		return apierr.InvalidRequest.On(out.ConnectionID,
+			"this hold has ended: it was released, or its %d minutes are over", int(policy.WorkLifetime.Minutes()))
+	case *out.CapturedMC != amount:
+		return apierr.InvalidRequest.On(out.ConnectionID, "this hold was captured with %d", *out.CapturedMC)
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// charge settles a hold. It changes nothing if the hold has ended meanwhile.
+func (h *Handler) charge(ctx context.Context, f *record, app *apps.App, amount money.MC) error {
+	terms, _ := policy.ParseWork(f.call.Terms)
+	fee, err := terms.FeeOn(amount)
+	if err != nil {
+		return err
+	}
+	_, err = h.Ledger.Do(ctx, rules.Settle{
+		Call:       f.call,
+		Attempt:    f.attempt,
+		Charge:     rules.Amounts{SvcFeeMC: fee, DevMarginMC: amount - fee, UserChargeMC: amount},
+		Settlement: rules.Settled,
+		Usage:      rules.Usage{JSON: policy.WorkUsage(amount)},
+		Risk:       h.Policies.At(h.DB.Now()).RiskOf(app),
+		Receipt:    receipts.JSON,
+		Held:       true,
+	})
+	return err
+}
+
+// release gives the whole amount back. A repeated release answers the same.
+func (h *Handler) release(w http.ResponseWriter, r *http.Request) error {
+	out, found, _, err := h.require(r)
+	if err != nil {
+		return err
+	}
+	if found.state == rules.Pending {
+		done, err := h.Ledger.Do(r.Context(), rules.Release{Call: found.call, Attempt: found.attempt, Pending: true})
+		if err != nil {
+			return err
+		}
+		if out.Status, out.ExpiresAt = "released", nil; done.Outcome != rules.Applied {
+			if out, _, err = h.find(r.Context(), out.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if out.CapturedMC != nil {
+		return apierr.InvalidRequest.On(out.ConnectionID, "this hold was captured; refund the charge instead")
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
