@@ -184,7 +184,8 @@ func TestCapture(t *testing.T) {
 		}
 		for node := range w.nodes {
 			got, a := w.post(1-node, "/v1/holds/"+h.ID+"/capture", `{"amount_mc":61}`, "")
-			if a.Status != 200 || got.Status != "captured" || *got.CapturedMC != 61 || *got.FeeMC != 4 || *got.MarginMC != 57 {
+			if a.Status != 200 || got.Status != "captured" || *got.CapturedMC != 61 || *got.FeeMC != 4 ||
+				*got.MarginMC != 57 {
 				t.Errorf("capture %d: %d %s", node, a.Status, a.Body)
 			}
 		}
@@ -196,7 +197,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("released after the capture: %d %s", a.Status, a.Body)
 		}
 		receipt := w.nodes[0].Do(t, "GET", "/v1/requests/"+h.ID, "").Body
-		if !strings.Contains(receipt, `for its own work, “A search”: $0.00000057 for the app and $0.00000004 of service fee`) {
+		if !strings.Contains(receipt, `“A search”: $0.00000057 for the app and $0.00000004 of service fee`) {
 			t.Errorf("the receipt: %s", receipt)
 		}
 		var events int
