@@ -105,7 +105,7 @@ func TestAppIsShownAndChanged(t *testing.T) {
 		shows(t, "own work off", patch(`{"own_work":false}`), 200, `"own_work":false`)
 		shows(t, "own work null", patch(`{"own_work":null}`), 400, "own_work: must not be null")
 		shows(t, "prompt cache null", patch(`{"prompt_cache":null}`), 400, "prompt_cache: must not be null")
-		if n := m.changes.Load(); n != 5 {
+		if n := m.changes.Load(); n != 7 {
 			t.Errorf("told of %d changes", n)
 		}
 

@@ -471,3 +471,35 @@ func TestNoBalanceYet(t *testing.T) {
 		t.Errorf("status %d: %s", resp.Status, resp.Body)
 	}
 }
+
+// TestOwnWorkNeedsItsWords: a user allows an app to charge for work of its own by a consent screen that said so, in the
+// browser and for a device, and not by one that did not, even if the app has switched it on meanwhile.
+func TestOwnWorkNeedsItsWords(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("person@example.com")
+		allowed := func() int { return w.count(`SELECT COUNT(*) FROM work_consents`) }
+		lacks(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", "own_work")
+		w.exec(`UPDATE apps SET own_work = 1`)
+		w.approve(b, w.live, "5") // the page that was open did not say it
+		if allowed() != 0 {
+			t.Error("a user has allowed what the page did not say")
+		}
+		has(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", `name="own_work" value="1"`)
+		b.Post(authorizePath(w.live), url.Values{"decision": {"deny"}, "own_work": {"1"}})
+		if allowed() != 0 {
+			t.Error("a user who declined has allowed it")
+		}
+		w.approve(b, w.live, "5", "own_work", "1")
+		w.approve(b, w.live, "6", "own_work", "1")
+		if n := allowed(); n != 1 {
+			t.Errorf("allowed %d times", n)
+		}
+		dev := w.startDevice(w.public)
+		dev.decide(b, approval("5", "own_work", "1")).Want(t, 200, "Approved")
+		if n := allowed(); n != 2 {
+			t.Errorf("allowed to %d apps", n)
+		}
+	})
+}

@@ -29,6 +29,7 @@ type Receipt struct {
 	ConnectionID string          `json:"connection_id"`
 	CreatedAt    string          `json:"created_at"`
 	Model        *string         `json:"model"`
+	OwnWork      *string         `json:"own_work"` // what the app did itself; null = it is a call
 	Feature      *string         `json:"feature"`
 	Billed       bool            `json:"billed"`
 	Charge       *Charge         `json:"charge"`
@@ -132,7 +133,7 @@ func JSON(e *rules.Entry) (string, error) {
 func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 	out := newSpendReceipt(e)
 	if work, ok := policy.ParseWork(e.Terms); ok {
-		out.Lines, out.Explanation = []Line{}, explainWork(e, &work)
+		out.Lines, out.OwnWork, out.Explanation = []Line{}, &work.Description, explainWork(e, &work)
 		return out, nil
 	}
 	usage, err := AppendUsage(nil, e)
@@ -250,7 +251,7 @@ func newHoldReceipt(h *rules.HoldRow) *Receipt {
 
 // explainWorkHold says how the hold of an app's own work stands.
 func (r *Receipt) explainWorkHold(h *rules.HoldRow, work *policy.WorkTerms) {
-	r.Status = "pending"
+	r.Status, r.OwnWork = "pending", &work.Description
 	r.Explanation = fmt.Sprintf("Up to %s is held for the app's own work, “%s”, until the app charges or releases it, "+
 		"at most %d minutes.", h.HoldMC.Display(), work.Description, int(policy.WorkLifetime.Minutes()))
 	if h.State == rules.Failed {

@@ -595,6 +595,9 @@ func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPa
 		how = "estimated and rounded down, because the provider reported no usage"
 	}
 	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
+	if found.OwnWork != nil {
+		p.Says = fmt.Sprintf("The user was charged %s for your own work: “%s”.", e.UserChargeMC.Display(), *found.OwnWork)
+	}
 	if e.PaidBy == rules.PaidByFreeCredit {
 		p.Says += " It was paid by free credit."
 	}

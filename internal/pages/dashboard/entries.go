@@ -8,6 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
@@ -78,6 +79,9 @@ func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Ro
 		}
 		if e.Type == rules.EntrySpend {
 			row.Change = ui.Signed(ui.PriceMoney(change), change)
+		}
+		if work, ok := policy.ParseWork(e.Terms); ok {
+			row.Model = work.Description
 		}
 		switch {
 		case e.PaidBy == rules.PaidByFreeCredit:

@@ -231,7 +231,15 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	page.Explanation = []string{
 		fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), paidBy),
 	}
-	if found.Status == "estimated" {
+	cost := "Sum of the lines above, in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
+	if found.OwnWork != nil {
+		page.Heading, cost = "Work for "+ui.Exact(c.UserChargeMC), "No provider was paid"
+		page.Explanation = []string{
+			fmt.Sprintf("%s charged %s for its own work: “%s”. %s", page.App, c.UserChargeMC.Display(), *found.OwnWork,
+				paidBy),
+			"Settled: the app says what its work costs, at most the amount that was held.",
+		}
+	} else if found.Status == "estimated" {
 		page.Explanation = append(page.Explanation,
 			"Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and "+
 				"never exceed the amount held.")
@@ -249,7 +257,6 @@ func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	for _, l := range found.Lines {
 		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
-	cost := "Sum of the lines above, in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
 	page.Sum = []ui.Step{
 		{Name: "Provider cost", Why: cost, Amount: ui.ExactMoney(c.ProviderCostMC)},
 		{Name: "The app’s margin", Why: "Set by the app’s developer", Amount: ui.ExactMoney(c.DevMarginMC)},
