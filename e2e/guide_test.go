@@ -197,6 +197,7 @@ func (g *guide) connect(t *testing.T, a *guideApp) (environ []string, endpointID
 	for _, f := range guideFeatures {
 		g.manage(t, a, "POST", "/v1/apps/"+a.id+"/features", f, nil)
 	}
+	g.manage(t, a, "PATCH", "/v1/apps/"+a.id, `{"own_work":true}`, nil)
 	config := oauth2.Config{
 		ClientID:     a.clientID,
 		ClientSecret: a.secret,
@@ -262,7 +263,7 @@ func (u *guideUser) approve(authorizeURL, spendCap string) (code string, err err
 		resp.Body.Close()
 		u.signedIn = true
 	}
-	resp, err := browser.PostForm(authorizeURL, url.Values{"decision": {"approve"}, "spend_cap": {spendCap}})
+	resp, err := browser.PostForm(authorizeURL, url.Values{"decision": {"approve"}, "spend_cap": {spendCap}, "own_work": {"1"}})
 	if err != nil {
 		return "", err
 	}
