@@ -596,7 +596,8 @@ func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPa
 	}
 	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
 	if found.OwnWork != nil {
-		p.Says = fmt.Sprintf("The user was charged %s for your own work: “%s”.", e.UserChargeMC.Display(), *found.OwnWork)
+		p.Says = fmt.Sprintf("The user was charged %s for your own work: “%s”.", e.UserChargeMC.Display(),
+			*found.OwnWork)
 	}
 	if e.PaidBy == rules.PaidByFreeCredit {
 		p.Says += " It was paid by free credit."

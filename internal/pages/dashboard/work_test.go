@@ -52,8 +52,8 @@ func TestOwnWorkIsShown(t *testing.T) {
 		}).Entry
 		b := w.signedIn("person")
 		b.Get("/activity").Want(t, 200, "Search of &lt;12&gt; archives", "−$0.10")
-		b.Get("/activity/"+e.ID).Want(t, 200, "Work for", "charged $0.10 for its own work: “Search of &lt;12&gt; archives”",
-			"No provider was paid", "Service fee").Lacks(t, "reported by the provider")
+		b.Get("/activity/"+e.ID).Want(t, 200, "Work for", "No provider was paid", "Service fee",
+			"charged $0.10 for its own work: “Search of &lt;12&gt; archives”").Lacks(t, "reported by the provider")
 		held := hold()
 		b.Get("/requests/"+held.RequestID).Want(t, 200, "Up to $0.20 is held", "“Search of &lt;12&gt; archives”")
 	})
