@@ -263,7 +263,8 @@ func (u *guideUser) approve(authorizeURL, spendCap string) (code string, err err
 		resp.Body.Close()
 		u.signedIn = true
 	}
-	resp, err := browser.PostForm(authorizeURL, url.Values{"decision": {"approve"}, "spend_cap": {spendCap}, "own_work": {"1"}})
+	resp, err := browser.PostForm(authorizeURL,
+		url.Values{"decision": {"approve"}, "spend_cap": {spendCap}, "own_work": {"1"}})
 	if err != nil {
 		return "", err
 	}
