@@ -37,7 +37,7 @@ type Posting struct {
 // A Cause says of a row what stands beside the ledger.
 type Cause struct {
 	Goodwill bool      // it gives a goodwill credit, or takes one back
-	MarginMC *money.MC // of a refund by an app: what the app's margin pays for it, with that of the call; nil = it is none
+	MarginMC *money.MC // of a refund by an app: what the app's margin pays for it; nil = it is none
 }
 
 // Post returns the postings of a ledger row, which add up to nothing; none if the row moves no money into or out of a
@@ -74,8 +74,8 @@ func postings(e *rules.Entry, c Cause) []Posting {
 	case e.Type == rules.EntrySpend && e.PaidBy == rules.PaidByFreeCredit:
 		return []Posting{{FreeCredit, a.ProviderCostMC}, {Providers, -a.ProviderCostMC}}
 	case e.Type == rules.EntrySpend && e.Status == "reversed":
-		return []Posting{{Users, -a.UserChargeMC}, {Refunds, a.UserChargeMC - a.SvcFeeMC - margin}, {Developers, margin},
-			{Fee, a.SvcFeeMC}}
+		return []Posting{{Users, -a.UserChargeMC}, {Refunds, a.UserChargeMC - a.SvcFeeMC - margin},
+			{Developers, margin}, {Fee, a.SvcFeeMC}}
 	case e.Type == rules.EntrySpend:
 		return []Posting{{Users, a.UserChargeMC}, {Providers, -a.ProviderCostMC}, {Developers, -a.DevMarginMC},
 			{Fee, -a.SvcFeeMC}}

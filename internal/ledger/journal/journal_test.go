@@ -76,11 +76,13 @@ func TestPost(t *testing.T) {
 			[]Posting{{Cash, -500}, {Users, 500}},
 		},
 		"goodwill": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 9, AvailableDeltaMC: 9}, Cause{Goodwill: true},
+			rules.Entry{Type: rules.EntryTopUp, Status: "settled", AmountMC: 9, AvailableDeltaMC: 9},
+			Cause{Goodwill: true},
 			[]Posting{{Goodwill, 9}, {Users, -9}},
 		},
 		"goodwill withdrawn": {
-			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 9, AvailableDeltaMC: -9}, Cause{Goodwill: true},
+			rules.Entry{Type: rules.EntryTopUp, Status: "reversed", AmountMC: 9, AvailableDeltaMC: -9},
+			Cause{Goodwill: true},
 			[]Posting{{Goodwill, -9}, {Users, 9}},
 		},
 		"debit of a developer": {
@@ -88,8 +90,8 @@ func TestPost(t *testing.T) {
 			[]Posting{{Refunds, -70}, {Users, 70}},
 		},
 		"connect": {
-			rules.Entry{Type: rules.EntryConnect, Status: "settled", AvailableDeltaMC: -10, ReservedDeltaMC: 10}, Cause{},
-			nil,
+			rules.Entry{Type: rules.EntryConnect, Status: "settled", AvailableDeltaMC: -10, ReservedDeltaMC: 10},
+			Cause{}, nil,
 		},
 	} {
 		got, err := Post(&tt.e, tt.cause)
