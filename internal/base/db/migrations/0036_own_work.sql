@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Whether an app may charge for work of its own, at its own prices (decision 108).
+-- Whether an app may charge for work of its own, at its own prices (decision 109).
 ALTER TABLE apps ADD COLUMN own_work BIGINT NOT NULL DEFAULT 0 CHECK (own_work IN (0, 1));
 
 -- Users whom the consent screen told so, and who allowed it. Package oauth alone writes it.
