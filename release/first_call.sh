@@ -15,7 +15,7 @@ first_call() {
   page --data '' "$url/docs/quickstart"
   token=$(sed -n 's/.*id="access-token">\([^<]*\)<.*/\1/p' "$jar.html")
   answer=$(curl --fail --silent --show-error --header "Authorization: Bearer $token" \
-    --header 'Content-Type: application/json' --header "Idempotency-Key: first" \
+    --header 'Content-Type: application/json' --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \
     --data '{"messages": [{"role": "user", "content": "Hello"}]}' "$url/v1/ai/gpt-6-luna")
   grep -o '"user_charge_mc": *[1-9][0-9]*' <<<"$answer" || { echo "$answer"; return 1; }
 }
