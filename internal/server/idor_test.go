@@ -251,6 +251,14 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 					` counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`,
 				s.params["passkeys"], tester.ID, []byte("theirs"))
 		}
+		for _, text := range []string{
+			`UPDATE apps SET own_work = 1 WHERE id = $1 AND $2 <> ''`,
+			`INSERT INTO work_consents (app_id, account_id, created_us) VALUES ($1, $2, 1)`,
+		} {
+			if _, err := tx.ExecContext(ctx, text, app.ID, tester.ID); err != nil {
+				return err
+			}
+		}
 		s.User, s.Secret = app.ClientID, secret
 		s.params["apps"], s.params["connections"], s.params["wac_id"] = app.ID, r.Connection.ID, tester.ID
 		return err
@@ -274,6 +282,13 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 	s.params["requestId"] = made("POST", "/v1/connections/"+s.params["connections"]+"/allocation-requests",
 		fmt.Sprintf(`{"target_allocation_mc":%d}`, 20*dollar), "id")
 	s.params["allocation-requests"] = s.params["requestId"]
+	held := whole(t, p.Call("POST", "/v1/holds", `{"amount_mc":5,"description":"Theirs"}`,
+		"Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID()))
+	if _, rest, ok := strings.Cut(held.body, `"id":"`); ok {
+		s.params["holds"], _, _ = strings.Cut(rest, `"`)
+	} else {
+		t.Fatalf("the stranger's hold: %+v", held)
+	}
 	call := p.Call("POST", "/v1/ai/gpt-6-luna", prompt("hello"), "Authorization: Bearer "+token,
 		"Idempotency-Key: "+servertest.UUID())
 	if a := whole(t, call); a.status != 200 {
