@@ -95,8 +95,8 @@ func (u use) tokens() int64 {
 // both are the uses now and before.
 type both [2]use
 
-// A part is an app, a feature of it or, with all three, the calls of that feature with a model.
-type part struct{ app, feature, model string }
+// A part is a feature of an app.
+type part struct{ app, feature string }
 
 // Compare explains the difference between two periods. weigh returns the weights of a model's tokens.
 func Compare(now, before []Row, weigh func(model string) Weights) Summary {
