@@ -146,7 +146,7 @@ func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*checkResult {
 func inspectCorruptedSince(t *testing.T, d *db.DB, c corruption, since *Checkpoint) []*checkResult {
 	t.Helper()
 	a := &verification{}
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{TB: t, ctx: ctx, tx: tx}
 		for _, text := range unlockSQL[d.Engine] {
 			w.exec(text)

@@ -642,7 +642,7 @@ func (w *writer) finish() {
 // writeFixture begins filling d.
 func writeFixture(t testing.TB, d *db.DB, f func(w *writer)) {
 	t.Helper()
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{
 			TB:          t,
 			ctx:         ctx,

@@ -68,7 +68,7 @@ func TestRunBesideAServer(t *testing.T) {
 		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 6 checked 0 findings"; !strings.Contains(joinFields(out), want) {
 			t.Errorf("no line for I4 in\n%s", out)
 		}
-		if _, err := d.ExecContext(t.Context(),
+		if _, err := d.ExecContext(db.ForJob(t.Context()),
 			`UPDATE balances SET available_mc = available_mc + 7 WHERE account_id = 'wac_a'`); err != nil {
 			t.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func TestSinceAndOldRows(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		since := writeFixtureSince(t, d, 12)
 		inspect := func(rehash bool, since *Checkpoint) (red []string) {
-			err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 				w := &writer{TB: t, ctx: ctx, tx: tx}
 				for _, text := range unlockSQL[d.Engine] {
 					w.exec(text)
@@ -175,7 +175,7 @@ func TestCheckpointTampered(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.change(c)
-			err = d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			err = d.InSnapshot(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 				a := &verification{Tx: tx, now: noon, since: c}
 				if err := a.runChecks(ctx); err != nil {
 					return err
@@ -267,7 +267,7 @@ func TestSinceReadsOnlyWhatIsNew(t *testing.T) {
 					writeCalls(w, calls, noon.Add(-time.Hour))
 				})
 				if e == db.Postgres {
-					if _, err := d.ExecContext(t.Context(), `ANALYZE`); err != nil {
+					if _, err := d.ExecContext(db.ForJob(t.Context()), `ANALYZE`); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -295,7 +295,7 @@ func TestSinceALateCharge(t *testing.T) {
 			writeCalls(w, 2, noon.Add(-time.Hour))
 		})
 		for _, c := range []*Checkpoint{nil, since} {
-			err := d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			err := d.InSnapshot(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 				a := &verification{Tx: tx, now: noon, since: c}
 				if err := a.runChecks(ctx); err != nil {
 					return err
@@ -319,7 +319,7 @@ func TestSinceALateCharge(t *testing.T) {
 func countReads(t *testing.T, d *db.DB, since *Checkpoint, newRows int64) map[string]int64 {
 	t.Helper()
 	reads := map[string]int64{}
-	err := d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InSnapshot(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 		a := &verification{Tx: tx, now: noon, since: since}
 		if err := a.runChecks(ctx); err != nil {
 			return err
@@ -356,7 +356,7 @@ func TestSinceScansNoHistory(t *testing.T) {
 	t.Parallel()
 	d, _ := openDatabase(t, db.SQLite)
 	since := writeFixtureSince(t, d, 12)
-	err := d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InSnapshot(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 		a := &verification{Tx: tx, now: noon, since: since}
 		if err := a.findNew(ctx); err != nil {
 			return err
@@ -408,7 +408,7 @@ func TestSinceAndTheLog(t *testing.T) {
 		first := writeFixtureSince(t, d, 18) // with an empty log
 		inspect := func(since *Checkpoint, sql ...string) (a *verification) {
 			t.Helper()
-			err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 				w := &writer{TB: t, ctx: ctx, tx: tx}
 				for _, text := range sql {
 					w.exec(text)
@@ -433,7 +433,7 @@ func TestSinceAndTheLog(t *testing.T) {
 			compareFindings(t, corruption{name: fmt.Sprint("round ", round)}, a.results)
 			since.LogSize, since.LogRoot = a.logSize, a.logRoot
 			for i := range since.Accounts {
-				err := d.QueryRowContext(t.Context(), `SELECT COALESCE(MAX(seq), 0) FROM log_accounts
+				err := d.QueryRowContext(db.ForJob(t.Context()), `SELECT COALESCE(MAX(seq), 0) FROM log_accounts
 					WHERE account_id = $1`, since.Accounts[i].AccountID).Scan(&since.Accounts[i].LogSeq)
 				if err != nil {
 					t.Fatal(err)
@@ -479,7 +479,7 @@ func TestSinceAndTheLog(t *testing.T) {
 // addRows adds pending top-ups of an account, which move nothing.
 func addRows(t *testing.T, d *db.DB, account string, n int) {
 	t.Helper()
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{account: {}}, clock: noon}
 		b := w.balances[account]
 		row := tx.QueryRowContext(ctx, `SELECT seq, head FROM balances WHERE account_id = $1`, account)
