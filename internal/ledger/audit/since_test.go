@@ -257,7 +257,7 @@ func TestSinceReadsOnlyWhatIsNew(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			reads := map[int]map[string]int64{}
-			for _, old := range []int{100, 700} {
+			for _, old := range []int{60, 300} {
 				d, _ := openDatabase(t, e)
 				var since *Checkpoint
 				writeFixture(t, d, func(w *writer) {
@@ -273,9 +273,9 @@ func TestSinceReadsOnlyWhatIsNew(t *testing.T) {
 				}
 				reads[old] = countReads(t, d, since, 3*calls)
 			}
-			for table, n := range reads[700] {
-				if few := reads[100][table]; n > few+few/4 {
-					t.Errorf("%s: %d rows are read after 700 old calls of each account, %d after 100", table, n, few)
+			for table, n := range reads[300] {
+				if few := reads[60][table]; n > few+few/4 {
+					t.Errorf("%s: %d rows are read after 300 old calls of each account, %d after 60", table, n, few)
 				}
 			}
 		})
