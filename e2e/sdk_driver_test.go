@@ -328,7 +328,7 @@ func post(browser *http.Client, address string, want int, form url.Values, locat
 // answer is the form of a consent screen.
 func answer(args map[string]any) url.Values {
 	form := url.Values{"decision": {"approve"}, "spend_cap": {"5"}, "daily_limit": {""}}
-	for _, name := range []string{"decision", "spend_cap", "daily_limit"} {
+	for _, name := range []string{"decision", "spend_cap", "daily_limit", "own_work"} {
 		if s, ok := args[name].(string); ok {
 			form.Set(name, s)
 		}

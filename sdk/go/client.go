@@ -53,6 +53,8 @@ type Client struct {
 	Connections ConnectionService
 	// AllocationRequests reads the app's requests for higher spend caps.
 	AllocationRequests AllocationRequestService
+	// Holds ends the holds of the app's own work, also of connections that were revoked since.
+	Holds HoldService
 	// Models lists the models that can be called.
 	Models ModelService
 }
@@ -79,7 +81,7 @@ func New(o Options) *Client {
 	c.Connect, c.Device = ConnectService{c, &metadataCache{}}, DeviceService{c}
 	c.Apps, c.Features, c.Webhooks, c.Events = AppService{c}, FeatureService{c}, WebhookService{c}, EventService{c}
 	c.TestAccounts, c.Connections, c.Models = TestAccountService{c}, ConnectionService{c}, ModelService{c}
-	c.AllocationRequests = AllocationRequestService{c}
+	c.AllocationRequests, c.Holds = AllocationRequestService{c}, HoldService{c}
 	return c
 }
 

@@ -238,7 +238,8 @@ type EventListOptions struct {
 	PageSize int    // events of a page, at most 100; 0: 100
 }
 
-// List returns the events of the app, as webhooks get them. They are kept for 90 days.
+// List returns the events of the app, as webhooks get them. They are kept for 90 days,
+// unless the operator keeps them otherwise.
 func (s EventService) List(ctx context.Context, appID string, o EventListOptions) iter.Seq2[Event, error] {
 	query := url.Values{}
 	if o.After != "" {

@@ -88,6 +88,24 @@ type Revocation struct {
 	ReleasedDisplay string    `json:"released_display"`
 }
 
+// A Hold is money that an app holds for work of its own. The id is that of its receipt, too.
+type Hold struct {
+	Resource
+	ID            string     `json:"id"`
+	Status        string     `json:"status"` // held, captured or released
+	ConnectionID  string     `json:"connection_id"`
+	Feature       string     `json:"feature"`
+	Description   string     `json:"description"`
+	AmountMC      int64      `json:"amount_mc"` // what is held
+	AmountDisplay string     `json:"amount_display"`
+	CapturedMC    *int64     `json:"captured_mc"`   // what the user was charged; nil unless it is captured
+	SvcFeeMC      *int64     `json:"svc_fee_mc"`    // of CapturedMC: the service fee
+	DevMarginMC   *int64     `json:"dev_margin_mc"` // of CapturedMC: the app's
+	RefundedMC    int64      `json:"refunded_mc"`
+	CreatedAt     time.Time  `json:"created_at"`
+	ExpiresAt     *time.Time `json:"expires_at"` // when the hold ends by itself; nil when it has ended
+}
+
 // A Receipt is what a call cost and why, or why it was refused.
 type Receipt struct {
 	Resource
@@ -96,6 +114,7 @@ type Receipt struct {
 	ConnectionID     string        `json:"connection_id"`
 	CreatedAt        time.Time     `json:"created_at"`
 	Model            string        `json:"model"`
+	OwnWork          string        `json:"own_work"` // of the app's own work: what it was
 	Feature          string        `json:"feature"`
 	Billed           bool          `json:"billed"`
 	Charge           *Bill         `json:"charge"` // nil when nothing was billed
@@ -203,6 +222,7 @@ type App struct {
 	FitMinTokens     *int64      `json:"fit_min_tokens"`
 	DevMarginRate    json.Number `json:"dev_margin_rate"` // 0.15 is 15 %
 	PromptCache      bool        `json:"prompt_cache"`
+	OwnWork          bool        `json:"own_work"` // whether it may hold money for work of its own
 	DeveloperName    *string     `json:"developer_name"`
 	WebsiteURL       *string     `json:"website_url"`
 	PrivacyPolicyURL *string     `json:"privacy_policy_url"`

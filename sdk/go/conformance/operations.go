@@ -40,6 +40,8 @@ type arguments struct {
 	Limit      int             `json:"limit"`
 	AmountMC   int64           `json:"amount_mc"`
 	Reason     string          `json:"reason"`
+	HoldID     string          `json:"hold_id"`
+	Text       string          `json:"description"`
 	RequestID  string          `json:"request_id"`
 
 	AppID      string            `json:"app_id"`
@@ -176,6 +178,39 @@ var operations = map[string]operation{
 	"connection.receipt": func(ctx context.Context, c *call) (any, error) {
 		r, err := c.connection().Receipt(ctx, c.args.RequestID)
 		return r.Raw, err
+	},
+	"connection.hold": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.connection().Hold(ctx, purser.NewHold{
+			AmountMC:       c.args.AmountMC,
+			Description:    c.args.Text,
+			Feature:        c.args.Options.Feature,
+			IdempotencyKey: c.args.Options.IdempotencyKey,
+		})
+		return hold.Raw, err
+	},
+	"connection.get_hold": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.connection().GetHold(ctx, c.args.HoldID)
+		return hold.Raw, err
+	},
+	"connection.capture_hold": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.connection().CaptureHold(ctx, c.args.HoldID, c.args.AmountMC)
+		return hold.Raw, err
+	},
+	"connection.release_hold": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.connection().ReleaseHold(ctx, c.args.HoldID)
+		return hold.Raw, err
+	},
+	"holds.get": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.client.Holds.Get(ctx, c.args.HoldID)
+		return hold.Raw, err
+	},
+	"holds.capture": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.client.Holds.Capture(ctx, c.args.HoldID, c.args.AmountMC)
+		return hold.Raw, err
+	},
+	"holds.release": func(ctx context.Context, c *call) (any, error) {
+		hold, err := c.client.Holds.Release(ctx, c.args.HoldID)
+		return hold.Raw, err
 	},
 	"models.list": func(ctx context.Context, c *call) (any, error) {
 		models, err := c.client.Models.List(ctx)

@@ -176,6 +176,14 @@ class Runner:
             return await self._read_events(connection, args)
         if name == "receipt":
             return to_json(await settle(connection.receipts.get(args["request_id"])))
+        if name == "hold":
+            return to_json(
+                await settle(
+                    connection.holds.create(amount_mc=args["amount_mc"], description=args["description"], **options)
+                )
+            )
+        if name in ("get_hold", "capture_hold", "release_hold"):
+            return to_json(await settle(getattr(connection.holds, name.removesuffix("_hold"))(**args)))
         if name in ("get", "request_allocation", "revoke"):
             return to_json(await settle(getattr(connection, name)(**args)))
         raise Unsupported
@@ -200,7 +208,7 @@ class Runner:
         return {"events": events}
 
     async def _manage(self, client: AnyPurser, group: str, name: str, args: dict[str, Any]) -> Any:
-        known = ("models", "apps", "features", "webhooks", "events", "test_accounts", "connections")
+        known = ("models", "apps", "features", "webhooks", "events", "test_accounts", "connections", "holds")
         method = getattr(getattr(client, group), name, None) if group in known else None
         if method is None:
             raise Unsupported

@@ -426,6 +426,23 @@ def estimate_request(model: str, body: Body, feature: str | None, fit: bool | No
     return call_options(request, feature, fit)
 
 
+def hold_request(amount_mc: int, description: str, feature: str | None, key: str | None) -> Request:
+    """Return the request of a hold. Without a key it gets a new one, which all its tries share."""
+    request = json_request("POST", "/v1/holds", {"amount_mc": amount_mc, "description": description})
+    return call_options(request.with_header("Idempotency-Key", key or str(uuid.uuid4())), feature, None)
+
+
+def capture_request(hold_id: str, amount_mc: int | None) -> Request:
+    """Return the request of a capture. The same capture answers the same, so that it may be repeated."""
+    body = None if amount_mc is None else {"amount_mc": amount_mc}
+    return json_request("POST", path_of("v1", "holds", hold_id, "capture"), body)
+
+
+def release_request(hold_id: str) -> Request:
+    """Return the request of a release."""
+    return json_request("POST", path_of("v1", "holds", hold_id, "release"), None)
+
+
 def path_of(*parts: str) -> str:
     """Return the path of these segments, escaped."""
     return "/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)

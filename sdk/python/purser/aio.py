@@ -21,6 +21,7 @@ from .resources import (
     Estimate,
     Event,
     Feature,
+    Hold,
     LiveEvent,
     Model,
     Receipt,
@@ -74,6 +75,7 @@ class AsyncPurser:
         self.events = AsyncEvents(self)
         self.test_accounts = AsyncTestAccounts(self)
         self.connections = AsyncConnections(self)
+        self.holds = AsyncHolds(self)
 
     def connection(self, connection_id: str) -> AsyncConnection:
         """Return a connection whose tokens are in the store. It sends no request."""
@@ -131,6 +133,7 @@ class AsyncConnection:
         self._credential = credential
         self.allocation_mc = allocation_mc
         self.receipts = AsyncReceipts(self)
+        self.holds = AsyncConnectionHolds(self)
 
     @property
     def connection_id(self) -> str | None:
@@ -259,6 +262,67 @@ class AsyncConnection:
 
     async def _send(self, request: core.Request) -> core.Reply:
         return await self._purser._run(self._purser._core.send_as(self._credential, request))
+
+
+class AsyncConnectionHolds:
+    """Money held for your app's own work. The app needs ``own_work``, and its user must have connected since."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def create(
+        self,
+        *,
+        amount_mc: int,
+        description: str,
+        feature: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Hold:
+        """Hold an amount. Capture or release it within ten minutes.
+
+        amount_mc: the most that the work may cost. description: what the user pays for; it stands
+            on their receipt.
+        idempotency_key: a UUID. A hold with the key of an earlier one is that one.
+        """
+        return await self._send(core.hold_request(amount_mc, description, feature, idempotency_key))
+
+    async def get(self, hold_id: str) -> Hold:
+        """Read a hold."""
+        return await self._send(core.Request("GET", core.path_of("v1", "holds", hold_id)))
+
+    async def capture(self, hold_id: str, *, amount_mc: int | None = None) -> Hold:
+        """Charge what the work came to, at most what is held, and give the rest back. None is all of it."""
+        return await self._send(core.capture_request(hold_id, amount_mc))
+
+    async def release(self, hold_id: str) -> Hold:
+        """Give all of a hold back, and charge nothing."""
+        return await self._send(core.release_request(hold_id))
+
+    async def _send(self, request: core.Request) -> Hold:
+        return Hold.parse((await self._connection._send(request)).json())
+
+
+class AsyncHolds:
+    """Holds of your app's own work, also of connections that were revoked since: those can still be captured."""
+
+    def __init__(self, purser: AsyncPurser) -> None:
+        self._purser = purser
+
+    async def get(self, hold_id: str) -> Hold:
+        """Read a hold."""
+        return await self._send(core.Request("GET", core.path_of("v1", "holds", hold_id)))
+
+    async def capture(self, hold_id: str, *, amount_mc: int | None = None) -> Hold:
+        """Charge what the work came to, at most what is held, and give the rest back. None is all of it."""
+        return await self._send(core.capture_request(hold_id, amount_mc))
+
+    async def release(self, hold_id: str) -> Hold:
+        """Give all of a hold back, and charge nothing."""
+        return await self._send(core.release_request(hold_id))
+
+    async def _send(self, request: core.Request) -> Hold:
+        send = self._purser._core.send(self._purser._core.with_client(request))
+        return Hold.parse((await self._purser._run(send)).json())
 
 
 class AsyncReceipts:

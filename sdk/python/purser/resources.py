@@ -183,6 +183,26 @@ class Revocation(Resource):
 
 
 @dataclass(frozen=True)
+class Hold(Resource):
+    """Money held for your app's own work. The id is that of its receipt, too."""
+
+    id: str
+    object: str
+    status: Literal["held", "captured", "released"]
+    connection_id: str
+    feature: str | None
+    description: str
+    amount_mc: int
+    amount_display: str
+    captured_mc: int | None
+    svc_fee_mc: int | None
+    dev_margin_mc: int | None
+    refunded_mc: int
+    created_at: str
+    expires_at: str | None
+
+
+@dataclass(frozen=True)
 class ReceiptCharge(Resource):
     """What a call cost, on its receipt."""
 
@@ -222,6 +242,7 @@ class Receipt(Resource):
     connection_id: str
     created_at: str
     model: str | None
+    own_work: str | None
     feature: str | None
     billed: bool
     charge: ReceiptCharge | None
@@ -327,6 +348,7 @@ class App(Resource):
     fit_min_tokens: int | None
     dev_margin_rate: float
     prompt_cache: bool
+    own_work: bool
     tier: str
     tier_limits: Mapping[str, Any]
     provider_mode: Literal["mock", "live"]

@@ -1,7 +1,7 @@
 import { Connect, Device } from "./connect.js";
 import { Connection } from "./connection.js";
 import { Transport } from "./http.js";
-import { Apps, Connections, Events, Features, Models, TestAccounts, Webhooks } from "./management.js";
+import { Apps, Connections, Events, Features, Holds, Models, TestAccounts, Webhooks } from "./management.js";
 import { MemoryTokenStore, type TokenStore } from "./tokens.js";
 
 /** The settings of a {@link Purser}. */
@@ -42,6 +42,8 @@ export class Purser {
   readonly testAccounts: TestAccounts;
   /** All connections of the app. */
   readonly connections: Connections;
+  /** Holds of the app's own work, also of connections that were revoked since. */
+  readonly holds: Holds;
   /** The models that can be called. */
   readonly models: Models;
   /** The store of tokens. */
@@ -69,6 +71,7 @@ export class Purser {
     this.events = new Events(this.transport);
     this.testAccounts = new TestAccounts(this.transport);
     this.connections = new Connections(this.transport);
+    this.holds = new Holds(this.transport);
     this.models = new Models(this.transport);
   }
 

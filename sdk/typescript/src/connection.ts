@@ -1,11 +1,11 @@
 import type { Purser } from "./client.js";
 import { newError, PurserError } from "./errors.js";
-import { wait, type AccessTokens, type RequestOptions } from "./http.js";
+import { describeCapture, describeRelease, wait, type AccessTokens, type RequestOptions } from "./http.js";
 import { readEvents } from "./sse.js";
 import { CallStream } from "./stream.js";
 import { FixedToken, StoredTokens } from "./tokens.js";
 import type {
-  AllocationRequest, Bill, CallBody, Completion, ConnectionEvent, ConnectionState, Estimate, Receipt, Revocation,
+  AllocationRequest, Bill, CallBody, Completion, ConnectionEvent, ConnectionState, Estimate, Hold, Receipt, Revocation,
 } from "./types.js";
 import { Voice } from "./voice.js";
 
@@ -43,6 +43,8 @@ export class Connection {
   readonly allocationMC: number | undefined;
   /** Receipts of calls. */
   readonly receipts: Receipts;
+  /** Money held for the app's own work. */
+  readonly holds: ConnectionHolds;
   /** Voice sessions. */
   readonly voice: Voice;
   /** @internal */
@@ -57,6 +59,7 @@ export class Connection {
     this.#tokens = facts.token !== undefined
       ? new FixedToken(facts.token) : new StoredTokens(facts.id!, purser.tokens, purser.transport);
     this.receipts = new Receipts(this);
+    this.holds = new ConnectionHolds(this);
     this.voice = new Voice(this);
   }
 
@@ -205,6 +208,54 @@ export class Receipts {
   /** get returns what a call cost and why, or why it was refused. */
   get(requestID: string): Promise<Receipt> {
     return this.#connection.send({ method: "GET", path: `/v1/requests/${encodeURIComponent(requestID)}` });
+  }
+}
+
+/** What an app holds for work of its own. */
+export interface HoldRequest {
+  /** The most that the work may cost, in micro-cents. */
+  amountMC: number;
+  /** What the user pays for, at most 120 characters. It stands on their receipt. */
+  description: string;
+  /** The slug of the feature that the work is for. */
+  feature?: string;
+  /** A UUID; random if it is missing. A hold with the key of an earlier one is that one. */
+  idempotencyKey?: string;
+}
+
+/** Money held for the app's own work. The app needs `own_work`, and its user must have connected since. */
+export class ConnectionHolds {
+  readonly #connection: Connection;
+
+  /** @internal */
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** create holds an amount. Capture or release it within ten minutes. */
+  create(hold: HoldRequest): Promise<Hold> {
+    return this.#connection.send({
+      method: "POST",
+      path: "/v1/holds",
+      body: { amount_mc: hold.amountMC, description: hold.description },
+      idempotencyKey: hold.idempotencyKey ?? crypto.randomUUID(),
+      headers: hold.feature === undefined ? {} : { "x-svc-feature": hold.feature },
+    });
+  }
+
+  /** get returns a hold as it is now. */
+  get(holdID: string): Promise<Hold> {
+    return this.#connection.send({ method: "GET", path: `/v1/holds/${encodeURIComponent(holdID)}` });
+  }
+
+  /** capture charges what the work came to, at most what is held, and gives the rest back. Without an amount it is all of it. */
+  capture(holdID: string, options: { amountMC?: number | undefined } = {}): Promise<Hold> {
+    return this.#connection.send(describeCapture(holdID, options.amountMC));
+  }
+
+  /** release gives all of a hold back, and charges nothing. */
+  release(holdID: string): Promise<Hold> {
+    return this.#connection.send(describeRelease(holdID));
   }
 }
 

@@ -20,6 +20,8 @@ export interface RequestOptions {
   form?: Record<string, string> | undefined;
   headers?: Record<string, string> | undefined;
   idempotencyKey?: string | undefined;
+  /** Whether a POST without a key may be carried out twice. */
+  repeatable?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -135,7 +137,18 @@ async function canRefresh(tokens: AccessTokens, rejected: string): Promise<boole
 // A POST that creates something has no idempotency key. It is repeated only when it was certainly not carried out.
 function isRepeatable(request: RequestOptions, e: PurserError): boolean {
   if (!e.shouldRetry) return false;
-  return request.method !== "POST" || request.idempotencyKey !== undefined || e.status === 429 || e.status === 503;
+  return request.method !== "POST" || request.repeatable || request.idempotencyKey !== undefined || e.status === 429 || e.status === 503;
+}
+
+/** describeCapture returns the request that charges for a hold. The same capture answers the same. */
+export function describeCapture(holdID: string, amountMC?: number): Omit<RequestOptions, "auth"> {
+  const path = `/v1/holds/${encodeURIComponent(holdID)}/capture`;
+  return { method: "POST", path, repeatable: true, ...(amountMC === undefined ? {} : { body: { amount_mc: amountMC } }) };
+}
+
+/** describeRelease returns the request that gives a hold back. */
+export function describeRelease(holdID: string): Omit<RequestOptions, "auth"> {
+  return { method: "POST", path: `/v1/holds/${encodeURIComponent(holdID)}/release`, repeatable: true };
 }
 
 /** describe says in words why a connection failed. */

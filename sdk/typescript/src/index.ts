@@ -8,12 +8,12 @@
  */
 export { Purser, type PurserOptions } from "./client.js";
 export { Connect, Device, type ConnectAttempt, type ConnectRequest, type StartOptions } from "./connect.js";
-export { Connection, Receipts, type Answer, type CallOptions } from "./connection.js";
+export { Connection, ConnectionHolds, Receipts, type Answer, type CallOptions, type HoldRequest } from "./connection.js";
 export { PurserError, type Action, type ErrorFacts } from "./errors.js";
 export { version } from "./generated/version.js";
 export { anthropicOptions, openAIOptions, vercelOptions } from "./hooks.js";
 export {
-  Apps, Connections, Events, Features, Models, TestAccounts, Webhooks, type ListOptions,
+  Apps, Connections, Events, Features, Holds, Models, TestAccounts, Webhooks, type ListOptions,
 } from "./management.js";
 export { CallStream, type StreamChunk } from "./stream.js";
 export { FileTokenStore, MemoryTokenStore, type Tokens, type TokenStore } from "./tokens.js";

@@ -1,6 +1,6 @@
-import type { RequestOptions, Transport } from "./http.js";
+import { describeCapture, describeRelease, type RequestOptions, type Transport } from "./http.js";
 import type {
-  App, AppChanges, ConnectionState, Delivery, Event, EventType, Feature, FeatureChanges, Model, NewFeature,
+  App, AppChanges, ConnectionState, Delivery, Event, EventType, Feature, FeatureChanges, Hold, Model, NewFeature,
   NewTestAccount, NewWebhook, Revocation, TestAccount, Webhook, WebhookChanges, WebhookWithSecret,
 } from "./types.js";
 
@@ -164,6 +164,27 @@ export class Connections extends Resource {
   /** revoke ends a connection. This can't be undone. */
   revoke(connectionID: string): Promise<Revocation> {
     return this.send("POST", `/connections/${id(connectionID)}/revoke`);
+  }
+}
+
+/**
+ * Holds of the app's own work, seen with its credentials: what was held before a user revoked the connection can still
+ * be captured.
+ */
+export class Holds extends Resource {
+  /** get returns a hold as it is now. */
+  get(holdID: string): Promise<Hold> {
+    return this.send("GET", `/holds/${id(holdID)}`);
+  }
+
+  /** capture charges what the work came to, at most what is held, and gives the rest back. Without an amount it is all of it. */
+  async capture(holdID: string, options: { amountMC?: number | undefined } = {}): Promise<Hold> {
+    return (await this.transport.getJSON<Hold>({ ...describeCapture(holdID, options.amountMC), auth: "client" })).data;
+  }
+
+  /** release gives all of a hold back, and charges nothing. */
+  async release(holdID: string): Promise<Hold> {
+    return (await this.transport.getJSON<Hold>({ ...describeRelease(holdID), auth: "client" })).data;
   }
 }
 

@@ -24,6 +24,8 @@ export type CompletionChunk = Schemas["ChatCompletionChunk"];
 export type Estimate = Schemas["Estimate"];
 /** Why a call cost what it cost. */
 export type Receipt = Schemas["Receipt"];
+/** Money held for the app's own work. */
+export type Hold = Schemas["Hold"];
 /** A user's grant to the app. */
 export type ConnectionState = Schemas["Connection"];
 /** An event of {@link Connection.events}. `event_id` is where a later stream can go on. */
