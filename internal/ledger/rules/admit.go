@@ -85,7 +85,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (admission,
 	if err := c.checkGuardrail(); err != nil {
 		return admission{}, err
 	}
-	if err := c.checkAllocation(conn); err != nil {
+	if err := s.checkAllocation(c, conn); err != nil {
 		return admission{}, err
 	}
 	return a, nil
@@ -142,15 +142,21 @@ func (s *State) reportLimit(l *limits.Limit, c *Hold, refusal error, nowUS int64
 	return e
 }
 
-// checkAllocation checks that the hold fits into what remains of the allocation, and of
-// what the app's tier lets the connection spend of it.
-func (c *Hold) checkAllocation(conn *Connection) error {
-	remaining := conn.RemainingMC()
+// checkAllocation checks that the hold fits into what remains of the allocation, or of the child's budget, and of what
+// the app's tier lets the connection spend of it. It reserves in c what a child's call holds of its budget.
+func (s *State) checkAllocation(c *Hold, conn *Connection) error {
+	remaining, held := conn.RemainingMC(), conn.HeldMC-conn.ChildHeldMC
+	if c.ChildID != "" {
+		remaining, held = s.childRemaining(c.ChildID), s.Counters[ChildSubject(c.ChildID)].HeldMC
+	}
 	if c.MaxCapMC > 0 {
 		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)
 	}
 	if c.HoldMC > remaining {
-		return c.refuseExhausted(conn, remaining)
+		return c.refuseExhausted(conn, remaining, held)
+	}
+	if c.ChildID != "" {
+		c.Reservations = append(c.Reservations, Reservation{ChildSubject(c.ChildID), limits.Spend, 0, c.HoldMC})
 	}
 	return nil
 }
@@ -225,21 +231,21 @@ func (c *Hold) checkGuardrail() error {
 // refuseExhausted is the 402. It says whether the allocation is spent, or too small for this
 // call, or only held by calls that may be released. It has an increase_url unless the call may
 // fit without a higher cap, or does not fit under the highest cap that the app's tier allows.
-func (c *Hold) refuseExhausted(conn *Connection, remaining money.MC) error {
+func (c *Hold) refuseExhausted(conn *Connection, remaining, held money.MC) error {
 	reason, say := "exhausted", "the allocation of this connection does not cover it"
 	switch {
-	case c.HoldMC <= remaining+conn.HeldMC:
+	case c.HoldMC <= remaining+held:
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
-	case remaining+conn.HeldMC > 0:
+	case remaining+held > 0:
 		reason, say = "too_large", "this call needs more than that; lower max_tokens, or request a higher cap"
 	}
 	e := apierr.AllocationExhausted.On(conn.ID, "this call may cost up to %s and %s remains: %s", c.HoldMC.Display(),
 		max(remaining, 0).Display(), say)
-	e.NoIncrease = reason == "held_by_in_flight" || c.MaxCapMC > 0 && conn.ConsumedMC+c.HoldMC > c.MaxCapMC
+	e.NoIncrease = reason == "held_by_in_flight" || c.ChildID != "" || c.MaxCapMC > 0 && conn.ConsumedMC+c.HoldMC > c.MaxCapMC
 	e.Details = map[string]any{
 		"required_mc":  c.HoldMC,
 		"remaining_mc": max(remaining, 0),
-		"held_mc":      conn.HeldMC,
+		"held_mc":      held,
 		"reason":       reason,
 	}
 	e.Final = reason != "held_by_in_flight"

@@ -51,6 +51,7 @@ type Result struct {
 	Payment           Payment           // of the commands of a payment: as it is now
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
 	CallRefund        CallRefund        // RefundCall: who paid for it
+	Child             Child             // Delegate, EndChild: as it is now
 }
 
 // TopUp credits an account and opens its balance without a payment, as a sandbox's.
@@ -123,6 +124,7 @@ type Hold struct {
 	HasProviderKey bool                   // the developer has a provider key, which serves beyond a limit of cost
 	FreeCredit     *FreeCreditHold        // nil = no free credit
 	Output         *OutputCap             // nil = the output cap is not known here, as in voice
+	ChildID        string                 // the child whose budget pays for the call, and no other part of the allocation; "" = none
 	DryRun         bool                   // only decide: nothing is held, and no event is emitted
 
 	// Pending opens the hold as a pending one, which no lease ends: who will say what it is charged. "" = an open hold.

@@ -72,7 +72,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 		before := *conn
 		conn.VelocityLimitMC = c.VelocityLimitMC
 		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
-		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
+		target := max(c.RequestedMC, conn.CommittedMC())
 		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
 		r := s.moveAllocation(conn, b, EntryCap, delta, nowUS)
 		s.reportLimits(&before, conn, nowUS)
@@ -147,7 +147,7 @@ func (c ChangeCap) moveCap(s *State, nowUS int64) (Result, error) {
 			apierr.InvalidRequest.On(c.ConnectionID, "The spend cap can be at most %s for this app.", c.MaxMC.Display())
 	}
 	b := s.Balances[conn.AccountID]
-	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
+	delta := max(c.TargetMC, conn.CommittedMC()) - conn.AllocationMC
 	if delta > 0 && delta > b.AvailableMC {
 		return Result{},
 			apierr.InvalidRequest.On(c.ConnectionID,
@@ -179,6 +179,7 @@ func (c SetVelocityLimit) apply(s *State, nowUS int64) (Result, error) {
 func (c Revoke) addKeys(w *RowKeys) {
 	w.Connections[c.ConnectionID] = ""
 	w.PendingRequestsOf = append(w.PendingRequestsOf, c.ConnectionID)
+	w.Children = append(w.Children, ChildKeys{ConnectionID: c.ConnectionID})
 }
 
 // apply returns the unspent and unheld part; each open hold's rest
@@ -192,6 +193,7 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	if conn.Status == Revoked {
 		return Result{Connection: *conn}, nil
 	}
+	s.endAllChildren(conn, nowUS)
 	freed := conn.RemainingMC()
 	conn.Status, conn.RevokedUS, conn.FrozenBy, conn.FrozenReason = Revoked, &nowUS, "", ""
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})

@@ -16,6 +16,9 @@ func (c Hold) addKeys(keys *RowKeys) {
 		keys.Keys[c.key()] = true
 	}
 	addLimitKeys(keys, c.Limits)
+	if c.ChildID != "" {
+		keys.Counters[ChildSubject(c.ChildID)] = 0
+	}
 	if c.FreeCredit != nil {
 		addLimitKeys(keys, c.FreeCredit.Limits)
 	}
@@ -73,7 +76,7 @@ func (c Hold) CheckExhausted(conn *Connection) error {
 	if conn.EffectiveStatus() != "exhausted" {
 		return nil
 	}
-	return c.refuseExhausted(conn, conn.RemainingMC())
+	return c.refuseExhausted(conn, conn.RemainingMC(), conn.HeldMC)
 }
 
 // callersConnection returns the connection if calls are allowed on it and it is the one
@@ -86,7 +89,7 @@ func (s *State) callersConnection(c *Hold) (*Connection, error) {
 	if conn.AccountID != c.AccountID || conn.AppID != c.AppID {
 		return nil, apierr.NotFound.Errorf("no such connection")
 	}
-	return conn, nil
+	return conn, s.callersChild(c)
 }
 
 // choosePayer lets free credit pay for the call if it covers the whole call, else the
@@ -109,6 +112,10 @@ func (s *State) openHold(c *Hold, conn *Connection, row *HoldRow, nowUS int64) R
 	}
 	if c.PaidBy == PaidByWallet {
 		conn.HeldMC += c.HoldMC
+		if c.ChildID != "" {
+			conn.ChildHeldMC += c.HoldMC
+			s.Changes.Delegated[conn.ID] = true
+		}
 	}
 	s.Changes.Connections[conn.ID] = true
 	s.reserveCounters(c.Reservations)

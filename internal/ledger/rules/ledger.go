@@ -46,6 +46,8 @@ type Connection struct {
 	AllocationMC         money.MC
 	ConsumedMC           money.MC
 	HeldMC               money.MC
+	DelegatedMC          money.MC  // what is left of the budgets of its children, their held amounts included
+	ChildHeldMC          money.MC  // of HeldMC: by calls of children
 	VelocityLimitMC      *money.MC // per rolling 24 hours; nil = none
 	Status               ConnectionStatus
 	Spent                limits.Series // settled spend of the last 24 hours
@@ -59,8 +61,22 @@ type Connection struct {
 	RevokedUS            *int64
 }
 
-// RemainingMC is what calls can still hold: allocation − consumed − held.
-func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.ConsumedMC - c.HeldMC }
+// RemainingMC is what calls can still hold, children's left out: allocation − consumed − held − delegated.
+func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.CommittedMC() }
+
+// CommittedMC is what the allocation cannot be lowered below: it is consumed, held or delegated.
+func (c Connection) CommittedMC() money.MC { return c.ConsumedMC + c.HeldMC + c.UnheldDelegatedMC() }
+
+// UnheldDelegatedMC is what calls of the connection's children can still hold.
+func (c Connection) UnheldDelegatedMC() money.MC { return c.DelegatedMC - c.ChildHeldMC }
+
+// AddUnsaved adds what holds that are not in the file hold, by the subjects of HoldRow.EachHeldAmount.
+func (c *Connection) AddUnsaved(unsavedMC map[string]money.MC) {
+	c.HeldMC += unsavedMC[c.ID]
+	if c.DelegatedMC > 0 {
+		c.ChildHeldMC += unsavedMC[ChildHeldOf(c.ID)]
+	}
+}
 
 // RiskSpend is the spend that risk thresholds compare: what is settled, without what was
 // settled before the connection was last resumed.

@@ -58,6 +58,8 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
 	"own work", "own work too late", "own work released",
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
+	"delegated", "delegated by a child", "delegated again", "child full", "child ended", "child settled late",
+	"child held", "children revoked", "child free",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
 func TestInvariants(t *testing.T) {
@@ -111,6 +113,8 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"tier":         m.promote,
 			"reverse":      m.reverse,
 			"refund call":  m.refundCall,
+			"delegate":     m.delegate,
+			"end child":    m.endChild,
 			"time":         m.pass,
 			"":             m.check,
 		})
@@ -159,6 +163,9 @@ func (m *machine) apply(c Command) (Result, error) {
 			m.s.AddOriginal(e, false)
 		}
 	}
+	for id := range m.s.children {
+		keys.Counters[ChildSubject(id)] = 0
+	}
 	for subject, width := range keys.Counters {
 		if m.s.Counters[subject] == nil {
 			m.s.Counters[subject] = &Counter{Spent: limits.Series{Width: width}}
@@ -175,7 +182,10 @@ func (m *machine) apply(c Command) (Result, error) {
 func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
 		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill),
-		len(s.Changes.CallRefunds))
+		len(s.Changes.CallRefunds), len(s.Changes.Children))
+	for _, id := range slices.Sorted(maps.Keys(s.children)) {
+		out += fmt.Sprint(s.children[id].EndedUS != nil, s.Counters[ChildSubject(id)].BudgetMC())
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.Balances)) {
 		out += fmt.Sprint(*s.Balances[id])
 	}
@@ -353,7 +363,7 @@ func (m *machine) reported(t *rapid.T, before *Connection, events []Event) {
 // bounded checks that a tier's bound of an allocation was kept: only what is spent or
 // held already may be more.
 func (m *machine) bounded(t *rapid.T, c Connection, most money.MC) {
-	if most > 0 && c.AllocationMC > max(most, c.ConsumedMC+c.HeldMC) {
+	if most > 0 && c.AllocationMC > max(most, c.CommittedMC()) {
 		t.Fatalf("the tier allows %d, allocated are %d of %+v", most, c.AllocationMC, c)
 	}
 }
@@ -411,6 +421,10 @@ func (m *machine) hold(t *rapid.T) {
 			HoldMC: money.MC(rapid.Int64Range(1, rapid.SampledFrom([]int64{20, 60, 150}).Draw(t, "size")).Draw(t,
 				"hold")),
 		}}
+	if children := m.s.liveChildren(c.ID); len(children) > 0 && rapid.Bool().Draw(t, "by a child") {
+		h.ChildID = rapid.SampledFrom(children).Draw(t, "child").ID
+		h.Key = ChildKey(h.ChildID, h.Key)
+	}
 	if rapid.Bool().Draw(t, "rate") {
 		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: rateOf, Code: apierr.RateLimited}}
 	}
@@ -556,6 +570,8 @@ func (m *machine) try(t *rapid.T, h Hold) {
 			path = "velocity limited"
 		case e.Code == apierr.DailyLimitReached:
 			path = "day limited"
+		case e.Code == apierr.AllocationExhausted && h.ChildID != "":
+			path = "child full"
 		case e.Code == apierr.AllocationExhausted && h.HoldMC <= conn.RemainingMC():
 			path = "tier capped"
 		}
@@ -782,7 +798,7 @@ func (m *machine) counters(t *rapid.T) {
 		if int64(c.HeldMC) != held {
 			t.Fatalf("I25: %s holds %d, its holds %d", subject, c.HeldMC, held)
 		}
-		if c.Spent.Width == 0 && c.Spent.Sum(m.now, 0) != spent {
+		if c.Spent.Width == 0 && !strings.HasPrefix(subject, childPrefix) && c.Spent.Sum(m.now, 0) != spent {
 			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
 		}
 		app, isSpend := strings.CutPrefix(subject, "spend/")
@@ -1232,6 +1248,7 @@ func (m *machine) check(t *rapid.T) {
 	m.requests(t)
 	m.goodwill(t)
 	m.callRefunds(t)
+	m.children(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {
 		switch {
@@ -1239,7 +1256,7 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("I4: %s consumed %d, rows %d", c.ID, c.ConsumedMC, consumed[c.ID])
 		case c.HeldMC != held[c.ID]:
 			t.Fatalf("I5: %s held %d, holds %d", c.ID, c.HeldMC, held[c.ID])
-		case c.ConsumedMC+c.HeldMC > c.AllocationMC || c.ConsumedMC < 0:
+		case c.CommittedMC() > c.AllocationMC || c.ConsumedMC < 0:
 			t.Fatalf("I6: %+v", c)
 		case (c.Status == Frozen) != (c.FrozenBy != ""):
 			t.Fatalf("%s is %s by %q", c.ID, c.Status, c.FrozenBy)

@@ -36,6 +36,7 @@ func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	s.releaseCounters(c.Reservations, true, Amounts{}, time.UnixMicro(nowUS))
 	if row.PaidBy != PaidByFreeCredit {
 		conn.HeldMC -= row.HoldMC
+		s.endChildHold(conn, c.Reservations, row.HoldMC, 0)
 	}
 	s.Changes.Connections[conn.ID], s.Changes.MustSync = true, true
 	r := Result{RequestID: row.RequestID}

@@ -96,7 +96,7 @@ func (s *State) releaseCounters(list Reservations, held bool, a Amounts, now tim
 		if n.Unit == limits.Cost {
 			spent = a.ProviderCostMC
 		}
-		if spent != 0 {
+		if spent != 0 && !strings.HasPrefix(n.Subject, childPrefix) { // see endChildHold
 			w.Spent = w.Spent.Add(now, int64(spent), n.Window)
 		}
 		s.Changes.Counters[n.Subject] = true
@@ -109,11 +109,18 @@ func FreeCreditSubjects(appID, accountID string, at time.Time) (pool, onApp, onA
 	return "free/" + appID + "/" + at.UTC().Format("2006-01"), "free/" + appID + "/" + accountID, "free/" + accountID
 }
 
+// ChildHeldOf names what calls of children hold of a connection (Connection.ChildHeldMC) among the subjects of
+// EachHeldAmount.
+func ChildHeldOf(connectionID string) string { return "children/" + connectionID }
+
 // EachHeldAmount calls f with each amount that the hold holds: of its connection, and
 // of counters.
 func (h *HoldRow) EachHeldAmount(f func(id string, amount money.MC)) {
 	if h.PaidBy != PaidByFreeCredit {
 		f(h.ConnectionID, h.HoldMC)
+		if h.Reservations.child() != "" {
+			f(ChildHeldOf(h.ConnectionID), h.HoldMC)
+		}
 	}
 	for _, n := range h.Reservations {
 		f(n.Subject, n.AmountMC)

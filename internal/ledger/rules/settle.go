@@ -39,7 +39,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if c.PaidBy = cmp.Or(c.PaidBy, PaidByWallet); row != nil {
 		c.PaidBy = row.PaidBy
 	}
-	a := c.divideCharge(row, conn)
+	a := c.divideCharge(s, row, conn)
 	e := c.newEntry(&a, conn, nowUS)
 	pending, receipt := row.HoldsMoney() && row.State == Pending, ""
 	if pending {
@@ -50,6 +50,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	// Nothing fails from here on.
 	conn.HeldMC -= a.held
 	statusBefore, consumedBefore := conn.EffectiveStatus(), conn.ConsumedMC
+	s.endChildHold(conn, c.Reservations, a.held, a.charged)
 	e = s.appendEntry(e, s.Balances[conn.AccountID], conn)
 	s.Holds[c.key()] = nil
 	s.Changes.Holds[c.key()] = true
@@ -88,23 +89,30 @@ type divided struct {
 	charged   money.MC // to the allocation
 	freed     money.MC // back to the available balance: a revoked connection keeps nothing
 	shortfall money.MC // given up by the service fee
+	remaining money.MC // of the allocation, or of the child's budget, after it
 }
 
 // divideCharge computes what the allocation pays and what returns to the user. Free
 // credit pays at cost, and nothing of it is the user's (contract §8).
-func (c *Settle) divideCharge(row *HoldRow, conn *Connection) (d divided) {
+func (c *Settle) divideCharge(s *State, row *HoldRow, conn *Connection) (d divided) {
 	if c.PaidBy == PaidByFreeCredit {
+		d.remaining = conn.RemainingMC()
 		d.amounts = Amounts{ProviderCostMC: c.Charge.ProviderCostMC, UserChargeMC: c.Charge.ProviderCostMC}
 		return d
 	}
 	if row.HoldsMoney() {
 		d.held = row.HoldMC
 	}
-	d.amounts, d.shortfall = capCharge(c.Charge, d.held+conn.RemainingMC())
+	room := conn.RemainingMC()
+	if childID := c.Reservations.child(); childID != "" && !s.Counters[ChildSubject(childID)].LimitReported {
+		room = s.childRemaining(childID)
+	}
+	d.amounts, d.shortfall = capCharge(c.Charge, d.held+room)
 	d.charged = d.amounts.UserChargeMC
 	if conn.Status == Revoked {
 		d.freed = max(d.held-d.charged, 0)
 	}
+	d.remaining = room + d.held - d.charged - d.freed
 	return d
 }
 
@@ -128,7 +136,7 @@ func (c *Settle) newEntry(d *divided, conn *Connection, nowUS int64) Entry {
 		Usage:             c.Usage.JSON,
 		HoldMC:            c.HoldMC,
 		Amounts:           d.amounts,
-		RemainingMC:       conn.RemainingMC() + d.held - d.charged - d.freed,
+		RemainingMC:       d.remaining,
 		AvailableDeltaMC:  d.freed,
 		ReservedDeltaMC:   -d.charged - d.freed,
 		AllocationDeltaMC: -d.freed,

@@ -33,6 +33,7 @@ type State struct {
 	goodwill  map[string]*Goodwill
 
 	callRefunds callRefunds
+	children    map[string]*Child
 }
 
 // Changes is what the commands of a batch have changed. A set names rows of the
@@ -41,6 +42,7 @@ type Changes struct {
 	Balances           map[string]bool
 	Connections        map[string]bool
 	Settings           map[string]bool // connections of which more than the money has changed, or that are new
+	Delegated          map[string]bool // of Connections: those of which DelegatedMC or ChildHeldMC has changed
 	Holds              map[Key]bool
 	Counters           map[string]bool
 	DailyTotals        map[DailyTotalsKey]*DailyTotalsDelta
@@ -55,6 +57,7 @@ type Changes struct {
 	PaymentRecords     []PaymentRecord
 	GoodwillRecords    []GoodwillRecord
 	CallRefunds        []CallRefund
+	Children           []*Child // in the order of their changes
 	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
 }
@@ -110,6 +113,7 @@ func NewState() *State {
 			Balances:    map[string]bool{},
 			Connections: map[string]bool{},
 			Settings:    map[string]bool{},
+			Delegated:   map[string]bool{},
 			Holds:       map[Key]bool{},
 			Counters:    map[string]bool{},
 			DailyTotals: map[DailyTotalsKey]*DailyTotalsDelta{},
@@ -155,7 +159,8 @@ type RowKeys struct {
 	Reversals          []ReversePayment
 	Goodwill           []string          // goodwill credits
 	CallRefunds        map[string]string // spend row → app: its refund, and the newest of the app, are needed
-	FreezesAccount     bool              // all active connections of the payments' accounts are needed
+	Children           []ChildKeys
+	FreezesAccount     bool // all active connections of the payments' accounts are needed
 
 	ConnectionsOf string // the account whose connections are all needed, without revoked ones; "" = none
 }

@@ -78,7 +78,7 @@ func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
-			list[i].HeldMC += unsavedMC[list[i].ID]
+			list[i].AddUnsaved(unsavedMC)
 		}
 	})
 	return list, err
@@ -108,7 +108,7 @@ func LiveConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID strin
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
-			list[i].HeldMC += unsavedMC[list[i].ID]
+			list[i].AddUnsaved(unsavedMC)
 		}
 	})
 	return list, err

@@ -167,14 +167,14 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 		return
 	}
 	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-		spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason
-		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
+		spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+		delegated_mc, child_held_mc FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			c, spent, forgiven := &rules.Connection{}, "", ""
 			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC,
 				&c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend,
-				&c.WarnedUS, &forgiven, &c.FrozenBy, &c.FrozenReason); err != nil {
+				&c.WarnedUS, &forgiven, &c.FrozenBy, &c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC); err != nil {
 				return err
 			}
 			var err error
@@ -282,6 +282,10 @@ func (q *postgres) saveMoney(s *rules.State) {
 			// connection_row has no column for these, and they change seldom.
 			q.pipeline.Queue(`UPDATE connections SET forgiven = $2, frozen_by = $3, frozen_reason = $4 WHERE id = $1`,
 				id, r.Forgiven.String(), string(r.FrozenBy), r.FrozenReason)
+		}
+		if s.Changes.Delegated[id] {
+			q.pipeline.Queue(`UPDATE connections SET delegated_mc = $2, child_held_mc = $3 WHERE id = $1`, id,
+				int64(r.DelegatedMC), int64(r.ChildHeldMC))
 		}
 		connections.add(rules.TextColumn(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC),
 			rules.Integer(r.HeldMC), rules.OptionalInteger((*int64)(r.VelocityLimitMC)),

@@ -14,13 +14,14 @@ import (
 )
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-	spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason`
+	spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+	delegated_mc, child_held_mc`
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
 	var spent, forgiven string
 	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC,
 		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS, &forgiven, &c.FrozenBy,
-		&c.FrozenReason); err != nil {
+		&c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC); err != nil {
 		return c, err
 	}
 	if c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent); err != nil {
@@ -36,7 +37,7 @@ func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c ru
 		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`,
 			connectionID))
 		return err
-	}, func(unsavedMC map[string]money.MC) { c.HeldMC += unsavedMC[c.ID] })
+	}, c.AddUnsaved)
 	return c, err
 }
 
@@ -82,7 +83,7 @@ func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string,
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
-			list[i].HeldMC += unsavedMC[list[i].ID]
+			list[i].AddUnsaved(unsavedMC)
 		}
 	})
 	return list, err
@@ -112,7 +113,7 @@ func BrowseConnections(ctx context.Context, q db.Queryer, f ConnectionFilter, af
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
-			list[i].HeldMC += unsavedMC[list[i].ID]
+			list[i].AddUnsaved(unsavedMC)
 		}
 	})
 	return list, err

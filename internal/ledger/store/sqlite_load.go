@@ -61,14 +61,14 @@ func (q *sqlite) loadConnection(s *rules.State, connectionID string) error {
 		return nil
 	}
 	return q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-		event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason
-		FROM connections WHERE id = ?`, 16,
+		event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+		delegated_mc, child_held_mc FROM connections WHERE id = ?`, 18,
 		func(r []driver.Value) error {
 			c, err := scanConnectionRow(connectionID, r)
 			if err != nil {
 				return err
 			}
-			c.HeldMC += q.unsavedMC[connectionID]
+			c.AddUnsaved(q.unsavedMC)
 			s.Connections[connectionID] = c
 			return nil
 		}, connectionID)
@@ -121,7 +121,7 @@ func (q *sqlite) loadCounter(s *rules.State, subject string, width time.Duration
 	return nil
 }
 
-// scanConnectionRow reads a row of the sixteen columns that loadConnection selects.
+// scanConnectionRow reads a row of the eighteen columns that loadConnection selects.
 func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 	spent, err := limits.ParseSeries(limits.SpendBucketWidth, r[7].(string))
 	if err != nil {
@@ -147,6 +147,8 @@ func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 		CreatedUS:    r[9].(int64),
 		FasterSpend:  r[11].(int64),
 		WarnedUS:     r[12].(int64),
+		DelegatedMC:  money.MC(r[16].(int64)),
+		ChildHeldMC:  money.MC(r[17].(int64)),
 	}
 	if v, ok := r[5].(int64); ok {
 		c.VelocityLimitMC = (*money.MC)(&v)

@@ -31,24 +31,24 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 	unsaved := q.unsavedAfter(s)
 	for id := range s.Changes.Connections {
 		c := s.Connections[id]
-		held := int64(c.HeldMC - unsaved[id])
+		held, childHeld := int64(c.HeldMC-unsaved[id]), int64(c.ChildHeldMC-unsaved[rules.ChildHeldOf(id)])
 		var err error
 		if s.Changes.Settings[id] { // indexes depend on what changes here
 			err = q.updateOrInsert(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?,
 					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ?, forgiven = ?,
-					frozen_by = ?, frozen_reason = ? WHERE id = ?`,
+					frozen_by = ?, frozen_reason = ?, delegated_mc = ?, child_held_mc = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
 					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
-					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, id},
+					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, int64(c.DelegatedMC), childHeld, id},
 				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-					event_seq, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason, id, app_id,
-					account_id, created_us)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+					event_seq, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason, delegated_mc,
+					child_held_mc, id, app_id, account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
 		} else {
-			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ?
-				WHERE id = ?`,
-				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), id)
+			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ?,
+					delegated_mc = ?, child_held_mc = ? WHERE id = ?`,
+				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), int64(c.DelegatedMC), childHeld, id)
 		}
 		if err != nil {
 			return err
@@ -76,6 +76,9 @@ func (q *sqlite) unsavedAfter(s *rules.State) map[string]money.MC {
 	sums := make(map[string]money.MC, len(s.Changes.Connections))
 	for id := range s.Changes.Connections {
 		sums[id] = q.unsavedMC[id]
+	}
+	for id := range s.Changes.Delegated {
+		sums[rules.ChildHeldOf(id)] = q.unsavedMC[rules.ChildHeldOf(id)]
 	}
 	for subject := range s.Changes.Counters {
 		sums[subject] = q.unsavedMC[subject]

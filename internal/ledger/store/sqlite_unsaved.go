@@ -102,7 +102,7 @@ func (q *sqlite) stashWasCommitted() (saved bool, err error) {
 
 // insertHolds writes those holds that pass, and adds them to held_mc and to counters.
 func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.HoldRow) bool) error {
-	sums, counters := map[string]money.MC{}, map[string]money.MC{}
+	sums, childSums, counters := map[string]money.MC{}, map[string]money.MC{}, map[string]money.MC{}
 	for k, h := range list {
 		if !pass(h) {
 			continue
@@ -111,15 +111,19 @@ func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.H
 			return err
 		}
 		h.EachHeldAmount(func(id string, amount money.MC) {
-			if id == k.ConnectionID {
+			switch id {
+			case k.ConnectionID:
 				sums[id] += amount
-			} else {
+			case rules.ChildHeldOf(k.ConnectionID):
+				childSums[k.ConnectionID] += amount
+			default:
 				counters[id] += amount
 			}
 		})
 	}
 	for id, sum := range sums {
-		if err := q.exec(`UPDATE connections SET held_mc = held_mc + ? WHERE id = ?`, int64(sum), id); err != nil {
+		if err := q.exec(`UPDATE connections SET held_mc = held_mc + ?, child_held_mc = child_held_mc + ? WHERE id = ?`,
+			int64(sum), int64(childSums[id]), id); err != nil {
 			return err
 		}
 	}

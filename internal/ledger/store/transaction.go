@@ -51,7 +51,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 		return res, err
 	}
 	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveGoodwill(ctx, tx, s),
-		saveCallRefunds(ctx, tx, s), saveStops(ctx, tx, s))
+		saveCallRefunds(ctx, tx, s), saveChildren(ctx, tx, s), saveStops(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -62,6 +62,7 @@ type rareRows struct {
 	payments  []*rules.Payment
 	goodwill  []*rules.Goodwill
 	refunds   []*rules.CallRefund
+	children  []*rules.Child
 }
 
 // resolve finds what a command outside the hot path does not know: the account of
@@ -74,7 +75,7 @@ func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, er
 		rare.findOriginals, findRequestConnections, findPaymentAccounts, findGoodwillAccounts, findAccounts,
 		lockAccounts,
 		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
-		rare.findGoodwill, rare.findCallRefunds,
+		rare.findGoodwill, rare.findCallRefunds, rare.findChildren,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err
@@ -99,6 +100,9 @@ func (r *rareRows) addTo(s *rules.State, keys *rules.RowKeys) {
 	}
 	for _, refund := range r.refunds {
 		s.AddCallRefund(refund)
+	}
+	for _, c := range r.children {
+		s.AddChild(c)
 	}
 	s.FindLive(keys.AppAccounts)
 }

@@ -1,0 +1,248 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit"
+)
+
+// delegate makes a child of a connection or of another child, or sends the request for one again.
+func (m *machine) delegate(t *rapid.T) {
+	conn := m.connection(t)
+	m.n++
+	c := Delegate{Child{
+		ID:           fmt.Sprint("chd_", m.n),
+		ConnectionID: conn.ID,
+		AmountMC:     money.MC(rapid.Int64Range(-1, 300).Draw(t, "amount")),
+		Key:          fmt.Sprint("make", rapid.IntRange(1, 400).Draw(t, "key")),
+		Fingerprint:  "f",
+		ExpiresUS:    m.now.Add(time.Hour).UnixMicro(),
+	}}
+	remaining := conn.RemainingMC()
+	if list := m.s.liveChildren(conn.ID); len(list) > 0 && rapid.Bool().Draw(t, "child of a child") {
+		parent := rapid.SampledFrom(list).Draw(t, "parent")
+		c.Child.ParentID, c.Child.ExpiresUS = parent.ID, parent.ExpiresUS
+		remaining = m.s.childRemaining(parent.ID)
+	}
+	c.Child.Key = ChildKey(c.Child.ParentID, c.Child.Key)
+	again := false
+	for _, old := range m.s.children {
+		again = again || old.Key == c.Child.Key && old.ConnectionID == conn.ID
+	}
+	r, err := m.do(t, c)
+	switch {
+	case again:
+		if m.seen["delegated again"]++; err != nil || r.Outcome != Done {
+			t.Fatalf("%+v again: %+v, %v", c, r, err)
+		}
+	case err == nil && c.Child.AmountMC > remaining:
+		t.Fatalf("I34: %+v is more than the %d that remained", c, remaining)
+	case err == nil && c.Child.ParentID != "":
+		m.seen["delegated by a child"]++
+	case err == nil:
+		m.seen["delegated"]++
+	}
+}
+
+func (m *machine) endChild(t *rapid.T) {
+	conn := m.connection(t)
+	list := m.s.liveChildren(conn.ID)
+	if len(list) == 0 {
+		t.Skip("no child yet")
+	}
+	child := rapid.SampledFrom(list).Draw(t, "child")
+	if m.s.Counters[ChildSubject(child.ID)].HeldMC > 0 {
+		m.seen["child held"]++
+	}
+	before := conn.RemainingMC()
+	if child.ParentID != "" {
+		before = m.s.childRemaining(child.ParentID)
+	}
+	r, err := m.do(t, EndChild{ConnectionID: conn.ID, ChildID: child.ID, By: EndedByApp})
+	after := conn.RemainingMC()
+	if child.ParentID != "" {
+		after = m.s.childRemaining(child.ParentID)
+	}
+	if m.seen["child ended"]++; err != nil || after-before != r.ReleasedMC || r.ReleasedMC < 0 {
+		t.Fatalf("I34: the end of %+v: %+v, %v; its parent had %d and has %d", child, r, err, before, after)
+	}
+}
+
+// children checks I34: what each live child has left is what it was given, less what its calls were charged and what it
+// has passed on; what an ended one has left is what its calls still hold; and the connection has the sum.
+func (m *machine) children(t *rapid.T) {
+	if err := checkChildren(m.s); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range m.s.children {
+		if c.EndedBy == EndedByRevoked {
+			m.seen["children revoked"]++
+		}
+	}
+	for i := range m.s.Changes.Entries {
+		e := &m.s.Changes.Entries[i]
+		if child := m.s.children[ChildOfKey(e.Key)]; child != nil {
+			m.seen["child free"] += int(intOf(e.PaidBy == PaidByFreeCredit))
+			m.seen["child settled late"] += int(intOf(child.EndedUS != nil && e.CreatedUS >= *child.EndedUS))
+		}
+	}
+}
+
+func checkChildren(s *State) error {
+	left, delegated, childHeld := map[string]money.MC{}, map[string]money.MC{}, map[string]money.MC{}
+	for _, c := range s.children {
+		left[c.ID] += c.AmountMC
+		if c.ParentID != "" {
+			if left[c.ParentID] -= c.AmountMC; c.EndedUS != nil && c.EndedBy != EndedByParent {
+				left[c.ParentID] += c.ReturnedMC
+			}
+		}
+		delegated[c.ConnectionID] += s.Counters[ChildSubject(c.ID)].BudgetMC()
+	}
+	for i := range s.Changes.Entries {
+		e := &s.Changes.Entries[i]
+		if e.Status == "settled" && e.PaidBy == PaidByWallet {
+			left[ChildOfKey(e.Key)] -= e.UserChargeMC
+		}
+	}
+	held := map[string]money.MC{}
+	for k, h := range s.Holds {
+		if h.HoldsMoney() && h.PaidBy == PaidByWallet && ChildOfKey(k.Key) != "" {
+			held[ChildOfKey(k.Key)] += h.HoldMC
+			childHeld[k.ConnectionID] += h.HoldMC
+		}
+	}
+	for _, c := range s.children {
+		budget := s.Counters[ChildSubject(c.ID)].BudgetMC()
+		switch {
+		case c.EndedUS == nil && (budget != left[c.ID] || budget < held[c.ID]):
+			return fmt.Errorf("I34: %+v has %d, by its rows %d, and holds %d", c, budget, left[c.ID], held[c.ID])
+		case c.EndedUS != nil && budget != held[c.ID]:
+			return fmt.Errorf("I34: %+v has ended with %d and holds %d", c, budget, held[c.ID])
+		case s.Connections[c.ConnectionID].Status == Revoked && c.EndedUS == nil:
+			return fmt.Errorf("I34: %+v of a revoked connection", c)
+		}
+	}
+	for _, c := range s.Connections {
+		if c.DelegatedMC != delegated[c.ID] || c.ChildHeldMC != childHeld[c.ID] || c.RemainingMC() < 0 {
+			return fmt.Errorf("I34: %+v, its children have %d and hold %d", c, delegated[c.ID], childHeld[c.ID])
+		}
+	}
+	return nil
+}
+
+// TestTrees makes random trees of children that spend, pass on and end, and checks that no micro-cent is lost or made.
+func TestTrees(t *testing.T) {
+	t.Parallel()
+	growTrees(t, 2_000)
+}
+
+func TestMillionTrees(t *testing.T) {
+	testkit.Long(t, "a million random trees")
+	t.Parallel()
+	growTrees(t, 1_000_000)
+}
+
+func growTrees(t *testing.T, trees int) {
+	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
+	for range trees {
+		if err := growTree(random); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d trees", trees)
+}
+
+// growTree runs a tree of children from its root to its revocation.
+func growTree(random *rand.Rand) error {
+	s, now := NewState(), time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
+	const given = 10_000
+	s.Balances["a"] = &Balance{AccountID: "a", ReservedMC: given}
+	conn := &Connection{ID: "c", AppID: "p", AccountID: "a", AllocationMC: given, Status: Active, FasterSpend: 1}
+	s.Connections["c"] = conn
+	type call struct {
+		Call
+		attempt int64
+	}
+	var calls []call
+	var charged money.MC
+	for i := range 10 + random.IntN(20) {
+		keys, now := NewRowKeys(), now.Add(time.Duration(i)*time.Second)
+		live := s.liveChildren("c")
+		pick := func() string {
+			if len(live) == 0 || random.IntN(3) == 0 {
+				return ""
+			}
+			return live[random.IntN(len(live))].ID
+		}
+		var command Command
+		end := -1
+		switch n := random.IntN(10); {
+		case n < 3:
+			command = Delegate{Child{ID: fmt.Sprint("chd_", i), ConnectionID: "c", ParentID: pick(),
+				AmountMC: money.MC(1 + random.IntN(4000)), ExpiresUS: now.Add(time.Hour).UnixMicro() - int64(i)}}
+		case n < 6:
+			child := pick()
+			command = Hold{Claim: fmt.Sprint(i), ChildID: child, Call: Call{ConnectionID: "c", AccountID: "a", AppID: "p",
+				Key: ChildKey(child, fmt.Sprint(i)), RequestID: fmt.Sprint("req_", i), HoldMC: money.MC(1 + random.IntN(900))}}
+		case n < 9 && len(calls) > 0:
+			end = random.IntN(len(calls))
+			c := calls[end]
+			if command = (Release{Call: c.Call, Attempt: c.attempt}); n < 8 {
+				amount := money.MC(random.IntN(1000)) // now and then more than the hold
+				command = Settle{Call: c.Call, Attempt: c.attempt,
+					Charge: Amounts{ProviderCostMC: amount, UserChargeMC: amount}, Settlement: Settled}
+			}
+		default:
+			command = EndChild{ConnectionID: "c", ChildID: pick(), By: EndedByApp}
+		}
+		keys.Add(command)
+		for subject := range keys.Counters {
+			if s.Counters[subject] == nil {
+				s.Counters[subject] = &Counter{}
+			}
+		}
+		r, err := Apply(s, command, now)
+		var refused *apierr.Error
+		switch {
+		case errors.As(err, &refused):
+		case err != nil:
+			return err
+		case end >= 0:
+			calls = slices.Delete(calls, end, end+1)
+			charged += r.Entry.UserChargeMC
+		case r.RequestID != "":
+			calls = append(calls, call{r.Call, r.Attempt})
+		}
+		if err := checkChildren(s); err != nil {
+			return fmt.Errorf("after %+v: %w", command, err)
+		}
+	}
+	keys := NewRowKeys()
+	keys.Add(Revoke{ConnectionID: "c"})
+	r, err := Apply(s, Revoke{ConnectionID: "c"}, now.Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	back := r.ReleasedMC
+	for _, c := range calls {
+		r, err := Apply(s, Release{Call: c.Call, Attempt: c.attempt}, now.Add(time.Hour))
+		if err != nil {
+			return err
+		}
+		back += r.ReleasedMC
+	}
+	if b := s.Balances["a"]; back+charged != given || b.AvailableMC != back || b.ReservedMC != 0 || conn.DelegatedMC != 0 {
+		return fmt.Errorf("I34: %d came back and %d were charged of %d: %+v, %+v", back, charged, given, b, conn)
+	}
+	return checkChildren(s)
+}

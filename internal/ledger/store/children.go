@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// This file reads and writes the children of connections (decision 107).
+
+const childColumns = `id, connection_id, COALESCE(parent_id, ''), depth, label, amount_mc, features, models, key,
+	fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc`
+
+func scanChild(row db.Row) (c rules.Child, err error) {
+	var features, models string
+	if err := row.Scan(&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features, &models, &c.Key,
+		&c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy, &c.ReturnedMC); err != nil {
+		return c, err
+	}
+	return c, errors.Join(json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
+}
+
+// GetChild returns a child, or sql.ErrNoRows.
+func GetChild(ctx context.Context, q db.Queryer, childID string) (rules.Child, error) {
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children WHERE id = $1`, childID))
+}
+
+// GetChildOfToken returns the child that a token was made for, ended or not, or sql.ErrNoRows.
+func GetChildOfToken(ctx context.Context, q db.Queryer, tokenHash string) (rules.Child, error) {
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children WHERE token_hash = $1`, tokenHash))
+}
+
+// A ChildBudget is a child and what is left of its budget, held amounts included, of which HeldMC is held.
+type ChildBudget struct {
+	rules.Child
+	LeftMC, HeldMC money.MC
+}
+
+// RemainingMC is what the child's calls can still hold.
+func (c *ChildBudget) RemainingMC() money.MC {
+	if c.EndedUS != nil {
+		return 0
+	}
+	return c.LeftMC - c.HeldMC
+}
+
+// ReadChild returns a child with its budget, or sql.ErrNoRows.
+func ReadChild(ctx context.Context, q db.Queryer, childID string) (ChildBudget, error) {
+	list, err := readChildren(ctx, q, `c.id = $1`, childID)
+	if err == nil && len(list) == 0 {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return ChildBudget{}, err
+	}
+	return list[0], nil
+}
+
+// ListChildren returns at most limit children of a connection with their budgets, those that are live first, then the
+// newest, those that follow the one named by after if it is not empty.
+func ListChildren(ctx context.Context, q db.Queryer, connectionID, after string, limit int) ([]ChildBudget, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	return readChildren(ctx, q, `c.connection_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`, connectionID, after, limit)
+}
+
+// ListLiveChildren returns the live children of a connection with their budgets, oldest first.
+func ListLiveChildren(ctx context.Context, q db.Queryer, connectionID string) ([]ChildBudget, error) {
+	return readChildren(ctx, q, `c.connection_id = $1 AND c.ended_us IS NULL ORDER BY c.id`, connectionID)
+}
+
+func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
+	err = withUnsavedHolds(q, func() (err error) {
+		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth,
+			c.label, c.amount_mc, c.features, c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us,
+			c.ended_us, c.ended_by, c.returned_mc, w.buckets, w.held
+			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where, args...)
+		return err
+	}, func(unsavedMC map[string]money.MC) {
+		for i := range list {
+			list[i].HeldMC += unsavedMC[rules.ChildSubject(list[i].ID)]
+		}
+	})
+	return list, err
+}
+
+func scanChildBudget(row db.Row) (c ChildBudget, err error) {
+	var features, models, buckets string
+	if err := row.Scan(&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features, &models, &c.Key,
+		&c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy, &c.ReturnedMC, &buckets,
+		&c.HeldMC); err != nil {
+		return c, err
+	}
+	counter := rules.Counter{}
+	counter.Spent, err = limits.ParseSeries(0, buckets)
+	c.LeftMC = counter.BudgetMC()
+	return c, errors.Join(err, json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
+}
+
+// ListExpiredChildren returns at most limit live children whose time is over.
+func ListExpiredChildren(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.Child, error) {
+	return db.QueryAll(ctx, q, scanChild, `SELECT `+childColumns+` FROM children
+		WHERE ended_us IS NULL AND expires_us <= $1 ORDER BY expires_us LIMIT $2`, nowUS, limit)
+}
+
+// findChildren reads the live children of each connection that is named, under the lock of its account's balance, and
+// the child that a request has made or that is named itself. Their budgets are read with all counters.
+func (r *rareRows) findChildren(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
+	for _, k := range keys.Children {
+		found, err := db.QueryAll(ctx, tx, scanChild, `SELECT `+childColumns+` FROM children
+			WHERE connection_id = $1 AND (ended_us IS NULL OR key = $2 OR id = $3)`, k.ConnectionID, k.Key, k.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range found {
+			r.children = append(r.children, &c)
+			keys.Counters[rules.ChildSubject(c.ID)] = 0
+		}
+	}
+	return nil
+}
+
+// saveChildren writes new children, and ends others.
+func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
+	for _, c := range s.Changes.Children {
+		features, err1 := json.Marshal(append([]string{}, c.Features...))
+		models, err2 := json.Marshal(append([]string{}, c.Models...))
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO children (id, connection_id, parent_id, depth, label, amount_mc, features,
+				models, key, fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+			ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, ended_by = excluded.ended_by,
+				returned_mc = excluded.returned_mc`,
+			c.ID, c.ConnectionID, db.NullText(c.ParentID), c.Depth, c.Label, int64(c.AmountMC), string(features),
+			string(models), c.Key, c.Fingerprint, c.TokenHash, c.ExpiresUS, c.CreatedUS, db.NullInt(c.EndedUS),
+			string(c.EndedBy), int64(c.ReturnedMC))
+		if err != nil {
+			return fmt.Errorf("ledger: child %s: %w", c.ID, err)
+		}
+	}
+	return nil
+}
