@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 func rulesBench() *bench {
 	s := rules.NewState()
 	b := &bench{now: epoch, held: map[string]rules.Call{}}
-	known := map[string]bool{}
+	known, children := map[string]bool{}, map[string]bool{}
 	b.do = func(c rules.Command) (rules.Result, error) {
 		keys := rules.NewRowKeys()
 		keys.Add(c)
@@ -80,6 +80,12 @@ func rulesBench() *bench {
 				known[e.ID] = true
 				s.AddOriginal(e, false)
 			}
+		}
+		for subject := range children {
+			keys.Counters[subject] = 0
+		}
+		if c, ok := c.(rules.Delegate); ok {
+			children[rules.ChildSubject(c.Child.ID)] = true
 		}
 		for subject, width := range keys.Counters { // they are there before a command counts
 			if s.Counters[subject] == nil {
@@ -180,6 +186,15 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.WithdrawGoodwill:
 		c.GoodwillID = p + c.GoodwillID
 		return c
+	case rules.Delegate:
+		c.Child.ConnectionID, c.Child.ID, c.Child.TokenHash = p+c.Child.ConnectionID, p+c.Child.ID, p+c.Child.ID
+		if c.Child.ParentID != "" {
+			c.Child.ParentID = p + c.Child.ParentID
+		}
+		return c
+	case rules.EndChild:
+		c.ConnectionID, c.ChildID = p+c.ConnectionID, p+c.ChildID
+		return c
 	case rules.TopUp:
 		c.AccountID = p + c.AccountID
 		return c
@@ -210,6 +225,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.Hold:
 		c.Call = call(c.Call)
 		c.Claim += p
+		if c.ChildID != "" {
+			c.ChildID = p + c.ChildID
+		}
 		for i := range c.Limits {
 			if app, ok := strings.CutPrefix(c.Limits[i].Subject, "spend/"); ok {
 				c.Limits[i].Subject = tiers.AppSpendSubject(p + app)
@@ -383,6 +401,9 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		return "fenced"
 	}
 	switch c := c.(type) {
+	case rules.Delegate, rules.EndChild:
+		return fmt.Sprintf("ok released=%d remaining=%d delegated=%d held=%d available=%d", r.ReleasedMC,
+			conn.RemainingMC(), conn.DelegatedMC, conn.HeldMC, b.read("A").AvailableMC)
 	case rules.TopUp:
 		return fmt.Sprintf("ok available=%d", b.read(c.AccountID).AvailableMC)
 	case rules.Hold:
@@ -507,6 +528,15 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 	case "withdraw":
 		return rules.WithdrawGoodwill{GoodwillID: f[1], Reason: strings.Join(f[2:], " ")}
+	case "delegate":
+		c := rules.Delegate{Child: rules.Child{
+			ID: f[2], ConnectionID: f[1], AmountMC: num(f[3]), Key: f[2], Fingerprint: f[3],
+			ExpiresUS: b.now.Add(time.Hour).UnixMicro(),
+		}}
+		c.Child.ParentID, _ = option("of")
+		return c
+	case "end":
+		return rules.EndChild{ConnectionID: f[1], ChildID: f[2], By: rules.EndedByApp}
 	case "revoke":
 		return rules.Revoke{ConnectionID: f[1]}
 	case "pause":
@@ -537,6 +567,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		if v, ok := option("claim"); ok {
 			h.Claim = v
 		}
+		h.ChildID, _ = option("child")
 		if v, ok := option("rate"); ok {
 			h.Limits = []limits.Limit{{
 				Subject: "rate/" + f[1],
