@@ -225,7 +225,9 @@ func (a *verification) takeCheckpoint(ctx context.Context) (c *Checkpoint, err e
 	}
 	if c.Counters, err = copyRows(ctx, a, func(v *verifiedCounter) []any { return []any{&v.Subject, &v.CountedMC} },
 		`SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END FROM windows
-		WHERE subject LIKE 'free/%' ORDER BY subject`); err != nil {
+		WHERE subject LIKE 'free/%'
+		UNION ALL SELECT subject, SUM(spent) FROM (`+childrenSpent+`) AS sides GROUP BY subject HAVING SUM(live) = 1
+		ORDER BY 1`); err != nil {
 		return nil, err
 	}
 	if c.Totals, err = copyRows(ctx, a, func(v *verifiedTotals) []any {

@@ -313,7 +313,7 @@ var checks = []check{
 					WHERE paid_by = 'free_credit' AND status = 'settled'
 				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
 					WHERE paid_by = 'free_credit' AND status = 'settled'
-				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v) AS sides
+				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v WHERE subject LIKE 'free/%') AS sides
 			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
 	},
 	{
@@ -828,7 +828,58 @@ var checks = []check{
 				OR r.state <> 'refused' AND g.goodwill_id IS NOT NULL
 				OR g.account_id <> r.account_id OR g.amount_mc <> r.cents * 1000000)`,
 	},
+	{
+		id:    "I34",
+		title: "connections: delegated = Σ what children have left, held by them = Σ their holds, and it all fits",
+		count: countConnections,
+		query: `SELECT connection_id AS connection, SUM(delegated) AS delegated_mc, SUM(left_mc) AS children_mc,
+				SUM(child_held) AS child_held_mc, SUM(holds) AS holds_mc, SUM(own) AS own_remaining_mc FROM (
+				SELECT id AS connection_id, delegated_mc AS delegated, 0 AS left_mc, child_held_mc AS child_held, 0 AS holds,
+					allocation_mc - consumed_mc - held_mc - delegated_mc + child_held_mc AS own FROM connections
+				UNION ALL SELECT c.connection_id, 0, ` + counted + `, 0, 0, 0
+					FROM children c JOIN windows w ON w.subject = 'child/' || c.id
+				UNION ALL SELECT connection_id, 0, 0, 0, amount_mc, 0 FROM holds
+					WHERE state <> 'failed' AND paid_by = 'wallet' AND key LIKE 'chd%') AS sides
+			GROUP BY connection_id
+			HAVING SUM(delegated) <> SUM(left_mc) OR SUM(child_held) <> SUM(holds)
+				OR SUM(delegated) > 0 AND SUM(own) < 0`,
+	},
+	{
+		id:    "I34",
+		title: "children: what a live one has left is what it was given − passed on − spent",
+		count: `SELECT COUNT(*) FROM children WHERE ended_us IS NULL`,
+		query: `SELECT subject AS child, SUM(spent) AS spent_mc, SUM(charged) AS rows_mc FROM (
+				` + childrenSpent + `
+				UNION ALL SELECT 'child/' || substr(key, 1, 30), 0, 0, user_charge_mc FROM {ledger} AS ledger
+					WHERE key LIKE 'chd%' AND type = 'spend' AND status = 'settled' AND paid_by = 'wallet'
+				UNION ALL SELECT subject, 0, 0, counted_mc FROM {verified counters} AS v WHERE subject LIKE 'child/%') AS sides
+			GROUP BY subject HAVING SUM(live) = 1 AND SUM(spent) <> SUM(charged)`,
+	},
+	{
+		id:    "I34",
+		title: "children: an ended one has left what it holds, a live one no less, and it stands where its parent does",
+		count: `SELECT COUNT(*) FROM children`,
+		query: `SELECT c.id AS child, c.connection_id AS connection, c.depth, c.ended_us, w.told, w.held,
+				` + counted + ` AS left_mc, p.id AS parent, p.depth AS parents_depth, p.ended_us AS parent_ended_us
+			FROM children c JOIN connections n ON n.id = c.connection_id
+				LEFT JOIN windows w ON w.subject = 'child/' || c.id LEFT JOIN children p ON p.id = c.parent_id
+			WHERE w.subject IS NULL OR (c.ended_us IS NOT NULL) <> (w.told <> 0) OR ` + counted + ` < w.held
+				OR c.ended_us IS NOT NULL AND ` + counted + ` <> w.held
+				OR c.depth <> COALESCE(p.depth, 0) + 1 OR p.connection_id <> c.connection_id
+				OR c.ended_us IS NULL AND (n.status = 'revoked' OR p.ended_us IS NOT NULL)`,
+	},
 }
+
+// counted is the sum of a counter without a window.
+const counted = `CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END`
+
+// childrenSpent is what calls of live children were charged, if what they have left is right: what they were given, less
+// what they have passed on and what is left. What an ended child returned is its parent's again.
+const childrenSpent = `SELECT 'child/' || c.id AS subject, 1 AS live, c.amount_mc - ` + counted + ` AS spent, 0 AS charged
+					FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE c.ended_us IS NULL
+				UNION ALL SELECT 'child/' || parent_id, 0,
+					CASE WHEN ended_us IS NULL OR ended_by = 'parent' THEN 0 ELSE returned_mc END - amount_mc, 0
+					FROM children WHERE parent_id IS NOT NULL`
 
 // notRefunded leaves out charges that have left the windows of spend with their refund. A refund
 // without its event is of a version before 0.2.0, which left the windows as they were.

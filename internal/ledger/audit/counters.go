@@ -91,11 +91,11 @@ func checkCountersHeld(ctx context.Context, a *verification, v *checkResult) err
 // checkHoldReservations checks that a call has one payer (contract §2, 9), and that its
 // hold reserves the whole amount in each of its counters.
 func checkHoldReservations(ctx context.Context, a *verification, v *checkResult) error {
-	return a.forEachRow(ctx, `SELECT request_id, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`,
+	return a.forEachRow(ctx, `SELECT request_id, key, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`,
 		func(scan func(...any) error) error {
-			var request, account, app, paidBy, termsText, text string
+			var request, key, account, app, paidBy, termsText, text string
 			var amount int64
-			if err := scan(&request, &account, &app, &paidBy, &amount, &termsText, &text); err != nil {
+			if err := scan(&request, &key, &account, &app, &paidBy, &amount, &termsText, &text); err != nil {
 				return err
 			}
 			v.checked++
@@ -104,16 +104,24 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 				v.addFinding("request=%s: %v", request, err)
 				return nil
 			}
-			free := map[string]bool{}
+			free, child := map[string]bool{}, ""
 			for _, p := range parts {
 				whole := p.unit == "s" && p.amount == amount || p.unit == "c" && p.amount <= amount
 				if isFree := strings.HasPrefix(p.subject, "free/"); isFree {
 					free[p.subject] = true
 					whole = whole && p.unit == "s" && p.seconds == 0
 				}
+				if childID, isChild := strings.CutPrefix(p.subject, "child/"); isChild {
+					child = childID
+					whole = whole && p.unit == "s" && p.seconds == 0
+				}
 				if !whole {
 					v.addFinding("request=%s amount_mc=%d: holds %d of %s", request, amount, p.amount, p.subject)
 				}
+			}
+			if childID, _, found := strings.Cut(key, "/"); found && paidBy == "wallet" && childID != child || child != "" &&
+				!strings.HasPrefix(key, child+"/") {
+				v.addFinding("request=%s key=%s: counts %q", request, key, text)
 			}
 			want := map[string]bool{}
 			if paidBy == "free_credit" {

@@ -150,6 +150,7 @@ func (c call) counts(app, account string) []string {
 type counter struct {
 	held    int64
 	settled map[int64]int64
+	told    int
 }
 
 func (c *counter) buckets() string {
@@ -263,6 +264,7 @@ type balance struct {
 type connection struct {
 	app, account                         string
 	allocation, consumed, held, eventSeq int64
+	delegated, childHeld                 int64
 	revokedUS                            any
 }
 
@@ -617,6 +619,8 @@ func (w *writer) finish() {
 			"allocation_mc": c.allocation,
 			"consumed_mc":   c.consumed,
 			"held_mc":       c.held,
+			"delegated_mc":  c.delegated,
+			"child_held_mc": c.childHeld,
 			"status":        status,
 			"spent":         w.counter(id).buckets(),
 			"event_seq":     c.eventSeq,
@@ -626,7 +630,7 @@ func (w *writer) finish() {
 	}
 	for subject, c := range w.counters {
 		if strings.Contains(subject, "/") { // a connection's own stands in its row
-			w.insert("windows", map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": 0})
+			w.insert("windows", map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": c.told})
 		}
 	}
 	for day, n := range w.rollups {
@@ -773,6 +777,7 @@ func fixture(w *writer) {
 	w.connect("conn_6", "app_3", "wac_a", 1_000_000) // whose app charges for its own work
 	w.hold("conn_6", "k1e", "failed", work)
 	w.spend("conn_6", "k2e", "", work)
+	fixtureChildren(w)
 
 	w.insert("nodes", map[string]any{
 		"id":         "node_1",
@@ -1045,4 +1050,44 @@ func fixtureCardRefunds(w *writer) {
 		"reason":      "Not accepted.",
 		"created_us":  noon.UnixMicro(),
 	})
+}
+
+// The children of the fixture; their ids are as long as any.
+var childIDs = [...]string{
+	"chd_0000000000000000000000000a", "chd_0000000000000000000000000b", "chd_0000000000000000000000000c",
+}
+
+// fixtureChildren passes 400,000 of conn_6 on: a has passed 150,000 on to b, of which a call holds 100,000, and 90,000 to
+// c, which has spent 61 and given the rest back.
+func fixtureChildren(w *writer) {
+	a, b, c := childIDs[0], childIDs[1], childIDs[2]
+	at := w.connections["conn_6"]
+	w.hold("conn_6", b+"/k3e", "open", work)
+	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " child/"+b+"|s|0|100000", b+"/k3e")
+	w.spend("conn_6", c+"/k4e", "", work)
+	for i, n := range []struct {
+		parent              any
+		depth, amount, left int64
+		endedBy             string
+		endedUS             any
+		returned, held      int64
+	}{
+		{nil, 1, 400_000, 400_000 - 150_000 - 61, "", nil, 0, 0},
+		{a, 2, 150_000, 150_000, "", nil, 0, 100_000},
+		{a, 2, 90_000, 0, "app", 2, 90_000 - 61, 0},
+	} {
+		w.insert("children", map[string]any{
+			"id": childIDs[i], "connection_id": "conn_6", "parent_id": n.parent, "depth": n.depth, "label": "",
+			"amount_mc": n.amount, "features": "[]", "models": "[]", "key": fmt.Sprint("make", i), "fingerprint": "f",
+			"token_hash": fmt.Sprint("t", i), "expires_us": noon.Add(time.Hour).UnixMicro(), "created_us": 1,
+			"ended_us": n.endedUS, "ended_by": n.endedBy, "returned_mc": n.returned,
+		})
+		counter := w.counter("child/" + childIDs[i])
+		counter.held, counter.settled[0] = n.held, n.left
+		if n.endedUS != nil {
+			counter.told = 1
+		}
+		at.delegated += n.left
+		at.childHeld += n.held
+	}
 }

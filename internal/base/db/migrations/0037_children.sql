@@ -4,8 +4,8 @@
 -- of one is the counter child/<id> in windows. Package ledger/store alone writes it.
 CREATE TABLE children (
   id            TEXT PRIMARY KEY,
-  connection_id TEXT NOT NULL REFERENCES connections (id),
-  parent_id     TEXT REFERENCES children (id), -- NULL: the connection itself gave the budget
+  connection_id TEXT NOT NULL,
+  parent_id     TEXT, -- NULL: the connection itself gave the budget
   depth         BIGINT NOT NULL CHECK (depth BETWEEN 1 AND 4),
   label         TEXT NOT NULL,
   amount_mc     BIGINT NOT NULL CHECK (amount_mc > 0), -- as it was given
