@@ -47,7 +47,7 @@ var groups = []group{
 	{"gateway", []string{
 		"", "callers", "feed", "policy", "policies", "receipts", "inference/plan",
 		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages",
-		"inference", "holds",
+		"inference", "holds", "children",
 		"voice/session", "voice/mock", "voice",
 	}},
 	{"pages", []string{

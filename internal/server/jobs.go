@@ -49,6 +49,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		}),
 		s.repeatJob(15*time.Second, "compare the nodes", s.compareNodes),
 		s.repeatJob(policies.ReadInterval, "read the policies", s.policies.Read),
+		s.repeatJob(5*time.Second, "end children whose time is over", s.children.ExpireDue),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),

@@ -134,6 +134,7 @@ func (s *Server) mountGateway() {
 		Catalog: s.catalog,
 		Refunds: s.refunder(),
 	}).Mount(s.Router)
+	s.children.Mount(s.Router)
 	(&holds.Handler{
 		DB:       s.DB,
 		Ledger:   s.Ledger,

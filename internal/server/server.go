@@ -36,6 +36,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/children"
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policies"
@@ -66,6 +67,8 @@ type Server struct {
 
 	Accounts           *accounts.Store
 	identifiers        accounts.SafetyIdentifiers
+	childTokens        children.Tokens
+	children           *children.Handler
 	identity           *identity.Store
 	passkeyParty       *identity.PasskeyParty
 	Apps               *apps.Store

@@ -28,6 +28,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/children"
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policies"
@@ -68,6 +69,9 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	}
 	s.proofs = &proofs.Log{DB: s.DB, Key: s.publisher.Key()}
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
+		return err
+	}
+	if s.childTokens, err = children.NewTokens(derivation); err != nil {
 		return err
 	}
 	if !dev { // nodes of purser dev listen at addresses that they choose
@@ -216,6 +220,13 @@ func (s *Server) wireGateway(dev bool) {
 	s.wireStatus(dev, slices.Sorted(maps.Keys(live)))
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
+	s.children = &children.Handler{
+		DB:      s.DB,
+		Ledger:  s.Ledger,
+		Callers: s.callers,
+		Offered: s.isModelOffered,
+		Tokens:  s.childTokens,
+	}
 	s.inference = inference.New(inference.Config{
 		DB:                s.DB,
 		Links:             linksOf(s.Config),

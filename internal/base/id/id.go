@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The prefixes of contract §2, and ours. Request is one inference call. Voice tickets, rtt_…, are secrets.
+// The prefixes of contract §2, and ours. Request is one inference call. Voice tickets, rtt_…, and tokens of children, cht_…, are secrets.
 const (
 	Account           = "wac_"
 	App               = "app_"
@@ -32,6 +32,7 @@ const (
 	Goodwill          = "gwc_"
 	Voice             = "rts_"
 	Stop              = "stp_"
+	Child             = "chd_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

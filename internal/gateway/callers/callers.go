@@ -8,6 +8,8 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -31,6 +33,7 @@ type Caller struct {
 	Status       rules.ConnectionStatus
 	App          apps.App
 	Features     map[string]*features.Feature // by slug
+	Child        *rules.Child                 // whose token it is; nil = the connection's own
 	TokenExpires time.Time                    // when the access token expires
 	expires      time.Time                    // when its cache entry ends, at the latest
 }
@@ -42,12 +45,32 @@ func (c *Caller) CheckAllowed() error {
 	case c.App.Suspended:
 		return apierr.AppSuspended.On(c.ConnectionID,
 			"this app is suspended; keep its tokens, they work again when the suspension is lifted")
+	case c.Child != nil && c.Child.EndedUS != nil:
+		return apierr.ConnectionRevoked.On(c.ConnectionID,
+			"this part of the connection has ended; ask who gave it for another")
 	case c.Status == rules.Revoked:
 		return apierr.ConnectionRevoked.On(c.ConnectionID, "this connection was revoked; ask the user to connect again")
 	case c.Status == rules.Frozen:
 		return apierr.ConnectionFrozen.On(c.ConnectionID, "this connection is paused until its user resumes it")
 	}
 	return nil
+}
+
+// ChildID returns the child whose budget pays for the caller's calls; "" = none.
+func (c *Caller) ChildID() string {
+	if c.Child == nil {
+		return ""
+	}
+	return c.Child.ID
+}
+
+// CheckFeature returns why the caller may not call a feature, or nil. "" is a call without one.
+func (c *Caller) CheckFeature(slug string) error {
+	if c.Child == nil || len(c.Child.Features) == 0 || slices.Contains(c.Child.Features, slug) {
+		return nil
+	}
+	return apierr.InvalidRequest.On(c.ConnectionID, "X-Svc-Feature: this token may be used for %s only",
+		strings.Join(c.Child.Features, ", "))
 }
 
 // Callers and apps are cached for cacheTTL. The balance and the status that a hold
@@ -101,9 +124,20 @@ func (s *Resolver) Forget() {
 	s.appCache.InvalidateAll()
 }
 
-// Resolve returns the caller of a request's access token, or 401. A caller that may
-// make no calls is returned too: CheckAllowed gives the reason.
+// Resolve is ResolveAny for what tokens of children may not do: 401.
 func (s *Resolver) Resolve(r *http.Request) (*Caller, error) {
+	c, err := s.ResolveAny(r)
+	if err == nil && c.Child != nil {
+		e := apierr.Unauthorized.Errorf("this token is of a part of a connection: it makes calls, but cannot do this")
+		e.Challenge = `Bearer realm="purser", error="insufficient_scope"`
+		return nil, e
+	}
+	return c, err
+}
+
+// ResolveAny returns the caller of a request's access token, or 401. A caller that may
+// make no calls is returned too: CheckAllowed gives the reason.
+func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
 	token, err := web.Bearer(r)
 	if err != nil {
 		return nil, err
@@ -123,9 +157,17 @@ func (s *Resolver) Resolve(r *http.Request) (*Caller, error) {
 }
 
 func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error) {
-	grant, err := s.tokens.LookupAccessToken(ctx, token)
+	child, err := s.findChild(ctx, token)
 	if err != nil {
 		return nil, err
+	}
+	var grant oauth.Grant
+	if child == nil {
+		if grant, err = s.tokens.LookupAccessToken(ctx, token); err != nil {
+			return nil, err
+		}
+	} else {
+		grant.ConnectionID, grant.ExpiresUS = child.ConnectionID, child.ExpiresUS
 	}
 	conn, err := store.GetConnection(ctx, s.db, grant.ConnectionID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -133,7 +175,7 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 	} else if err != nil {
 		return nil, err
 	}
-	a, err := s.loadApp(ctx, grant.AppID)
+	a, err := s.loadApp(ctx, conn.AppID)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +191,51 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 	if a.expires.Before(c.expires) {
 		c.expires = a.expires
 	}
+	if child != nil {
+		c.Child, c.App.AllowedModels = child, allowedBoth(c.App.AllowedModels, child.Models)
+	}
 	return c, nil
+}
+
+// ChildTokenPrefix begins the tokens of children.
+const ChildTokenPrefix = "cht_"
+
+// findChild returns the child of a token, or nil for a token of another kind. A child whose time is over has ended, even
+// before the ledger says so.
+func (s *Resolver) findChild(ctx context.Context, token string) (*rules.Child, error) {
+	if !strings.HasPrefix(token, ChildTokenPrefix) {
+		return nil, nil
+	}
+	child, err := store.GetChildOfToken(ctx, s.db, id.Hash(token))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, web.NewBearerRefusal()
+	} else if err != nil {
+		return nil, err
+	}
+	if child.EndedUS == nil && child.ExpiresUS <= s.now().UnixMicro() {
+		child.EndedUS = &child.ExpiresUS
+	}
+	return &child, nil
+}
+
+// allowedBoth returns the models that both lists allow. An empty list allows every model.
+func allowedBoth(ofApp, ofChild []string) []string {
+	switch {
+	case len(ofChild) == 0:
+		return ofApp
+	case len(ofApp) == 0:
+		return ofChild
+	}
+	both := []string{}
+	for _, model := range ofChild {
+		if slices.Contains(ofApp, model) {
+			both = append(both, model)
+		}
+	}
+	if len(both) == 0 {
+		return []string{"none"} // the app's list has changed: no model has this name
+	}
+	return both
 }
 
 func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error) {

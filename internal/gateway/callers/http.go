@@ -13,9 +13,9 @@ func (s *Resolver) Mount(rt *web.Router) {
 }
 
 // getConnection answers GET /v1/connection: the caller's own connection, with what is
-// left of its spend cap.
+// left of its spend cap. To a child's token it shows the child's budget in place of that.
 func (s *Resolver) getConnection(w http.ResponseWriter, r *http.Request) error {
-	who, err := s.Resolve(r)
+	who, err := s.ResolveAny(r)
 	if err != nil {
 		return err
 	}
@@ -23,5 +23,14 @@ func (s *Resolver) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, c.Resource())
+	out := c.Resource()
+	if who.Child != nil {
+		child, err := store.ReadChild(r.Context(), s.db, who.Child.ID)
+		if err != nil {
+			return err
+		}
+		out = child.Connection(&c).Resource()
+		out.ChildID = &child.ID
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
 }

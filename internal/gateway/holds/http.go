@@ -55,7 +55,7 @@ type createBody struct {
 
 // create holds an amount. The key answers the same hold again.
 func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
-	who, err := h.Callers.Resolve(r)
+	who, err := h.Callers.ResolveAny(r)
 	if err != nil {
 		return err
 	}
@@ -70,6 +70,9 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	feature, err := readFeature(r)
 	if err != nil {
+		return err
+	}
+	if err := who.CheckFeature(feature); err != nil {
 		return err
 	}
 	var body createBody
@@ -113,7 +116,7 @@ func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string
 			ConnectionID: who.ConnectionID,
 			AccountID:    who.AccountID,
 			AppID:        who.App.ID,
-			Key:          key,
+			Key:          rules.ChildKey(who.ChildID(), key),
 			RequestID:    requestID,
 			Fingerprint:  id.Hash(strings.Join([]string{"holds", slug, terms.JSON()}, "\x00")),
 			Feature:      feature.Slug,
@@ -124,6 +127,7 @@ func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string
 			PaidBy:       rules.PaidByWallet,
 		},
 		App:        &who.App,
+		ChildID:    who.ChildID(),
 		Guardrails: feature.Guardrails(),
 	}, now)
 	demand.NodeID, demand.Claim, demand.Pending = h.NodeID, requestID, policy.OwnWork
@@ -224,6 +228,7 @@ func (h *Handler) read(ctx context.Context, requestID string) (record, error) {
 			ConnectionID: e.ConnectionID,
 			AccountID:    e.AccountID,
 			AppID:        e.AppID,
+			Key:          e.Key,
 			Feature:      e.Feature,
 			Terms:        e.Terms,
 			HoldMC:       e.HoldMC,
@@ -263,7 +268,7 @@ func newResource(requestID string, f *record, terms *policy.WorkTerms) resource 
 // credentials of its app, which work after the user has revoked the connection. To others it does not exist.
 func (h *Handler) require(r *http.Request) (resource, record, *apps.App, error) {
 	var app apps.App
-	var connectionID string
+	var connectionID, childID string
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Basic") {
 		found, err := h.Apps.Authenticate(r.Context(), r)
 		if err != nil {
@@ -271,15 +276,16 @@ func (h *Handler) require(r *http.Request) (resource, record, *apps.App, error) 
 		}
 		app = found
 	} else {
-		who, err := h.Callers.Resolve(r)
+		who, err := h.Callers.ResolveAny(r)
 		if err != nil {
 			return resource{}, record{}, nil, err
 		}
-		app, connectionID = who.App, who.ConnectionID
+		app, connectionID, childID = who.App, who.ConnectionID, who.ChildID()
 	}
 	out, found, err := h.find(r.Context(), r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil &&
-		(found.call.AppID != app.ID || connectionID != "" && found.call.ConnectionID != connectionID) {
+		(found.call.AppID != app.ID || connectionID != "" && found.call.ConnectionID != connectionID ||
+			childID != "" && rules.ChildOfKey(found.call.Key) != childID) {
 		err = apierr.NotFound.Errorf("no such hold")
 	}
 	return out, found, &app, err

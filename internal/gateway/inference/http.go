@@ -170,7 +170,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 // withCall runs do for a call of the request's caller, which counts as one in flight. An error of do names the members
 // of the client's shape. The call is nil if there is no caller, or too many calls.
 func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error) {
-	who, err := h.Callers.Resolve(r)
+	who, err := h.Callers.ResolveAny(r)
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +200,14 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
-	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), body)
+	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), c.who.ChildID(), body)
 	if key == "" {
 		if key, err = h.deriveKey(r, c); err != nil {
 			return err
 		}
+	}
+	if rules.ChildOfKey(key) == "" { // no retry that was matched
+		key = rules.ChildKey(c.who.ChildID(), key)
 	}
 	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
 	return nil

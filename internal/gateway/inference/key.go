@@ -32,11 +32,15 @@ func readKey(r *http.Request, route plan.Route) (string, error) {
 	return "", apierr.InvalidRequest.Errorf("Idempotency-Key: must be %s", form)
 }
 
-// fingerprint hashes what makes two requests the same: route, feature header and body.
-// The length of route and header stands before each (decision 026).
-func fingerprint(route plan.Route, feature string, body []byte) string {
+// fingerprint hashes what makes two requests the same: route, feature header, the child that makes it, and body. The
+// length of each but the body stands before it (decision 026).
+func fingerprint(route plan.Route, feature, childID string, body []byte) string {
 	h := sha256.New()
-	for _, s := range []string{route.Path, feature} {
+	parts := []string{route.Path, feature, childID}
+	if childID == "" { // as before there were children
+		parts = parts[:2]
+	}
+	for _, s := range parts {
 		h.Write([]byte{byte(len(s) >> 8), byte(len(s))})
 		h.Write([]byte(s))
 	}

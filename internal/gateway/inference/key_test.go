@@ -15,8 +15,8 @@ func FuzzFingerprint(f *testing.F) {
 			return
 		}
 		same := path1 == path2 && feature1 == feature2 && string(body1) == string(body2)
-		first := fingerprint(plan.Route{Path: path1}, feature1, body1)
-		second := fingerprint(plan.Route{Path: path2}, feature2, body2)
+		first := fingerprint(plan.Route{Path: path1}, feature1, "", body1)
+		second := fingerprint(plan.Route{Path: path2}, feature2, "", body2)
 		if got := first == second; got != same {
 			t.Errorf("(%q %q %q) and (%q %q %q): equal %v", path1, feature1, body1, path2, feature2, body2, got)
 		}

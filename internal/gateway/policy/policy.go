@@ -39,6 +39,7 @@ type Call struct {
 	MinTokens int64 // the lowest output cap to which the hold may lower it; 0 = it may not
 
 	App        *apps.App // as it is now
+	ChildID    string    // the child whose budget pays; "" = none
 	Guardrails           // of the feature
 
 	// DeveloperPays says that the developer's own provider key serves the call for
@@ -50,7 +51,7 @@ type Call struct {
 // free credit as the other way to pay for it. Neither is decided here: the ledger
 // decides in the hold's transaction.
 func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
-	d := rules.Hold{Call: c.Call, MaxHoldMC: c.MaxCostPerCallMC, Output: outputCap(c, now)}
+	d := rules.Hold{Call: c.Call, MaxHoldMC: c.MaxCostPerCallMC, Output: outputCap(c, now), ChildID: c.ChildID}
 	// Voice replies are exempt from the rate limit: contract §4.4 does not list rate_limited.
 	if c.RateLimit != nil && !c.PriceTerms.Voice {
 		d.Limits = append(d.Limits, limits.Limit{

@@ -44,7 +44,7 @@ func (h *Handler) getReceipt(w http.ResponseWriter, r *http.Request) error {
 		return apierr.NotFound.Errorf("no such request")
 	}
 	out, appID, err := Find(r.Context(), h.DB, requestID)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !maySee(out.ConnectionID, appID) {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !maySee(out, appID) {
 		return apierr.NotFound.Errorf("no such request")
 	} else if err != nil {
 		return err
@@ -53,14 +53,17 @@ func (h *Handler) getReceipt(w http.ResponseWriter, r *http.Request) error {
 }
 
 // authenticate returns which requests the credentials of r may see.
-func (h *Handler) authenticate(r *http.Request) (maySee func(connectionID, appID string) bool, err error) {
+func (h *Handler) authenticate(r *http.Request) (maySee func(out *Receipt, appID string) bool, err error) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Basic") {
 		app, err := h.Apps.Authenticate(r.Context(), r)
-		return func(_, appID string) bool { return appID == app.ID }, err
+		return func(_ *Receipt, appID string) bool { return appID == app.ID }, err
 	}
-	who, err := h.Callers.Resolve(r)
+	who, err := h.Callers.ResolveAny(r)
 	if err != nil {
 		return nil, err
 	}
-	return func(connectionID, _ string) bool { return connectionID == who.ConnectionID }, nil
+	return func(out *Receipt, _ string) bool {
+		return out.ConnectionID == who.ConnectionID &&
+			(who.Child == nil || out.ChildID != nil && *out.ChildID == who.Child.ID)
+	}, nil
 }

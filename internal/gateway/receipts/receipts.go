@@ -27,6 +27,7 @@ type Receipt struct {
 	Object       string          `json:"object"`
 	Status       string          `json:"status"` // settled, estimated, pending, refused, in_flight, failed
 	ConnectionID string          `json:"connection_id"`
+	ChildID      *string         `json:"child_id,omitempty"` // the child whose budget paid
 	CreatedAt    string          `json:"created_at"`
 	Model        *string         `json:"model"`
 	OwnWork      *string         `json:"own_work"` // what the app did itself; null = it is a call
@@ -162,6 +163,7 @@ func newSpendReceipt(e *rules.Entry) *Receipt {
 		Object:       "request",
 		Status:       string(e.Settlement),
 		ConnectionID: e.ConnectionID,
+		ChildID:      rules.TextOrNull(rules.ChildOfKey(e.Key)),
 		CreatedAt:    timestamp.Format(e.CreatedUS),
 		Model:        &e.Model,
 		Feature:      rules.TextOrNull(e.Feature),
@@ -225,6 +227,7 @@ func newHoldReceipt(h *rules.HoldRow) *Receipt {
 		Object:       "request",
 		Status:       "in_flight",
 		ConnectionID: h.ConnectionID,
+		ChildID:      rules.TextOrNull(rules.ChildOfKey(h.Key)),
 		CreatedAt:    timestamp.Format(h.CreatedUS),
 		Model:        &h.Model,
 		Feature:      rules.TextOrNull(h.Feature),

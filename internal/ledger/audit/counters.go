@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
 )
 
 // maxClockSkew is the greatest difference between the clocks of two nodes. A charge at the
@@ -119,7 +121,7 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 					v.addFinding("request=%s amount_mc=%d: holds %d of %s", request, amount, p.amount, p.subject)
 				}
 			}
-			if childID, _, found := strings.Cut(key, "/"); found && paidBy == "wallet" && childID != child || child != "" &&
+			if childID, _, _ := strings.Cut(key, "/"); strings.HasPrefix(key, id.Child) && paidBy == "wallet" && childID != child || child != "" &&
 				!strings.HasPrefix(key, child+"/") {
 				v.addFinding("request=%s key=%s: counts %q", request, key, text)
 			}

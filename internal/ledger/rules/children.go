@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 )
 
@@ -68,7 +69,7 @@ func ChildKey(childID, key string) string {
 // ChildOfKey returns the child whose call has the key of a hold or row; "" = the connection's own.
 func ChildOfKey(key string) string {
 	childID, _, found := strings.Cut(key, "/")
-	if !found {
+	if !found || !strings.HasPrefix(childID, id.Child) { // a voice reply's key has a slash, too
 		return ""
 	}
 	return childID

@@ -18,6 +18,7 @@ type ConnectionResource struct {
 	ConsumedDisplay            string          `json:"consumed_display"`
 	HeldMC                     money.MC        `json:"held_mc"`
 	HeldDisplay                string          `json:"held_display"`
+	DelegatedMC                money.MC        `json:"delegated_mc,omitzero"` // of HeldMC: what its children can still spend
 	AllocationRemainingMC      money.MC        `json:"allocation_remaining_mc"`
 	AllocationRemainingDisplay string          `json:"allocation_remaining_display"`
 	VelocityLimitMC            *money.MC       `json:"velocity_limit_mc"`
@@ -25,6 +26,7 @@ type ConnectionResource struct {
 	Status                     string          `json:"status"`
 	Freeze                     *FreezeResource `json:"freeze"`
 	CreatedAt                  string          `json:"created_at"`
+	ChildID                    *string         `json:"child_id,omitempty"` // to a child's token: whose budget it shows
 	RecentLedger               []EntryResource `json:"recent_ledger,omitempty"`
 }
 
@@ -36,12 +38,13 @@ type FreezeResource struct {
 
 // Resource returns the connection in the contract's shape, without recent_ledger.
 func (c Connection) Resource() ConnectionResource {
+	held := c.HeldMC + c.UnheldDelegatedMC()
 	r := ConnectionResource{
 		ID: c.ID, AppID: c.AppID, UserAccountID: c.AccountID,
 		ReservedAllocationMC: c.AllocationMC, ReservedAllocationDisplay: c.AllocationMC.Display(),
 		AllocationMC: c.AllocationMC, AllocationDisplay: c.AllocationMC.Display(),
 		ConsumedMC: c.ConsumedMC, ConsumedDisplay: c.ConsumedMC.Display(),
-		HeldMC: c.HeldMC, HeldDisplay: c.HeldMC.Display(),
+		HeldMC: held, HeldDisplay: held.Display(), DelegatedMC: c.UnheldDelegatedMC(),
 		AllocationRemainingMC: c.RemainingMC(), AllocationRemainingDisplay: c.RemainingMC().Display(),
 		VelocityLimitMC: c.VelocityLimitMC, Status: c.EffectiveStatus(), CreatedAt: timestamp.Format(c.CreatedUS),
 	}

@@ -51,6 +51,18 @@ func (c *ChildBudget) RemainingMC() money.MC {
 	return c.LeftMC - c.HeldMC
 }
 
+// Connection returns the connection of the child as the child's token sees it: what it has spent or passed on is
+// consumed, and there is no more than its budget.
+func (c *ChildBudget) Connection(conn *rules.Connection) rules.Connection {
+	out := *conn
+	out.AllocationMC, out.ConsumedMC, out.HeldMC = c.AmountMC, c.AmountMC-c.LeftMC, c.HeldMC
+	out.DelegatedMC, out.ChildHeldMC, out.CreatedUS = 0, 0, c.CreatedUS
+	if c.EndedUS != nil {
+		out.Status, out.FrozenBy, out.FrozenReason, out.AllocationMC = rules.Revoked, "", "", out.ConsumedMC+c.HeldMC
+	}
+	return out
+}
+
 // ReadChild returns a child with its budget, or sql.ErrNoRows.
 func ReadChild(ctx context.Context, q db.Queryer, childID string) (ChildBudget, error) {
 	list, err := readChildren(ctx, q, `c.id = $1`, childID)
@@ -63,13 +75,18 @@ func ReadChild(ctx context.Context, q db.Queryer, childID string) (ChildBudget, 
 	return list[0], nil
 }
 
-// ListChildren returns at most limit children of a connection with their budgets, those that are live first, then the
-// newest, those that follow the one named by after if it is not empty.
-func ListChildren(ctx context.Context, q db.Queryer, connectionID, after string, limit int) ([]ChildBudget, error) {
+// ListChildren returns at most limit children of a connection with their budgets, newest first, those older than the one
+// named by after if it is not empty: all, or those below a child if above names one.
+func ListChildren(
+	ctx context.Context, q db.Queryer, connectionID, above, after string, limit int,
+) ([]ChildBudget, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return readChildren(ctx, q, `c.connection_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`, connectionID, after, limit)
+	return readChildren(ctx, q, `c.connection_id = $1 AND c.id < $2 AND ($4 = '' OR c.id IN (
+			WITH RECURSIVE below AS (SELECT id FROM children WHERE parent_id = $4
+				UNION ALL SELECT d.id FROM children d JOIN below ON d.parent_id = below.id)
+			SELECT id FROM below)) ORDER BY c.id DESC LIMIT $3`, connectionID, after, limit, above)
 }
 
 // ListLiveChildren returns the live children of a connection with their budgets, oldest first.

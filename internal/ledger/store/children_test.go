@@ -128,7 +128,7 @@ func checkDelegated(t *testing.T, d *db.DB, connectionID string) (conn rules.Con
 		if conn, err = LockConnection(ctx, tx, connectionID); err != nil {
 			return err
 		}
-		list, err := ListChildren(ctx, tx, connectionID, "", 1000)
+		list, err := ListChildren(ctx, tx, connectionID, "", "", 1000)
 		var left, held money.MC
 		for _, c := range list {
 			left, held = left+c.LeftMC, held+c.HeldMC

@@ -23,6 +23,7 @@ CREATE TABLE children (
 CREATE INDEX children_connection ON children (connection_id, id);
 CREATE UNIQUE INDEX children_key ON children (connection_id, key);
 CREATE UNIQUE INDEX children_token ON children (token_hash);
+CREATE INDEX children_parent ON children (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX children_expires ON children (expires_us) WHERE ended_us IS NULL;
 
 -- What is left of the budgets of a connection's children, and what their calls hold of held_mc.

@@ -80,6 +80,9 @@ func New(in *Input) (*Plan, error) {
 		Images:       in.Request.Images,
 		Feature:      policy.ResolveFeature(in.Caller.Features, in.Feature),
 	}
+	if err := in.Caller.CheckFeature(in.Feature); err != nil {
+		return nil, err
+	}
 	p.Request.CacheKey = chooseCacheKey(in)
 	p.Shares = policy.Shares{Margin: p.Feature.Margin(&in.Caller.App), Fee: in.Policy.Fee}
 	model, err := p.chooseModel(in.Request.BodyModel)
@@ -265,6 +268,7 @@ func (p *Plan) price(in *Input) error {
 		PriceCap:   priceCap,
 		MinTokens:  p.MinTokens,
 		App:        &in.Caller.App,
+		ChildID:    in.Caller.ChildID(),
 		Guardrails: p.Feature.Guardrails(),
 	}, in.Now)
 	return nil

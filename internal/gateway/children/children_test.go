@@ -1,0 +1,340 @@
+package children_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/children"
+	"github.com/purserhq/purser/internal/gateway/holds"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// A world is an app with a user, whose connection has $10. Its children spend on the app's own work.
+type world struct {
+	*testing.T
+	*apitest.Books
+	handler *children.Handler
+	app     apps.App
+	conn    rules.Connection
+	base    string
+	token   string
+}
+
+func newWorld(t *testing.T, d *db.DB) *world {
+	b := apitest.NewBooks(t, d)
+	clients := apps.NewStore(d, b.Now, true)
+	tokens := &oauth.Store{DB: d, Ledger: b.Ledger, Now: b.Now}
+	w := &world{T: t, Books: b}
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+			VALUES ('wac_dev', 'developer@example.com', '', 1, 1), ('wac_user', 'user@example.com', '', 0, 1)`)
+		if err != nil {
+			return err
+		}
+		if w.app, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      "wac_dev",
+			Name:         "Archive",
+			RedirectURIs: []string{"https://app.example.com/callback"},
+			Tier:         apps.FullLive,
+			ProviderMode: apps.Live,
+		}); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, created_us)
+			VALUES ($1, 'wac_user', 1)`, w.app.ID)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ExecContext(t.Context(), `UPDATE apps SET own_work = 1`); err != nil {
+		t.Fatal(err)
+	}
+	w.Do(rules.TopUp{AccountID: "wac_user", AmountMC: 100 * money.Dollar})
+	w.conn = w.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, b.Now()),
+		AppID:        w.app.ID,
+		AccountID:    "wac_user",
+		RequestedMC:  10 * money.Dollar,
+	}).Connection
+	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		issued, err := tokens.IssueTokens(ctx, tx, w.conn.ID, w.app.ID, "")
+		w.token = issued.AccessToken
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := policy.Default
+	p.Fee = 0
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetClock(b.Now)
+	registry := features.NewStore(d, b.Now, nil)
+	slug := "search"
+	if _, err := registry.Create(t.Context(), w.app.ID, features.Change{
+		Slug: web.Field[string]{Set: true, Value: slug}, DisplayName: web.Field[string]{Set: true, Value: "Search"}, Description: web.Field[string]{Set: true, Value: "Finds"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	resolver := callers.NewResolver(d, tokens, clients, registry, b.Now)
+	secrets, err := children.NewTokens([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.handler = &children.Handler{
+		DB:      d,
+		Ledger:  b.Ledger,
+		Callers: resolver,
+		Offered: func(model string) bool { return strings.HasPrefix(model, "gpt") },
+		Tokens:  secrets,
+	}
+	w.handler.Mount(rt)
+	resolver.Mount(rt)
+	(&holds.Handler{
+		DB: d, Ledger: b.Ledger, NodeID: "node_0", Apps: clients, Tokens: tokens, Callers: resolver,
+		Policies: policies.Fixed(p),
+	}).Mount(rt)
+	(&receipts.Handler{DB: d, Apps: clients, Callers: resolver}).Mount(rt)
+	server := httptest.NewServer(rt)
+	t.Cleanup(server.Close)
+	w.base = server.URL
+	return w
+}
+
+// do sends a request with a token, and decodes an answer 200.
+func (w *world) do(token, method, path, body string, headers ...string) (child children.Resource, a apitest.Answer) {
+	w.Helper()
+	client := apitest.Client{Base: w.base, Bearer: token}
+	a = client.Do(w.T, method, path, body, headers...)
+	if a.Status == 200 && strings.HasPrefix(a.Body, "{") {
+		if err := json.Unmarshal([]byte(a.Body), &child); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return child, a
+}
+
+// make passes an amount on by the holder of a token.
+func (w *world) make(token string, amount money.MC, more string) children.Resource {
+	w.Helper()
+	c, a := w.do(token, "POST", "/v1/connection/children", fmt.Sprintf(`{"amount_mc":%d%s}`, amount, more),
+		"Idempotency-Key", id.NewUUID())
+	if a.Status != 200 {
+		w.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return c
+}
+
+// spend holds and captures, and returns the status of the hold and the request's id.
+func (w *world) spend(token string, amount money.MC, headers ...string) (status int, requestID, body string) {
+	w.Helper()
+	held, a := w.do(token, "POST", "/v1/holds", fmt.Sprintf(`{"amount_mc":%d,"description":"A search"}`, amount),
+		append(headers, "Idempotency-Key", id.NewUUID())...)
+	if a.Status != 200 {
+		return a.Status, "", a.Body
+	}
+	if _, a := w.do(token, "POST", "/v1/holds/"+held.ID+"/capture", ""); a.Status != 200 {
+		w.Fatalf("capture: %d %s", a.Status, a.Body)
+	}
+	return 200, held.ID, ""
+}
+
+// TestChildSpends gives a child $1 by its parent's token, and lets it spend, within its budget and no further, until
+// its parent ends it.
+func TestChildSpends(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		body, key := `{"amount_mc":100000000,"label":"Researcher","expires_in":3600}`, id.NewUUID()
+		c, a := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
+		if a.Status != 200 || c.Status != "active" || c.Label != "Researcher" || c.RemainingMC != money.Dollar ||
+			!strings.HasPrefix(c.Token, "cht_") {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		if again, _ := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key); again.ID != c.ID ||
+			again.Token != c.Token {
+			t.Errorf("again: %+v", again)
+		}
+		if _, a := w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", key); a.Status != 409 {
+			t.Errorf("another body: %d %s", a.Status, a.Body)
+		}
+		status, requestID, _ := w.spend(c.Token, 60*money.Cent)
+		if status != 200 {
+			t.Fatal(status)
+		}
+		if status, _, body := w.spend(c.Token, 41*money.Cent); status != 402 {
+			t.Errorf("beyond the budget: %d %s", status, body)
+		}
+		// Both see the call; the child's receipt names it.
+		for _, token := range []string{c.Token, w.token} {
+			if _, a := w.do(token, "GET", "/v1/requests/"+requestID, ""); !strings.Contains(a.Body, `"child_id":"`+c.ID) {
+				t.Errorf("receipt: %d %s", a.Status, a.Body)
+			}
+		}
+		_, a = w.do(c.Token, "GET", "/v1/connection", "")
+		for _, want := range []string{`"allocation_mc":100000000`, `"allocation_remaining_mc":40000000`, c.ID} {
+			if !strings.Contains(a.Body, want) {
+				t.Errorf("the child's connection lacks %s: %s", want, a.Body)
+			}
+		}
+		if _, a := w.do(w.token, "GET", "/v1/connection", ""); !strings.Contains(a.Body, `"held_mc":40000000,"held_display":"$0.40","delegated_mc":40000000`) ||
+			!strings.Contains(a.Body, `"allocation_remaining_mc":900000000`) {
+			t.Errorf("the connection: %s", a.Body)
+		}
+		ended, a := w.do(w.token, "POST", "/v1/connection/children/"+c.ID+"/end", "")
+		if a.Status != 200 || ended.Status != "ended" || ended.ReturnedMC != 40*money.Cent || ended.Token != "" {
+			t.Errorf("end: %d %s", a.Status, a.Body)
+		}
+		if status, _, body := w.spend(c.Token, 1); status != 403 || !strings.Contains(body, "connection_revoked") {
+			t.Errorf("after the end: %d %s", status, body)
+		}
+		if conn := w.Is(w.conn); conn.DelegatedMC != 0 || conn.RemainingMC() != 940*money.Cent {
+			t.Errorf("%+v", conn)
+		}
+	})
+}
+
+// TestChildrenSeeTheirOwn: a child sees and ends what is below it, and not its parents, siblings and their calls.
+func TestChildrenSeeTheirOwn(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		a := w.make(w.token, 2*money.Dollar, "")
+		b := w.make(a.Token, money.Dollar, "")
+		other := w.make(w.token, money.Dollar, "")
+		_, theirs, _ := w.spend(other.Token, 5)
+		if b.ParentID == nil || *b.ParentID != a.ID || b.Depth != 2 {
+			t.Errorf("%+v", b)
+		}
+		for _, hidden := range []struct{ token, method, path string }{
+			{b.Token, "GET", "/v1/connection/children/" + a.ID},
+			{b.Token, "POST", "/v1/connection/children/" + a.ID + "/end"},
+			{a.Token, "GET", "/v1/connection/children/" + other.ID},
+			{a.Token, "GET", "/v1/requests/" + theirs},
+			{a.Token, "GET", "/v1/holds/" + theirs},
+		} {
+			if _, got := w.do(hidden.token, hidden.method, hidden.path, ""); got.Status != 404 {
+				t.Errorf("%+v: %d %s", hidden, got.Status, got.Body)
+			}
+		}
+		for token, want := range map[string]string{w.token: other.ID + " " + b.ID + " " + a.ID, a.Token: b.ID, b.Token: ""} {
+			_, got := w.do(token, "GET", "/v1/connection/children", "")
+			var list []children.Resource
+			if err := json.Unmarshal([]byte(got.Body), &list); err != nil {
+				t.Fatal(got.Body)
+			}
+			var ids []string
+			for _, c := range list {
+				ids = append(ids, c.ID)
+			}
+			if strings.Join(ids, " ") != want {
+				t.Errorf("list: %q, want %q", ids, want)
+			}
+		}
+		if _, page := w.do(w.token, "GET", "/v1/connection/children?limit=2", ""); !strings.Contains(
+			page.Header.Get("Link"), b.ID) {
+			t.Errorf("%v", page.Header)
+		}
+		// What b has goes to a, and with a to the connection.
+		if got, _ := w.do(a.Token, "POST", "/v1/connection/children/"+b.ID+"/end", ""); got.ReturnedMC != money.Dollar {
+			t.Errorf("%+v", got)
+		}
+		w.make(a.Token, money.Dollar, "")
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+		w.Pass(3 * time.Second) // the cache of callers
+		for _, token := range []string{a.Token, other.Token} {
+			if status, _, body := w.spend(token, 1); status != 403 {
+				t.Errorf("after the revocation: %d %s", status, body)
+			}
+		}
+		if c := w.Is(w.conn); c.AllocationMC != 5 || c.DelegatedMC != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestChildExpires: a child's token ends with its time, to the second, and the job returns its money.
+func TestChildExpires(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		c := w.make(w.token, money.Dollar, `,"expires_in":60`)
+		below := w.make(c.Token, 5, `,"expires_in":3600`)
+		if below.ExpiresAt != c.ExpiresAt {
+			t.Errorf("%+v outlives its parent %+v", below, c)
+		}
+		if err := w.handler.ExpireDue(t.Context()); err != nil || w.Is(w.conn).DelegatedMC != money.Dollar {
+			t.Errorf("%v: ended before its time: %+v", err, w.Is(w.conn))
+		}
+		w.Pass(time.Minute + time.Second)
+		if status, _, body := w.spend(c.Token, 1); status != 403 {
+			t.Errorf("after its time: %d %s", status, body)
+		}
+		if err := w.handler.ExpireDue(t.Context()); err != nil || w.Is(w.conn).DelegatedMC != 0 {
+			t.Errorf("%v: %+v", err, w.Is(w.conn))
+		}
+	})
+}
+
+// TestChildMayDoNoMore: features and models of a child are among its parent's, and its token opens calls alone.
+func TestChildMayDoNoMore(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		c := w.make(w.token, money.Dollar, `,"features":["search"],"models":["gpt-a","gpt-b"]`)
+		if status, _, body := w.spend(c.Token, 1); status != 400 || !strings.Contains(body, "X-Svc-Feature") {
+			t.Errorf("without its feature: %d %s", status, body)
+		}
+		if status, _, body := w.spend(c.Token, 1, web.FeatureHeader, "search"); status != 200 {
+			t.Errorf("with its feature: %d %s", status, body)
+		}
+		if below := w.make(c.Token, 1, `,"models":["gpt-b"]`); strings.Join(below.Models, " ") != "gpt-b" ||
+			strings.Join(below.Features, " ") != "search" {
+			t.Errorf("%+v", below)
+		}
+		for body, want := range map[string]int{
+			`{"amount_mc":1,"models":["gpt-c"]}`:   403,
+			`{"amount_mc":1,"models":["claude"]}`:  400,
+			`{"amount_mc":1,"features":["other"]}`: 400,
+			`{"amount_mc":0}`:                      400,
+			`{"amount_mc":-1}`:                     400,
+			`{}`:                                   400,
+			`{"amount_mc":1,"expires_in":59}`:      400,
+			`{"amount_mc":1,"label":"` + strings.Repeat("x", 61) + `"}`: 400,
+			`{"amount_mc":100000000}`:                                   402,
+			`{"amount_mc":1,"unknown":1}`:                               400,
+		} {
+			if _, a := w.do(c.Token, "POST", "/v1/connection/children", body, "Idempotency-Key", id.NewUUID()); a.Status != want {
+				t.Errorf("%s: %d %s", body, a.Status, a.Body)
+			}
+		}
+		if _, a := w.do(c.Token, "POST", "/v1/connection/children", `{"amount_mc":1}`); a.Status != 400 {
+			t.Errorf("without a key: %d", a.Status)
+		}
+		if _, a := w.do("cht_unknown", "GET", "/v1/connection", ""); a.Status != 401 {
+			t.Errorf("an unknown token: %d", a.Status)
+		}
+		if _, a := w.do(c.Token, "GET", "/v1/connection/summary", ""); a.Status != 401 {
+			t.Errorf("the summary: %d %s", a.Status, a.Body)
+		}
+	})
+}

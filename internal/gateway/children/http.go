@@ -1,0 +1,367 @@
+package children
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+)
+
+// What bounds a child's label, lists and time.
+const (
+	maxLabel      = 60 // characters; users read it on their dashboard
+	maxListed     = 20 // features or models
+	minLifetime   = time.Minute
+	maxLifetime   = 30 * 24 * time.Hour
+	usualLifetime = time.Hour
+)
+
+// A Handler serves /v1/connection/children.
+type Handler struct {
+	DB      *db.DB
+	Ledger  *store.Writer
+	Callers *callers.Resolver
+	Offered func(model string) bool
+	Tokens  Tokens
+}
+
+// Tokens makes the tokens of children. A repeated request gets the same one, which is stored nowhere.
+type Tokens struct{ key []byte }
+
+// NewTokens returns the Tokens of a derivation key: the same on every node and after a restart.
+func NewTokens(derivationKey []byte) (Tokens, error) {
+	key, err := hkdf.Key(sha256.New, derivationKey, nil, "purser: tokens of children", sha256.Size)
+	if err != nil {
+		return Tokens{}, fmt.Errorf("children: key of tokens: %w", err)
+	}
+	return Tokens{key}, nil
+}
+
+func (t Tokens) of(childID string) string {
+	m := hmac.New(sha256.New, t.key)
+	m.Write([]byte(childID))
+	return callers.ChildTokenPrefix + base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("POST /v1/connection/children", h.create)
+	rt.Handle("GET /v1/connection/children", h.list)
+	rt.Handle("GET /v1/connection/children/{id}", h.get)
+	rt.Handle("POST /v1/connection/children/{id}/end", h.end)
+}
+
+// A Resource is a child as the API shows it.
+type Resource struct {
+	ID               string   `json:"id"`
+	Object           string   `json:"object"`
+	ConnectionID     string   `json:"connection_id"`
+	ParentID         *string  `json:"parent_id"` // null: the connection itself
+	Depth            int64    `json:"depth"`
+	Label            string   `json:"label"`
+	Status           string   `json:"status"` // active, ended
+	AmountMC         money.MC `json:"amount_mc"`
+	AmountDisplay    string   `json:"amount_display"`
+	HeldMC           money.MC `json:"held_mc"`
+	RemainingMC      money.MC `json:"remaining_mc"`
+	RemainingDisplay string   `json:"remaining_display"`
+	Features         []string `json:"features"`
+	Models           []string `json:"models"`
+	CreatedAt        string   `json:"created_at"`
+	ExpiresAt        string   `json:"expires_at"`
+	EndedAt          *string  `json:"ended_at"`
+	EndedBy          *string  `json:"ended_by"`
+	ReturnedMC       money.MC `json:"returned_mc"`
+	Token            string   `json:"token,omitempty"` // of the answer to the request that made it, alone
+}
+
+func newResource(c *store.ChildBudget) Resource {
+	out := Resource{
+		ID:               c.ID,
+		Object:           "child",
+		ConnectionID:     c.ConnectionID,
+		ParentID:         rules.TextOrNull(c.ParentID),
+		Depth:            c.Depth,
+		Label:            c.Label,
+		Status:           "active",
+		AmountMC:         c.AmountMC,
+		AmountDisplay:    c.AmountMC.Display(),
+		HeldMC:           c.HeldMC,
+		RemainingMC:      c.RemainingMC(),
+		RemainingDisplay: c.RemainingMC().Display(),
+		Features:         append([]string{}, c.Features...),
+		Models:           append([]string{}, c.Models...),
+		CreatedAt:        timestamp.Format(c.CreatedUS),
+		ExpiresAt:        timestamp.Format(c.ExpiresUS),
+		EndedBy:          rules.TextOrNull(string(c.EndedBy)),
+		ReturnedMC:       c.ReturnedMC,
+	}
+	if c.EndedUS != nil {
+		out.Status, out.EndedAt = "ended", rules.TextOrNull(timestamp.Format(*c.EndedUS))
+	}
+	return out
+}
+
+// createBody is the body of POST /v1/connection/children.
+type createBody struct {
+	AmountMC  web.Field[money.MC] `json:"amount_mc"`
+	ExpiresIn web.Field[int64]    `json:"expires_in"` // seconds
+	Label     web.Field[string]   `json:"label"`
+	Features  web.Field[[]string] `json:"features"`
+	Models    web.Field[[]string] `json:"models"`
+}
+
+// create passes an amount on. The key answers the same child again.
+func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.Callers.ResolveAny(r)
+	if err != nil {
+		return err
+	}
+	if err := who.CheckAllowed(); err != nil {
+		return err
+	}
+	key, err := readKey(r)
+	if err != nil {
+		return err
+	}
+	var body createBody
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	child, err := h.newChild(who, key, &body)
+	if err != nil {
+		return err
+	}
+	done, err := h.Ledger.Do(r.Context(), rules.Delegate{Child: child})
+	if err != nil {
+		return err
+	}
+	made, err := store.ReadChild(r.Context(), h.DB, done.Child.ID)
+	if err != nil {
+		return err
+	}
+	out := newResource(&made)
+	out.Token = h.Tokens.of(made.ID)
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// newChild returns the child that a request asks for. It may do no more than the one who makes it.
+func (h *Handler) newChild(who *callers.Caller, key string, body *createBody) (rules.Child, error) {
+	lifetime := usualLifetime
+	if body.ExpiresIn.Set && !body.ExpiresIn.Null {
+		if s := body.ExpiresIn.Value; s < int64(minLifetime.Seconds()) || s > int64(maxLifetime.Seconds()) {
+			return rules.Child{}, apierr.InvalidRequest.Errorf("expires_in: must be from %d to %d seconds",
+				int64(minLifetime.Seconds()), int64(maxLifetime.Seconds()))
+		}
+		lifetime = time.Duration(body.ExpiresIn.Value) * time.Second
+	}
+	if !body.AmountMC.Set || body.AmountMC.Null {
+		return rules.Child{}, apierr.InvalidRequest.Errorf("amount_mc: required")
+	}
+	if body.Label.Value != "" {
+		if err := apps.CheckText("label", body.Label.Value, maxLabel); err != nil {
+			return rules.Child{}, err
+		}
+	}
+	now := h.DB.Now()
+	c := rules.Child{
+		ID:           id.New(id.Child, now),
+		ConnectionID: who.ConnectionID,
+		ParentID:     who.ChildID(),
+		Label:        body.Label.Value,
+		AmountMC:     body.AmountMC.Value,
+		Features:     body.Features.Value,
+		Models:       body.Models.Value,
+		Key:          rules.ChildKey(who.ChildID(), key),
+		ExpiresUS:    now.Add(lifetime).UnixMicro(),
+	}
+	c.TokenHash = id.Hash(h.Tokens.of(c.ID))
+	if who.Child != nil {
+		c.ExpiresUS = min(c.ExpiresUS, who.Child.ExpiresUS)
+		if len(c.Features) == 0 {
+			c.Features = who.Child.Features
+		}
+	}
+	if len(c.Models) == 0 && who.Child != nil {
+		c.Models = who.Child.Models
+	}
+	c.Fingerprint = fingerprint(&c, lifetime)
+	return c, errors.Join(h.checkModels(who, c.Models), checkFeatures(who, c.Features))
+}
+
+// fingerprint hashes what makes two requests for a child the same.
+func fingerprint(c *rules.Child, lifetime time.Duration) string {
+	text, err := json.Marshal([]any{"children", c.Label, c.AmountMC, c.Features, c.Models, lifetime})
+	if err != nil {
+		panic("children: encode: " + err.Error())
+	}
+	return id.Hash(string(text))
+}
+
+func (h *Handler) checkModels(who *callers.Caller, models []string) error {
+	if len(models) > maxListed {
+		return apierr.InvalidRequest.Errorf("models: at most %d", maxListed)
+	}
+	for _, model := range models {
+		switch {
+		case !h.Offered(model):
+			return apierr.InvalidRequest.Errorf("models: %q is not offered; GET /v1/models lists what is", model)
+		case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
+			return apierr.ModelNotAllowed.Errorf("model %q is not among the allowed models", model)
+		}
+	}
+	return nil
+}
+
+func checkFeatures(who *callers.Caller, list []string) error {
+	if len(list) > maxListed {
+		return apierr.InvalidRequest.Errorf("features: at most %d", maxListed)
+	}
+	for _, slug := range list {
+		if who.Features[slug] == nil {
+			return apierr.InvalidRequest.Errorf("features: %q is not a feature of the app", slug)
+		}
+		if err := who.CheckFeature(slug); err != nil {
+			return apierr.InvalidRequest.Errorf("features: %q is not one that this token may use", slug)
+		}
+	}
+	return nil
+}
+
+func readKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) == 1 {
+		if key, ok := id.ParseUUID(values[0]); ok {
+			return key, nil
+		}
+	}
+	return "", apierr.InvalidRequest.Errorf(
+		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
+}
+
+// list answers with the caller's children and theirs, newest first.
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.Callers.ResolveAny(r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, err := store.ListChildren(r.Context(), h.DB, who.ConnectionID, who.ChildID(), page.StartingAfter, page.Limit+1)
+	if err != nil {
+		return err
+	}
+	if len(list) > page.Limit {
+		list = list[:page.Limit]
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
+	out := make([]Resource, len(list))
+	for i := range list {
+		out[i] = newResource(&list[i])
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// require returns the child of the path if it is the caller's: of its connection, or below the caller or the caller
+// itself. To others it does not exist.
+func (h *Handler) require(r *http.Request) (child store.ChildBudget, who *callers.Caller, err error) {
+	if who, err = h.Callers.ResolveAny(r); err != nil {
+		return child, nil, err
+	}
+	notFound := apierr.NotFound.Errorf("no such child")
+	childID := r.PathValue("id")
+	if !strings.HasPrefix(childID, id.Child) {
+		return child, nil, notFound
+	}
+	child, err = store.ReadChild(r.Context(), h.DB, childID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && child.ConnectionID != who.ConnectionID {
+		return child, nil, notFound
+	} else if err != nil {
+		return child, nil, err
+	}
+	if who.Child == nil {
+		return child, who, nil
+	}
+	for above := child.Child; above.ID != who.Child.ID; {
+		if above.ParentID == "" {
+			return child, nil, notFound
+		}
+		if above, err = store.GetChild(r.Context(), h.DB, above.ParentID); err != nil {
+			return child, nil, err
+		}
+	}
+	return child, who, nil
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	child, _, err := h.require(r)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, newResource(&child))
+}
+
+// end ends a child and all below it. A repeated request answers the same.
+func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
+	child, _, err := h.require(r)
+	if err != nil {
+		return err
+	}
+	if child.EndedUS == nil {
+		_, err := h.Ledger.Do(r.Context(),
+			rules.EndChild{ConnectionID: child.ConnectionID, ChildID: child.ID, By: rules.EndedByApp})
+		if err != nil {
+			return err
+		}
+		h.Callers.Forget()
+		if child, err = store.ReadChild(r.Context(), h.DB, child.ID); err != nil {
+			return err
+		}
+	}
+	return web.WriteJSON(w, http.StatusOK, newResource(&child))
+}
+
+// expireBatch is how many children ExpireDue ends before it looks again.
+const expireBatch = 100
+
+// ExpireDue ends the children whose time is over.
+func (h *Handler) ExpireDue(ctx context.Context) error {
+	for {
+		list, err := store.ListExpiredChildren(ctx, h.DB, h.DB.Now().UnixMicro(), expireBatch)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			_, err := h.Ledger.Do(ctx,
+				rules.EndChild{ConnectionID: c.ConnectionID, ChildID: c.ID, By: rules.EndedByExpiry})
+			if err != nil {
+				return fmt.Errorf("child %s: %w", c.ID, err)
+			}
+		}
+		if len(list) < expireBatch {
+			return nil
+		}
+	}
+}
