@@ -21,7 +21,7 @@ func Groups() []Group {
 	return []Group{
 		{"Start", []string{"quickstart", "connect", "calls", "budgets", "retries", "migration"}},
 		{"Build", []string{
-			"features", "tools", "own-work", "caching", "embeddings", "live-spend", "components", "voice", "webhooks",
+			"features", "tools", "own-work", "children", "caching", "embeddings", "live-spend", "components", "voice", "webhooks",
 			"command-line", "clients", "oauth",
 		}},
 		{"Test and go live", []string{"sandbox", "going-live"}},

@@ -289,6 +289,13 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 	} else {
 		t.Fatalf("the stranger's hold: %+v", held)
 	}
+	child := whole(t, p.Call("POST", "/v1/connection/children", `{"amount_mc":5}`,
+		"Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID()))
+	if _, rest, ok := strings.Cut(child.body, `"id":"`); ok {
+		s.params["children"], _, _ = strings.Cut(rest, `"`)
+	} else {
+		t.Fatalf("the stranger's child: %+v", child)
+	}
 	call := p.Call("POST", "/v1/ai/gpt-6-luna", prompt("hello"), "Authorization: Bearer "+token,
 		"Idempotency-Key: "+servertest.UUID())
 	if a := whole(t, call); a.status != 200 {

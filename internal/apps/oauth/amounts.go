@@ -32,7 +32,7 @@ func (s standing) spentMC() money.MC {
 	if s.live == nil {
 		return 0
 	}
-	return s.live.ConsumedMC + s.live.HeldMC
+	return s.live.CommittedMC()
 }
 
 // An aftermath is what an approved spend cap leads to.

@@ -101,13 +101,13 @@ func (h *Handler) fillOwnAccount(v *visit, s standing, p *ui.Consent, filled *co
 		}
 		return
 	}
-	parts := ui.SplitDollars(s.live.RemainingMC(), s.live.HeldMC, s.live.ConsumedMC)
+	parts := ui.SplitDollars(s.live.RemainingMC(), s.live.SetAsideMC(), s.live.ConsumedMC)
 	p.Live = &ui.Live{
 		Cap:    dollars(s.live.AllocationMC),
 		Used:   parts[2].Text,
 		Frozen: s.live.Status == rules.Frozen,
 	}
-	if s.live.HeldMC > 0 {
+	if s.live.SetAsideMC() > 0 {
 		p.Live.Held = parts[1].Text
 	}
 	p.CapHint = "In total, including what is already used."

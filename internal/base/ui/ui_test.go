@@ -323,6 +323,8 @@ func hostilePages() []Page {
 			RequestTarget: hostile,
 			Rows:          []Row{hostileRow},
 			Done:          "freeze",
+			Children: []Child{{hostile, hostile, 2, Amount{hostile, hostile}, Amount{hostile, hostile},
+				Amount{hostile, hostile}, Moment{hostile, hostile}}},
 		},
 		Pause{
 			Shell: Shell{

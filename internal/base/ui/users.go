@@ -228,6 +228,15 @@ type Connection struct {
 	Voices        []VoiceSession
 	Done          string // freeze or resume: what the user has just done; "" = nothing
 	Resumable     bool   // the user paused it
+	Children      []Child
+}
+
+// Child is a part of a connection's budget that the app has passed on.
+type Child struct {
+	ID, Label         string
+	Depth             int // 1 for those that the connection itself gave
+	Given, Left, Held Amount
+	Expires           Moment
 }
 
 func (Connection) name() string       { return "dashboard/connection" }

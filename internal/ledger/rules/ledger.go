@@ -65,7 +65,10 @@ type Connection struct {
 func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.CommittedMC() }
 
 // CommittedMC is what the allocation cannot be lowered below: it is consumed, held or delegated.
-func (c Connection) CommittedMC() money.MC { return c.ConsumedMC + c.HeldMC + c.UnheldDelegatedMC() }
+func (c Connection) CommittedMC() money.MC { return c.ConsumedMC + c.SetAsideMC() }
+
+// SetAsideMC is what is neither consumed nor remains: held for calls, or passed on to children.
+func (c Connection) SetAsideMC() money.MC { return c.HeldMC + c.UnheldDelegatedMC() }
 
 // UnheldDelegatedMC is what calls of the connection's children can still hold.
 func (c Connection) UnheldDelegatedMC() money.MC { return c.DelegatedMC - c.ChildHeldMC }

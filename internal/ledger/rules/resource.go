@@ -38,7 +38,7 @@ type FreezeResource struct {
 
 // Resource returns the connection in the contract's shape, without recent_ledger.
 func (c Connection) Resource() ConnectionResource {
-	held := c.HeldMC + c.UnheldDelegatedMC()
+	held := c.SetAsideMC()
 	r := ConnectionResource{
 		ID: c.ID, AppID: c.AppID, UserAccountID: c.AccountID,
 		ReservedAllocationMC: c.AllocationMC, ReservedAllocationDisplay: c.AllocationMC.Display(),

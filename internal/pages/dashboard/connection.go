@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -54,6 +55,11 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 	if page.Voices, err = h.Voice.ListForPage(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
 		return err
 	}
+	children, err := store.ListLiveChildren(ctx, h.DB, c.ID)
+	if err != nil {
+		return fmt.Errorf("dashboard: children: %w", err)
+	}
+	page.Children = listChildren(children)
 	page.Done = confirmDone(r, c.Status)
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -74,6 +80,9 @@ func (h *Handler) connectionPage(v visit) ui.Connection {
 	}
 	if c.HeldMC > 0 {
 		page.Calls = "For calls in progress. Unused money returns"
+	}
+	if passed := c.UnheldDelegatedMC(); passed > 0 {
+		page.Calls = "With " + ui.Dollars(passed) + " that the app has passed on. Unused money returns"
 	}
 	if c.VelocityLimitMC != nil {
 		page.Daily = ui.Dollars(*c.VelocityLimitMC)
@@ -114,4 +123,37 @@ func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request, a acc
 	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
 		return rules.Revoke{ConnectionID: connectionID, StopCalls: true}
 	}, "", "")
+}
+
+// listChildren returns the rows of a connection's live children, each after its parent.
+func listChildren(list []store.ChildBudget) (rows []ui.Child) {
+	below := map[string][]*store.ChildBudget{}
+	for i := range list {
+		below[list[i].ParentID] = append(below[list[i].ParentID], &list[i])
+	}
+	var add func(parentID string)
+	add = func(parentID string) {
+		for _, c := range below[parentID] {
+			left := ui.SplitDollars(c.RemainingMC(), c.HeldMC)
+			rows = append(rows, ui.Child{
+				ID:      c.ID,
+				Label:   cmp.Or(c.Label, "No name"),
+				Depth:   int(c.Depth),
+				Given:   ui.Money(c.AmountMC),
+				Left:    left[0],
+				Held:    left[1],
+				Expires: ui.NewMoment(c.ExpiresUS),
+			})
+			add(c.ID)
+		}
+	}
+	add("")
+	return rows
+}
+
+// endChild is POST /connections/{id}/children/{child}/end: it takes back what the app has passed on.
+func (h *Handler) endChild(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
+		return rules.EndChild{ConnectionID: connectionID, ChildID: r.PathValue("child"), By: rules.EndedByUser}
+	}, "#children", "")
 }

@@ -55,6 +55,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /connections", h.Sessions.Require(h.showConnections))
 	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.showConnection))
 	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.showLive))
+	rt.HandlePage("POST /connections/{id}/children/{child}/end", h.Sessions.Require(h.endChild))
 	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freezeConnection))
 	rt.HandlePage("POST /connections/{id}/resume", h.Sessions.Require(h.resumeConnection))
 	rt.HandlePage("POST /connections/{id}/calls/{call}/stop", h.Sessions.Require(h.stopCall))
@@ -138,7 +139,7 @@ func describeFunds(c rules.Connection, app apps.App, f freeze) ui.Funds {
 	}
 	parts := splitCap(c)
 	funds.Remaining, funds.Used = parts.remaining.Text, parts.used.Text
-	if c.HeldMC > 0 {
+	if c.SetAsideMC() > 0 {
 		funds.Held = parts.held.Text
 	}
 	return funds
@@ -149,7 +150,7 @@ type capParts struct{ remaining, held, used ui.Amount }
 
 // splitCap writes the parts of a connection's spend cap so that they add up to it. What remains is rounded down.
 func splitCap(c rules.Connection) capParts {
-	parts := ui.SplitDollars(c.RemainingMC(), c.HeldMC, c.ConsumedMC)
+	parts := ui.SplitDollars(c.RemainingMC(), c.SetAsideMC(), c.ConsumedMC)
 	return capParts{parts[0], parts[1], parts[2]}
 }
 

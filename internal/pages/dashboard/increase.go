@@ -137,7 +137,7 @@ func (v visit) offeredCaps() (caps []ui.Tab) {
 
 // leastCap returns the lowest cap: what is used and held, rounded up to the cent and at most the current cap.
 func (v visit) leastCap() money.MC {
-	least := (v.conn.ConsumedMC + v.conn.HeldMC + money.Cent - 1) / money.Cent * money.Cent
+	least := (v.conn.CommittedMC() + money.Cent - 1) / money.Cent * money.Cent
 	return min(least, v.conn.AllocationMC)
 }
 
@@ -160,7 +160,7 @@ func (v visit) fillPreview(p *ui.Increase, form Form) {
 	for i := range p.Caps {
 		p.Caps[i].Current = p.Caps[i].Href == increasePath(v.conn.ID)+"?"+url.Values{fieldCap: {form.Cap}}.Encode()
 	}
-	limits.CapMC = max(limits.CapMC, v.conn.ConsumedMC+v.conn.HeldMC) // as rules.ChangeCap does
+	limits.CapMC = max(limits.CapMC, v.conn.CommittedMC()) // as rules.ChangeCap does
 	p.Change = v.capChange("After saving", limits.CapMC)
 	delta := limits.CapMC - v.conn.AllocationMC
 	if lacks := delta - v.balance.AvailableMC; delta > 0 && lacks > 0 {

@@ -159,8 +159,8 @@ func listTasks(a accounts.Account, balance rules.Balance, list []rules.Connectio
 func sumReserved(list []rules.Connection, balance rules.Balance) ui.Amount {
 	rest, parts := balance.ReservedMC, make([]money.MC, 0, len(list)+1)
 	for _, c := range list {
-		parts = append(parts, c.RemainingMC()+c.HeldMC)
-		rest -= c.RemainingMC() + c.HeldMC
+		parts = append(parts, c.AllocationMC-c.ConsumedMC)
+		rest -= c.AllocationMC - c.ConsumedMC
 	}
 	return ui.SumDollars(append(parts, max(rest, 0))...)
 }

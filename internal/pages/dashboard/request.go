@@ -125,7 +125,7 @@ func (v visit) capChange(after string, targetMC money.MC) []ui.CapRow {
 		Name:       "Now",
 		CapMC:      v.conn.AllocationMC,
 		UsedMC:     v.conn.ConsumedMC,
-		HeldMC:     v.conn.HeldMC,
+		HeldMC:     v.conn.SetAsideMC(),
 		ScaleMaxMC: max(v.conn.AllocationMC, targetMC),
 	}
 	then := now

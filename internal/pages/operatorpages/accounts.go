@@ -312,11 +312,11 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	status := statusCell(x)
 	c.Back, c.Badge = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(x.AccountID), Text: "Account"},
 		&ui.Badge{Text: status.Text, Tone: status.Tone}
-	parts := ui.SplitDollars(x.RemainingMC(), x.HeldMC, x.ConsumedMC)
+	parts := ui.SplitDollars(x.RemainingMC(), x.SetAsideMC(), x.ConsumedMC)
 	c.Tiles = []ui.Tile{
 		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()},
 		{Label: "Used", Value: parts[2].Text, Exact: x.ConsumedMC.Display()},
-		{Label: "Held for calls", Value: parts[1].Text, Exact: x.HeldMC.Display()},
+		{Label: "Held for calls", Value: parts[1].Text, Exact: x.SetAsideMC().Display()},
 		{Label: "Remaining", Value: parts[0].Text, Exact: x.RemainingMC().Display()},
 	}
 	who, err := loadNames(r.Context(), h.DB, x.AccountID, x.AppID)
