@@ -21,8 +21,8 @@ func Groups() []Group {
 	return []Group{
 		{"Start", []string{"quickstart", "connect", "calls", "budgets", "retries", "migration"}},
 		{"Build", []string{
-			"features", "tools", "own-work", "children", "caching", "embeddings", "live-spend", "components", "voice", "webhooks",
-			"command-line", "clients", "oauth",
+			"features", "tools", "own-work", "children", "caching", "embeddings", "live-spend", "components", "voice",
+			"webhooks", "command-line", "clients", "oauth",
 		}},
 		{"Test and go live", []string{"sandbox", "going-live"}},
 		{"Look up", []string{"errors", "limits", "proofs"}},

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// The prefixes of contract §2, and ours. Request is one inference call. Voice tickets, rtt_…, and tokens of children, cht_…, are secrets.
+// The prefixes of contract §2, and ours. Request is one inference call. Voice tickets, rtt_…, and tokens of children,
+// cht_…, are secrets.
 const (
 	Account           = "wac_"
 	App               = "app_"

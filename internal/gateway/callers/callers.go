@@ -49,7 +49,10 @@ func (c *Caller) CheckAllowed() error {
 		return apierr.ConnectionRevoked.On(c.ConnectionID,
 			"this part of the connection has ended; ask who gave it for another")
 	case c.Status == rules.Revoked:
-		return apierr.ConnectionRevoked.On(c.ConnectionID, "this connection was revoked; ask the user to connect again")
+		return apierr.ConnectionRevoked.On(
+			c.ConnectionID,
+			"this connection was revoked; ask the user to connect again",
+		)
 	case c.Status == rules.Frozen:
 		return apierr.ConnectionFrozen.On(c.ConnectionID, "this connection is paused until its user resumes it")
 	}
@@ -200,8 +203,8 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 // ChildTokenPrefix begins the tokens of children.
 const ChildTokenPrefix = "cht_"
 
-// findChild returns the child of a token, or nil for a token of another kind. A child whose time is over has ended, even
-// before the ledger says so.
+// findChild returns the child of a token, or nil for a token of another kind. A child whose time is over has ended,
+// even before the ledger says so.
 func (s *Resolver) findChild(ctx context.Context, token string) (*rules.Child, error) {
 	if !strings.HasPrefix(token, ChildTokenPrefix) {
 		return nil, nil

@@ -89,9 +89,10 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetClock(b.Now)
 	registry := features.NewStore(d, b.Now, nil)
-	slug := "search"
 	if _, err := registry.Create(t.Context(), w.app.ID, features.Change{
-		Slug: web.Field[string]{Set: true, Value: slug}, DisplayName: web.Field[string]{Set: true, Value: "Search"}, Description: web.Field[string]{Set: true, Value: "Finds"},
+		Slug:        web.Field[string]{Set: true, Value: "search"},
+		DisplayName: web.Field[string]{Set: true, Value: "Search"},
+		Description: web.Field[string]{Set: true, Value: "Finds"},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +171,12 @@ func TestChildSpends(t *testing.T) {
 			!strings.HasPrefix(c.Token, "cht_") {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
-		if again, _ := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key); again.ID != c.ID ||
-			again.Token != c.Token {
+		again, _ := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
+		if again.ID != c.ID || again.Token != c.Token {
 			t.Errorf("again: %+v", again)
 		}
-		if _, a := w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", key); a.Status != 409 {
+		_, a = w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", key)
+		if a.Status != 409 {
 			t.Errorf("another body: %d %s", a.Status, a.Body)
 		}
 		status, requestID, _ := w.spend(c.Token, 60*money.Cent)
@@ -186,7 +188,10 @@ func TestChildSpends(t *testing.T) {
 		}
 		// Both see the call; the child's receipt names it.
 		for _, token := range []string{c.Token, w.token} {
-			if _, a := w.do(token, "GET", "/v1/requests/"+requestID, ""); !strings.Contains(a.Body, `"child_id":"`+c.ID) {
+			if _, a := w.do(token, "GET", "/v1/requests/"+requestID, ""); !strings.Contains(
+				a.Body,
+				`"child_id":"`+c.ID,
+			) {
 				t.Errorf("receipt: %d %s", a.Status, a.Body)
 			}
 		}
@@ -196,7 +201,10 @@ func TestChildSpends(t *testing.T) {
 				t.Errorf("the child's connection lacks %s: %s", want, a.Body)
 			}
 		}
-		if _, a := w.do(w.token, "GET", "/v1/connection", ""); !strings.Contains(a.Body, `"held_mc":40000000,"held_display":"$0.40","delegated_mc":40000000`) ||
+		if _, a := w.do(w.token, "GET", "/v1/connection", ""); !strings.Contains(
+			a.Body,
+			`"held_mc":40000000,"held_display":"$0.40","delegated_mc":40000000`,
+		) ||
 			!strings.Contains(a.Body, `"allocation_remaining_mc":900000000`) {
 			t.Errorf("the connection: %s", a.Body)
 		}
@@ -236,7 +244,8 @@ func TestChildrenSeeTheirOwn(t *testing.T) {
 				t.Errorf("%+v: %d %s", hidden, got.Status, got.Body)
 			}
 		}
-		for token, want := range map[string]string{w.token: other.ID + " " + b.ID + " " + a.ID, a.Token: b.ID, b.Token: ""} {
+		all := other.ID + " " + b.ID + " " + a.ID
+		for token, want := range map[string]string{w.token: all, a.Token: b.ID, b.Token: ""} {
 			_, got := w.do(token, "GET", "/v1/connection/children", "")
 			var list []children.Resource
 			if err := json.Unmarshal([]byte(got.Body), &list); err != nil {
@@ -323,7 +332,8 @@ func TestChildMayDoNoMore(t *testing.T) {
 			`{"amount_mc":100000000}`:                                   402,
 			`{"amount_mc":1,"unknown":1}`:                               400,
 		} {
-			if _, a := w.do(c.Token, "POST", "/v1/connection/children", body, "Idempotency-Key", id.NewUUID()); a.Status != want {
+			_, a := w.do(c.Token, "POST", "/v1/connection/children", body, "Idempotency-Key", id.NewUUID())
+			if a.Status != want {
 				t.Errorf("%s: %d %s", body, a.Status, a.Body)
 			}
 		}

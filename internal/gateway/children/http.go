@@ -269,7 +269,14 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := store.ListChildren(r.Context(), h.DB, who.ConnectionID, who.ChildID(), page.StartingAfter, page.Limit+1)
+	list, err := store.ListChildren(
+		r.Context(),
+		h.DB,
+		who.ConnectionID,
+		who.ChildID(),
+		page.StartingAfter,
+		page.Limit+1,
+	)
 	if err != nil {
 		return err
 	}

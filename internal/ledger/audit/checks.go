@@ -313,7 +313,8 @@ var checks = []check{
 					WHERE paid_by = 'free_credit' AND status = 'settled'
 				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
 					WHERE paid_by = 'free_credit' AND status = 'settled'
-				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v WHERE subject LIKE 'free/%') AS sides
+				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v
+					WHERE subject LIKE 'free/%') AS sides
 			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
 	},
 	{
@@ -834,7 +835,8 @@ var checks = []check{
 		count: countConnections,
 		query: `SELECT connection_id AS connection, SUM(delegated) AS delegated_mc, SUM(left_mc) AS children_mc,
 				SUM(child_held) AS child_held_mc, SUM(holds) AS holds_mc, SUM(own) AS own_remaining_mc FROM (
-				SELECT id AS connection_id, delegated_mc AS delegated, 0 AS left_mc, child_held_mc AS child_held, 0 AS holds,
+				SELECT id AS connection_id, delegated_mc AS delegated, 0 AS left_mc, child_held_mc AS child_held,
+					0 AS holds,
 					allocation_mc - consumed_mc - held_mc - delegated_mc + child_held_mc AS own FROM connections
 				UNION ALL SELECT c.connection_id, 0, ` + counted + `, 0, 0, 0
 					FROM children c JOIN windows w ON w.subject = 'child/' || c.id
@@ -852,7 +854,8 @@ var checks = []check{
 				` + childrenSpent + `
 				UNION ALL SELECT 'child/' || substr(key, 1, 30), 0, 0, user_charge_mc FROM {ledger} AS ledger
 					WHERE key LIKE 'chd%' AND type = 'spend' AND status = 'settled' AND paid_by = 'wallet'
-				UNION ALL SELECT subject, 0, 0, counted_mc FROM {verified counters} AS v WHERE subject LIKE 'child/%') AS sides
+				UNION ALL SELECT subject, 0, 0, counted_mc FROM {verified counters} AS v
+					WHERE subject LIKE 'child/%') AS sides
 			GROUP BY subject HAVING SUM(live) = 1 AND SUM(spent) <> SUM(charged)`,
 	},
 	{
@@ -873,9 +876,10 @@ var checks = []check{
 // counted is the sum of a counter without a window.
 const counted = `CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END`
 
-// childrenSpent is what calls of live children were charged, if what they have left is right: what they were given, less
-// what they have passed on and what is left. What an ended child returned is its parent's again.
-const childrenSpent = `SELECT 'child/' || c.id AS subject, 1 AS live, c.amount_mc - ` + counted + ` AS spent, 0 AS charged
+// childrenSpent is what calls of live children were charged, if what they have left is right: what they were given,
+// less what they have passed on and what is left. What an ended child returned is its parent's again.
+const childrenSpent = `SELECT 'child/' || c.id AS subject, 1 AS live, c.amount_mc - ` + counted + ` AS spent,
+					0 AS charged
 					FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE c.ended_us IS NULL
 				UNION ALL SELECT 'child/' || parent_id, 0,
 					CASE WHEN ended_us IS NULL OR ended_by = 'parent' THEN 0 ELSE returned_mc END - amount_mc, 0

@@ -259,11 +259,13 @@ var corruptions = []corruption{
 	{name: "a micro-cent of the fee on own work went to the developer", rehash: true,
 		red: []string{"I13 ledger: margin and fee"},
 		sql: []string{`UPDATE ledger SET svc_fee_mc = 3, dev_margin_mc = 58 WHERE key = 'k2e'`,
-			`UPDATE rollups SET svc_fee_mc = svc_fee_mc - 1, dev_margin_mc = dev_margin_mc + 1 WHERE connection_id = 'conn_6'`}},
+			`UPDATE rollups SET svc_fee_mc = svc_fee_mc - 1, dev_margin_mc = dev_margin_mc + 1
+				WHERE connection_id = 'conn_6'`}},
 	{name: "own work paid a provider", rehash: true,
 		red: []string{"I13 ledger: margin and fee", "I14 ledger: provider_cost"},
 		sql: []string{`UPDATE ledger SET dev_margin_mc = 56, provider_cost_mc = 1 WHERE key = 'k2e'`,
-			`UPDATE rollups SET dev_margin_mc = dev_margin_mc - 1, provider_cost_mc = 1 WHERE connection_id = 'conn_6'`}},
+			`UPDATE rollups SET dev_margin_mc = dev_margin_mc - 1, provider_cost_mc = 1
+				WHERE connection_id = 'conn_6'`}},
 	{name: "own work has used tokens", rehash: true,
 		red: []string{"I14 ledger: provider_cost"},
 		sql: []string{

@@ -121,8 +121,9 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 					v.addFinding("request=%s amount_mc=%d: holds %d of %s", request, amount, p.amount, p.subject)
 				}
 			}
-			if childID, _, _ := strings.Cut(key, "/"); strings.HasPrefix(key, id.Child) && paidBy == "wallet" && childID != child || child != "" &&
-				!strings.HasPrefix(key, child+"/") {
+			ofKey, _, _ := strings.Cut(key, "/")
+			mustHold := strings.HasPrefix(key, id.Child) && paidBy == "wallet"
+			if (mustHold || child != "") && ofKey != child {
 				v.addFinding("request=%s key=%s: counts %q", request, key, text)
 			}
 			want := map[string]bool{}

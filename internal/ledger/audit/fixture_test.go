@@ -630,7 +630,8 @@ func (w *writer) finish() {
 	}
 	for subject, c := range w.counters {
 		if strings.Contains(subject, "/") { // a connection's own stands in its row
-			w.insert("windows", map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": c.told})
+			w.insert("windows",
+				map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": c.told})
 		}
 	}
 	for day, n := range w.rollups {
@@ -1057,8 +1058,8 @@ var childIDs = [...]string{
 	"chd_0000000000000000000000000a", "chd_0000000000000000000000000b", "chd_0000000000000000000000000c",
 }
 
-// fixtureChildren passes 400,000 of conn_6 on: a has passed 150,000 on to b, of which a call holds 100,000, and 90,000 to
-// c, which has spent 61 and given the rest back.
+// fixtureChildren passes 400,000 of conn_6 on: a has passed 150,000 on to b, of which a call holds 100,000, and
+// 90,000 to c, which has spent 61 and given the rest back.
 func fixtureChildren(w *writer) {
 	a, b, c := childIDs[0], childIDs[1], childIDs[2]
 	at := w.connections["conn_6"]

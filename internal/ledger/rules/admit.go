@@ -241,7 +241,8 @@ func (c *Hold) refuseExhausted(conn *Connection, remaining, held money.MC) error
 	}
 	e := apierr.AllocationExhausted.On(conn.ID, "this call may cost up to %s and %s remains: %s", c.HoldMC.Display(),
 		max(remaining, 0).Display(), say)
-	e.NoIncrease = reason == "held_by_in_flight" || c.ChildID != "" || c.MaxCapMC > 0 && conn.ConsumedMC+c.HoldMC > c.MaxCapMC
+	e.NoIncrease = reason == "held_by_in_flight" || c.ChildID != "" ||
+		c.MaxCapMC > 0 && conn.ConsumedMC+c.HoldMC > c.MaxCapMC
 	e.Details = map[string]any{
 		"required_mc":  c.HoldMC,
 		"remaining_mc": max(remaining, 0),

@@ -53,8 +53,8 @@ type Child struct {
 // childPrefix begins the subjects of counters that are budgets of children.
 const childPrefix = "child/"
 
-// ChildSubject is the counter that has a child's budget: it counts what is left, held amounts included, in place of what
-// is spent. LimitReported says that the child has ended; then all that is left is held.
+// ChildSubject is the counter that has a child's budget: it counts what is left, held amounts included, in place of
+// what is spent. LimitReported says that the child has ended; then all that is left is held.
 func ChildSubject(childID string) string { return childPrefix + childID }
 
 // ChildKey returns the idempotency key of a child's call as its connection keeps it: the keys of the children of a
@@ -159,7 +159,10 @@ func (c Delegate) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(conn.ID, "a connection has at most %d live children; end one first",
 			MaxLiveChildren)
 	case child.ExpiresUS <= nowUS || expires > 0 && child.ExpiresUS > expires:
-		return Result{}, apierr.InvalidRequest.On(conn.ID, "expires_at: must be in the future, and not after the parent's")
+		return Result{}, apierr.InvalidRequest.On(
+			conn.ID,
+			"expires_at: must be in the future, and not after the parent's",
+		)
 	case child.AmountMC > remaining:
 		e := apierr.AllocationExhausted.On(conn.ID, "%s are asked for and %s remains", child.AmountMC.Display(),
 			max(remaining, 0).Display())
@@ -246,7 +249,10 @@ func (s *State) callersChild(c *Hold) error {
 
 // childEnded is the error of a token whose child has ended.
 func childEnded(connectionID string) error {
-	return apierr.ConnectionRevoked.On(connectionID, "this part of the connection has ended; ask who gave it for another")
+	return apierr.ConnectionRevoked.On(
+		connectionID,
+		"this part of the connection has ended; ask who gave it for another",
+	)
 }
 
 // child returns the child that the reservations of a call are of; "" = none.
@@ -259,8 +265,8 @@ func (c Reservations) child() string {
 	return ""
 }
 
-// endChildHold ends what a call of a child held of its connection and of its budget, of which the call has spent a part.
-// Of a child that has ended, all that was held is the connection's own again.
+// endChildHold ends what a call of a child held of its connection and of its budget, of which the call has spent a
+// part. Of a child that has ended, all that was held is the connection's own again.
 func (s *State) endChildHold(conn *Connection, list Reservations, held, charged money.MC) {
 	childID := list.child()
 	if childID == "" {

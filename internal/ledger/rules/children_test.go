@@ -147,7 +147,7 @@ func TestTrees(t *testing.T) {
 }
 
 func TestMillionTrees(t *testing.T) {
-	testkit.Long(t, "a million random trees")
+	testkit.Long(t, "a million random trees; TestTrees makes two thousand")
 	t.Parallel()
 	growTrees(t, 1_000_000)
 }
@@ -192,8 +192,15 @@ func growTree(random *rand.Rand) error {
 				AmountMC: money.MC(1 + random.IntN(4000)), ExpiresUS: now.Add(time.Hour).UnixMicro() - int64(i)}}
 		case n < 6:
 			child := pick()
-			command = Hold{Claim: fmt.Sprint(i), ChildID: child, Call: Call{ConnectionID: "c", AccountID: "a", AppID: "p",
-				Key: ChildKey(child, fmt.Sprint(i)), RequestID: fmt.Sprint("req_", i), HoldMC: money.MC(1 + random.IntN(900))}}
+			command = Hold{
+				Claim:   fmt.Sprint(i),
+				ChildID: child,
+				Call: Call{ConnectionID: "c", AccountID: "a", AppID: "p",
+					Key: ChildKey(
+						child,
+						fmt.Sprint(i),
+					), RequestID: fmt.Sprint("req_", i), HoldMC: money.MC(1 + random.IntN(900))},
+			}
 		case n < 9 && len(calls) > 0:
 			end = random.IntN(len(calls))
 			c := calls[end]
@@ -241,7 +248,8 @@ func growTree(random *rand.Rand) error {
 		}
 		back += r.ReleasedMC
 	}
-	if b := s.Balances["a"]; back+charged != given || b.AvailableMC != back || b.ReservedMC != 0 || conn.DelegatedMC != 0 {
+	if b := s.Balances["a"]; back+charged != given || b.AvailableMC != back || b.ReservedMC != 0 ||
+		conn.DelegatedMC != 0 {
 		return fmt.Errorf("I34: %d came back and %d were charged of %d: %+v, %+v", back, charged, given, b, conn)
 	}
 	return checkChildren(s)

@@ -124,7 +124,7 @@ type Hold struct {
 	HasProviderKey bool                   // the developer has a provider key, which serves beyond a limit of cost
 	FreeCredit     *FreeCreditHold        // nil = no free credit
 	Output         *OutputCap             // nil = the output cap is not known here, as in voice
-	ChildID        string                 // the child whose budget pays for the call, and no other part of the allocation; "" = none
+	ChildID        string                 // the child whose budget pays; "" = none
 	DryRun         bool                   // only decide: nothing is held, and no event is emitted
 
 	// Pending opens the hold as a pending one, which no lease ends: who will say what it is charged. "" = an open hold.

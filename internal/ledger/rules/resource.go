@@ -18,7 +18,7 @@ type ConnectionResource struct {
 	ConsumedDisplay            string          `json:"consumed_display"`
 	HeldMC                     money.MC        `json:"held_mc"`
 	HeldDisplay                string          `json:"held_display"`
-	DelegatedMC                money.MC        `json:"delegated_mc,omitzero"` // of HeldMC: what its children can still spend
+	DelegatedMC                money.MC        `json:"delegated_mc,omitzero"` // of HeldMC: left to children
 	AllocationRemainingMC      money.MC        `json:"allocation_remaining_mc"`
 	AllocationRemainingDisplay string          `json:"allocation_remaining_display"`
 	VelocityLimitMC            *money.MC       `json:"velocity_limit_mc"`

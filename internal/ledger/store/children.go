@@ -75,8 +75,8 @@ func ReadChild(ctx context.Context, q db.Queryer, childID string) (ChildBudget, 
 	return list[0], nil
 }
 
-// ListChildren returns at most limit children of a connection with their budgets, newest first, those older than the one
-// named by after if it is not empty: all, or those below a child if above names one.
+// ListChildren returns at most limit children of a connection with their budgets, newest first, those older than the
+// one named by after if it is not empty: all, or those below a child if above names one.
 func ListChildren(
 	ctx context.Context, q db.Queryer, connectionID, above, after string, limit int,
 ) ([]ChildBudget, error) {
@@ -96,10 +96,15 @@ func ListLiveChildren(ctx context.Context, q db.Queryer, connectionID string) ([
 
 func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
 	err = withUnsavedHolds(q, func() (err error) {
-		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth,
+		list, err = db.QueryAll(
+			ctx,
+			q,
+			scanChildBudget,
+			`SELECT c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth,
 			c.label, c.amount_mc, c.features, c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us,
 			c.ended_us, c.ended_by, c.returned_mc, w.buckets, w.held
-			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where, args...)
+			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where,
+			args...)
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
@@ -119,7 +124,11 @@ func scanChildBudget(row db.Row) (c ChildBudget, err error) {
 	counter := rules.Counter{}
 	counter.Spent, err = limits.ParseSeries(0, buckets)
 	c.LeftMC = counter.BudgetMC()
-	return c, errors.Join(err, json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
+	return c, errors.Join(
+		err,
+		json.Unmarshal([]byte(features), &c.Features),
+		json.Unmarshal([]byte(models), &c.Models),
+	)
 }
 
 // ListExpiredChildren returns at most limit live children whose time is over.
@@ -153,14 +162,30 @@ func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO children (id, connection_id, parent_id, depth, label, amount_mc, features,
+		_, err := tx.ExecContext(
+			ctx,
+			`INSERT INTO children (id, connection_id, parent_id, depth, label, amount_mc, features,
 				models, key, fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 			ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, ended_by = excluded.ended_by,
 				returned_mc = excluded.returned_mc`,
-			c.ID, c.ConnectionID, db.NullText(c.ParentID), c.Depth, c.Label, int64(c.AmountMC), string(features),
-			string(models), c.Key, c.Fingerprint, c.TokenHash, c.ExpiresUS, c.CreatedUS, db.NullInt(c.EndedUS),
-			string(c.EndedBy), int64(c.ReturnedMC))
+			c.ID,
+			c.ConnectionID,
+			db.NullText(c.ParentID),
+			c.Depth,
+			c.Label,
+			int64(c.AmountMC),
+			string(features),
+			string(models),
+			c.Key,
+			c.Fingerprint,
+			c.TokenHash,
+			c.ExpiresUS,
+			c.CreatedUS,
+			db.NullInt(c.EndedUS),
+			string(c.EndedBy),
+			int64(c.ReturnedMC),
+		)
 		if err != nil {
 			return fmt.Errorf("ledger: child %s: %w", c.ID, err)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// TestChildrenRaced lets two nodes pass on, hold, settle, release and end at once on one connection, and then revokes it
-// while more come. What the connection keeps of its children is what they have, and no micro-cent is lost (I-34).
+// TestChildrenRaced lets two nodes pass on, hold, settle, release and end at once on one connection, and then revokes
+// it while more come. What the connection keeps of its children is what they have, and no micro-cent is lost (I-34).
 func TestChildrenRaced(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -74,8 +74,9 @@ func TestChildrenRaced(t *testing.T) {
 						do(rules.EndChild{ConnectionID: "C1", ChildID: child(), By: rules.EndedByApp})
 					default:
 						h := rules.Hold{Claim: name, NodeID: "n", ChildID: child(), Call: rules.Call{
-							ConnectionID: "C1", AccountID: "A", AppID: "app", RequestID: "req_" + name, Fingerprint: "f",
-							Model: "m", Terms: "{}", HoldMC: money.MC(1 + random.IntN(300)),
+							ConnectionID: "C1", AccountID: "A", AppID: "app", RequestID: "req_" + name,
+							Fingerprint: "f",
+							Model:       "m", Terms: "{}", HoldMC: money.MC(1 + random.IntN(300)),
 						}}
 						h.Key = rules.ChildKey(h.ChildID, name)
 						held, ok := do(h)
@@ -89,7 +90,10 @@ func TestChildrenRaced(t *testing.T) {
 						amount := money.MC(random.IntN(400))
 						r, _ := do(rules.Settle{
 							Call: held.Call, Attempt: held.Attempt, Settlement: rules.Settled,
-							Charge: rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount}, Usage: rules.Usage{JSON: "{}"},
+							Charge: rules.Amounts{
+								ProviderCostMC: amount,
+								UserChargeMC:   amount,
+							}, Usage: rules.Usage{JSON: "{}"},
 						})
 						charged.add(r.Entry.UserChargeMC)
 					}
@@ -152,7 +156,14 @@ func TestChildHoldIsSaved(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := databaseBench(t, d, "")
-		call := rules.Call{ConnectionID: "C1", AccountID: "A", AppID: "app", Key: "chd_a/k", RequestID: "req_k", HoldMC: 70}
+		call := rules.Call{
+			ConnectionID: "C1",
+			AccountID:    "A",
+			AppID:        "app",
+			Key:          "chd_a/k",
+			RequestID:    "req_k",
+			HoldMC:       70,
+		}
 		for _, c := range []rules.Command{
 			rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 500},
 			rules.Connect{ConnectionID: "C1", AppID: "app", AccountID: "A", Sandbox: true, RequestedMC: 300},
@@ -175,7 +186,7 @@ func TestChildHoldIsSaved(t *testing.T) {
 			}
 		}
 		look(d)
-		if _, err := b.do(rules.SetVelocityLimit{ConnectionID: "C1"}); err != nil { // a caller's transaction saves holds
+		if _, err := b.do(rules.SetVelocityLimit{ConnectionID: "C1"}); err != nil { // saves all holds
 			t.Fatal(err)
 		}
 		checkDelegated(t, d, "C1")
