@@ -98,8 +98,11 @@ func TestKeysOfThePast(t *testing.T) {
 		RequestedMC:  1_000_000,
 	}))
 	var wg sync.WaitGroup
+	callers := make(chan struct{}, 256) // of a batch: each waits 5 s at most
 	for i := range n {
 		wg.Go(func() {
+			callers <- struct{}{}
+			defer func() { <-callers }()
 			billed := call("billed", i)
 			must(t)(w.Do(ctx, rules.Hold{Call: billed, Claim: "1"}))
 			must(t)(w.Do(ctx, rules.Settle{

@@ -42,7 +42,7 @@ func (c *clock) pass(d time.Duration) {
 
 func create(t *testing.T, d *db.DB, s *accounts.Store, n accounts.NewAccount) (a accounts.Account, err error) {
 	t.Helper()
-	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err = d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error { // a password is slow to hash
 		a, err = s.Create(ctx, tx, n)
 		return err
 	})
