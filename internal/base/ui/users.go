@@ -234,8 +234,8 @@ type Connection struct {
 // Child is a part of a connection's budget that the app has passed on.
 type Child struct {
 	ID, Label         string
-	Depth             int // 1 for those that the connection itself gave
-	Given, Left, Held Amount
+	Depth             int    // 1 for those that the connection itself gave
+	Given, Left, Held Amount // Held: no text = nothing
 	Expires           Moment
 }
 

@@ -135,15 +135,18 @@ func listChildren(list []store.ChildBudget) (rows []ui.Child) {
 	add = func(parentID string) {
 		for _, c := range below[parentID] {
 			left := ui.SplitDollars(c.RemainingMC(), c.HeldMC)
-			rows = append(rows, ui.Child{
+			row := ui.Child{
 				ID:      c.ID,
 				Label:   cmp.Or(c.Label, "No name"),
 				Depth:   int(c.Depth),
 				Given:   ui.Money(c.AmountMC),
 				Left:    left[0],
-				Held:    left[1],
 				Expires: ui.NewMoment(c.ExpiresUS),
-			})
+			}
+			if c.HeldMC > 0 {
+				row.Held = left[1]
+			}
+			rows = append(rows, row)
 			add(c.ID)
 		}
 	}
