@@ -72,7 +72,7 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 		if strings.HasPrefix(path, "/v1/requests") && method == "GET" {
 			clients = append(clients, bearer)
 		}
-		if strings.HasPrefix(path, "/v1/realtime") {
+		if strings.HasPrefix(path, "/v1/realtime") || strings.HasPrefix(path, "/v1/connection/") {
 			clients = []apitest.Client{bearer}
 		}
 		for _, c := range clients {
@@ -293,6 +293,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		"Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID()))
 	if _, rest, ok := strings.Cut(child.body, `"id":"`); ok {
 		s.params["children"], _, _ = strings.Cut(rest, `"`)
+		s.params["child"] = s.params["children"]
 	} else {
 		t.Fatalf("the stranger's child: %+v", child)
 	}
