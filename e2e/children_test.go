@@ -48,7 +48,8 @@ func TestChildren(t *testing.T) {
 		&agent); status != 200 {
 		t.Fatal(status)
 	}
-	if status := postWithKey(t, children, agent.Token, `{"amount_mc":20000000,"label":"Reader <b>"}`, &helper); status != 200 {
+	if status := postWithKey(t, children, agent.Token, `{"amount_mc":20000000,"label":"Reader <b>"}`,
+		&helper); status != 200 {
 		t.Fatal(status)
 	}
 	const hello = `{"max_tokens":10,"messages":[{"role":"user","content":"Hello"}]}`
@@ -73,7 +74,8 @@ func TestChildren(t *testing.T) {
 		t.Errorf("both are stopped, and the page says\n%s", text)
 	}
 	for _, token := range []string{agent.Token, helper.Token} {
-		if status := postWithKey(t, call, token, hello, &answer); status != 403 || answer.Error.Code != "connection_revoked" {
+		status := postWithKey(t, call, token, hello, &answer)
+		if status != 403 || answer.Error.Code != "connection_revoked" {
 			t.Errorf("after the stop: %d %+v", status, answer)
 		}
 	}
