@@ -58,8 +58,8 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
 	"own work", "own work too late", "own work released",
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
-	"delegated", "delegated by a child", "delegated again", "child full", "child ended", "child settled late",
-	"child held", "children revoked", "child free",
+	"delegated", "delegated by a child", "delegated again", "child full", "child ended",
+	"child held", "children revoked",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
 func TestInvariants(t *testing.T) {
