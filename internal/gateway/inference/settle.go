@@ -68,6 +68,9 @@ func (a *attempt) settleCall(
 		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 		a.h.Metrics.CountTokens(a.api.Name(), a.Model.ID, c.Usage.InputTokens, c.Usage.OutputTokens)
+		if isUsable && provider.IsEmptyAnswer(body) {
+			a.h.Metrics.CountEmptyAnswer(a.api.Name(), a.Model.ID, int64(entry.UserChargeMC))
+		}
 		if a.firstByte > 0 {
 			a.h.Metrics.CountFirstByte(a.api.Name(), a.Model.ID, a.firstByte)
 		}

@@ -23,6 +23,8 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	first    *prometheus.HistogramVec
 	tokens   *prometheus.CounterVec
+	empty    *prometheus.CounterVec
+	emptyMC  *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
@@ -70,6 +72,11 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		}, []string{"provider", "model"}),
 		tokens: counter("purser_tokens_total", "Tokens of settled calls, by direction: input or output.", "provider",
 			"model", "direction"),
+		empty: counter("purser_empty_answers_total",
+			"Billed calls that the model ended by itself without text, refusal, tool call or reasoning.", "provider",
+			"model"),
+		emptyMC: counter("purser_empty_answer_charges_mc_total",
+			"What users were charged for empty answers, in micro-cents.", "provider", "model"),
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
 			"status"),
@@ -125,7 +132,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup, m.differences)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
-	m.registry.MustRegister(m.first, m.tokens)
+	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC)
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.raised, m.mails, m.jobs, m.payments,
 		m.waiting, m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -158,6 +165,14 @@ func (m *Metrics) CountTokens(provider, model string, input, output int64) {
 	if m != nil {
 		m.tokens.WithLabelValues(provider, model, "input").Add(float64(input))
 		m.tokens.WithLabelValues(provider, model, "output").Add(float64(output))
+	}
+}
+
+// CountEmptyAnswer counts a billed call whose answer is empty, and what its user was charged.
+func (m *Metrics) CountEmptyAnswer(provider, model string, chargedMC int64) {
+	if m != nil {
+		m.empty.WithLabelValues(provider, model).Inc()
+		m.emptyMC.WithLabelValues(provider, model).Add(float64(chargedMC))
 	}
 }
 

@@ -112,5 +112,56 @@ func LastFinishReason(output []byte) string {
 // isNotReason reports whether a finish reason cannot have r.
 func isNotReason(r rune) bool { return (r < 'a' || r > 'z') && r != '_' }
 
+// maxEmptyAnswer bounds the bytes of an answer that can be empty: some frames around nothing.
+const maxEmptyAnswer = 16 << 10
+
+// IsEmptyAnswer reports whether a model ended its answer by itself and gave nothing that an app can read: no text,
+// refusal, tool call or reasoning. output is a whole response, or all frames of a stream. An answer that its output cap
+// cut off is not empty, and neither is one that cannot be parsed.
+func IsEmptyAnswer(output []byte) bool {
+	if len(output) > maxEmptyAnswer || LastFinishReason(output) != "stop" {
+		return false
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(output), []byte{'{'}) {
+		return givesNothing(output)
+	}
+	for r := storedEvents(output); ; {
+		e, ok := r.parseNext()
+		if !ok {
+			return true
+		}
+		if kind, _ := Classify(e.Payload); kind != Finish && !givesNothing(e.Payload) {
+			return false
+		}
+	}
+}
+
+// givesNothing reports whether no choice of a response or chunk has a member with a content other than its role.
+func givesNothing(payload []byte) bool {
+	var c struct {
+		Choices []struct {
+			Message map[string]json.RawMessage `json:"message"`
+			Delta   map[string]json.RawMessage `json:"delta"`
+		} `json:"choices"`
+	}
+	if json.Unmarshal(payload, &c) != nil {
+		return false
+	}
+	for _, choice := range c.Choices {
+		for _, members := range []map[string]json.RawMessage{choice.Message, choice.Delta} {
+			for name, value := range members {
+				switch string(value) {
+				case `null`, `""`, `[]`, `{}`:
+				default:
+					if name != "role" {
+						return false
+					}
+				}
+			}
+		}
+	}
+	return true
+}
+
 // storedEvents returns an SSE over events in memory.
 func storedEvents(frames []byte) *SSE { return &SSE{buf: frames, eof: true, started: true} }

@@ -89,6 +89,45 @@ func TestLastUsageFrame(t *testing.T) {
 	}
 }
 
+// TestIsEmptyAnswer finds answers that ended by themselves without anything that an app can read, in both forms.
+func TestIsEmptyAnswer(t *testing.T) {
+	t.Parallel()
+	body := func(message, reason string) string {
+		return `{"choices":[{"message":` + message + `,"finish_reason":"` + reason + `"}],"usage":{}}`
+	}
+	chunk := func(delta, reason string) string {
+		return `{"choices":[{"delta":` + delta + `,"finish_reason":` + reason + `}]}`
+	}
+	for name, tt := range map[string]struct {
+		output string
+		want   bool
+	}{
+		"nothing":        {body(`{"role":"assistant","content":"","refusal":null,"tool_calls":[]}`, "stop"), true},
+		"null":           {" " + body(`{"role":"assistant","content":null}`, "stop"), true},
+		"text":           {body(`{"content":"x"}`, "stop"), false},
+		"a space":        {body(`{"content":" "}`, "stop"), false},
+		"cut by the cap": {body(`{"content":""}`, "length"), false},
+		"filtered":       {body(`{"content":""}`, "content_filter"), false},
+		"refusal":        {body(`{"content":null,"refusal":"no"}`, "stop"), false},
+		"tool call":      {body(`{"content":null,"tool_calls":[{"id":"a"}]}`, "stop"), false},
+		"reasoning":      {body(`{"content":"","reasoning_content":"Well"}`, "stop"), false},
+		"embeddings":     {`{"object":"list","data":[]}`, false},
+		"torn":           {`{"choices":[{"finish_reason":"stop"`, false},
+		"long":           {body(`{"content":""}`, "stop") + strings.Repeat(" ", maxEmptyAnswer), false},
+		"nothing at all": {"", false},
+		"stream": {string(frames(chunk(`{"role":"assistant","content":""}`, `null`), chunk(`{}`, `"stop"`),
+			`{"choices":[],"usage":{}}`, `[DONE]`)), true},
+		"stream with text": {string(frames(chunk(`{"content":"x"}`, `null`), chunk(`{}`, `"stop"`))), false},
+		"stream cut off":   {string(frames(chunk(`{"content":""}`, `null`))), false},
+		"stream with garbage": {string(frames(chunk(`{"content":""}`, `null`), `x`, chunk(`{}`, `"stop"`))),
+			false},
+	} {
+		if got := IsEmptyAnswer([]byte(tt.output)); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
 // TestLastFinishReason finds the reason of the last chunk, and no text of the model.
 func TestLastFinishReason(t *testing.T) {
 	t.Parallel()
