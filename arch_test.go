@@ -38,7 +38,9 @@ var groups = []group{
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates/calibration", "estimates", "metrics",
 	}},
-	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit", "bills", "proofs", "summary", "journal"}},
+	{"ledger", []string{
+		"", "limits", "tiers", "rules", "statements", "store", "audit", "bills", "proofs", "summary", "journal",
+	}},
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
@@ -86,7 +88,7 @@ var helpers = []string{
 var pure = []string{
 	"base/money", "base/id", "base/apierr", "base/timestamp",
 	"models/pricing", "models/estimates/calibration",
-	"ledger/limits", "ledger/tiers", "ledger/rules", "ledger/summary", "ledger/journal",
+	"ledger/limits", "ledger/tiers", "ledger/rules", "ledger/statements", "ledger/summary", "ledger/journal",
 	"apps/oauth/verdict", "apps/watch/rules",
 	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",
 	"gateway/shapes", "gateway/shapes/responses", "gateway/shapes/embeddings",

@@ -30,6 +30,7 @@ func (b *tab) visit() {
 // unseen are the addresses that a browser opens and axe need not see.
 var unseen = []string{
 	"/activity.csv",                        // a file
+	"/statements/{file}",                   // a file
 	"/checkpoint",                          // a file of the public log
 	"/tile/{path...}",                      // files of the public log
 	"/activity/{id}/proof.json",            // a file

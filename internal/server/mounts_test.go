@@ -33,7 +33,7 @@ var pages = []string{
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /activity/{id}/proof",
 	"GET /activity/{id}/proof.json", "GET /activity/history.json", "GET /requests/{id}",
 	"GET /dashboard/running", "GET /dashboard/pause", "POST /dashboard/pause",
-	"POST /connections/{id}/calls/{call}/stop", "POST /connections/{id}/children/{child}/end",
+	"GET /statements/{file}", "POST /connections/{id}/calls/{call}/stop", "POST /connections/{id}/children/{child}/end",
 	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze",
 	"POST /connections/{id}/resume",
 	"GET /connections/{id}/revoke", "POST /connections/{id}/revoke",

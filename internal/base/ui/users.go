@@ -142,7 +142,9 @@ type Statement struct {
 	ByApp          []Share
 	Spent          Amount // the sum of ByApp
 	Calls          string
-	Previous, Next *Link // the months beside it; nil = none
+	Previous, Next *Link  // the months beside it; nil = none
+	Balance        []Fact // before, what moved it, and after
+	File           string // its address as a file, without .csv and .pdf; "" = none, of a month to come
 }
 
 func (Activity) name() string { return "dashboard/activity" }

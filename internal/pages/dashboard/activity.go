@@ -156,6 +156,14 @@ func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a account
 		if page.Statement, err = h.makeStatement(r.Context(), n, s); err != nil {
 			return err
 		}
+		if s.month.Before(h.DB.Now()) {
+			month, err := h.readStatement(r.Context(), a, s.month)
+			if err != nil {
+				return err
+			}
+			page.Statement.Balance = month.balance()
+			page.Statement.File = "/statements/" + s.month.Format(monthLayout)
+		}
 	}
 	if err := h.readDays(r.Context(), n, s, &page.List); err != nil {
 		return err

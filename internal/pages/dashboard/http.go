@@ -46,6 +46,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /dashboard/pause", h.Sessions.Require(h.showPause))
 	rt.HandlePage("POST /dashboard/pause", h.Sessions.Require(h.pauseEverything))
 	rt.HandlePage("GET /activity", h.Sessions.Require(h.showActivity))
+	rt.HandlePage("GET /statements/{file}", h.Sessions.Require(h.serveStatement))
 	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.exportActivity))
 	rt.HandlePage("GET /activity/history.json", h.Sessions.Require(h.downloadHistory))
 	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.showEntry))

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/statements"
+)
+
+// ReadMonth returns an account's balance, available and reserved together, at a time, and its rows from then up to
+// another time, in one snapshot. It reads all rows of the account up to that time.
+func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Time) (
+	openingMC money.MC, groups []statements.Group, err error) {
+	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		groups, err = db.QueryAll(ctx, tx, scanMonthGroup, `SELECT
+				CASE WHEN l.created_us < $2 THEN 1 ELSE 0 END AS before, l.type, l.status,
+				CASE WHEN l.type = 'topup' AND l.status = 'reversed' THEN COALESCE(l.reason, '') ELSE '' END,
+				COALESCE(l.paid_by, ''), COALESCE(l.app_id, ''), CASE WHEN g.entry_id IS NULL THEN 0 ELSE 1 END,
+				CASE WHEN l.type = 'topup' AND l.amount_mc < 0 THEN 1 ELSE 0 END, COUNT(*),
+				CAST(SUM(l.available_delta_mc + l.reserved_delta_mc) AS BIGINT)
+			FROM ledger l LEFT JOIN goodwill_records g ON g.entry_id = l.id
+			WHERE l.account_id = $1 AND l.created_us < $3
+			GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`, accountID, from.UnixMicro(), to.UnixMicro())
+		return err
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("ledger: month of %s: %w", accountID, err)
+	}
+	inMonth := groups[:0]
+	for _, g := range groups {
+		if g.Rows < 0 { // of the time before
+			openingMC += g.MovedMC
+		} else {
+			inMonth = append(inMonth, g)
+		}
+	}
+	return openingMC, inMonth, nil
+}
+
+// scanMonthGroup reads a group; its number of rows is negative if they are from before the month.
+func scanMonthGroup(row db.Row) (g statements.Group, err error) {
+	var before, goodwill, negative int64
+	err = row.Scan(&before, &g.Type, &g.Status, &g.Reason, &g.PaidBy, &g.AppID, &goodwill, &negative, &g.Rows,
+		&g.MovedMC)
+	if g.Goodwill, g.Negative = goodwill != 0, negative != 0; before != 0 {
+		g.Rows = -g.Rows
+	}
+	return g, err
+}
