@@ -17,6 +17,9 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
+// emptyAnswerTokens is the most that a provider counts for an answer without content: marks of its beginning and end.
+const emptyAnswerTokens = 16
+
 // isUsable reports whether the provider's usage can be billed.
 func (a *attempt) isUsable(u *provider.Usage) bool {
 	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.InputBound())
@@ -68,7 +71,8 @@ func (a *attempt) settleCall(
 		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 		a.h.Metrics.CountTokens(a.api.Name(), a.Model.ID, c.Usage.InputTokens, c.Usage.OutputTokens)
-		if isUsable && provider.IsEmptyAnswer(body) {
+		// Few answers are so short: no other is parsed again.
+		if isUsable && usage.Output-usage.Reasoning <= emptyAnswerTokens && provider.IsEmptyAnswer(body) {
 			a.h.Metrics.CountEmptyAnswer(a.api.Name(), a.Model.ID, int64(entry.UserChargeMC))
 		}
 		if a.firstByte > 0 {
