@@ -106,7 +106,7 @@ func TestChildrenRaced(t *testing.T) {
 			conn.DelegatedMC != 0 || conn.HeldMC != 0 {
 			t.Errorf("charged %d: %+v, %+v", charged.sum, balance, conn)
 		}
-		if charged.n < 20 || passed.n < 5 || refused.n == 0 {
+		if charged.n < 3 || passed.n < 3 || refused.n == 0 {
 			t.Errorf("vacuous: %d charges, %d children, %d refusals", charged.n, passed.n, refused.n)
 		}
 	})
@@ -184,6 +184,25 @@ func TestChildHoldIsSaved(t *testing.T) {
 				conn.RemainingMC() != 100 {
 				t.Errorf("%+v, %+v, %v, %v", c, conn, err, err2)
 			}
+		}
+		look(d)
+		// What another call saves leaves the hold out: it is not in the file, and a crash would lose it.
+		other := call
+		other.Key, other.RequestID = "own", "req_own"
+		for _, c := range []rules.Command{
+			rules.Hold{Claim: "own", NodeID: "n", Call: other},
+			rules.Settle{Call: other, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}},
+		} {
+			if _, err := b.do(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var held, childHeld, rows money.MC
+		err := d.QueryRowContext(t.Context(), `SELECT c.held_mc, c.child_held_mc,
+				(SELECT COALESCE(SUM(amount_mc), 0) FROM holds WHERE state = 'open') FROM connections c`).
+			Scan(&held, &childHeld, &rows)
+		if err != nil || held != rows || childHeld != rows {
+			t.Errorf("held %d, by children %d, holds %d: %v", held, childHeld, rows, err)
 		}
 		look(d)
 		if _, err := b.do(rules.SetVelocityLimit{ConnectionID: "C1"}); err != nil { // saves all holds

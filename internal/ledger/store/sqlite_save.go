@@ -76,9 +76,9 @@ func (q *sqlite) unsavedAfter(s *rules.State) map[string]money.MC {
 	sums := make(map[string]money.MC, len(s.Changes.Connections))
 	for id := range s.Changes.Connections {
 		sums[id] = q.unsavedMC[id]
-	}
-	for id := range s.Changes.Delegated {
-		sums[rules.ChildHeldOf(id)] = q.unsavedMC[rules.ChildHeldOf(id)]
+		if s.Connections[id].DelegatedMC > 0 || s.Changes.Delegated[id] {
+			sums[rules.ChildHeldOf(id)] = q.unsavedMC[rules.ChildHeldOf(id)]
+		}
 	}
 	for subject := range s.Changes.Counters {
 		sums[subject] = q.unsavedMC[subject]
