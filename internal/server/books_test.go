@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -58,8 +60,9 @@ type callBooks struct {
 	ownersSleep bool
 	calm        atomic.Bool // no owner sleeps any more
 
-	mu    sync.Mutex
-	calls []*booked
+	mu     sync.Mutex
+	calls  []*booked
+	tokens []string // of children of the node's connection, which make a part of the calls
 
 	inFlight                                            atomic.Int64
 	answered, streamed, replayed, retried, broke, other atomic.Int64
@@ -104,7 +107,32 @@ func (b *callBooks) addCall(stream bool, script string) *booked {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, c)
+	if n := rand.IntN(len(b.tokens) + 2); n < len(b.tokens) {
+		c.as = b.tokens[n]
+	}
 	return c
+}
+
+// addChildren passes a part of the node's connection on, and a part of that, whose tokens make calls from now on. It
+// returns the address of the first.
+func (b *callBooks) addChildren(p *servertest.Process) (path string) {
+	b.t.Helper()
+	token := p.Connection.AccessToken
+	for _, amount := range []money.MC{8 * money.Dollar, 3 * money.Dollar} {
+		a := whole(b.t, p.Call("POST", "/v1/connection/children", fmt.Sprintf(`{"amount_mc":%d}`, amount),
+			"Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID()))
+		var child struct{ ID, Token string }
+		if err := json.Unmarshal([]byte(a.body), &child); err != nil || a.status != 200 {
+			b.t.Fatalf("a child: %+v, %v", a, err)
+		}
+		if token = child.Token; path == "" {
+			path = "/v1/connection/children/" + child.ID
+		}
+		b.mu.Lock()
+		b.tokens = append(b.tokens, token)
+		b.mu.Unlock()
+	}
+	return path
 }
 
 // pickCall chooses what a client sends next: mostly a new call, else an old one
@@ -389,6 +417,9 @@ func spends(t *testing.T, database string) map[string][]bill {
 		if err := rows.Scan(&key, &r.HoldMC, &r.CostMC, &r.FeeMC, &r.MarginMC, &r.ChargeMC, &r.RemainingMC,
 			&r.Settlement); err != nil {
 			t.Fatal(err)
+		}
+		if child := rules.ChildOfKey(key); child != "" {
+			key = strings.TrimPrefix(key, child+"/")
 		}
 		list[key] = append(list[key], r)
 	}

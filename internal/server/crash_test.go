@@ -63,6 +63,7 @@ func crash(t *testing.T, url string) {
 	n, inFlight, released := killsWanted(t), int64(0), 0
 	var interrupted []*booked
 	p := start()
+	child := b.addChildren(p)
 	for i := range n {
 		if i == 0 {
 			interrupted = b.beginInterrupted(p)
@@ -88,6 +89,11 @@ func crash(t *testing.T, url string) {
 	b.replayAll(p)
 	estimated := b.compareLedger(p.DB)
 	p.Verify()
+	end := p.Call("POST", child+"/end", "", "Authorization: Bearer "+p.Connection.AccessToken)
+	if a := whole(t, end); a.status != 200 {
+		t.Errorf("the end of the child: %+v", a)
+	}
+	p.Verify()
 	released += strings.Count(p.Log(), "hold released by sweep")
 	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later "+
 		"process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
@@ -101,6 +107,8 @@ func crash(t *testing.T, url string) {
 		"replays after a crash":     b.replayed.Load(),
 		"retries of broken streams": b.retried.Load(),
 		"streams":                   b.streamed.Load(),
+		"calls of children":         number(t, p.DB, `SELECT COUNT(*) FROM ledger WHERE key LIKE 'chd%'`),
+		"returned by the child":     number(t, p.DB, `SELECT MAX(returned_mc) FROM children`),
 	} {
 		if count == 0 {
 			t.Errorf("vacuous: no %s", what)
