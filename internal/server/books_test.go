@@ -93,23 +93,34 @@ func (b *callBooks) fresh() *booked {
 	n := rand.IntN(15)
 	for _, s := range scripts {
 		if n -= s.weight; n < 0 {
-			return b.addCall(s.stream, s.text)
+			return b.addCallBy(b.pickToken(), s.stream, s.text)
 		}
 	}
 	panic("the weights sum to 15")
 }
 
-// addCall books a new call with a script for the mock provider.
+// pickToken returns whose call comes next: of a child, or "", of the node's connection.
+func (b *callBooks) pickToken() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := rand.IntN(len(b.tokens) + 2); n < len(b.tokens) {
+		return b.tokens[n]
+	}
+	return ""
+}
+
+// addCall books a new call of the node's connection with a script for the mock provider.
 func (b *callBooks) addCall(stream bool, script string) *booked {
-	c := &booked{key: servertest.UUID(), stream: stream}
+	return b.addCallBy("", stream, script)
+}
+
+func (b *callBooks) addCallBy(token string, stream bool, script string) *booked {
+	c := &booked{key: servertest.UUID(), stream: stream, as: token}
 	c.body = fmt.Sprintf(`{"stream":%t,"max_tokens":100,"messages":[{"role":"user","content":"%s\n%s"}]}`, stream,
 		c.key, script)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, c)
-	if n := rand.IntN(len(b.tokens) + 2); n < len(b.tokens) {
-		c.as = b.tokens[n]
-	}
 	return c
 }
 
