@@ -157,6 +157,8 @@ var guideLimits = []guideLimit{
 	{"Silence", "2 minutes", "internal/config/load.go", "VoiceIdleTimeout: 2 * time.Minute"},
 
 	{"Redirect URIs of an app", "50", "internal/apps/apps/redirect.go", "maxRedirectURIs     = 50"},
+	{"Live children of a connection", "100, to depth 4", "internal/ledger/rules/children.go",
+		"MaxChildDepth   = 4\n\tMaxLiveChildren = 100"},
 	{"Allowed models of an app", "200", "internal/apps/apps/change.go", "maxAllowedModels = 200"},
 	{"Feature slug", "`^[a-z0-9-]{1,40}$`", "internal/apps/features/feature.go", "`^[a-z0-9-]{1,40}$`"},
 	{"Features named in one authorize request", "20", "internal/apps/oauth/verdict/authorize.go", "maxFeatures   = 20"},

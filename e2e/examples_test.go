@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -163,15 +164,21 @@ func (e *runningExample) awaitLine(lines chan string, part string) string {
 	}
 }
 
-// freePort returns a port that nothing listens on.
+// freePort returns a port that nothing listens on, below those that the system gives to whoever asks for any: between
+// here and the program that is to listen on it, another test may ask.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(20_000 + rand.IntN(12_000))
+		if l, err := net.Listen("tcp", "localhost:"+port); err == nil {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no port is free")
+	return ""
 }
 
 // awaitServer waits until an address answers.

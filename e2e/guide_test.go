@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +78,7 @@ type guideApp struct {
 	name                   string
 	id, clientID, secret   string
 	publicID               string // client id of an app on users' devices
-	port                   int    // where the program may listen, and gets its webhooks
+	port                   string // where the program may listen, and gets its webhooks
 	redirectURI, listenURL string
 }
 
@@ -93,8 +92,8 @@ func newGuide(t *testing.T, programs []*guideBlock) *guide {
 	for _, b := range programs {
 		g.apps = append(g.apps, &guideApp{
 			name:        "Guide " + filepath.Base(b.name()),
-			port:        findFreePort(t),
-			redirectURI: fmt.Sprintf("http://127.0.0.1:%d/callback", findFreePort(t)),
+			port:        freePort(t),
+			redirectURI: fmt.Sprintf("http://127.0.0.1:%s/callback", freePort(t)),
 		})
 	}
 	database := dbtest.URL(t, db.SQLite)
@@ -131,20 +130,9 @@ func createGuideApps(ctx context.Context, database, developer string, list []*gu
 	})
 }
 
-// findFreePort returns a port on which nothing listens now.
-func findFreePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // create creates the app and its twin on users' devices.
 func (a *guideApp) create(ctx context.Context, tx *db.Tx, store *apps.Store, owner string) error {
-	a.listenURL = fmt.Sprintf("http://127.0.0.1:%d/webhooks", a.port)
+	a.listenURL = fmt.Sprintf("http://127.0.0.1:%s/webhooks", a.port)
 	maxTokens := int64(apps.SuggestedMaxTokens)
 	app, secret, err := store.Create(ctx, tx, apps.New{
 		OwnerID:          owner,
@@ -239,7 +227,7 @@ func (g *guide) connect(t *testing.T, a *guideApp) (environ []string, endpointID
 		"WEBHOOK_URL=" + a.listenURL,
 		"WEBHOOK_ID=" + endpoint.ID,
 		"WEBHOOK_SECRET=" + endpoint.Secret,
-		"PORT=" + strconv.Itoa(a.port),
+		"PORT=" + a.port,
 		// Of the commands of purser that watch an app.
 		"PURSER_APP=" + a.id,
 		"PURSER_CLIENT_ID=" + a.clientID,
@@ -322,9 +310,9 @@ func (g *guide) run(t *testing.T, b *guideBlock, a *guideApp) {
 }
 
 // awaitListener waits until a program listens on a port.
-func awaitListener(ctx context.Context, port int) error {
+func awaitListener(ctx context.Context, port string) error {
 	for {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+port)
 		if err == nil {
 			return c.Close()
 		}

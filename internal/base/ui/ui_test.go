@@ -269,7 +269,6 @@ func hostilePages() []Page {
 				Calls:    hostile,
 				Previous: &Link{"javascript:alert(1)", hostile},
 				Next:     &Link{"javascript:alert(1)", hostile},
-				Balance:  []Fact{{hostile, hostile}},
 				File:     "javascript:alert(1)",
 			},
 		},

@@ -143,7 +143,6 @@ type Statement struct {
 	Spent          Amount // the sum of ByApp
 	Calls          string
 	Previous, Next *Link  // the months beside it; nil = none
-	Balance        []Fact // before, what moved it, and after
 	File           string // its address as a file, without .csv and .pdf; "" = none, of a month to come
 }
 

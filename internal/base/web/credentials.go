@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 )
 
 // maxCredentialBytes bounds the length of a credential. Ours are below 100 bytes.
@@ -98,4 +99,16 @@ func isB64Token(s string) bool {
 		}
 	}
 	return body != ""
+}
+
+// ReadIdempotencyKey returns the request's Idempotency-Key, a UUID in lower case. One that is missing, sent twice or
+// no UUID is 400.
+func ReadIdempotencyKey(r *http.Request) (string, error) {
+	if values := r.Header["Idempotency-Key"]; len(values) == 1 {
+		if key, ok := id.ParseUUID(values[0]); ok {
+			return key, nil
+		}
+	}
+	return "", apierr.InvalidRequest.Errorf(
+		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
 }

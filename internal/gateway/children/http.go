@@ -140,7 +140,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
-	key, err := readKey(r)
+	key, err := web.ReadIdempotencyKey(r)
 	if err != nil {
 		return err
 	}
@@ -201,12 +201,15 @@ func (h *Handler) newChild(who *callers.Caller, key string, body *createBody) (r
 		if len(c.Features) == 0 {
 			c.Features = who.Child.Features
 		}
-	}
-	if len(c.Models) == 0 && who.Child != nil {
-		c.Models = who.Child.Models
+		if len(c.Models) == 0 {
+			c.Models = who.Child.Models
+		}
 	}
 	c.Fingerprint = fingerprint(&c, lifetime)
-	return c, errors.Join(h.checkModels(who, c.Models), checkFeatures(who, c.Features))
+	if err := h.checkModels(who, c.Models); err != nil {
+		return rules.Child{}, err
+	}
+	return c, checkFeatures(who, c.Features)
 }
 
 // fingerprint hashes what makes two requests for a child the same.
@@ -248,17 +251,6 @@ func checkFeatures(who *callers.Caller, list []string) error {
 	return nil
 }
 
-func readKey(r *http.Request) (string, error) {
-	values := r.Header.Values("Idempotency-Key")
-	if len(values) == 1 {
-		if key, ok := id.ParseUUID(values[0]); ok {
-			return key, nil
-		}
-	}
-	return "", apierr.InvalidRequest.Errorf(
-		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
-}
-
 // list answers with the caller's children and theirs, newest first.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	who, err := h.Callers.ResolveAny(r)
@@ -269,14 +261,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := store.ListChildren(
-		r.Context(),
-		h.DB,
-		who.ConnectionID,
-		who.ChildID(),
-		page.StartingAfter,
-		page.Limit+1,
-	)
+	list, err := store.ListChildren(r.Context(), h.DB, who.ConnectionID, who.ChildID(), page.StartingAfter,
+		page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -293,37 +279,38 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 
 // require returns the child of the path if it is the caller's: of its connection, or below the caller or the caller
 // itself. To others it does not exist.
-func (h *Handler) require(r *http.Request) (child store.ChildBudget, who *callers.Caller, err error) {
-	if who, err = h.Callers.ResolveAny(r); err != nil {
-		return child, nil, err
+func (h *Handler) require(r *http.Request) (child store.ChildBudget, err error) {
+	who, err := h.Callers.ResolveAny(r)
+	if err != nil {
+		return child, err
 	}
 	notFound := apierr.NotFound.Errorf("no such child")
 	childID := r.PathValue("id")
 	if !strings.HasPrefix(childID, id.Child) {
-		return child, nil, notFound
+		return child, notFound
 	}
 	child, err = store.ReadChild(r.Context(), h.DB, childID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && child.ConnectionID != who.ConnectionID {
-		return child, nil, notFound
+		return child, notFound
 	} else if err != nil {
-		return child, nil, err
+		return child, err
 	}
 	if who.Child == nil {
-		return child, who, nil
+		return child, nil
 	}
 	for above := child.Child; above.ID != who.Child.ID; {
 		if above.ParentID == "" {
-			return child, nil, notFound
+			return child, notFound
 		}
 		if above, err = store.GetChild(r.Context(), h.DB, above.ParentID); err != nil {
-			return child, nil, err
+			return child, err
 		}
 	}
-	return child, who, nil
+	return child, nil
 }
 
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
-	child, _, err := h.require(r)
+	child, err := h.require(r)
 	if err != nil {
 		return err
 	}
@@ -332,7 +319,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 
 // end ends a child and all below it. A repeated request answers the same.
 func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
-	child, _, err := h.require(r)
+	child, err := h.require(r)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err := h.checkAllowed(r.Context(), who); err != nil {
 		return err
 	}
-	key, err := readKey(r)
+	key, err := web.ReadIdempotencyKey(r)
 	if err != nil {
 		return err
 	}
@@ -162,17 +162,6 @@ func readFeature(r *http.Request) (string, error) {
 		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
 	}
 	return values[0], nil
-}
-
-func readKey(r *http.Request) (string, error) {
-	values := r.Header.Values("Idempotency-Key")
-	if len(values) == 1 {
-		if key, ok := id.ParseUUID(values[0]); ok {
-			return key, nil
-		}
-	}
-	return "", apierr.InvalidRequest.Errorf(
-		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
 }
 
 // A record is a hold as the database has it: its row, or the charge that it became.

@@ -159,10 +159,8 @@ func (c Delegate) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(conn.ID, "a connection has at most %d live children; end one first",
 			MaxLiveChildren)
 	case child.ExpiresUS <= nowUS || expires > 0 && child.ExpiresUS > expires:
-		return Result{}, apierr.InvalidRequest.On(
-			conn.ID,
-			"expires_at: must be in the future, and not after the parent's",
-		)
+		return Result{}, apierr.InvalidRequest.On(conn.ID,
+			"expires_in: a child ends in the future, with its parent at last")
 	case child.AmountMC > remaining:
 		e := apierr.AllocationExhausted.On(conn.ID, "%s are asked for and %s remains", child.AmountMC.Display(),
 			max(remaining, 0).Display())
@@ -249,10 +247,8 @@ func (s *State) callersChild(c *Hold) error {
 
 // childEnded is the error of a token whose child has ended.
 func childEnded(connectionID string) error {
-	return apierr.ConnectionRevoked.On(
-		connectionID,
-		"this part of the connection has ended; ask who gave it for another",
-	)
+	return apierr.ConnectionRevoked.On(connectionID,
+		"this part of the connection has ended; ask who gave it for another")
 }
 
 // child returns the child that the reservations of a call are of; "" = none.

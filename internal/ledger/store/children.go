@@ -15,26 +15,34 @@ import (
 
 // This file reads and writes the children of connections (decision 107).
 
-const childColumns = `id, connection_id, COALESCE(parent_id, ''), depth, label, amount_mc, features, models, key,
-	fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc`
+const childColumns = `c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth, c.label, c.amount_mc, c.features,
+	c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us, c.ended_us, c.ended_by, c.returned_mc`
 
 func scanChild(row db.Row) (c rules.Child, err error) {
+	err = scanChildInto(row, &c)
+	return c, err
+}
+
+// scanChildInto reads childColumns, and what more the row has.
+func scanChildInto(row db.Row, c *rules.Child, more ...any) error {
 	var features, models string
-	if err := row.Scan(&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features, &models, &c.Key,
-		&c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy, &c.ReturnedMC); err != nil {
-		return c, err
+	if err := row.Scan(append([]any{&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features,
+		&models, &c.Key, &c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy,
+		&c.ReturnedMC}, more...)...); err != nil {
+		return err
 	}
-	return c, errors.Join(json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
+	return errors.Join(json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
 }
 
 // GetChild returns a child, or sql.ErrNoRows.
 func GetChild(ctx context.Context, q db.Queryer, childID string) (rules.Child, error) {
-	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children WHERE id = $1`, childID))
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c WHERE c.id = $1`, childID))
 }
 
 // GetChildOfToken returns the child that a token was made for, ended or not, or sql.ErrNoRows.
 func GetChildOfToken(ctx context.Context, q db.Queryer, tokenHash string) (rules.Child, error) {
-	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children WHERE token_hash = $1`, tokenHash))
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c WHERE c.token_hash = $1`,
+		tokenHash))
 }
 
 // A ChildBudget is a child and what is left of its budget, held amounts included, of which HeldMC is held.
@@ -43,13 +51,8 @@ type ChildBudget struct {
 	LeftMC, HeldMC money.MC
 }
 
-// RemainingMC is what the child's calls can still hold.
-func (c *ChildBudget) RemainingMC() money.MC {
-	if c.EndedUS != nil {
-		return 0
-	}
-	return c.LeftMC - c.HeldMC
-}
+// RemainingMC is what the child's calls can still hold. All that an ended one has left is held.
+func (c *ChildBudget) RemainingMC() money.MC { return c.LeftMC - c.HeldMC }
 
 // Connection returns the connection of the child as the child's token sees it: what it has spent or passed on is
 // consumed, and there is no more than its budget.
@@ -96,15 +99,8 @@ func ListLiveChildren(ctx context.Context, q db.Queryer, connectionID string) ([
 
 func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
 	err = withUnsavedHolds(q, func() (err error) {
-		list, err = db.QueryAll(
-			ctx,
-			q,
-			scanChildBudget,
-			`SELECT c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth,
-			c.label, c.amount_mc, c.features, c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us,
-			c.ended_us, c.ended_by, c.returned_mc, w.buckets, w.held
-			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where,
-			args...)
+		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT `+childColumns+`, w.buckets, w.held
+			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where, args...)
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
@@ -115,34 +111,29 @@ func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) 
 }
 
 func scanChildBudget(row db.Row) (c ChildBudget, err error) {
-	var features, models, buckets string
-	if err := row.Scan(&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features, &models, &c.Key,
-		&c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy, &c.ReturnedMC, &buckets,
-		&c.HeldMC); err != nil {
+	var buckets string
+	if err := scanChildInto(row, &c.Child, &buckets, &c.HeldMC); err != nil {
 		return c, err
 	}
 	counter := rules.Counter{}
 	counter.Spent, err = limits.ParseSeries(0, buckets)
 	c.LeftMC = counter.BudgetMC()
-	return c, errors.Join(
-		err,
-		json.Unmarshal([]byte(features), &c.Features),
-		json.Unmarshal([]byte(models), &c.Models),
-	)
+	return c, err
 }
 
 // ListExpiredChildren returns at most limit live children whose time is over.
 func ListExpiredChildren(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.Child, error) {
-	return db.QueryAll(ctx, q, scanChild, `SELECT `+childColumns+` FROM children
-		WHERE ended_us IS NULL AND expires_us <= $1 ORDER BY expires_us LIMIT $2`, nowUS, limit)
+	return db.QueryAll(ctx, q, scanChild, `SELECT `+childColumns+` FROM children c
+		WHERE c.ended_us IS NULL AND c.expires_us <= $1 ORDER BY c.expires_us LIMIT $2`, nowUS, limit)
 }
 
 // findChildren reads the live children of each connection that is named, under the lock of its account's balance, and
 // the child that a request has made or that is named itself. Their budgets are read with all counters.
 func (r *rareRows) findChildren(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 	for _, k := range keys.Children {
-		found, err := db.QueryAll(ctx, tx, scanChild, `SELECT `+childColumns+` FROM children
-			WHERE connection_id = $1 AND (ended_us IS NULL OR key = $2 OR id = $3)`, k.ConnectionID, k.Key, k.ID)
+		found, err := db.QueryAll(ctx, tx, scanChild, `SELECT `+childColumns+` FROM children c
+			WHERE c.connection_id = $1 AND (c.ended_us IS NULL OR c.key = $2 OR c.id = $3)`,
+			k.ConnectionID, k.Key, k.ID)
 		if err != nil {
 			return err
 		}

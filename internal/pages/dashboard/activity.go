@@ -157,11 +157,6 @@ func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a account
 			return err
 		}
 		if s.month.Before(h.DB.Now()) {
-			month, err := h.readStatement(r.Context(), a, s.month)
-			if err != nil {
-				return err
-			}
-			page.Statement.Balance = month.balance()
 			page.Statement.File = "/statements/" + s.month.Format(monthLayout)
 		}
 	}

@@ -99,14 +99,16 @@ func (h *Handler) serveStatement(w http.ResponseWriter, r *http.Request, a accou
 	if err != nil {
 		return err
 	}
-	ui.SetDownload(w, "purser-statement-"+name+"."+form)
+	download := "purser-statement-" + name + "." + form
 	if form == "csv" {
+		ui.SetDownload(w, download)
 		return s.writeCSV(w)
 	}
 	file, err := s.pdf()
 	if err != nil {
 		return err
 	}
+	ui.SetDownload(w, download)
 	w.Header().Set("Content-Type", "application/pdf")
 	_, err = w.Write(file)
 	return err
@@ -146,8 +148,7 @@ func decimal(mc money.MC) string {
 	if mc < 0 {
 		sign, mc = "-", -mc
 	}
-	cents := strconv.FormatInt(int64(mc%money.Dollar), 10)
-	return sign + strconv.FormatInt(int64(mc/money.Dollar), 10) + "." + strings.Repeat("0", 8-len(cents)) + cents
+	return fmt.Sprintf("%s%d.%08d", sign, int64(mc/money.Dollar), int64(mc%money.Dollar))
 }
 
 // Measures of the PDF, in millimetres.
@@ -238,16 +239,6 @@ func western(text string) string {
 		b.WriteByte(c)
 	}
 	return b.String()
-}
-
-// balance returns the lines of the statement for its page, exact, so that they add up as they are shown.
-func (s *statement) balance() []ui.Fact {
-	show := func(mc money.MC) string { return strings.Replace(mc.Display(), "-", "−", 1) }
-	list := []ui.Fact{{Name: "Balance before", Value: show(s.OpeningMC)}}
-	for i, line := range s.Lines {
-		list = append(list, ui.Fact{Name: s.names[i], Value: show(line.AmountMC)})
-	}
-	return append(list, ui.Fact{Name: "Balance after", Value: show(s.ClosingMC)})
 }
 
 // focusColumns are the columns of FOCUS 1.2, the open format for the usage and cost of services, that have a meaning

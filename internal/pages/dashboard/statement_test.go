@@ -39,9 +39,8 @@ func TestMonthAsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := w.signedIn("person")
-		b.Get("/activity?month=2026-11").Want(t, 200, "Balance before", "Balance after", "Goodwill credits",
-			"Refunded calls", `href="/statements/2026-11.pdf"`, `href="/statements/2026-11.csv"`,
-			(balance.AvailableMC + balance.ReservedMC).Display())
+		b.Get("/activity?month=2026-11").Want(t, 200, `href="/statements/2026-11.pdf"`,
+			`href="/statements/2026-11.csv"`, `href="/statements/2026-11-focus.csv"`)
 		file := b.Get("/statements/2026-11.csv").Want(t, 200).Body
 		records, err := csv.NewReader(strings.NewReader(file)).ReadAll()
 		if err != nil || len(records) < 6 {

@@ -316,7 +316,7 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	c.Tiles = []ui.Tile{
 		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()},
 		{Label: "Used", Value: parts[2].Text, Exact: x.ConsumedMC.Display()},
-		{Label: "Held for calls", Value: parts[1].Text, Exact: x.SetAsideMC().Display()},
+		{Label: "Held, or passed on", Value: parts[1].Text, Exact: x.SetAsideMC().Display()},
 		{Label: "Remaining", Value: parts[0].Text, Exact: x.RemainingMC().Display()},
 	}
 	who, err := loadNames(r.Context(), h.DB, x.AccountID, x.AppID)
