@@ -28,7 +28,12 @@ func (c *Cluster) Archive(t testing.TB) {
 			t.Fatal(err)
 		}
 	}
-	receive := c.newCommand(t, bin, "pg_receivewal", "-D", "wal", "--no-loop")
+	// The slot keeps the log from now on, also what the base backup's checkpoint would remove before it is received.
+	slot := c.newCommand(t, bin, "pg_receivewal", "--create-slot", "--slot", "archive")
+	if out, err := slot.CombinedOutput(); err != nil {
+		t.Fatalf("pg_receivewal: %v: %s", err, out)
+	}
+	receive := c.newCommand(t, bin, "pg_receivewal", "-D", "wal", "--slot", "archive", "--no-loop")
 	if err := receive.Start(); err != nil {
 		t.Fatal(err)
 	}
