@@ -44,7 +44,7 @@ var groups = []group{
 	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
-		"oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
+		"payouts", "oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
 		"", "callers", "feed", "policy", "policies", "receipts", "inference/plan",

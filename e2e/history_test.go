@@ -30,6 +30,7 @@ func TestLooksWithHistory(t *testing.T) {
 		}},
 		{"developer", &p.Developer, map[string]string{
 			"apps":       "/developer",
+			"payouts":    "/developer/payouts",
 			"app":        app,
 			"analytics":  app + "/analytics",
 			"hours":      app + "/analytics?days=1&compare=1",

@@ -26,13 +26,14 @@ type steering struct {
 
 // serverWords are the words that act on the server as a whole.
 var serverWords = map[string]func(*Server, steering) error{
-	"lose":    func(s *Server, w steering) error { return setCount(&s.lostAnswers, w) },
-	"down":    func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
-	"refunds": (*Server).setRefundStatus,
-	"forget":  func(s *Server, _ steering) error { clear(s.answers); return nil },
-	"resend":  (*Server).resendAll,
-	"anew":    (*Server).resendAll,
-	"reverse": (*Server).resendAll,
+	"lose":      func(s *Server, w steering) error { return setCount(&s.lostAnswers, w) },
+	"down":      func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
+	"refunds":   (*Server).setRefundStatus,
+	"transfers": (*Server).steerTransfers,
+	"forget":    func(s *Server, _ steering) error { clear(s.answers); return nil },
+	"resend":    (*Server).resendAll,
+	"anew":      (*Server).resendAll,
+	"reverse":   (*Server).resendAll,
 }
 
 // sessionWords are the words that act on one Checkout session.
@@ -59,7 +60,9 @@ func (s *Server) Steer(id, word string, with url.Values) error {
 		return do(s, w)
 	}
 	session, ok := s.sessions[id]
-	if !ok && strings.HasPrefix(id, "pm_") {
+	if strings.HasPrefix(id, "acct_") {
+		return s.onboard(id, word)
+	} else if !ok && strings.HasPrefix(id, "pm_") {
 		return s.setCardBehavior(id, with.Get("card"))
 	} else if !ok {
 		return s.doIntent(id, word, with)

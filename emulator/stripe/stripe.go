@@ -55,6 +55,14 @@ type Options struct {
 // sessions work for such a payment, pi_…, too.
 //
 //	card         the card pm_… behaves as card=… from now on
+//	transfers    status=balance or refuse lets transfers fail from now on, status= lets them work again, and
+//	             status=reversed takes back those that there are
+//
+// A connected account, acct_…, is what Connect pays. Its onboarding page works by a click, as these words do:
+//
+//	enable       it can be paid
+//	submit       its owner has answered, and Stripe checks the answers
+//	restrict     it can no longer be paid
 type Server struct {
 	o   Options
 	mux *http.ServeMux
@@ -70,6 +78,10 @@ type Server struct {
 	events       []object
 	lostAnswers  int
 	lostRequests int
+
+	connected     map[string]*connectedAccount
+	transfers     []object
+	transfersFail string // how new transfers fail: balance or refuse; "" = they don't
 }
 
 // New returns a server without sessions.
@@ -78,12 +90,13 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{
-		o:        o,
-		mux:      http.NewServeMux(),
-		sessions: map[string]object{},
-		intents:  map[string]object{},
-		cards:    map[string]*savedCard{},
-		answers:  map[string]storedAnswer{},
+		o:         o,
+		mux:       http.NewServeMux(),
+		sessions:  map[string]object{},
+		intents:   map[string]object{},
+		cards:     map[string]*savedCard{},
+		connected: map[string]*connectedAccount{},
+		answers:   map[string]storedAnswer{},
 	}
 	s.mux.HandleFunc("POST /v1/checkout/sessions", s.serveAPI(s.createSession))
 	s.mux.HandleFunc("GET /v1/checkout/sessions/{id}", s.serveAPI(s.retrieveSession))
@@ -98,6 +111,13 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("GET /v1/payment_intents/{id}", s.serveAPI(s.retrieveIntent))
 	s.mux.HandleFunc("POST /v1/payment_intents/{id}/cancel", s.serveAPI(s.cancelIntent))
 	s.mux.HandleFunc("POST /v1/payment_methods/{id}/detach", s.serveAPI(s.detachMethod))
+	s.mux.HandleFunc("POST /v1/accounts", s.serveAPI(s.createAccount))
+	s.mux.HandleFunc("GET /v1/accounts/{id}", s.serveAPI(s.retrieveAccount))
+	s.mux.HandleFunc("POST /v1/account_links", s.serveAPI(s.createAccountLink))
+	s.mux.HandleFunc("POST /v1/transfers", s.serveAPI(s.createTransfer))
+	s.mux.HandleFunc("GET /v1/transfers", s.serveAPI(s.listTransfers))
+	s.mux.HandleFunc("GET /connect/{id}", s.showOnboarding)
+	s.mux.HandleFunc("POST /connect/{id}", s.clickOnboarding)
 	s.mux.HandleFunc("GET /pay/{id}", s.showPage)
 	s.mux.HandleFunc("POST /pay/{id}", s.clickButton)
 	s.mux.HandleFunc("POST /steer", s.postSteering)

@@ -18,6 +18,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
@@ -67,6 +68,7 @@ type Config struct {
 	LogSample        money.PPM        // share of successful requests that are logged
 	Providers        map[string]Provider
 	Stripe           topups.Config
+	Payouts          payouts.Config        // to developers; Every 0 = none
 	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
 	SMTP             mail.Server           // the mail server; the zero value = mail stays queued
 	OTLP             telemetry.Config      // where traces and metrics go; the zero value = nowhere
@@ -79,6 +81,7 @@ func (c Config) String() string { return "configuration of " + c.BaseURL }
 func (c Config) WithoutOutside() Config {
 	c.Providers = map[string]Provider{}
 	c.Stripe = topups.Config{}
+	c.Payouts = payouts.Config{}
 	c.SMTP = mail.Server{}
 	c.OTLP = telemetry.Config{}
 	c.WebhookAllow = nil
@@ -307,6 +310,23 @@ var ownKeys = []Key{
 			if c.Stripe.Clearance, err = time.ParseDuration(v); err != nil || c.Stripe.Clearance < 0 ||
 				c.Stripe.Clearance > 90*24*time.Hour {
 				return errors.New("must be a duration from 0s to 2160h, such as 72h")
+			}
+			return nil
+		}},
+	{"payouts.every", "how often developers are paid their apps' margin by Stripe Connect, such as 168h; off = never " +
+		"(default)", false, func(c *Config, v string) (err error) {
+		if c.Payouts.Every = 0; v == "off" {
+			return nil
+		}
+		return setDuration(func(c *Config) *time.Duration { return &c.Payouts.Every }, time.Minute, 90*day)(c, v)
+	}},
+	{"payouts.window", "how old calls are before their margin is paid, such as 2880h (default): as long as users may " +
+		"dispute payments", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Payouts.Window }, day, 2*365*day)},
+	{"payouts.minimum", "least payout of an app in dollars, such as 25 (default)", false,
+		func(c *Config, v string) (err error) {
+			if c.Payouts.MinimumMC, err = money.Parse(v); err != nil || c.Payouts.MinimumMC < money.Cent {
+				return errors.New("must be an amount in dollars from 0.01, such as 25")
 			}
 			return nil
 		}},

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
@@ -75,6 +76,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
 		Retention:        DefaultRetention,
+		Payouts:          payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

@@ -17,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/telemetry"
@@ -61,6 +62,8 @@ func (c Config) reportMissing(faults faults) error {
 			"envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64"},
 		{c.Backup.At != "" && c.Backup.Folder == "",
 			"backup.dir: required with backup.at, the folder of the daily backups"},
+		{c.Payouts.Every > 0 && c.Stripe.Key == "",
+			"stripe.key: required with payouts.every, to pay by Stripe Connect"},
 		{c.SMTP.Host != "" && c.SMTP.From.Address == "",
 			"smtp.from: required with smtp.url, the address that mail comes from"},
 	} {
@@ -160,6 +163,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		Drain:            5 * time.Second,
 		Grace:            5 * time.Minute,
 		Retention:        DefaultRetention,
+		Payouts:          payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

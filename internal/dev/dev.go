@@ -19,6 +19,7 @@ import (
 	"github.com/purserhq/purser/emulator/stripe"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
@@ -215,6 +216,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		PricesFile:       o.PricesFile,
 		OIDC:             o.OIDC,
 		SignUps:          identity.OpenSignUps,
+		Payouts:          payouts.Config{Every: time.Minute, Window: 24 * time.Hour, MinimumMC: money.Dollar},
 	}
 	c.Policy.SandboxDayMC, c.Policy.SandboxTotalDayMC = o.SandboxDay, money.Max
 	if o.Providers == "emulator" { // emulated calls cost nothing

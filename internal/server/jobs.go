@@ -32,6 +32,7 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 			return err
 		}),
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
+		s.repeatJob(s.payouts.Pause(), "pay developers", s.payouts.Run),
 		s.repeatJob(5*time.Second, "send mail", s.sendMail),
 		s.writeBackups,
 		s.repeatJob(15*time.Second, "publish the ledger", s.publisher.Publish), // a drill must not fork the log

@@ -191,6 +191,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 		Domains:  s.domains,
 		GoLive:   s.golive,
 		Members:  s.members,
+		Payouts:  s.payouts,
 		Tokens:   s.Tokens,
 		Catalog:  s.catalog,
 		Voice:    s.voice,

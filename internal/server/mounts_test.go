@@ -66,7 +66,7 @@ var pages = []string{
 	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts",
 	"POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund",
 	"GET /developer/test-accounts/{account}/delete", "POST /developer/test-accounts/{account}/delete",
-	"GET /developer/keys", "GET /developer/keys/{provider}/delete",
+	"GET /developer/payouts", "POST /developer/payouts", "GET /developer/keys", "GET /developer/keys/{provider}/delete",
 	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}",
 	"GET /developer/apps/{id}/live", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
 	"POST /developer/apps/{id}/profile", "POST /developer/apps/{id}/domain",

@@ -30,14 +30,14 @@ func (s *Server) RunOffline(ctx context.Context, f func(context.Context) error) 
 	return errors.Join(err, <-wrote, s.DB.Close())
 }
 
-// RunDueJobs runs once, to their end, the jobs that follow commands: webhook deliveries, notices, top-ups and the watch
-// over live apps. A server without jobs calls it whenever they would have run.
+// RunDueJobs runs once, to their end, the jobs that follow commands: webhook deliveries, notices, top-ups, payouts and
+// the watch over live apps. A server without jobs calls it whenever they would have run.
 func (s *Server) RunDueJobs(ctx context.Context) error {
 	if s.dispatcher == nil {
 		s.dispatcher = webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{})
 	}
 	for _, job := range []func(context.Context) error{
-		s.dispatcher.RunDue, s.notices.QueuePending, s.topups.RunDue, s.watch.Run,
+		s.dispatcher.RunDue, s.notices.QueuePending, s.topups.RunDue, s.payouts.Run, s.watch.Run,
 	} {
 		if err := job(ctx); err != nil {
 			return fmt.Errorf("due jobs: %w", err)

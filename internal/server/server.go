@@ -24,6 +24,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/watch"
@@ -101,6 +102,7 @@ type Server struct {
 	sender             *mail.Sender // nil in dev, which sends nothing
 	notices            *notices.Store
 	topups             *topups.Store
+	payouts            *payouts.Store
 	metricsListener    net.Listener // of the metrics; nil = they are not served
 	inference          *inference.Handler
 	voice              *voice.Supervisor

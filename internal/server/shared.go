@@ -26,6 +26,7 @@ func listShared(c config.Config) map[string][]string {
 		"operator":           {c.Site.Operator, c.Site.SupportURL, c.Site.TermsURL, c.Site.PrivacyURL},
 		"oidc":               {c.OIDC.Name, c.OIDC.Issuer, c.OIDC.ClientID, c.OIDC.ClientSecret},
 		"stripe":             {c.Stripe.Key, c.Stripe.WebhookSecret, c.Stripe.BaseURL, c.Stripe.Clearance.String()},
+		"payouts":            {fmt.Sprint(c.Payouts)},
 		"smtp.from":          {c.SMTP.From.String()},
 		"lease":              {c.Lease.String()},
 		"retention":          {c.Retention.String()},

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/watch"
@@ -173,6 +174,19 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 	s.Features = features.NewStore(s.DB, now, s.isModelOffered)
 	s.sandbox = sandbox.NewStore(s.DB, s.Accounts, s.Ledger, now)
 	s.members = members.NewStore(s.DB, s.Accounts, s.Mails, now, c.DashboardURL)
+	s.payouts = &payouts.Store{
+		DB:           s.DB,
+		Ledger:       s.Ledger,
+		Apps:         s.Apps,
+		Stripe:       s.topups.Stripe(),
+		Config:       c.Payouts,
+		StripeURL:    c.Stripe.BaseURL,
+		DashboardURL: c.DashboardURL,
+		Mails:        s.Mails,
+		Metrics:      s.metrics,
+		Log:          s.log,
+		Now:          now,
+	}
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
 	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))
 	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}

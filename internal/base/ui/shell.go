@@ -56,6 +56,7 @@ var navIcons = map[string]string{
 	"/developer":               "boxes",
 	"/developer/test-accounts": "users",
 	"/developer/keys":          "key-round",
+	"/developer/payouts":       "credit-card",
 	"/docs":                    "book-open",
 	"/operator":                "shield-check",
 
@@ -137,7 +138,7 @@ func (s Shell) development() []Tab {
 		return append(s.pages[:len(s.pages):len(s.pages)], docs)
 	}
 	return []Tab{{Href: "/developer", Text: "Apps"}, {Href: "/developer/test-accounts", Text: "Test accounts"},
-		{Href: "/developer/keys", Text: "Provider keys"}, docs}
+		{Href: "/developer/keys", Text: "Provider keys"}, {Href: "/developer/payouts", Text: "Payouts"}, docs}
 }
 
 func withIcons(tabs []Tab) []NavLink {

@@ -435,6 +435,7 @@ func hostilePages() []Page {
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
 		filled[CardRefund](),
+		filled[Payouts](),
 		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
 		filled[Forbidden](), filled[MemberList](), changeable[MemberList](), filled[Invitation](),
 		changeable[AppSettings](), changeable[FeatureList](), changeable[EndpointList](),

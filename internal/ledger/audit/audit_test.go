@@ -185,9 +185,11 @@ var unlockSQL = map[db.Engine][]string{
 	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`,
 		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`,
 		`DROP TRIGGER goodwill_records_no_update`, `DROP TRIGGER goodwill_records_no_delete`,
-		`DROP TRIGGER call_refunds_no_update`, `DROP TRIGGER call_refunds_no_delete`},
+		`DROP TRIGGER call_refunds_no_update`, `DROP TRIGGER call_refunds_no_delete`,
+		`DROP TRIGGER margin_records_no_update`, `DROP TRIGGER margin_records_no_delete`},
 	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`,
 		`ALTER TABLE goodwill_records DISABLE TRIGGER USER`, `ALTER TABLE call_refunds DISABLE TRIGGER USER`,
+		`ALTER TABLE margin_records DISABLE TRIGGER USER`,
 		`DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
@@ -195,7 +197,9 @@ var unlockSQL = map[db.Engine][]string{
 
 func restoreTriggers(w *writer, e db.Engine) {
 	w.Helper()
-	for _, table := range []string{"ledger", "payment_records", "goodwill_records", "call_refunds"} {
+	for _, table := range []string{
+		"ledger", "payment_records", "goodwill_records", "call_refunds", "margin_records",
+	} {
 		if e == db.Postgres {
 			w.exec(`ALTER TABLE ` + table + ` ENABLE TRIGGER USER`)
 			continue

@@ -871,6 +871,52 @@ var checks = []check{
 				OR c.depth <> COALESCE(p.depth, 0) + 1 OR p.connection_id <> c.connection_id
 				OR c.ended_us IS NULL AND (n.status = 'revoked' OR p.ended_us IS NOT NULL)`,
 	},
+	{
+		id:    "I35",
+		title: "payouts: what is taken of an app's margin is numbered and adds up, and its developer's are paid",
+		count: `SELECT COUNT(*) FROM margin_records`,
+		query: `SELECT m.app_id AS app, m.n, m.number, m.kind, m.taken_mc, m.sum_mc, m.developer_id AS developer FROM (
+				SELECT app_id, n, kind, developer_id, taken_mc,
+					ROW_NUMBER() OVER (PARTITION BY app_id ORDER BY n) AS number,
+					SUM(amount_mc) OVER (PARTITION BY app_id ORDER BY n) AS sum_mc
+				FROM margin_records) AS m LEFT JOIN apps a ON a.id = m.app_id
+			WHERE m.n <> m.number OR m.taken_mc <> m.sum_mc OR COALESCE(a.owner_id, '') <> m.developer_id`,
+	},
+	{
+		id:    "I35",
+		title: "payouts: each takes whole cents of what had matured and not come back; a failed one returns them",
+		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'begun'`,
+		query: `SELECT b.subject AS payout, b.app_id AS app, b.amount_mc, b.matured_mc, b.returned_mc,
+				b.taken_mc - b.amount_mc AS taken_before_mc, b.days_mc, b.back_mc, b.paid, b.begun FROM (
+				SELECT m.*, (SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN balances u
+						ON u.account_id = t.account_id
+						WHERE t.app_id = m.app_id AND t.day < m.matured_day AND u.sandbox = 0) AS days_mc,
+					(SELECT COALESCE(-SUM(f.amount_mc), 0) FROM margin_records f
+						WHERE f.subject = m.subject AND f.kind = 'failed' AND f.n > m.n) AS back_mc,
+					(SELECT COUNT(*) FROM margin_records p WHERE p.subject = m.subject AND p.kind = 'paid') AS paid,
+					(SELECT COUNT(*) FROM margin_records o WHERE o.subject = m.subject AND o.kind <> 'disputed'
+						AND o.app_id = m.app_id AND o.n < m.n) AS begun
+				FROM margin_records m WHERE m.kind = 'begun') AS b
+			WHERE b.amount_mc <= 0 OR b.amount_mc % 1000000 <> 0 OR b.days_mc <> b.matured_mc
+				OR b.amount_mc > b.matured_mc - b.returned_mc - (b.taken_mc - b.amount_mc)
+				OR b.back_mc NOT IN (0, b.amount_mc) OR b.paid > 1 OR b.begun > 0
+			UNION ALL SELECT e.subject, e.app_id, e.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+			FROM margin_records e WHERE e.kind IN ('paid', 'failed') AND NOT EXISTS (SELECT 1 FROM margin_records o
+				WHERE o.subject = e.subject AND o.app_id = e.app_id AND o.kind = 'begun' AND o.n < e.n)`,
+	},
+	{
+		id:    "I35",
+		title: "payouts: margin is taken only for disputed payments, and no more than their account's calls brought",
+		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'disputed'`,
+		query: `SELECT s.app_id AS app, s.subject AS payment, s.taken_mc, s.account_id AS account, s.margin_mc FROM (
+				SELECT m.app_id, m.subject, p.account_id, SUM(m.amount_mc) AS taken_mc,
+					(SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l WHERE l.account_id = p.account_id
+						AND l.app_id = m.app_id AND l.type = 'spend' AND l.status = 'settled') AS margin_mc
+				FROM margin_records m LEFT JOIN payment_records p ON p.payment_id = m.subject AND p.n = 1
+				WHERE m.kind = 'disputed' GROUP BY m.app_id, m.subject, p.account_id) AS s
+			WHERE s.account_id IS NULL OR s.taken_mc < 0 OR s.taken_mc > s.margin_mc
+				OR NOT EXISTS (SELECT 1 FROM payment_records d WHERE d.payment_id = s.subject AND d.kind = 'disputed')`,
+	},
 }
 
 // counted is the sum of a counter without a window.

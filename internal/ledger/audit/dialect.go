@@ -51,7 +51,7 @@ func checkTriggers(ctx context.Context, a *verification, v *checkResult) error {
 	if a.Engine == db.Postgres {
 		refused, verbs = postgresRefusedVerbs, append(verbs, "TRUNCATE")
 	}
-	for _, table := range []string{"ledger", "payment_records", "goodwill_records", "call_refunds"} {
+	for _, table := range []string{"ledger", "payment_records", "goodwill_records", "call_refunds", "margin_records"} {
 		got, err := refused(ctx, a, table)
 		if err != nil {
 			return err

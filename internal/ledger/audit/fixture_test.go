@@ -766,6 +766,7 @@ func fixture(w *writer) {
 	fixtureCardRefunds(w)
 	fixtureGoodwill(w)
 	fixtureCallRefund(w, refundByApp)
+	fixturePayouts(w)
 
 	// a test account
 	w.addLedgerRow("wac_test", movement{available: 10_000_000},
@@ -910,6 +911,53 @@ func fixtureCallRefund(w *writer, reversal string) {
 		"reason":         "provider_error",
 		"created_us":     noon.UnixMicro(),
 	})
+}
+
+// fixturePayouts are three payouts of app_1, of which one is open, one was paid and one failed, and a disputed payment.
+// The matured days are those of all of its calls.
+func fixturePayouts(w *writer) {
+	w.addLedgerRow("wac_a", movement{}, map[string]any{
+		"id": "led_a1", "type": "topup", "status": "pending", "amount_mc": 5_000_000,
+	})
+	for i, r := range []map[string]any{
+		{"kind": "opened", "entry_id": "led_a1"}, {"kind": "disputed", "reason": "du_a"},
+	} {
+		r["payment_id"], r["n"], r["account_id"], r["amount_mc"] = "top_a", i+1, "wac_a", 5_000_000
+		r["created_us"] = noon.UnixMicro()
+		w.insert("payment_records", r)
+	}
+	w.insert("checkouts", map[string]any{
+		"id": "top_a", "account_id": "wac_a", "token": "top_a", "cents": 5, "created_us": noon.UnixMicro(),
+	})
+	var matured, taken int64
+	for day, sums := range w.rollups {
+		if day[4] == "app_1" {
+			matured += sums[5]
+		}
+	}
+	for i, r := range []struct {
+		kind, subject string
+		amount        int64
+		detail        any
+	}{
+		{"begun", "po_1", 5_000_000, nil},
+		{"paid", "po_1", 0, "tr_1"},
+		{"begun", "po_2", 1_000_000, nil},
+		{"disputed", "top_a", 3, nil},
+		{"failed", "po_2", -1_000_000, "refused"},
+		{"disputed", "top_a", -2, nil},
+		{"begun", "po_3", 2_000_000, nil},
+	} {
+		taken += r.amount
+		given := map[string]any{
+			"app_id": "app_1", "n": i + 1, "kind": r.kind, "subject": r.subject, "developer_id": "wac_dev",
+			"amount_mc": r.amount, "taken_mc": taken, "detail": r.detail, "created_us": noon.UnixMicro(),
+		}
+		if r.kind == "begun" {
+			given["matured_day"], given["matured_mc"], given["returned_mc"] = "2100-01-01", matured, 10
+		}
+		w.insert("margin_records", given)
+	}
 }
 
 // fixtureGoodwill is a goodwill credit of which a part was withdrawn.

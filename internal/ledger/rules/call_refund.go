@@ -34,6 +34,7 @@ type CallRefund struct {
 // AppMargin is the margin that an app has earned with real money, as it was read before a RefundCall.
 type AppMargin struct {
 	Refunds  int64    // how many refunds of the app there were
+	Records  int64    // how many MarginRecords
 	EarnedMC money.MC // margin of settled calls without that of reversed ones, up to now
 
 	ClosedDay string // the days before this one are over
@@ -41,8 +42,8 @@ type AppMargin struct {
 }
 
 // RefundCall refunds a call in the name of its app's developer, once, by the reversal of its row. If the app has
-// refunded it already, the outcome is Done. If the app has refunded another call since Margin was read, the outcome is
-// Waiting: read it again. A refund that neither margin nor balance covers is 400 invalid_request.
+// refunded it already, the outcome is Done. If another refund or a payout has used margin since Margin was read, the
+// outcome is Waiting: read it again. A refund that neither margin nor balance covers is 400 invalid_request.
 type RefundCall struct {
 	EntryID     string // of the original
 	AccountID   string // its account
@@ -75,6 +76,7 @@ func (c RefundCall) addKeys(w *RowKeys) {
 	w.Accounts[c.DeveloperID] = true
 	w.NewBalances[c.DeveloperID] = false
 	w.CallRefunds[c.EntryID] = c.AppID
+	w.Margins = append(w.Margins, MarginKeys{AppID: c.AppID})
 }
 
 func (c RefundCall) reversal() Reverse {
@@ -97,7 +99,7 @@ func (c RefundCall) apply(s *State, nowUS int64) (Result, error) {
 	case nowUS-o.CreatedUS > MaxRefundAge.Microseconds():
 		return Result{}, apierr.InvalidRequest.Errorf("this call is older than %d days, and can no longer be refunded",
 			MaxRefundAge/(24*time.Hour))
-	case last.N != c.Margin.Refunds:
+	case last.N != c.Margin.Refunds || s.lastMargin(c.AppID).N != c.Margin.Records:
 		return Result{Outcome: Waiting}, nil
 	}
 	refund, err := c.divide(s, &o.Entry, last)
@@ -145,7 +147,7 @@ func (c RefundCall) divide(s *State, o *Entry, last CallRefund) (CallRefund, err
 	if refund.Sandbox {
 		return refund, nil
 	}
-	left := max(c.Margin.EarnedMC-last.MarginUsedMC, 0)
+	left := max(c.Margin.EarnedMC-last.MarginUsedMC-s.lastMargin(c.AppID).TakenMC, 0)
 	refund.MarginMC = min(o.UserChargeMC, left)
 	refund.MarginUsedMC += refund.MarginMC - o.DevMarginMC
 	refund.BalanceMC = o.UserChargeMC - refund.MarginMC

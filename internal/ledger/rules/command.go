@@ -51,6 +51,7 @@ type Result struct {
 	Payment           Payment           // of the commands of a payment: as it is now
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
 	CallRefund        CallRefund        // RefundCall: who paid for it
+	Payout            Payout            // BeginPayout, EndPayout: as it is now
 	Child             Child             // Delegate, EndChild: as it is now
 }
 

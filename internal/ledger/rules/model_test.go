@@ -60,12 +60,14 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
 	"delegated", "delegated by a child", "delegated again", "child full", "child ended",
 	"child held", "children revoked",
+	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won",
+	"margin owed",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
-	for range 20 {
+	for range 30 {
 		rapid.Check(t, invariants(seen))
 	}
 	for _, path := range rare {
@@ -113,6 +115,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"tier":         m.promote,
 			"reverse":      m.reverse,
 			"refund call":  m.refundCall,
+			"margin":       m.margin,
 			"delegate":     m.delegate,
 			"end child":    m.endChild,
 			"time":         m.pass,
@@ -182,7 +185,7 @@ func (m *machine) apply(c Command) (Result, error) {
 func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
 		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill),
-		len(s.Changes.CallRefunds), len(s.Changes.Children))
+		len(s.Changes.CallRefunds), len(s.Changes.Children), len(s.Changes.MarginRecords))
 	for _, id := range slices.Sorted(maps.Keys(s.children)) {
 		out += fmt.Sprint(s.children[id].EndedUS != nil, s.Counters[ChildSubject(id)].BudgetMC())
 	}
@@ -310,7 +313,7 @@ func (m *machine) connect(t *rapid.T) {
 	m.n++
 	c := Connect{
 		ConnectionID: fmt.Sprint("C", m.n),
-		AppID:        rapid.SampledFrom([]string{"p", "q", "s"}).Draw(t, "app"),
+		AppID:        rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"),
 		AccountID:    rapid.SampledFrom([]string{"A", "B"}).Draw(t, "account"),
 		RequestedMC:  money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
 	}
@@ -1090,7 +1093,15 @@ func (m *machine) refundCall(t *rapid.T) {
 	if r := m.s.callRefunds.last[h.AppID]; r != nil {
 		last = *r
 	}
-	c.Margin.Refunds = last.N - rapid.Int64Range(0, 1).Draw(t, "stale")
+	records := m.s.lastMargin(h.AppID)
+	c.Margin.Records, c.Margin.Refunds = records.N, last.N
+	switch rapid.IntRange(0, 5).Draw(t, "stale") {
+	case 0, 1:
+		c.Margin.Refunds--
+	case 2:
+		c.Margin.Records--
+	}
+	isStale := c.Margin.Refunds != last.N || c.Margin.Records != records.N
 	done, rows, developer := m.s.callRefunds.byEntry[entry], len(m.s.Changes.Entries), Balance{}
 	if b := m.s.Balances[appDevelopers[h.AppID]]; b != nil {
 		developer = *b
@@ -1103,14 +1114,14 @@ func (m *machine) refundCall(t *rapid.T) {
 			t.Fatalf("%+v refunded again: %+v, %v", done, r, err)
 		}
 	case r.Outcome == Waiting:
-		if c.Margin.Refunds == last.N || len(m.s.Changes.Entries) != rows {
+		if !isStale || len(m.s.Changes.Entries) != rows {
 			t.Fatalf("%+v waits: %+v", c, r)
 		}
-	case err == nil && c.Margin.Refunds != last.N:
+	case err == nil && isStale:
 		t.Fatalf("%+v does not see %+v", c, last)
 	case err == nil:
 		m.refunded(&h, entry, inWindow)
-		left := max(c.Margin.EarnedMC-last.MarginUsedMC, 0)
+		left := max(c.Margin.EarnedMC-last.MarginUsedMC-records.TakenMC, 0)
 		switch {
 		case refund.MarginMC > left || refund.BalanceMC > max(developer.AvailableMC, 0) ||
 			refund.BalanceMC > 0 && refund.MarginMC != left:
@@ -1160,6 +1171,123 @@ func (m *machine) callRefunds(t *rapid.T) {
 	}
 	if debits != 0 {
 		t.Fatalf("I32: %d debits without a refund", debits)
+	}
+}
+
+// margin pays an app's margin out, ends a payout, or takes what is disputed.
+func (m *machine) margin(t *rapid.T) {
+	rapid.SampledFrom([]func(*rapid.T){m.payout, m.payout, m.endPayout, m.disputeMargin}).Draw(t, "of margin")(t)
+}
+
+// drawApp draws one of the apps.
+func drawApp(t *rapid.T) string { return rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app") }
+
+// payout begins a payout, or tries to once more.
+func (m *machine) payout(t *rapid.T) {
+	app := drawApp(t)
+	c := BeginPayout{
+		PayoutID:    "po_" + app + rapid.StringMatching("[12]").Draw(t, "payout"),
+		AppID:       app,
+		DeveloperID: appDevelopers[app],
+		MinimumMC:   money.MC(rapid.Int64Range(0, 2).Draw(t, "minimum")) * money.Cent,
+		Margin: MaturedMargin{
+			MaturedMC:  money.MC(rapid.Int64Range(0, 40).Draw(t, "matured")) * money.Cent / 4,
+			ReversedMC: money.MC(rapid.Int64Range(0, 10).Draw(t, "reversed")) * money.Cent / 4,
+		},
+	}
+	last, refunds := m.s.lastMargin(app), CallRefund{}
+	if r := m.s.callRefunds.last[app]; r != nil {
+		refunds = *r
+	}
+	c.Margin.Refunds = refunds.N - rapid.Int64Range(0, 1).Draw(t, "stale refunds")
+	c.Margin.Records = last.N - rapid.Int64Range(0, 1).Draw(t, "stale records")
+	old, records := m.s.payout(app, c.PayoutID), len(m.s.Changes.MarginRecords)
+	r, err := m.do(t, c)
+	owed := c.Margin.MaturedMC - c.Margin.ReversedMC - refunds.MarginUsedMC - last.TakenMC
+	switch added := len(m.s.Changes.MarginRecords) - records; {
+	case old.ID != "":
+		if m.seen["payout again"]++; err != nil || r.Outcome != Done || r.Payout != old || added != 0 {
+			t.Fatalf("%+v begun again: %+v, %v", old, r, err)
+		}
+	case err == nil && r.Outcome == Waiting:
+		if added != 0 || c.Margin.Refunds == refunds.N && c.Margin.Records == last.N {
+			t.Fatalf("%+v waits: %+v", c, r)
+		}
+	case err == nil && (c.Margin.Refunds != refunds.N || c.Margin.Records != last.N):
+		t.Fatalf("%+v does not see %+v or %+v", c, refunds, last)
+	case err == nil:
+		if m.seen["paid out"]++; added != 1 || r.Payout.AmountMC <= 0 || r.Payout.AmountMC > owed ||
+			r.Payout.AmountMC < c.MinimumMC || owed-r.Payout.AmountMC >= money.Cent ||
+			r.Payout.AmountMC%money.Cent != 0 {
+			t.Fatalf("I35: %+v of %d owed: %+v", c, owed, r.Payout)
+		}
+	case owed < 0:
+		m.seen["margin owed"]++
+	default:
+		m.seen["paid nothing"]++
+	}
+}
+
+// endPayout records what Stripe made of a payout.
+func (m *machine) endPayout(t *rapid.T) {
+	app := drawApp(t)
+	c := EndPayout{
+		PayoutID:    "po_" + app + rapid.StringMatching("[12]").Draw(t, "payout"),
+		AppID:       app,
+		DeveloperID: appDevelopers[app],
+		TransferID:  "tr_1",
+	}
+	if rapid.Bool().Draw(t, "failed") {
+		c.TransferID, c.Failure = "", "refused"
+	}
+	old, taken := m.s.payout(app, c.PayoutID), m.s.lastMargin(app).TakenMC
+	r, err := m.do(t, c)
+	switch back := taken - m.s.lastMargin(app).TakenMC; {
+	case err == nil && (r.Payout.Failed() && r.Outcome == Applied) != (back > 0), back != 0 && back != old.AmountMC:
+		t.Fatalf("I35: %+v of %+v gives %d back: %+v", c, old, back, r)
+	case back != 0 && old.Paid():
+		m.seen["payout returned"]++
+	case back != 0:
+		m.seen["payout failed"]++
+	}
+}
+
+// disputeMargin takes margin for a disputed payment, more, less or none.
+func (m *machine) disputeMargin(t *rapid.T) {
+	app := drawApp(t)
+	c := TakeDisputedMargin{
+		PaymentID:   "top_" + rapid.StringMatching("[12]").Draw(t, "payment"),
+		AppID:       app,
+		DeveloperID: appDevelopers[app],
+		TotalMC:     money.MC(rapid.Int64Range(0, 2).Draw(t, "total")) * money.Cent,
+	}
+	before := m.s.lastMargin(app).TakenMC
+	if _, err := m.do(t, c); err != nil {
+		t.Fatal(err)
+	}
+	switch after := m.s.lastMargin(app).TakenMC; {
+	case after > before:
+		m.seen["disputed"]++
+	case after < before:
+		m.seen["dispute won"]++
+	}
+}
+
+// marginRecords checks that what was taken of margins adds up, and that each payout takes its amount once or not at
+// all.
+func (m *machine) marginRecords(t *rapid.T) {
+	taken, n, subjects := map[string]money.MC{}, map[string]int64{}, map[string]money.MC{}
+	for _, r := range m.s.Changes.MarginRecords {
+		taken[r.AppID] += r.AmountMC
+		n[r.AppID]++
+		subjects[r.AppID+"/"+r.Subject] += r.AmountMC
+		if r.TakenMC != taken[r.AppID] || r.N != n[r.AppID] || subjects[r.AppID+"/"+r.Subject] < 0 {
+			t.Fatalf("I35: %+v after %d", r, taken[r.AppID])
+		}
+		p := m.s.payout(r.AppID, r.Subject)
+		if r.Kind != marginDisputed && p.AmountMC < subjects[r.AppID+"/"+r.Subject] {
+			t.Fatalf("I35: %+v takes %d", p, subjects[r.AppID+"/"+r.Subject])
+		}
 	}
 }
 
@@ -1248,6 +1376,7 @@ func (m *machine) check(t *rapid.T) {
 	m.requests(t)
 	m.goodwill(t)
 	m.callRefunds(t)
+	m.marginRecords(t)
 	m.children(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {

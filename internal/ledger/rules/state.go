@@ -33,6 +33,7 @@ type State struct {
 	goodwill  map[string]*Goodwill
 
 	callRefunds callRefunds
+	margins     margins
 	children    map[string]*Child
 }
 
@@ -57,6 +58,7 @@ type Changes struct {
 	PaymentRecords     []PaymentRecord
 	GoodwillRecords    []GoodwillRecord
 	CallRefunds        []CallRefund
+	MarginRecords      []MarginRecord
 	Children           []*Child // in the order of their changes
 	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
@@ -159,6 +161,7 @@ type RowKeys struct {
 	Reversals          []ReversePayment
 	Goodwill           []string          // goodwill credits
 	CallRefunds        map[string]string // spend row → app: its refund, and the newest of the app, are needed
+	Margins            []MarginKeys
 	Children           []ChildKeys
 	FreezesAccount     bool // all active connections of the payments' accounts are needed
 

@@ -37,11 +37,15 @@ func lastCallRefund(ctx context.Context, q db.Queryer, appID string) (*rules.Cal
 // sum of the days that were over then, so only the days since are read. A day is taken as over a day later: the clocks
 // of nodes are not quite the same.
 func ReadAppMargin(ctx context.Context, q db.Queryer, appID string, now time.Time) (m rules.AppMargin, err error) {
-	last, err := lastCallRefund(ctx, q, appID) // first: a refund that comes between is seen by its number
+	record, err := lastMarginRecord(ctx, q, appID, "") // first: what comes between is seen by its number
+	if err != nil {
+		return m, err
+	}
+	last, err := lastCallRefund(ctx, q, appID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return m, fmt.Errorf("ledger: refunds of %s: %w", appID, err)
 	}
-	m.Refunds = last.N
+	m.Refunds, m.Records = last.N, record.N
 	m.ClosedDay = max(now.UTC().Add(-24*time.Hour).Format(time.DateOnly), last.EarnedDay)
 	err = q.QueryRowContext(ctx, `SELECT
 			CAST(COALESCE(SUM(CASE WHEN r.day < $3 THEN r.dev_margin_mc ELSE 0 END), 0) AS BIGINT),

@@ -180,6 +180,8 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
 		rules.DisputePayment:
 		return prefixPayment(c, p)
+	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
+		return prefixPayout(c, p)
 	case rules.GiveGoodwill:
 		c.GoodwillID, c.AccountID = p+c.GoodwillID, p+c.AccountID
 		return c
@@ -386,6 +388,8 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		return formatGoodwill(r, b.read("A"))
 	case rules.RefundCall:
 		return formatCallRefund(r, b)
+	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
+		return formatPayout(r)
 	}
 	switch r.Outcome {
 	case rules.Running:
@@ -526,6 +530,8 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			AmountMC:   num(f[3]),
 			Reason:     strings.Join(f[4:], " "),
 		}
+	case "payout", "transfer", "disputed":
+		return payoutCommand(f, num, option)
 	case "withdraw":
 		return rules.WithdrawGoodwill{GoodwillID: f[1], Reason: strings.Join(f[2:], " ")}
 	case "delegate":
@@ -686,6 +692,9 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 		if v, ok := option("seen"); ok {
 			c.Margin.Refunds = int64(num(v))
+		}
+		if v, ok := option("records"); ok {
+			c.Margin.Records = int64(num(v))
 		}
 		return c
 	case "reverse":

@@ -51,7 +51,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 		return res, err
 	}
 	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveGoodwill(ctx, tx, s),
-		saveCallRefunds(ctx, tx, s), saveChildren(ctx, tx, s), saveStops(ctx, tx, s))
+		saveCallRefunds(ctx, tx, s), saveMargins(ctx, tx, s), saveChildren(ctx, tx, s), saveStops(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -62,6 +62,7 @@ type rareRows struct {
 	payments  []*rules.Payment
 	goodwill  []*rules.Goodwill
 	refunds   []*rules.CallRefund
+	margins   []*rules.MarginRecord // those of one subject in their order
 	children  []*rules.Child
 }
 
@@ -75,7 +76,7 @@ func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, er
 		rare.findOriginals, findRequestConnections, findPaymentAccounts, findGoodwillAccounts, findAccounts,
 		lockAccounts,
 		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
-		rare.findGoodwill, rare.findCallRefunds, rare.findChildren,
+		rare.findGoodwill, rare.findCallRefunds, rare.findMargins, rare.findChildren,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err
@@ -100,6 +101,9 @@ func (r *rareRows) addTo(s *rules.State, keys *rules.RowKeys) {
 	}
 	for _, refund := range r.refunds {
 		s.AddCallRefund(refund)
+	}
+	for _, m := range r.margins {
+		s.AddMarginRecord(m)
 	}
 	for _, c := range r.children {
 		s.AddChild(c)

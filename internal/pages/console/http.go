@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -39,6 +40,7 @@ type Handler struct {
 	Domains  *domains.Checker
 	GoLive   *golive.Store
 	Members  *members.Store
+	Payouts  *payouts.Store
 	Tokens   *oauth.Store
 	Catalog  *catalog.Source
 	Voice    *voice.Supervisor
@@ -95,6 +97,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	voicePages{playground, h.Voice}.mount(rt, access)
 	keyPages{h.Keys}.mount(rt, access)
 	testAccountPages{h.Sandbox}.mount(rt, access)
+	payoutPages{h.Accounts, h.Payouts}.mount(rt, access)
 	memberPages{h.Members, identity, offer}.mount(rt, access)
 	invitationPages{h.Sessions, h.Apps, h.Members, strings.HasPrefix(h.AuthURL, "https://")}.mount(rt)
 }
@@ -233,6 +236,7 @@ func newDeveloperPage(r *http.Request, a accounts.Account, heading, tab string) 
 	p := ui.Console{Shell: a.Shell(ui.Development), Heading: heading, Done: doneText(r)}
 	for _, t := range []struct{ href, text string }{
 		{"/developer", "Apps"}, {"/developer/test-accounts", "Test accounts"}, {"/developer/keys", "Provider keys"},
+		{payouts.Page, "Payouts"},
 	} {
 		p.Tabs = append(p.Tabs, ui.Tab{Href: t.href, Text: t.text, Current: t.href == tab})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -131,6 +132,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Catalog:  prices,
 		Voice:    voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}),
 		Refunds:  &receipts.Refunder{DB: d, Ledger: w.ledger, Now: d.Now},
+		Payouts:  &payouts.Store{DB: d, Apps: w.apps, Now: d.Now},
 		Now:      d.Now,
 		API:      http.HandlerFunc(api),
 		BaseURL:  "https://api.example.com",

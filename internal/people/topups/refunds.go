@@ -154,7 +154,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	if err == nil && asked == nil {
 		asked, err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
-	if e, ok := errors.AsType[*stripe.Error](err); ok && isFinalRefusal(e) {
+	if e, ok := errors.AsType[*stripe.Error](err); ok && IsFinalRefusal(e) {
 		if r.byUser == 1 {
 			return s.giveRefundBack(ctx, r, e.Msg)
 		}
@@ -192,8 +192,8 @@ func (s *Store) recordRefusal(ctx context.Context, r refund, why string) error {
 	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
 }
 
-// isFinalRefusal reports whether Stripe will answer the same next time.
-func isFinalRefusal(e *stripe.Error) bool {
+// IsFinalRefusal reports whether Stripe will answer the same next time.
+func IsFinalRefusal(e *stripe.Error) bool {
 	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.HTTPStatusCode != http.StatusConflict &&
 		e.HTTPStatusCode != http.StatusTooManyRequests && e.HTTPStatusCode != http.StatusUnauthorized
 }

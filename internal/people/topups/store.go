@@ -82,6 +82,9 @@ func (c Config) Validate() error {
 // IsConfigured reports whether users can top up.
 func (s *Store) IsConfigured() bool { return s.client != nil }
 
+// Stripe returns the client by which Stripe is asked; nil if it is not configured.
+func (s *Store) Stripe() *stripe.Client { return s.client }
+
 func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/top-ups/" + topupID }
 
 // startCheckout opens a checkout, or returns the one that the same form has opened, so that a form that is sent again
@@ -183,7 +186,8 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		if err := setNext(ctx, tx, c.ID, nextReconcileUS(p, s.Now())); err != nil {
 			return err
 		}
-		return errors.Join(s.applyFactsToPlan(ctx, tx, plan, c, f, fresh), also(ctx, tx))
+		return errors.Join(saveDisputes(ctx, tx, c.ID, f.disputes, s.Now().UnixMicro()),
+			s.applyFactsToPlan(ctx, tx, plan, c, f, fresh), also(ctx, tx))
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok { // a rule of the money
 		return s.refuseTopUp(c.ID, e.Message)

@@ -1,0 +1,410 @@
+package payouts_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	api "github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/emulator/stripe"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/payouts"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+const day = 24 * time.Hour
+
+// A world is a developer whose app has a user, and an emulated Stripe.
+type world struct {
+	*payouts.Store
+	t      *testing.T
+	at     string // the database's address
+	now    time.Time
+	stripe *stripe.Server
+	dev    accounts.Account
+	user   accounts.Account
+	app    apps.App
+	payee  string // acct_…
+}
+
+// each runs f on both databases.
+func each(t *testing.T, f func(w *world)) {
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, e)
+			f(w)
+			w.verify()
+		})
+	}
+}
+
+func newWorld(t *testing.T, e db.Engine) *world {
+	t.Helper()
+	w := &world{t: t, at: dbtest.URL(t, e), now: time.Now().Add(-10 * day)}
+	d, err := db.Open(t.Context(), w.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	now := func() time.Time { return w.now }
+	ledger := store.NewWriter(d, now)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ledger.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef"})
+	server := httptest.NewServer(w.stripe)
+	t.Cleanup(server.Close)
+	mails := &mail.Store{DB: d, Now: now}
+	payments := &topups.Store{DB: d, Ledger: ledger, Mails: mails, Now: now, Log: slog.New(slog.DiscardHandler),
+		Config: topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: server.URL}}
+	if err := payments.Configure(); err != nil {
+		t.Fatal(err)
+	}
+	w.Store = &payouts.Store{
+		DB:           d,
+		Ledger:       ledger,
+		Apps:         apps.NewStore(d, now, true),
+		Stripe:       payments.Stripe(),
+		Config:       payouts.Config{Every: 7 * day, Window: 2 * day, MinimumMC: money.Dollar},
+		DashboardURL: "https://purser.example.com",
+		Mails:        mails,
+		Log:          slog.New(slog.DiscardHandler),
+		Now:          now,
+	}
+	people := accounts.NewStore(d, now)
+	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		if w.dev, err = people.Create(ctx, tx, accounts.NewAccount{Email: "dev@example.com"}); err != nil {
+			return err
+		}
+		if w.user, err = people.Create(ctx, tx, accounts.NewAccount{Email: "user@example.com"}); err != nil {
+			return err
+		}
+		w.app, _, err = w.Apps.Create(ctx, tx, apps.New{
+			OwnerID: w.dev.ID, Name: "App", RedirectURIs: []string{"https://app.example.com/back"},
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) do(c rules.Command) rules.Result {
+	w.t.Helper()
+	r, err := w.Ledger.Do(w.t.Context(), c)
+	if err != nil {
+		w.t.Fatalf("%T: %v", c, err)
+	}
+	return r
+}
+
+func (w *world) exec(query string, args ...any) {
+	w.t.Helper()
+	err := w.DB.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// topUp pays $100 into the user's balance and connects the app with all of it.
+func (w *world) topUp() {
+	w.t.Helper()
+	w.exec(`INSERT INTO checkouts (id, account_id, token, cents, created_us) VALUES ('top_1', $1, 't', 10000, 1)`,
+		w.user.ID)
+	w.do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.user.ID, AmountMC: 100 * money.Dollar})
+	w.do(rules.MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1"})
+	w.do(rules.SettlePayment{PaymentID: "top_1"})
+	w.do(rules.Connect{ConnectionID: "con_1", AppID: w.app.ID, AccountID: w.user.ID, RequestedMC: 100 * money.Dollar})
+}
+
+// call bills a call with a margin of dollars, and a cost of as many.
+func (w *world) call(key string, dollars int64) {
+	w.t.Helper()
+	amount := money.MC(dollars) * money.Dollar
+	call := rules.Call{
+		ConnectionID: "con_1", AccountID: w.user.ID, AppID: w.app.ID, Key: key, RequestID: "req_" + key,
+		Fingerprint: key, Model: "m", HoldMC: 3 * amount, Terms: "{}",
+	}
+	attempt := w.do(rules.Hold{Call: call, NodeID: "n", Claim: key}).Attempt
+	w.do(rules.Settle{
+		Call: call, Attempt: attempt, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"},
+		Charge: rules.Amounts{ProviderCostMC: amount, DevMarginMC: amount, UserChargeMC: 2 * amount},
+	})
+}
+
+// run runs the job.
+func (w *world) run() {
+	w.t.Helper()
+	if err := w.Run(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// onboard answers all of Stripe's questions.
+func (w *world) onboard() {
+	w.t.Helper()
+	link, err := w.Onboard(w.t.Context(), w.dev)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	u, err := url.Parse(link)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.payee = u.Path[len("/connect/"):]
+	w.steer(w.payee, "enable")
+	if p, err := w.GetPayee(w.t.Context(), w.dev.ID); err != nil || !p.Enabled {
+		w.t.Fatalf("%+v, %v", p, err)
+	}
+}
+
+func (w *world) steer(who, do string, pairs ...string) {
+	w.t.Helper()
+	with := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		with.Set(pairs[i], pairs[i+1])
+	}
+	if err := w.stripe.Steer(who, do, with); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// wants compares the transfers that Stripe has, in cents, and the states of the payouts, newest first.
+func (w *world) wants(cents []int64, states ...string) {
+	w.t.Helper()
+	var got []int64
+	for _, body := range w.stripe.Transfers() {
+		var t struct {
+			Amount      int64  `json:"amount"`
+			Destination string `json:"destination"`
+		}
+		if err := json.Unmarshal(body, &t); err != nil || t.Destination != w.payee {
+			w.t.Fatalf("%s, %v", body, err)
+		}
+		got = append(got, t.Amount)
+	}
+	list, err := store.PayoutsOfDeveloper(w.t.Context(), w.DB, w.dev.ID, 10)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var found []string
+	for _, p := range list {
+		found = append(found, p.Status)
+	}
+	if len(got) != len(cents) || len(found) != len(states) {
+		w.t.Fatalf("transfers %d, payouts %q; want %d, %q", got, found, cents, states)
+	}
+	for i := range cents {
+		if got[i] != cents[i] {
+			w.t.Errorf("transfers %d, want %d", got, cents)
+		}
+	}
+	for i := range states {
+		if found[i] != states[i] {
+			w.t.Errorf("payouts %q, want %q", found, states)
+		}
+	}
+}
+
+// transferUnheard makes the transfer of the payout that is open, as if a crash had come after it and before its record,
+// so long ago that Stripe has forgotten the key of the request.
+func (w *world) transferUnheard(cents int64) {
+	w.t.Helper()
+	open, err := store.OpenPayouts(w.t.Context(), w.DB, 10)
+	if err != nil || len(open) != 1 {
+		w.t.Fatal(len(open), err)
+	}
+	_, err = w.Stripe.V1Transfers.Create(w.t.Context(), &api.TransferCreateParams{
+		Amount: &cents, Currency: api.String("usd"), Destination: &w.payee, TransferGroup: &open[0].ID,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// margin is the margin of the app.
+func (w *world) margin() payouts.AppMargin {
+	w.t.Helper()
+	list, err := w.ListMargins(w.t.Context(), w.dev.ID)
+	if err != nil || len(list) != 1 {
+		w.t.Fatalf("%+v, %v", list, err)
+	}
+	return list[0]
+}
+
+// verify runs the audit. The calls of these tests have no terms, so only what is said of payouts counts.
+func (w *world) verify() {
+	w.t.Helper()
+	var out bytes.Buffer
+	if _, err := audit.VerifyAndPrint(w.t.Context(), w.at, &out, w.now); err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range bytes.Lines(out.Bytes()) {
+		isOf := bytes.HasPrefix(line, []byte("I35")) || bytes.HasPrefix(line, []byte("I2 "))
+		if isOf && !bytes.Contains(line, []byte(" 0 findings")) {
+			w.t.Errorf("%s", out.String())
+			return
+		}
+	}
+}
+
+// TestDeveloperIsPaid pays what has matured, once a week, at most once, and waits for a week and a payee.
+func TestDeveloperIsPaid(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.run()
+		w.wants(nil) // nobody has said whom to pay
+		w.onboard()
+		w.run()
+		w.wants(nil) // the call is too young
+		w.now = w.now.Add(3 * day)
+		w.steer("", "transfers", "status", "balance")
+		w.run()
+		w.wants(nil, "begun")
+		w.steer("", "transfers", "status", "")
+		w.transferUnheard(1000)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.call("k2", 5)
+		w.now = w.now.Add(3 * day)
+		w.run() // not a week later
+		w.wants([]int64{1000}, "paid")
+		w.now = w.now.Add(4 * day)
+		w.run()
+		w.run()
+		w.wants([]int64{1000, 500}, "paid", "paid")
+		if m := w.margin(); m.EarnedMC != 15*money.Dollar || m.TakenMC != 15*money.Dollar || m.Balance() != 0 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestPayoutFails gives the amount of a payout back that Stripe refuses or reverses, and waits for money that we do not
+// have at Stripe yet.
+func TestPayoutFails(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.now = w.now.Add(3 * day)
+		w.steer("", "transfers", "status", "balance")
+		w.run()
+		w.wants(nil, "begun")
+		w.steer("", "transfers", "status", "refuse")
+		w.run()
+		w.wants(nil, "failed")
+		if m := w.margin(); m.Balance() != 10*money.Dollar {
+			t.Errorf("%+v", m)
+		}
+		w.steer("", "transfers", "status", "")
+		w.now = w.now.Add(7 * day)
+		w.run()
+		w.wants([]int64{1000}, "paid", "failed")
+		w.steer("", "transfers", "status", "reversed")
+		w.run()
+		w.wants([]int64{1000}, "failed", "failed")
+		w.steer(w.payee, "restrict")
+		w.now = w.now.Add(7 * day)
+		w.run()
+		w.wants([]int64{1000}, "failed", "failed")
+	})
+}
+
+// TestDisputedMarginIsNotPaid takes the margin that a disputed payment brought, and pays it once the dispute is won.
+func TestDisputedMarginIsNotPaid(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.now = w.now.Add(time.Hour)
+		w.do(rules.DisputePayment{PaymentID: "top_1", DisputeID: "du_1"})
+		w.exec(
+			`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ('du_1', 'top_1', 1000, 1, $1)`,
+			w.now.Add(3*day).UnixMicro(),
+		)
+		w.now = w.now.Add(3 * day)
+		w.run() // half of what the calls cost is disputed
+		w.wants([]int64{500}, "paid")
+		w.exec(`UPDATE disputes SET cents = 10000 WHERE id = 'du_1'`)
+		w.run()
+		if m := w.margin(); m.DisputedMC != 10*money.Dollar || m.Balance() != -5*money.Dollar {
+			t.Errorf("%+v", m)
+		}
+		w.exec(`UPDATE disputes SET contested = 0 WHERE id = 'du_1'`)
+		w.now = w.now.Add(7 * day)
+		w.run()
+		w.wants([]int64{500, 500}, "paid", "paid")
+		if m := w.margin(); m.DisputedMC != 0 || m.Balance() != 0 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestSuspendedAreNotPaid pays no app that is suspended.
+func TestSuspendedAreNotPaid(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		err := w.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := w.Apps.Suspend(ctx, tx, w.app.ID, "operator", "fraud")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(3 * day)
+		w.run()
+		w.wants(nil)
+	})
+}
+
+// TestReversedMarginComesFirst pays nothing of a call that was reversed, before or after it was paid.
+func TestReversedMarginComesFirst(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.call("k2", 5)
+		w.onboard()
+		w.now = w.now.Add(3 * day)
+		w.do(rules.Reverse{EntryID: "led_k2", AccountID: w.user.ID, Reason: "provider_error"})
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
+		w.call("k3", 12)
+		w.now = w.now.Add(7 * day)
+		w.run() // ten dollars of the twelve were paid already
+		w.wants([]int64{1000, 200}, "paid", "paid")
+	})
+}

@@ -1,0 +1,419 @@
+package payouts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
+)
+
+// Config says when developers are paid.
+type Config struct {
+	Every     time.Duration // between two payouts of an app; 0 = nobody is paid
+	Window    time.Duration // the margin of a call can be paid when the call is older, at least a day
+	MinimumMC money.MC      // of one payout
+}
+
+// The defaults of a Config. Card networks take disputes for about 120 days.
+const (
+	DefaultWindow  = 120 * 24 * time.Hour
+	DefaultMinimum = 25 * money.Dollar
+)
+
+// Waits.
+const (
+	payeeTTL       = time.Hour            // how long Stripe's answer about a payee is taken as true
+	reversible     = 30 * 24 * time.Hour  // how long a transfer is looked at again
+	disputeHorizon = 100 * 24 * time.Hour // how long shares of a dispute may change: calls are refunded for 90 days
+)
+
+// pageSize is how many payees or payouts are read at once.
+const pageSize = 100
+
+// idPrefix is that of the ids of payouts.
+const idPrefix = "po_"
+
+// Store pays developers. It is safe for concurrent use by many nodes.
+type Store struct {
+	DB           *db.DB
+	Ledger       *store.Writer
+	Apps         *apps.Store
+	Stripe       *stripe.Client // nil = Stripe is not configured
+	Config       Config
+	StripeURL    string // of an emulator; "" = Stripe's
+	DashboardURL string // Stripe redirects developers back to it
+	Mails        *mail.Store
+	Metrics      *metrics.Metrics
+	Log          *slog.Logger
+	Now          func() time.Time
+}
+
+// IsOn reports whether developers are paid here.
+func (s *Store) IsOn() bool { return s.Stripe != nil && s.Config.Every > 0 }
+
+// OnboardingOrigin returns the origin of Stripe's page for developers.
+func (s *Store) OnboardingOrigin() string {
+	if s.StripeURL != "" {
+		return s.StripeURL
+	}
+	return "https://connect.stripe.com"
+}
+
+// matured is the time before which the margin of calls can be paid.
+func (s *Store) matured() time.Time { return s.Now().Add(-s.Config.Window) }
+
+// Onboard returns the address of Stripe's page where a developer says whom to pay and where, for a few minutes.
+// Stripe being unreachable is 503 unavailable.
+func (s *Store) Onboard(ctx context.Context, a accounts.Account) (string, error) {
+	if !s.IsOn() {
+		return "", apierr.Unavailable.Errorf("Payouts are not set up on this server.")
+	}
+	p, err := getPayee(ctx, s.DB, a.ID)
+	if errors.Is(err, sql.ErrNoRows) {
+		p, err = s.createPayee(ctx, a)
+	}
+	if err != nil {
+		return "", err
+	}
+	back := s.DashboardURL + Page
+	link, err := s.Stripe.V1AccountLinks.Create(ctx, &stripe.AccountLinkCreateParams{
+		Account:    &p.StripeID,
+		Type:       stripe.String("account_onboarding"),
+		RefreshURL: &back,
+		ReturnURL:  &back,
+	})
+	if err != nil {
+		return "", s.unavailable("onboarding not opened", a.ID, err)
+	}
+	return link.URL, nil
+}
+
+// createPayee opens the developer's account at Stripe. The key of the request makes it one, however often it is sent.
+func (s *Store) createPayee(ctx context.Context, a accounts.Account) (p Payee, err error) {
+	params := &stripe.AccountCreateParams{
+		Type:  stripe.String("express"),
+		Email: &a.Email,
+		Capabilities: &stripe.AccountCreateCapabilitiesParams{
+			Transfers: &stripe.AccountCreateCapabilitiesTransfersParams{Requested: stripe.Bool(true)},
+		},
+		Metadata: map[string]string{"account_id": a.ID},
+	}
+	params.SetIdempotencyKey("payee_" + a.ID)
+	account, err := s.Stripe.V1Accounts.Create(ctx, params)
+	if err != nil {
+		return p, s.unavailable("payee not created", a.ID, err)
+	}
+	if err := insertPayee(ctx, s.DB, a.ID, account.ID, s.Now().UnixMicro()); err != nil {
+		return p, fmt.Errorf("payouts: payee: %w", err)
+	}
+	return getPayee(ctx, s.DB, a.ID)
+}
+
+func (s *Store) unavailable(event, accountID string, err error) error {
+	s.Log.Error(event, "account_id", accountID, "error", err)
+	e := apierr.Unavailable.Errorf("We can’t reach Stripe right now. Please try again in a minute.")
+	e.RetryAfter = time.Minute
+	return e.WithCause(err)
+}
+
+// GetPayee returns the payee of a developer as Stripe has it now, or sql.ErrNoRows. While Stripe cannot be reached it
+// is as it was.
+func (s *Store) GetPayee(ctx context.Context, accountID string) (Payee, error) {
+	p, err := getPayee(ctx, s.DB, accountID)
+	if err != nil {
+		return p, err
+	}
+	if fresh, err := s.refresh(ctx, p); err == nil {
+		return fresh, nil
+	}
+	s.Log.Warn("payee not refreshed", "account_id", accountID)
+	return p, nil
+}
+
+// refresh asks Stripe whether a payee can be paid.
+func (s *Store) refresh(ctx context.Context, p Payee) (Payee, error) {
+	if s.Stripe == nil {
+		return p, nil
+	}
+	a, err := s.Stripe.V1Accounts.GetByID(ctx, p.StripeID, nil)
+	if err != nil {
+		return p, fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
+	}
+	p.Submitted, p.CheckedUS = a.DetailsSubmitted, s.Now().UnixMicro()
+	p.Enabled = a.PayoutsEnabled && a.Capabilities != nil &&
+		a.Capabilities.Transfers == stripe.AccountCapabilityStatusActive
+	if err := updatePayee(ctx, s.DB, p); err != nil {
+		return p, fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
+	}
+	return p, nil
+}
+
+// An AppMargin is the margin of an app for its developer.
+type AppMargin struct {
+	apps.App
+	store.AppMarginView
+	NextUS int64 // the earliest next payout
+}
+
+// ListMargins returns the margins of a developer's apps, of those that have or had any.
+func (s *Store) ListMargins(ctx context.Context, developerID string) (list []AppMargin, err error) {
+	owned, err := apps.ListOwned(ctx, s.DB, developerID)
+	if err != nil {
+		return nil, err
+	}
+	for _, app := range owned {
+		v, err := store.ViewAppMargin(ctx, s.DB, app.ID, s.matured(), s.Now())
+		if err != nil {
+			return nil, err
+		}
+		if v == (store.AppMarginView{}) {
+			continue
+		}
+		last, err := store.LastPayoutUS(ctx, s.DB, app.ID)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, AppMargin{app, v, max(last+s.Config.Every.Microseconds(), s.Now().UnixMicro())})
+	}
+	return list, nil
+}
+
+// Pause is how long to wait between two runs of Run.
+func (s *Store) Pause() time.Duration {
+	return max(min(s.Config.Every/10, payeeTTL), 5*time.Second)
+}
+
+// Run takes the margin of disputed payments, pays what is due, and finishes payouts that a crash has left. Every node
+// may run it: the ledger begins a payout once, and Stripe makes its transfer once.
+func (s *Store) Run(ctx context.Context) error {
+	if !s.IsOn() {
+		return nil
+	}
+	if err := s.takeDisputed(ctx); err != nil { // what is disputed is not paid
+		return err
+	}
+	return errors.Join(s.payDue(ctx), s.finishOpen(ctx), s.followTransfers(ctx))
+}
+
+// payDue begins the payouts that are due.
+func (s *Store) payDue(ctx context.Context) error {
+	after := ""
+	for {
+		list, err := listEnabled(ctx, s.DB, after, pageSize)
+		if err != nil {
+			return fmt.Errorf("payouts: payees: %w", err)
+		}
+		for _, p := range list {
+			if err := s.payDeveloper(ctx, p); err != nil {
+				s.Log.Error("developer not paid", "account_id", p.AccountID, "error", err)
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		if len(list) < pageSize {
+			return nil
+		}
+		after = list[len(list)-1].AccountID
+	}
+}
+
+// payDeveloper begins the payouts of a developer's apps that are due. Who is suspended waits.
+func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
+	a, err := accounts.GetAccount(ctx, s.DB, p.AccountID)
+	if err != nil || a.SuspendedUS > 0 {
+		return err
+	}
+	owned, err := apps.ListOwned(ctx, s.DB, p.AccountID)
+	if err != nil {
+		return err
+	}
+	for _, app := range owned {
+		if app.Suspension != nil {
+			continue
+		}
+		for outcome := rules.Waiting; outcome == rules.Waiting; { // its margin has changed: look again
+			if outcome, err = s.payApp(ctx, &p, app.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// payApp begins a payout of an app if one is due and there is enough to pay.
+func (s *Store) payApp(ctx context.Context, p *Payee, appID string) (rules.Outcome, error) {
+	last, err := store.LastPayoutUS(ctx, s.DB, appID)
+	if err != nil || last > s.Now().Add(-s.Config.Every).UnixMicro() {
+		return rules.Done, err
+	}
+	margin, err := store.ReadMaturedMargin(ctx, s.DB, appID, s.matured())
+	if err != nil || margin.MaturedMC < max(s.Config.MinimumMC, money.Cent) {
+		return rules.Done, err
+	}
+	if p.CheckedUS < s.Now().Add(-payeeTTL).UnixMicro() {
+		if *p, err = s.refresh(ctx, *p); err != nil || !p.Enabled {
+			return rules.Done, err
+		}
+	}
+	r, err := s.Ledger.Do(ctx, rules.BeginPayout{
+		PayoutID:    id.New(idPrefix, s.Now()),
+		AppID:       appID,
+		DeveloperID: p.AccountID,
+		Margin:      margin,
+		MinimumMC:   s.Config.MinimumMC,
+	})
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.InvalidRequest { // nothing to pay yet
+		return rules.Done, nil
+	}
+	return r.Outcome, err
+}
+
+// finishOpen asks Stripe for the transfers of payouts that have begun.
+func (s *Store) finishOpen(ctx context.Context) error {
+	open, err := store.OpenPayouts(ctx, s.DB, pageSize)
+	if err != nil {
+		return err
+	}
+	for _, p := range open {
+		if err := s.finish(ctx, p); err != nil {
+			s.Log.Error("payout not finished", "payout_id", p.ID, "error", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
+// gives the amount back to the app; one for which our own balance at Stripe is too small waits.
+func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
+	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
+	if err != nil {
+		return fmt.Errorf("payouts: payee %s: %w", p.DeveloperID, err)
+	}
+	transfer, err := s.findTransfer(ctx, p.ID)
+	if err == nil && transfer == nil {
+		transfer, err = s.createTransfer(ctx, p, payee.StripeID)
+	}
+	if e, ok := errors.AsType[*stripe.Error](err); ok && isRefusal(e) {
+		s.Metrics.RaiseAlarm("payout_refused", "stripe")
+		return s.end(ctx, p, rules.EndPayout{Failure: e.Msg})
+	} else if err != nil {
+		s.Metrics.RaiseAlarm("payout_waits", "stripe")
+		return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
+	}
+	if transfer.Amount != int64(p.AmountMC/money.Cent) || transfer.Currency != stripe.CurrencyUSD {
+		s.Metrics.RaiseAlarm("payout_differs", "stripe")
+		return fmt.Errorf(
+			"payouts: transfer %s of %s is of %d %s",
+			transfer.ID,
+			p.ID,
+			transfer.Amount,
+			transfer.Currency,
+		)
+	}
+	return s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID})
+}
+
+// end records the end of a payout and tells the developer.
+func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout) error {
+	c.PayoutID, c.AppID, c.DeveloperID = p.ID, p.AppID, p.DeveloperID
+	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		r, err := s.Ledger.DoTx(ctx, tx, c)
+		if err != nil || r.Outcome != rules.Applied {
+			return err
+		}
+		return s.sendMail(ctx, tx, &r.Payout)
+	})
+}
+
+// followTransfers gives the amount of a payout back to its app once its transfer was reversed at Stripe.
+func (s *Store) followTransfers(ctx context.Context) error {
+	paid, err := store.PaidPayouts(ctx, s.DB, s.Now().Add(-reversible).UnixMicro())
+	if err != nil {
+		return err
+	}
+	for _, p := range paid {
+		transfer, err := s.findTransfer(ctx, p.ID)
+		switch {
+		case err != nil:
+			return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
+		case transfer == nil || transfer.AmountReversed == 0:
+			continue
+		case !transfer.Reversed: // a part of it, which only the operator can judge
+			s.Log.Error("payout reversed in part", "payout_id", p.ID, "cents", transfer.AmountReversed)
+			s.Metrics.RaiseAlarm("payout_differs", "stripe")
+			continue
+		}
+		if err := s.end(ctx, p, rules.EndPayout{Failure: "the transfer was reversed"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeDisputed takes from the margins of apps what disputed payments have paid for, and gives back what was won.
+func (s *Store) takeDisputed(ctx context.Context) error {
+	list, err := topups.ListDisputedPayments(ctx, s.DB, s.Now().Add(-disputeHorizon).UnixMicro())
+	if err != nil {
+		return fmt.Errorf("payouts: disputes: %w", err)
+	}
+	for _, d := range list {
+		if err := s.takeShares(ctx, d.PaymentID, money.MC(d.Cents)*money.Cent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeShares takes from each app its share of the margin that a disputed payment has brought.
+func (s *Store) takeShares(ctx context.Context, paymentID string, contested money.MC) error {
+	p, err := store.GetPayment(ctx, s.DB, paymentID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("payouts: payment %s: %w", paymentID, err)
+	}
+	charges, err := store.ChargesOfPayment(ctx, s.DB, &p)
+	if err != nil {
+		return err
+	}
+	var sum money.MC
+	for _, c := range charges {
+		sum += c.ChargedMC
+	}
+	for _, c := range charges {
+		app, err := s.Apps.Get(ctx, c.AppID)
+		if err != nil {
+			return fmt.Errorf("payouts: app %s: %w", c.AppID, err)
+		}
+		_, err = s.Ledger.Do(ctx, rules.TakeDisputedMargin{
+			PaymentID:   paymentID,
+			AppID:       c.AppID,
+			DeveloperID: app.OwnerID,
+			TotalMC:     rules.DisputedShare(c.MarginMC, sum, min(contested, p.AmountMC)),
+		})
+		if err != nil {
+			return fmt.Errorf("payouts: dispute of %s: %w", paymentID, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package payouts
+
+import (
+	"context"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
+)
+
+// Page is where developers see their payouts.
+const Page = "/developer/payouts"
+
+// findTransfer returns the transfer that Stripe has made for a payout, or nil. Idempotency keys expire, this does not.
+func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Transfer, error) {
+	for t, err := range s.Stripe.V1Transfers.List(ctx, &stripe.TransferListParams{TransferGroup: &payoutID}).All(ctx) {
+		return t, err
+	}
+	return nil, nil
+}
+
+func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination string) (*stripe.Transfer, error) {
+	params := &stripe.TransferCreateParams{
+		Amount:        stripe.Int64(int64(p.AmountMC / money.Cent)),
+		Currency:      stripe.String(string(stripe.CurrencyUSD)),
+		Destination:   &destination,
+		TransferGroup: &p.ID,
+		Metadata:      map[string]string{"payout_id": p.ID, "app_id": p.AppID},
+	}
+	params.SetIdempotencyKey(p.ID)
+	return s.Stripe.V1Transfers.Create(ctx, params)
+}
+
+// isRefusal reports whether Stripe will never make a transfer. Money that we do not have at Stripe yet comes with the
+// next top-ups.
+func isRefusal(e *stripe.Error) bool {
+	return topups.IsFinalRefusal(e) && e.Code != stripe.ErrorCodeBalanceInsufficient
+}
+
+// sendMail tells a developer how a payout has ended.
+func (s *Store) sendMail(ctx context.Context, tx *db.Tx, p *rules.Payout) error {
+	a, err := accounts.GetAccount(ctx, tx, p.DeveloperID)
+	if err != nil {
+		return err
+	}
+	amount := ui.Dollars(p.AmountMC)
+	e := ui.Email{
+		Subject: "We paid you " + amount,
+		Paragraphs: []string{
+			"We sent " + amount + " of your app’s margin to your account at Stripe, which pays it to " +
+				"your bank.",
+		},
+		Action: &ui.Link{Href: s.DashboardURL + Page, Text: "View payouts"},
+		Why:    ui.AboutBalance,
+	}
+	if p.Failed() {
+		e.Subject = "We couldn’t pay you " + amount
+		e.Paragraphs = []string{"Stripe did not pay " + amount + " of your app’s margin: " + p.Reason + ".",
+			"The amount is yours still. We pay it again once Stripe can pay you."}
+	}
+	text, html, err := e.Render(s.Mails.Site)
+	if err != nil {
+		return err
+	}
+	return s.Mails.QueueMessage(ctx, tx, mail.Message{
+		AccountID: a.ID,
+		To:        a.Email,
+		Subject:   e.Subject,
+		Text:      text,
+		HTML:      html,
+	})
+}

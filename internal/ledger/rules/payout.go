@@ -1,0 +1,277 @@
+package rules
+
+import (
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// The kinds of a MarginRecord.
+const (
+	marginBegun    = "begun"
+	marginPaid     = "paid"
+	marginFailed   = "failed"
+	marginDisputed = "disputed"
+)
+
+// MarginRecord is one thing that happened to the margin of an app besides its calls and their refunds: a payout, or a
+// disputed payment of one of its users (decision 110).
+type MarginRecord struct {
+	AppID       string
+	N           int64  // 1, 2, … per app
+	Kind        string // begun, paid, failed or disputed
+	Subject     string // the payout, or the payment that is disputed
+	DeveloperID string
+	AmountMC    money.MC // what it takes from the margin; below zero: what it gives back
+	TakenMC     money.MC // Σ AmountMC of the app, with this one
+	MaturedDay  string   // begun: MaturedMC is the margin of the days before this one
+	MaturedMC   money.MC
+	ReturnedMC  money.MC // begun: margin that came back since that day, and what refunds had used
+	Detail      string   // paid: Stripe's id of the transfer; failed: why
+	CreatedUS   int64
+}
+
+// Payout is the fold of a payout's records. It is begun before Stripe is asked, so that no crash pays it twice.
+type Payout struct {
+	ID, AppID, DeveloperID string
+	AmountMC               money.MC
+	Status                 string // begun, paid or failed; a failed one gave its amount back
+	TransferID, Reason     string
+	CreatedUS, EndedUS     int64
+}
+
+// Fold applies the next record to the payout.
+func (p *Payout) Fold(r MarginRecord) {
+	p.Status = r.Kind
+	switch r.Kind {
+	case marginBegun:
+		p.ID, p.AppID, p.DeveloperID, p.AmountMC = r.Subject, r.AppID, r.DeveloperID, r.AmountMC
+		p.CreatedUS = r.CreatedUS
+		return
+	case marginPaid:
+		p.TransferID = r.Detail
+	case marginFailed:
+		p.Reason = r.Detail
+	}
+	p.EndedUS = r.CreatedUS
+}
+
+// Begun, Paid and Failed say where a payout stands.
+func (p *Payout) Begun() bool { return p.Status == marginBegun }
+
+// Paid reports whether Stripe has the transfer.
+func (p *Payout) Paid() bool { return p.Status == marginPaid }
+
+// Failed reports whether the amount is the app's again.
+func (p *Payout) Failed() bool { return p.Status == marginFailed }
+
+// Margin is what is known of an app's margin in real money at one moment.
+type Margin struct {
+	// MaturedMC is the margin of the days before the dispute window began. The top-ups that paid for a call are older
+	// than the call, so no new dispute of them is possible any more.
+	MaturedMC money.MC
+	// ReturnedMC is margin that came back since then, of whatever call, and what refunds of calls have used.
+	ReturnedMC money.MC
+	// TakenMC is what payouts took, and what disputes of payments take.
+	TakenMC money.MC
+}
+
+// Balance is what the app is owed. Below zero, the app was paid margin that came back later, and what matures next
+// makes up for it first.
+func (m Margin) Balance() money.MC { return m.MaturedMC - m.ReturnedMC - m.TakenMC }
+
+// Payable is what a payout pays now: the balance in whole cents, since banks move no smaller amounts, or nothing while
+// it is below the minimum. The rest stays in the balance.
+func (m Margin) Payable(minimum money.MC) money.MC {
+	balance := m.Balance()
+	cents := balance - balance%money.Cent
+	if cents <= 0 || cents < minimum {
+		return 0
+	}
+	return cents
+}
+
+// DisputedShare is what an app owes of the margin that an account's calls brought it, of all of which charges is the
+// sum, if the part contested of the account's payments is lost. It is rounded up: the operator loses nothing by it.
+func DisputedShare(margin, charges, contested money.MC) money.MC {
+	if margin <= 0 || charges <= 0 || contested <= 0 {
+		return 0
+	}
+	share, err := money.MulDiv(int64(margin), int64(min(contested, charges)), int64(charges), money.Up)
+	if err != nil { // the quotient is at most margin
+		return margin
+	}
+	return money.MC(share)
+}
+
+// MaturedMargin is the margin of an app as it was read before a BeginPayout.
+type MaturedMargin struct {
+	Refunds    int64    // how many refunds of its calls the app had
+	Records    int64    // how many MarginRecords
+	Day        string   // MaturedMC is the margin of the days before this one
+	MaturedMC  money.MC // without that of calls reversed in those days
+	ReversedMC money.MC // margin of calls that were reversed since
+}
+
+// BeginPayout takes what can be paid of an app's margin for a payout. If the payout is there already, the outcome is
+// Done. If the app's margin has changed since it was read, the outcome is Waiting: read it again. Nothing that can be
+// paid is 400 invalid_request.
+type BeginPayout struct {
+	PayoutID, AppID, DeveloperID string
+	Margin                       MaturedMargin
+	MinimumMC                    money.MC
+}
+
+// EndPayout records that Stripe has a payout's transfer, or that there is none, or none any more: then Failure says
+// why, and the amount is the app's again. It may be repeated.
+type EndPayout struct {
+	PayoutID, AppID, DeveloperID string
+	TransferID, Failure          string
+}
+
+// TakeDisputedMargin takes an app's margin of what a disputed payment has paid for: TotalMC is all of it up to now, and
+// zero once the dispute is won. It may be repeated, and come in any order.
+type TakeDisputedMargin struct {
+	PaymentID, AppID, DeveloperID string
+	TotalMC                       money.MC
+}
+
+// MarginKeys name the newest MarginRecord of an app, and the records of a subject of it; "" = of none.
+type MarginKeys struct{ AppID, Subject string }
+
+// margins are the MarginRecords that a State knows. Its zero value is ready to use.
+type margins struct {
+	last      map[string]*MarginRecord  // the newest of each app
+	bySubject map[string][]MarginRecord // in their order
+}
+
+// AddMarginRecord adds a record of a subject that a command names, or the newest of its app. Those of a subject are
+// added in their order.
+func (s *State) AddMarginRecord(r *MarginRecord) {
+	if s.margins.last == nil {
+		s.margins = margins{map[string]*MarginRecord{}, map[string][]MarginRecord{}}
+	}
+	if last := s.margins.last[r.AppID]; last == nil || last.N < r.N {
+		s.margins.last[r.AppID] = r
+	}
+	subject := r.AppID + "/" + r.Subject
+	for _, known := range s.margins.bySubject[subject] {
+		if known.N == r.N {
+			return
+		}
+	}
+	s.margins.bySubject[subject] = append(s.margins.bySubject[subject], *r)
+}
+
+// lastMargin returns the newest MarginRecord of an app, or the zero value.
+func (s *State) lastMargin(appID string) MarginRecord {
+	if r := s.margins.last[appID]; r != nil {
+		return *r
+	}
+	return MarginRecord{}
+}
+
+// payout folds the records of a payout; its id is "" if there are none.
+func (s *State) payout(appID, payoutID string) (p Payout) {
+	for _, r := range s.margins.bySubject[appID+"/"+payoutID] {
+		p.Fold(r)
+	}
+	return p
+}
+
+// appendMarginRecord appends r to the records of its app.
+func (s *State) appendMarginRecord(r MarginRecord, nowUS int64) {
+	last := s.lastMargin(r.AppID)
+	r.N, r.TakenMC, r.CreatedUS = last.N+1, last.TakenMC+r.AmountMC, nowUS
+	s.AddMarginRecord(&r)
+	s.Changes.MarginRecords = append(s.Changes.MarginRecords, r)
+	s.Changes.MustSync = true
+}
+
+func (w *RowKeys) addMargin(appID, subject, developerID string) {
+	w.Accounts[developerID] = true
+	w.NewBalances[developerID] = false
+	w.Margins = append(w.Margins, MarginKeys{appID, subject})
+}
+
+func (c BeginPayout) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PayoutID, c.DeveloperID) }
+
+func (c BeginPayout) apply(s *State, nowUS int64) (Result, error) {
+	if p := s.payout(c.AppID, c.PayoutID); p.ID != "" {
+		return Result{Outcome: Done, Payout: p}, nil
+	}
+	refunds := CallRefund{}
+	if r := s.callRefunds.last[c.AppID]; r != nil {
+		refunds = *r
+	}
+	last := s.lastMargin(c.AppID)
+	margin := Margin{
+		MaturedMC:  c.Margin.MaturedMC,
+		ReturnedMC: c.Margin.ReversedMC + refunds.MarginUsedMC,
+		TakenMC:    last.TakenMC,
+	}
+	amount := margin.Payable(c.MinimumMC)
+	switch {
+	case c.PayoutID == "":
+		return Result{}, apierr.InvalidRequest.Errorf("payout: required")
+	case refunds.N != c.Margin.Refunds || last.N != c.Margin.Records:
+		return Result{Outcome: Waiting}, nil
+	case amount == 0:
+		return Result{}, apierr.InvalidRequest.Errorf("nothing of this app's margin can be paid out now")
+	}
+	s.appendMarginRecord(MarginRecord{
+		AppID:       c.AppID,
+		Kind:        marginBegun,
+		Subject:     c.PayoutID,
+		DeveloperID: c.DeveloperID,
+		AmountMC:    amount,
+		MaturedDay:  c.Margin.Day,
+		MaturedMC:   margin.MaturedMC,
+		ReturnedMC:  margin.ReturnedMC,
+	}, nowUS)
+	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
+}
+
+func (c EndPayout) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PayoutID, c.DeveloperID) }
+
+func (c EndPayout) apply(s *State, nowUS int64) (Result, error) {
+	p := s.payout(c.AppID, c.PayoutID)
+	r := MarginRecord{AppID: c.AppID, Kind: marginPaid, Subject: c.PayoutID, DeveloperID: p.DeveloperID,
+		Detail: c.TransferID}
+	switch {
+	case p.ID == "":
+		return Result{}, apierr.NotFound.Errorf("no such payout")
+	case c.TransferID == "" && c.Failure == "":
+		return Result{}, apierr.InvalidRequest.Errorf("transfer: required")
+	case p.Failed(), p.Paid() && c.Failure == "":
+		return Result{Outcome: Done, Payout: p}, nil
+	case c.Failure != "":
+		r.Kind, r.AmountMC, r.Detail = marginFailed, -p.AmountMC, c.Failure
+	}
+	s.appendMarginRecord(r, nowUS)
+	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
+}
+
+func (c TakeDisputedMargin) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PaymentID, c.DeveloperID) }
+
+func (c TakeDisputedMargin) apply(s *State, nowUS int64) (Result, error) {
+	var taken money.MC
+	for _, r := range s.margins.bySubject[c.AppID+"/"+c.PaymentID] {
+		taken += r.AmountMC
+	}
+	switch {
+	case c.PaymentID == "":
+		return Result{}, apierr.InvalidRequest.Errorf("payment: required")
+	case c.TotalMC < 0 || c.TotalMC > money.Max:
+		return Result{}, apierr.InvalidRequest.Errorf("total_mc: must be between 0 and %d", money.Max)
+	case c.TotalMC == taken:
+		return Result{Outcome: Done}, nil
+	}
+	s.appendMarginRecord(MarginRecord{
+		AppID:       c.AppID,
+		Kind:        marginDisputed,
+		Subject:     c.PaymentID,
+		DeveloperID: c.DeveloperID,
+		AmountMC:    c.TotalMC - taken,
+	}, nowUS)
+	return Result{}, nil
+}

@@ -1,0 +1,250 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+const marginColumns = `app_id, n, kind, subject, developer_id, amount_mc, taken_mc, COALESCE(matured_day, ''),
+	COALESCE(matured_mc, 0), COALESCE(returned_mc, 0), COALESCE(detail, ''), created_us`
+
+func readMarginRecords(ctx context.Context, q db.Queryer, where string, args ...any) ([]*rules.MarginRecord, error) {
+	list, err := db.QueryAll(ctx, q, db.ScanFields(func(r *rules.MarginRecord) []any {
+		return []any{&r.AppID, &r.N, &r.Kind, &r.Subject, &r.DeveloperID, &r.AmountMC, &r.TakenMC, &r.MaturedDay,
+			&r.MaturedMC, &r.ReturnedMC, &r.Detail, &r.CreatedUS}
+	}), `SELECT `+marginColumns+` FROM margin_records WHERE `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: margin records: %w", err)
+	}
+	pointers := make([]*rules.MarginRecord, len(list))
+	for i := range list {
+		pointers[i] = &list[i]
+	}
+	return pointers, nil
+}
+
+// lastMarginRecord returns the newest record of an app that is of a kind, "" = of any; the zero value if there is none.
+func lastMarginRecord(ctx context.Context, q db.Queryer, appID, kind string) (rules.MarginRecord, error) {
+	list, err := readMarginRecords(
+		ctx,
+		q,
+		`app_id = $1 AND ($2 = '' OR kind = $2) ORDER BY n DESC LIMIT 1`,
+		appID,
+		kind,
+	)
+	if err != nil || len(list) == 0 {
+		return rules.MarginRecord{}, err
+	}
+	return *list[0], nil
+}
+
+// ReadMaturedMargin reads what is known of an app's margin in real money, for a BeginPayout: the margin of the days
+// before matured, and what came back of margin since. A payout keeps the sum of its days, so that the next one reads
+// only the days since, and no day becomes immature again.
+func ReadMaturedMargin(ctx context.Context, q db.Queryer, appID string,
+	matured time.Time) (m rules.MaturedMargin, err error) {
+	last, err := lastMarginRecord(ctx, q, appID, "") // first: a record that comes between is seen by its number
+	if err != nil {
+		return m, err
+	}
+	refund, err := lastCallRefund(ctx, q, appID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return m, fmt.Errorf("ledger: refunds of %s: %w", appID, err)
+	}
+	payout, err := lastMarginRecord(ctx, q, appID, "begun")
+	if err != nil {
+		return m, err
+	}
+	m = rules.MaturedMargin{
+		Refunds: refund.N,
+		Records: last.N,
+		Day:     max(matured.UTC().Format(time.DateOnly), payout.MaturedDay),
+	}
+	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(r.dev_margin_mc), 0) AS BIGINT)
+		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day >= $2 AND r.day < $3 AND b.sandbox = 0`, appID, payout.MaturedDay, m.Day).
+		Scan(&m.MaturedMC)
+	if err != nil {
+		return m, fmt.Errorf("ledger: matured margin of %s: %w", appID, err)
+	}
+	m.MaturedMC += payout.MaturedMC
+	day, err := time.Parse(time.DateOnly, m.Day)
+	if err != nil {
+		return m, fmt.Errorf("ledger: matured margin of %s: %w", appID, err)
+	}
+	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT)
+		FROM ledger l JOIN balances b ON b.account_id = l.account_id
+		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'reversed' AND l.created_us >= $2 AND b.sandbox = 0`,
+		appID, day.UnixMicro()).Scan(&m.ReversedMC)
+	if err != nil {
+		return m, fmt.Errorf("ledger: reversed margin of %s: %w", appID, err)
+	}
+	return m, nil
+}
+
+// An AppMarginView is the margin of an app as its developer sees it.
+type AppMarginView struct {
+	EarnedMC   money.MC // in real money, of all calls, without what came back
+	DisputedMC money.MC // of Margin.TakenMC: for disputed payments
+	rules.Margin
+}
+
+// ViewAppMargin reads the margin of an app; see ReadMaturedMargin.
+func ViewAppMargin(ctx context.Context, q db.Queryer, appID string, matured, now time.Time) (v AppMarginView,
+	err error) {
+	m, err := ReadMaturedMargin(ctx, q, appID, matured)
+	if err != nil {
+		return v, err
+	}
+	earned, err := ReadAppMargin(ctx, q, appID, now)
+	if err != nil {
+		return v, err
+	}
+	last, err := lastMarginRecord(ctx, q, appID, "")
+	if err != nil {
+		return v, err
+	}
+	refund, err := lastCallRefund(ctx, q, appID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return v, fmt.Errorf("ledger: refunds of %s: %w", appID, err)
+	}
+	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(amount_mc), 0) AS BIGINT) FROM margin_records
+		WHERE app_id = $1 AND kind = 'disputed'`, appID).Scan(&v.DisputedMC)
+	if err != nil {
+		return v, fmt.Errorf("ledger: disputed margin of %s: %w", appID, err)
+	}
+	v.EarnedMC = earned.EarnedMC - refund.MarginUsedMC
+	v.Margin = rules.Margin{
+		MaturedMC:  m.MaturedMC,
+		ReturnedMC: m.ReversedMC + refund.MarginUsedMC,
+		TakenMC:    last.TakenMC,
+	}
+	return v, nil
+}
+
+func foldPayouts(records []*rules.MarginRecord) (list []*rules.Payout) {
+	for _, r := range records {
+		if len(list) == 0 || list[len(list)-1].ID != r.Subject {
+			list = append(list, &rules.Payout{})
+		}
+		list[len(list)-1].Fold(*r)
+	}
+	return list
+}
+
+// PayoutsOfDeveloper returns the payouts of a developer's apps, newest first, at most limit.
+func PayoutsOfDeveloper(ctx context.Context, q db.Queryer, developerID string, limit int) ([]*rules.Payout, error) {
+	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT subject FROM margin_records
+		WHERE developer_id = $1 AND kind = 'begun' ORDER BY subject DESC LIMIT $2) ORDER BY subject DESC, n`,
+		developerID, limit)
+	return foldPayouts(list), err
+}
+
+// OpenPayouts returns payouts of which Stripe's answer is not recorded, oldest first, at most limit.
+func OpenPayouts(ctx context.Context, q db.Queryer, limit int) ([]*rules.Payout, error) {
+	list, err := readMarginRecords(ctx, q, `kind = 'begun' AND NOT EXISTS (SELECT 1 FROM margin_records e
+		WHERE e.app_id = margin_records.app_id AND e.subject = margin_records.subject AND e.kind <> 'begun')
+		ORDER BY subject LIMIT $1`, limit)
+	return foldPayouts(list), err
+}
+
+// PaidPayouts returns the payouts that were paid since a time and have not failed after.
+func PaidPayouts(ctx context.Context, q db.Queryer, sinceUS int64) ([]*rules.Payout, error) {
+	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT p.subject FROM margin_records p
+		WHERE p.kind = 'paid' AND p.created_us >= $1 AND NOT EXISTS (SELECT 1 FROM margin_records f
+			WHERE f.subject = p.subject AND f.kind = 'failed')) ORDER BY subject, n`, sinceUS)
+	return foldPayouts(list), err
+}
+
+// LastPayoutUS returns when the newest payout of an app was begun; 0 = never.
+func LastPayoutUS(ctx context.Context, q db.Queryer, appID string) (int64, error) {
+	r, err := lastMarginRecord(ctx, q, appID, "begun")
+	return r.CreatedUS, err
+}
+
+// An AppCharges is what calls of an account to an app cost, and what margin they brought it.
+type AppCharges struct {
+	AppID               string
+	ChargedMC, MarginMC money.MC
+}
+
+// ChargesOfPayment returns what the calls of an account cost by app, which its payment may have paid for: those between
+// the payment's settlement and its first dispute that were not reversed.
+func ChargesOfPayment(ctx context.Context, q db.Queryer, p *rules.Payment) ([]AppCharges, error) {
+	var from, to int64
+	for _, r := range p.Records {
+		switch {
+		case r.Kind == "settled":
+			from = r.CreatedUS
+		case r.Kind == "disputed" && to == 0:
+			to = r.CreatedUS
+		}
+	}
+	if from == 0 || to == 0 {
+		return nil, nil
+	}
+	list, err := db.QueryAll(ctx, q, db.ScanFields(func(c *AppCharges) []any {
+		return []any{&c.AppID, &c.ChargedMC, &c.MarginMC}
+	}), `SELECT l.app_id, CAST(SUM(l.user_charge_mc) AS BIGINT), CAST(SUM(l.dev_margin_mc) AS BIGINT) FROM ledger l
+		WHERE l.account_id = $1 AND l.seq > (SELECT s.seq FROM ledger s WHERE s.id = $2) AND l.created_us < $3
+			AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
+			AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)
+		GROUP BY l.app_id ORDER BY l.app_id`, p.AccountID, p.SettledEntry, to)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: charges of payment %s: %w", p.ID, err)
+	}
+	return list, nil
+}
+
+// findMargins reads the newest records of the apps that are named, the newest refunds of their calls, and the records
+// of subjects, under the locks of the balances of the apps' developers.
+func (r *rareRows) findMargins(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
+	for _, k := range keys.Margins {
+		last, err := lastMarginRecord(ctx, tx, k.AppID, "")
+		if err != nil {
+			return err
+		}
+		if last.N > 0 {
+			r.margins = append(r.margins, &last)
+		}
+		if k.Subject == "" {
+			continue
+		}
+		list, err := readMarginRecords(ctx, tx, `app_id = $1 AND subject = $2 ORDER BY n`, k.AppID, k.Subject)
+		if err != nil {
+			return err
+		}
+		r.margins = append(list, r.margins...) // those of a subject in their order
+		switch refund, err := lastCallRefund(ctx, tx, k.AppID); {
+		case err == nil:
+			r.refunds = append(r.refunds, refund)
+		case !errors.Is(err, sql.ErrNoRows):
+			return err
+		}
+	}
+	return nil
+}
+
+// saveMargins appends what happened to the margins of apps.
+func saveMargins(ctx context.Context, tx *db.Tx, s *rules.State) error {
+	for _, r := range s.Changes.MarginRecords {
+		begun := r.Kind == "begun"
+		_, err := tx.ExecContext(ctx, `INSERT INTO margin_records (app_id, n, kind, subject, developer_id, amount_mc,
+				taken_mc, matured_day, matured_mc, returned_mc, detail, created_us)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+			r.AppID, r.N, r.Kind, r.Subject, r.DeveloperID, r.AmountMC, r.TakenMC, db.NullText(r.MaturedDay),
+			sql.NullInt64{Int64: int64(r.MaturedMC), Valid: begun},
+			sql.NullInt64{Int64: int64(r.ReturnedMC), Valid: begun}, db.NullText(r.Detail), r.CreatedUS)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
