@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/journal"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
@@ -73,20 +74,31 @@ func printJournal(ctx context.Context, tx *db.Tx, from time.Time, out *csv.Write
 	if err := out.Write(head); err != nil {
 		return err
 	}
-	return store.EachRealEntry(ctx, tx, from, from.AddDate(0, 1, 0), func(e *store.JournalRow) error {
-		list, err := journal.Post(&e.Entry, causeOf(e))
-		if err != nil {
-			return err
-		}
-		at := time.UnixMicro(e.CreatedUS).UTC().Format(time.RFC3339)
+	write := func(list []journal.Posting, us int64, entry, user, app, text string) error {
+		at := time.UnixMicro(us).UTC().Format(time.RFC3339)
 		for _, posting := range list {
 			debit, credit := splitPosting(posting, func(mc money.MC) string { return strconv.FormatInt(int64(mc), 10) })
-			if err := out.Write([]string{at, e.ID, string(posting.Account), debit, credit, e.AccountID, e.AppID,
-				journal.Describe(&e.Entry, causeOf(e))}); err != nil {
+			err := out.Write([]string{at, entry, string(posting.Account), debit, credit, user, app, text})
+			if err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	to := from.AddDate(0, 1, 0)
+	err := store.EachRealEntry(ctx, tx, from, to, func(e *store.JournalRow) error {
+		list, err := journal.Post(&e.Entry, causeOf(e))
+		if err != nil {
+			return err
+		}
+		return write(list, e.CreatedUS, e.ID, e.AccountID, e.AppID, journal.Describe(&e.Entry, causeOf(e)))
+	})
+	if err != nil {
+		return err
+	}
+	return store.EachMarginRecord(ctx, tx, from, to, func(r *rules.MarginRecord) error {
+		text := journal.DescribeMargin(r)
+		return write(journal.PostMargin(r), r.CreatedUS, r.Subject, r.DeveloperID, r.AppID, text)
 	})
 }
 
@@ -98,6 +110,12 @@ func printRoundedJournal(ctx context.Context, tx *db.Tx, from time.Time, out *cs
 		totals.Add(list)
 		return err
 	})
+	if err == nil {
+		err = store.EachMarginRecord(ctx, tx, from, from.AddDate(0, 1, 0), func(r *rules.MarginRecord) error {
+			totals.Add(journal.PostMargin(r))
+			return nil
+		})
+	}
 	if err != nil {
 		return err
 	}

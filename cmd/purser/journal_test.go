@@ -54,6 +54,21 @@ func TestJournal(t *testing.T) {
 			b.Do(rules.GiveGoodwill{GoodwillID: goodwill, AccountID: "wac_1", AmountMC: money.Dollar, Reason: "Sorry."})
 			b.Do(rules.WithdrawGoodwill{GoodwillID: goodwill, Reason: "Twice."})
 			b.Do(rules.Revoke{ConnectionID: conn.ID})
+			dev := rules.EndPayout{PayoutID: "po_1", AppID: "app_1", DeveloperID: "wac_dev"}
+			for n, matured := range []money.MC{10 * money.Cent, 17 * money.Cent} { // the second of 7 cents fails
+				b.Do(rules.BeginPayout{
+					PayoutID:    dev.PayoutID,
+					AppID:       dev.AppID,
+					DeveloperID: dev.DeveloperID,
+					Margin:      rules.MaturedMargin{Records: int64(n), Day: "2026-11-20", MaturedMC: matured},
+				})
+				dev.PayoutID = "po_2"
+			}
+			dev.Failure = "closed"
+			b.Do(dev)
+			b.Do(rules.TakeDisputedMargin{
+				PaymentID: "top_1", AppID: dev.AppID, DeveloperID: dev.DeveloperID, TotalMC: 3 * money.Cent,
+			})
 
 			code, out, text := command(nil, "ledger", "journal", "--database", target, "--month", "2026-11")
 			if code != exitOK {
@@ -73,8 +88,8 @@ func TestJournal(t *testing.T) {
 			if err != nil || sums["users' balances"] != -owed {
 				t.Errorf("the journal says %v, the balances that users are owed %d: %v", sums, owed, err)
 			}
-			if sums["cash"] != int64(50*money.Dollar) || sums["goodwill"] != 0 ||
-				sums["refunded calls"] != 2_345_678/2 {
+			if sums["cash"] != int64(50*money.Dollar-10*money.Cent) || sums["goodwill"] != 0 ||
+				sums["refunded calls"] != 2_345_678/2 || sums["disputed margin"] != int64(-3*money.Cent) {
 				t.Errorf("%v", sums)
 			}
 			if strings.Contains(out, "wac_test") || !strings.Contains(out, "refund of call "+refunded.ID) {
@@ -86,7 +101,7 @@ func TestJournal(t *testing.T) {
 			for _, sum := range rounded {
 				all += sum
 			}
-			if code != exitOK || all != 0 || rounded["cash"] != 5000 {
+			if code != exitOK || all != 0 || rounded["cash"] != 4990 {
 				t.Errorf("exit %d, %s\n%s", code, text, out)
 			}
 			code, out, _ = command(nil, "ledger", "journal", "--database", target, "--month", "2026-10")

@@ -22,11 +22,12 @@ const (
 	FreeCredit Account = "free credit"        // given away as calls
 	Goodwill   Account = "goodwill"           // given away as money
 	Refunds    Account = "refunded calls"     // paid to providers for calls that users got back
+	Disputes   Account = "disputed margin"    // what developers gave back of payments that users disputed
 	Rounding   Account = "rounding"           // between micro-cents and cents
 )
 
 // accounts are those of rows in the order of reports.
-var accounts = []Account{Cash, Users, Providers, Developers, Fee, FreeCredit, Goodwill, Refunds}
+var accounts = []Account{Cash, Users, Providers, Developers, Fee, FreeCredit, Goodwill, Refunds, Disputes}
 
 // A Posting is an amount on an account: a debit if it is positive, a credit if it is negative.
 type Posting struct {
@@ -86,6 +87,32 @@ func postings(e *rules.Entry, c Cause) []Posting {
 		return []Posting{{source, e.AvailableDeltaMC}, {Users, -e.AvailableDeltaMC}}
 	}
 	return nil
+}
+
+// PostMargin returns the postings of what happened to an app's margin besides its calls (decision 110), which add up to
+// nothing; none if it moves no money. A payout is booked when it leaves the margin, before Stripe has it.
+func PostMargin(r *rules.MarginRecord) []Posting {
+	source := Cash
+	if r.IsDispute() {
+		source = Disputes
+	}
+	if r.AmountMC == 0 {
+		return nil
+	}
+	return []Posting{{Developers, r.AmountMC}, {source, -r.AmountMC}}
+}
+
+// DescribeMargin says what a record is, for the journal's text column.
+func DescribeMargin(r *rules.MarginRecord) string {
+	switch {
+	case r.IsDispute() && r.AmountMC > 0:
+		return "margin of a disputed payment"
+	case r.IsDispute():
+		return "margin of a payment no longer disputed"
+	case r.AmountMC < 0:
+		return "payout failed: " + r.Detail
+	}
+	return "payout to the developer"
 }
 
 // Describe says what a row is, for the journal's text column.

@@ -108,6 +108,38 @@ func TestPost(t *testing.T) {
 	}
 }
 
+// TestPostMargin posts what happens to an app's margin besides its calls.
+func TestPostMargin(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		r    rules.MarginRecord
+		want []Posting
+	}{
+		"payout to the developer": {
+			rules.MarginRecord{Kind: "begun", AmountMC: 9}, []Posting{{Developers, 9}, {Cash, -9}},
+		},
+		"payout failed: closed": {
+			rules.MarginRecord{Kind: "failed", AmountMC: -9, Detail: "closed"}, []Posting{{Developers, -9}, {Cash, 9}},
+		},
+		"margin of a disputed payment": {
+			rules.MarginRecord{Kind: "disputed", AmountMC: 5}, []Posting{{Developers, 5}, {Disputes, -5}},
+		},
+		"margin of a payment no longer disputed": {
+			rules.MarginRecord{Kind: "disputed", AmountMC: -5}, []Posting{{Developers, -5}, {Disputes, 5}},
+		},
+	} {
+		if d := cmp.Diff(tt.want, PostMargin(&tt.r)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		if got := DescribeMargin(&tt.r); got != name {
+			t.Errorf("%s is described as %q", name, got)
+		}
+	}
+	if list := PostMargin(&rules.MarginRecord{Kind: "paid"}); list != nil {
+		t.Errorf("that Stripe has a payout moves %v", list)
+	}
+}
+
 // TestRounding: whatever the totals, the rounded entry is in whole cents and adds up to 0. Each account is at most
 // half a cent from its true balance, and the difference at most half a cent an account.
 func TestRounding(t *testing.T) {

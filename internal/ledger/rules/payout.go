@@ -30,6 +30,9 @@ type MarginRecord struct {
 	CreatedUS   int64
 }
 
+// IsDispute reports whether the record is of a disputed payment, and not of a payout.
+func (r *MarginRecord) IsDispute() bool { return r.Kind == marginDisputed }
+
 // Payout is the fold of a payout's records. It is begun before Stripe is asked, so that no crash pays it twice.
 type Payout struct {
 	ID, AppID, DeveloperID string

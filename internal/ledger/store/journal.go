@@ -52,6 +52,22 @@ func EachRealEntry(ctx context.Context, q db.Queryer, from, to time.Time,
 	return rows.Err()
 }
 
+// EachMarginRecord calls do with what happened to the margins of apps from one time up to another, by app and in order.
+func EachMarginRecord(ctx context.Context, q db.Queryer, from, to time.Time,
+	do func(r *rules.MarginRecord) error) error {
+	list, err := readMarginRecords(ctx, q, `created_us >= $1 AND created_us < $2 ORDER BY app_id, n`, from.UnixMicro(),
+		to.UnixMicro())
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if err := do(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 const journalColumns = `l.id, l.account_id, l.type, l.status, COALESCE(l.reversal_of, ''), COALESCE(l.reason, ''),
 	COALESCE(l.app_id, ''), COALESCE(l.model, ''), COALESCE(l.paid_by, ''), COALESCE(l.provider_cost_mc, 0),
 	COALESCE(l.svc_fee_mc, 0), COALESCE(l.dev_margin_mc, 0), COALESCE(l.user_charge_mc, 0), COALESCE(l.amount_mc, 0),
