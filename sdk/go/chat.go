@@ -216,6 +216,7 @@ type Bill struct {
 	MaxTokensApplied           int64  `json:"max_tokens_applied"` // the output cap that the provider got
 	CacheSavedMC               int64  `json:"cache_saved_mc"`     // what the provider's cache saved of the charge
 	PaidBy                     string `json:"paid_by"`            // wallet or free_credit
+	Waived                     string `json:"waived"`             // empty_answer: the call was free; "" = it was not
 	// Settlement is settled, estimated (by the service's own count), or pending: the charge is not known yet and comes
 	// with the event request.settled. All amounts of a pending bill are 0.
 	Settlement string `json:"settlement"`

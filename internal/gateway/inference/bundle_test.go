@@ -276,12 +276,15 @@ func (b *bundle) connect() {
 const testBody = `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100,"stream":true}`
 
 // serve runs a call of the one connection, on the route of the model or, by ?chat, on
-// the OpenAI-compatible one. Its plan must be the same afterwards.
+// the OpenAI-compatible one, and by ?stop with a stop sequence. Its plan must be the same afterwards.
 func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
 	route, body := plan.Route{Path: "ai/" + testModel, Model: testModel}, testBody
 	if r.URL.Query().Has("chat") {
 		route = plan.Route{Path: "chat/completions", Chat: true}
 		body = strings.Replace(body, "{", `{"model":"`+testModel+`","stream_options":{"include_usage":true},`, 1)
+	}
+	if r.URL.Query().Has("stop") {
+		body = strings.Replace(body, "{", `{"stop":"END",`, 1)
 	}
 	c := &call{
 		who:         b.who,

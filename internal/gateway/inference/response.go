@@ -45,6 +45,9 @@ func appendBlock(b []byte, e *rules.Entry) []byte {
 	if saved, ok := receipts.CacheSaved(e); ok {
 		b = strconv.AppendInt(append(b, `,"cache_saved_mc":`...), int64(saved), 10)
 	}
+	if e.IsWaived() {
+		b = append(append(b, ','), rules.WaivedEmpty...)
+	}
 	b = append(append(append(b, `,"paid_by":"`...), e.PaidBy...), '"')
 	return append(append(append(b, `,"settlement":"`...), e.Settlement...), `"}`...)
 }

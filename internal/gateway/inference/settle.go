@@ -32,12 +32,13 @@ func (a *attempt) isUsable(u *provider.Usage) bool {
 func (a *attempt) settleCall(
 	ctx context.Context, usage *provider.Usage, text func() string, body []byte, delivery rules.Delivery,
 ) (rules.Entry, rules.Outcome, error) {
+	policy := a.h.Policies.At(a.h.Now())
 	c := rules.Settle{
 		Call:       a.held,
 		Attempt:    a.number,
 		Settlement: rules.Settled,
 		Delivery:   delivery,
-		Risk:       a.h.Policies.At(a.h.Now()).RiskOf(&a.who.App),
+		Risk:       policy.RiskOf(&a.who.App),
 		Response:   packResponse(body),
 		Receipt:    receipts.JSON,
 	}
@@ -64,6 +65,10 @@ func (a *attempt) settleCall(
 		return rules.Entry{}, rules.Applied, err
 	}
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
+	isEmpty := isUsable && isEmptyAnswer(usage, body)
+	if isEmpty && len(a.request.Stop) == 0 && policy.EmptyAnswersDayMC > 0 { // a stop sequence is the app's own wish
+		c.Waiver = &rules.Waiver{DayMC: policy.EmptyAnswersDayMC, Usage: waivedUsage(*usage)}
+	}
 	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
 		if isUsable && !a.CountIsExact() {
@@ -71,9 +76,8 @@ func (a *attempt) settleCall(
 		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 		a.h.Metrics.CountTokens(a.api.Name(), a.Model.ID, c.Usage.InputTokens, c.Usage.OutputTokens)
-		// Few answers are so short: no other is parsed again.
-		if isUsable && usage.Output-usage.Reasoning <= emptyAnswerTokens && provider.IsEmptyAnswer(body) {
-			a.h.Metrics.CountEmptyAnswer(a.api.Name(), a.Model.ID, int64(entry.UserChargeMC))
+		if isEmpty {
+			a.h.Metrics.CountEmptyAnswer(a.api.Name(), a.Model.ID, int64(entry.UserChargeMC), waivedMC(&entry))
 		}
 		if a.firstByte > 0 {
 			a.h.Metrics.CountFirstByte(a.api.Name(), a.Model.ID, a.firstByte)
@@ -88,6 +92,29 @@ func (a *attempt) settleCall(
 		})
 	}
 	return entry, outcome, err
+}
+
+// isEmptyAnswer reports whether the provider's usage and the stored answer say that the model gave nothing. Few
+// answers are so short: no other is parsed again.
+func isEmptyAnswer(u *provider.Usage, body []byte) bool {
+	return u.Output-u.Reasoning <= emptyAnswerTokens && provider.IsEmptyAnswer(body)
+}
+
+// waivedUsage is storedUsage of a call that is free.
+func waivedUsage(u provider.Usage) rules.Usage {
+	return rules.Usage{
+		JSON:         receipts.EncodeWaivedUsage(u),
+		InputTokens:  u.Input + u.Cached + u.CacheWrite,
+		OutputTokens: u.Output,
+	}
+}
+
+// waivedMC returns what a call that was free has cost the service, 0 of others.
+func waivedMC(e *rules.Entry) int64 {
+	if !e.IsWaived() {
+		return 0
+	}
+	return int64(e.ProviderCostMC)
 }
 
 // delivery returns how a response was delivered that has just ended. output is its body, or the frames of a stream.

@@ -25,6 +25,7 @@ type Policy struct {
 	SandboxDayMC money.MC              // provider cost of all sandbox apps of a developer in 24 hours
 
 	SandboxTotalDayMC money.MC // provider cost of all sandbox apps of all developers in 24 hours
+	EmptyAnswersDayMC money.MC // provider cost of a connection's empty answers that are free, in 24 hours
 }
 
 // A Call is a text call or a voice reply that is about to be held.

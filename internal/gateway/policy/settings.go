@@ -17,6 +17,7 @@ var Default = Policy{
 	Risk:              limits.DefaultRiskThresholds,
 	SandboxDayMC:      tiers.DefaultSandboxDayMC,
 	SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
+	EmptyAnswersDayMC: money.Dollar,
 }
 
 // A Setting is a part of a policy, as text, by its name in purser.yaml.
@@ -58,6 +59,9 @@ var Settings = []Setting{
 		func(p *Policy) *money.MC { return &p.SandboxDayMC }),
 	dollars("sandbox_total_day", "what live models may cost all sandboxes together in 24 hours, in dollars",
 		func(p *Policy) *money.MC { return &p.SandboxTotalDayMC }),
+	dollars("empty_answers_day", "what empty answers may cost the service on a connection in 24 hours, in dollars: "+
+		"up to it they are free; 0 = they are charged",
+		func(p *Policy) *money.MC { return &p.EmptyAnswersDayMC }),
 	dollars("risk.floor", "least spend of ten minutes that counts as usual, in dollars",
 		func(p *Policy) *money.MC { return &p.Risk.FloorMC }),
 	multiple("risk.warn", "times the usual spend beyond which the app is warned",

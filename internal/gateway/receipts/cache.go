@@ -15,9 +15,9 @@ import (
 const noCache = `"cached":0,"cache_write":0,`
 
 // CacheSaved returns what the provider's cache saved of a text call's charge, negative if it cost more (decision 071).
-// It depends on the ledger row alone. It returns false if the call did not use the cache.
+// It depends on the ledger row alone. It returns false if the call did not use the cache, or was free.
 func CacheSaved(e *rules.Entry) (money.MC, bool) {
-	if e.Usage == "" || strings.Contains(e.Usage, noCache) {
+	if e.Usage == "" || strings.Contains(e.Usage, noCache) || e.IsWaived() {
 		return 0, false
 	}
 	u, err := decodeUsage(e)

@@ -84,6 +84,8 @@ type Charge struct {
 	// Of text calls that used the provider's cache.
 	CacheSavedMC      *money.MC `json:"cache_saved_mc,omitempty"`
 	CacheSavedDisplay string    `json:"cache_saved_display,omitempty"`
+
+	Waived string `json:"waived,omitempty"` // why the call was free: empty_answer
 }
 
 // Refusal has the reason why a call was refused.
@@ -150,6 +152,9 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 	}
 	out.MaxTokens, out.Usage, out.PriceVersion = maxTokensOf(e.Terms), usage, &rates.PriceList
 	out.Explanation = explainCharge(e)
+	if e.IsWaived() {
+		out.Charge.Waived = emptyAnswer
+	}
 	if saved, ok := CacheSaved(e); ok {
 		out.Charge.CacheSavedMC, out.Charge.CacheSavedDisplay = &saved, saved.Display()
 	}
@@ -195,7 +200,14 @@ func maxTokensOf(terms string) *int64 {
 	return &n
 }
 
+// emptyAnswer says why a call was free (decision 112).
+const emptyAnswer = "empty_answer"
+
 func explainCharge(e *rules.Entry) string {
+	if e.IsWaived() {
+		return fmt.Sprintf("%s gave an empty answer, so the call was free: the service pays the %s of provider cost. "+
+			"%s had been held.", e.Model, e.ProviderCostMC.Display(), e.HoldMC.Display())
+	}
 	how := "from the usage reported by the provider"
 	if e.Settlement == rules.Estimated {
 		how = "estimated, because the provider reported no usable usage; " +

@@ -39,6 +39,11 @@ func EncodeCachedUsage(u provider.Usage, saved money.MC) string {
 	return string(append(strconv.AppendInt(b, int64(saved), 10), '}'))
 }
 
+// EncodeWaivedUsage is EncodeUsage of a call that was free. What the cache saved is left out: nobody was charged.
+func EncodeWaivedUsage(u provider.Usage) string {
+	return strings.TrimSuffix(EncodeUsage(u), "}") + "," + rules.WaivedEmpty + "}"
+}
+
 // storedUsage is the usage of a ledger row: what EncodeUsage writes, and the token
 // classes that only voice replies have.
 type storedUsage struct {

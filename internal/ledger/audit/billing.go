@@ -57,6 +57,8 @@ type usage struct {
 	ImageCached int64 `json:"image_cached"`
 	// Captured is what an app asked for its own work.
 	Captured *int64 `json:"captured_mc"`
+	// Waived says why the call was free; "" = it was charged.
+	Waived string `json:"waived"`
 }
 
 // billing is what the charge of one call is computed from.
@@ -82,8 +84,15 @@ func parseBilling(termsText, usageText string) (*billing, error) {
 		work && (*b.Captured < 0 || b.usage != usage{Captured: b.Captured}) {
 		return nil, fmt.Errorf("usage %q cannot be that of terms %q", usageText, termsText)
 	}
+	if b.Waived != "" && (b.Waived != "empty_answer" || b.Rates.Embedding || b.Rates.Voice != nil ||
+		b.Output-b.Reasoning > maxEmptyTokens) {
+		return nil, fmt.Errorf("usage %q cannot be that of a free call", usageText)
+	}
 	return &b, nil
 }
+
+// maxEmptyTokens is the most that a provider counts for an answer without content.
+const maxEmptyTokens = 16
 
 func parseTerms(text string, t *terms) error {
 	if err := unmarshalStrict(text, t); err != nil {
@@ -237,6 +246,9 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 	if f.billing.Work != nil {
 		return checkOwnWork(f.billing, r)
 	}
+	if f.billing.Waived != "" {
+		return checkWaived(r)
+	}
 	marginRound, feeRound := roundHalfUp, roundUp
 	estimated := r.settlement == "estimated"
 	if estimated {
@@ -269,6 +281,15 @@ func checkOwnWork(b *billing, r *ledgerRow) string {
 		return wrong
 	}
 	return describeDifference("dev_margin_mc", r.margin, new(big.Int).Sub(big.NewInt(r.charge), fee))
+}
+
+// checkWaived checks a call that was free: the service's fee bears the provider cost, and the usage is the provider's.
+func checkWaived(r *ledgerRow) string {
+	if r.charge != 0 || r.margin != 0 || r.fee != -r.cost || r.settlement != "settled" || r.paidBy != "wallet" {
+		return fmt.Sprintf("a free call is %s by %s with user_charge_mc=%d dev_margin_mc=%d svc_fee_mc=%d, "+
+			"provider_cost_mc=%d", r.settlement, r.paidBy, r.charge, r.margin, r.fee, r.cost)
+	}
+	return ""
 }
 
 // checkMockCharge checks that a canned response costs no more than its hold: the same counter

@@ -129,6 +129,16 @@ var (
 		margin:     57,
 		charge:     61,
 	}
+	empty = call{ // which the service pays
+		terms:      termsOf(steps, 100, 100),
+		usage:      strings.TrimSuffix(usageOf(100, 0, 2), "}") + `,"waived":"empty_answer"}`,
+		settlement: "settled",
+		input:      100,
+		output:     2,
+		hold:       132_300,
+		cost:       21_600,
+		fee:        -21_600,
+	}
 	gift = call{
 		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
 		hold: 1_102_500, cost: 600_000, charge: 600_000,
@@ -461,8 +471,11 @@ func (w *writer) spend(id, key, bucket string, c call) {
 			w.counter(subject).settled[index] += c.charge
 		}
 	}
-	if !c.free {
+	if !c.free && c.charge > 0 {
 		w.counter(id).settled[index] += c.charge
+	}
+	if strings.Contains(c.usage, "waived") {
+		w.counter("waived/" + id).settled[index] += c.cost
 	}
 	w.insert("answers", map[string]any{
 		"request_id": "req_" + suffix,
@@ -779,6 +792,7 @@ func fixture(w *writer) {
 	w.connect("conn_6", "app_3", "wac_a", 1_000_000) // whose app charges for its own work
 	w.hold("conn_6", "k1e", "failed", work)
 	w.spend("conn_6", "k2e", "", work)
+	w.spend("conn_6", "k3e", "chat", empty)
 	fixtureChildren(w)
 
 	w.insert("nodes", map[string]any{

@@ -47,6 +47,7 @@ type Result struct {
 	HoldExpired       bool              // Settle: the hold had expired
 	WasPending        bool              // a settlement ended a pending hold: the response that was stored then stays
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
+	Waived            bool              // Settle: the call is free, by its Waiver
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
@@ -152,6 +153,9 @@ type Settle struct {
 	Risk       *limits.RiskThresholds       // as at the hold
 	Response   *StoredResponse              // a pending call has left its own already
 	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decision 039)
+
+	// Waiver makes the call free if its rule allows. nil = it is charged.
+	Waiver *Waiver
 
 	// Held refuses a settlement whose hold has ended: of an app's own work the user agreed to the hold alone.
 	Held bool

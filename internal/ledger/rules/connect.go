@@ -322,6 +322,9 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	if o.PaidBy == PaidByFreeCredit {
 		return Result{}, apierr.InvalidRequest.Errorf("this call was paid by free credit; there is nothing to refund")
 	}
+	if o.IsWaived() {
+		return Result{}, apierr.InvalidRequest.Errorf("this call was free; there is nothing to refund")
+	}
 	if c.Reason == "" {
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
 	}

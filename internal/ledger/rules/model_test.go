@@ -48,7 +48,7 @@ func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
 }
 
 // rare are the paths without which a run has proved nothing.
-var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
+var rare = []string{"waived", "not waived", "late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
 	"clamped cap",
 	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
 	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
@@ -836,9 +836,15 @@ func (m *machine) settle(t *rapid.T) {
 		charged := money.MC(rapid.Int64Range(1, int64(h.HoldMC)).Draw(t, "captured"))
 		charge = Amounts{0, charged / 20, charged - charged/20, charged}
 	}
+	var waiver *Waiver
+	if !ownWork && rapid.IntRange(0, 3).Draw(t, "empty") == 0 {
+		waiver = &Waiver{money.MC(rapid.Int64Range(0, 600).Draw(t, "free of a day")), Usage{JSON: "{" + WaivedEmpty + "}"}}
+	}
+	waived := m.inBucket(WaiverSubject(h.ConnectionID), limits.SpendBucketWidth, waiverWindow, true)
 	r, err := m.do(t, Settle{
 		Call:       h.Call,
 		Attempt:    attempt,
+		Waiver:     waiver,
 		Settlement: Settled,
 		Charge:     charge,
 		Held:       ownWork,
@@ -862,6 +868,9 @@ func (m *machine) settle(t *rapid.T) {
 	case r.Outcome == Fenced:
 		m.seen["own work too late"]++
 	}
+	if r.Outcome == Applied {
+		m.checkWaiver(t, waiver, waived, r)
+	}
 	if h.Risk != nil && r.Connection.Status == Frozen {
 		m.seen["frozen by pace"]++
 	}
@@ -880,6 +889,28 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	if r.Connection.EffectiveStatus() == "exhausted" {
 		m.seen["exhausted"]++
+	}
+}
+
+// checkWaiver checks that an empty answer is free exactly within the amount of a day, of which some is used, and that
+// the service's fee bears it (decision 112; I-36).
+func (m *machine) checkWaiver(t *rapid.T, waiver *Waiver, used int64, r Result) {
+	e := r.Entry
+	free := waiver != nil && e.PaidBy == PaidByWallet && used+int64(e.ProviderCostMC) <= int64(waiver.DayMC)
+	if r.Waived != free || e.IsWaived() != free ||
+		free && e.Amounts != (Amounts{ProviderCostMC: e.ProviderCostMC, SvcFeeMC: -e.ProviderCostMC}) {
+		t.Fatalf("waiver %+v with %d used: waived %t, %+v", waiver, used, r.Waived, e)
+	}
+	if free {
+		m.seen["waived"]++
+		m.counted = append(m.counted, counted{
+			Reservation: Reservation{WaiverSubject(e.ConnectionID), limits.Cost, waiverWindow, 0},
+			spent:       e.ProviderCostMC,
+			at:          m.now,
+			entry:       e.ID,
+		})
+	} else if waiver != nil {
+		m.seen["not waived"]++
 	}
 }
 

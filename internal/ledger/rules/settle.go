@@ -15,6 +15,9 @@ func (c Settle) addKeys(keys *RowKeys) {
 	keys.Connections[c.ConnectionID] = c.AccountID
 	keys.Keys[c.key()] = true
 	c.Reservations.addKeys(keys)
+	if c.Waiver != nil {
+		keys.Counters[WaiverSubject(c.ConnectionID)] = limits.Cost.BucketWidth(waiverWindow)
+	}
 }
 
 // apply moves held to consumed. A settlement whose hold has expired still counts, as far
@@ -39,6 +42,11 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if c.PaidBy = cmp.Or(c.PaidBy, PaidByWallet); row != nil {
 		c.PaidBy = row.PaidBy
 	}
+	now := time.UnixMicro(nowUS)
+	waived := c.isWaived(s, now)
+	if waived {
+		c.Usage, c.Charge = c.Waiver.Usage, c.Charge.waive()
+	}
 	a := c.divideCharge(s, row, conn)
 	e := c.newEntry(&a, conn, nowUS)
 	pending, receipt := row.HoldsMoney() && row.State == Pending, ""
@@ -55,7 +63,9 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	s.Holds[c.key()] = nil
 	s.Changes.Holds[c.key()] = true
 	s.Billed[c.key()] = BilledKey{e.ID, c.Fingerprint}
-	now := time.UnixMicro(nowUS)
+	if waived {
+		s.countWaiver(conn.ID, a.amounts.ProviderCostMC, now)
+	}
 	if a.charged > 0 {
 		conn.Spent = conn.Spent.Add(now, int64(a.charged), VelocityWindow)
 	}
@@ -79,6 +89,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		HoldExpired: !row.HoldsMoney(),
 		WasPending:  pending,
 		Shortfall:   a.shortfall,
+		Waived:      waived,
 	}, nil
 }
 

@@ -428,6 +428,9 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	if r.Shortfall > 0 {
 		s += fmt.Sprintf(" shortfall=%d", r.Shortfall)
 	}
+	if r.Waived {
+		s += fmt.Sprintf(" waived fee=%d margin=%d", r.Entry.SvcFeeMC, r.Entry.DevMarginMC)
+	}
 	if _, ok := c.(rules.Connect); ok {
 		s += " " + conn.ID[strings.LastIndex(conn.ID, "-")+1:]
 	}
@@ -654,6 +657,9 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		if v, ok := option("margin"); ok {
 			c.Charge.DevMarginMC = num(v)
 			c.Charge.UserChargeMC += num(v)
+		}
+		if v, ok := option("waive"); ok {
+			c.Waiver = &rules.Waiver{DayMC: num(v), Usage: rules.Usage{JSON: "{" + rules.WaivedEmpty + "}"}}
 		}
 		if v, ok := option("risk"); ok {
 			c.Risk = &limits.RiskThresholds{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}

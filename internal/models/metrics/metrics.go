@@ -25,6 +25,7 @@ type Metrics struct {
 	tokens   *prometheus.CounterVec
 	empty    *prometheus.CounterVec
 	emptyMC  *prometheus.CounterVec
+	waivedMC *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
@@ -77,6 +78,8 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			"model"),
 		emptyMC: counter("purser_empty_answer_charges_mc_total",
 			"What users were charged for empty answers, in micro-cents.", "provider", "model"),
+		waivedMC: counter("purser_empty_answers_waived_mc_total",
+			"Provider cost of empty answers that were free, in micro-cents.", "provider", "model"),
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
 			"status"),
@@ -132,7 +135,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup, m.differences)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
-	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC)
+	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC, m.waivedMC)
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.raised, m.mails, m.jobs, m.payments,
 		m.waiting, m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -168,11 +171,13 @@ func (m *Metrics) CountTokens(provider, model string, input, output int64) {
 	}
 }
 
-// CountEmptyAnswer counts a billed call whose answer is empty, and what its user was charged.
-func (m *Metrics) CountEmptyAnswer(provider, model string, chargedMC int64) {
+// CountEmptyAnswer counts a billed call whose answer is empty: what its user was charged, or, if it was free, what the
+// service paid for it.
+func (m *Metrics) CountEmptyAnswer(provider, model string, chargedMC, waivedMC int64) {
 	if m != nil {
 		m.empty.WithLabelValues(provider, model).Inc()
 		m.emptyMC.WithLabelValues(provider, model).Add(float64(chargedMC))
+		m.waivedMC.WithLabelValues(provider, model).Add(float64(waivedMC))
 	}
 }
 

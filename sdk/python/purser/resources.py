@@ -58,6 +58,7 @@ class Bill(Resource):
     max_tokens_applied: int | None
     cache_saved_mc: int | None
     paid_by: str | None
+    waived: str | None
     usage: Mapping[str, Any] | None = None
 
 
@@ -218,6 +219,7 @@ class ReceiptCharge(Resource):
     cache_saved_mc: int | None
     cache_saved_display: str | None
     paid_by: str
+    waived: str | None
 
 
 @dataclass(frozen=True)
