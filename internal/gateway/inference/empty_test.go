@@ -59,7 +59,8 @@ func TestEmptyAnswers(t *testing.T) {
 		key := id.NewUUID()
 		body, requestID, _ := b.call(key, tt.query)
 		charge := map[bool]string{true: "= 0 AND svc_fee_mc = -provider_cost_mc", false: "> 0"}[tt.free]
-		b.expectOne(`SELECT COUNT(*) FROM ledger WHERE key = $1 AND provider_cost_mc > 0 AND user_charge_mc `+charge, key)
+		b.expectOne(`SELECT COUNT(*) FROM ledger
+			WHERE key = $1 AND provider_cost_mc > 0 AND user_charge_mc `+charge, key)
 		receipt := b.receipt(requestID, "settled", true)
 		for where, text := range map[string]string{"stream": body, "receipt": receipt} {
 			if strings.Contains(text, `"waived":"empty_answer"`) != tt.free {

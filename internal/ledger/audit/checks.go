@@ -601,8 +601,10 @@ var checks = []check{
 		id:    "I36",
 		title: "counters: what free calls cost in 24 hours = Σ their rows, by 10 minutes",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'waived/%'`,
-		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (
-				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'waived/%'
+		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc,
+				SUM(likely) AS with_the_bucket_before_mc FROM (
+				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely
+				FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'waived/%'
 				UNION ALL ` + rowsByBucket("'waived/' || l.connection_id", "provider_cost_mc", "",
 			` AND l.usage LIKE '%"waived"%'`) + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,

@@ -48,8 +48,9 @@ func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
 }
 
 // rare are the paths without which a run has proved nothing.
-var rare = []string{"waived", "not waived", "late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
-	"clamped cap",
+var rare = []string{
+	"waived", "not waived",
+	"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
 	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
 	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
@@ -838,7 +839,8 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	var waiver *Waiver
 	if !ownWork && rapid.IntRange(0, 3).Draw(t, "empty") == 0 {
-		waiver = &Waiver{money.MC(rapid.Int64Range(0, 600).Draw(t, "free of a day")), Usage{JSON: "{" + WaivedEmpty + "}"}}
+		day := money.MC(rapid.Int64Range(0, 600).Draw(t, "free of a day"))
+		waiver = &Waiver{DayMC: day, Usage: Usage{JSON: "{" + WaivedEmpty + "}"}}
 	}
 	waived := m.inBucket(WaiverSubject(h.ConnectionID), limits.SpendBucketWidth, waiverWindow, true)
 	r, err := m.do(t, Settle{
