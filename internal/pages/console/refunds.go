@@ -19,7 +19,7 @@ import (
 
 // isRefundable reports whether the app can refund a billed call, as far as its row says.
 func (h requestPages) isRefundable(e *rules.Entry) bool {
-	return e.ReversedBy == "" && e.PaidBy == rules.PaidByWallet &&
+	return e.ReversedBy == "" && e.PaidBy == rules.PaidByWallet && !e.IsWaived() &&
 		h.Now().Sub(time.UnixMicro(e.CreatedUS)) <= rules.MaxRefundAge
 }
 
