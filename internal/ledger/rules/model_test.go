@@ -837,7 +837,7 @@ func (m *machine) settle(t *rapid.T) {
 		charge = Amounts{0, charged / 20, charged - charged/20, charged}
 	}
 	var waiver *Waiver
-	if !ownWork && rapid.IntRange(0, 2).Draw(t, "empty") == 0 {
+	if !ownWork && rapid.IntRange(0, 7).Draw(t, "empty") == 0 {
 		day := cost + money.MC(rapid.Int64Range(-10, 40).Draw(t, "free of a day"))
 		waiver = &Waiver{DayMC: day, Usage: Usage{JSON: "{" + WaivedEmpty + "}"}}
 	}
