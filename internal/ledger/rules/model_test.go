@@ -49,7 +49,8 @@ func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
 
 // rare are the paths without which a run has proved nothing.
 var rare = []string{
-	"waived", "late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
+	"waived", "late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
+	"clamped cap",
 	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
 	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
