@@ -53,7 +53,7 @@ var groups = []group{
 		"voice/session", "voice/mock", "voice",
 	}},
 	{"pages", []string{
-		"", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs", "palette",
+		"", "papers", "console", "dashboard", "privacy", "status", "operator", "operatorpages", "docs", "palette",
 	}},
 	{"backup", []string{""}},
 	{"config", []string{""}},

@@ -31,6 +31,7 @@ func (b *tab) visit() {
 var unseen = []string{
 	"/activity.csv",                        // a file
 	"/statements/{file}",                   // a file
+	"/developer/statements/{file}",         // a file
 	"/checkpoint",                          // a file of the public log
 	"/tile/{path...}",                      // files of the public log
 	"/activity/{id}/proof.json",            // a file

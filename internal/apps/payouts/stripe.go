@@ -17,6 +17,9 @@ import (
 // Page is where developers see their payouts.
 const Page = "/developer/payouts"
 
+// StatementsPage begins the addresses of revenue statements.
+const StatementsPage = "/developer/statements/"
+
 // findTransfer returns the transfer that Stripe has made for a payout, or nil. Idempotency keys expire, this does not.
 func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Transfer, error) {
 	for t, err := range s.Stripe.V1Transfers.List(ctx, &stripe.TransferListParams{TransferGroup: &payoutID}).All(ctx) {

@@ -12,6 +12,13 @@ type Payouts struct {
 	Password bool   // ask for the account's password
 	Apps     []PayoutApp
 	List     []Payout // newest first
+	Months   []RevenueMonth
+}
+
+// RevenueMonth is a month of which there is a revenue statement, as PDF and as CSV.
+type RevenueMonth struct {
+	Name string
+	File string // its address without .pdf or .csv
 }
 
 // PayoutApp is the margin of an app.

@@ -636,7 +636,7 @@ func TestForeignApps(t *testing.T) {
 		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Want(t, 303)
 		parts := []string{"{session}", talk, "{slug}", "chat", "{endpoint}", hook, "{delivery}", delivery, "{request}",
 			call, "{account}", w.tester.ID, "{provider}", "openai", "{member}", w.member("colleague"), "{invitation}",
-			"inv_none"}
+			"inv_none", "{file}", "2026-11.csv"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
 			b.Get(path).Want(t, 200) // they are there
 		}

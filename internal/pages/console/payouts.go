@@ -30,6 +30,7 @@ const maxPayoutsListed = 50
 func (h payoutPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+payouts.Page, access.requireDeveloper(h.show))
 	rt.HandlePage("POST "+payouts.Page, access.requireDeveloper(h.setUp))
+	rt.HandlePage("GET "+payouts.StatementsPage+"{file}", access.requireDeveloper(h.serveRevenue))
 }
 
 // show is GET /developer/payouts. Stripe sends developers back to it.
@@ -65,6 +66,7 @@ func (h payoutPages) render(w http.ResponseWriter, r *http.Request, a accounts.A
 	for _, m := range margins {
 		page.Apps = append(page.Apps, marginRow(m, s.Config.MinimumMC))
 	}
+	page.Months = revenueMonths(margins, s.DB.Now())
 	list, err := store.PayoutsOfDeveloper(r.Context(), s.DB, a.ID, maxPayoutsListed)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"fmt"
@@ -10,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"codeberg.org/go-pdf/fpdf"
-	"golang.org/x/text/encoding/charmap"
-
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
@@ -20,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/statements"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/pages/papers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -122,7 +119,7 @@ func (s *statement) writeCSV(w http.ResponseWriter) error {
 	record := func(line, appID string, rows int64, amount money.MC) error {
 		return out.Write([]string{s.month.Format(monthLayout), timestamp.Format(s.month.UnixMicro()),
 			timestamp.Format(s.until.UnixMicro()), ui.EscapeFormula(line), appID, strconv.FormatInt(rows, 10),
-			strconv.FormatInt(int64(amount), 10), decimal(amount)})
+			strconv.FormatInt(int64(amount), 10), papers.Decimal(amount)})
 	}
 	if err := out.Write(strings.Split(statementColumns, " ")); err != nil {
 		return err
@@ -142,74 +139,28 @@ func (s *statement) writeCSV(w http.ResponseWriter) error {
 	return out.Error()
 }
 
-// decimal writes an amount in US dollars with eight decimal places.
-func decimal(mc money.MC) string {
-	sign := ""
-	if mc < 0 {
-		sign, mc = "-", -mc
-	}
-	return fmt.Sprintf("%s%d.%08d", sign, int64(mc/money.Dollar), int64(mc%money.Dollar))
-}
-
-// Measures of the PDF, in millimetres.
-const (
-	pdfMargin  = 20
-	pdfText    = 120 // width of the column of texts
-	pdfAmount  = 50
-	pdfLine    = 7
-	maxPDFName = 60 // characters of a line
-)
-
-// pdf returns the statement as a PDF file. It has the fonts that every reader has, which know the characters of Western
-// European languages; others are shown as question marks.
+// pdf returns the statement as a PDF file.
 func (s *statement) pdf() ([]byte, error) {
-	doc := fpdf.New("P", "mm", "A4", "")
-	doc.SetCatalogSort(true)
-	doc.SetCreationDate(s.until)
-	doc.SetModificationDate(s.until)
-	doc.SetMargins(pdfMargin, pdfMargin, pdfMargin)
-	doc.SetAutoPageBreak(true, pdfMargin)
-	doc.SetTitle(western("Statement for "+s.month.Format("January 2006")), false)
-	doc.AliasNbPages("")
-	doc.SetFooterFunc(func() {
-		doc.SetY(-pdfMargin + 5)
-		doc.SetFont("Helvetica", "", 8)
-		doc.CellFormat(0, 5, "Page "+strconv.Itoa(doc.PageNo())+" of {nb}", "", 0, "C", false, 0, "")
-	})
-	doc.AddPage()
-	doc.SetFont("Helvetica", "B", 18)
-	doc.CellFormat(0, 10, western("Statement for "+s.month.Format("January 2006")), "", 1, "L", false, 0, "")
-	doc.SetFont("Helvetica", "", 10)
-	for _, text := range s.heading() {
-		doc.MultiCell(0, 5.5, western(text), "", "L", false)
-	}
-	doc.Ln(6)
-	row := func(text, amount, style, border string) {
-		doc.SetFont("Helvetica", style, 10)
-		doc.CellFormat(pdfText, pdfLine, western(text), border, 0, "L", false, 0, "")
-		doc.CellFormat(pdfAmount, pdfLine, western(amount), border, 1, "R", false, 0, "")
-	}
-	row("", "US dollars", "", "B")
-	row("Balance before", decimal(s.OpeningMC), "B", "B")
+	table := papers.Table{Head: []string{"", "US dollars"}, Rows: []papers.Row{
+		{Cells: []string{"Balance before", papers.Decimal(s.OpeningMC)}, Strong: true, Border: "B"},
+	}}
 	for i, line := range s.Lines {
 		text := s.names[i]
-		if runes := []rune(text); len(runes) > maxPDFName {
-			text = string(runes[:maxPDFName-1]) + "…"
-		}
 		if line.Kind == statements.Calls {
 			text += " (" + ui.Count(line.Rows) + ")"
 		}
-		row(text, decimal(line.AmountMC), "", "")
+		table.Rows = append(table.Rows, papers.Row{Cells: []string{text, papers.Decimal(line.AmountMC)}})
 	}
-	row("Balance after", decimal(s.ClosingMC), "B", "T")
-	doc.Ln(4)
-	doc.SetFont("Helvetica", "", 9)
-	for _, text := range s.notes() {
-		doc.MultiCell(0, 5, western(text), "", "L", false)
-	}
-	var file bytes.Buffer
-	err := doc.Output(&file)
-	return file.Bytes(), err
+	table.Rows = append(table.Rows, papers.Row{
+		Cells: []string{"Balance after", papers.Decimal(s.ClosingMC)}, Strong: true, Border: "T",
+	})
+	return papers.PDF(papers.Paper{
+		Title:   "Statement for " + s.month.Format("January 2006"),
+		Heading: s.heading(),
+		Tables:  []papers.Table{table},
+		Notes:   s.notes(),
+		At:      s.until,
+	})
 }
 
 func (s *statement) heading() []string {
@@ -226,19 +177,6 @@ func (s *statement) notes() []string {
 		list = append(list, ui.Count(s.FreeCalls)+" calls were paid by free credit, and cost nothing.")
 	}
 	return list
-}
-
-// western returns a text in Windows-1252, the encoding of the PDF's fonts.
-func western(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		c, ok := charmap.Windows1252.EncodeRune(r)
-		if !ok || c < ' ' {
-			c = '?'
-		}
-		b.WriteByte(c)
-	}
-	return b.String()
 }
 
 // focusColumns are the columns of FOCUS 1.2, the open format for the usage and cost of services, that have a meaning
@@ -296,7 +234,7 @@ func focusRecord(e *rules.Entry, a accounts.Account, app string, month, next tim
 	if e.Status == "reversed" {
 		cost, class, what = -cost, "Correction", "Refund of a call to "+e.Model
 	}
-	billed, at := decimal(cost), timestamp.Format(e.CreatedUS)
+	billed, at := papers.Decimal(cost), timestamp.Format(e.CreatedUS)
 	request := id.ReplacePrefix(e.ID, id.Ledger, id.Request)
 	if e.ReversalOf != "" {
 		request = id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)

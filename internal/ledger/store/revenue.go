@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/statements"
+)
+
+// ReadRevenue reads what apps have earned with real money from a time up to another, which begin months in UTC, in one
+// snapshot. It reads all daily totals of the apps up to then.
+func ReadRevenue(ctx context.Context, d *db.DB, appIDs []string, from, to time.Time) (list []statements.AppRevenue,
+	err error) {
+	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
+		for _, appID := range appIDs {
+			a, err := readAppRevenue(ctx, tx, appID, from, to)
+			if err != nil {
+				return err
+			}
+			list = append(list, a)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ledger: revenue: %w", err)
+	}
+	return list, nil
+}
+
+func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.Time) (a statements.AppRevenue,
+	err error) {
+	a.AppID = appID
+	net := &a.Charged // of refunds, which are added below
+	err = tx.QueryRowContext(ctx, `SELECT
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN r.dev_margin_mc ELSE 0 END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.calls END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.provider_cost_mc END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.svc_fee_mc END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.dev_margin_mc END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.user_charge_mc END), 0) AS BIGINT)
+		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day < $3 AND b.sandbox = 0`,
+		appID, from.UTC().Format(time.DateOnly), to.UTC().Format(time.DateOnly)).
+		Scan(&a.OpeningMC, &a.Calls, &net.ProviderCostMC, &net.SvcFeeMC, &net.DevMarginMC, &net.UserChargeMC)
+	if err != nil {
+		return a, err
+	}
+	back := &a.Refunded
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(l.provider_cost_mc), 0) AS BIGINT),
+			CAST(COALESCE(SUM(l.svc_fee_mc), 0) AS BIGINT), CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT),
+			CAST(COALESCE(SUM(l.user_charge_mc), 0) AS BIGINT)
+		FROM ledger l JOIN balances b ON b.account_id = l.account_id
+		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'reversed' AND l.created_us >= $2 AND l.created_us < $3
+			AND b.sandbox = 0`, appID, from.UnixMicro(), to.UnixMicro()).
+		Scan(&a.Refunds, &back.ProviderCostMC, &back.SvcFeeMC, &back.DevMarginMC, &back.UserChargeMC)
+	if err != nil {
+		return a, err
+	}
+	*net = rules.Amounts{
+		ProviderCostMC: net.ProviderCostMC + back.ProviderCostMC,
+		SvcFeeMC:       net.SvcFeeMC + back.SvcFeeMC,
+		DevMarginMC:    net.DevMarginMC + back.DevMarginMC,
+		UserChargeMC:   net.UserChargeMC + back.UserChargeMC,
+	}
+	var usedBefore, takenBefore int64
+	err = tx.QueryRowContext(ctx, `SELECT
+			CAST(COALESCE(SUM(CASE WHEN f.created_us < $2 THEN f.margin_mc - o.dev_margin_mc ELSE 0 END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN f.created_us < $2 THEN 0 ELSE f.margin_mc - o.dev_margin_mc END), 0) AS BIGINT)
+		FROM call_refunds f JOIN ledger o ON o.id = f.entry_id
+		WHERE f.app_id = $1 AND f.created_us < $3 AND f.sandbox = 0`, appID, from.UnixMicro(), to.UnixMicro()).
+		Scan(&usedBefore, &a.RefundsPaidMC)
+	if err != nil {
+		return a, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT
+			CAST(COALESCE(SUM(CASE WHEN created_us < $2 THEN amount_mc ELSE 0 END), 0) AS BIGINT),
+			COUNT(CASE WHEN created_us >= $2 AND kind = 'begun' THEN 1 END),
+			CAST(COALESCE(SUM(CASE WHEN created_us < $2 OR kind = 'disputed' THEN 0 ELSE amount_mc END), 0) AS BIGINT),
+			CAST(COALESCE(SUM(CASE WHEN created_us < $2 OR kind <> 'disputed' THEN 0 ELSE amount_mc END), 0) AS BIGINT)
+		FROM margin_records WHERE app_id = $1 AND created_us < $3`, appID, from.UnixMicro(), to.UnixMicro()).
+		Scan(&takenBefore, &a.Payouts, &a.PaidOutMC, &a.DisputedMC)
+	a.OpeningMC -= money.MC(usedBefore + takenBefore)
+	return a, err
+}
