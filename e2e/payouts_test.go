@@ -38,6 +38,7 @@ func TestBePaidAsADeveloper(t *testing.T) {
 	b.says("You can be paid.")
 	b.waitFor("/developer/payouts", "po_")
 	b.open(page)
+	b.says("Revenue statements")
 	b.look("payouts-paid")
 	b.open(p.BaseURL + "/dev/mail")
 	b.says("We paid you $")
