@@ -32,6 +32,7 @@ var unseen = []string{
 	"/activity.csv",                        // a file
 	"/statements/{file}",                   // a file
 	"/developer/statements/{file}",         // a file
+	"/top-ups/{id}/invoice",                // leads to Stripe
 	"/checkpoint",                          // a file of the public log
 	"/tile/{path...}",                      // files of the public log
 	"/activity/{id}/proof.json",            // a file

@@ -71,6 +71,9 @@ func (s *Server) createSession(r *http.Request) (object, *apiError) {
 		f.Get("line_items[0][price_data][product_data][name]") == "":
 		return nil, badRequest("Missing required param.")
 	}
+	if failed := checkTax(f); failed != nil {
+		return nil, failed
+	}
 	id := newID("cs_test_")
 	session := object{
 		"id":                  id,
@@ -95,6 +98,7 @@ func (s *Server) createSession(r *http.Request) (object, *apiError) {
 	}
 	// the real one tells it of the payment only
 	session["setup_future_usage"] = f.Get("payment_intent_data[setup_future_usage]")
+	addTax(session, f, cents*quantity)
 	s.sessions[id] = session
 	s.storeAnswer(r, id)
 	return session, nil
@@ -181,6 +185,11 @@ func (s *Server) retrieveSession(r *http.Request) (object, *apiError) {
 		slices.ContainsFunc(expand, func(e string) bool { return strings.HasPrefix(e, "payment_intent") }) {
 		session["payment_intent"] = s.expandIntent(id, slices.Contains(expand, "payment_intent.latest_charge"),
 			slices.Contains(expand, "payment_intent.payment_method"))
+	}
+	if id, ok := session["invoice"].(string); ok && slices.Contains(expand, "invoice") {
+		invoice := maps.Clone(s.invoices[id])
+		invoice["hosted_invoice_url"] = "http://" + r.Host + "/invoice/" + id
+		session["invoice"] = invoice
 	}
 	return session, nil
 }

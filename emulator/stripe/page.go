@@ -1,7 +1,6 @@
 package stripe
 
 import (
-	"fmt"
 	"html/template"
 	"net/http"
 )
@@ -18,12 +17,13 @@ button{cursor:pointer}label{display:block;padding:.25rem 0}fieldset{border:1px s
 button.pay{background:#1a5cff;color:#fff;border-color:#1a5cff}small{opacity:.75}
 </style></head>
 <body><h1>Emulated checkout</h1><p>This page stands in for Stripe’s. No money moves and no card is asked for.</p>
-<p>Purser top-up: <strong>{{.Amount}}</strong></p>
+<p>Purser top-up: <strong>{{.Amount}}</strong>{{with .Tax}}, with {{.}} of tax{{end}}</p>
 {{if .Open}}<form method="post">
 {{if .Save}}<fieldset><legend>Card to save</legend>
 {{range .Cards}}<label>
 <input type="radio" name="card" value="{{.ID}}"{{if eq .ID "works"}} checked{{end}}> {{.Text}}</label>{{end}}</fieldset>
 <p>By paying you allow Purser to charge this card in future, as you set it up there.</p>{{end}}
+{{if .TaxIDs}}<label>Tax ID of your business, if you have one <input name="tax_id"></label>{{end}}
 <button class="pay" name="do" value="pay">Pay {{.Amount}}</button>
 {{if not .Save}}<button name="do" value="later">Pay by bank debit, which takes days</button>{{end}}
 <button name="do" value="fail">Let the card be declined</button>
@@ -42,11 +42,17 @@ func (s *Server) showPage(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	cents, _ := session["amount_total"].(int64)
+	details, _ := session["total_details"].(object)
+	tax := ""
+	if isEnabled(session, "automatic_tax") {
+		tax = dollars(details["amount_tax"])
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_ = payPage.Execute(w, map[string]any{ // the client may have disconnected
 		"ID":       session["id"],
-		"Amount":   fmt.Sprintf("$%d.%02d", cents/100, cents%100),
+		"Amount":   dollars(session["amount_total"]),
+		"Tax":      tax,
+		"TaxIDs":   isEnabled(session, "tax_id_collection"),
 		"Open":     session["status"] == "open",
 		"Save":     session["setup_future_usage"] == "off_session",
 		"Cards":    cardChoices,

@@ -90,6 +90,9 @@ func (s *Server) endCheckout(session object, w steering) error {
 	if session["status"] != "open" {
 		return fmt.Errorf("session %s is %v", w.id, session["status"])
 	}
+	if v := w.with.Get("tax_id"); v != "" && isEnabled(session, "tax_id_collection") {
+		session["tax_id"] = v
+	}
 	s.completeSession(session, w.word, w.with.Get("card"))
 	return nil
 }
@@ -156,6 +159,7 @@ func (s *Server) completeSession(session object, do, card string) {
 // chargeSession marks a session and its intent as paid.
 func (s *Server) chargeSession(session, intent object) {
 	session["payment_status"] = "paid"
+	s.issueInvoice(session)
 	markSucceeded(intent)
 }
 

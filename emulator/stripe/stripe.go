@@ -29,12 +29,13 @@ type Options struct {
 }
 
 // Server emulates the parts of Stripe that Purser uses: Checkout sessions, payment intents,
-// charges, refunds, disputes and signed events. It keeps everything in memory. Its Checkout
-// page works by a click: pay, pay later, fail or cancel. It is safe for concurrent use.
+// charges, refunds, disputes, invoices, Stripe Tax at 20 % and signed events. It keeps
+// everything in memory. Its Checkout page works by a click: pay, pay later, fail or cancel.
+// It is safe for concurrent use.
 //
 // POST /steer with session=cs_… and do=… makes happen what happens outside of the API:
 //
-//	pay          the card is charged
+//	pay          the card is charged; tax_id=… is the customer's
 //	later        an asynchronous method is chosen; it ends with clear or bounce
 //	expire       the session expires unpaid
 //	refund       cents=n are refunded, all if it is missing
@@ -73,6 +74,7 @@ type Server struct {
 	disputes     []object
 	refunds      []object
 	refundStatus string // of refunds; "" = succeeded
+	invoices     map[string]object
 	cards        map[string]*savedCard
 	answers      map[string]storedAnswer // by idempotency key
 	events       []object
@@ -94,6 +96,7 @@ func New(o Options) *Server {
 		mux:       http.NewServeMux(),
 		sessions:  map[string]object{},
 		intents:   map[string]object{},
+		invoices:  map[string]object{},
 		cards:     map[string]*savedCard{},
 		connected: map[string]*connectedAccount{},
 		answers:   map[string]storedAnswer{},
@@ -118,6 +121,7 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("GET /v1/transfers", s.serveAPI(s.listTransfers))
 	s.mux.HandleFunc("GET /connect/{id}", s.showOnboarding)
 	s.mux.HandleFunc("POST /connect/{id}", s.clickOnboarding)
+	s.mux.HandleFunc("GET /invoice/{id}", s.showInvoice)
 	s.mux.HandleFunc("GET /pay/{id}", s.showPage)
 	s.mux.HandleFunc("POST /pay/{id}", s.clickButton)
 	s.mux.HandleFunc("POST /steer", s.postSteering)

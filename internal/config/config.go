@@ -313,6 +313,19 @@ var ownKeys = []Key{
 			}
 			return nil
 		}},
+	{"stripe.invoices", "whether Stripe makes an invoice of each top-up: off (default), on, with the customer's tax " +
+		"id, or taxed, with the tax that Stripe Tax computes, included in the amount",
+		false, func(c *Config, v string) error {
+			switch v {
+			case "off":
+				c.Stripe.Invoices = topups.NoInvoices
+			case "on", "taxed":
+				c.Stripe.Invoices = topups.Invoices(v)
+			default:
+				return errors.New("must be off, on or taxed")
+			}
+			return nil
+		}},
 	{"payouts.every", "how often developers are paid their apps' margin by Stripe Connect, such as 168h; off = never " +
 		"(default)", false, func(c *Config, v string) (err error) {
 		if c.Payouts.Every = 0; v == "off" {

@@ -59,8 +59,8 @@ var pages = []string{
 	"GET /settings/passkeys/make", "POST /settings/passkeys/make", "GET /settings/passkeys/{id}",
 	"POST /settings/passkeys/{id}",
 	// the last is for Stripe
-	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto",
-	"GET /top-up/refund", "POST /top-up/refund",
+	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-ups/{id}/invoice",
+	"GET /top-up/auto", "POST /top-up/auto", "GET /top-up/refund", "POST /top-up/refund",
 	"POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events",
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
 	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts",

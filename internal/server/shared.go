@@ -18,14 +18,15 @@ import (
 // in the database.
 func listShared(c config.Config) map[string][]string {
 	list := map[string][]string{
-		"base_url":           {c.BaseURL},
-		"auth_url":           {c.AuthURL},
-		"dashboard_url":      {c.DashboardURL},
-		"signups":            {string(c.SignUps)},
-		"operator_token":     c.OperatorTokens,
-		"operator":           {c.Site.Operator, c.Site.SupportURL, c.Site.TermsURL, c.Site.PrivacyURL},
-		"oidc":               {c.OIDC.Name, c.OIDC.Issuer, c.OIDC.ClientID, c.OIDC.ClientSecret},
-		"stripe":             {c.Stripe.Key, c.Stripe.WebhookSecret, c.Stripe.BaseURL, c.Stripe.Clearance.String()},
+		"base_url":       {c.BaseURL},
+		"auth_url":       {c.AuthURL},
+		"dashboard_url":  {c.DashboardURL},
+		"signups":        {string(c.SignUps)},
+		"operator_token": c.OperatorTokens,
+		"operator":       {c.Site.Operator, c.Site.SupportURL, c.Site.TermsURL, c.Site.PrivacyURL},
+		"oidc":           {c.OIDC.Name, c.OIDC.Issuer, c.OIDC.ClientID, c.OIDC.ClientSecret},
+		"stripe": {c.Stripe.Key, c.Stripe.WebhookSecret, c.Stripe.BaseURL, c.Stripe.Clearance.String(),
+			string(c.Stripe.Invoices)},
 		"payouts":            {fmt.Sprint(c.Payouts)},
 		"smtp.from":          {c.SMTP.From.String()},
 		"lease":              {c.Lease.String()},

@@ -75,7 +75,7 @@ type Payment struct {
 type TopUpReceipt struct {
 	Shell
 	Payment
-	Back      string // how they came back from Stripe: paid, cancelled or ""
+	Back      string // from Stripe: paid, cancelled, no-invoice or no-stripe; or ""
 	Pay       string // where it can still be paid; "" = nowhere
 	Settled   string // when it was credited; "" = not yet
 	Clears    string // when it will be, if it is paid
@@ -84,6 +84,7 @@ type TopUpReceipt struct {
 	Disputed  bool
 	Automatic bool   // charged to the saved card
 	SavesCard bool   // it was paid to save a card
+	Invoice   bool   // Stripe may have one
 	Reference string // stripe_payment_intent
 	Entries   []LedgerLine
 }

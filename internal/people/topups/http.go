@@ -36,6 +36,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST "+refundPath, h.requireRealAccount(h.submitRefund))
 	rt.HandlePage("GET /top-ups", h.requireRealAccount(h.showList))
 	rt.HandlePage("GET /top-ups/{id}", h.requireRealAccount(h.showReceipt))
+	rt.HandlePage("GET /top-ups/{id}/invoice", h.requireRealAccount(h.redirectToInvoice))
 	rt.Handle("POST /stripe/events", h.receiveEvent)
 }
 
@@ -183,6 +184,12 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request, a accounts.Ac
 // showReceipt is GET /top-ups/{id}. It shows the state of the ledger. The redirect back from Stripe
 // changes nothing; only events and jobs do.
 func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.renderReceipt(w, r, a, http.StatusOK, r.URL.Query().Get("back"))
+}
+
+// renderReceipt shows the receipt, after what the person came back from.
+func (h *Handler) renderReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account, status int,
+	back string) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
 		return ui.NotFound()
@@ -192,7 +199,7 @@ func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts
 	page := ui.TopUpReceipt{
 		Shell:     a.Shell(ui.TopUp),
 		Payment:   makeRow(&p),
-		Back:      r.URL.Query().Get("back"),
+		Back:      back,
 		Reference: p.PaymentIntent,
 		Reason:    failureTexts[p.Reason],
 	}
@@ -226,10 +233,44 @@ func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts
 		return fmt.Errorf("topups: checkout: %w", err)
 	}
 	page.Automatic, page.SavesCard = c.automatic(), c.SaveCard
+	page.Invoice = h.Store.hasInvoice(&p, c)
 	if page.State == "open" && page.Back != "paid" {
 		page.Pay = c.URL
 	}
-	return ui.Render(w, http.StatusOK, page)
+	return ui.Render(w, status, page)
+}
+
+// hasInvoice reports whether Stripe may have an invoice of a payment: not of what it charges to a saved card, nor of
+// what was paid before invoices were on, which only Stripe can say.
+func (s *Store) hasInvoice(p *rules.Payment, c checkout) bool {
+	return s.IsConfigured() && s.Config.Invoices != NoInvoices && p.Paid() && c.SessionID != "" && !c.automatic()
+}
+
+// redirectToInvoice is GET /top-ups/{id}/invoice.
+func (h *Handler) redirectToInvoice(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	s := h.Store
+	p, err := store.GetPayment(r.Context(), s.DB, r.PathValue("id"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
+		return ui.NotFound()
+	} else if err != nil {
+		return fmt.Errorf("topups: payment: %w", err)
+	}
+	c, err := getCheckout(r.Context(), s.DB, p.ID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("topups: checkout: %w", err)
+	}
+	if !s.hasInvoice(&p, c) {
+		return ui.NotFound()
+	}
+	to, err := s.invoiceURL(r.Context(), c)
+	switch {
+	case err != nil:
+		s.Log.Error("invoice not found at Stripe", "topup_id", p.ID, "error", err)
+		return h.renderReceipt(w, r, a, http.StatusServiceUnavailable, "no-stripe")
+	case to == "":
+		return h.renderReceipt(w, r, a, http.StatusNotFound, "no-invoice")
+	}
+	return web.SeeOther(w, to)
 }
 
 // describeRecord names the ledger row of a record.

@@ -19,7 +19,19 @@ type Config struct {
 	WebhookSecret string        // verifies the signatures of events
 	BaseURL       string        // API of an emulator; "" = Stripe's
 	Clearance     time.Duration // clearance hold of each payment
+	Invoices      Invoices
 }
+
+// Invoices says whether Stripe makes an invoice of each top-up (decision 114).
+type Invoices string
+
+// NoInvoices is the default. PlainInvoices have the customer's tax id; TaxedInvoices have the tax that Stripe Tax
+// computes, too, which is a part of the amount.
+const (
+	NoInvoices    Invoices = ""
+	PlainInvoices Invoices = "on"
+	TaxedInvoices Invoices = "taxed"
+)
 
 // isLive reports whether the key is for live mode, which moves real money.
 func (c Config) isLive() bool {
@@ -92,8 +104,46 @@ func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.Checkout
 			},
 		}
 	}
+	s.addInvoice(p, c)
 	p.SetIdempotencyKey(c.ID)
 	return s.client.V1CheckoutSessions.Create(ctx, p)
+}
+
+// addInvoice asks for an invoice, if there shall be one. The tax is included in the amount, so that what is paid stays
+// what is credited.
+func (s *Store) addInvoice(p *stripe.CheckoutSessionCreateParams, c checkout) {
+	if s.Config.Invoices == NoInvoices {
+		return
+	}
+	p.InvoiceCreation = &stripe.CheckoutSessionCreateInvoiceCreationParams{
+		Enabled:     stripe.Bool(true),
+		InvoiceData: &stripe.CheckoutSessionCreateInvoiceCreationInvoiceDataParams{Metadata: c.metadata()},
+	}
+	p.TaxIDCollection = &stripe.CheckoutSessionCreateTaxIDCollectionParams{Enabled: stripe.Bool(true)}
+	if p.Customer != nil {
+		p.CustomerUpdate = &stripe.CheckoutSessionCreateCustomerUpdateParams{
+			Name:    stripe.String("auto"),
+			Address: stripe.String("auto"),
+		}
+	}
+	if s.Config.Invoices == TaxedInvoices {
+		p.AutomaticTax = &stripe.CheckoutSessionCreateAutomaticTaxParams{Enabled: stripe.Bool(true)}
+		p.LineItems[0].PriceData.TaxBehavior = stripe.String("inclusive")
+	}
+}
+
+// invoiceURL returns the page of the invoice that Stripe has made of a checkout; "" = there is none.
+func (s *Store) invoiceURL(ctx context.Context, c checkout) (string, error) {
+	p := &stripe.CheckoutSessionRetrieveParams{}
+	p.AddExpand("invoice")
+	session, err := s.client.V1CheckoutSessions.Retrieve(ctx, c.SessionID, p)
+	switch {
+	case isUnknown(err) || err == nil && session.Invoice == nil:
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("topups: invoice: %w", err)
+	}
+	return session.Invoice.HostedInvoiceURL, nil
 }
 
 // metadata returns the ids by which Stripe's objects name the order.
