@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,8 +33,8 @@ const day = 24 * time.Hour
 type world struct {
 	*payouts.Store
 	t      *testing.T
-	at     string // the database's address
-	now    time.Time
+	at     string       // the database's address
+	clock  atomic.Int64 // Unix nanoseconds: the ledger's writer reads it, too
 	stripe *stripe.Server
 	dev    accounts.Account
 	user   accounts.Account
@@ -53,15 +54,21 @@ func each(t *testing.T, f func(w *world)) {
 	}
 }
 
+func (w *world) now() time.Time { return time.Unix(0, w.clock.Load()) }
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) { w.clock.Add(int64(d)) }
+
 func newWorld(t *testing.T, e db.Engine) *world {
 	t.Helper()
-	w := &world{t: t, at: dbtest.URL(t, e), now: time.Now().Add(-10 * day)}
+	w := &world{t: t, at: dbtest.URL(t, e)}
+	w.pass(time.Duration(time.Now().Add(-10 * day).UnixNano()))
 	d, err := db.Open(t.Context(), w.at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	now := func() time.Time { return w.now }
+	now := w.now
 	ledger := store.NewWriter(d, now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -261,7 +268,7 @@ func (w *world) margin() payouts.AppMargin {
 func (w *world) verify() {
 	w.t.Helper()
 	var out bytes.Buffer
-	if _, err := audit.VerifyAndPrint(w.t.Context(), w.at, &out, w.now); err != nil {
+	if _, err := audit.VerifyAndPrint(w.t.Context(), w.at, &out, w.now()); err != nil {
 		w.t.Fatal(err)
 	}
 	for line := range bytes.Lines(out.Bytes()) {
@@ -284,7 +291,7 @@ func TestDeveloperIsPaid(t *testing.T) {
 		w.onboard()
 		w.run()
 		w.wants(nil) // the call is too young
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.steer("", "transfers", "status", "balance")
 		w.run()
 		w.wants(nil, "begun")
@@ -293,10 +300,10 @@ func TestDeveloperIsPaid(t *testing.T) {
 		w.run()
 		w.wants([]int64{1000}, "paid")
 		w.call("k2", 5)
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.run() // not a week later
 		w.wants([]int64{1000}, "paid")
-		w.now = w.now.Add(4 * day)
+		w.pass(4 * day)
 		w.run()
 		w.run()
 		w.wants([]int64{1000, 500}, "paid", "paid")
@@ -314,7 +321,7 @@ func TestPayoutFails(t *testing.T) {
 		w.topUp()
 		w.call("k1", 10)
 		w.onboard()
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.steer("", "transfers", "status", "balance")
 		w.run()
 		w.wants(nil, "begun")
@@ -325,14 +332,14 @@ func TestPayoutFails(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		w.steer("", "transfers", "status", "")
-		w.now = w.now.Add(7 * day)
+		w.pass(7 * day)
 		w.run()
 		w.wants([]int64{1000}, "paid", "failed")
 		w.steer("", "transfers", "status", "reversed")
 		w.run()
 		w.wants([]int64{1000}, "failed", "failed")
 		w.steer(w.payee, "restrict")
-		w.now = w.now.Add(7 * day)
+		w.pass(7 * day)
 		w.run()
 		w.wants([]int64{1000}, "failed", "failed")
 	})
@@ -345,13 +352,13 @@ func TestDisputedMarginIsNotPaid(t *testing.T) {
 		w.topUp()
 		w.call("k1", 10)
 		w.onboard()
-		w.now = w.now.Add(time.Hour)
+		w.pass(time.Hour)
 		w.do(rules.DisputePayment{PaymentID: "top_1", DisputeID: "du_1"})
 		w.exec(
 			`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ('du_1', 'top_1', 1000, 1, $1)`,
-			w.now.Add(3*day).UnixMicro(),
+			w.now().Add(3*day).UnixMicro(),
 		)
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.run() // half of what the calls cost is disputed
 		w.wants([]int64{500}, "paid")
 		w.exec(`UPDATE disputes SET cents = 10000 WHERE id = 'du_1'`)
@@ -360,7 +367,7 @@ func TestDisputedMarginIsNotPaid(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		w.exec(`UPDATE disputes SET contested = 0 WHERE id = 'du_1'`)
-		w.now = w.now.Add(7 * day)
+		w.pass(7 * day)
 		w.run()
 		w.wants([]int64{500, 500}, "paid", "paid")
 		if m := w.margin(); m.DisputedMC != 0 || m.Balance() != 0 {
@@ -383,7 +390,7 @@ func TestSuspendedAreNotPaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.run()
 		w.wants(nil)
 	})
@@ -397,13 +404,13 @@ func TestReversedMarginComesFirst(t *testing.T) {
 		w.call("k1", 10)
 		w.call("k2", 5)
 		w.onboard()
-		w.now = w.now.Add(3 * day)
+		w.pass(3 * day)
 		w.do(rules.Reverse{EntryID: "led_k2", AccountID: w.user.ID, Reason: "provider_error"})
 		w.run()
 		w.wants([]int64{1000}, "paid")
 		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
 		w.call("k3", 12)
-		w.now = w.now.Add(7 * day)
+		w.pass(7 * day)
 		w.run() // ten dollars of the twelve were paid already
 		w.wants([]int64{1000, 200}, "paid", "paid")
 	})
