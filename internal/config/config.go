@@ -26,6 +26,7 @@ import (
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -61,11 +62,12 @@ type Config struct {
 	NodeURL          string           // how other nodes reach this one; "" = they cannot
 	VerifyAt         string           // time of day in UTC, as 03:00, of the daily verification; "" = none
 	Backup           backup.Settings  // the daily backups
-	Drill            bool             // reach nothing outside: only by the flag --drill
-	VoiceIdleTimeout time.Duration    // how long a voice session may be silent
-	LogLevel         string           // debug, info, warn, error
-	LogFormat        string           // auto, text, json; auto is text on a terminal
-	LogSample        money.PPM        // share of successful requests that are logged
+	Witnesses        []*proofs.Witness
+	Drill            bool          // reach nothing outside: only by the flag --drill
+	VoiceIdleTimeout time.Duration // how long a voice session may be silent
+	LogLevel         string        // debug, info, warn, error
+	LogFormat        string        // auto, text, json; auto is text on a terminal
+	LogSample        money.PPM     // share of successful requests that are logged
 	Providers        map[string]Provider
 	Stripe           topups.Config
 	Payouts          payouts.Config        // to developers; Every 0 = none
@@ -85,6 +87,7 @@ func (c Config) WithoutOutside() Config {
 	c.SMTP = mail.Server{}
 	c.OTLP = telemetry.Config{}
 	c.WebhookAllow = nil
+	c.Witnesses = nil
 	c.NodeURL = ""
 	c.Backup = backup.Settings{}
 	return c
@@ -252,6 +255,18 @@ var ownKeys = []Key{
 		false, setNetworks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
 		false, setURL(func(c *Config) *string { return &c.NodeURL })},
+	{"witnesses", "who cosigns the public log's checkpoints by C2SP's tlog-witness: KEY URL, separated by commas",
+		false, func(c *Config, v string) error {
+			c.Witnesses = nil
+			for text := range strings.SplitSeq(v, ",") {
+				w, err := proofs.ParseWitness(text)
+				if err != nil {
+					return err
+				}
+				c.Witnesses = append(c.Witnesses, w)
+			}
+			return nil
+		}},
 	{"verify_at", "time of day in UTC of the daily verification of the ledger, such as 03:00; off = none", false,
 		setTimeOfDay(func(c *Config) *string { return &c.VerifyAt })},
 	{"backup.at", "time of day in UTC of a daily backup, such as 04:00; off = none (default)", false,

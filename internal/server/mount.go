@@ -126,7 +126,7 @@ func (s *Server) mountGateway() {
 	s.callers.Mount(s.Router)
 	(&feed.Handler{Hub: s.feed, Callers: s.callers}).Mount(s.Router)
 	s.inference.Mount(s.Router)
-	(&proofs.Handler{Log: s.proofs, BaseURL: s.Config.BaseURL}).Mount(s.Router)
+	(&proofs.Handler{Log: s.proofs, BaseURL: s.Config.BaseURL, Witnesses: s.Config.Witnesses}).Mount(s.Router)
 	(&receipts.Handler{
 		DB:      s.DB,
 		Apps:    s.Apps,

@@ -68,6 +68,7 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if s.publisher, err = proofs.OpenPublisher(ctx, s.DB, box, s.Config.BaseURL); err != nil {
 		return err
 	}
+	s.publisher.Witnesses = s.Config.Witnesses
 	s.proofs = &proofs.Log{DB: s.DB, Key: s.publisher.Key()}
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
 		return err

@@ -15,8 +15,9 @@ import (
 
 // Handler serves the log to everybody, by the paths of C2SP's tlog-tiles.
 type Handler struct {
-	Log     *Log
-	BaseURL string
+	Log       *Log
+	BaseURL   string
+	Witnesses []*Witness
 }
 
 // Mount adds the routes.
@@ -34,6 +35,8 @@ type description struct {
 	CheckpointURL string `json:"checkpoint_url"`
 	TileURL       string `json:"tile_url"`
 	Size          int64  `json:"size"`
+
+	Witnesses []string `json:"witnesses"` // the keys of those who are asked to cosign
 }
 
 func (h *Handler) describe(w http.ResponseWriter, r *http.Request) error {
@@ -42,6 +45,10 @@ func (h *Handler) describe(w http.ResponseWriter, r *http.Request) error {
 		Key:           h.Log.Key,
 		CheckpointURL: h.BaseURL + "/checkpoint",
 		TileURL:       h.BaseURL + "/tile",
+		Witnesses:     []string{},
+	}
+	for _, w := range h.Witnesses {
+		d.Witnesses = append(d.Witnesses, w.Key)
 	}
 	d.Origin, _, _ = strings.Cut(d.Key, "+")
 	signed, err := selectState(r.Context(), h.Log.DB)

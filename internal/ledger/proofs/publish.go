@@ -23,9 +23,10 @@ const batchRows = 500
 // A Publisher appends the ledger's new rows to the log, and signs checkpoints. The nodes of a database have one key;
 // any of them may publish.
 type Publisher struct {
-	DB     *db.DB
-	signer note.Signer
-	key    string
+	DB        *db.DB
+	Witnesses []*Witness // whom Cosign asks
+	signer    note.Signer
+	key       string
 }
 
 // OpenPublisher returns the Publisher of a database. The first one makes the log's key, which is named after the host
