@@ -31,7 +31,7 @@ func (m *Maker) liveDays(ctx context.Context) error {
 	for day := range Days {
 		// The apps are made in the first hours.
 		m.moveTo(m.begin.Add(time.Duration(day)*24*time.Hour + 8*time.Hour))
-		if err := errors.Join(m.beginDay(ctx, day), m.visit(ctx)); err != nil {
+		if err := errors.Join(m.beginDay(ctx, day), m.visit(ctx, day)); err != nil {
 			return fmt.Errorf("day %d: %w", day, err)
 		}
 	}
@@ -67,16 +67,18 @@ func (m *Maker) beginDay(ctx context.Context, day int) error {
 }
 
 // visit makes the calls of the users who are active on a day, and what follows from them. At the
-// weekend they are fewer.
-func (m *Maker) visit(ctx context.Context) error {
+// weekend they are fewer. The tester is active on the last day, so that the figures of the last 24 hours
+// are never empty.
+func (m *Maker) visit(ctx context.Context, day int) error {
 	share := 1.0
-	if day := m.Server.DB.Now().Weekday(); day == time.Saturday || day == time.Sunday {
+	if w := m.Server.DB.Now().Weekday(); w == time.Saturday || w == time.Sunday {
 		share = 0.5
 	}
 	var active []*connection
+	tester := m.users[len(m.users)-1]
 	for _, u := range m.users {
 		for _, c := range u.connections {
-			if m.random.Float64() < share*u.activity {
+			if m.random.Float64() < share*u.activity || u == tester && day == Days-1 {
 				active = append(active, c)
 			}
 		}
