@@ -93,8 +93,8 @@ func (c *Client) Connection(connectionID string) *Connection {
 	return &Connection{client: c, id: connectionID}
 }
 
-// WithToken returns a connection that uses one access token as long as it lasts, about 15 minutes. It is for tests and
-// first steps: nothing refreshes the token.
+// WithToken returns a connection that uses one access token as long as it lasts: about 15 minutes, or until the end of
+// the child whose token it is. Nothing refreshes it.
 func (c *Client) WithToken(accessToken string) *Connection {
 	return &Connection{client: c, fixedToken: accessToken}
 }

@@ -20,8 +20,16 @@ const largestPage = 100
 // nextLink finds the address of the next page in the header Link (RFC 8288).
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;\s*rel="?next"?`)
 
-// list returns the rows of all pages of a list.
+// list returns the rows of all pages of a list that the app's credentials read.
 func list[T any](ctx context.Context, c *Client, path string, query url.Values, o ListOptions) iter.Seq2[T, error] {
+	return listPages[T](path, query, o, func(path string) (reply, error) {
+		return c.manage(ctx, http.MethodGet, path, nil)
+	})
+}
+
+// listPages returns the rows of all pages of a list. get reads one page.
+func listPages[T any](path string, query url.Values, o ListOptions,
+	get func(path string) (reply, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		query := maps.Clone(query) // each loop begins at the first page
 		if query == nil {
@@ -33,7 +41,7 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values, 
 		}
 		query.Set("limit", strconv.Itoa(size))
 		for {
-			answer, err := c.manage(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
+			answer, err := get(path + "?" + query.Encode())
 			rows, err := readList[T](answer, err)
 			if err != nil {
 				var none T
@@ -53,7 +61,7 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values, 
 			if err != nil {
 				return
 			}
-			query = next.Query() // never the host: requests have the app's secret
+			query = next.Query() // never the host: requests have credentials
 		}
 	}
 }

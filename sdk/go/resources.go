@@ -15,8 +15,10 @@ type ConnectionInfo struct {
 	AllocationDisplay          string `json:"allocation_display"`
 	ConsumedMC                 int64  `json:"consumed_mc"` // spent by settled calls
 	ConsumedDisplay            string `json:"consumed_display"`
-	HeldMC                     int64  `json:"held_mc"` // held for calls in flight
+	HeldMC                     int64  `json:"held_mc"` // held for calls in flight and for children
 	HeldDisplay                string `json:"held_display"`
+	DelegatedMC                int64  `json:"delegated_mc"`            // of HeldMC: what children can still spend
+	ChildID                    string `json:"child_id"`                // with a child's token: the child, whose budget this is
 	AllocationRemainingMC      int64  `json:"allocation_remaining_mc"` // what the next call can hold
 	AllocationRemainingDisplay string `json:"allocation_remaining_display"`
 	// the user's own limit for any 24 hours; nil: none
@@ -106,12 +108,38 @@ type Hold struct {
 	ExpiresAt     *time.Time `json:"expires_at"` // when the hold ends by itself; nil when it has ended
 }
 
+// A Child is a part of a connection's budget, which another agent or job spends by a token of its own.
+type Child struct {
+	Resource
+	ID               string     `json:"id"`
+	ConnectionID     string     `json:"connection_id"`
+	ParentID         string     `json:"parent_id"` // the child that gave the amount; "": the connection itself
+	Depth            int        `json:"depth"`     // 1 for children of the connection, at most 4
+	Label            string     `json:"label"`
+	Status           string     `json:"status"`    // active or ended
+	AmountMC         int64      `json:"amount_mc"` // as it was given
+	AmountDisplay    string     `json:"amount_display"`
+	HeldMC           int64      `json:"held_mc"`      // held for its calls in flight
+	RemainingMC      int64      `json:"remaining_mc"` // what its next call can hold
+	RemainingDisplay string     `json:"remaining_display"`
+	Features         []string   `json:"features"` // the only ones that its calls may name; empty: as its parent
+	Models           []string   `json:"models"`   // the only ones that it may call; empty: as its parent
+	CreatedAt        time.Time  `json:"created_at"`
+	ExpiresAt        time.Time  `json:"expires_at"`
+	EndedAt          *time.Time `json:"ended_at"`
+	EndedBy          string     `json:"ended_by"`    // app, user, expired, parent or revoked
+	ReturnedMC       int64      `json:"returned_mc"` // what went back at its end, with that of the children below it
+	// Token is for Client.WithToken. Only the answer of Connection.CreateChild has it.
+	Token string `json:"token"`
+}
+
 // A Receipt is what a call cost and why, or why it was refused.
 type Receipt struct {
 	Resource
 	ID               string        `json:"id"`
 	Status           string        `json:"status"` // settled, estimated, pending, refused, in_flight or failed
 	ConnectionID     string        `json:"connection_id"`
+	ChildID          string        `json:"child_id"` // the child whose budget paid; "": the connection's own
 	CreatedAt        time.Time     `json:"created_at"`
 	Model            string        `json:"model"`
 	OwnWork          string        `json:"own_work"` // of the app's own work: what it was

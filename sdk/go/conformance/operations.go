@@ -41,6 +41,10 @@ type arguments struct {
 	AmountMC   int64           `json:"amount_mc"`
 	Reason     string          `json:"reason"`
 	HoldID     string          `json:"hold_id"`
+	ChildID    string          `json:"child_id"`
+	ExpiresIn  int64           `json:"expires_in"` // seconds
+	Label      string          `json:"label"`
+	Models     []string        `json:"models"`
 	Text       string          `json:"description"`
 	RequestID  string          `json:"request_id"`
 
@@ -199,6 +203,28 @@ var operations = map[string]operation{
 	"connection.release_hold": func(ctx context.Context, c *call) (any, error) {
 		hold, err := c.connection().ReleaseHold(ctx, c.args.HoldID)
 		return hold.Raw, err
+	},
+	"connection.create_child": func(ctx context.Context, c *call) (any, error) {
+		child, err := c.connection().CreateChild(ctx, purser.NewChild{
+			AmountMC:       c.args.AmountMC,
+			ExpiresIn:      time.Duration(c.args.ExpiresIn) * time.Second,
+			Label:          c.args.Label,
+			Features:       c.args.Features,
+			Models:         c.args.Models,
+			IdempotencyKey: c.args.Options.IdempotencyKey,
+		})
+		return child.Raw, err
+	},
+	"connection.list_children": func(ctx context.Context, c *call) (any, error) {
+		return readList(c, c.connection().Children(ctx, c.page()))
+	},
+	"connection.get_child": func(ctx context.Context, c *call) (any, error) {
+		child, err := c.connection().GetChild(ctx, c.args.ChildID)
+		return child.Raw, err
+	},
+	"connection.end_child": func(ctx context.Context, c *call) (any, error) {
+		child, err := c.connection().EndChild(ctx, c.args.ChildID)
+		return child.Raw, err
 	},
 	"holds.get": func(ctx context.Context, c *call) (any, error) {
 		hold, err := c.client.Holds.Get(ctx, c.args.HoldID)
@@ -420,6 +446,8 @@ func rawOf[T any](row T) json.RawMessage {
 	case purser.TestAccount:
 		return row.Raw
 	case purser.ConnectionInfo:
+		return row.Raw
+	case purser.Child:
 		return row.Raw
 	}
 	return nil

@@ -184,6 +184,14 @@ class Runner:
             )
         if name in ("get_hold", "capture_hold", "release_hold"):
             return to_json(await settle(getattr(connection.holds, name.removesuffix("_hold"))(**args)))
+        if name == "create_child":
+            key = args.pop("options", {}).get("idempotency_key")
+            return to_json(await settle(connection.children.create(**args, idempotency_key=key)))
+        if name in ("get_child", "end_child"):
+            return to_json(await settle(getattr(connection.children, name.removesuffix("_child"))(**args)))
+        if name == "list_children":
+            limit = args.pop("max", None)
+            return await self._read_list(connection.children.list(**args), limit)
         if name in ("get", "request_allocation", "revoke"):
             return to_json(await settle(getattr(connection, name)(**args)))
         raise Unsupported
@@ -218,8 +226,11 @@ class Runner:
         if name not in ("list", "deliveries"):
             result = to_json(await settle(method(**args)))
             return {"ok": True} if (group, name) == ("webhooks", "delete") else result
+        return await self._read_list(method(**args), limit)
+
+    async def _read_list(self, rows: Any, limit: int | None) -> Any:
         items = []
-        async for item in each(method(**args)):
+        async for item in each(rows):
             items.append(to_json(item))
             if len(items) == limit:
                 break

@@ -205,14 +205,23 @@ class Core:
         return parse(reply.json() if reply.body else {})
 
     def page(
-        self, path: str, query: Mapping[str, str], parse: Callable[[Body], T], *, with_client: bool = True
+        self,
+        path: str,
+        query: Mapping[str, str],
+        parse: Callable[[Body], T],
+        *,
+        with_client: bool = True,
+        credential: Credential | None = None,
     ) -> Operation[tuple[list[T], dict[str, str] | None]]:
         """Read one page of a list. Its result is the rows and the query of the next page, or None.
 
-        A link never changes the host or the path, because the request carries the app's secret.
+        A link never changes the host or the path, because the request carries credentials.
         """
         request = Request("GET", path, tuple(query.items()))
-        reply = yield from self.send(self.with_client(request) if with_client else request)
+        if credential is not None:
+            reply = yield from self.send_as(credential, request)
+        else:
+            reply = yield from self.send(self.with_client(request) if with_client else request)
         return [parse(row) for row in reply.json()], parse_next(reply.headers.get("link", ""))
 
     # Connecting a user
@@ -441,6 +450,33 @@ def capture_request(hold_id: str, amount_mc: int | None) -> Request:
 def release_request(hold_id: str) -> Request:
     """Return the request of a release."""
     return json_request("POST", path_of("v1", "holds", hold_id, "release"), None)
+
+
+def child_request(
+    amount_mc: int,
+    expires_in: int | None,
+    label: str | None,
+    features: Sequence[str],
+    models: Sequence[str],
+    key: str | None,
+) -> Request:
+    """Return the request of a child. Without a key it gets a new one, which all its tries share."""
+    body: dict[str, Any] = {"amount_mc": amount_mc}
+    if expires_in is not None:
+        body["expires_in"] = expires_in
+    if label is not None:
+        body["label"] = label
+    if features:
+        body["features"] = list(features)
+    if models:
+        body["models"] = list(models)
+    request = json_request("POST", "/v1/connection/children", body)
+    return request.with_header("Idempotency-Key", key or str(uuid.uuid4()))
+
+
+def end_child_request(child_id: str) -> Request:
+    """Return the request that ends a child. The same end answers the same, so that it may be repeated."""
+    return json_request("POST", path_of("v1", "connection", "children", child_id, "end"), None)
 
 
 def path_of(*parts: str) -> str:

@@ -15,6 +15,7 @@ from .resources import (
     AllocationRequest,
     Answer,
     App,
+    Child,
     ConnectionState,
     Delivery,
     DeviceAuthorization,
@@ -82,7 +83,7 @@ class Purser:
         return Connection(self, Credential(connection_id))
 
     def with_token(self, access_token: str) -> Connection:
-        """Return the connection of a fixed access token, which is not refreshed."""
+        """Return the connection of a fixed access token, such as a child's, which is not refreshed."""
         return Connection(self, Credential(None, access_token))
 
     def close(self) -> None:
@@ -110,13 +111,16 @@ class Purser:
         parse: Callable[[Body], T],
         *,
         with_client: bool = True,
+        credential: Credential | None = None,
         follow: bool = True,
         **query: object,
     ) -> Iterator[T]:
         """Yield the rows of a list, page by page, or of its first page alone."""
         page: dict[str, str] | None = {name: str(value) for name, value in query.items() if value is not None}
         while page is not None:
-            rows, page = self._run(self._core.page(path, page, parse, with_client=with_client))
+            rows, page = self._run(
+                self._core.page(path, page, parse, with_client=with_client, credential=credential)
+            )
             page = page if rows and follow else None  # a list that grows always has a next page
             yield from rows
 
@@ -133,6 +137,7 @@ class Connection:
         self.allocation_mc = allocation_mc
         self.receipts = Receipts(self)
         self.holds = ConnectionHolds(self)
+        self.children = Children(self)
 
     @property
     def connection_id(self) -> str | None:
@@ -299,6 +304,51 @@ class ConnectionHolds:
 
     def _send(self, request: core.Request) -> Hold:
         return Hold.parse(self._connection._send(request).json())
+
+
+class Children:
+    """Parts of a connection's budget that are passed on, each with a token of its own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        *,
+        amount_mc: int,
+        expires_in: int | None = None,
+        label: str | None = None,
+        features: Sequence[str] = (),
+        models: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> Child:
+        """Make a child. Whoever has its ``token`` can spend it, by ``with_token``; it is in no other answer.
+
+        amount_mc: at most what remains of the connection; it leaves what the connection can spend at once.
+        expires_in: seconds until the child ends, an hour by default. label: who or what spends it; the
+            user reads it.
+        features, models: the only ones that its calls may name; all that the parent may by default.
+        idempotency_key: a UUID. A request with the key of an earlier one returns that child.
+        """
+        return self._send(core.child_request(amount_mc, expires_in, label, features, models, idempotency_key))
+
+    def list(self, *, page_size: int | None = None) -> Iterator[Child]:
+        """Yield the children and theirs, newest first, ended ones too."""
+        connection = self._connection
+        return connection._purser._list(
+            "/v1/connection/children", Child.parse, credential=connection._credential, limit=page_size
+        )
+
+    def get(self, child_id: str) -> Child:
+        """Read a child."""
+        return self._send(core.Request("GET", core.path_of("v1", "connection", "children", child_id)))
+
+    def end(self, child_id: str) -> Child:
+        """End a child and all below it. What is neither spent nor held comes back."""
+        return self._send(core.end_child_request(child_id))
+
+    def _send(self, request: core.Request) -> Child:
+        return Child.parse(self._connection._send(request).json())
 
 
 class Holds:

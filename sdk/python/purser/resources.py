@@ -129,7 +129,11 @@ class LedgerEntry(Resource):
 
 @dataclass(frozen=True)
 class ConnectionState(Resource):
-    """A connection as the API sees it. The remaining allocation is allocation minus consumed minus held."""
+    """A connection as the API sees it. The remaining allocation is allocation minus consumed minus held.
+
+    delegated_mc: of held_mc, what children can still spend, if they can. child_id: with a child's
+    token, the child, whose budget stands in place of the connection's.
+    """
 
     nested: ClassVar[dict[str, type[Resource]]] = {"freeze": Freeze, "recent_ledger": LedgerEntry}
 
@@ -145,6 +149,8 @@ class ConnectionState(Resource):
     consumed_display: str
     held_mc: int
     held_display: str
+    delegated_mc: int | None
+    child_id: str | None
     allocation_remaining_mc: int
     allocation_remaining_display: str
     velocity_limit_mc: int | None
@@ -204,6 +210,37 @@ class Hold(Resource):
 
 
 @dataclass(frozen=True)
+class Child(Resource):
+    """A part of a connection's budget, which another agent or job spends by a token of its own.
+
+    remaining_mc: what its next call can hold. returned_mc: what went back at its end, with that of
+    the children below it. parent_id: the child that gave the amount, or None for the connection.
+    token: for ``with_token``; only the answer of ``create`` has it.
+    """
+
+    id: str
+    object: str
+    connection_id: str
+    parent_id: str | None
+    depth: int
+    label: str
+    status: Literal["active", "ended"]
+    amount_mc: int
+    amount_display: str
+    held_mc: int
+    remaining_mc: int
+    remaining_display: str
+    features: list[str]
+    models: list[str]
+    created_at: str
+    expires_at: str
+    ended_at: str | None
+    ended_by: Literal["app", "user", "expired", "parent", "revoked"] | None
+    returned_mc: int
+    token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True)
 class ReceiptCharge(Resource):
     """What a call cost, on its receipt."""
 
@@ -242,6 +279,7 @@ class Receipt(Resource):
     object: str
     status: Literal["settled", "estimated", "pending", "refused", "in_flight", "failed"]
     connection_id: str
+    child_id: str | None
     created_at: str
     model: str | None
     own_work: str | None

@@ -80,7 +80,7 @@ export class Purser {
     return new Connection(this, { id: connectionID });
   }
 
-  /** withToken returns a connection with an access token that nothing refreshes. */
+  /** withToken returns a connection with an access token that nothing refreshes, such as a child's. */
   withToken(accessToken: string): Connection {
     return new Connection(this, { token: accessToken });
   }

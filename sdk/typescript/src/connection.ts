@@ -1,11 +1,13 @@
 import type { Purser } from "./client.js";
 import { newError, PurserError } from "./errors.js";
 import { describeCapture, describeRelease, wait, type AccessTokens, type RequestOptions } from "./http.js";
+import { page, type ListOptions } from "./management.js";
 import { readEvents } from "./sse.js";
 import { CallStream } from "./stream.js";
 import { FixedToken, StoredTokens } from "./tokens.js";
 import type {
-  AllocationRequest, Bill, CallBody, Completion, ConnectionEvent, ConnectionState, Estimate, Hold, Receipt, Revocation,
+  AllocationRequest, Bill, CallBody, Child, ChildWithToken, Completion, ConnectionEvent, ConnectionState, Estimate, Hold,
+  Receipt, Revocation,
 } from "./types.js";
 import { Voice } from "./voice.js";
 
@@ -45,6 +47,8 @@ export class Connection {
   readonly receipts: Receipts;
   /** Money held for the app's own work. */
   readonly holds: ConnectionHolds;
+  /** Parts of the budget that are passed on. */
+  readonly children: Children;
   /** Voice sessions. */
   readonly voice: Voice;
   /** @internal */
@@ -60,6 +64,7 @@ export class Connection {
       ? new FixedToken(facts.token) : new StoredTokens(facts.id!, purser.tokens, purser.transport);
     this.receipts = new Receipts(this);
     this.holds = new ConnectionHolds(this);
+    this.children = new Children(this);
     this.voice = new Voice(this);
   }
 
@@ -173,6 +178,11 @@ export class Connection {
     return (await this.purser.transport.getJSON<T>({ ...request, auth: this.#tokens })).data;
   }
 
+  /** @internal */
+  pages<T>(request: Omit<RequestOptions, "auth">): AsyncGenerator<T, void, void> {
+    return this.purser.transport.pages({ ...request, auth: this.#tokens });
+  }
+
   async #call(path: string, body: CallBody, options: CallOptions): Promise<Answer> {
     const { data, headers } = await this.purser.transport.getJSON<Answer["raw"]>(
       { ...describeCall(body, options), path, auth: this.#tokens });
@@ -256,6 +266,59 @@ export class ConnectionHolds {
   /** release gives all of a hold back, and charges nothing. */
   release(holdID: string): Promise<Hold> {
     return this.#connection.send(describeRelease(holdID));
+  }
+}
+
+/** What a child gets. */
+export interface ChildRequest {
+  /** In micro-cents; at most what remains of the connection. It leaves what the connection can spend at once. */
+  amountMC: number;
+  /** Seconds until the child ends, 60 to 2,592,000; 3,600 if it is missing. It never outlives its parent. */
+  expiresIn?: number;
+  /** Who or what spends it, at most 60 characters. The user reads it. */
+  label?: string;
+  /** The slugs of the only features that its calls may name; all that the parent may if it is missing. */
+  features?: string[];
+  /** The only models that it may call; all that the parent may if it is missing. */
+  models?: string[];
+  /** A UUID; random if it is missing. A request with the key of an earlier one returns that child, with its token. */
+  idempotencyKey?: string;
+}
+
+/** Parts of a connection's budget that are passed on. */
+export class Children {
+  readonly #connection: Connection;
+
+  /** @internal */
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** create makes a child. Whoever has its `token` can spend it, by {@link Purser.withToken}; it is in no other answer. */
+  create(child: ChildRequest): Promise<ChildWithToken> {
+    const { amountMC, expiresIn, idempotencyKey, ...rest } = child;
+    return this.#connection.send({
+      method: "POST",
+      path: "/v1/connection/children",
+      body: { ...rest, amount_mc: amountMC, expires_in: expiresIn },
+      idempotencyKey: idempotencyKey ?? crypto.randomUUID(),
+    });
+  }
+
+  /** list yields the children and theirs, newest first, ended ones too. */
+  list(options: ListOptions = {}): AsyncGenerator<Child, void, void> {
+    return this.#connection.pages({ method: "GET", path: "/v1/connection/children", query: page(options) });
+  }
+
+  /** get returns a child as it is now. */
+  get(childID: string): Promise<Child> {
+    return this.#connection.send({ method: "GET", path: `/v1/connection/children/${encodeURIComponent(childID)}` });
+  }
+
+  /** end ends a child and all below it. What is neither spent nor held comes back. */
+  end(childID: string): Promise<Child> {
+    const path = `/v1/connection/children/${encodeURIComponent(childID)}/end`;
+    return this.#connection.send({ method: "POST", path, repeatable: true }); // the same end answers the same
   }
 }
 

@@ -56,6 +56,19 @@ export class Transport {
     return this.#repeat(request, async (response) => response);
   }
 
+  /**
+   * pages yields the items of a list, page by page. The next page is the query of the header Link, sent to the same
+   * address: a link never chooses where credentials go.
+   */
+  async *pages<T>(request: RequestOptions): AsyncGenerator<T, void, void> {
+    for (let query = request.query; query; ) {
+      const { data, headers } = await this.getJSON<T[]>({ ...request, query });
+      yield* data;
+      const link = /<([^>]*)>\s*;\s*rel="?next"?/.exec(headers.get("link") ?? "")?.[1];
+      query = link === undefined ? undefined : Object.fromEntries(new URL(link, "http://localhost").searchParams);
+    }
+  }
+
   async #repeat<T>(request: RequestOptions, read: (response: Response) => Promise<T>): Promise<T> {
     let refreshed = false;
     let rejected: string | undefined;

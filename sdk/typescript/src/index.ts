@@ -8,7 +8,9 @@
  */
 export { Purser, type PurserOptions } from "./client.js";
 export { Connect, Device, type ConnectAttempt, type ConnectRequest, type StartOptions } from "./connect.js";
-export { Connection, ConnectionHolds, Receipts, type Answer, type CallOptions, type HoldRequest } from "./connection.js";
+export {
+  Children, Connection, ConnectionHolds, Receipts, type Answer, type CallOptions, type ChildRequest, type HoldRequest,
+} from "./connection.js";
 export { PurserError, type Action, type ErrorFacts } from "./errors.js";
 export { version } from "./generated/version.js";
 export { anthropicOptions, openAIOptions, vercelOptions } from "./hooks.js";

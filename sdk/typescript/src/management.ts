@@ -19,20 +19,15 @@ class Resource {
     return (await this.transport.getJSON<T>({ method, path: `/v1${path}`, auth: "client", body })).data;
   }
 
-  // The next page is the query of the header Link, sent to the same address: a link never chooses where credentials go.
-  protected async *pages<T>(path: string, query: RequestOptions["query"]): AsyncGenerator<T, void, void> {
-    for (let next = query; next; ) {
-      const { data, headers } = await this.transport.getJSON<T[]>(
-        { method: "GET", path: `/v1${path}`, auth: "client", query: next });
-      yield* data;
-      const link = /<([^>]*)>\s*;\s*rel="?next"?/.exec(headers.get("link") ?? "")?.[1];
-      next = link === undefined ? undefined : Object.fromEntries(new URL(link, "http://localhost").searchParams);
-    }
+  protected pages<T>(path: string, query: RequestOptions["query"]): AsyncGenerator<T, void, void> {
+    return this.transport.pages({ method: "GET", path: `/v1${path}`, auth: "client", query });
   }
 }
 
 const id = encodeURIComponent;
-const page = (options: ListOptions) => ({ limit: options.pageSize ?? 100 });
+
+/** page returns the query of a list. */
+export const page = (options: ListOptions) => ({ limit: options.pageSize ?? 100 });
 
 /** The app. */
 export class Apps extends Resource {

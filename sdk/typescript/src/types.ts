@@ -26,6 +26,10 @@ export type Estimate = Schemas["Estimate"];
 export type Receipt = Schemas["Receipt"];
 /** Money held for the app's own work. */
 export type Hold = Schemas["Hold"];
+/** A part of a connection's budget, which another agent or job spends by a token of its own. */
+export type Child = Schemas["Child"];
+/** A child with its token, which only the answer that made it has. */
+export type ChildWithToken = Child & Required<Pick<Child, "token">>;
 /** A user's grant to the app. */
 export type ConnectionState = Schemas["Connection"];
 /** An event of {@link Connection.events}. `event_id` is where a later stream can go on. */
