@@ -44,6 +44,7 @@ export async function webhook(request: Request): Promise<string | null> {
   const event: Event = await verifyWebhook(await request.text(), request.headers, ["whsec_1", "whsec_2"]);
   switch (event.type) {
     case "connection.frozen": return event.data.review_url;
+    case "connection.child_ended": return event.data.child.spent_display;
     case "allocation_change.approved": return event.data.allocation_request.id;
     case "app.spend_limit_reached": return event.data.app.limit_display;
     case "request.settled": return event.data.request.id;

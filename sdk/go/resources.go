@@ -18,7 +18,7 @@ type ConnectionInfo struct {
 	HeldMC                     int64  `json:"held_mc"` // held for calls in flight and for children
 	HeldDisplay                string `json:"held_display"`
 	DelegatedMC                int64  `json:"delegated_mc"`            // of HeldMC: what children can still spend
-	ChildID                    string `json:"child_id"`                // with a child's token: the child, whose budget this is
+	ChildID                    string `json:"child_id"`                // with the token of a child: the child
 	AllocationRemainingMC      int64  `json:"allocation_remaining_mc"` // what the next call can hold
 	AllocationRemainingDisplay string `json:"allocation_remaining_display"`
 	// the user's own limit for any 24 hours; nil: none
@@ -128,9 +128,16 @@ type Child struct {
 	ExpiresAt        time.Time  `json:"expires_at"`
 	EndedAt          *time.Time `json:"ended_at"`
 	EndedBy          string     `json:"ended_by"`    // app, user, expired, parent or revoked
-	ReturnedMC       int64      `json:"returned_mc"` // what went back at its end, with that of the children below it
+	ReturnedMC       int64      `json:"returned_mc"` // what went back at its end, with that of children below
 	// Token is for Client.WithToken. Only the answer of Connection.CreateChild has it.
 	Token string `json:"token"`
+}
+
+// An EndedChild is a child at its end, in the event of it.
+type EndedChild struct {
+	Child
+	SpentMC      int64  `json:"spent_mc"` // by it and the children below it
+	SpentDisplay string `json:"spent_display"`
 }
 
 // A Receipt is what a call cost and why, or why it was refused.
@@ -323,6 +330,7 @@ const (
 	EventConnectionFrozen          = "connection.frozen"
 	EventConnectionResumed         = "connection.resumed"
 	EventConnectionRiskWarning     = "connection.risk_warning"
+	EventConnectionChildEnded      = "connection.child_ended"
 	EventAllocationChangeRequested = "allocation_change.requested"
 	EventAllocationChangeApproved  = "allocation_change.approved"
 	EventAllocationChangeDenied    = "allocation_change.denied"
@@ -350,7 +358,8 @@ type Event struct {
 
 // An EventData is the object that an event is about. One field is set, and ReviewURL next to a frozen connection.
 type EventData struct {
-	Connection        *ConnectionInfo    `json:"connection"`         // of connection.…
+	Connection        *ConnectionInfo    `json:"connection"`         // of all other connection.…
+	Child             *EndedChild        `json:"child"`              // of connection.child_ended
 	ReviewURL         string             `json:"review_url"`         // of connection.frozen: where the user resumes it
 	AllocationRequest *AllocationRequest `json:"allocation_request"` // of allocation_change.…
 	App               *AppSpendLimit     `json:"app"`                // of app.spend_limit_reached

@@ -13,6 +13,7 @@ var descriptions = map[string]string{
 	"connection.frozen":           "The connection is paused. Calls are refused until it is resumed.",
 	"connection.resumed":          "A paused connection is active again.",
 	"connection.risk_warning":     "The connection spends faster than usual. It will be paused if this goes on.",
+	"connection.child_ended":      "A child of the connection ended. The event has what it spent and what came back.",
 	"allocation_change.requested": "Your app requested a higher spend cap.",
 	"allocation_change.approved":  "The user approved the request. The new cap applies.",
 	"allocation_change.denied":    "The user denied the request. The cap stays as it was.",

@@ -12,12 +12,12 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// Types are the events of contract §6, in its order, with those that came later: a changed limit
-// and a refund (decision 022).
+// Types are the events of contract §6, in its order, with those that came later: a changed limit,
+// the end of a child (decision 107) and a refund (decision 022).
 var Types = []string{
 	"connection.created", "connection.updated", "connection.exhausted", "connection.revoked", "connection.frozen",
 	"connection.resumed",
-	"connection.risk_warning",
+	"connection.risk_warning", "connection.child_ended",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
 	"app.spend_limit_reached", "request.settled", "request.refunded", "realtime_session.ended",
 }
@@ -135,6 +135,8 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 		}
 	case "request.settled", "request.refunded":
 		data["request"] = makeSampleReceipt(kind == "request.refunded", at)
+	case "connection.child_ended":
+		data["child"] = makeSampleChild(now)
 	case "realtime_session.ended":
 		data["session"] = map[string]any{
 			"id":              "rts_00000000000000000000000000",
@@ -181,6 +183,24 @@ func makeSampleRequest(change, at string) map[string]any {
 		"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
 		"reason": nil, "superseded_by": nil, "created_at": at, "decided_at": decided,
 	}
+}
+
+// makeSampleChild makes a child that its parent has ended.
+func makeSampleChild(now time.Time) rules.EndedChild {
+	ended, amount, spent := now.UnixMicro(), money.MC(100_000_000), money.MC(2_925)
+	child := rules.Child{
+		ID:           "chd_00000000000000000000000000",
+		ConnectionID: sampleConnection,
+		Depth:        1,
+		Label:        "Researcher",
+		AmountMC:     amount,
+		ExpiresUS:    now.Add(time.Hour).UnixMicro(),
+		CreatedUS:    ended,
+		EndedUS:      &ended,
+		EndedBy:      rules.EndedByApp,
+		ReturnedMC:   amount - spent,
+	}
+	return child.Ended(0, 0)
 }
 
 // makeSampleReceipt makes the receipt of a call that was settled, and perhaps refunded.

@@ -20,7 +20,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -72,55 +71,9 @@ func (h *Handler) Mount(rt *web.Router) {
 }
 
 // A Resource is a child as the API shows it.
-type Resource struct {
-	ID               string   `json:"id"`
-	Object           string   `json:"object"`
-	ConnectionID     string   `json:"connection_id"`
-	ParentID         *string  `json:"parent_id"` // null: the connection itself
-	Depth            int64    `json:"depth"`
-	Label            string   `json:"label"`
-	Status           string   `json:"status"` // active, ended
-	AmountMC         money.MC `json:"amount_mc"`
-	AmountDisplay    string   `json:"amount_display"`
-	HeldMC           money.MC `json:"held_mc"`
-	RemainingMC      money.MC `json:"remaining_mc"`
-	RemainingDisplay string   `json:"remaining_display"`
-	Features         []string `json:"features"`
-	Models           []string `json:"models"`
-	CreatedAt        string   `json:"created_at"`
-	ExpiresAt        string   `json:"expires_at"`
-	EndedAt          *string  `json:"ended_at"`
-	EndedBy          *string  `json:"ended_by"`
-	ReturnedMC       money.MC `json:"returned_mc"`
-	Token            string   `json:"token,omitempty"` // of the answer to the request that made it, alone
-}
+type Resource = rules.ChildResource
 
-func newResource(c *store.ChildBudget) Resource {
-	out := Resource{
-		ID:               c.ID,
-		Object:           "child",
-		ConnectionID:     c.ConnectionID,
-		ParentID:         rules.TextOrNull(c.ParentID),
-		Depth:            c.Depth,
-		Label:            c.Label,
-		Status:           "active",
-		AmountMC:         c.AmountMC,
-		AmountDisplay:    c.AmountMC.Display(),
-		HeldMC:           c.HeldMC,
-		RemainingMC:      c.RemainingMC(),
-		RemainingDisplay: c.RemainingMC().Display(),
-		Features:         append([]string{}, c.Features...),
-		Models:           append([]string{}, c.Models...),
-		CreatedAt:        timestamp.Format(c.CreatedUS),
-		ExpiresAt:        timestamp.Format(c.ExpiresUS),
-		EndedBy:          rules.TextOrNull(string(c.EndedBy)),
-		ReturnedMC:       c.ReturnedMC,
-	}
-	if c.EndedUS != nil {
-		out.Status, out.EndedAt = "ended", rules.TextOrNull(timestamp.Format(*c.EndedUS))
-	}
-	return out
-}
+func newResource(c *store.ChildBudget) Resource { return c.Resource(c.HeldMC, c.RemainingMC()) }
 
 // createBody is the body of POST /v1/connection/children.
 type createBody struct {

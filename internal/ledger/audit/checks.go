@@ -676,6 +676,21 @@ var checks = []check{
 					AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
 	},
 	{
+		// Children that had ended before the first report were ended by a node that made none.
+		id:    "I28",
+		title: "events: the end of each child is told once",
+		count: `SELECT COUNT(*) FROM children WHERE ended_us >= {from time}`,
+		query: `SELECT child, MIN(connection_id) AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
+				SELECT id AS child, connection_id, ended_us AS at_us, 1 AS ended, 0 AS told FROM children
+					WHERE ended_us >= {from time} AND ended_us >= (SELECT MIN(created_us) FROM events
+						WHERE id >= {from evt_} AND type = 'connection.child_ended' AND test = 0)
+				UNION ALL SELECT substr(data, ` + childInEvent + `, 30), connection_id, created_us, 0, 1 FROM events
+					WHERE id >= {from evt_} AND created_us >= {from time} AND type = 'connection.child_ended'
+						AND test = 0) AS sides
+			GROUP BY child HAVING SUM(ended) <> 1 OR SUM(told) <> 1 OR MIN(at_us) <> MAX(at_us)
+				OR MIN(connection_id) <> MAX(connection_id)`,
+	},
+	{
 		id:    "I28",
 		title: "events: one for each change of a connection's status",
 		count: countConnections,
@@ -931,6 +946,9 @@ var checks = []check{
 				OR NOT EXISTS (SELECT 1 FROM payment_records d WHERE d.payment_id = s.subject AND d.kind = 'disputed')`,
 	},
 }
+
+// childInEvent is where the child's id begins in the data of connection.child_ended: {"child":{"id":"chd_…
+const childInEvent = `17`
 
 // counted is the sum of a counter without a window.
 const counted = `CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END`

@@ -717,6 +717,24 @@ var corruptions = []corruption{
 	{name: "what an ended child gave back is less than it had",
 		red: []string{"I34 children: what"},
 		sql: []string{`UPDATE children SET returned_mc = returned_mc - 1 WHERE id LIKE '%c'`}},
+	{name: "the end of a child was not told",
+		red: []string{"I28 events: the end of each child"},
+		sql: []string{`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us)
+			SELECT 'evt_old', type, app_id, NULL, 0, '{"child":{"id":"chd_0000000000000000000000000d"}}', 3 FROM events
+			WHERE type = 'connection.child_ended'`,
+			`INSERT INTO children SELECT 'chd_0000000000000000000000000d', connection_id, parent_id, depth, label,
+			amount_mc, features, models, 'make3', fingerprint, 't3', expires_us, created_us, 3, ended_by, amount_mc
+			FROM children WHERE id LIKE '%c'`,
+			`INSERT INTO windows SELECT 'child/chd_0000000000000000000000000d', buckets, held, told FROM windows
+			WHERE subject LIKE 'child/%c'`,
+			`UPDATE events SET type = 'connection.other' WHERE connection_id = 'conn_6'
+			AND type = 'connection.child_ended'`}},
+	{name: "the end of a child is told that lives",
+		red: []string{"I28 events: the end of each child"},
+		sql: []string{`UPDATE events SET data = replace(data, '0c"', '0b"') WHERE type = 'connection.child_ended'`}},
+	{name: "the end of a child is told for another time",
+		red: []string{"I28 events: the end of each child"},
+		sql: []string{`UPDATE events SET created_us = created_us - 1 WHERE type = 'connection.child_ended'`}},
 	{name: "an account may be overdrawn from which nothing went back",
 		red: []string{"I23 accounts"},
 		sql: []string{`UPDATE balances SET disputed = 1 WHERE account_id = 'wac_b'`}},

@@ -1128,6 +1128,7 @@ func fixtureChildren(w *writer) {
 	w.hold("conn_6", b+"/k3e", "open", work)
 	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " child/"+b+"|s|0|100000", b+"/k3e")
 	w.spend("conn_6", c+"/k4e", "", work)
+	w.eventWith("conn_6", "connection.child_ended", fmt.Sprintf(`{"child":{"id":%q}}`, c))
 	for i, n := range []struct {
 		parent              any
 		depth, amount, left int64
@@ -1137,7 +1138,7 @@ func fixtureChildren(w *writer) {
 	}{
 		{nil, 1, 400_000, 400_000 - 150_000 - 61, "", nil, 0, 0},
 		{a, 2, 150_000, 150_000, "", nil, 0, 100_000},
-		{a, 2, 90_000, 0, "app", 2, 90_000 - 61, 0},
+		{a, 2, 90_000, 0, "app", w.clock.UnixMicro(), 90_000 - 61, 0},
 	} {
 		w.insert("children", map[string]any{
 			"id": childIDs[i], "connection_id": "conn_6", "parent_id": n.parent, "depth": n.depth, "label": "",

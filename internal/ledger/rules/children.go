@@ -47,7 +47,7 @@ type Child struct {
 	CreatedUS        int64
 	EndedUS          *int64 // nil = it is live
 	EndedBy          ChildEnd
-	ReturnedMC       money.MC // what went back at its end, with that of its own children; 0 if it ended with its parent
+	ReturnedMC       money.MC // what went back at its end, with that of the children that ended with it
 }
 
 // childPrefix begins the subjects of counters that are budgets of children.
@@ -189,35 +189,49 @@ func (c EndChild) apply(s *State, nowUS int64) (Result, error) {
 		return Result{Outcome: Done, Connection: *conn, Child: *child}, nil
 	}
 	// Nothing fails from here on.
-	ended := map[string]bool{child.ID: true}
-	back := s.endChild(conn, child, c.By, nowUS)
+	ending, list := map[string]bool{child.ID: true}, []*Child{child}
+	child.EndedBy = c.By
 	for _, other := range s.liveChildren(conn.ID) { // parents come first
-		if ended[other.ParentID] {
-			ended[other.ID] = true
-			back += s.endChild(conn, other, EndedByParent, nowUS)
+		if ending[other.ParentID] {
+			ending[other.ID] = true
+			other.EndedBy = EndedByParent
+			list = append(list, other)
 		}
 	}
-	if child.ReturnedMC = back; child.ParentID != "" {
-		s.addToBudget(conn, child.ParentID, back)
+	s.endChildren(conn, list, nowUS)
+	if child.ParentID != "" {
+		s.addToBudget(conn, child.ParentID, child.ReturnedMC)
 	}
-	return Result{Connection: *conn, Child: *child, ReleasedMC: back}, nil
-}
-
-// endChild ends one child. What it has neither spent nor held is returned, and is then the connection's own.
-func (s *State) endChild(conn *Connection, c *Child, by ChildEnd, nowUS int64) (back money.MC) {
-	back = s.childRemaining(c.ID)
-	s.addToBudget(conn, c.ID, -back)
-	s.Counters[ChildSubject(c.ID)].LimitReported = true
-	c.EndedUS, c.EndedBy = &nowUS, by
-	s.Changes.Children = append(s.Changes.Children, c)
-	s.Changes.MustSync = true
-	return back
+	return Result{Connection: *conn, Child: *child, ReleasedMC: child.ReturnedMC}, nil
 }
 
 // endAllChildren ends the children of a connection that is revoked.
 func (s *State) endAllChildren(conn *Connection, nowUS int64) {
-	for _, c := range s.liveChildren(conn.ID) {
-		s.endChild(conn, c, EndedByRevoked, nowUS)
+	list := s.liveChildren(conn.ID)
+	for _, c := range list {
+		c.EndedBy = EndedByRevoked
+	}
+	s.endChildren(conn, list, nowUS)
+}
+
+// endChildren ends children, parents first, whose EndedBy says why, and reports each. What they have neither spent nor
+// held is returned, and is then the connection's own.
+func (s *State) endChildren(conn *Connection, list []*Child, nowUS int64) {
+	heldBelow := map[string]money.MC{} // by calls of the children that end with each
+	for _, c := range list {
+		c.EndedUS, c.ReturnedMC = &nowUS, s.childRemaining(c.ID)
+		s.addToBudget(conn, c.ID, -c.ReturnedMC)
+		s.Counters[ChildSubject(c.ID)].LimitReported = true
+		s.Changes.Children = append(s.Changes.Children, c)
+	}
+	for _, c := range slices.Backward(list) {
+		if i := slices.IndexFunc(list, func(p *Child) bool { return p.ID == c.ParentID }); i >= 0 {
+			list[i].ReturnedMC += c.ReturnedMC
+			heldBelow[c.ParentID] += s.Counters[ChildSubject(c.ID)].HeldMC + heldBelow[c.ID]
+		}
+	}
+	for _, c := range list {
+		s.emitChildEvent(conn, c.Ended(s.Counters[ChildSubject(c.ID)].HeldMC, heldBelow[c.ID]), nowUS)
 	}
 }
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -86,7 +87,7 @@ func (m *machine) endChild(t *rapid.T) {
 // children checks I34: what each live child has left is what it was given, less what its calls were charged and what it
 // has passed on; what an ended one has left is what its calls still hold; and the connection has the sum.
 func (m *machine) children(t *rapid.T) {
-	if err := checkChildren(m.s); err != nil {
+	if err := errors.Join(checkChildren(m.s), checkChildEvents(m.s)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range m.s.children {
@@ -134,6 +135,58 @@ func checkChildren(s *State) error {
 	for _, c := range s.Connections {
 		if c.DelegatedMC != delegated[c.ID] || c.ChildHeldMC != childHeld[c.ID] || c.RemainingMC() < 0 {
 			return fmt.Errorf("I34: %+v, its children have %d and hold %d", c, delegated[c.ID], childHeld[c.ID])
+		}
+	}
+	return nil
+}
+
+// checkChildEvents checks that the end of each child is reported once, with what came back.
+func checkChildEvents(s *State) error {
+	told := map[string]bool{}
+	for _, e := range s.Changes.Events {
+		if e.Type != "connection.child_ended" {
+			continue
+		}
+		var data struct{ Child EndedChild }
+		if err := json.Unmarshal([]byte(e.Data), &data); err != nil {
+			return err
+		}
+		c := s.children[data.Child.ID]
+		if c == nil || c.EndedUS == nil || *c.EndedUS != e.CreatedUS || told[c.ID] || e.ConnectionID != c.ConnectionID ||
+			data.Child.Status != "ended" || *data.Child.EndedBy != string(c.EndedBy) ||
+			data.Child.AmountMC != c.AmountMC || data.Child.ReturnedMC != c.ReturnedMC || data.Child.SpentMC < 0 ||
+			data.Child.SpentMC+c.ReturnedMC+data.Child.HeldMC > c.AmountMC {
+			return fmt.Errorf("I28: %+v has ended with the event %s", c, e.Data)
+		}
+		told[c.ID] = true
+	}
+	for _, c := range s.children {
+		if told[c.ID] != (c.EndedUS != nil) {
+			return fmt.Errorf("I28: %+v: its end is told: %v", c, told[c.ID])
+		}
+	}
+	return nil
+}
+
+// checkSpent checks that the events of children that passed nothing on say what their calls were charged until then.
+func checkSpent(s *State, from int) error {
+	for _, e := range s.Changes.Events[from:] {
+		var data struct{ Child EndedChild }
+		if err := json.Unmarshal([]byte(e.Data), &data); err != nil {
+			return err
+		}
+		spent := data.Child.SpentMC
+		for i := range s.Changes.Entries {
+			if n := &s.Changes.Entries[i]; ChildOfKey(n.Key) == data.Child.ID {
+				spent -= n.UserChargeMC
+			}
+		}
+		isParent := false
+		for _, c := range s.children {
+			isParent = isParent || c.ParentID == data.Child.ID
+		}
+		if e.Type == "connection.child_ended" && !isParent && spent != 0 {
+			return fmt.Errorf("I28: %s, and %d were not spent", e.Data, spent)
 		}
 	}
 	return nil
@@ -217,6 +270,7 @@ func growTree(random *rand.Rand) error {
 				s.Counters[subject] = &Counter{}
 			}
 		}
+		events := len(s.Changes.Events)
 		r, err := Apply(s, command, now)
 		var refused *apierr.Error
 		switch {
@@ -229,14 +283,15 @@ func growTree(random *rand.Rand) error {
 		case r.RequestID != "":
 			calls = append(calls, call{r.Call, r.Attempt})
 		}
-		if err := checkChildren(s); err != nil {
+		if err := errors.Join(checkChildren(s), checkChildEvents(s), checkSpent(s, events)); err != nil {
 			return fmt.Errorf("after %+v: %w", command, err)
 		}
 	}
 	keys := NewRowKeys()
 	keys.Add(Revoke{ConnectionID: "c"})
+	events := len(s.Changes.Events)
 	r, err := Apply(s, Revoke{ConnectionID: "c"}, now.Add(time.Hour))
-	if err != nil {
+	if err := errors.Join(err, checkChildEvents(s), checkSpent(s, events)); err != nil {
 		return err
 	}
 	back := r.ReleasedMC

@@ -58,6 +58,73 @@ func (c Connection) Resource() ConnectionResource {
 	return r
 }
 
+// ChildResource is a child as the API shows it (decision 107).
+type ChildResource struct {
+	ID               string   `json:"id"`
+	Object           string   `json:"object"`
+	ConnectionID     string   `json:"connection_id"`
+	ParentID         *string  `json:"parent_id"` // null: the connection itself
+	Depth            int64    `json:"depth"`
+	Label            string   `json:"label"`
+	Status           string   `json:"status"` // active, ended
+	AmountMC         money.MC `json:"amount_mc"`
+	AmountDisplay    string   `json:"amount_display"`
+	HeldMC           money.MC `json:"held_mc"`
+	RemainingMC      money.MC `json:"remaining_mc"`
+	RemainingDisplay string   `json:"remaining_display"`
+	Features         []string `json:"features"`
+	Models           []string `json:"models"`
+	CreatedAt        string   `json:"created_at"`
+	ExpiresAt        string   `json:"expires_at"`
+	EndedAt          *string  `json:"ended_at"`
+	EndedBy          *string  `json:"ended_by"`
+	ReturnedMC       money.MC `json:"returned_mc"`
+	Token            string   `json:"token,omitempty"` // of the answer to the request that made it, alone
+}
+
+// Resource returns the child in the API's shape. Its calls hold one amount and can still hold another.
+func (c *Child) Resource(held, remaining money.MC) ChildResource {
+	r := ChildResource{
+		ID:               c.ID,
+		Object:           "child",
+		ConnectionID:     c.ConnectionID,
+		ParentID:         TextOrNull(c.ParentID),
+		Depth:            c.Depth,
+		Label:            c.Label,
+		Status:           "active",
+		AmountMC:         c.AmountMC,
+		AmountDisplay:    c.AmountMC.Display(),
+		HeldMC:           held,
+		RemainingMC:      remaining,
+		RemainingDisplay: remaining.Display(),
+		Features:         append([]string{}, c.Features...),
+		Models:           append([]string{}, c.Models...),
+		CreatedAt:        timestamp.Format(c.CreatedUS),
+		ExpiresAt:        timestamp.Format(c.ExpiresUS),
+		EndedBy:          TextOrNull(string(c.EndedBy)),
+		ReturnedMC:       c.ReturnedMC,
+	}
+	if c.EndedUS != nil {
+		r.Status, r.EndedAt = "ended", TextOrNull(timestamp.Format(*c.EndedUS))
+	}
+	return r
+}
+
+// An EndedChild is a child in the event of its end.
+type EndedChild struct {
+	ChildResource
+	// SpentMC is the amount less what came back and what calls still hold, all with the children below it.
+	SpentMC      money.MC `json:"spent_mc"`
+	SpentDisplay string   `json:"spent_display"`
+}
+
+// Ended returns the child as the event of its end shows it. Its own calls hold one amount, those of the children that
+// ended with it another.
+func (c *Child) Ended(held, heldBelow money.MC) EndedChild {
+	spent := c.AmountMC - c.ReturnedMC - held - heldBelow
+	return EndedChild{c.Resource(held, 0), spent, spent.Display()}
+}
+
 // EntryResource is a ledger row as the API shows it (contract §2, Ledger entry).
 type EntryResource struct {
 	ID                  string    `json:"id"`

@@ -267,6 +267,16 @@ func (s *State) emitRequestEvent(kind string, c *Connection, receipt string, now
 	s.appendEvent(kind, c, `{"request":`+receipt+`}`, now)
 }
 
+// emitChildEvent appends the event of a child that has ended.
+func (s *State) emitChildEvent(c *Connection, child EndedChild, now int64) {
+	c.EventSeq++
+	data, err := json.Marshal(map[string]any{"child": child})
+	if err != nil {
+		panic("ledger: a child is always JSON: " + err.Error())
+	}
+	s.appendEvent("connection.child_ended", c, string(data), now)
+}
+
 func (s *State) appendEvent(kind string, c *Connection, data string, now int64) {
 	s.Changes.Connections[c.ID], s.Changes.Settings[c.ID] = true, true
 	s.Changes.Events = append(s.Changes.Events, Event{

@@ -214,7 +214,7 @@ class Child(Resource):
     """A part of a connection's budget, which another agent or job spends by a token of its own.
 
     remaining_mc: what its next call can hold. returned_mc: what went back at its end, with that of
-    the children below it. parent_id: the child that gave the amount, or None for the connection.
+    the children that ended with it. parent_id: the child that gave the amount, or None for the connection.
     token: for ``with_token``; only the answer of ``create`` has it.
     """
 
@@ -238,6 +238,14 @@ class Child(Resource):
     ended_by: Literal["app", "user", "expired", "parent", "revoked"] | None
     returned_mc: int
     token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class EndedChild(Child):
+    """A child at its end. spent_mc: by it and the children below it."""
+
+    spent_mc: int
+    spent_display: str
 
 
 @dataclass(frozen=True)
@@ -493,7 +501,7 @@ class Event(Resource):
 
 
 class ConnectionEvent(Event):
-    """``connection.*``."""
+    """``connection.*``, except ``connection.child_ended``."""
 
     @property
     def connection(self) -> ConnectionState:
@@ -504,6 +512,15 @@ class ConnectionEvent(Event):
     def review_url(self) -> str | None:
         """Of ``connection.frozen``: where the user can resume the connection."""
         return self.data.get("review_url")
+
+
+class ChildEvent(Event):
+    """``connection.child_ended``."""
+
+    @property
+    def child(self) -> EndedChild:
+        """The child at its end."""
+        return EndedChild.parse(self.data["child"])
 
 
 class AllocationEvent(Event):
@@ -549,6 +566,8 @@ class SessionEvent(Event):
 
 
 def _event_class(event_type: str) -> type[Event]:
+    if event_type == "connection.child_ended":
+        return ChildEvent
     if event_type.startswith("connection."):
         return ConnectionEvent
     if event_type.startswith("allocation_change."):

@@ -8,7 +8,7 @@ import hmac
 import json
 import unittest
 
-from purser import AllocationEvent, ConnectionEvent, RequestEvent, SignatureError, verify_webhook
+from purser import AllocationEvent, ChildEvent, ConnectionEvent, RequestEvent, SignatureError, verify_webhook
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 33).decode()
 EVENT = {"id": "evt_1", "type": "connection.frozen", "data": {"connection": {"id": "conn_1"}, "review_url": "u"}}
@@ -54,6 +54,7 @@ class WebhookTest(unittest.TestCase):
     def test_types(self) -> None:
         for event_type, data, kind in (
             ("allocation_change.approved", {"allocation_request": {"id": "acr_1"}}, AllocationEvent),
+            ("connection.child_ended", {"child": {"id": "chd_1", "spent_mc": 5}}, ChildEvent),
             ("request.refunded", {"request": {"id": "req_1"}}, RequestEvent),
         ):
             body = json.dumps({"id": "evt_1", "type": event_type, "data": data}).encode()
