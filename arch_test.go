@@ -254,7 +254,7 @@ var foreignReaders = map[string][]string{
 	"ledger/bills":  {"apps", "ledger"},
 	"ledger/proofs": {"balances", "ledger"},
 	"backup":        {"balances", "ledger", "nodes"},
-	"gateway/voice": {"apps", "connections", "ledger", "stops"},
+	"gateway/voice": {"apps", "children", "connections", "ledger", "stops"},
 	"pages/console": {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",
 		"incidents", "ledger", "mails", "nodes", "operator_log", "payment_records", "rollups", "windows"},

@@ -24,7 +24,7 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	saved, err := getRow(r.Context(), h.Supervisor.DB, r.PathValue("id"))
-	isOwn := err == nil && saved.ConnectionID == who.ConnectionID
+	isOwn := err == nil && holderOf(who).owns(saved.ConnectionID, saved.ChildID)
 	if isOwn && h.mustForward(&saved, r) {
 		return forwardToNode(w, r, saved.NodeURL)
 	}

@@ -124,17 +124,17 @@ func (s *Supervisor) refuseAnother(ctx context.Context, saved *savedSession, act
 			return err
 		}
 	}
-	return s.tooManySessions(ctx, terms.ConnectionID)
+	return s.tooManySessions(ctx, Holder{terms.ConnectionID, terms.ChildID})
 }
 
-// tooManySessions returns 429 that names the sessions which have not ended. None of them ends by itself
+// tooManySessions returns 429 that names the holder's sessions which have not ended. None of them ends by itself
 // earlier than a ticket expires.
-func (s *Supervisor) tooManySessions(ctx context.Context, connectionID string) error {
-	open, err := s.listOpen(ctx, connectionID)
+func (s *Supervisor) tooManySessions(ctx context.Context, h Holder) error {
+	open, err := s.listOpen(ctx, h)
 	if err != nil {
 		return err
 	}
-	e := apierr.TooManySessions.On(connectionID,
+	e := apierr.TooManySessions.On(h.ConnectionID,
 		"this connection has %d pending or live voice sessions; end one of error.details.sessions first", maxSessions)
 	e.RetryAfter, e.Details = ticketTTL, map[string]any{"sessions": open}
 	return e
@@ -155,6 +155,7 @@ func newRow(saved *savedSession) *row {
 		State:           string(mustJSON(saved)),
 		MaxDurationS:    int64(state.MaxDuration / time.Second),
 		MaxCostMC:       state.MaxCostMC,
+		ChildID:         terms.ChildID,
 		CreatedUS:       state.CreatedUS,
 	}
 }

@@ -14,15 +14,15 @@ func (h *Handler) getSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.Supervisor.Get(r.Context(), who.ConnectionID, r.PathValue("id"))
+	s, err := h.Supervisor.Get(r.Context(), holderOf(who), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, s)
 }
 
-// listSessions serves GET /v1/realtime/sessions: the sessions of the connection, newest first, without
-// receipts.
+// listSessions serves GET /v1/realtime/sessions: the sessions of the connection, or of the child whose token it is,
+// newest first, without receipts.
 func (h *Handler) listSessions(w http.ResponseWriter, r *http.Request) error {
 	who, err := h.resolveCaller(r)
 	if err != nil {
@@ -34,6 +34,7 @@ func (h *Handler) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := h.Supervisor.List(r.Context(), Filter{
 		ConnectionID: who.ConnectionID,
+		ChildID:      who.ChildID(),
 		Before:       page.StartingAfter,
 		Limit:        page.Limit + 1,
 	})
@@ -61,7 +62,7 @@ func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sessionID := r.PathValue("id")
-	if err := h.Supervisor.End(r.Context(), who.ConnectionID, sessionID, when); err != nil {
+	if err := h.Supervisor.End(r.Context(), holderOf(who), sessionID, when); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusAccepted, map[string]any{"id": sessionID, "ending": true})

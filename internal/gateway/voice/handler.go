@@ -27,13 +27,24 @@ type Handler struct {
 
 // resolveCaller returns who makes a request, or 401, and adds it to the request's log line.
 func (h *Handler) resolveCaller(r *http.Request) (*callers.Caller, error) {
-	who, err := h.Callers.Resolve(r)
+	who, err := h.Callers.ResolveAny(r)
 	if err != nil {
 		return nil, err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
 		slog.String("account_id", who.AccountID))
 	return who, nil
+}
+
+// A Holder may see and end sessions: all of a connection, or those that one of its children has made.
+type Holder struct{ ConnectionID, ChildID string }
+
+// holderOf returns the holder of a request's token.
+func holderOf(who *callers.Caller) Holder { return Holder{who.ConnectionID, who.ChildID()} }
+
+// owns reports whether a session of a connection, made by a child of it or by itself, is the holder's.
+func (h Holder) owns(connectionID, childID string) bool {
+	return connectionID == h.ConnectionID && (h.ChildID == "" || childID == h.ChildID)
 }
 
 // The close codes of contract §4.4 and decision 046.

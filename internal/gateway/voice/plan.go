@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -28,10 +29,15 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 		AccountID:    who.AccountID,
 		AppID:        who.App.ID,
 		OwnerID:      who.App.OwnerID,
+		ChildID:      who.ChildID(),
 		Feature:      feature.Slug,
 		FeatureLabel: feature.Label,
 		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policies.At(h.Now()).Fee},
 		Guardrails:   feature.Guardrails(),
+	}
+	if who.CheckFeature(c.Feature) != nil {
+		return savedSession{}, invalid("feature: this token may be used for %s only",
+			strings.Join(who.Child.Features, ", "))
 	}
 	model := c.Model
 	if model == "" {

@@ -25,6 +25,7 @@ type Session struct {
 	ResponseCount  int64             `json:"response_count"`
 	ChargedMC      money.MC          `json:"charged_mc"`
 	ChargedDisplay string            `json:"charged_display"`
+	ChildID        *string           `json:"child_id,omitempty"` // only of a child
 	Live           *LiveNow          `json:"live"`
 	Receipts       []session.Receipt `json:"receipts,omitzero"` // nil in lists
 
@@ -64,6 +65,9 @@ func newSession(r *row, receipts []session.Receipt) (Session, error) {
 	}
 	if r.Feature != "" {
 		s.Feature = &r.Feature
+	}
+	if r.ChildID != "" {
+		s.ChildID = &r.ChildID
 	}
 	for _, x := range receipts {
 		s.ChargedMC += x.UserChargeMC

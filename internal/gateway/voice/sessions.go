@@ -12,9 +12,9 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// Get returns a session of a connection, or 404.
-func (s *Store) Get(ctx context.Context, connectionID, sessionID string) (Session, error) {
-	return s.getIf(ctx, sessionID, func(r *row) bool { return r.ConnectionID == connectionID })
+// Get returns a session of a holder, or 404.
+func (s *Store) Get(ctx context.Context, h Holder, sessionID string) (Session, error) {
+	return s.getIf(ctx, sessionID, func(r *row) bool { return h.owns(r.ConnectionID, r.ChildID) })
 }
 
 // GetOfApp returns a session of an app, or 404.

@@ -55,6 +55,7 @@ type row struct {
 	State           string // a savedSession
 	MaxDurationS    int64
 	MaxCostMC       *money.MC
+	ChildID         string // the child that pays; "" = the connection itself
 	EndReason       *string
 	CreatedUS       int64
 	StartedUS       *int64
@@ -65,14 +66,15 @@ type row struct {
 
 const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us,
 	COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''), own_key, COALESCE(end_asked, ''), state,
-	max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us, charged_mc, response_count`
+	max_duration_s, max_cost_mc, COALESCE(child_id, ''), end_reason, created_us, started_us, ended_us, charged_mc,
+	response_count`
 
 func scanRow(s db.Row) (r row, err error) {
 	var mock, developerKey int64
 	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status,
 		&r.TicketExpiresUS,
 		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested, &r.State,
-		&r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC,
+		&r.MaxDurationS, &r.MaxCostMC, &r.ChildID, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC,
 		&r.ReplyCount)
 	r.Mock, r.DeveloperKey = mock == 1, developerKey == 1
 	return r, err
@@ -116,20 +118,21 @@ func (s *Store) insertSession(ctx context.Context, r *row, ticketHash string) (o
 		res, err = s.DB.ExecContext(ctx,
 			`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, feature, model,
 				mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s,
-				max_cost_mc, created_us)
-			VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, 'pending', $8, $9, $10, 0, 0, 0, $11, $12, $13, $14)
+				max_cost_mc, created_us, child_id)
+			VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, 'pending', $8, $9, $10, 0, 0, 0, $11, $12, $13, $14, $15)
 			ON CONFLICT DO NOTHING`,
 			r.ID, r.ConnectionID, r.AccountID, r.AppID, r.Feature, r.Model, db.BoolInt(r.Mock), slot, ticketHash,
-			r.TicketExpiresUS, r.State, r.MaxDurationS, r.MaxCostMC, r.CreatedUS)
+			r.TicketExpiresUS, r.State, r.MaxDurationS, r.MaxCostMC, r.CreatedUS, db.NullText(r.ChildID))
 		ok = err == nil && changed(res)
 	}
 	return ok, err
 }
 
-// listOpen returns the sessions of a connection that have not ended, oldest first.
-func (s *Store) listOpen(ctx context.Context, connectionID string) (sessionIDs []string, err error) {
+// listOpen returns the sessions that a holder sees and that have not ended, oldest first.
+func (s *Store) listOpen(ctx context.Context, h Holder) (sessionIDs []string, err error) {
 	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions
-		WHERE connection_id = $1 AND slot IS NOT NULL ORDER BY id`, connectionID)
+		WHERE connection_id = $1 AND slot IS NOT NULL AND ($2 = '' OR child_id = $2) ORDER BY id`,
+		h.ConnectionID, h.ChildID)
 }
 
 // deletePending removes a session whose first hold was refused, and its reply.
@@ -168,7 +171,9 @@ func (s *Store) useTicket(ctx context.Context, sessionID, ticketHash string) (ok
 		`UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
 		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1
 			AND node_id IS NULL AND end_asked IS NULL
-			AND EXISTS (SELECT 1 FROM connections c WHERE c.id = connection_id AND c.status = 'active')`,
+			AND EXISTS (SELECT 1 FROM connections c WHERE c.id = connection_id AND c.status = 'active')
+			AND (child_id IS NULL OR EXISTS (SELECT 1 FROM children d WHERE d.id = child_id
+				AND d.ended_us IS NULL AND d.expires_us > $1))`,
 		now, s.NodeID, now+leaseTTL.Microseconds(), sessionID, ticketHash, s.NodeURL)
 	return err == nil && changed(res), err
 }
@@ -360,6 +365,7 @@ type sessionChange struct {
 	ConnectionStatus rules.ConnectionStatus
 	AppSuspended     bool
 	Stopped          bool // by its user
+	ChildEnded       bool // the child that pays has ended
 }
 
 // isAppSuspended is the condition that app a is suspended.
@@ -368,29 +374,34 @@ var isAppSuspended = apps.SuspendedSQL("a")
 // isStopped is the condition that the user of session s has stopped it.
 const isStopped = `EXISTS (SELECT 1 FROM stops x WHERE x.request_id = s.id AND x.connection_id = s.connection_id)`
 
+// hasChildEnded is the condition that the child which pays for session s has ended, or that its time is over at $1.
+const hasChildEnded = `EXISTS (SELECT 1 FROM children d WHERE d.id = s.child_id
+	AND (d.ended_us IS NOT NULL OR d.expires_us <= $1))`
+
 var selectChanges = `SELECT s.id, COALESCE(s.end_asked, ''), c.status,
-		CASE WHEN ` + isAppSuspended + ` THEN 1 ELSE 0 END, CASE WHEN ` + isStopped + ` THEN 1 ELSE 0 END
+		CASE WHEN ` + isAppSuspended + ` THEN 1 ELSE 0 END, CASE WHEN ` + isStopped + ` THEN 1 ELSE 0 END,
+		CASE WHEN ` + hasChildEnded + ` THEN 1 ELSE 0 END
 	FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id`
 
 func scanChange(r db.Row) (c sessionChange, err error) {
-	var suspended, stopped int64
-	err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended, &stopped)
-	c.AppSuspended, c.Stopped = suspended == 1, stopped == 1
+	var suspended, stopped, ended int64
+	err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended, &stopped, &ended)
+	c.AppSuspended, c.Stopped, c.ChildEnded = suspended == 1, stopped == 1, ended == 1
 	return c, err
 }
 
-// haltReason returns why a session's connection may not spend now; "" = it may.
+// haltReason returns why a session's connection, or its child, may not spend now; "" = it may.
 func (s *Store) haltReason(ctx context.Context, sessionID string) (string, error) {
-	c, err := scanChange(s.DB.QueryRowContext(ctx, selectChanges+` WHERE s.id = $1`, sessionID))
+	c, err := scanChange(s.DB.QueryRowContext(ctx, selectChanges+` WHERE s.id = $2`, s.Now().UnixMicro(), sessionID))
 	return c.haltReason(), err
 }
 
 // listChanges returns the sessions of this node that must end, and why.
 func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 	return db.QueryAll(ctx, s.DB, scanChange, selectChanges+`
-		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+
-		isAppSuspended+` OR `+isStopped+`)`,
-		s.NodeID)
+		WHERE s.status <> 'ended' AND s.node_id = $2 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+
+		isAppSuspended+` OR `+isStopped+` OR `+hasChildEnded+`)`,
+		s.Now().UnixMicro(), s.NodeID)
 }
 
 // listUnowned returns sessions that no node owns and that need one: with an expired ticket, asked to
@@ -401,7 +412,7 @@ func (s *Store) listUnowned(ctx context.Context, nowUS int64, ofDead bool) (sess
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
 		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= $1
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
-				OR `+isAppSuspended+` OR `+isStopped+`))
+				OR `+isAppSuspended+` OR `+isStopped+` OR `+hasChildEnded+`))
 		LIMIT 200`, nowUS, db.BoolInt(ofDead))
 }
 
@@ -412,8 +423,9 @@ func (s *Store) listRows(ctx context.Context, f Filter) ([]row, error) {
 	}
 	return db.QueryAll(ctx, s.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
 		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4
+			AND ($6 = '' OR child_id = $6)
 		ORDER BY id DESC LIMIT $5`,
-		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
+		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit, f.ChildID)
 }
 
 // listOpenOfAccount returns the newest sessions of an account that have not ended.
@@ -422,9 +434,10 @@ func (s *Store) listOpenOfAccount(ctx context.Context, accountID string, limit i
 		WHERE slot IS NOT NULL AND account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
-// A Filter chooses sessions: those of a connection, of an app or of an account.
+// A Filter chooses sessions: those of a connection, of one of its children, of an app or of an account.
 type Filter struct {
 	ConnectionID string
+	ChildID      string
 	AppID        string
 	AccountID    string
 	Before       string // an id; "" = from the newest

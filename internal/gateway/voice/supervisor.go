@@ -209,21 +209,21 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 	return r, nil
 }
 
-// End requests the end of a session of a connection, AfterHeard or Immediate. A session that runs here
+// End requests the end of a session of a holder, AfterHeard or Immediate. A session that runs here
 // is told first, and the database after it, which may not answer: the call ends in any case. Otherwise
 // the node that runs the session carries out what the database says. A pending session has ended when
 // End returns.
-func (s *Supervisor) End(ctx context.Context, connectionID, sessionID, when string) error {
+func (s *Supervisor) End(ctx context.Context, h Holder, sessionID, when string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.endTimeout)
 	defer cancel()
-	if r := s.findRunner(sessionID); r != nil && r.terms.ConnectionID == connectionID &&
+	if r := s.findRunner(sessionID); r != nil && h.owns(r.terms.ConnectionID, r.terms.ChildID) &&
 		r.postEvent(session.EndRequested{Immediate: when == session.Immediate}) {
 		if err := s.requestEnd(ctx, sessionID, when); err != nil { // the session itself saves that it ends
 			s.node.log.WarnContext(ctx, "voice end request not saved", "session_id", sessionID, "error", err)
 		}
 		return nil
 	}
-	if _, err := s.Get(ctx, connectionID, sessionID); err != nil {
+	if _, err := s.Get(ctx, h, sessionID); err != nil {
 		return err
 	}
 	r, adopted, err := s.requestEndHere(ctx, sessionID, when)

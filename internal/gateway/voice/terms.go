@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
@@ -21,6 +22,7 @@ type billingTerms struct {
 	AccountID         string
 	AppID             string
 	OwnerID           string // the app's developer
+	ChildID           string `json:",omitempty"` // the child that pays; "" = the connection itself
 	Feature           string // the slug as sent; "" = none
 	FeatureLabel      string // what analytics count the replies under
 	Model             string
@@ -43,11 +45,13 @@ func (t *billingTerms) parseRates() (err error) {
 }
 
 // replyKey returns the idempotency key of reply n. It is no UUID, so no client's key is equal to it.
-func replyKey(sessionID string, n int64) string { return fmt.Sprintf("%s/%d", sessionID, n) }
+func (t *billingTerms) replyKey(sessionID string, n int64) string {
+	return rules.ChildKey(t.ChildID, fmt.Sprintf("%s/%d", sessionID, n))
+}
 
 // ledgerKey returns the ledger's key of reply n.
 func (t *billingTerms) ledgerKey(sessionID string, n int64) rules.Key {
-	return rules.Key{ConnectionID: t.ConnectionID, Key: replyKey(sessionID, n)}
+	return rules.Key{ConnectionID: t.ConnectionID, Key: t.replyKey(sessionID, n)}
 }
 
 // priceTerms returns what the charge of a reply is computed from, if the wallet pays.
@@ -100,7 +104,7 @@ func (t *billingTerms) fitOutput(h session.Hold, budget money.MC) (int64, error)
 
 // ledgerCall returns the ledger's call of a reply.
 func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (rules.Call, error) {
-	key, terms := replyKey(sessionID, h.N), t.priceTerms(h)
+	key, terms := t.replyKey(sessionID, h.N), t.priceTerms(h)
 	c := rules.Call{
 		ConnectionID: t.ConnectionID,
 		AccountID:    t.AccountID,
@@ -112,6 +116,9 @@ func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (
 		FeatureLabel: t.FeatureLabel,
 		Model:        t.Model,
 		Terms:        terms.JSON(),
+	}
+	if t.ChildID != "" { // a hold replaces it; a reply that was not held is charged to the child by it
+		c.Reservations = rules.Reservations{{Subject: rules.ChildSubject(t.ChildID), Unit: limits.Spend}}
 	}
 	var err error
 	c.HoldMC, err = t.holdAmount(h, t.Margin, t.Fee)
@@ -166,6 +173,7 @@ func (t *billingTerms) demand(
 		PriceTerms:    t.priceTerms(h),
 		CostMC:        costMC,
 		App:           app,
+		ChildID:       t.ChildID,
 		Guardrails:    t.Guardrails,
 		DeveloperPays: t.DeveloperKey,
 	}, now)

@@ -47,8 +47,8 @@ func (s *Supervisor) postChanges(ctx context.Context) error {
 // haltReason returns why the session must end immediately; "" = it need not.
 func (c *sessionChange) haltReason() string {
 	switch {
-	case c.ConnectionStatus == rules.Revoked:
-		return session.ConnectionRevoked
+	case c.ConnectionStatus == rules.Revoked, c.ChildEnded:
+		return session.ConnectionRevoked // as to calls by the child's token
 	case c.ConnectionStatus == rules.Frozen:
 		return session.ConnectionFrozen
 	case c.AppSuspended:

@@ -531,16 +531,17 @@ var checks = []check{
 	{
 		id:    "I24",
 		title: "voice: each reply's row is of its session, and of its connection, account, app and model",
-		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE key LIKE 'rts%'`,
+		count: `SELECT COUNT(*) FROM {ledger} AS l WHERE ` + isReply,
 		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM {ledger} AS l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
-			WHERE l.key LIKE 'rts%' AND (s.id IS NULL OR l.key <> r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
+			WHERE (` + isReply + `) AND (s.id IS NULL
+				OR l.key <> CASE WHEN s.child_id IS NULL THEN '' ELSE s.child_id || '/' END || r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
 				OR s.app_id <> l.app_id OR s.model <> l.model)`,
 	},
 	{
 		id:    "I24",
 		title: "voice: nothing is held for a session that has ended",
-		count: `SELECT COUNT(*) FROM holds WHERE key LIKE 'rts%'`,
+		count: `SELECT COUNT(*) FROM holds l WHERE ` + isReply,
 		query: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, s.id AS session FROM holds h JOIN realtime_replies r ON r.request_id = h.request_id
 				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
 	},
@@ -946,6 +947,9 @@ var checks = []check{
 				OR NOT EXISTS (SELECT 1 FROM payment_records d WHERE d.payment_id = s.subject AND d.kind = 'disputed')`,
 	},
 }
+
+// isReply is the condition that l is of a reply of a voice session, which a connection or a child of it has made.
+const isReply = `l.key LIKE 'rts%' OR l.key LIKE 'chd%/rts%'`
 
 // childInEvent is where the child's id begins in the data of connection.child_ended: {"child":{"id":"chd_…
 const childInEvent = `17`

@@ -321,13 +321,17 @@ type ClaimedKey struct {
 	Claim string
 }
 
+// isNoReply is the condition that a hold is not of a reply of a voice session, of a connection's own or of a child's:
+// those end with their session.
+const isNoReply = `key NOT LIKE 'rts%' AND key NOT LIKE 'chd%/rts%'`
+
 // ListOpenHolds returns the keys of at most limit open holds of a node, without those of
 // voice sessions.
 func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) ([]ClaimedKey, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(c *ClaimedKey) []any {
 		return []any{&c.ConnectionID, &c.Key.Key, &c.Claim}
 	}), `SELECT connection_id, key, claim FROM holds
-		WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT $2`, nodeID, limit)
+		WHERE state = 'open' AND node_id = $1 AND `+isNoReply+` LIMIT $2`, nodeID, limit)
 }
 
 // IsNodeAlive reports whether the lease of a node holds.
@@ -340,7 +344,7 @@ func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, nowUS int64) 
 // CountOpenHolds returns how many holds are open in the database, and when the oldest was
 // made, without those of voice sessions; 0 = there is none.
 func CountOpenHolds(ctx context.Context, q db.Queryer) (count, oldestUS int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MIN(CASE WHEN key NOT LIKE 'rts%' THEN created_us END), 0)
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MIN(CASE WHEN `+isNoReply+` THEN created_us END), 0)
 		FROM holds WHERE state = 'open'`).Scan(&count, &oldestUS)
 	return count, oldestUS, err
 }
@@ -351,7 +355,7 @@ func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS in
 	limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold,
 		`SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
-		WHERE state = 'open' AND key NOT LIKE 'rts%' AND holds.node_id <> $1
+		WHERE state = 'open' AND `+isNoReply+` AND holds.node_id <> $1
 		AND (nodes.id IS NULL OR nodes.lease_us <= $2)
 		ORDER BY holds.created_us LIMIT $3`, nodeID, nowUS, limit)
 }

@@ -89,5 +89,5 @@ func InsertStop(ctx context.Context, d *db.DB, connectionID, requestID string, n
 func ListRunningCalls(ctx context.Context, q db.Queryer, accountID string, limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1) AND state = 'open'
-			AND key NOT LIKE 'rts%' ORDER BY holds.created_us DESC LIMIT $2`, accountID, limit)
+			AND `+isNoReply+` ORDER BY holds.created_us DESC LIMIT $2`, accountID, limit)
 }
