@@ -535,7 +535,9 @@ var checks = []check{
 		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM {ledger} AS l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
 			WHERE (` + isReply + `) AND (s.id IS NULL
-				OR l.key <> CASE WHEN s.child_id IS NULL THEN '' ELSE s.child_id || '/' END || r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
+				OR l.key <> CASE WHEN s.child_id IS NULL THEN '' ELSE s.child_id || '/' END
+					|| r.session_id || '/' || r.n
+				OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
 				OR s.app_id <> l.app_id OR s.model <> l.model)`,
 	},
 	{

@@ -141,7 +141,8 @@ func (a *verification) boundaries() *strings.Replacer {
 	const firstReport = `(SELECT MIN(created_us) FROM {events} AS e WHERE type = 'connection.updated' AND test = 0)`
 	c := a.since
 	if c == nil {
-		return strings.NewReplacer("{from req_}", "''", "{from evt_}", "''", "{from ntc_}", "''", "{from rts_}", "''", "{from day}", "''",
+		return strings.NewReplacer("{from req_}", "''", "{from evt_}", "''",
+			"{from ntc_}", "''", "{from rts_}", "''", "{from day}", "''",
 			"{from time}", "0", "{a day ago led_}", "''", "{late}", "''", "{first report of a cap}", firstReport)
 	}
 	report := firstReport
@@ -149,7 +150,8 @@ func (a *verification) boundaries() *strings.Replacer {
 		report = fmt.Sprint(c.FirstReportUS)
 	}
 	return strings.NewReplacer("{from req_}", quote(id.Floor(id.Request, a.from())),
-		"{from evt_}", quote(id.Floor(id.Event, a.from())), "{from ntc_}", quote(id.Floor(id.Notice, a.from())), "{from rts_}", quote(c.VoiceFrom),
+		"{from evt_}", quote(id.Floor(id.Event, a.from())),
+		"{from ntc_}", quote(id.Floor(id.Notice, a.from())), "{from rts_}", quote(c.VoiceFrom),
 		"{from day}", quote(c.firstDay()), "{from time}", fmt.Sprint(a.from().UnixMicro()),
 		// Windows are of a day before now, whatever is new.
 		"{a day ago led_}", quote(id.Floor(id.Ledger, a.now.Add(-dailyWindow-checkpointOverlap))),

@@ -152,8 +152,9 @@ func checkChildEvents(s *State) error {
 			return err
 		}
 		c := s.children[data.Child.ID]
-		if c == nil || c.EndedUS == nil || *c.EndedUS != e.CreatedUS || told[c.ID] || e.ConnectionID != c.ConnectionID ||
-			data.Child.Status != "ended" || *data.Child.EndedBy != string(c.EndedBy) ||
+		if c == nil || c.EndedUS == nil || *c.EndedUS != e.CreatedUS || told[c.ID] ||
+			e.ConnectionID != c.ConnectionID || data.Child.Status != "ended" ||
+			*data.Child.EndedBy != string(c.EndedBy) ||
 			data.Child.AmountMC != c.AmountMC || data.Child.ReturnedMC != c.ReturnedMC || data.Child.SpentMC < 0 ||
 			data.Child.SpentMC+c.ReturnedMC+data.Child.HeldMC > c.AmountMC {
 			return fmt.Errorf("I28: %+v has ended with the event %s", c, e.Data)
