@@ -679,7 +679,7 @@ var checks = []check{
 					AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
 	},
 	{
-		// Children that had ended before the first report were ended by a node that made none.
+		// Versions before the event ended children without it.
 		id:    "I28",
 		title: "events: the end of each child is told once",
 		count: `SELECT COUNT(*) FROM children WHERE ended_us >= {from time}`,

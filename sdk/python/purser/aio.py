@@ -323,7 +323,7 @@ class AsyncChildren:
         models: Sequence[str] = (),
         idempotency_key: str | None = None,
     ) -> Child:
-        """Make a child. Whoever has its ``token`` can spend it, by ``with_token``; it is in no other answer.
+        """Make a child. ``with_token`` makes a connection of its ``token``, which no other answer has.
 
         amount_mc: at most what remains of the connection; it leaves what the connection can spend at once.
         expires_in: seconds until the child ends, an hour by default. label: who or what spends it; the

@@ -294,7 +294,7 @@ export class Children {
     this.#connection = connection;
   }
 
-  /** create makes a child. Whoever has its `token` can spend it, by {@link Purser.withToken}; it is in no other answer. */
+  /** create makes a child. {@link Purser.withToken} makes a connection of its `token`, which no other answer has. */
   create(child: ChildRequest): Promise<ChildWithToken> {
     const { amountMC, expiresIn, idempotencyKey, ...rest } = child;
     return this.#connection.send({
