@@ -194,7 +194,8 @@ func (h voicePages) endSession(w http.ResponseWriter, r *http.Request, v visit) 
 	if v.app.Tier != apps.Sandbox { // only sessions of test accounts end here
 		return ui.NotFound()
 	}
-	if err := h.Voice.End(r.Context(), voice.Holder{ConnectionID: s.ConnectionID}, s.ID, session.AfterHeard); err != nil {
+	holder := voice.Holder{ConnectionID: s.ConnectionID}
+	if err := h.Voice.End(r.Context(), holder, s.ID, session.AfterHeard); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusAccepted, map[string]bool{"ending": true})
