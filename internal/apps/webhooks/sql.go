@@ -116,12 +116,14 @@ func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock
 		WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
 }
 
-// insertDelivery queues an event for an endpoint, at most one time.
+// insertDelivery queues an event for an endpoint, at most one time. On PostgreSQL the index that has both is unique in
+// each year only; a second transaction with the event waits for the lock of the endpoint, and finds the delivery.
 func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us,
 			due_us, created_us)
-		VALUES ($1, $2, $3, $4, 'pending', $5, $5, $5)
-		ON CONFLICT (webhook_id, event_id) DO NOTHING`, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
+		SELECT $1, $2, $3, $4, 'pending', $5, $5, $5
+		WHERE NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = $2 AND event_id = $3)
+		ON CONFLICT DO NOTHING`, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
 	return err
 }
 

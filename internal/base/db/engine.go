@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/pressly/goose/v3"
@@ -106,6 +107,23 @@ func (e Engine) createTriggers() (statements []string) {
 		}
 	}
 	return statements
+}
+
+// createTruncateTriggers returns the statements that make a partition of an append-only table refuse TRUNCATE. The other
+// triggers of the table hold on its partitions by themselves.
+func (e Engine) createTruncateTriggers(table, partition string) []string {
+	if e != Postgres || !slices.Contains(appendOnlyTables, table) {
+		return nil
+	}
+	return []string{`CREATE OR REPLACE TRIGGER ` + table + `_no_truncate BEFORE TRUNCATE ON ` + partition + `
+		FOR EACH STATEMENT EXECUTE FUNCTION ` + table + `_is_append_only()`}
+}
+
+// listUnguarded returns the query for the partitions of the ledger that do not refuse TRUNCATE.
+func (e Engine) listUnguarded() string {
+	return `SELECT i.inhrelid::regclass::text FROM pg_inherits i WHERE i.inhparent = 'ledger'::regclass
+		AND NOT EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = i.inhrelid AND t.tgname = 'ledger_no_truncate'
+			AND t.tgenabled = 'O')`
 }
 
 // countTriggers returns the query that counts the triggers of createTriggers that exist and are enabled.

@@ -54,6 +54,9 @@ func IsCheckViolation(err error) bool {
 	return sqlState(err) == "23514" || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_CHECK
 }
 
+// IsLocked reports whether a statement of PostgreSQL waited for a lock for longer than it may.
+func IsLocked(err error) bool { return sqlState(err) == "55P03" }
+
 // isConflict reports whether the transaction was rolled back because of a conflict and may run again.
 func isConflict(err error) bool {
 	s := sqlState(err)

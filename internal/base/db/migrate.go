@@ -76,19 +76,56 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	if err := d.createTriggers(ctx, pool); err != nil {
+		return fmt.Errorf("create the append-only triggers: %w", err)
+	}
+	return d.ensureFirstYears(ctx, pool)
+}
+
+// createTriggers creates the append-only triggers that are missing. They are counted first, because CREATE TRIGGER
+// locks the ledger of running nodes.
+func (d *DB) createTriggers(ctx context.Context, pool *sql.DB) error {
 	var triggers int
 	if err := pool.QueryRowContext(ctx, d.Engine.countTriggers()).Scan(&triggers); err != nil {
-		return fmt.Errorf("count the append-only triggers: %w", err)
+		return err
 	}
-	// Counted first, because CREATE TRIGGER locks the ledger of running nodes.
-	if statements := d.Engine.createTriggers(); triggers < len(statements) {
-		for _, statement := range statements {
-			if _, err := pool.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("create the append-only triggers: %w", err)
-			}
+	statements := d.Engine.createTriggers()
+	if triggers >= len(statements) {
+		statements = nil
+	}
+	if d.Engine == Postgres {
+		partitions, err := QueryAll(ctx, pool, ScanColumn[string], d.Engine.listUnguarded())
+		if err != nil {
+			return err
+		}
+		for _, partition := range partitions {
+			statements = append(statements, d.Engine.createTruncateTriggers("ledger", partition)...)
+		}
+	}
+	for _, statement := range statements {
+		if _, err := pool.ExecContext(ctx, statement); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// ensureFirstYears creates the partitions of this year and the next. A node that cannot, because a backup reads the
+// tables for example, starts all the same: the daily job tries again, and rows of no partition have the default one.
+func (d *DB) ensureFirstYears(ctx context.Context, pool *sql.DB) error {
+	if d.Engine != Postgres {
+		return nil
+	}
+	var year int
+	err := pool.QueryRowContext(ctx, `SELECT extract(year FROM clock_timestamp() AT TIME ZONE 'UTC')::int`).Scan(&year)
+	if err != nil {
+		return err
+	}
+	err = ensureYears(ctx, pool, year)
+	if IsCheckViolation(err) || IsLocked(err) {
+		return nil
+	}
+	return err
 }
 
 // SchemaHash identifies the schema that Open brings a database to: its migrations and its triggers.

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,10 @@ func (d *DB) DeleteSlices(ctx context.Context, table, condition string, args ...
 	slice := `rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + condition + limit + `)`
 	if d.Engine == Postgres {
 		slice = `ctid = ANY(ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + condition + limit + `))`
+		if i := slices.IndexFunc(yearTables, func(t yearTable) bool { return t.name == table }); i >= 0 {
+			key := yearTables[i].key // a ctid is unique in one partition only
+			slice = key + ` = ANY(ARRAY(SELECT ` + key + ` FROM ` + table + ` WHERE ` + condition + limit + `))`
+		}
 	}
 	for {
 		began := time.Now()

@@ -56,13 +56,18 @@ func URL(t testing.TB, e db.Engine) string {
 }
 
 // EmptyURL returns the URL of a fresh PostgreSQL database without a schema. The database is deleted when the test ends.
-func EmptyURL(t testing.TB) string {
+// Its texts have the order of their bytes, or that of a language of ICU.
+func EmptyURL(t testing.TB, language ...string) string {
 	t.Helper()
 	template, err := postgres()
 	if err != nil {
 		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
-	return template.create(t, "")
+	more := ""
+	if len(language) > 0 {
+		more = " TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE '" + language[0] + "'"
+	}
+	return template.create(t, more)
 }
 
 // create creates a database, with further words of the statement, and returns its URL.

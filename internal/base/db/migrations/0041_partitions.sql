@@ -1,0 +1,70 @@
+-- +goose Up
+
+-- The third step: on PostgreSQL ledger, answers and deliveries have a partition for each year (UTC) of their ids, which
+-- rise with time (decisions 061, 115). Each of the tables becomes the first partition of a new one, with its rows where
+-- they are. A partition is named <table>_y<year>. Rows of no partition, which only a wrong clock makes, are in
+-- <table>_default. Package db makes the partitions of later years as copies of <table>_default, with its indexes.
+--
+-- An index that is unique has to contain the id, or is unique in each partition only: ledger (account_id, seq), which
+-- is guarded by the lock of the account's balance, and by the audit (I21); deliveries (webhook_id, event_id), which are
+-- made under the lock of the endpoint.
+--
+-- A database whose texts have another order than their bytes gets ids in the order of their bytes.
+-- +goose StatementBegin
+-- postgres: DO $$
+-- postgres: DECLARE t RECORD; i RECORD; c RECORD; bound_year INT; bound TEXT; first TEXT; rest TEXT; append_only BOOLEAN;
+-- postgres: BEGIN
+-- postgres:   ALTER TABLE delivery_attempts DROP CONSTRAINT delivery_attempts_delivery_id_fkey;
+-- postgres:   FOR t IN SELECT * FROM (VALUES ('ledger', 'id', 'led_'), ('answers', 'request_id', 'req_'),
+-- postgres:     ('deliveries', 'id', 'whd_')) AS v(name, key, prefix) LOOP
+-- postgres:     SELECT conname, convalidated, substring(conname FROM '[0-9]+$')::int AS year INTO STRICT c FROM pg_constraint
+-- postgres:       WHERE conrelid = t.name::regclass AND conname ~ '_before_[0-9]+$';
+-- postgres:     bound := id_floor(t.prefix, c.year);
+-- postgres:     first := t.name || '_y' || c.year - 1;
+-- postgres:     rest := t.name || '_default';
+-- postgres:     SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.name::regclass AND tgname = t.name || '_no_change')
+-- postgres:       INTO append_only;
+-- postgres:     EXECUTE format('DROP TRIGGER IF EXISTS %I ON %I', t.name || '_no_change', t.name);
+-- postgres:     EXECUTE format('DROP TRIGGER IF EXISTS %I ON %I', t.name || '_no_truncate', t.name);
+-- postgres:     IF NOT 'B'::TEXT < 'a'::TEXT THEN
+-- postgres:       EXECUTE format('ALTER TABLE %I ALTER COLUMN %I TYPE TEXT COLLATE "C"', t.name, t.key);
+-- postgres:     END IF;
+-- postgres:     EXECUTE format('ALTER TABLE %I RENAME TO %I', t.name, first);
+-- postgres:     FOR i IN SELECT indexrelid::regclass AS name, replace(relname, t.name, first) AS new_name FROM pg_index
+-- postgres:       JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = first::regclass LOOP
+-- postgres:       EXECUTE format('ALTER INDEX %s RENAME TO %I', i.name, i.new_name);
+-- postgres:     END LOOP;
+-- postgres:     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE
+-- postgres:       INCLUDING COMPRESSION) PARTITION BY RANGE (%I)', t.name, first, t.key);
+-- postgres:     EXECUTE format('ALTER TABLE %I DROP CONSTRAINT %I, ADD CONSTRAINT %I PRIMARY KEY (%I)', t.name, c.conname,
+-- postgres:       t.name || '_pkey', t.key);
+-- postgres:     FOR i IN SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = first::regclass
+-- postgres:       AND NOT indisunique LOOP
+-- postgres:       EXECUTE replace(i.text, first, t.name);
+-- postgres:     END LOOP;
+-- postgres:     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', rest, t.name);
+-- postgres:     FOR i IN SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = first::regclass
+-- postgres:       AND indisunique AND NOT indisprimary LOOP
+-- postgres:       EXECUTE replace(i.text, first, rest);
+-- postgres:     END LOOP;
+-- postgres:     IF t.name = 'deliveries' THEN
+-- postgres:       ALTER TABLE deliveries ADD CONSTRAINT deliveries_webhook_id_fkey FOREIGN KEY (webhook_id)
+-- postgres:         REFERENCES webhooks(id) ON DELETE CASCADE;
+-- postgres:     END IF;
+-- postgres:     IF NOT c.convalidated THEN
+-- postgres:       EXECUTE format('WITH moved AS (DELETE FROM %I WHERE %I >= %L RETURNING *) INSERT INTO %I SELECT * FROM moved',
+-- postgres:         first, t.key, bound, rest);
+-- postgres:     END IF;
+-- postgres:     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (MINVALUE) TO (%L)', t.name, first, bound);
+-- postgres:     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I DEFAULT', t.name, rest);
+-- postgres:     EXECUTE format('ALTER TABLE %I DROP CONSTRAINT %I', first, c.conname);
+-- postgres:     IF append_only THEN
+-- postgres:       EXECUTE format('CREATE TRIGGER %I BEFORE UPDATE OR DELETE ON %I FOR EACH ROW EXECUTE FUNCTION %I()',
+-- postgres:         t.name || '_no_change', t.name, t.name || '_is_append_only');
+-- postgres:     END IF;
+-- postgres:   END LOOP;
+-- postgres:   ALTER TABLE delivery_attempts ADD CONSTRAINT delivery_attempts_delivery_id_fkey FOREIGN KEY (delivery_id)
+-- postgres:     REFERENCES deliveries(id) ON DELETE CASCADE;
+-- postgres:   DROP FUNCTION id_floor;
+-- postgres: END $$;
+-- +goose StatementEnd

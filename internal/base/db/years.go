@@ -1,0 +1,208 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+)
+
+// This file is about the partitions of PostgreSQL (decision 115). SQLite has none.
+
+// A yearTable is a table that has a partition for each year of its ids.
+type yearTable struct{ name, key, prefix string }
+
+// yearTables are the tables that the migration 0041 has partitioned.
+var yearTables = []yearTable{
+	{"ledger", "id", id.Ledger}, {"answers", "request_id", id.Request}, {"deliveries", "id", id.Delivery},
+}
+
+// yearsSchema is the version of the schema from which on they are.
+const yearsSchema = 41
+
+// defaultSuffix ends the name of the partition of a table that has the rows of no year.
+const defaultSuffix = "_default"
+
+// yearName returns the name of the partition of a year.
+func yearName(table string, year int) string { return fmt.Sprintf("%s_y%d", table, year) }
+
+// yearFloor returns the lowest id of a year, in UTC.
+func yearFloor(prefix string, year int) string {
+	return id.Floor(prefix, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+}
+
+// yearLockTimeout is how long a change of partitions waits for those who use the table: everyone else waits behind it.
+const yearLockTimeout = "500ms"
+
+// EnsureYears creates the partitions of this year and of the next one where they are missing, and those between the
+// newest partition and them. It fails if a table is in use for longer than yearLockTimeout, by a backup for example, or
+// if rows of such a year are in the default partition already.
+func (d *DB) EnsureYears(ctx context.Context) error {
+	if d.Engine != Postgres {
+		return nil
+	}
+	return ensureYears(ctx, d.write, d.Now().UTC().Year())
+}
+
+// ensureYears is EnsureYears on a pool. A partition is made aside and then attached, which lets calls go on.
+func ensureYears(ctx context.Context, pool *sql.DB, year int) error {
+	for _, t := range yearTables {
+		last, err := newestYear(ctx, pool, t.name)
+		if err != nil {
+			return fmt.Errorf("partitions of %s: %w", t.name, err)
+		}
+		for y := last + 1; y <= year+1; y++ {
+			if err := addYear(ctx, pool, t, y); err != nil {
+				return fmt.Errorf("partition of %s for %d: %w", t.name, y, err)
+			}
+		}
+	}
+	return nil
+}
+
+// newestYear returns the year of a table's newest partition. Archives keep the bounds of those that are gone.
+func newestYear(ctx context.Context, q Queryer, table string) (year int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT GREATEST(
+			(SELECT MAX(substring(relname FROM '_y([0-9]+)$')::int) FROM pg_inherits
+				JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = $1::text::regclass),
+			(SELECT MAX(year) FROM ledger_archives WHERE $1::text = 'ledger'))`, table).Scan(&year)
+	return year, err
+}
+
+func addYear(ctx context.Context, pool *sql.DB, t yearTable, year int) error {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return runTx(ctx, conn, &sql.TxOptions{}, Postgres, func(ctx context.Context, tx *Tx) error {
+		_, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '`+yearLockTimeout+`'`)
+		if err != nil {
+			return err
+		}
+		// Of several nodes one makes the partition, and the others find it.
+		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, yearsLock); err != nil {
+			return err
+		}
+		if last, err := newestYear(ctx, tx, t.name); err != nil || last >= year {
+			return err
+		}
+		if err := CreateYear(ctx, tx, t.name, year); err != nil {
+			return err
+		}
+		return AttachYear(ctx, tx, t.name, year, yearFloor(t.prefix, year), yearFloor(t.prefix, year+1))
+	})
+}
+
+// yearsLock is the key of the advisory lock of those who change partitions: arbitrary, the same in every version.
+const yearsLock = 7_821_669_315
+
+// LockYears waits until no other transaction creates, archives or attaches a year, and lets none do so until tx ends.
+func LockYears(ctx context.Context, tx *Tx) error {
+	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, yearsLock)
+	return err
+}
+
+// CreateYear creates the table of a year, which is no partition yet.
+func CreateYear(ctx context.Context, tx *Tx, table string, year int) error {
+	name := yearName(table, year)
+	// The default partition has the unique indexes, which the table itself cannot have.
+	_, err := tx.ExecContext(ctx, `CREATE TABLE `+name+` (LIKE `+table+defaultSuffix+` INCLUDING ALL)`)
+	if err != nil {
+		return err
+	}
+	for _, statement := range Postgres.createTruncateTriggers(table, name) {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AttachYear makes the table of a year a partition for the ids between two bounds; "" is before all. PostgreSQL trusts
+// the constraint, and need not read the rows while it locks the default partition.
+func AttachYear(ctx context.Context, tx *Tx, table string, year int, from, to string) error {
+	key := ""
+	for _, t := range yearTables {
+		if t.name == table {
+			key = t.key
+		}
+	}
+	name := yearName(table, year)
+	condition, lower := fmt.Sprintf(`%s < '%s'`, key, to), "MINVALUE"
+	if from != "" {
+		condition, lower = fmt.Sprintf(`%s >= '%s' AND `, key, from)+condition, "'"+from+"'"
+	}
+	for _, statement := range []string{
+		`ALTER TABLE ` + name + ` ADD CONSTRAINT ` + name + `_bounds CHECK (` + condition + `)`,
+		`ALTER TABLE ` + table + ` ATTACH PARTITION ` + name + ` FOR VALUES FROM (` + lower + `) TO ('` + to + `')`,
+		`ALTER TABLE ` + name + ` DROP CONSTRAINT ` + name + `_bounds`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DropYear detaches the partition of a year from its table and deletes it.
+func DropYear(ctx context.Context, tx *Tx, table string, year int) error {
+	name := yearName(table, year)
+	if _, err := tx.ExecContext(ctx, `ALTER TABLE `+table+` DETACH PARTITION `+name); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `DROP TABLE `+name)
+	return err
+}
+
+// A Year is a partition of a table.
+type Year struct {
+	Year     int
+	Name     string // of the partition
+	From, To string // its bounds; From = "": from the first row on
+}
+
+// ListYears returns the partitions of a table, oldest first, without the default one.
+func ListYears(ctx context.Context, q Queryer, table string) ([]Year, error) {
+	return QueryAll(ctx, q, ScanFields(func(y *Year) []any { return []any{&y.Year, &y.Name, &y.From, &y.To} }),
+		`SELECT substring(relname FROM '_y([0-9]+)$')::int, relname,
+			COALESCE(substring(pg_get_expr(relpartbound, pg_class.oid) FROM 'FROM \(''([^'']*)''\)'), ''),
+			substring(pg_get_expr(relpartbound, pg_class.oid) FROM 'TO \(''([^'']*)''\)')
+		FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+		WHERE inhparent = $1::text::regclass AND relname ~ '_y[0-9]+$' ORDER BY 1`, table)
+}
+
+// errStray says that rows are in the default partition.
+var errStray = errors.New("rows are outside of all years: a clock was wrong")
+
+// CheckYears returns an error if a table has rows in its default partition.
+func (d *DB) CheckYears(ctx context.Context) error {
+	if d.Engine != Postgres {
+		return nil
+	}
+	for _, t := range yearTables {
+		name := t.name + defaultSuffix
+		if has, err := hasRows(ctx, d, name); err != nil {
+			return err
+		} else if has {
+			return fmt.Errorf("%w: %s", errStray, name)
+		}
+	}
+	return nil
+}
+
+// AnalyzeYears lets PostgreSQL count what is in the partitions together, which it does by itself only for each of them.
+func (d *DB) AnalyzeYears(ctx context.Context) error {
+	if d.Engine != Postgres {
+		return nil
+	}
+	for _, t := range yearTables {
+		if _, err := d.ExecContext(ctx, `ANALYZE `+t.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
