@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/rowfile"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -85,7 +86,7 @@ func dump(t *testing.T, url string) map[string][]string {
 			return err
 		}
 		for _, table := range tables {
-			_, err := eachRow(ctx, tx, table, func([]string) {}, func(values []any) error {
+			_, err := db.EachRow(ctx, tx, `SELECT * FROM `+table, func([]string) {}, func(values []any) error {
 				all[table] = append(all[table], fmt.Sprintf("%#v", values))
 				return nil
 			})
@@ -186,11 +187,11 @@ func TestNothingIsRestoredOfABrokenFile(t *testing.T) {
 	broken := filepath.Join(folder, "broken.backup")
 	for _, e := range engines {
 		target := newTarget(t, e)
-		for _, size := range []int{len(whole) - 1, len(whole) / 2, len(magic), 0} {
+		for _, size := range []int{len(whole) - 1, len(whole) / 2, len("purser backup 1\n"), 0} {
 			if err := os.WriteFile(broken, whole[:size], 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := Restore(t.Context(), broken, target, nil); !errors.Is(err, errCutOff) {
+			if _, _, err := Restore(t.Context(), broken, target, nil); !errors.Is(err, rowfile.ErrCutOff) {
 				t.Errorf("%d of %d bytes to %s: %v", size, len(whole), e, err)
 			}
 		}
@@ -212,12 +213,12 @@ func TestRestoreAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	const version = 10
 	var file bytes.Buffer
-	out, err := newEncoder(&file)
+	out, err := rowfile.NewEncoder(&file, rowfile.Backup)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := Manifest{Header: Header{Engine: "sqlite", Schema: version, BeganAt: presentTime()}}
-	if err := out.putHeader(m.Header); err != nil {
+	if err := out.PutHeader(m.Header); err != nil {
 		t.Fatal(err)
 	}
 	old := newTarget(t, db.SQLite)
@@ -231,11 +232,11 @@ func TestRestoreAnOlderSchema(t *testing.T) {
 			return err
 		}
 		for _, table := range tables {
-			n, err := eachRow(ctx, tx, table, func(columns []string) { out.putTable(table, columns) }, out.putRow)
+			n, err := db.EachRow(ctx, tx, `SELECT * FROM `+table, func(columns []string) { out.PutTable(table, columns) }, out.PutRow)
 			if err != nil {
 				return err
 			}
-			m.Tables = append(m.Tables, TableCount{table, n})
+			m.Tables = append(m.Tables, TableCount{Name: table, Rows: n})
 		}
 		m.Heads, err = readHeads(ctx, tx)
 		return err
@@ -243,7 +244,7 @@ func TestRestoreAnOlderSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := out.close(&m); err != nil {
+	if err := out.Close(&m); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "old.backup")

@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"filippo.io/age"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/rowfile"
 )
 
 // partialSuffix ends the name of a backup that is not complete.
@@ -127,16 +127,17 @@ func write(ctx context.Context, source string, w io.Writer, recipients []age.Rec
 
 // writeRows writes all rows of one snapshot.
 func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err error) {
-	out, err := newEncoder(w)
+	out, err := rowfile.NewEncoder(w, rowfile.Backup)
 	if err != nil {
 		return m, err
 	}
 	err = d.InSnapshot(db.ForJob(ctx), func(ctx context.Context, tx *db.Tx) error {
-		m.Header = Header{Purser: buildVersion(), Engine: string(d.Engine), BeganAt: presentTime()}
-		if m.Schema, err = db.SchemaVersion(ctx, tx); err != nil {
+		schema, err := db.SchemaVersion(ctx, tx)
+		if err != nil {
 			return err
 		}
-		if err := out.putHeader(m.Header); err != nil {
+		m.Header = rowfile.NewHeader(string(d.Engine), schema)
+		if err := out.PutHeader(m.Header); err != nil {
 			return err
 		}
 		tables, err := db.Tables(m.Schema)
@@ -144,29 +145,21 @@ func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err erro
 			return err
 		}
 		for _, table := range tables {
-			begin := func(columns []string) { out.putTable(table, columns) }
-			n, err := eachRow(ctx, tx, table, begin, out.putRow)
+			begin := func(columns []string) { out.PutTable(table, columns) }
+			n, err := db.EachRow(ctx, tx, `SELECT * FROM `+table, begin, out.PutRow)
 			if err != nil {
 				return fmt.Errorf("table %s: %w", table, err)
 			}
-			m.Tables = append(m.Tables, TableCount{table, n})
+			m.Tables = append(m.Tables, TableCount{Name: table, Rows: n})
 		}
 		m.Heads, err = readHeads(ctx, tx)
 		return err
 	})
 	if err != nil {
-		return m, errors.Join(err, out.abandon())
+		return m, errors.Join(err, out.Abandon())
 	}
 	m.EndedAt = presentTime()
-	return m, out.close(&m)
-}
-
-// buildVersion returns the version of this binary.
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
+	return m, out.Close(&m)
 }
 
 func presentTime() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }

@@ -15,6 +15,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/rowfile"
 	"github.com/purserhq/purser/internal/ledger/audit"
 )
 
@@ -133,21 +134,21 @@ func decrypt(f *os.File, identities []age.Identity) (io.Reader, error) {
 	}
 	content, err := age.Decrypt(f, identities...)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return nil, errCutOff
+		return nil, rowfile.ErrCutOff
 	}
 	return content, err
 }
 
 // load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows.
 func load(ctx context.Context, r io.Reader, target string) (m Manifest, err error) {
-	in, err := newDecoder(r)
+	in, err := rowfile.NewDecoder(r, rowfile.Backup)
 	if err != nil {
 		return m, err
 	}
-	defer in.close()
-	err = db.Load(ctx, target, in.header.Schema, func(ctx context.Context, tx *db.Tx) error {
+	defer in.Close()
+	err = db.Load(ctx, target, in.Header.Schema, func(ctx context.Context, tx *db.Tx) error {
 		for {
-			table, columns, more, err := in.readTable()
+			table, columns, more, err := in.ReadTable()
 			if err != nil {
 				return err
 			}
@@ -158,31 +159,34 @@ func load(ctx context.Context, r io.Reader, target string) (m Manifest, err erro
 				return fmt.Errorf("table %s: %w", table, err)
 			}
 		}
-		if m, err = in.readManifest(); err != nil {
+		if m, err = in.ReadManifest(); err != nil {
 			return err
 		}
 		heads, err := readHeads(ctx, tx)
 		if err == nil && heads != m.Heads {
-			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", errDamaged)
+			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", rowfile.ErrDamaged)
 		}
 		return err
 	})
 	return m, err
 }
 
-func loadTable(ctx context.Context, tx *db.Tx, in *decoder, table string, columns []string) error {
-	tables, err := db.Tables(in.header.Schema)
+func loadTable(ctx context.Context, tx *db.Tx, in *rowfile.Decoder, table string, columns []string) error {
+	tables, err := db.Tables(in.Header.Schema)
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(tables, table) {
-		return fmt.Errorf("%w: its schema has no such table", errDamaged)
+		return fmt.Errorf("%w: its schema has no such table", rowfile.ErrDamaged)
 	}
-	n, err := insertRows(ctx, tx, table, columns, in.readRow)
+	if err := checkColumns(ctx, tx, table, columns); err != nil {
+		return err
+	}
+	n, err := db.InsertRows(ctx, tx, table, columns, in.ReadRow)
 	if err != nil {
 		return err
 	}
-	if have := in.counts[len(in.counts)-1].Rows; have != n {
+	if have := in.Counts[len(in.Counts)-1].Rows; have != n {
 		return fmt.Errorf("%d of %d rows were inserted", n, have)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/purserhq/purser/internal/base/rowfile"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -124,7 +125,7 @@ func timeOf(name string) (time.Time, error) {
 	text, isPrefixed := strings.CutPrefix(name, filePrefix)
 	text, isSuffixed := strings.CutSuffix(text, fileSuffix)
 	if !isPrefixed || !isSuffixed {
-		return time.Time{}, errFormat
+		return time.Time{}, rowfile.ErrFormat
 	}
 	return time.Parse(fileTime, text)
 }

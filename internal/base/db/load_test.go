@@ -15,7 +15,8 @@ func TestTablesAreThoseOfTheSchema(t *testing.T) {
 	t.Parallel()
 	queries := map[db.Engine]string{
 		db.SQLite:   `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`,
-		db.Postgres: `SELECT tablename FROM pg_tables WHERE schemaname = ANY(current_schemas(false))`,
+		db.Postgres: `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+			AND relnamespace = current_schema()::regnamespace`,
 	}
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		version, err := db.SchemaVersion(t.Context(), d)

@@ -100,10 +100,56 @@ func addYear(ctx context.Context, pool *sql.DB, t yearTable, year int) error {
 // yearsLock is the key of the advisory lock of those who change partitions: arbitrary, the same in every version.
 const yearsLock = 7_821_669_315
 
-// LockYears waits until no other transaction creates, archives or attaches a year, and lets none do so until tx ends.
-func LockYears(ctx context.Context, tx *Tx) error {
-	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, yearsLock)
-	return err
+// InYearsTx runs f in a write transaction of PostgreSQL that may take long, while no other one creates, archives or
+// attaches a year. It waits for no lock longer than yearLockTimeout.
+func (d *DB) InYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	conn, err := d.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return runTx(ctx, conn, &sql.TxOptions{}, d.Engine, func(ctx context.Context, tx *Tx) error {
+		for _, statement := range []string{
+			`SET LOCAL statement_timeout = 0`, `SET LOCAL idle_in_transaction_session_timeout = 0`,
+			`SET LOCAL lock_timeout = '` + yearLockTimeout + `'`,
+		} {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, yearsLock); err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	})
+}
+
+// yearLockTries bounds how often, with a second between, a change of partitions tries to lock a table.
+const yearLockTries = 60
+
+// RetryLocked runs f in a savepoint, and again while others use the tables that it locks.
+func RetryLocked(ctx context.Context, tx *Tx, f func() error) error {
+	for n := 1; ; n++ {
+		if _, err := tx.ExecContext(ctx, `SAVEPOINT locks`); err != nil {
+			return err
+		}
+		err := f()
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `RELEASE SAVEPOINT locks`)
+			return err
+		}
+		if !IsLocked(err) || n == yearLockTries {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT locks`); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // CreateYear creates the table of a year, which is no partition yet.

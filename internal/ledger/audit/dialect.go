@@ -63,7 +63,15 @@ func checkTriggers(ctx context.Context, a *verification, v *checkResult) error {
 			}
 		}
 	}
-	return nil
+	if a.Engine != db.Postgres {
+		return nil
+	}
+	var stray int64
+	err := a.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger_default`).Scan(&stray)
+	if err == nil && stray > 0 {
+		v.remark = formatCount(stray) + " rows of the ledger are in no year, as those of a wrong clock"
+	}
+	return err
 }
 
 // refusingTrigger matches a trigger of SQLite without a condition, for all columns.
@@ -99,12 +107,41 @@ const (
 	pgTruncate = 1 << 5
 )
 
-// postgresRefusedVerbs returns the verbs that an enabled trigger on the table,
-// without a condition and for all columns, refuses.
-func postgresRefusedVerbs(ctx context.Context, a *verification, table string) (verbs map[string]bool, err error) {
+// postgresRefusedVerbs returns the verbs that an enabled trigger on the table and on each of its partitions, without a
+// condition and for all columns, refuses.
+func postgresRefusedVerbs(ctx context.Context, a *verification, table string) (map[string]bool, error) {
+	verbs := map[string]bool{"DELETE": true, "UPDATE": true, "TRUNCATE": true}
+	// The name may be that of a temporary view, too.
+	tables, err := db.QueryAll(ctx, a.Tx, db.ScanColumn[int64], `SELECT t.relid::oid::bigint FROM pg_partition_tree(
+			(SELECT oid::regclass FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)) t`,
+		table)
+	if err != nil {
+		return nil, err
+	}
+	if len(tables) == 0 { // no partitions, and no table with partitions
+		tables, err = db.QueryAll(ctx, a.Tx, db.ScanColumn[int64], `SELECT oid::bigint FROM pg_class
+			WHERE relname = $1 AND relnamespace = current_schema()::regnamespace`, table)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, oid := range tables {
+		refused, err := refusedByTriggers(ctx, a, oid)
+		if err != nil {
+			return nil, err
+		}
+		for verb := range verbs {
+			verbs[verb] = verbs[verb] && refused[verb]
+		}
+	}
+	return verbs, nil
+}
+
+// refusedByTriggers returns the verbs that the triggers of one table or partition refuse.
+func refusedByTriggers(ctx context.Context, a *verification, oid int64) (verbs map[string]bool, err error) {
 	rows, err := a.QueryContext(ctx, `SELECT t.tgtype, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-		WHERE t.tgrelid = $1::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL
-			AND cardinality(t.tgattr::int2[]) = 0`, table)
+		WHERE t.tgrelid = $1::bigint::oid AND (NOT t.tgisinternal OR t.tgparentid <> 0) AND t.tgenabled IN ('O', 'A')
+			AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`, oid)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -113,23 +115,33 @@ func (f EntryFilter) conditions() (string, []any) {
 
 // findSeqAt returns the seq of the first row at or after a time, or the seq after the
 // last row. Rows are numbered without gaps in the order of time, so a binary search
-// finds it.
+// finds it. Rows that are archived are passed over.
 func findSeqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
 	low, high := int64(1), last+1
 	for low < high {
 		middle := (low + high) / 2
-		var created int64
-		if err := q.QueryRowContext(ctx, `SELECT created_us FROM ledger WHERE account_id = $1 AND seq = $2`, accountID,
-			middle).Scan(&created); err != nil {
+		seq, created, err := readRowFrom(ctx, q, accountID, middle)
+		switch {
+		case errors.Is(err, sql.ErrNoRows) && low == 1: // all up to the last one are archived
+			return last + 1, nil
+		case errors.Is(err, sql.ErrNoRows):
+			high = middle
+		case err != nil:
 			return 0, fmt.Errorf("ledger: row %d of %s: %w", middle, accountID, err)
-		}
-		if created < us {
-			low = middle + 1
-		} else {
+		case created < us:
+			low = seq + 1
+		default:
 			high = middle
 		}
 	}
 	return low, nil
+}
+
+// readRowFrom reads the first row of an account from a seq on.
+func readRowFrom(ctx context.Context, q db.Queryer, accountID string, from int64) (seq, createdUS int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT seq, created_us FROM ledger WHERE account_id = $1 AND seq >= $2
+		ORDER BY seq LIMIT 1`, accountID, from).Scan(&seq, &createdUS)
+	return seq, createdUS, err
 }
 
 // A DailyTotal is what was spent on a day by one app, feature and model, free credit

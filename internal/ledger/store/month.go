@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,18 +13,27 @@ import (
 )
 
 // ReadMonth returns an account's balance, available and reserved together, at a time, and its rows from then up to
-// another time, in one snapshot. It reads all rows of the account up to that time.
+// another time, in one snapshot. The balance is that of now without what came since, so that it needs no archived rows
+// (decision 115). If rows since then are archived, the error is an ArchivedError.
 func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Time) (
 	openingMC money.MC, groups []statements.Group, err error) {
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		if err := refuseArchived(ctx, tx, accountID, from); err != nil {
+			return err
+		}
+		err = tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(available_mc + reserved_mc), 0) FROM balances
+			WHERE account_id = $1`, accountID).Scan(&openingMC)
+		if err != nil {
+			return err
+		}
 		groups, err = db.QueryAll(ctx, tx, scanMonthGroup, `SELECT
-				CASE WHEN l.created_us < $2 THEN 1 ELSE 0 END AS before, l.type, l.status,
+				CASE WHEN l.created_us >= $3 THEN 1 ELSE 0 END AS after, l.type, l.status,
 				CASE WHEN l.type = 'topup' AND l.status = 'reversed' THEN COALESCE(l.reason, '') ELSE '' END,
 				COALESCE(l.paid_by, ''), COALESCE(l.app_id, ''), CASE WHEN g.entry_id IS NULL THEN 0 ELSE 1 END,
 				CASE WHEN l.type = 'topup' AND l.amount_mc < 0 THEN 1 ELSE 0 END, COUNT(*),
 				CAST(SUM(l.available_delta_mc + l.reserved_delta_mc) AS BIGINT)
 			FROM ledger l LEFT JOIN goodwill_records g ON g.entry_id = l.id
-			WHERE l.account_id = $1 AND l.created_us < $3
+			WHERE l.account_id = $1 AND l.created_us >= $2
 			GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`, accountID, from.UnixMicro(), to.UnixMicro())
 		return err
 	})
@@ -31,21 +42,33 @@ func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Ti
 	}
 	inMonth := groups[:0]
 	for _, g := range groups {
-		if g.Rows < 0 { // of the time before
-			openingMC += g.MovedMC
-		} else {
+		openingMC -= g.MovedMC
+		if g.Rows > 0 { // else of the time after
 			inMonth = append(inMonth, g)
 		}
 	}
 	return openingMC, inMonth, nil
 }
 
-// scanMonthGroup reads a group; its number of rows is negative if they are from before the month.
+// refuseArchived returns an ArchivedError if rows of an account since a time are archived.
+func refuseArchived(ctx context.Context, q db.Queryer, accountID string, since time.Time) error {
+	var e ArchivedError
+	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archived_accounts WHERE account_id = $1
+		AND last_created_us >= $2 ORDER BY year LIMIT 1`, accountID, since.UnixMicro()).Scan(&e.Year)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return e
+}
+
+// scanMonthGroup reads a group; its number of rows is negative if they are from after the month.
 func scanMonthGroup(row db.Row) (g statements.Group, err error) {
-	var before, goodwill, negative int64
-	err = row.Scan(&before, &g.Type, &g.Status, &g.Reason, &g.PaidBy, &g.AppID, &goodwill, &negative, &g.Rows,
+	var after, goodwill, negative int64
+	err = row.Scan(&after, &g.Type, &g.Status, &g.Reason, &g.PaidBy, &g.AppID, &goodwill, &negative, &g.Rows,
 		&g.MovedMC)
-	if g.Goodwill, g.Negative = goodwill != 0, negative != 0; before != 0 {
+	if g.Goodwill, g.Negative = goodwill != 0, negative != 0; after != 0 {
 		g.Rows = -g.Rows
 	}
 	return g, err

@@ -182,7 +182,32 @@ func scanEntry(row db.Row) (e rules.Entry, err error) {
 
 // GetEntry returns a ledger row, or sql.ErrNoRows.
 func GetEntry(ctx context.Context, q db.Queryer, entryID string) (rules.Entry, error) {
-	return scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
+	e, err := scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = explainMissing(ctx, q, entryID)
+	}
+	return e, err
+}
+
+// ArchivedError says that a row, if there ever was one with its id, is of a year that was archived (decision 115). It
+// is an sql.ErrNoRows, too.
+type ArchivedError struct{ Year int }
+
+// Error implements error.
+func (e ArchivedError) Error() string { return fmt.Sprintf("the ledger of %d is archived", e.Year) }
+
+// Unwrap returns the error of a row that is not there.
+func (ArchivedError) Unwrap() error { return sql.ErrNoRows }
+
+// explainMissing returns ArchivedError or sql.ErrNoRows for a row that is not there.
+func explainMissing(ctx context.Context, q db.Queryer, entryID string) error {
+	var e ArchivedError
+	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archives WHERE $1 >= first_id AND $1 < to_id ORDER BY year
+		LIMIT 1`, entryID).Scan(&e.Year)
+	if err != nil {
+		return err
+	}
+	return e
 }
 
 // RecentEntries returns the newest spend rows of a connection. It walks the
@@ -289,7 +314,8 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx,
 		`SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
-		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key,
+		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)
+		+ (SELECT COUNT(*) FROM ledger_archived_keys WHERE key_hash = $3 AND connection_id = $1)`, k.ConnectionID, k.Key,
 		k.IndexHash()).Scan(&n)
 	return n > 0, err
 }

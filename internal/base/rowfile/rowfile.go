@@ -1,4 +1,8 @@
-package backup
+// Package rowfile is the form of files that hold rows of tables: backups (decision 094) and archived years of the ledger
+// (decision 115). A file is a stream that is written and read once, in a form that belongs to neither engine. It is
+// compressed. Its last part is the manifest: the rows of each table, and a digest of all bytes before. A file that lacks
+// its end has no manifest, and is never taken for a whole one.
+package rowfile
 
 import (
 	"bufio"
@@ -11,15 +15,25 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
 
-// magic begins every backup. What follows is a Zstandard stream of records: one header; for each table its name and
+// A Kind is what a file is.
+type Kind string
+
+// The kinds of files.
+const (
+	Backup  Kind = "backup"
+	Archive Kind = "archive"
+)
+
+// magic begins every file. What follows is a Zstandard stream of records: one header; for each table its name and
 // columns, and then its rows; and one manifest. Integers are varints of encoding/binary; a text, a byte string and a
 // JSON object follow their length.
-const magic = "purser backup 1\n"
+func (k Kind) magic() string { return "purser " + string(k) + " 1\n" }
 
 // The records.
 const (
@@ -43,7 +57,7 @@ const maxBytes = 1 << 30
 // maxColumns bounds the columns of a table.
 const maxColumns = 1000
 
-// A Header says what a backup was taken of.
+// A Header says what a file was taken of.
 type Header struct {
 	Purser  string    `json:"purser"` // version that wrote it
 	Engine  string    `json:"engine"` // sqlite or postgres
@@ -51,12 +65,21 @@ type Header struct {
 	BeganAt time.Time `json:"began_at"`
 }
 
-// A Manifest says what is in a backup. It is written after all rows.
+// NewHeader returns the header of a file that this binary begins to write.
+func NewHeader(engine string, schema int64) Header {
+	h := Header{Purser: "(devel)", Engine: engine, Schema: schema, BeganAt: time.Now().UTC().Truncate(time.Microsecond)}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		h.Purser = info.Main.Version
+	}
+	return h
+}
+
+// A Manifest says what is in a file. It is written after all rows.
 type Manifest struct {
 	Header
 	EndedAt time.Time    `json:"ended_at"`
 	Tables  []TableCount `json:"tables"`
-	Heads   Heads        `json:"heads"`
+	Heads   Heads        `json:"heads"`  // zero in an archive
 	Digest  string       `json:"digest"` // SHA-256 of all records before, in hexadecimal digits
 }
 
@@ -82,57 +105,61 @@ func (m Manifest) Rows() (n int64) {
 	return n
 }
 
+// Why a file is refused.
 var (
-	errCutOff  = errors.New("the backup is cut off: its end is missing")
-	errDamaged = errors.New("the backup is damaged")
-	errFormat  = errors.New("the file is no backup of Purser")
+	ErrCutOff  = errors.New("the file is cut off: its end is missing")
+	ErrDamaged = errors.New("the file is damaged")
+	ErrFormat  = errors.New("the file is of another kind")
 )
 
-// An encoder writes records. Its methods return no error, because bufio.Writer keeps the first one for close.
-type encoder struct {
+// An Encoder writes records. Its methods return no error, because bufio.Writer keeps the first one for Close.
+type Encoder struct {
 	out     *bufio.Writer // to digest and zip
 	digest  hash.Hash
 	zip     *zstd.Encoder
 	scratch [binary.MaxVarintLen64]byte
 }
 
-func newEncoder(w io.Writer) (*encoder, error) {
-	if _, err := io.WriteString(w, magic); err != nil {
+// NewEncoder begins a file.
+func NewEncoder(w io.Writer, kind Kind) (*Encoder, error) {
+	if _, err := io.WriteString(w, kind.magic()); err != nil {
 		return nil, err
 	}
 	zip, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{digest: sha256.New(), zip: zip}
+	e := &Encoder{digest: sha256.New(), zip: zip}
 	e.out = bufio.NewWriterSize(io.MultiWriter(e.digest, zip), 64<<10)
 	return e, nil
 }
 
-func (e *encoder) putKind(kind byte) { _ = e.out.WriteByte(kind) }
+func (e *Encoder) putKind(kind byte) { _ = e.out.WriteByte(kind) }
 
-func (e *encoder) putCount(n int) {
+func (e *Encoder) putCount(n int) {
 	_, _ = e.out.Write(e.scratch[:binary.PutUvarint(e.scratch[:], uint64(n))])
 }
 
-func (e *encoder) putText(text string) {
+func (e *Encoder) putText(text string) {
 	e.putCount(len(text))
 	_, _ = e.out.WriteString(text)
 }
 
-func (e *encoder) putBytes(b []byte) {
+func (e *Encoder) putBytes(b []byte) {
 	e.putCount(len(b))
 	_, _ = e.out.Write(b)
 }
 
-func (e *encoder) putHeader(h Header) error {
+// PutHeader writes what the file was taken of.
+func (e *Encoder) PutHeader(h Header) error {
 	text, err := json.Marshal(h)
 	e.putKind(recordHeader)
 	e.putBytes(text)
 	return err
 }
 
-func (e *encoder) putTable(name string, columns []string) {
+// PutTable begins a table.
+func (e *Encoder) PutTable(name string, columns []string) {
 	e.putKind(recordTable)
 	e.putText(name)
 	e.putCount(len(columns))
@@ -141,8 +168,8 @@ func (e *encoder) putTable(name string, columns []string) {
 	}
 }
 
-// putRow writes the values of a row, as a database driver returns them.
-func (e *encoder) putRow(values []any) error {
+// PutRow writes the values of a row, as a database driver returns them.
+func (e *Encoder) PutRow(values []any) error {
 	e.putKind(recordRow)
 	for _, value := range values {
 		switch v := value.(type) {
@@ -164,8 +191,8 @@ func (e *encoder) putRow(values []any) error {
 	return nil
 }
 
-// close writes the manifest, with the digest of all that was written before, and ends the stream.
-func (e *encoder) close(m *Manifest) error {
+// Close writes the manifest, with the digest of all that was written before, and ends the stream.
+func (e *Encoder) Close(m *Manifest) error {
 	if err := e.out.Flush(); err != nil {
 		return err
 	}
@@ -182,37 +209,38 @@ func (e *encoder) close(m *Manifest) error {
 	return e.zip.Close()
 }
 
-// A decoder reads records in the order in which an encoder writes them.
-type decoder struct {
-	header Header
+// A Decoder reads records in the order in which an Encoder writes them.
+type Decoder struct {
+	Header Header
+	Counts []TableCount // of the tables that were read so far
 	in     *bufio.Reader
 	zip    *zstd.Decoder
 	digest hash.Hash // of the records that were read
 	next   byte      // kind of the next record
 	width  int       // number of columns of the present table
-	counts []TableCount
 	byteAt [1]byte
 }
 
-// newDecoder reads the magic and the header. Its caller closes the decoder.
-func newDecoder(r io.Reader) (*decoder, error) {
+// NewDecoder reads the magic and the header. Its caller closes the decoder.
+func NewDecoder(r io.Reader, kind Kind) (*Decoder, error) {
+	magic := kind.magic()
 	begin := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, begin); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		if bytes.HasPrefix([]byte(magic), bytes.TrimRight(begin, "\x00")) {
-			return nil, errCutOff
+			return nil, ErrCutOff
 		}
-		return nil, errFormat
+		return nil, fmt.Errorf("%w: it is no %s of Purser", ErrFormat, kind)
 	} else if err != nil {
 		return nil, err
 	}
 	if string(begin) != magic {
-		return nil, errFormat
+		return nil, fmt.Errorf("%w: it is no %s of Purser", ErrFormat, kind)
 	}
 	zip, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{in: bufio.NewReaderSize(zip, 64<<10), zip: zip, digest: sha256.New()}
+	d := &Decoder{in: bufio.NewReaderSize(zip, 64<<10), zip: zip, digest: sha256.New()}
 	if err := d.readHeader(); err != nil {
 		zip.Close()
 		return nil, err
@@ -220,9 +248,10 @@ func newDecoder(r io.Reader) (*decoder, error) {
 	return d, nil
 }
 
-func (d *decoder) close() { d.zip.Close() }
+// Close ends the decoder.
+func (d *Decoder) Close() { d.zip.Close() }
 
-func (d *decoder) readHeader() error {
+func (d *Decoder) readHeader() error {
 	kind, err := d.ReadByte()
 	if err != nil {
 		return err
@@ -231,8 +260,8 @@ func (d *decoder) readHeader() error {
 	if err != nil {
 		return err
 	}
-	if kind != recordHeader || json.Unmarshal(text, &d.header) != nil {
-		return errDamaged
+	if kind != recordHeader || json.Unmarshal(text, &d.Header) != nil {
+		return ErrDamaged
 	}
 	return d.readKind()
 }
@@ -241,13 +270,13 @@ func (d *decoder) readHeader() error {
 // compression says so.
 func explainEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errCutOff
+		return ErrCutOff
 	}
-	return fmt.Errorf("%w: %w", errDamaged, err)
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
 // ReadByte implements io.ByteReader for the varints.
-func (d *decoder) ReadByte() (byte, error) {
+func (d *Decoder) ReadByte() (byte, error) {
 	b, err := d.in.ReadByte()
 	if err != nil {
 		return 0, explainEnd(err)
@@ -257,15 +286,15 @@ func (d *decoder) ReadByte() (byte, error) {
 	return b, nil
 }
 
-func (d *decoder) readCount(most int) (int, error) {
+func (d *Decoder) readCount(most int) (int, error) {
 	n, err := binary.ReadUvarint(d)
 	if err == nil && n > uint64(most) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return int(n), err
 }
 
-func (d *decoder) readBytes() ([]byte, error) {
+func (d *Decoder) readBytes() ([]byte, error) {
 	n, err := d.readCount(maxBytes)
 	if err != nil {
 		return nil, err
@@ -287,7 +316,7 @@ func (d *decoder) readBytes() ([]byte, error) {
 }
 
 // readKind reads the kind of the next record. Nothing of the manifest belongs to the digest.
-func (d *decoder) readKind() error {
+func (d *Decoder) readKind() error {
 	next, err := d.in.Peek(1)
 	if err != nil {
 		return explainEnd(err)
@@ -299,13 +328,13 @@ func (d *decoder) readKind() error {
 	return err
 }
 
-// readTable reads the name and the columns of the next table. It returns false where the manifest follows.
-func (d *decoder) readTable() (name string, columns []string, more bool, err error) {
+// ReadTable reads the name and the columns of the next table. It returns false where the manifest follows.
+func (d *Decoder) ReadTable() (name string, columns []string, more bool, err error) {
 	if d.next == recordManifest {
 		return "", nil, false, nil
 	}
 	if d.next != recordTable {
-		return "", nil, false, errDamaged
+		return "", nil, false, ErrDamaged
 	}
 	text, err := d.readBytes()
 	if err != nil {
@@ -321,12 +350,12 @@ func (d *decoder) readTable() (name string, columns []string, more bool, err err
 		}
 		columns = append(columns, string(column))
 	}
-	d.counts = append(d.counts, TableCount{Name: string(text)})
+	d.Counts = append(d.Counts, TableCount{Name: string(text)})
 	return string(text), columns, true, d.readKind()
 }
 
-// readRow reads the next row of the present table; nil = there is none.
-func (d *decoder) readRow() (values []any, err error) {
+// ReadRow reads the next row of the present table; nil = there is none.
+func (d *Decoder) ReadRow() (values []any, err error) {
 	if d.next != recordRow {
 		return nil, nil
 	}
@@ -336,11 +365,11 @@ func (d *decoder) readRow() (values []any, err error) {
 			return nil, err
 		}
 	}
-	d.counts[len(d.counts)-1].Rows++
+	d.Counts[len(d.Counts)-1].Rows++
 	return values, d.readKind()
 }
 
-func (d *decoder) readValue() (any, error) {
+func (d *Decoder) readValue() (any, error) {
 	kind, err := d.ReadByte()
 	if err != nil {
 		return nil, err
@@ -356,13 +385,13 @@ func (d *decoder) readValue() (any, error) {
 	case valueBytes:
 		return d.readBytes()
 	}
-	return nil, errDamaged
+	return nil, ErrDamaged
 }
 
-// readManifest reads the manifest, which must end the file, and compares it with what was read.
-func (d *decoder) readManifest() (m Manifest, err error) {
+// ReadManifest reads the manifest, which must end the file, and compares it with what was read.
+func (d *Decoder) ReadManifest() (m Manifest, err error) {
 	if d.next != recordManifest {
-		return m, errDamaged
+		return m, ErrDamaged
 	}
 	digest := hex.EncodeToString(d.digest.Sum(nil))
 	if _, err := d.ReadByte(); err != nil {
@@ -372,27 +401,27 @@ func (d *decoder) readManifest() (m Manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	if json.Unmarshal(text, &m) != nil || m.Digest != digest || m.Header != d.header {
-		return m, errDamaged
+	if json.Unmarshal(text, &m) != nil || m.Digest != digest || m.Header != d.Header {
+		return m, ErrDamaged
 	}
-	if len(m.Tables) != len(d.counts) {
-		return m, errDamaged
+	if len(m.Tables) != len(d.Counts) {
+		return m, ErrDamaged
 	}
 	for i, t := range m.Tables {
-		if t != d.counts[i] {
-			return m, fmt.Errorf("%w: table %s has %d of %d rows", errDamaged, t.Name, d.counts[i].Rows, t.Rows)
+		if t != d.Counts[i] {
+			return m, fmt.Errorf("%w: table %s has %d of %d rows", ErrDamaged, t.Name, d.Counts[i].Rows, t.Rows)
 		}
 	}
 	if _, err := d.in.ReadByte(); err == nil {
-		return m, errDamaged
+		return m, ErrDamaged
 	} else if !errors.Is(err, io.EOF) {
 		return m, explainEnd(err)
 	}
 	return m, nil
 }
 
-// abandon ends an encoder whose stream is not complete.
-func (e *encoder) abandon() error {
+// Abandon ends an Encoder whose stream is not complete.
+func (e *Encoder) Abandon() error {
 	e.zip.Reset(io.Discard) // so that the stream gets no end
 	return e.zip.Close()
 }

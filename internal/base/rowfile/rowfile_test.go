@@ -1,4 +1,4 @@
-package backup
+package rowfile
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 var sampleRows = [][]any{
@@ -21,26 +22,26 @@ var sampleRows = [][]any{
 func encodeSample(t *testing.T, rows [][]any) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	e, err := newEncoder(&file)
+	e, err := NewEncoder(&file, Backup)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := Manifest{
-		Header:  Header{Purser: "test", Engine: "sqlite", Schema: 7, BeganAt: presentTime()},
-		EndedAt: presentTime(),
+		Header:  Header{Purser: "test", Engine: "sqlite", Schema: 7, BeganAt: time.Now().UTC().Truncate(time.Microsecond)},
+		EndedAt: time.Now().UTC().Truncate(time.Microsecond),
 		Tables:  []TableCount{{"empty", 0}, {"full", int64(len(rows))}},
 	}
-	if err := e.putHeader(m.Header); err != nil {
+	if err := e.PutHeader(m.Header); err != nil {
 		t.Fatal(err)
 	}
-	e.putTable("empty", []string{"x"})
-	e.putTable("full", []string{"n", "text", "bytes"})
+	e.PutTable("empty", []string{"x"})
+	e.PutTable("full", []string{"n", "text", "bytes"})
 	for _, row := range rows {
-		if err := e.putRow(row); err != nil {
+		if err := e.PutRow(row); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.close(&m); err != nil {
+	if err := e.Close(&m); err != nil {
 		t.Fatal(err)
 	}
 	return file.Bytes()
@@ -48,23 +49,23 @@ func encodeSample(t *testing.T, rows [][]any) []byte {
 
 // decodeAll reads a backup to its end and returns the rows of its last table.
 func decodeAll(r io.Reader) (rows [][]any, err error) {
-	d, err := newDecoder(r)
+	d, err := NewDecoder(r, Backup)
 	if err != nil {
 		return nil, err
 	}
-	defer d.close()
+	defer d.Close()
 	for {
-		_, _, more, err := d.readTable()
+		_, _, more, err := d.ReadTable()
 		if err != nil {
 			return nil, err
 		}
 		if !more {
-			_, err := d.readManifest()
+			_, err := d.ReadManifest()
 			return rows, err
 		}
 		rows = nil
 		for {
-			row, err := d.readRow()
+			row, err := d.ReadRow()
 			if err != nil {
 				return nil, err
 			}
@@ -82,11 +83,11 @@ func TestRowsComeBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(rows, sampleRows) {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
-	e, err := newEncoder(io.Discard)
+	e, err := NewEncoder(io.Discard, Backup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.putRow([]any{1.5}); err == nil {
+	if err := e.PutRow([]any{1.5}); err == nil {
 		t.Error("a float is accepted")
 	}
 }
@@ -96,7 +97,7 @@ func TestCutFile(t *testing.T) {
 	t.Parallel()
 	file := encodeSample(t, sampleRows[:3])
 	for n := range file {
-		if _, err := decodeAll(bytes.NewReader(file[:n])); !errors.Is(err, errCutOff) {
+		if _, err := decodeAll(bytes.NewReader(file[:n])); !errors.Is(err, ErrCutOff) {
 			t.Fatalf("%d of %d bytes: %v", n, len(file), err)
 		}
 	}
@@ -128,7 +129,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Errorf("%d of %d changed bits are not noticed", harmless, 8*len(file))
 	}
 	for _, text := range []string{"SQLite format 3\x00", "purser backup 2\n....", strings.Repeat("x", 100)} {
-		if _, err := decodeAll(strings.NewReader(text)); !errors.Is(err, errFormat) {
+		if _, err := decodeAll(strings.NewReader(text)); !errors.Is(err, ErrFormat) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
