@@ -76,8 +76,9 @@ func generatorOf(target string) generator {
 		after:  []string{"VACUUM (ANALYZE)", "CHECKPOINT"},
 		list: `(SELECT * FROM json_to_recordset($1::text::json) AS r(i bigint, k bigint, id text, seq bigint, key text,
 			fingerprint text, remaining bigint, created bigint, hash text, key_hash bigint))`,
-		day:     `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
-		indexes: `SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
+		day: `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
+		indexes: `SELECT indexname, replace(indexdef, ' ON ONLY ', ' ON ') FROM pg_indexes
+			WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
 	}
 }
 

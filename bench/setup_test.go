@@ -51,8 +51,8 @@ func TestSeedAndFill(t *testing.T) {
 			names := `SELECT COUNT(*) FROM sqlite_master
 				WHERE name IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
 			if engine == db.Postgres {
-				names = `SELECT COUNT(*) FROM pg_indexes
-					WHERE indexname IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
+				names = `SELECT COUNT(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indisvalid
+					AND relname IN ('ledger_app', 'ledger_key', 'ledger_reversal')`
 			}
 			if err := d.QueryRowContext(t.Context(), names).Scan(&indexes); err != nil || indexes != 3 {
 				t.Errorf("%d of 3 indexes are there again: %v", indexes, err)

@@ -109,8 +109,8 @@ func (e Engine) createTriggers() (statements []string) {
 	return statements
 }
 
-// createTruncateTriggers returns the statements that make a partition of an append-only table refuse TRUNCATE. The other
-// triggers of the table hold on its partitions by themselves.
+// createTruncateTriggers returns the statements that make a partition of an append-only table refuse TRUNCATE. The
+// other triggers of the table hold on its partitions by themselves.
 func (e Engine) createTruncateTriggers(table, partition string) []string {
 	if e != Postgres || !slices.Contains(appendOnlyTables, table) {
 		return nil

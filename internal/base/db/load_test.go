@@ -14,7 +14,7 @@ import (
 func TestTablesAreThoseOfTheSchema(t *testing.T) {
 	t.Parallel()
 	queries := map[db.Engine]string{
-		db.SQLite:   `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`,
+		db.SQLite: `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`,
 		db.Postgres: `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
 			AND relnamespace = current_schema()::regnamespace`,
 	}

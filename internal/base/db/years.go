@@ -63,12 +63,10 @@ func ensureYears(ctx context.Context, pool *sql.DB, year int) error {
 	return nil
 }
 
-// newestYear returns the year of a table's newest partition. Archives keep the bounds of those that are gone.
+// newestYear returns the year of a table's newest partition.
 func newestYear(ctx context.Context, q Queryer, table string) (year int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT GREATEST(
-			(SELECT MAX(substring(relname FROM '_y([0-9]+)$')::int) FROM pg_inherits
-				JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = $1::text::regclass),
-			(SELECT MAX(year) FROM ledger_archives WHERE $1::text = 'ledger'))`, table).Scan(&year)
+	err = q.QueryRowContext(ctx, `SELECT MAX(substring(relname FROM '_y([0-9]+)$')::int) FROM pg_inherits
+		JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = $1::text::regclass`, table).Scan(&year)
 	return year, err
 }
 
@@ -160,6 +158,11 @@ func CreateYear(ctx context.Context, tx *Tx, table string, year int) error {
 	if err != nil {
 		return err
 	}
+	var guarded bool // false: a restore fills the database, and Open creates all triggers
+	err = tx.QueryRowContext(ctx, `SELECT to_regproc('ledger_is_append_only') IS NOT NULL`).Scan(&guarded)
+	if err != nil || !guarded {
+		return err
+	}
 	for _, statement := range Postgres.createTruncateTriggers(table, name) {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
@@ -221,10 +224,10 @@ func ListYears(ctx context.Context, q Queryer, table string) ([]Year, error) {
 		WHERE inhparent = $1::text::regclass AND relname ~ '_y[0-9]+$' ORDER BY 1`, table)
 }
 
-// errStray says that rows are in the default partition.
-var errStray = errors.New("rows are outside of all years: a clock was wrong")
+// ErrStray says that rows are in the default partition of a table.
+var ErrStray = errors.New("rows are in no year: a clock was wrong")
 
-// CheckYears returns an error if a table has rows in its default partition.
+// CheckYears returns ErrStray if a table has rows in its default partition.
 func (d *DB) CheckYears(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
@@ -234,7 +237,7 @@ func (d *DB) CheckYears(ctx context.Context) error {
 		if has, err := hasRows(ctx, d, name); err != nil {
 			return err
 		} else if has {
-			return fmt.Errorf("%w: %s", errStray, name)
+			return fmt.Errorf("%w: %s", ErrStray, name)
 		}
 	}
 	return nil
@@ -245,10 +248,16 @@ func (d *DB) AnalyzeYears(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
 	}
-	for _, t := range yearTables {
-		if _, err := d.ExecContext(ctx, `ANALYZE `+t.name); err != nil {
-			return err
+	err := d.InYearsTx(ctx, func(ctx context.Context, tx *Tx) error {
+		for _, t := range yearTables {
+			if _, err := tx.ExecContext(ctx, `ANALYZE `+t.name); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if IsLocked(err) {
+		return nil // another node or PostgreSQL itself counts
 	}
-	return nil
+	return err
 }

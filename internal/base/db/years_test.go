@@ -140,7 +140,8 @@ func testOldTable(t *testing.T, target string) {
 	var node uint32
 	file := func(ctx context.Context, q db.Queryer, table string) (node uint32) {
 		t.Helper()
-		if err := q.QueryRowContext(ctx, `SELECT pg_relation_filenode($1::text::regclass)`, table).Scan(&node); err != nil {
+		err := q.QueryRowContext(ctx, `SELECT pg_relation_filenode($1::text::regclass)`, table).Scan(&node)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return node

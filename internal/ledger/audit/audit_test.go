@@ -191,7 +191,8 @@ var unlockSQL = map[db.Engine][]string{
 		`ALTER TABLE goodwill_records DISABLE TRIGGER USER`, `ALTER TABLE call_refunds DISABLE TRIGGER USER`,
 		`ALTER TABLE margin_records DISABLE TRIGGER USER`,
 		`DO $$ DECLARE c record; BEGIN
-		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespace LOOP
+		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint
+			WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
 }
 

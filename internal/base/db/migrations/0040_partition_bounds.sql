@@ -9,7 +9,7 @@
 -- postgres:   FOR c IN SELECT conrelid::regclass AS name, conname, substring(pg_get_constraintdef(oid) FROM '\((.*)\)') AS bound
 -- postgres:     FROM pg_constraint WHERE conrelid IN ('ledger'::regclass, 'answers'::regclass, 'deliveries'::regclass)
 -- postgres:       AND conname ~ '_before_[0-9]+$' LOOP
--- postgres:     EXECUTE format('SELECT EXISTS (SELECT 1 FROM %s WHERE NOT (%s))', c.name, c.bound) INTO beyond;
+-- postgres:     EXECUTE format('SELECT EXISTS (SELECT 1 FROM %s WHERE %s)', c.name, replace(c.bound, ' < ', ' >= ')) INTO beyond;
 -- postgres:     IF NOT beyond THEN
 -- postgres:       EXECUTE format('ALTER TABLE %s VALIDATE CONSTRAINT %I', c.name, c.conname);
 -- postgres:     END IF;
