@@ -124,7 +124,8 @@ func (f decryptFlags) readIdentities() ([]age.Identity, error) {
 }
 
 type verifyBackupCmd struct {
-	File string `arg:"" help:"The backup."`
+	File     string `arg:"" help:"The backup."`
+	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
 	decryptFlags
 }
 
@@ -144,7 +145,7 @@ func (c *verifyBackupCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	m, r, err := backup.Verify(ctx, c.File, identities)
+	m, r, err := backup.Verify(ctx, c.File, identities, c.Archives)
 	if err != nil {
 		return err
 	}

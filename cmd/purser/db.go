@@ -14,6 +14,8 @@ type dbCmd struct {
 type copyDBCmd struct {
 	From string `placeholder:"URL" required:"" help:"sqlite:PATH or postgres://…; its nodes must be stopped."`
 	To   string `placeholder:"URL" required:"" help:"A new SQLite file, or an empty PostgreSQL database."`
+
+	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
 }
 
 // Help is shown by purser db copy --help.
@@ -28,7 +30,7 @@ func (copyDBCmd) Help() string {
 func (c *copyDBCmd) Run(p *program) error {
 	ctx, stop := interruptContext()
 	defer stop()
-	copied, err := backup.Copy(ctx, c.From, c.To)
+	copied, err := backup.Copy(ctx, c.From, c.To, c.Archives)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/purserhq/purser/internal/backup"
 )
 
 type restoreCmd struct {
-	File string `arg:"" help:"The backup."`
+	File     string `arg:"" help:"The backup."`
+	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
 	databaseFlags
 	decryptFlags
 }
@@ -21,7 +24,7 @@ func (restoreCmd) Help() string {
 
 // Run restores a backup.
 func (c *restoreCmd) Run(p *program) error {
-	database, err := c.find(p)
+	settings, err := c.settings(p)
 	if err != nil {
 		return err
 	}
@@ -31,7 +34,8 @@ func (c *restoreCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	m, r, err := backup.Restore(ctx, c.File, database, identities)
+	m, r, err := backup.Restore(ctx, c.File, settings.Database, identities,
+		cmp.Or(c.Archives, settings.Archives))
 	if err != nil {
 		return err
 	}

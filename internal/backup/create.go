@@ -146,7 +146,7 @@ func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err erro
 		}
 		for _, table := range tables {
 			begin := func(columns []string) { out.PutTable(table, columns) }
-			n, err := db.EachRow(ctx, tx, `SELECT * FROM `+table, begin, out.PutRow)
+			n, err := db.EachRow(ctx, tx, selectAll(table), begin, out.PutRow)
 			if err != nil {
 				return fmt.Errorf("table %s: %w", table, err)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/rowfile"
+	"github.com/purserhq/purser/internal/ledger/archive"
 	"github.com/purserhq/purser/internal/ledger/audit"
 )
 
@@ -24,23 +25,21 @@ const restoringSuffix = ".restoring"
 
 // Restore fills the database at target, which must be empty, with the rows of the backup at path, brings it to the
 // newest schema, and audits it. A SQLite file must not exist; it appears under its name when it is complete. After an
-// error nothing was restored. A result with findings is restored: the backup has what its database had.
-func Restore(ctx context.Context, path, target string, identities []age.Identity) (Manifest, audit.Result, error) {
-	file, ok := strings.CutPrefix(target, "sqlite:")
-	if !ok {
-		m, err := loadFile(ctx, path, target, identities)
+// error nothing was restored. A result with findings is restored: the backup has what its database had. The backup has
+// no archived years of the ledger (decision 115), whose files the audit needs, in the folder archives.
+func Restore(ctx context.Context, path, target string, identities []age.Identity, archives string,
+) (Manifest, audit.Result, error) {
+	fill := func(url string) (Manifest, audit.Result, error) {
+		m, err := loadFile(ctx, path, url, identities, archives)
 		if err != nil {
 			return m, audit.Result{}, err
 		}
-		return auditCopy(ctx, m, target)
+		return auditCopy(ctx, m, url, archives)
 	}
-	return restoreSQLite(file, func(draft string) (Manifest, audit.Result, error) {
-		m, err := loadFile(ctx, path, draft, identities)
-		if err != nil {
-			return m, audit.Result{}, err
-		}
-		return auditCopy(ctx, m, draft)
-	})
+	if file, ok := strings.CutPrefix(target, "sqlite:"); ok {
+		return restoreSQLite(file, fill)
+	}
+	return fill(target)
 }
 
 // restoreSQLite calls fill with the URL of a draft, and gives the draft its name if fill succeeds.
@@ -84,23 +83,25 @@ func syncFile(path string) error {
 
 // Verify checks that the file at path is complete and undamaged, restores it into a temporary SQLite file, and audits
 // that. The temporary file takes about as much room as the database.
-func Verify(ctx context.Context, path string, identities []age.Identity) (m Manifest, r audit.Result, err error) {
+func Verify(ctx context.Context, path string, identities []age.Identity, archives string) (m Manifest, r audit.Result,
+	err error) {
 	folder, err := os.MkdirTemp("", "purser-backup-")
 	if err != nil {
 		return m, r, fmt.Errorf("backup: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	return Restore(ctx, path, "sqlite:"+filepath.Join(folder, "purser.db"), identities)
+	return Restore(ctx, path, "sqlite:"+filepath.Join(folder, "purser.db"), identities, archives)
 }
 
 // auditCopy audits a database that has just been filled.
-func auditCopy(ctx context.Context, m Manifest, url string) (Manifest, audit.Result, error) {
-	r, err := audit.Verify(ctx, url, time.Now(), nil)
+func auditCopy(ctx context.Context, m Manifest, url, archives string) (Manifest, audit.Result, error) {
+	r, err := audit.Run(ctx, url, audit.Options{Now: time.Now(), Archives: archives})
 	return m, r, err
 }
 
 // loadFile fills the database at target with the rows of the backup at path.
-func loadFile(ctx context.Context, path, target string, identities []age.Identity) (m Manifest, err error) {
+func loadFile(ctx context.Context, path, target string, identities []age.Identity, archives string) (m Manifest,
+	err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return m, fmt.Errorf("backup: %w", err)
@@ -110,7 +111,7 @@ func loadFile(ctx context.Context, path, target string, identities []age.Identit
 	if err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
-	if m, err = load(ctx, content, target); err != nil {
+	if m, err = load(ctx, content, target, archives); err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
 	return m, nil
@@ -139,8 +140,9 @@ func decrypt(f *os.File, identities []age.Identity) (io.Reader, error) {
 	return content, err
 }
 
-// load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows.
-func load(ctx context.Context, r io.Reader, target string) (m Manifest, err error) {
+// load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows, and
+// the files of archived years are there.
+func load(ctx context.Context, r io.Reader, target, archives string) (m Manifest, err error) {
 	in, err := rowfile.NewDecoder(r, rowfile.Backup)
 	if err != nil {
 		return m, err
@@ -166,7 +168,10 @@ func load(ctx context.Context, r io.Reader, target string) (m Manifest, err erro
 		if err == nil && heads != m.Heads {
 			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", rowfile.ErrDamaged)
 		}
-		return err
+		if err != nil || in.Header.Schema < archive.Schema {
+			return err
+		}
+		return archive.CheckFiles(ctx, tx, archives)
 	})
 	return m, err
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/purserhq/purser/internal/base/rowfile"
 )
 
+// selectAll returns the query for all rows of a table.
+func selectAll(table string) string { return `SELECT * FROM ` + table }
+
 // checkColumns returns an error unless a table has exactly these columns, in any order.
 func checkColumns(ctx context.Context, tx *db.Tx, table string, columns []string) (err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT * FROM `+table+` LIMIT 0`)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -63,6 +64,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
 		s.checkPages,
+		s.repeatJob(24*time.Hour, "keep the partitions of years", s.keepYears),
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),
 		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
@@ -103,10 +105,25 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 	}
 }
 
+// keepYears creates the partitions of this year and the next, and raises an alarm about rows of no year (decision 115).
+func (s *Server) keepYears(ctx context.Context) error {
+	err := s.DB.EnsureYears(ctx)
+	stray := s.DB.CheckYears(ctx)
+	if errors.Is(stray, db.ErrStray) {
+		s.metrics.RaiseAlarm("rows are in no year", "")
+	}
+	return errors.Join(err, stray, s.DB.AnalyzeYears(ctx))
+}
+
 // verifyLedger verifies the ledger when an operator requests it, which takes long on a large
 // one.
 func (s *Server) verifyLedger(ctx context.Context) error {
-	verifier := &operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}
+	verifier := &operatorpages.Verifier{
+		DB:       s.DB,
+		URL:      s.Config.Database,
+		Archives: s.Config.Archives,
+		Now:      s.DB.Now,
+	}
 	for tick := time.NewTicker(time.Second); ; {
 		s.runJob(ctx, time.Hour, "verify the ledger when requested", verifier.Once)
 		select {

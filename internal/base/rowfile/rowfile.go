@@ -1,7 +1,7 @@
-// Package rowfile is the form of files that hold rows of tables: backups (decision 094) and archived years of the ledger
-// (decision 115). A file is a stream that is written and read once, in a form that belongs to neither engine. It is
-// compressed. Its last part is the manifest: the rows of each table, and a digest of all bytes before. A file that lacks
-// its end has no manifest, and is never taken for a whole one.
+// Package rowfile is the form of files that hold rows of tables: backups (decision 094) and archived years of the
+// ledger (decision 115). A file is a stream that is written and read once, in a form that belongs to neither engine. It
+// is compressed. Its last part is the manifest: the rows of each table, and a digest of all bytes before. A file that
+// lacks its end has no manifest, and is never taken for a whole one.
 package rowfile
 
 import (

@@ -26,9 +26,10 @@ func encodeSample(t *testing.T, rows [][]any) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	now := time.Now().UTC().Truncate(time.Microsecond)
 	m := Manifest{
-		Header:  Header{Purser: "test", Engine: "sqlite", Schema: 7, BeganAt: time.Now().UTC().Truncate(time.Microsecond)},
-		EndedAt: time.Now().UTC().Truncate(time.Microsecond),
+		Header:  Header{Purser: "test", Engine: "sqlite", Schema: 7, BeganAt: now},
+		EndedAt: now,
 		Tables:  []TableCount{{"empty", 0}, {"full", int64(len(rows))}},
 	}
 	if err := e.PutHeader(m.Header); err != nil {

@@ -1,6 +1,6 @@
-// Package archive moves years of the ledger from PostgreSQL to files and back (decision 115): `purser ledger archive` and
-// `purser ledger attach`. A file has all rows of a partition, in the form of package rowfile. The database keeps its
-// digest, the keys of its calls, which stay used, and where each account's hash chain ends in it.
+// Package archive moves years of the ledger from PostgreSQL to files and back (decision 115): `purser ledger archive`
+// and `purser ledger attach`. A file has all rows of a partition, in the form of package rowfile. The database keeps
+// its digest, the keys of its calls, which stay used, and where each account's hash chain ends in it.
 package archive
 
 import (
@@ -28,8 +28,8 @@ const (
 	partialSuffix = ".partial" // ends the name of a file that is not complete
 )
 
-// errEngine says that a database has no partitions.
-var errEngine = errors.New("archive: only a database in PostgreSQL has partitions: SQLite keeps all years in its file")
+// ErrEngine says that a database has no partitions.
+var ErrEngine = errors.New("archive: only a database in PostgreSQL has partitions: SQLite keeps all years in its file")
 
 // A Record is what the database says of an archived year.
 type Record struct {
@@ -47,6 +47,7 @@ type Record struct {
 type Archiver struct {
 	DB *db.DB
 	// Step, unless it is nil, is told each step before it is taken. An error ends the work there, as a kill would.
+	// Tests set it.
 	Step func(name string) error
 }
 
@@ -62,12 +63,12 @@ func (a *Archiver) step(name string) error {
 func FileName(year int) string { return fmt.Sprintf("purser-ledger-%d.archive", year) }
 
 // Archive writes the ledger rows of a year to a file in a folder, reads the file again, and takes the rows out of the
-// database. All changes of the database are one transaction, which begins before the file is written: the year is in the
-// ledger, or its file is complete, durable and recorded. A file that an interrupted run has left is used if it has the
-// same rows.
+// database. All changes of the database are one transaction, which begins before the file is written: the year is in
+// the ledger, or its file is complete, durable and recorded. A file that an interrupted run has left is used if it has
+// the same rows.
 func (a *Archiver) Archive(ctx context.Context, year int, folder string) (r Record, err error) {
 	if a.DB.Engine != db.Postgres {
-		return r, errEngine
+		return r, ErrEngine
 	}
 	err = a.DB.InYearsTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		partition, err := a.check(ctx, tx, year)
@@ -82,13 +83,17 @@ func (a *Archiver) Archive(ctx context.Context, year int, folder string) (r Reco
 			return err
 		}
 		r = Record{Year: year, File: FileName(year), FromID: partition.From, ToID: partition.To}
-		if err := a.writeFile(ctx, tx, partition.Name, filepath.Join(folder, r.File)); err != nil {
+		path := filepath.Join(folder, r.File)
+		if err := a.writeFile(ctx, tx, partition.Name, path); err != nil {
+			return err
+		}
+		if err := syncFile(path); err != nil { // also one that a killed run has left
 			return err
 		}
 		if err := a.step("compare"); err != nil {
 			return err
 		}
-		if r.SHA256, err = compareFile(ctx, tx, filepath.Join(folder, r.File), partition.Name); err != nil {
+		if r.SHA256, err = compareFile(ctx, tx, path, partition.Name); err != nil {
 			return err
 		}
 		if err := a.step("record"); err != nil {
@@ -163,12 +168,13 @@ func (a *Archiver) check(ctx context.Context, tx *db.Tx, year int) (partition db
 	case c.payments > 0:
 		return partition, fmt.Errorf("%d top-ups of %d have neither succeeded nor failed", c.payments, year)
 	case c.unpublished > 0:
-		return partition, fmt.Errorf("the public log does not have all rows of %d yet, of %d accounts", year, c.unpublished)
+		return partition, fmt.Errorf("the public log does not have all rows of %d yet, of %d accounts", year,
+			c.unpublished)
 	}
 	return partition, nil
 }
 
-// writeFile writes the rows of a partition to a new file at path, which appears there when it is on the disk.
+// writeFile writes the rows of a partition to a new file at path, which appears there when it is complete.
 func (a *Archiver) writeFile(ctx context.Context, tx *db.Tx, partition, path string) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil // compareFile says whether it has these rows
@@ -180,13 +186,13 @@ func (a *Archiver) writeFile(ctx context.Context, tx *db.Tx, partition, path str
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeRows(ctx, tx, partition, f), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(writeRows(ctx, tx, partition, f), f.Sync(), f.Close()); err != nil { // then its name
 		return err
 	}
 	if err := a.step("rename"); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(path+partialSuffix, path), syncFolder(filepath.Dir(path)))
+	return os.Rename(path+partialSuffix, path)
 }
 
 // writeRows writes the rows of a partition in order of their ids.
@@ -203,7 +209,8 @@ func writeRows(ctx context.Context, tx *db.Tx, partition string, w io.Writer) er
 	if err := out.PutHeader(m.Header); err != nil {
 		return err
 	}
-	n, err := db.EachRow(ctx, tx, allRows(partition), func(columns []string) { out.PutTable(table, columns) }, out.PutRow)
+	begin := func(columns []string) { out.PutTable(table, columns) }
+	n, err := db.EachRow(ctx, tx, allRows(partition), begin, out.PutRow)
 	if err != nil {
 		return errors.Join(err, out.Abandon())
 	}
@@ -211,16 +218,20 @@ func writeRows(ctx context.Context, tx *db.Tx, partition string, w io.Writer) er
 	return out.Close(&m)
 }
 
-// syncFolder makes the name of a new file durable. Windows has no such call.
-func syncFolder(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(path)
+// syncFile makes a file and its name durable. Windows has no call for the name.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	if err := errors.Join(f.Sync(), f.Close()); err != nil || runtime.GOOS == "windows" {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // errDiffers says that a file has other rows than the ledger.
@@ -274,8 +285,8 @@ func hashFile(path string) (digest string, err error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// readFile calls use with the columns of the ledger in a file, and with a function that returns its rows one by one, nil
-// at their end. It returns an error if the file is not complete.
+// readFile calls use with the columns of the ledger in a file, and with a function that returns its rows one by one,
+// nil at their end. It returns an error if the file is not complete.
 func readFile(path string, use func(columns []string, next func() ([]any, error)) error) (err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -333,7 +344,7 @@ func loadFile(ctx context.Context, tx *db.Tx, r *Record, path, into string) erro
 // from the oldest on, and come back in the opposite order.
 func (a *Archiver) Attach(ctx context.Context, path string) (r Record, err error) {
 	if a.DB.Engine != db.Postgres {
-		return r, errEngine
+		return r, ErrEngine
 	}
 	err = a.DB.InYearsTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if r, err = findRecord(ctx, tx, path); err != nil {
@@ -342,7 +353,8 @@ func (a *Archiver) Attach(ctx context.Context, path string) (r Record, err error
 		if err := a.step("load"); err != nil {
 			return err
 		}
-		if err := db.CreateYear(ctx, tx, table, r.Year); err != nil {
+		isPartition, err := makeRoom(ctx, tx, &r)
+		if err != nil {
 			return err
 		}
 		if err := loadFile(ctx, tx, &r, path, yearTable(r.Year)); err != nil {
@@ -358,8 +370,10 @@ func (a *Archiver) Attach(ctx context.Context, path string) (r Record, err error
 			return err
 		}
 		attach := func() error { return db.AttachYear(ctx, tx, table, r.Year, r.FromID, r.ToID) }
-		if err := db.RetryLocked(ctx, tx, attach); err != nil {
-			return err
+		if !isPartition {
+			if err := db.RetryLocked(ctx, tx, attach); err != nil {
+				return err
+			}
 		}
 		return a.step("commit")
 	})
@@ -367,6 +381,33 @@ func (a *Archiver) Attach(ctx context.Context, path string) (r Record, err error
 		return r, fmt.Errorf("attach: %w", explainLock(err))
 	}
 	return r, nil
+}
+
+// makeRoom creates the table for the rows of a year. A restored database has partitions without rows in place of the
+// archived ones: if one has the bounds of the year, the rows go there, and isPartition is true. Others are dropped.
+func makeRoom(ctx context.Context, tx *db.Tx, r *Record) (isPartition bool, err error) {
+	years, err := db.ListYears(ctx, tx, table)
+	if err != nil {
+		return false, err
+	}
+	for _, y := range years {
+		if y.To > r.ToID {
+			continue
+		}
+		if n, err := countRows(ctx, tx, y.Name); err != nil {
+			return false, err
+		} else if n > 0 {
+			return false, fmt.Errorf("the ledger has %d rows in the partition for %d", n, y.Year)
+		}
+		if y.Year == r.Year && y.From == r.FromID && y.To == r.ToID {
+			return true, nil
+		}
+		drop := func() error { return db.DropYear(ctx, tx, table, y.Year) }
+		if err := db.RetryLocked(ctx, tx, drop); err != nil {
+			return false, err
+		}
+	}
+	return false, db.CreateYear(ctx, tx, table, r.Year)
 }
 
 // findRecord returns the record of a file, which must be the newest one.
@@ -398,7 +439,8 @@ var ErrMissing = errors.New("years of the ledger are archived")
 
 // Overlay makes the ledger of the transaction's connection whole again: a temporary view named ledger, which stands
 // before the table for all later statements of the connection, has the rows of the table and those of the files in
-// folder. Without archived years it does nothing. It returns the records.
+// folder. Without archived years it does nothing. It returns the records. What the database has kept of the rows must
+// be what the files say.
 func Overlay(ctx context.Context, tx *db.Tx, folder string) (records []Record, err error) {
 	if records, err = List(ctx, tx); err != nil || len(records) == 0 {
 		return records, err
@@ -415,7 +457,33 @@ func Overlay(ctx context.Context, tx *db.Tx, folder string) (records []Record, e
 			return nil, err
 		}
 	}
-	return records, createView(ctx, tx)
+	if err := createView(ctx, tx); err != nil {
+		return nil, err
+	}
+	return records, compareKept(ctx, tx)
+}
+
+// Schema is the version of the schema from which on a database may have archived years.
+const Schema = 39
+
+// CheckFiles returns an error unless the files of all archived years are in a folder.
+func CheckFiles(ctx context.Context, tx *db.Tx, folder string) error {
+	records, err := List(ctx, tx)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	if folder == "" {
+		return Missing(records)
+	}
+	for _, r := range records {
+		path := filepath.Join(folder, r.File)
+		if digest, err := hashFile(path); err != nil {
+			return err
+		} else if digest != r.SHA256 {
+			return fmt.Errorf("%s: %w", path, errDigest)
+		}
+	}
+	return nil
 }
 
 // Missing returns the error that names the files of archived years.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -199,8 +200,8 @@ func TestArchiveAndAttach(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != apierr.IdempotencyKeyReused || !strings.Contains(e.Message, "archived") {
 			t.Errorf("a used key: %v", err)
 		}
-		if used, err := store.IsKeyUsed(ctx, b.Books.DB, rules.Key{ConnectionID: b.conn.ID, Key: b.old.Key}); err != nil ||
-			!used {
+		key := rules.Key{ConnectionID: b.conn.ID, Key: b.old.Key}
+		if used, err := store.IsKeyUsed(ctx, b.Books.DB, key); err != nil || !used {
 			t.Errorf("the key is used: %t, %v", used, err)
 		}
 	})
@@ -227,6 +228,25 @@ func (b *bundle) testReads(t *testing.T) {
 	if _, err := store.GetEntry(ctx, d, b.old.ID); !errors.As(err, &archived) || archived.Year != 2026 {
 		t.Errorf("an archived row: %v", err)
 	}
+	if _, err := store.GetEntry(ctx, d, b.straddles.ID); !errors.As(err, &archived) {
+		t.Errorf("an archived row of the year after: %v", err)
+	}
+	archived = store.ArchivedError{}
+	january := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	december, february := january.AddDate(0, -1, 0), january.AddDate(0, 1, 0)
+	for at, want := range map[time.Time]bool{december: true, january: true, february: false} {
+		none := func(*store.JournalRow) error { return nil }
+		err := store.EachRealEntry(ctx, d, at, at.AddDate(0, 1, 0), none)
+		if errors.As(err, new(store.ArchivedError)) != want {
+			t.Errorf("the journal of %s: %v", at.Format("January 2006"), err)
+		}
+	}
+	for at, want := range map[time.Time]bool{december: true, january: false} {
+		_, err := store.ReadRevenue(ctx, d, []string{"app_1"}, at, at.AddDate(0, 1, 0))
+		if errors.As(err, new(store.ArchivedError)) != want {
+			t.Errorf("the revenue of %s: %v", at.Format("January 2006"), err)
+		}
+	}
 	if _, err := store.GetEntry(ctx, d, id.New(id.Ledger, b.Now())); errors.As(err, &archived) {
 		t.Errorf("a row that never was: %v", err)
 	}
@@ -242,7 +262,7 @@ func (b *bundle) testReads(t *testing.T) {
 		t.Errorf("July 2027: %d rows after %d, %v", rows, opening, err)
 	}
 	// A call that began in 2026 was billed in January.
-	for _, m := range []time.Time{time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)} {
+	for _, m := range []time.Time{january, december} {
 		if _, _, err := month(m.Year(), m.Month()); !errors.As(err, &archived) {
 			t.Errorf("%s: %v", m.Format("January 2006"), err)
 		}
@@ -340,7 +360,8 @@ func TestDamagedFiles(t *testing.T) {
 		if _, err := b.Attach(ctx, b.path()); err == nil || !strings.Contains(err.Error(), "SHA-256") {
 			t.Errorf("%s: attach: %v", name, err)
 		}
-		if _, err := b.verify(audit.Options{Archives: b.folder}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+		if _, err := b.verify(audit.Options{Archives: b.folder}); err == nil ||
+			!strings.Contains(err.Error(), "SHA-256") {
 			t.Errorf("%s: audit: %v", name, err)
 		}
 		// Also if whoever damaged it wrote its digest into the database.
@@ -364,6 +385,21 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	if err := os.WriteFile(b.path(), whole, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for _, statement := range []string{`DELETE FROM ledger_archived_keys WHERE key_hash = (SELECT MIN(key_hash)
+		FROM ledger_archived_keys)`, `UPDATE ledger_archived_accounts SET last_hash = 'x'`} {
+		b.exec(`CREATE TABLE kept AS SELECT * FROM ledger_archived_keys`)
+		b.exec(`CREATE TABLE ends AS SELECT * FROM ledger_archived_accounts`)
+		b.exec(statement)
+		if _, err := b.verify(audit.Options{Archives: b.folder}); err == nil ||
+			!strings.Contains(err.Error(), "has lost") {
+			t.Errorf("%s: %v", statement, err)
+		}
+		b.exec(`DELETE FROM ledger_archived_keys`)
+		b.exec(`INSERT INTO ledger_archived_keys SELECT * FROM kept`)
+		b.exec(`DELETE FROM ledger_archived_accounts`)
+		b.exec(`INSERT INTO ledger_archived_accounts SELECT * FROM ends`)
+		b.exec(`DROP TABLE kept, ends`)
 	}
 	if _, err := b.Attach(ctx, b.path()); err != nil {
 		t.Error(err)
@@ -424,5 +460,72 @@ func TestKills(t *testing.T) {
 	}
 	if after := b.dump(); !slices.Equal(whole, after) {
 		t.Error("the ledger is not what it was")
+	}
+}
+
+// TestRestoreNeedsTheFiles restores a backup of a database with an archived year into each engine, and brings the year
+// back in PostgreSQL.
+func TestRestoreNeedsTheFiles(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBundle(t), t.Context()
+	whole := b.dump()
+	b.archive()
+	path := filepath.Join(t.TempDir(), "a.backup")
+	if _, err := backup.Create(ctx, b.url, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "restored.db"),
+		"postgres": dbtest.EmptyURL(t),
+	} {
+		if _, _, err := backup.Restore(ctx, path, target, nil, ""); !errors.Is(err, archive.ErrMissing) {
+			t.Errorf("%s without the file: %v", name, err)
+		}
+		if _, _, err := backup.Restore(ctx, path, target, nil, t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s in an empty folder: %v", name, err)
+		}
+		// Restore audits at the present time. While that is before the rows, what a connection remembers of 24 hours
+		// has none of them.
+		if _, r, err := backup.Restore(ctx, path, target, nil, b.folder); err != nil || r.LedgerRows != 10 ||
+			r.Findings > 1 || r.Findings == 1 && !strings.Contains(r.Report, "counted_mc=0 rows_mc=2160000") {
+			t.Fatalf("%s: %v\n%s", name, err, r.Report)
+		}
+		restored, err := db.Open(ctx, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer restored.Close()
+		key := rules.Key{ConnectionID: b.conn.ID, Key: b.old.Key}
+		if used, err := store.IsKeyUsed(ctx, restored, key); err != nil || !used {
+			t.Errorf("%s: the key of an archived call is used: %t, %v", name, used, err)
+		}
+		if name == "sqlite" {
+			w := apitest.StartLedger(t, restored, b.Now)
+			call := rules.Call{
+				ConnectionID: b.conn.ID,
+				AccountID:    b.conn.AccountID,
+				AppID:        b.conn.AppID,
+				Key:          b.old.Key,
+				RequestID:    id.New(id.Request, b.Now()),
+				Fingerprint:  "f",
+				Model:        "m",
+				Terms:        "{}",
+				HoldMC:       money.Cent,
+			}
+			_, err := w.Do(ctx, rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+			var e *apierr.Error
+			if !errors.As(err, &e) || e.Code != apierr.IdempotencyKeyReused {
+				t.Errorf("a used key: %v", err)
+			}
+			continue
+		}
+		a := archive.Archiver{DB: restored}
+		if _, err := a.Attach(ctx, b.path()); err != nil {
+			t.Fatal(err)
+		}
+		b.Books.DB = restored
+		if got := b.dump(); !slices.Equal(got, whole) {
+			t.Errorf("the restored ledger has\n%s\nand had\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
+		}
 	}
 }

@@ -40,7 +40,8 @@ func countObstacles(ctx context.Context, tx *db.Tx, y db.Year) (c obstacles, err
 	}{
 		{&c.rows, `SELECT COUNT(*) FROM ` + y.Name, nil},
 		{&c.earlier, `SELECT COUNT(*) FROM ledger WHERE id < $1`, []any{y.From}},
-		{&c.holds, `SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND request_id < $1`, []any{firstRequest(y.To)}},
+		{&c.holds, `SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND request_id < $1`,
+			[]any{firstRequest(y.To)}},
 		{&c.payments, `SELECT COUNT(*) FROM payment_records o WHERE o.kind = 'opened' AND o.entry_id < $1
 			AND NOT EXISTS (SELECT 1 FROM payment_records e WHERE e.payment_id = o.payment_id
 				AND (e.kind = 'settled' OR e.kind = 'failed'))`, []any{y.To}},
@@ -55,6 +56,11 @@ func countObstacles(ctx context.Context, tx *db.Tx, y db.Year) (c obstacles, err
 	return c, nil
 }
 
+func countRows(ctx context.Context, tx *db.Tx, partition string) (n int64, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM `+partition).Scan(&n)
+	return n, err
+}
+
 // insertRecord records a year with what stays known of its rows, and fills in the rest of the record.
 func insertRecord(ctx context.Context, tx *db.Tx, partition string, r *Record) error {
 	err := tx.QueryRowContext(ctx, `SELECT COUNT(*), MIN(id), MAX(id), MAX(created_us) FROM `+partition).
@@ -62,8 +68,8 @@ func insertRecord(ctx context.Context, tx *db.Tx, partition string, r *Record) e
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO ledger_archives (year, file, sha256, row_count, first_id, last_id, from_id,
-			to_id, last_created_us, archived_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO ledger_archives (year, file, sha256, row_count, first_id, last_id,
+			from_id, to_id, last_created_us, archived_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 		r.Year, r.File, r.SHA256, r.Rows, r.FirstID, r.LastID, r.FromID, r.ToID, r.LastCreatedUS, r.ArchivedUS)
 	if err != nil {
 		return err
@@ -106,6 +112,21 @@ func createCopy(ctx context.Context, tx *db.Tx) error {
 		create = `CREATE TEMPORARY TABLE ` + archivedRows + ` AS SELECT * FROM ledger WHERE 1 = 0`
 	}
 	_, err := tx.ExecContext(ctx, create)
+	return err
+}
+
+// compareKept compares the kept keys and ends of hash chains with the rows of the files.
+func compareKept(ctx context.Context, tx *db.Tx) error {
+	var keys, chains int64
+	err := tx.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM `+archivedRows+` r WHERE r.key_hash IS NOT NULL
+			AND NOT EXISTS (SELECT 1 FROM ledger_archived_keys k
+				WHERE k.key_hash = r.key_hash AND k.connection_id = r.connection_id)),
+		(SELECT COUNT(*) FROM ledger_archived_accounts a WHERE NOT EXISTS (SELECT 1 FROM `+archivedRows+` r
+			WHERE r.account_id = a.account_id AND r.seq = a.last_seq AND r.hash = a.last_hash))`).Scan(&keys, &chains)
+	if err == nil && keys+chains > 0 {
+		err = fmt.Errorf("the database has lost %d keys of archived calls, which could be billed again, and has %d "+
+			"ends of hash chains that the files do not have", keys, chains)
+	}
 	return err
 }
 

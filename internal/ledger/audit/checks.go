@@ -360,7 +360,8 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
 		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type,
 				o.status AS original_status FROM {ledger} AS r LEFT JOIN ledger o ON o.id = r.reversal_of
-			WHERE r.reversal_of IS NOT NULL AND {archived r.reversal_of} AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
+			WHERE r.reversal_of IS NOT NULL AND {archived r.reversal_of}
+				AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
 				OR o.status <> 'settled' AND (r.type <> 'topup' OR o.status <> 'pending' OR r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
 	},
@@ -813,7 +814,8 @@ var checks = []check{
 			FROM call_refunds f LEFT JOIN ledger o ON o.id = f.entry_id LEFT JOIN ledger r ON r.id = f.reversal_id
 				LEFT JOIN ledger d ON d.id = f.debit_id LEFT JOIN accounts u ON u.id = o.account_id
 				LEFT JOIN apps a ON a.id = f.app_id
-			WHERE {archived f.entry_id} AND (o.id IS NULL OR o.type <> 'spend' OR o.status <> 'settled' OR o.app_id <> f.app_id
+			WHERE {archived f.entry_id} AND (o.id IS NULL OR o.type <> 'spend' OR o.status <> 'settled'
+				OR o.app_id <> f.app_id
 				OR COALESCE(a.owner_id, '') <> f.developer_id OR COALESCE(u.sandbox, -1) <> f.sandbox
 				OR r.id IS NULL OR COALESCE(r.reversal_of, '') <> f.entry_id OR COALESCE(r.reason, '') <> f.reason
 				OR f.margin_mc < 0 OR f.balance_mc < 0

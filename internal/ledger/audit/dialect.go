@@ -113,7 +113,8 @@ func postgresRefusedVerbs(ctx context.Context, a *verification, table string) (m
 	verbs := map[string]bool{"DELETE": true, "UPDATE": true, "TRUNCATE": true}
 	// The name may be that of a temporary view, too.
 	tables, err := db.QueryAll(ctx, a.Tx, db.ScanColumn[int64], `SELECT t.relid::oid::bigint FROM pg_partition_tree(
-			(SELECT oid::regclass FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)) t`,
+			(SELECT oid::regclass FROM pg_class WHERE relname = $1
+				AND relnamespace = current_schema()::regnamespace)) t`,
 		table)
 	if err != nil {
 		return nil, err

@@ -77,8 +77,8 @@ type Options struct {
 	Since *Checkpoint
 	// Checkpoint asks for a checkpoint.
 	Checkpoint bool
-	// Archives is the folder with the files of archived years (decision 115), which a verification of the whole database
-	// needs. It checks them, and reads their rows as if they were in the ledger. "" = none.
+	// Archives is the folder with the files of archived years (decision 115), which a verification of the whole
+	// database needs. It checks them, and reads their rows as if they were in the ledger. "" = none.
 	Archives string
 	// Progress, unless it is nil, is told often how far the verification is.
 	Progress func(Progress)
@@ -161,7 +161,8 @@ func (a *verification) findArchived(ctx context.Context, loaded []archive.Record
 	}
 	horizon := archive.FindHorizon(records)
 	if a.since != nil && a.since.MadeUS <= horizon.LastCreatedUS {
-		return errors.New("the checkpoint is older than the newest archived row: verify the whole database, with --archives")
+		return errors.New("the checkpoint is older than the newest archived row: verify the whole database, " +
+			"with --archives")
 	}
 	if a.since != nil {
 		a.archivedBelow = horizon.ID

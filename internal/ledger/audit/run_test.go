@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	ids "github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/faulttest"
 )
@@ -272,5 +274,27 @@ func BenchmarkRun(b *testing.B) {
 			b.ReportMetric(float64(b.N)*accounts*(calls+2)/b.Elapsed().Seconds(), "rows/s")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// TestRowsOfNoYearAreRemarked has a row whose id is of a far year.
+func TestRowsOfNoYearAreRemarked(t *testing.T) {
+	t.Parallel()
+	target := dbtest.URL(t, db.Postgres)
+	d, err := db.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	_, err = d.ExecContext(t.Context(), `INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc,
+			reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
+		VALUES ($1, 'wac_x', 1, 'topup', 'settled', 0, 0, 0, 0, 1, '')`,
+		ids.New(ids.Ledger, time.Now().AddDate(30, 0, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Verify(t.Context(), target, time.Now(), nil)
+	if err != nil || !strings.Contains(r.Report, "(1 rows of the ledger are in no year") {
+		t.Errorf("%v\n%s", err, r.Report)
 	}
 }

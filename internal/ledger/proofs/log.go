@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A Log makes proofs from what the Publishers of a database have stored.
@@ -34,6 +36,12 @@ func (l *Log) Prove(ctx context.Context, accountID string, seq int64) (*Receipt,
 		if err != nil {
 			return err
 		}
+		if len(rows) < int(min(seq, 2)) { // the row or the one before is archived
+			rows, err = completeRows(ctx, tx, accountID, seq, rows)
+		}
+		if err != nil {
+			return err
+		}
 		if len(rows) == 0 {
 			return errors.New("its leaf is there, and the row is not")
 		}
@@ -51,6 +59,25 @@ func (l *Log) Prove(ctx context.Context, accountID string, seq int64) (*Receipt,
 		return nil, fmt.Errorf("proofs: row %d of %s: %w", seq, accountID, err)
 	}
 	return r, nil
+}
+
+// completeRows puts before a row the hash of the archived one before it. It returns a store.ArchivedError if the row is
+// archived itself, or that hash is not known.
+func completeRows(ctx context.Context, tx *db.Tx, accountID string, seq int64, rows []Row) ([]Row, error) {
+	if len(rows) == 1 {
+		row, err := selectRows(ctx, tx, accountID, seq, seq)
+		if err != nil {
+			return nil, err
+		}
+		hash, err := selectArchivedHash(ctx, tx, accountID, seq-1)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, err
+		}
+		if len(row) == 1 && hash != "" {
+			return []Row{{Hash: hash}, row[0]}, nil
+		}
+	}
+	return rows, store.RefuseArchived(ctx, tx, accountID, time.UnixMicro(0))
 }
 
 // prove proves that a leaf is in the tree of the newest checkpoint.
@@ -79,7 +106,8 @@ const maxHistoryRows = 100_000
 // ErrTooLong says that an account has more rows than a history may have.
 var ErrTooLong = fmt.Errorf("proofs: the account has more than %d rows", maxHistoryRows)
 
-// History returns all rows of an account that the log has, with their proof. It is ErrNotYet if the log has none.
+// History returns all rows of an account that the log has, with their proof. It is ErrNotYet if the log has none, and a
+// store.ArchivedError if some are archived.
 func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
 	h := &History{Format: HistoryFormat, AccountID: accountID}
 	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -91,6 +119,9 @@ func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
 			return fmt.Errorf("proofs: history: %w", err)
 		case last > maxHistoryRows:
 			return ErrTooLong
+		}
+		if err := store.RefuseArchived(ctx, tx, accountID, time.UnixMicro(0)); err != nil {
+			return fmt.Errorf("proofs: history: %w", err)
 		}
 		leaf, secret, err := selectLeaf(ctx, tx, accountID, last)
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Time) (
 	openingMC money.MC, groups []statements.Group, err error) {
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if err := refuseArchived(ctx, tx, accountID, from); err != nil {
+		if err := RefuseArchived(ctx, tx, accountID, from); err != nil {
 			return err
 		}
 		err = tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(available_mc + reserved_mc), 0) FROM balances
@@ -50,11 +50,35 @@ func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Ti
 	return openingMC, inMonth, nil
 }
 
-// refuseArchived returns an ArchivedError if rows of an account since a time are archived.
-func refuseArchived(ctx context.Context, q db.Queryer, accountID string, since time.Time) error {
+// RefuseArchived returns an ArchivedError if rows of an account since a time are archived.
+func RefuseArchived(ctx context.Context, q db.Queryer, accountID string, since time.Time) error {
 	var e ArchivedError
 	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archived_accounts WHERE account_id = $1
 		AND last_created_us >= $2 ORDER BY year LIMIT 1`, accountID, since.UnixMicro()).Scan(&e.Year)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return e
+}
+
+// RefuseArchivedYear returns an ArchivedError if the rows of a time's year are archived.
+func RefuseArchivedYear(ctx context.Context, q db.Queryer, at time.Time) error {
+	e := ArchivedError{Year: at.UTC().Year()}
+	var archived bool // years are archived from the oldest on
+	err := q.QueryRowContext(ctx, `SELECT COALESCE(MAX(year), 0) >= $1 FROM ledger_archives`, e.Year).Scan(&archived)
+	if err != nil || !archived {
+		return err
+	}
+	return e
+}
+
+// RefuseArchivedRows returns an ArchivedError if rows of any account since a time are archived.
+func RefuseArchivedRows(ctx context.Context, q db.Queryer, since time.Time) error {
+	var e ArchivedError
+	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archives WHERE last_created_us >= $1 ORDER BY year LIMIT 1`,
+		since.UnixMicro()).Scan(&e.Year)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	} else if err != nil {

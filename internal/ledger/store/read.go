@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -189,15 +190,18 @@ func GetEntry(ctx context.Context, q db.Queryer, entryID string) (rules.Entry, e
 	return e, err
 }
 
-// ArchivedError says that a row, if there ever was one with its id, is of a year that was archived (decision 115). It
-// is an sql.ErrNoRows, too.
+// ArchivedError says that rows, if there ever were such, are of a year that was archived (decision 115). It wraps an
+// apierr.Error, 404 not_found, and no sql.ErrNoRows.
 type ArchivedError struct{ Year int }
 
 // Error implements error.
 func (e ArchivedError) Error() string { return fmt.Sprintf("the ledger of %d is archived", e.Year) }
 
-// Unwrap returns the error of a row that is not there.
-func (ArchivedError) Unwrap() error { return sql.ErrNoRows }
+// Unwrap returns what the world outside is told.
+func (e ArchivedError) Unwrap() error {
+	return apierr.NotFound.Errorf("The calls and payments of %d are archived. Ask the operator of this service for "+
+		"them.", e.Year)
+}
 
 // explainMissing returns ArchivedError or sql.ErrNoRows for a row that is not there.
 func explainMissing(ctx context.Context, q db.Queryer, entryID string) error {
@@ -315,8 +319,8 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	err := q.QueryRowContext(ctx,
 		`SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
 		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)
-		+ (SELECT COUNT(*) FROM ledger_archived_keys WHERE key_hash = $3 AND connection_id = $1)`, k.ConnectionID, k.Key,
-		k.IndexHash()).Scan(&n)
+		+ (SELECT COUNT(*) FROM ledger_archived_keys WHERE key_hash = $3 AND connection_id = $1)`,
+		k.ConnectionID, k.Key, k.IndexHash()).Scan(&n)
 	return n > 0, err
 }
 

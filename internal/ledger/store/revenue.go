@@ -12,10 +12,14 @@ import (
 )
 
 // ReadRevenue reads what apps have earned with real money from a time up to another, which begin months in UTC, in one
-// snapshot. It reads all daily totals of the apps up to then.
+// snapshot. It reads all daily totals of the apps up to then. If rows of that time are archived, the error is an
+// ArchivedError.
 func ReadRevenue(ctx context.Context, d *db.DB, appIDs []string, from, to time.Time) (list []statements.AppRevenue,
 	err error) {
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := RefuseArchivedYear(ctx, tx, from); err != nil {
+			return err
+		}
 		for _, appID := range appIDs {
 			a, err := readAppRevenue(ctx, tx, appID, from, to)
 			if err != nil {
@@ -66,16 +70,19 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 		DevMarginMC:    net.DevMarginMC + back.DevMarginMC,
 		UserChargeMC:   net.UserChargeMC + back.UserChargeMC,
 	}
-	var usedBefore, takenBefore int64
-	err = tx.QueryRowContext(ctx, `SELECT
-			CAST(COALESCE(SUM(CASE WHEN f.created_us < $2 THEN f.margin_mc - o.dev_margin_mc ELSE 0 END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN f.created_us < $2 THEN 0 ELSE f.margin_mc - o.dev_margin_mc END), 0) AS BIGINT)
-		FROM call_refunds f JOIN ledger o ON o.id = f.entry_id
-		WHERE f.app_id = $1 AND f.created_us < $3 AND f.sandbox = 0`, appID, from.UnixMicro(), to.UnixMicro()).
-		Scan(&usedBefore, &a.RefundsPaidMC)
-	if err != nil {
-		return a, err
+	var usedBefore, usedAfter, takenBefore money.MC
+	for _, used := range []struct {
+		into *money.MC
+		at   time.Time
+	}{{&usedBefore, from}, {&usedAfter, to}} { // each refund has the sum up to it, and needs no row of a call
+		err = tx.QueryRowContext(ctx, `SELECT COALESCE((SELECT margin_used_mc FROM call_refunds
+			WHERE app_id = $1 AND created_us < $2 ORDER BY n DESC LIMIT 1), 0)`, appID, used.at.UnixMicro()).
+			Scan(used.into)
+		if err != nil {
+			return a, err
+		}
 	}
+	a.RefundsPaidMC = usedAfter - usedBefore
 	err = tx.QueryRowContext(ctx, `SELECT
 			CAST(COALESCE(SUM(CASE WHEN created_us < $2 THEN amount_mc ELSE 0 END), 0) AS BIGINT),
 			COUNT(CASE WHEN created_us >= $2 AND kind = 'begun' THEN 1 END),
@@ -83,6 +90,6 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 			CAST(COALESCE(SUM(CASE WHEN created_us < $2 OR kind <> 'disputed' THEN 0 ELSE amount_mc END), 0) AS BIGINT)
 		FROM margin_records WHERE app_id = $1 AND created_us < $3`, appID, from.UnixMicro(), to.UnixMicro()).
 		Scan(&takenBefore, &a.Payouts, &a.PaidOutMC, &a.DisputedMC)
-	a.OpeningMC -= money.MC(usedBefore + takenBefore)
+	a.OpeningMC -= usedBefore + takenBefore
 	return a, err
 }

@@ -20,9 +20,10 @@ import (
 // A Verifier runs the verifications that operators request: `purser ledger verify` while the service runs, in one
 // read-only snapshot.
 type Verifier struct {
-	DB  *db.DB
-	URL string // of the database, which is opened a second time
-	Now func() time.Time
+	DB       *db.DB
+	URL      string // of the database, which is opened a second time
+	Archives string // folder with the files of archived years of the ledger
+	Now      func() time.Time
 }
 
 // The states of a verification.
@@ -141,13 +142,15 @@ func (v *Verifier) runAudit(ctx context.Context, verificationID string) (result 
 	lines, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = audit.Verify(ctx, v.URL, v.Now(), func(p audit.Progress) {
+		o := audit.Options{Now: v.Now(), Archives: v.Archives}
+		o.Progress = func(p audit.Progress) {
 			select {
 			case <-lines: // drop the previous line: only the newest is saved
 			default:
 			}
 			lines <- p.String()
-		})
+		}
+		result, err = audit.Run(ctx, v.URL, o)
 	}()
 	tick := time.NewTicker(touchInterval)
 	defer tick.Stop()
