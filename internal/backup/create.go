@@ -132,6 +132,9 @@ func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err erro
 		return m, err
 	}
 	err = d.InSnapshot(db.ForJob(ctx), func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.KeepYears(ctx); err != nil {
+			return err
+		}
 		schema, err := db.SchemaVersion(ctx, tx)
 		if err != nil {
 			return err

@@ -122,6 +122,17 @@ func (d *DB) InYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) 
 	})
 }
 
+// KeepYears keeps the partitions of the ledger in place until a snapshot ends. It must be the first statement: a
+// snapshot that is older than the end of a partition has neither its rows nor the record of its file. LOCK takes no
+// snapshot.
+func (tx *Tx) KeepYears(ctx context.Context) error {
+	if tx.Engine != Postgres {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `LOCK TABLE ledger IN ACCESS SHARE MODE`)
+	return err
+}
+
 // yearLockTries bounds how often, with a second between, a change of partitions tries to lock a table.
 const yearLockTries = 60
 

@@ -412,6 +412,35 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// TestReadersKeepTheYear archives while a snapshot needs the partition: it waits, and takes nothing away.
+func TestReadersKeepTheYear(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	before := b.dump()
+	err := b.Books.DB.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.KeepYears(ctx); err != nil {
+			return err
+		}
+		short, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		if _, err := b.Archive(short, 2026, b.folder); err == nil {
+			t.Error("the year was archived")
+		}
+		var n int
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger`).Scan(&n); err != nil || n != 10 {
+			t.Errorf("the snapshot has %d rows, %v", n, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := b.dump(); !slices.Equal(before, after) {
+		t.Error("the ledger has changed")
+	}
+	b.archive()
+}
+
 var errKilled = errors.New("killed")
 
 // TestKills ends the work at each step. The year is in the ledger, or its file is complete and recorded; and the next

@@ -120,6 +120,9 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		return err
 	}
 	verify := func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.KeepYears(ctx); err != nil {
+			return err
+		}
 		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: lacksLog}
 		a.meter.tell = o.Progress
 		if err := a.findArchived(ctx, loaded); err != nil {
