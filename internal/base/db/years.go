@@ -255,12 +255,22 @@ func (d *DB) CheckYears(ctx context.Context) error {
 }
 
 // AnalyzeYears lets PostgreSQL count what is in the partitions together, which it does by itself only for each of them.
+// It does nothing for a table that was counted in the last 20 hours, by another node or before a restart.
 func (d *DB) AnalyzeYears(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
 	}
 	err := d.InYearsTx(ctx, func(ctx context.Context, tx *Tx) error {
 		for _, t := range yearTables {
+			var recent bool
+			err := tx.QueryRowContext(ctx, `SELECT COALESCE(last_analyze > clock_timestamp() - interval '20 hours',
+				false) FROM pg_stat_user_tables WHERE relid = $1::text::regclass`, t.name).Scan(&recent)
+			if err != nil {
+				return err
+			}
+			if recent {
+				continue
+			}
 			if _, err := tx.ExecContext(ctx, `ANALYZE `+t.name); err != nil {
 				return err
 			}
