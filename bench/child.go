@@ -30,6 +30,7 @@ var roles = map[string]func(args []string) error{
 	"null":      runNullRole,
 	"load":      runLoadRole,
 	"slow-load": runSlowLoadRole,
+	"flood":     runFloodRole,
 	"ledger":    runLedgerRole,
 	"talk":      runVoiceRole,
 	"seed":      runSeedRole,

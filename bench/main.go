@@ -35,7 +35,7 @@ var models = map[string]string{
 }
 
 // allParts are the parts of a run.
-var allParts = []string{"http", "ledger", "voice", "streams", "nodes", "log", "pages", "verify"}
+var allParts = []string{"http", "ledger", "voice", "streams", "overload", "nodes", "log", "pages", "verify"}
 
 // options are the flags of a run.
 type options struct {
@@ -107,8 +107,8 @@ func parseOptions(args []string) (options, error) {
 			"for OpenAI's clients on the drop-in route and by the Responses API, and for Anthropic's")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger,voice",
-		"what is measured: http, ledger, voice, streams, nodes (1, 2 and 4 on one PostgreSQL); with as many rows as "+
-			"--rows says: log (the public one), pages, verify (audits)")
+		"what is measured: http, ledger, voice, streams, overload (more clients than a node takes), nodes (1, 2 and "+
+			"4 on one PostgreSQL); with as many rows as --rows says: log (the public one), pages, verify (audits)")
 	f.StringVar(&streams, "streams", "500,2000,4000", "slow streams at a time, of the part streams")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients, to see that it works")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")

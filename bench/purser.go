@@ -71,7 +71,7 @@ func (b *bench) writeConfig(name, listen, database, upstream string) (string, er
 	if b.limits {
 		pool = "0.01" // used up soon, and checked at every call
 	}
-	text, err := json.MarshalIndent(map[string]any{
+	settings := map[string]any{
 		"database":     database,
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
@@ -83,7 +83,11 @@ func (b *bench) writeConfig(name, listen, database, upstream string) (string, er
 			"anthropic": map[string]any{"base_url": upstream, "key": "sk-bench-1"},
 			"google":    map[string]any{"base_url": upstream, "key": "sk-bench-1"},
 		},
-	}, "", "  ")
+	}
+	if b.bounds != (callBounds{}) {
+		settings["max_calls"], settings["max_provider_calls"] = b.bounds.calls, b.bounds.providerCalls
+	}
+	text, err := json.MarshalIndent(settings, "", "  ")
 	if err != nil {
 		return "", err
 	}

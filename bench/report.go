@@ -50,16 +50,17 @@ type ledgerSample struct {
 
 // report has all figures of a run.
 type report struct {
-	Run     runInfo        `json:"run"`
-	Samples []sample       `json:"samples"`
-	Audits  []ledgerCheck  `json:"audits"`
-	Ledger  []ledgerSample `json:"ledger"`
-	Voice   []voiceSample  `json:"voice"`
-	Pages   []pageSample   `json:"pages"`
-	Verify  []verifySample `json:"verify"`
-	Streams []streamSample `json:"streams"`
-	Nodes   []nodesSample  `json:"nodes"`
-	Log     []logSample    `json:"log"`
+	Run      runInfo          `json:"run"`
+	Samples  []sample         `json:"samples"`
+	Audits   []ledgerCheck    `json:"audits"`
+	Ledger   []ledgerSample   `json:"ledger"`
+	Voice    []voiceSample    `json:"voice"`
+	Pages    []pageSample     `json:"pages"`
+	Verify   []verifySample   `json:"verify"`
+	Streams  []streamSample   `json:"streams"`
+	Overload []overloadSample `json:"overload"`
+	Nodes    []nodesSample    `json:"nodes"`
+	Log      []logSample      `json:"log"`
 }
 
 func (r *report) writeJSON(file string) error {
@@ -92,6 +93,9 @@ func (r *report) checkValid() error {
 	}
 	for _, s := range r.Streams {
 		faults += s.faults()
+	}
+	for _, s := range r.Overload {
+		faults += s.Failed
 	}
 	for _, s := range r.Nodes {
 		faults += s.Faults

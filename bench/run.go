@@ -32,6 +32,7 @@ type bench struct {
 	floor   *target
 	targets []*target
 	purser  string               // the built binary
+	bounds  callBounds           // of the gateways that are started
 	stores  map[string]*database // by title
 	cluster *dbtest.Cluster      // nil without PostgreSQL
 }
@@ -63,6 +64,11 @@ func runBench(ctx context.Context, o options) (err error) {
 	}
 	if strings.Contains(o.parts, "streams") {
 		if err := b.measureStreams(ctx); err != nil {
+			return err
+		}
+	}
+	if strings.Contains(o.parts, "overload") {
+		if err := b.measureOverload(ctx); err != nil {
 			return err
 		}
 	}

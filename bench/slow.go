@@ -33,11 +33,19 @@ const (
 	stampDigits = 16
 )
 
-// runSlowRole is the role of a provider whose streams are slow.
-func runSlowRole([]string) error {
+// runSlowRole is the role of a provider whose streams are slow. Its argument is how many chunks a stream has;
+// slowChunks without one.
+func runSlowRole(args []string) error {
 	debug.SetGCPercent(400)
+	chunks := slowChunks
+	if len(args) > 0 {
+		var err error
+		if chunks, err = strconv.Atoi(args[0]); err != nil {
+			return err
+		}
+	}
 	return serveRole(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answerSlowly(w, r, slowChunks, slowEvery)
+		answerSlowly(w, r, chunks, slowEvery)
 	}))
 }
 
@@ -184,26 +192,35 @@ func (s slowSpec) runClients() (slowResult, error) {
 
 // stream makes one call, and reads the stamps of its chunks as they arrive.
 func (c *slowClient) stream(s slowSpec, transport http.RoundTripper, target *url.URL, rng *rand.Rand) error {
+	start := time.Now()
+	resp, err := transport.RoundTrip(s.newRequest(target, s.Tokens[rng.IntN(len(s.Tokens))], rng))
+	if err != nil {
+		return err
+	}
+	return c.readStream(s, resp, start)
+}
+
+// newRequest returns a call with a prompt and a key that no other call has.
+func (s slowSpec) newRequest(target *url.URL, token string, rng *rand.Rand) *http.Request {
 	prompter := client{loadSpec: loadSpec{Cell: s.Cell}, rng: rng}
 	body := bytes.Replace(prompter.newPrompt(), []byte(`"max_tokens":200`), []byte(`"max_tokens":2000`), 1)
 	if s.Warm {
 		body = bytes.Replace(body, []byte(`"user","content":"`), []byte(`"user","content":"`+warmWord+" "), 1)
 	}
-	start := time.Now()
-	req := &http.Request{
+	return &http.Request{
 		Method: http.MethodPost, URL: target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{
-			"Authorization":   {"Bearer " + s.Tokens[rng.IntN(len(s.Tokens))]},
+			"Authorization":   {"Bearer " + token},
 			"Content-Type":    {"application/json"},
 			"Idempotency-Key": {newUUID(rng)},
 			"X-Svc-Feature":   {feature},
 		},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
+}
+
+// readStream reads the stream of a call that was made at start, checks that it is whole, and closes it.
+func (c *slowClient) readStream(s slowSpec, resp *http.Response, start time.Time) error {
 	defer resp.Body.Close()
 	c.lags, c.at = make([]int64, 0, s.Chunks), make([]int64, 0, s.Chunks)
 	tail, err := c.readStamps(resp.Body)

@@ -105,29 +105,37 @@ func (b *bench) measureSlow(ctx context.Context, engine, cell string, n int) (
 	return append(list, s), audits, nil
 }
 
-// measureSlowTarget measures one process.
-func measureSlowTarget(ctx context.Context, t *target, cell string, n int) (streamSample, error) {
-	spec := slowSpec{
-		URL: t.url, Tokens: t.tokens, Cell: cell, Billed: t.billed, Clients: min(n, 64), Warm: true,
-		Chunks: warmChunks,
-	}
-	warm, err := askRole[slowResult](ctx, "slow-load", spec)
+// warmUp makes short streams, and returns how many.
+func warmUp(ctx context.Context, t *target, cell string, n int) (int64, error) {
+	warm, err := askRole[slowResult](ctx, "slow-load", slowSpec{
+		URL: t.url, Tokens: t.tokens, Cell: cell, Billed: t.billed, Clients: n, Warm: true, Chunks: warmChunks,
+	})
 	if err == nil && warm.faults() > 0 {
 		err = fmt.Errorf("%d faults: %s", warm.faults(), warm.FirstFault)
 	}
 	if err != nil {
-		return streamSample{}, fmt.Errorf("%s: %w", t.name, err)
+		return 0, fmt.Errorf("%s: %w", t.name, err)
+	}
+	return warm.Answered, nil
+}
+
+// measureSlowTarget measures one process.
+func measureSlowTarget(ctx context.Context, t *target, cell string, n int) (streamSample, error) {
+	warm, err := warmUp(ctx, t, cell, min(n, 64))
+	if err != nil {
+		return streamSample{}, err
 	}
 	t.resetPeak()
 	rss, _ := t.memory()
 	cpu := t.cpuTime()
-	spec.Clients, spec.Warm, spec.Chunks, spec.Spread = n, false, slowChunks, slowSpread
-	r, err := askRole[slowResult](ctx, "slow-load", spec)
+	r, err := askRole[slowResult](ctx, "slow-load", slowSpec{
+		URL: t.url, Tokens: t.tokens, Cell: cell, Billed: t.billed, Clients: n, Chunks: slowChunks, Spread: slowSpread,
+	})
 	if err != nil {
 		return streamSample{}, fmt.Errorf("%s: %w", t.name, err)
 	}
 	_, peak := t.memory()
-	r.Warm = warm.Answered
+	r.Warm = warm
 	return streamSample{
 		Gateway:    t.name,
 		Cell:       cell,
