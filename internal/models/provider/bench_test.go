@@ -42,18 +42,17 @@ func BenchmarkParseUsage(b *testing.B) {
 	}
 }
 
-// BenchmarkRun relays a stream of 100 chunks that arrives in reads of 4 KiB.
+// BenchmarkRun relays a stream of 100 chunks that arrives in reads of 8 KiB.
 func BenchmarkRun(b *testing.B) {
 	text := bytes.Repeat(AppendFrame(nil, []byte(sampleChunk)), 100)
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
-	buf := make([]byte, 0, 4096)
 	keep := func(e Event) (bool, error) {
 		kind, _ := Classify(e.Payload)
 		return kind == Ordinary, nil
 	}
 	for b.Loop() {
-		s := NewSSE(bytes.NewReader(text), buf)
+		s := NewSSE(bytes.NewReader(text))
 		n := 0
 		for {
 			run, err := s.Run(keep)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 )
 
 // maxEvent is the limit of one event of a provider's stream, in bytes, unless LimitEvent sets another.
@@ -38,10 +39,20 @@ type SSE struct {
 	copied        []byte // frames of a run that are not adjacent in buf
 	maxEventBytes int
 	omitFrames    bool
+
+	pooled bool    // buf is taken from buffers when there is something to read
+	taken  *[]byte // from buffers; nil = none
+	wake   [1]byte // what is read first, without a buffer
 }
 
-// NewSSE returns an SSE that reads from r. buf is its first buffer, which grows up to the limit of an event.
-func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], maxEventBytes: maxEvent} }
+// buffers pools the read buffers of SSEs.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferBytes); return &b }}
+
+const bufferBytes = 8 << 10
+
+// NewSSE returns an SSE that reads from r. Its buffer grows up to the limit of an event. It has none while it waits for
+// the next event, which for a slow stream is nearly always.
+func NewSSE(r io.Reader) *SSE { return &SSE{r: r, maxEventBytes: maxEvent, pooled: true} }
 
 // LimitEvent sets the limit of one event in bytes, for a dialect that does not split long content.
 func (s *SSE) LimitEvent(bytes int) { s.maxEventBytes = bytes }
@@ -50,8 +61,14 @@ func (s *SSE) LimitEvent(bytes int) { s.maxEventBytes = bytes }
 // are not rewritten.
 func (s *SSE) OmitFrames() { s.omitFrames = true }
 
-// Buffer returns the buffer for reuse, when no slice of an event is used any more.
-func (s *SSE) Buffer() []byte { return s.buf }
+// Release gives the buffer back, when no slice of an event is used any more and nothing more is read.
+func (s *SSE) Release() {
+	if s.taken != nil {
+		buffers.Put(s.taken)
+		s.taken = nil
+	}
+	s.buf, s.begin = nil, 0
+}
 
 // An Event is one event with data. Its slices are valid until the next read.
 type Event struct {
@@ -128,26 +145,48 @@ func (s *SSE) readMore() error {
 		s.line, s.scan, s.from, s.to = s.line-s.begin, s.scan-s.begin, s.from-s.begin, s.to-s.begin
 		s.buf, s.begin = s.buf[:n], 0
 	}
+	if s.pooled && len(s.buf) == 0 {
+		if err := s.await(); err != nil || s.eof {
+			return err
+		}
+	}
 	if len(s.buf) == cap(s.buf) {
 		if len(s.buf) >= s.maxEventBytes {
 			return ErrEventTooLong
 		}
 		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), s.maxEventBytes)), s.buf...)
 	}
+	n, err := s.readSome(s.buf[len(s.buf):cap(s.buf)])
+	s.buf = s.buf[:len(s.buf)+n]
+	return err
+}
+
+// await reads the first byte of what comes next, and then takes a buffer.
+func (s *SSE) await() error {
+	s.Release()
+	n, err := s.readSome(s.wake[:])
+	if n > 0 {
+		s.taken = buffers.Get().(*[]byte)
+		s.buf = append((*s.taken)[:0], s.wake[:n]...)
+	}
+	return err
+}
+
+// readSome reads once, or until something comes. At the end of the stream it sets eof.
+func (s *SSE) readSome(p []byte) (int, error) {
 	for range 100 {
-		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
-		s.buf = s.buf[:len(s.buf)+n]
+		n, err := s.r.Read(p)
 		switch {
 		case errors.Is(err, io.EOF):
 			s.eof = true
-			return nil
+			return n, nil
 		case n > 0: // the next read returns the error again
-			return nil
+			return n, nil
 		case err != nil:
-			return err
+			return 0, err
 		}
 	}
-	return io.ErrNoProgress
+	return 0, io.ErrNoProgress
 }
 
 // parseNext returns the next whole event of the buffer, or false if more bytes are needed.

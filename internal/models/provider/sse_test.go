@@ -11,11 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// newSSE returns an SSE with a buffer of its own, of this size; 0 = with those of the pool.
+func newSSE(r io.Reader, size int) *SSE {
+	if size == 0 {
+		return NewSSE(r)
+	}
+	return &SSE{r: r, buf: make([]byte, 0, size), maxEventBytes: maxEvent}
+}
+
 // payloads reads all events; each frame must be the writer's.
 func payloads(t testing.TB, r io.Reader, size int) ([]string, error) {
 	t.Helper()
 	var out []string
-	for s := NewSSE(r, make([]byte, 0, size)); ; {
+	for s := newSSE(r, size); ; {
 		e, err := s.Next()
 		if err != nil {
 			return out, err
@@ -122,7 +130,7 @@ func TestEventsInEverySpellingAndEverySplit(t *testing.T) {
 func TestRunStaysWhereItLies(t *testing.T) {
 	t.Parallel()
 	text := "data: a\n\ndata: b\n\ndata: skip\n\ndata: c\r\n\r\ndata: d\n\ndata: open"
-	s := NewSSE(strings.NewReader(text), make([]byte, 0, 128))
+	s := newSSE(strings.NewReader(text), 128)
 	var seen []string
 	keep := func(e Event) (bool, error) {
 		seen = append(seen, string(e.Payload))
@@ -143,7 +151,7 @@ func TestRunStaysWhereItLies(t *testing.T) {
 	}
 
 	plain := []byte(strings.Repeat("data: x\n\n", 5))
-	s = NewSSE(bytes.NewReader(plain), make([]byte, 0, 128))
+	s = newSSE(bytes.NewReader(plain), 128)
 	run, err = s.Run(func(Event) (bool, error) { return true, nil })
 	if err != nil || !bytes.Equal(run, plain) || &run[0] != &s.buf[0] {
 		t.Errorf("run %q was copied, %v", run, err)
@@ -156,8 +164,8 @@ func TestRunStaysWhereItLies(t *testing.T) {
 // TestRunDoesNotWaitWithEventsInHand: a comment behind an event keeps nobody waiting.
 func TestRunDoesNotWaitWithEventsInHand(t *testing.T) {
 	t.Parallel()
-	s := NewSSE(io.MultiReader(strings.NewReader("data: a\n\n: ping\n\ndata: half"),
-		iotest.ErrReader(io.ErrClosedPipe)), make([]byte, 0, 64))
+	s := newSSE(io.MultiReader(strings.NewReader("data: a\n\n: ping\n\ndata: half"),
+		iotest.ErrReader(io.ErrClosedPipe)), 64)
 	keep := func(Event) (bool, error) { return true, nil }
 	if run, err := s.Run(keep); string(run) != "data: a\n\n" || err != nil {
 		t.Errorf("%q, %v", run, err)
@@ -188,9 +196,42 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
+// TestNoBufferWhileWaiting: an SSE that has read all that has come holds no buffer, and takes one for what comes next.
+func TestNoBufferWhileWaiting(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	var s *SSE
+	var held []bool
+	s = NewSSE(readerFunc(func(p []byte) (int, error) {
+		held = append(held, s.taken != nil)
+		return r.Read(p)
+	}))
+	go func() {
+		for range 2 {
+			_, _ = w.Write([]byte("data: a\n\n"))
+		}
+		_ = w.Close()
+	}()
+	for range 2 {
+		if e, err := s.Next(); err != nil || string(e.Frame) != "data: a\n\n" {
+			t.Errorf("%q, %v", e.Frame, err)
+		}
+	}
+	if _, err := s.Next(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if d := cmp.Diff([]bool{false, true, false, true, false}, held); d != "" {
+		t.Error(d)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestReaderGivesUpOnAReaderThatNeverReads(t *testing.T) {
 	t.Parallel()
-	if _, err := NewSSE(lazy{}, nil).Next(); !errors.Is(err, io.ErrNoProgress) {
+	if _, err := NewSSE(lazy{}).Next(); !errors.Is(err, io.ErrNoProgress) {
 		t.Error(err)
 	}
 }
@@ -210,18 +251,20 @@ func FuzzReader(f *testing.F) {
 		}
 		want := specified(string(text))
 		split := int(at) % (len(text) + 1)
-		for _, r := range []io.Reader{
-			bytes.NewReader(text), iotest.OneByteReader(bytes.NewReader(text)),
-			io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])),
-		} {
-			got, err := payloads(t, r, 16)
-			if d := cmp.Diff(want, got); d != "" || !errors.Is(err, io.EOF) {
-				t.Fatalf("%q: %v %s", text, err, d)
+		for _, size := range []int{0, 16} {
+			for _, r := range []io.Reader{
+				bytes.NewReader(text), iotest.OneByteReader(bytes.NewReader(text)),
+				io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])),
+			} {
+				got, err := payloads(t, r, size)
+				if d := cmp.Diff(want, got); d != "" || !errors.Is(err, io.EOF) {
+					t.Fatalf("%q, buffer of %d: %v %s", text, size, err, d)
+				}
 			}
 		}
 		var runs []byte
-		for s := NewSSE(io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])),
-			make([]byte, 0, 16)); ; {
+		for s := newSSE(io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])),
+			16); ; {
 			run, err := s.Run(func(Event) (bool, error) { return true, nil })
 			if err != nil {
 				break
@@ -262,7 +305,7 @@ func FuzzAppendFrame(f *testing.F) {
 func TestBoundAndBare(t *testing.T) {
 	t.Parallel()
 	text := "data: " + strings.Repeat("x", 2*maxEvent) + "\r\n\r\ndata: a\n\ndata: b\ndata: c\n\n"
-	s := NewSSE(strings.NewReader(text), nil)
+	s := NewSSE(strings.NewReader(text))
 	s.LimitEvent(3 * maxEvent)
 	s.OmitFrames()
 	for _, want := range []string{strings.Repeat("x", 2*maxEvent), "a", "b\nc"} {
@@ -270,7 +313,7 @@ func TestBoundAndBare(t *testing.T) {
 			t.Errorf("%d bytes, %v, frame %q", len(e.Payload), err, e.Frame)
 		}
 	}
-	s = NewSSE(strings.NewReader(text), nil)
+	s = NewSSE(strings.NewReader(text))
 	s.LimitEvent(maxEvent + 100)
 	if _, err := s.Next(); !errors.Is(err, ErrEventTooLong) {
 		t.Error(err)

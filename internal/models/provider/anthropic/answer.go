@@ -21,8 +21,11 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	a := answer{content: buf.out}
 	d := newDecoder(&a)
 	d.shows = r.WantReasoning
-	events := newEvents(x, buf.in)
-	defer func() { buf.release(events.Buffer(), a.content) }()
+	events := newEvents(x)
+	defer func() {
+		events.Release()
+		buf.release(a.content)
+	}()
 	for err == nil {
 		_, err = events.Run(d.handleEvent)
 		if d.finished {

@@ -27,7 +27,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		return nil, err
 	}
 	s := &stream{x: x, buf: buffers.Get().(*buffer), out: newChunks(r, c.now().Unix())}
-	s.events, s.out.b = newEvents(x, s.buf.in), s.buf.out
+	s.events, s.out.b = newEvents(x), s.buf.out
 	s.decoder = newDecoder(&s.out)
 	s.decoder.shows = r.WantReasoning
 	for !s.decoder.begun && s.ended == nil {
@@ -41,16 +41,14 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	return s, nil
 }
 
-// buffers pools the buffers of streams that were read to their end, unless they grew.
-var buffers = sync.Pool{New: func() any {
-	return &buffer{make([]byte, 0, bufferSize), make([]byte, 0, bufferSize)}
-}}
+// buffers pools what streams write into, after they were read to their end, unless it grew.
+var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, bufferSize)} }}
 
-type buffer struct{ in, out []byte }
+type buffer struct{ out []byte }
 
-func (b *buffer) release(in, out []byte) {
-	if cap(in) == bufferSize && cap(out) == bufferSize {
-		b.in, b.out = in[:0], out[:0]
+func (b *buffer) release(out []byte) {
+	if cap(out) == bufferSize {
+		b.out = out[:0]
 		buffers.Put(b)
 	}
 }
@@ -58,8 +56,8 @@ func (b *buffer) release(in, out []byte) {
 // maxEvent bounds one event, in bytes. The arguments of a call may come in one event.
 const maxEvent = 16 << 20
 
-func newEvents(x *upstream.Exchange, buf []byte) *provider.SSE {
-	e := provider.NewSSE(x, buf)
+func newEvents(x *upstream.Exchange) *provider.SSE {
+	e := provider.NewSSE(x)
 	e.LimitEvent(maxEvent)
 	e.OmitFrames()
 	return e
@@ -85,7 +83,8 @@ func (s *stream) Next() (provider.Chunk, error) {
 	case s.ended != nil:
 		// The caller has no use any more for what it got last.
 		if s.buf != nil {
-			s.buf.release(s.events.Buffer(), s.out.b)
+			s.events.Release()
+			s.buf.release(s.out.b)
 			s.buf, s.out.b = nil, nil
 		}
 		return provider.Chunk{}, s.ended

@@ -28,9 +28,9 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{client: c, request: r, x: x, buf: buffers.Get().(*buffer)}
-	s.out = s.buf.out
-	s.events = provider.NewSSE(x, s.buf.in)
+	s := &stream{client: c, request: r, x: x, buf: buffers.Get().(*[]byte)}
+	s.out = *s.buf
+	s.events = provider.NewSSE(x)
 	s.events.LimitEvent(maxEvent)
 	s.events.OmitFrames()
 	s.handle = s.handleEvent
@@ -53,19 +53,17 @@ func makeStartError(err error) error {
 	return e
 }
 
-// buffer has the read and write buffers of a stream. It returns to the pool after the stream was read to its end.
-type buffer struct{ in, out []byte }
-
 const bufferSize = 8 << 10
 
-var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, bufferSize), make([]byte, 0, bufferSize)} }}
+// buffers pools the write buffers of streams that were read to their end.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 type stream struct {
 	client  *Client
 	request *provider.Request
 	x       *upstream.Exchange
 	events  *provider.SSE
-	buf     *buffer // nil after it has returned to the pool
+	buf     *[]byte // of out; nil after it has returned to the pool
 
 	handle func(provider.Event) (bool, error) // handleEvent, bound one time
 	parts  []part                             // of the current event; the slice is reused
@@ -91,8 +89,9 @@ func (s *stream) Next() (provider.Chunk, error) {
 	}
 	if s.ended != nil && s.buf != nil {
 		// The caller has no use any more for what it got last.
-		if in := s.events.Buffer(); cap(in) == bufferSize && cap(s.out) == bufferSize {
-			s.buf.in, s.buf.out = in[:0], s.out[:0]
+		s.events.Release()
+		if cap(s.out) == bufferSize {
+			*s.buf = s.out[:0]
 			buffers.Put(s.buf)
 		}
 		s.buf, s.out = nil, nil

@@ -402,7 +402,7 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 	}
 	s := &responseStream{
 		x:      x,
-		events: provider.NewSSE(x, make([]byte, 0, bufferSize)),
+		events: provider.NewSSE(x),
 		reply:  newReply(r, time.Now()),
 		unread: true,
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +29,8 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
-	buf := buffers.Get().(*[]byte)
-	s := &stream{Exchange: x, client: c, buf: buf, tools: len(r.Tools) > 0}
-	s.events = provider.NewSSE(x, *buf)
+	s := &stream{Exchange: x, client: c, tools: len(r.Tools) > 0}
+	s.events = provider.NewSSE(x)
 	s.events.LimitEvent(maxChunk)
 	s.handle = s.handleEvent
 	if s.first, err = s.read(); err != nil {
@@ -51,11 +49,6 @@ func makeStartError(status int, err error) error {
 	return makeFailure(status, err)
 }
 
-// buffers pools the read buffers of streams that were read to their end.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
-
-const bufferSize = 8 << 10
-
 // maxChunk bounds one event, in bytes.
 const maxChunk = 16 << 20
 
@@ -64,7 +57,6 @@ type stream struct {
 	client    *Client
 	events    *provider.SSE
 	handle    func(provider.Event) (bool, error)
-	buf       *[]byte // nil after it has returned to the pool
 	first     provider.Chunk
 	unread    bool           // first is still to be returned
 	usage     provider.Chunk // the usage that handleEvent found in this read
@@ -84,13 +76,8 @@ func (s *stream) Next() (provider.Chunk, error) {
 		s.unread = false
 		return s.first, nil
 	}
-	if s.ended != nil && s.buf != nil {
-		// The caller has no use any more for what it got last.
-		if b := s.events.Buffer(); cap(b) == bufferSize {
-			*s.buf = b[:0]
-			buffers.Put(s.buf)
-		}
-		s.buf = nil
+	if s.ended != nil {
+		s.events.Release() // the caller has no use any more for what it got last
 	}
 	return s.read()
 }
