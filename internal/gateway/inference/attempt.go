@@ -227,7 +227,8 @@ type streamEnd struct {
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	a.awaitStop()
-	frames, tooLong := a.running.frames()
+	sent, tooLong := a.running.frames()
+	frames := sent
 	end.delivery = a.delivery(frames)
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
@@ -239,10 +240,10 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		frame := a.cutFrame(end.err)
 		out.writeFrames(frame)
 		a.running.appendFrames(frame) // followers and replays get it too
+		sent, tooLong = a.running.frames()
 	}
-	sent, tooLong := a.running.frames()
 	delivered := result{
-		body:  append(sent, end.usageFrame...), // no frames follow, and followers read only sent
+		body:  append(sent, end.usageFrame...), // no frames follow
 		usage: end.usageFrame,
 	}
 	if tooLong {

@@ -15,9 +15,6 @@ import (
 // that followers can read (decision 027).
 const maxStoredResponse = 8 << 20
 
-// firstStreamCapacity is the room that a stream is given first: most need no more.
-const firstStreamCapacity = 8 << 10
-
 // A runningCall is one call on this node, from before its hold until after its
 // settlement. Its leader writes it, and followers with the same key read it.
 type runningCall struct {
@@ -28,7 +25,7 @@ type runningCall struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil = no follower waits for it
-	sent    []byte        // the frames of a stream so far
+	sent    streamFrames  // of a stream, so far
 	tooLong bool          // sent passed maxStoredResponse and was dropped
 	ended   bool
 	err     error  // how it ended, if it was refused or failed
@@ -177,22 +174,20 @@ func (c *runningCall) nextChange() <-chan struct{} {
 func (c *runningCall) appendFrames(frames []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tooLong || len(c.sent)+len(frames) > maxStoredResponse {
-		c.tooLong, c.sent = true, nil
+	if c.tooLong || c.sent.size()+len(frames) > maxStoredResponse {
+		c.tooLong, c.sent = true, streamFrames{}
 	} else {
-		if c.sent == nil {
-			c.sent = make([]byte, 0, max(len(frames), firstStreamCapacity))
-		}
-		c.sent = append(c.sent, frames...)
+		c.sent.append(frames)
 	}
 	c.wakeFollowers()
 }
 
-// frames returns those of a stream so far. With tooLong there were too many to keep.
+// frames returns those of a stream so far, to which the leader may append when no frames follow: followers read only
+// sent. With tooLong there were too many to keep.
 func (c *runningCall) frames() (sent []byte, tooLong bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sent, c.tooLong
+	return c.sent.whole(), c.tooLong
 }
 
 // setResult notes how the call ended, before leave announces it.
@@ -231,15 +226,15 @@ type view struct {
 func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 	for {
 		c.mu.Lock()
-		if len(c.sent) > pos || c.ended || c.tooLong || c.late != nil {
+		if sent := c.sent; sent.size() > pos || c.ended || c.tooLong || c.late != nil {
 			v := view{ended: c.ended, err: c.err, result: c.result, tooLong: c.tooLong}
 			if c.late != nil && !c.ended { // its end for now
 				v.ended, v.err = true, c.late
 			}
-			if pos < len(c.sent) {
-				v.frames = c.sent[pos:len(c.sent):len(c.sent)]
-			}
 			c.mu.Unlock()
+			if pos < sent.size() {
+				v.frames = sent.from(pos)
+			}
 			return v, nil
 		}
 		changed := c.nextChange()
@@ -256,15 +251,15 @@ func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 func (c *runningCall) checkpoint() (store.Checkpoint, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.attempt == 0 || c.saved >= len(c.sent) {
+	if c.ended || c.attempt == 0 || c.saved >= c.sent.size() {
 		return store.Checkpoint{}, false
 	}
 	p := store.Checkpoint{
 		RequestID: c.requestID,
 		Attempt:   c.attempt,
 		N:         c.saves,
-		Body:      c.sent[c.saved:len(c.sent):len(c.sent)],
+		Body:      c.sent.from(c.saved),
 	}
-	c.saved, c.saves = len(c.sent), c.saves+1
+	c.saved, c.saves = c.sent.size(), c.saves+1
 	return p, true
 }
