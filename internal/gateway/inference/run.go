@@ -57,30 +57,48 @@ func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, runn
 		return err
 	}
 	defer h.inFlight.leaveKey(key, app)
+	for {
+		attempt, used, err := h.beginAttempt(r.Context(), c, running, developer)
+		switch {
+		case err != nil:
+			return err
+		case attempt != nil:
+			return attempt.execute(w, r)
+		case used.Outcome == rules.Done:
+			return h.replay(w, r, c, running, used.Entry.ID)
+		case used.Outcome == rules.Waiting:
+			return h.replayPending(w, r, c, running, used.RequestID)
+		}
+		if err := h.followRemote(w, r, c, running, used); !errors.Is(err, errOwnerLost) {
+			return err
+		}
+	}
+}
+
+// beginAttempt makes the hold of a call, and returns its attempt, or what became of its key if that was used before.
+// It is not inlined: its 6 KB of stack would last as long as the call, and with them the stack of a stream that waits
+// could not be halved (docs/internals/performance.md).
+//
+//go:noinline
+func (h *Handler) beginAttempt(
+	ctx context.Context, c *call, running *runningCall, developer provider.Provider,
+) (*attempt, *rules.Result, error) {
 	hold := c.plan.Demand
 	hold.Key, hold.RequestID, hold.Fingerprint = c.key.Key, c.claim, c.fingerprint
 	hold.NodeID, hold.Claim = h.Node.ID, c.claim
 	hold.HasProviderKey = developer != nil
-	for {
-		step, end := h.Traces.Step(r.Context(), "hold")
-		held, err := h.holdCall(step, hold)
-		end(err)
-		if err != nil {
-			return c.plan.ExplainRefusal(err)
-		}
-		switch held.Outcome {
-		case rules.Done:
-			return h.replay(w, r, c, running, held.Entry.ID)
-		case rules.Waiting:
-			return h.replayPending(w, r, c, running, held.RequestID)
-		case rules.Running:
-			if err := h.followRemote(w, r, c, running, &held); !errors.Is(err, errOwnerLost) {
-				return err
-			}
-		default:
-			return h.newAttempt(c, running, &held, developer).execute(w, r)
-		}
+	step, end := h.Traces.Step(ctx, "hold")
+	held, err := h.holdCall(step, hold)
+	end(err)
+	if err != nil {
+		return nil, nil, c.plan.ExplainRefusal(err)
 	}
+	switch held.Outcome {
+	case rules.Done, rules.Waiting, rules.Running:
+		used := held // only this one is on the heap
+		return nil, &used, nil
+	}
+	return h.newAttempt(c, running, &held, developer), nil, nil
 }
 
 // prepare does what only a new call needs. It refuses a model that no key here can call,
