@@ -26,7 +26,7 @@ func (f *streamFrames) size() int { return f.packed + len(f.tail) }
 // append adds frames.
 func (f *streamFrames) append(frames []byte) {
 	if len(f.tail) > 0 && len(f.tail)+len(frames) > pieceBytes {
-		f.pieces = append(f.pieces, packPiece(f.tail))
+		f.pieces = append(f.pieces, compress(f.tail))
 		f.packed, f.tail = f.size(), nil
 	}
 	if f.tail == nil {
@@ -35,17 +35,18 @@ func (f *streamFrames) append(frames []byte) {
 	f.tail = append(f.tail, frames...)
 }
 
-// packBuffers pools the memory that pieces are compressed in.
+// packBuffers pools the memory that is compressed into. A response of 32 KB is compressed to a tenth, but s2 needs room
+// for more than all of it.
 var packBuffers = sync.Pool{New: func() any {
-	b := make([]byte, s2.MaxEncodedLen(pieceBytes))
+	b := make([]byte, s2.MaxEncodedLen(4*pieceBytes))
 	return &b
 }}
 
-// packPiece returns a compressed copy of frames.
-func packPiece(frames []byte) []byte {
+// compress returns a compressed copy of b that takes no more memory than it needs.
+func compress(b []byte) []byte {
 	buf := packBuffers.Get().(*[]byte)
 	defer packBuffers.Put(buf)
-	return bytes.Clone(s2.Encode(*buf, frames))
+	return bytes.Clone(s2.Encode(*buf, b))
 }
 
 // usageRoom is the room that whole leaves for a frame that has only usage.
@@ -73,7 +74,7 @@ func (f *streamFrames) from(pos int) []byte {
 	for _, p := range pieces {
 		frames, err := s2.Decode(rest, p)
 		if err != nil {
-			panic(fmt.Sprintf("inference: unpack frames: %v", err)) // cannot happen: packPiece has made it
+			panic(fmt.Sprintf("inference: unpack frames: %v", err)) // cannot happen: compress has made it
 		}
 		rest = rest[len(frames):]
 	}
@@ -85,7 +86,7 @@ func (f *streamFrames) from(pos int) []byte {
 func pieceLen(piece []byte) int {
 	n, err := s2.DecodedLen(piece)
 	if err != nil {
-		panic(fmt.Sprintf("inference: unpack frames: %v", err)) // cannot happen: packPiece has made it
+		panic(fmt.Sprintf("inference: unpack frames: %v", err)) // cannot happen: compress has made it
 	}
 	return n
 }

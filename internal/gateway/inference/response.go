@@ -154,7 +154,7 @@ func packResponse(body []byte) *rules.StoredResponse {
 	case len(body) < minCompressed:
 		return &rules.StoredResponse{Encoding: "raw", Body: body}
 	}
-	return &rules.StoredResponse{Encoding: "s2", Body: s2.Encode(nil, body)}
+	return &rules.StoredResponse{Encoding: "s2", Body: compress(body)}
 }
 
 // unpackResponse returns the response that packResponse encoded.
