@@ -141,7 +141,9 @@ func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
 	return err
 }
 
-// complete executes a call whose response comes whole.
+// complete executes a call whose response comes whole. It is not inlined, so that a stream does not have its stack too.
+//
+//go:noinline
 func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	response, err := a.api.Complete(a.upstream, &a.request)
 	if err != nil {
