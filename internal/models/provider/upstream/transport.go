@@ -173,7 +173,7 @@ func (t *Transport) dial(ctx context.Context) (*conn, error) {
 	}
 	c := &conn{Conn: plain, raw: raw}
 	c.probeFunc = c.probe
-	c.in = bufio.NewReaderSize((*limited)(c), 8<<10)
+	c.in = bufio.NewReaderSize((*limited)(c), 4<<10)
 	if t.tls == nil {
 		return c, nil
 	}
