@@ -24,14 +24,15 @@ type streamSample struct {
 	P99OfFloor float64 `json:"p99_of_floor"`
 }
 
-// measureStreams measures many slow streams: OpenAI's at each size, the translated ones at the middle size. Each
-// gateway is a new process, whose memory nothing else has grown, and is measured right after the floor.
+// measureStreams measures many slow streams: OpenAI's at each size, the translated ones at the middle size; of those,
+// the ones that --cells names. Each gateway is a new process, whose memory nothing else has grown, and is measured
+// right after the floor.
 func (b *bench) measureStreams(ctx context.Context) error {
 	var audits report
 	for round := range b.rounds {
 		for _, cell := range []string{"stream", "anthropic", "google"} {
 			for _, n := range b.streams {
-				if cell != "stream" && n != b.streams[len(b.streams)/2] {
+				if !slices.Contains(b.cells, cell) || cell != "stream" && n != b.streams[len(b.streams)/2] {
 					continue
 				}
 				for _, engine := range b.engines {
