@@ -29,8 +29,9 @@ type floodApp struct {
 	Name    string        `json:"name"`
 	Tokens  []string      `json:"tokens"`
 	Clients int           `json:"clients"`
+	Early   int           `json:"early"` // clients that begin before the others; 0 = all
 	Begin   time.Duration `json:"begin"`
-	Spread  time.Duration `json:"spread"` // over which its clients begin
+	Spread  time.Duration `json:"spread"` // over which the early clients begin, and then the others
 	Pause   time.Duration `json:"pause"`  // between the calls of a client, on average
 	Retry   time.Duration `json:"retry"`  // after a refusal; 0 = as Retry-After says
 }
@@ -56,6 +57,18 @@ type floodResult struct {
 	LagP99US     int64  `json:"lag_p99_us"`
 	Failed       int64  `json:"failed"` // neither a whole stream nor a refusal as it should be
 	FirstFault   string `json:"first_fault,omitempty"`
+}
+
+// beginOf returns when client n begins. The early ones may all be inside the bound: they begin as slowly as those of a
+// cell that is, so that their calls do not end in bursts.
+func (a floodApp) beginOf(n int) time.Duration {
+	if a.Early == 0 {
+		return a.Begin + a.Spread*time.Duration(n)/time.Duration(a.Clients)
+	}
+	if n < a.Early {
+		return a.Begin + a.Spread*time.Duration(n)/time.Duration(a.Early)
+	}
+	return a.Begin + a.Spread + a.Spread*time.Duration(n-a.Early)/time.Duration(a.Clients-a.Early)
 }
 
 func runFloodRole([]string) error {
@@ -110,7 +123,7 @@ func (s floodSpec) runApps() ([]floodResult, error) {
 			}
 			apps[i] = append(apps[i], c)
 			group.Go(func() {
-				time.Sleep(time.Until(begin.Add(app.Begin + app.Spread*time.Duration(n)/time.Duration(app.Clients))))
+				time.Sleep(time.Until(begin.Add(app.beginOf(n))))
 				c.callUntil(until)
 			})
 		}

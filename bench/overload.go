@@ -29,7 +29,7 @@ const (
 const (
 	floodChunks   = 40
 	floodLength   = floodChunks * slowEvery
-	floodSettle   = floodLength + floodLength/4
+	floodSettle   = 2*floodLength + floodLength/4
 	floodDuration = 4 * floodLength
 )
 
@@ -42,10 +42,16 @@ type overloadCell struct {
 
 // The apps of the cells. B begins when A has all that it may have.
 var (
-	appInside    = floodApp{Name: "A", Clients: aloneShare - 8, Spread: floodLength}
-	appFlood     = floodApp{Name: "A", Clients: 4 * aloneShare, Spread: floodLength}
-	appImpatient = floodApp{Name: "A", Clients: 4 * aloneShare, Spread: floodLength, Retry: 100 * time.Millisecond}
-	appModest    = floodApp{
+	appInside = floodApp{Name: "A", Clients: aloneShare - 8, Spread: floodLength}
+	appFlood  = floodApp{Name: "A", Clients: 4 * aloneShare, Early: aloneShare, Spread: floodLength}
+	appHasty  = floodApp{
+		Name:    "A",
+		Clients: 4 * aloneShare,
+		Early:   aloneShare,
+		Spread:  floodLength,
+		Retry:   100 * time.Millisecond,
+	}
+	appModest = floodApp{
 		Name:    "B",
 		Clients: halfShare / 3,
 		Begin:   floodSettle,
@@ -68,7 +74,7 @@ var overloadCells = func() []overloadCell {
 	return []overloadCell{
 		{cellInside, node, []floodApp{appInside}},
 		{"4 × the bound", node, []floodApp{appFlood}},
-		{"4 × the bound, retried after 0.1 s", node, []floodApp{appImpatient}},
+		{"4 × the bound, retried after 0.1 s", node, []floodApp{appHasty}},
 		{"4 × a provider's bound", provider, []floodApp{appFlood}},
 		{cellAlone, node, []floodApp{appModest}},
 		{"A floods, B is modest", node, []floodApp{appFlood, appModest}},
@@ -219,10 +225,10 @@ func (r *report) printOverload(w io.Writer) {
 		of[k] = append(of[k], s)
 		shared[s.Cell] = shared[s.Cell] || s.App == "B"
 	}
-	fmt.Fprintf(w, "\na node that takes %d calls at a time; %d chunks a stream, one each %s\n\n", overloadBound, floodChunks,
-		slowEvery)
-	fmt.Fprintln(w, "| engine | | clients | in flight | refused/s | 503 ms p50 | p99 | first chunk ms p50 | p99 | × inside "+
-		"| lag ms p50 | p99 | × inside | cores | peak MB | × inside |")
+	fmt.Fprintf(w, "\na node that takes %d calls at a time; %d chunks a stream, one each %s\n\n", overloadBound,
+		floodChunks, slowEvery)
+	fmt.Fprintln(w, "| engine | | clients | in flight | refused/s | 503 ms p50 | p99 | first chunk ms p50 | p99 | "+
+		"× inside | lag ms p50 | p99 | × inside | cores | peak MB | × inside |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, k := range keys {
 		if shared[k.cell] {
@@ -230,24 +236,27 @@ func (r *report) printOverload(w io.Writer) {
 		}
 		f := overloadFigures(of[k])
 		fmt.Fprintf(w, "| %s | %s | %d | %.0f | %.0f | %s | %s | %s | %s | %s | %s | %s | %s | %.2f | %.0f | %s |\n",
-			k.engine, k.cell, of[k][0].Clients, f.inFlight, f.refused/floodDuration.Seconds(), f.refusalP50, f.refusalP99,
-			f.firstP50, f.firstP99, f.firstOfBase, f.lagP50, f.lagP99, f.lagOfBase, f.cores, f.peakMB, f.peakOfBase)
+			k.engine, k.cell, of[k][0].Clients, f.inFlight, f.refused/floodDuration.Seconds(), f.refusalP50,
+			f.refusalP99, f.firstP50, f.firstP99, f.firstOfBase, f.lagP50, f.lagP99, f.lagOfBase, f.cores, f.peakMB,
+			f.peakOfBase)
 	}
-	fmt.Fprintln(w, "\n| engine | | app | clients | in flight | calls | admitted | first calls admitted | share after s | "+
-		"first chunk ms p99 | × | lag ms p99 | × |")
+	fmt.Fprintln(w, "\n| engine | | app | clients | in flight | calls | admitted | first calls admitted | "+
+		"share after s | first chunk ms p99 | × | lag ms p99 | × |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, k := range keys {
 		if !shared[k.cell] {
 			continue
 		}
 		f := overloadFigures(of[k])
-		fmt.Fprintf(w, "| %s | %s | %s | %d | %.0f | %.0f | %.1f %% | %.0f | %s | %s | %s | %s | %s |\n", k.engine, k.cell,
-			k.app, of[k][0].Clients, f.inFlight, f.admitted+f.refused, 100*f.admitted/max(f.admitted+f.refused, 1), f.first,
-			f.share, f.firstP99, f.firstOfBase, f.lagP99, f.lagOfBase)
+		calls := f.admitted + f.refused
+		fmt.Fprintf(w, "| %s | %s | %s | %d | %.0f | %.0f | %.1f %% | %.0f | %s | %s | %s | %s | %s |\n", k.engine,
+			k.cell, k.app, of[k][0].Clients, f.inFlight, calls, 100*f.admitted/max(calls, 1), f.first, f.share,
+			f.firstP99, f.firstOfBase, f.lagP99, f.lagOfBase)
 	}
 	for _, s := range r.Overload {
 		if s.Failed > 0 {
-			fmt.Fprintf(w, "\nINVALID: %s, %s, app %s: %d faults: %s\n", s.Engine, s.Cell, s.App, s.Failed, s.FirstFault)
+			fmt.Fprintf(w, "\nINVALID: %s, %s, app %s: %d faults: %s\n", s.Engine, s.Cell, s.App, s.Failed,
+				s.FirstFault)
 		}
 	}
 }

@@ -92,6 +92,18 @@ func TestCallsInFlight(t *testing.T) {
 	}
 }
 
+// The early clients begin first, then the others.
+func TestClientsBegin(t *testing.T) {
+	t.Parallel()
+	all := floodApp{Clients: 4, Begin: 1, Spread: 8}
+	early := floodApp{Clients: 6, Early: 2, Begin: 1, Spread: 8}
+	for n, want := range []time.Duration{1, 5, 9, 11, 13, 15} {
+		if n < all.Clients && all.beginOf(n) != 1+time.Duration(2*n) || early.beginOf(n) != want {
+			t.Errorf("client %d begins at %d, or at %d", n, all.beginOf(n), early.beginOf(n))
+		}
+	}
+}
+
 // A is compared with A inside the bound, B with B alone, and medians are shown.
 func TestOverloadTables(t *testing.T) {
 	t.Parallel()
