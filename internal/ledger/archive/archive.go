@@ -78,7 +78,7 @@ func (a *Archiver) Archive(ctx context.Context, year int, folder string) (r Reco
 		if err := a.step("lock"); err != nil {
 			return err
 		}
-		lock := func() error { return lockRows(ctx, tx, partition.Name) } // nobody writes old rows; now nobody can
+		lock := func() error { return lockRows(ctx, tx, partition.Name) } // no command writes old rows; now none can
 		if err := db.RetryLocked(ctx, tx, lock); err != nil {
 			return err
 		}
