@@ -246,6 +246,8 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	defer stopWriter()
 	wrote := make(chan error, 1)
 	go func() { wrote <- s.Ledger.Run(writing) }()
+	// A slow start has used up the lease, and the job that renews it waits for the first run of all the others.
+	s.logFailure("lease not renewed", s.node.RenewLease(ctx))
 
 	hangUp := make(chan os.Signal, 1) // heard also without a file of prices: it would end the process
 	signal.Notify(hangUp, syscall.SIGHUP)
