@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"filippo.io/age"
@@ -39,7 +38,7 @@ func Create(ctx context.Context, source, path string, recipients []age.Recipient
 	}
 	m, err = writeFile(ctx, source, f, recipients)
 	if err == nil {
-		err = errors.Join(os.Rename(partial, path), syncFolder(filepath.Dir(path)))
+		err = errors.Join(os.Rename(partial, path), rowfile.SyncFolder(filepath.Dir(path)))
 	}
 	if err != nil {
 		return Manifest{}, errors.Join(fmt.Errorf("backup: %w", err), removeIfThere(partial))
@@ -57,7 +56,7 @@ func writeFile(ctx context.Context, source string, f *os.File, recipients []age.
 	if err := errors.Join(err, f.Close()); err != nil {
 		return m, err
 	}
-	read, err := hashFile(f.Name())
+	read, err := rowfile.HashFile(f.Name())
 	if err != nil {
 		return m, err
 	}
@@ -65,31 +64,6 @@ func writeFile(ctx context.Context, source string, f *os.File, recipients []age.
 		return m, fmt.Errorf("%s: the disk has other bytes than were written", f.Name())
 	}
 	return m, nil
-}
-
-func hashFile(path string) (digest string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// syncFolder makes the name of a new file durable. Windows has no such call.
-func syncFolder(path string) (err error) {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 func removeIfThere(path string) error {

@@ -59,7 +59,7 @@ func restoreSQLite(file string, fill func(url string) (Manifest, audit.Result, e
 	if err := syncFile(draft); err != nil {
 		return m, r, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(os.Rename(draft, file), syncFolder(filepath.Dir(file))); err != nil {
+	if err := errors.Join(os.Rename(draft, file), rowfile.SyncFolder(filepath.Dir(file))); err != nil {
 		return m, r, fmt.Errorf("restore: %w", err)
 	}
 	return m, r, nil

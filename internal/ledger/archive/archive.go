@@ -5,14 +5,11 @@ package archive
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -187,7 +184,7 @@ func (a *Archiver) writeFile(ctx context.Context, tx *db.Tx, partition, path str
 		return err
 	}
 	if err := errors.Join(writeRows(ctx, tx, partition, f), f.Sync(), f.Close()); err != nil { // then its name
-		return err
+		return errors.Join(err, os.Remove(f.Name())) // the disk may be full
 	}
 	if err := a.step("rename"); err != nil {
 		return err
@@ -218,20 +215,13 @@ func writeRows(ctx context.Context, tx *db.Tx, partition string, w io.Writer) er
 	return out.Close(&m)
 }
 
-// syncFile makes a file and its name durable. Windows has no call for the name.
+// syncFile makes a file and its name durable.
 func syncFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil || runtime.GOOS == "windows" {
-		return err
-	}
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return errors.Join(f.Sync(), f.Close(), rowfile.SyncFolder(filepath.Dir(path)))
 }
 
 // errDiffers says that a file has other rows than the ledger.
@@ -239,7 +229,7 @@ var errDiffers = errors.New("it has other rows than the ledger: move it away")
 
 // compareFile compares a file with the rows of a partition, and returns the file's digest.
 func compareFile(ctx context.Context, tx *db.Tx, path, partition string) (digest string, err error) {
-	if digest, err = hashFile(path); err != nil {
+	if digest, err = rowfile.HashFile(path); err != nil {
 		return "", err
 	}
 	err = readFile(path, func(_ []string, next func() ([]any, error)) error {
@@ -270,19 +260,6 @@ func compareFile(ctx context.Context, tx *db.Tx, path, partition string) (digest
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return digest, nil
-}
-
-func hashFile(path string) (digest string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // readFile calls use with the columns of the ledger in a file, and with a function that returns its rows one by one,
@@ -320,7 +297,7 @@ var errDigest = errors.New("it is not the file that was written: its SHA-256 dif
 
 // loadFile checks that the file at path is the one of a record, and inserts its rows into a table.
 func loadFile(ctx context.Context, tx *db.Tx, r *Record, path, into string) error {
-	digest, err := hashFile(path)
+	digest, err := rowfile.HashFile(path)
 	if err != nil {
 		return err
 	}
@@ -412,7 +389,7 @@ func makeRoom(ctx context.Context, tx *db.Tx, r *Record) (isPartition bool, err 
 
 // findRecord returns the record of a file, which must be the newest one.
 func findRecord(ctx context.Context, tx *db.Tx, path string) (r Record, err error) {
-	digest, err := hashFile(path)
+	digest, err := rowfile.HashFile(path)
 	if err != nil {
 		return r, err
 	}
@@ -477,7 +454,7 @@ func CheckFiles(ctx context.Context, tx *db.Tx, folder string) error {
 	}
 	for _, r := range records {
 		path := filepath.Join(folder, r.File)
-		if digest, err := hashFile(path); err != nil {
+		if digest, err := rowfile.HashFile(path); err != nil {
 			return err
 		} else if digest != r.SHA256 {
 			return fmt.Errorf("%s: %w", path, errDigest)
