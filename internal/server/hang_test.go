@@ -48,6 +48,7 @@ func newFreezer(t *testing.T, database string) (f *freezer, through string) {
 	})
 	go f.serve()
 	query.Del("host")
+	query.Del("connect_timeout") // of Purser, not of tests
 	u.Host, u.RawQuery = f.listener.Addr().String(), query.Encode()
 	return f, u.String()
 }

@@ -186,10 +186,14 @@ func (t *template) ensure(ctx context.Context) (err error) {
 	return err
 }
 
-// newURL returns the URL of a database of the cluster.
+// newURL returns the URL of a database of the cluster. That is never down, but on a starved machine it may take
+// seconds to accept a connection: only the caller's own limit applies there.
 func (t *template) newURL(name string) string {
 	u := t.cluster
 	u.Path = "/" + name
+	query := u.Query()
+	query.Set("connect_timeout", "30")
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 
