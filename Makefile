@@ -56,7 +56,7 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v' | 5 min
 	@$(WITH_POSTGRES) .ci/test $(ARGS)
 
-test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing
+test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 50 min
 	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
 
 bench: setup ## load against a proxy without billing, in one run; BEFORE=COMMIT measures that commit in the same rounds
