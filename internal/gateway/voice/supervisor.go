@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -45,7 +46,7 @@ type Supervisor struct {
 	waiting  map[string]*controlChannel // of sessions that no node runs yet, by session id
 	stopping bool
 
-	foreignLeasesEnded bool          // SQLite; only Watch uses it
+	foreignLeasesEnded atomic.Bool   // SQLite
 	endTimeout         time.Duration // of a request to end; tests shorten it
 }
 

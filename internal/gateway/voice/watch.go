@@ -67,11 +67,11 @@ func (s *Supervisor) takeOver(ctx context.Context) error {
 		return nil
 	}
 	isAlone := s.DB.Engine == db.SQLite
-	if isAlone && !s.foreignLeasesEnded {
+	if isAlone && !s.foreignLeasesEnded.Load() {
 		if err := s.endForeignLeases(ctx); err != nil {
 			return err
 		}
-		s.foreignLeasesEnded = true
+		s.foreignLeasesEnded.Store(true)
 	}
 	nowUS := s.Now().UnixMicro()
 	sessionIDs, err := s.listUnowned(ctx, nowUS, isAlone || s.node.lease.isSteady(nowUS))
