@@ -266,7 +266,7 @@ func TestBlackHoledConnections(t *testing.T) {
 	url := dbtest.URL(t, db.Postgres)
 	proxy := faulttest.NewProxy(t, url)
 	data := "--data=" + t.TempDir()
-	a, other := servertest.Start(t, proxy.URL, data, "--lease=4s"), servertest.Start(t, url, data, "--lease=4s")
+	a, other := servertest.Start(t, proxy.URL, data, shortLease), servertest.Start(t, url, data, shortLease)
 	// A hold may have been committed whose answer was lost. A caller who repeats the call at the other node learns that
 	// it failed and was not billed.
 	b := newBooks(t, func(status int, code string) bool {
@@ -320,7 +320,7 @@ func TestNoConnectionsLeft(t *testing.T) {
 // that it is not ready, and the other node serves. It recovers by itself (decision 028).
 func TestNodeWithoutLease(t *testing.T) {
 	t.Parallel()
-	a, other := startPair(t)
+	a, other := startPair(t, shortLease)
 	b := newBooks(t, isUnavailable)
 	b.sendInTime(a, b.addCalls(4, "!mock words=9")...)
 	d, err := db.Open(t.Context(), a.DB)

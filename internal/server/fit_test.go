@@ -119,7 +119,7 @@ func TestFitRace(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		url := dbtest.URL(t, db.Postgres)
-		raceForOneDollar(t, startWith(t, url, money.Dollar, "--lease=2s"), servertest.Start(t, url, "--lease=2s"))
+		raceForOneDollar(t, startWith(t, url, money.Dollar), servertest.Start(t, url))
 	})
 }
 
@@ -404,7 +404,7 @@ func TestFitSurvivesKill(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			url := dbtest.URL(t, e)
-			p := startWith(t, url, money.Dollar, "--lease=2s")
+			p := startWith(t, url, money.Dollar, shortLease)
 			patchApp(t, p, `{"fit":true}`)
 			streamKey, wholeKey := servertest.UUID(), servertest.UUID()
 			send := func(p *servertest.Process, key, script, members string) *http.Response {
@@ -445,7 +445,7 @@ func TestFitSurvivesKill(t *testing.T) {
 			}
 			servertest.Verify(t, p.DB) // recomputes both holds from their terms
 			p.Kill()
-			p = servertest.Start(t, p.DB, "--lease=2s")
+			p = servertest.Start(t, p.DB, shortLease)
 			eventually(t, 30*time.Second, "sweep of the holds", func() bool { return number(t, p.DB, openHolds) == 0 })
 			a := whole(t, send(p, streamKey, slowStream, `,"stream":true,"max_tokens":12000`))
 			svc := a.billing(t)

@@ -22,11 +22,15 @@ import (
 )
 
 // startPair starts two nodes on one fresh PostgreSQL.
-func startPair(t *testing.T) (a, b *servertest.Process) {
+func startPair(t *testing.T, flags ...string) (a, b *servertest.Process) {
 	t.Helper()
 	url := dbtest.URL(t, db.Postgres)
-	return servertest.Start(t, url, "--lease=2s"), servertest.Start(t, url, "--lease=2s")
+	return servertest.Start(t, url, flags...), servertest.Start(t, url, flags...)
 }
+
+// shortLease is for tests in which a lease ends. A node refuses calls that could not renew it for half of it, so that
+// the lease is not shorter than a starved machine may need twice over.
+const shortLease = "--lease=4s"
 
 // reply is a whole answer.
 type reply struct {
@@ -234,7 +238,7 @@ func TestNodesJoinerOutlivesLeader(t *testing.T) {
 // interrupted (F-03, F-06, F-37).
 func TestNodesOwnerDies(t *testing.T) {
 	t.Parallel()
-	a, b := startPair(t)
+	a, b := startPair(t, shortLease)
 	books := newBooks(t, nil)
 	whole, stream := books.addCall(false, "!mock delay=6s words=9"),
 		books.addCall(true, "!mock pace=100ms words=200 chunks=200")
@@ -288,7 +292,7 @@ func TestNodesPausedOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b := startPair(t)
+			a, b := startPair(t, shortLease)
 			c := newBooks(t, nil).addCall(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
 			owner := asking(a, c)
 			holdState(t, a, c.key, "open")
