@@ -141,10 +141,7 @@ func (b *callBooks) beginInterrupted(p *servertest.Process) []*booked {
 		return c
 	}
 	stream := begin(true, "!mock pace=200ms words=100 chunks=100")
-	eventually(b.t, 20*time.Second, "checkpoint of a stream", func() bool {
-		return number(b.t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
-			stream.key) > 0
-	})
+	awaitCheckpointOfWords(b.t, p, stream.key)
 	whole := begin(false, "!mock delay=8s words=9")
 	holdState(b.t, p, whole.key, "open")
 	return []*booked{stream, whole}

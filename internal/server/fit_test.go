@@ -433,10 +433,7 @@ func TestFitSurvivesKill(t *testing.T) {
 			}
 			const heldBy = `SELECT COALESCE((SELECT amount_mc FROM holds WHERE key = $1), 0)`
 			begin(streamKey, slowStream, `,"stream":true,"max_tokens":12000`)
-			eventually(t, 20*time.Second, "checkpoint of a stream", func() bool {
-				return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
-					streamKey) > 0
-			})
+			awaitCheckpointOfWords(t, p, streamKey)
 			begin(wholeKey, slowCall, "") // gets what the stream leaves
 			holdState(t, p, wholeKey, "open")
 			streamHold, wholeHold := number(t, p.DB, heldBy, streamKey), number(t, p.DB, heldBy, wholeKey)

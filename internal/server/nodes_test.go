@@ -88,6 +88,14 @@ func exchange(ctx context.Context, p *servertest.Process, c *booked, begun chan<
 	return reply{resp.StatusCode, resp.Header, string(body), err}
 }
 
+// awaitCheckpointOfWords waits until words of the key's stream are on the disk. The first checkpoint may have none.
+func awaitCheckpointOfWords(t *testing.T, p *servertest.Process, key string) {
+	t.Helper()
+	eventually(t, 20*time.Second, "two checkpoints of a stream", func() bool {
+		return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`, key) >= 2
+	})
+}
+
 // holdState waits until the key's hold is as wanted: open, failed or gone.
 func holdState(t *testing.T, p *servertest.Process, key, want string) {
 	t.Helper()
@@ -246,9 +254,7 @@ func TestNodesOwnerDies(t *testing.T) {
 	holdState(t, a, whole.key, "open")
 	holdState(t, a, stream.key, "open")
 	joined, following := asking(b, whole), asking(b, stream)
-	eventually(t, 10*time.Second, "two checkpoints", func() bool {
-		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) >= 2
-	})
+	awaitCheckpointOfWords(t, a, stream.key)
 	a.Kill()
 	for _, ch := range owners {
 		if r := <-ch; r.err == nil {

@@ -38,9 +38,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 			streamed, waited := beginCall(calls, stream), beginCall(calls, whole)
 			<-streamed.begun
 			holdState(t, calls, whole.key, "open")
-			eventually(t, 20*time.Second, "a checkpoint", func() bool {
-				return number(t, calls.DB, `SELECT COUNT(*) FROM chunks`) > 0
-			})
+			awaitCheckpointOfWords(t, calls, stream.key)
 			path := stopPath(t, calls, user, stream.key)
 			user.Post(path, nil, "HX-Request", "true").Want(t, 200, "Running now").Lacks(t, path)
 			r := <-streamed.answer
@@ -182,10 +180,7 @@ func beginShape(t *testing.T, p *servertest.Process, shape stopShape) shapeCalls
 	c.stream, c.streamed = begin("!mock pace=100ms words=600 chunks=600", true) // a minute
 	c.whole, c.waited = begin("!mock delay=60s words=5", false)
 	holdState(t, p, c.whole.key, "open")
-	eventually(t, 20*time.Second, "a checkpoint", func() bool {
-		return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
-			c.stream.key) > 0
-	})
+	awaitCheckpointOfWords(t, p, c.stream.key)
 	return c
 }
 
