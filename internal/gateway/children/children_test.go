@@ -294,7 +294,11 @@ func TestChildExpires(t *testing.T) {
 		if err := w.handler.ExpireDue(t.Context()); err != nil || w.Is(w.conn).DelegatedMC != money.Dollar {
 			t.Errorf("%v: ended before its time: %+v", err, w.Is(w.conn))
 		}
-		w.Pass(time.Minute + time.Second)
+		expires, err := time.Parse(time.RFC3339, c.ExpiresAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Pass(expires.Sub(w.Now()) + time.Second)
 		if status, _, body := w.spend(c.Token, 1); status != 403 {
 			t.Errorf("after its time: %d %s", status, body)
 		}

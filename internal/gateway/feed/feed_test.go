@@ -222,7 +222,8 @@ func (r *reader) await(pass func(*received) bool) (read []received) {
 }
 
 // awaitBoth reads until an event of a kind and another that passes have come, in any order, and returns the first. On
-// PostgreSQL the poll may see a commit before the command's caller tells of it.
+// PostgreSQL the poll may see a commit before the command's caller tells of it, and a balance may be newer than the
+// charges before it.
 func (r *reader) awaitBoth(kind string, pass func(*received) bool) (found received) {
 	r.t.Helper()
 	first, second := false, false
@@ -275,21 +276,21 @@ func TestEvents(t *testing.T) {
 			t.Errorf("a release is %+v", release)
 		}
 		row := b.Spend(b.conn, 20*money.Cent)
-		got := s.await(func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
-		i := len(got) - 2
-		if got[i].kind != "charge" || got[i].id != row.ID || got[i].data.Entry.UserChargeMC != 20*money.Cent {
-			t.Errorf("a charge is %+v", got)
+		charge := s.awaitBoth("charge", func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
+		if charge.id != row.ID || charge.data.Entry.UserChargeMC != 20*money.Cent {
+			t.Errorf("a charge is %+v", charge)
 		}
 		back := b.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
-		got = s.await(func(e *received) bool { return e.kind == "balance" && e.data.Connection.ConsumedMC == 0 })
-		i = len(got) - 2
-		if got[i].kind != "refund" || got[i].id != back.ID || *got[i].data.Entry.ReversalOf != row.ID {
-			t.Errorf("a refund is %+v", got)
+		refund := s.awaitBoth("refund", func(e *received) bool {
+			return e.kind == "balance" && e.data.Connection.ConsumedMC == 0
+		})
+		if refund.id != back.ID || *refund.data.Entry.ReversalOf != row.ID {
+			t.Errorf("a refund is %+v", refund)
 		}
 		b.Do(rules.Freeze{ConnectionID: b.conn.ID, By: rules.FrozenByUser})
 		s.await(func(e *received) bool { return e.data.Connection.Status == "frozen" })
 		b.Do(rules.Revoke{ConnectionID: b.conn.ID})
-		got = s.await(isKind("end"))
+		got := s.await(isKind("end"))
 		if e := got[len(got)-1]; e.data.Reason != "connection_revoked" || e.data.Reconnect {
 			t.Errorf("the end is %+v", e)
 		}
