@@ -30,7 +30,8 @@ type DB struct {
 	offset   atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 	lag      atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
-	discarding atomic.Bool // DiscardIdle runs
+	discarding  atomic.Bool   // DiscardIdle runs
+	limitFactor time.Duration // how many times longer its time limits are; 0 is 1
 
 	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
 	path      string        // SQLite: of the file
@@ -218,6 +219,16 @@ func (d *DB) CheckReadable(ctx context.Context) error {
 // CallerTimeout is how long a caller waits for the database at most (decision 050).
 const CallerTimeout = 5 * time.Second
 
+// jobTxTimeout is how long a transaction of a job takes at most, with its retries.
+const jobTxTimeout = 20 * time.Second
+
+// RelaxLimits makes the time limits of callers and of jobs' transactions longer by a factor, before d is used. Tests
+// call it that ask nothing about a slow database, so that a starved machine does not turn them red.
+func (d *DB) RelaxLimits(factor int) { d.limitFactor = time.Duration(factor) }
+
+// limit returns a time limit on this database.
+func (d *DB) limit(t time.Duration) time.Duration { return t * max(d.limitFactor, 1) }
+
 // jobKey is the key of a context value: the context is that of a job.
 type jobKey struct{}
 
@@ -232,7 +243,7 @@ func (d *DB) limitRead(ctx context.Context) context.Context {
 	if d.Engine != Postgres || isJob(ctx) {
 		return ctx
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.limit(CallerTimeout))
 	context.AfterFunc(ctx, cancel) // the rows outlive this call
 	return ctx
 }
@@ -251,7 +262,7 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	}
 	if !isJob(ctx) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, CallerTimeout)
+		ctx, cancel = context.WithTimeout(ctx, d.limit(CallerTimeout))
 		defer cancel()
 	}
 	res, err := d.write.ExecContext(ctx, query, args...)
@@ -299,10 +310,7 @@ func (d *DB) checkWritable() error {
 	return nil
 }
 
-const (
-	maxTxAttempts = 10               // of a transaction that loses conflicts
-	jobTxTimeout  = 20 * time.Second // of a job's transaction with its retries
-)
+const maxTxAttempts = 10 // of a transaction that loses conflicts
 
 // InTx runs f in a write transaction, commits if f returns nil, and rolls back on an error or a panic. It runs f again
 // if the transaction lost a conflict (SQLSTATE 40001 or 40P01), so f must have no effects but on tx. After the last
@@ -313,7 +321,7 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	if isJob(ctx) {
 		limit = jobTxTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, d.limit(limit))
 	defer cancel()
 	defer func() { d.noteError(err) }()
 	for n := range maxTxAttempts {
@@ -382,10 +390,13 @@ func runTx(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, e Engine, f fu
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit; an error of f matters more than one of Rollback
-	if err := f(ctx, &Tx{tx, e, conn}); err != nil {
-		return err
+	if err = f(ctx, &Tx{tx, e, conn}); err == nil {
+		err = tx.Commit()
 	}
-	return tx.Commit()
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // database/sql has rolled it back when ctx ended
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
 }
 
 // Now returns the time for rules of money: on PostgreSQL the database's clock as SyncClock last sampled it, so that

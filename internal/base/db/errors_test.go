@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -82,6 +83,34 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("%v: %v", c.err, got)
 		}
 	}
+}
+
+// TestTransactionOutOfTime: database/sql rolls a transaction back when its time is over, and its next statement says
+// only that it has ended. The caller still hears that the database was too slow, or that its own client has left.
+func TestTransactionOutOfTime(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		use := func(ctx context.Context) error {
+			return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				<-ctx.Done()
+				for {
+					if _, err := tx.ExecContext(context.Background(), `SELECT 1`); errors.Is(err, sql.ErrTxDone) {
+						return fmt.Errorf("the second statement: %w", err)
+					}
+				}
+			})
+		}
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := use(short); !db.IsUnavailable(err) {
+			t.Errorf("out of time: %v", err)
+		}
+		left, leave := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, leave)
+		if err := use(left); !errors.Is(err, context.Canceled) || db.IsUnavailable(err) {
+			t.Errorf("the client has left: %v", err)
+		}
+	})
 }
 
 // TestDatabaseGoesAway makes real databases unavailable.
