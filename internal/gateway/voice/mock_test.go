@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -183,6 +184,7 @@ func TestEndDuringTakeOver(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
 		w := newWorld(t, e, "mock", "sandbox")
+		w.nodes[0].endTimeout = time.Minute // the watch below leaves a slow machine little
 		ctx, stop := context.WithCancel(t.Context())
 		var watch sync.WaitGroup
 		watch.Go(func() {

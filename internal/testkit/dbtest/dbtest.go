@@ -26,13 +26,19 @@ func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	}
 }
 
-// Open returns a fresh database of an engine, closed when the test ends.
+// Open returns a fresh database of an engine, closed when the test ends. Its time limits are longer than Purser's, as
+// a test takes seconds for a statement where others keep the processors busy.
 func Open(t testing.TB, e db.Engine) *db.DB {
 	t.Helper()
-	d, err := db.Open(t.Context(), URL(t, e))
+	target := URL(t, e)
+	if e == db.Postgres {
+		target += "&lock_timeout=30s&statement_timeout=60s"
+	}
+	d, err := db.Open(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(6)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
