@@ -78,7 +78,7 @@ func fails(t *testing.T, d *db.DB, event, table string) (undo func()) {
 // same key succeeds once the fault is gone (F-51, F-54).
 func TestStatementFails(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres), "--lease=2s")
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres), shortLease)
 	d, err := db.Open(t.Context(), p.DB)
 	if err != nil {
 		t.Fatal(err)
