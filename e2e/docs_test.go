@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,16 +26,29 @@ func (b *tab) guides() []string {
 	return list
 }
 
-// await waits until an expression of the page is true.
+// await waits until an expression of the page is true, also if that is the page that follows this one.
 func (b *tab) await(what, expression string) {
 	b.t.Helper()
 	wait := `new Promise((done) => { const look = () => { if (` + expression +
 		`) done(true); else setTimeout(look, 50); }; setTimeout(() => done(false), 30000); look(); })`
-	if !run(b, chromedp.Evaluate[bool](wait, func(p *runtime.EvaluateParams) {
+	look := chromedp.Evaluate[bool](wait, func(p *runtime.EvaluateParams) {
 		yes := true
 		p.AwaitPromise = &yes
-	})) {
-		b.t.Fatalf("%s: did not come on\n%s", what, b.text())
+	})
+	ctx, cancel := context.WithTimeout(b.ctx, stepLimit)
+	defer cancel()
+	for {
+		came, err := chromedp.Run(ctx, look)
+		if err != nil && strings.Contains(err.Error(), "Inspected target navigated") {
+			continue // the promise went with its page
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if !came {
+			b.t.Fatalf("%s: did not come on\n%s", what, b.text())
+		}
+		return
 	}
 }
 
