@@ -18,7 +18,7 @@ func flood(t *testing.T, h http.HandlerFunc) floodResult {
 	list, err := floodSpec{
 		slowSpec: slowSpec{URL: s.URL, Cell: "stream", Chunks: 5},
 		Apps:     []floodApp{{Name: "A", Tokens: []string{"token"}, Clients: 5, Retry: time.Millisecond}},
-		Duration: 200 * time.Millisecond,
+		Duration: 500 * time.Millisecond,
 		Share:    2,
 	}.runApps()
 	if err != nil {
@@ -68,7 +68,7 @@ func TestBrokenFloods(t *testing.T) {
 	} {
 		r := flood(t, h)
 		rep := report{Overload: []overloadSample{{Engine: "sqlite", Cell: "a cell", floodResult: r}}}
-		if r.Failed == 0 || r.Admitted != 0 || rep.checkValid() == nil {
+		if r.Failed < 5 || r.Admitted != 0 || rep.checkValid() == nil {
 			t.Errorf("%s: %+v", name, r)
 		}
 		var out bytes.Buffer

@@ -28,8 +28,8 @@ func startPair(t *testing.T, flags ...string) (a, b *servertest.Process) {
 	return servertest.Start(t, url, flags...), servertest.Start(t, url, flags...)
 }
 
-// shortLease is for tests in which a lease ends. A node refuses calls that could not renew it for half of it, so that
-// the lease is not shorter than a starved machine may need twice over.
+// shortLease is for tests in which a lease ends. A node that could not renew its lease for half of it refuses calls,
+// and a starved machine may need a second or two for that.
 const shortLease = "--lease=4s"
 
 // reply is a whole answer.

@@ -222,8 +222,7 @@ func (r *reader) await(pass func(*received) bool) (read []received) {
 }
 
 // awaitBoth reads until an event of a kind and another that passes have come, in any order, and returns the first. On
-// PostgreSQL the poll may see a commit before the command's caller tells of it, and a balance may be newer than the
-// charges before it.
+// PostgreSQL the poll may see a commit before the command's caller tells of it.
 func (r *reader) awaitBoth(kind string, pass func(*received) bool) (found received) {
 	r.t.Helper()
 	first, second := false, false
@@ -235,6 +234,15 @@ func (r *reader) awaitBoth(kind string, pass func(*received) bool) (found receiv
 		return first && second
 	})
 	return found
+}
+
+// awaitThen reads until an event of a kind has come, and after it a balance that passes. It returns the first. A
+// balance before it may pass, too: the feed reads the connection after its rows.
+func (r *reader) awaitThen(kind string, pass func(*received) bool) received {
+	r.t.Helper()
+	read := r.await(isKind(kind))
+	r.await(func(e *received) bool { return e.kind == "balance" && pass(e) })
+	return read[len(read)-1]
 }
 
 func isKind(kind string) func(*received) bool {
@@ -276,14 +284,12 @@ func TestEvents(t *testing.T) {
 			t.Errorf("a release is %+v", release)
 		}
 		row := b.Spend(b.conn, 20*money.Cent)
-		charge := s.awaitBoth("charge", func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
+		charge := s.awaitThen("charge", func(e *received) bool { return e.data.Connection.ConsumedMC == 20*money.Cent })
 		if charge.id != row.ID || charge.data.Entry.UserChargeMC != 20*money.Cent {
 			t.Errorf("a charge is %+v", charge)
 		}
 		back := b.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
-		refund := s.awaitBoth("refund", func(e *received) bool {
-			return e.kind == "balance" && e.data.Connection.ConsumedMC == 0
-		})
+		refund := s.awaitThen("refund", func(e *received) bool { return e.data.Connection.ConsumedMC == 0 })
 		if refund.id != back.ID || *refund.data.Entry.ReversalOf != row.ID {
 			t.Errorf("a refund is %+v", refund)
 		}
