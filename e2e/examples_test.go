@@ -420,7 +420,7 @@ func driveWebhook(t *testing.T, p *servertest.Process, command []string) {
 		t.Fatal(err)
 	}
 	// The creation of the seeded connection may come between: its event can wait for longer than the endpoint needs.
-	for line := ""; !strings.HasPrefix(line, sample.ID); {
+	for line := ""; !strings.HasPrefix(line, sample.ID+" request.settled"); {
 		if line = e.awaitLine(e.stdout, ""); strings.HasPrefix(line, delivery.EventID) {
 			t.Errorf("the second delivery is printed too: %q", line)
 		}

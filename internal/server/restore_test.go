@@ -67,14 +67,8 @@ func drillRestores(t *testing.T, url string) {
 	for i := range n {
 		start()
 		pause(ctx, time.Duration(300+rand.IntN(500))*time.Millisecond)
-		before := b.answeredBills()
-		for range 600 { // on a starved machine the first answer comes later
-			if len(before) > 0 {
-				break
-			}
-			pause(ctx, 100*time.Millisecond)
-			before = b.answeredBills()
-		}
+		var before map[string]bill
+		eventually(t, time.Minute, "an answered call", func() bool { before = b.answeredBills(); return len(before) > 0 })
 		if i%3 == 0 {
 			time.AfterFunc(rand.N(30*time.Millisecond), kill) // mostly while the backup runs
 		} else if i%3 == 1 {
