@@ -68,7 +68,10 @@ func drillRestores(t *testing.T, url string) {
 		start()
 		pause(ctx, time.Duration(300+rand.IntN(500))*time.Millisecond)
 		var before map[string]bill
-		eventually(t, time.Minute, "an answered call", func() bool { before = b.answeredBills(); return len(before) > 0 })
+		eventually(t, time.Minute, "an answered call", func() bool {
+			before = b.answeredBills()
+			return len(before) > 0
+		})
 		if i%3 == 0 {
 			time.AfterFunc(rand.N(30*time.Millisecond), kill) // mostly while the backup runs
 		} else if i%3 == 1 {
