@@ -45,7 +45,10 @@ func newCutter(t *testing.T, database string) (c *cutter, through string) {
 	if c.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.listener.Close() })
+	t.Cleanup(func() {
+		_ = c.listener.Close()
+		c.cutConnections() // pgx may still ask to cancel a statement
+	})
 	go c.acceptConnections()
 	query.Del("host")
 	u.Host, u.RawQuery = c.listener.Addr().String(), query.Encode()
