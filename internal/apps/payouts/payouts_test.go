@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync/atomic"
@@ -342,6 +344,60 @@ func TestPayoutFails(t *testing.T) {
 		w.pass(7 * day)
 		w.run()
 		w.wants([]int64{1000}, "failed", "failed")
+	})
+}
+
+// between lets f answer requests to Stripe before the emulated one does.
+func (w *world) between(f func(http.ResponseWriter, *http.Request) bool) {
+	w.t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if !f(rw, r) {
+			w.stripe.ServeHTTP(rw, r)
+		}
+	}))
+	w.t.Cleanup(s.Close)
+	payments := &topups.Store{DB: w.DB, Now: w.now, Log: slog.New(slog.DiscardHandler),
+		Config: topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: s.URL}}
+	if err := payments.Configure(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.Stripe = payments.Stripe()
+}
+
+// TestRefusedLookUpEndsNoPayout refuses to make a transfer for a fault of ours, then loses Stripe's answer to one, and
+// refuses to say whether there is one. The payout stays open until Stripe says that it has the transfer.
+func TestRefusedLookUpEndsNoPayout(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.pass(3 * day)
+		status, method := 403, http.MethodPost
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if status == 0 || r.Method != method || r.URL.Path != "/v1/transfers" {
+				return false
+			}
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(status)
+			_, _ = fmt.Fprintf(rw, `{"error": {"type": "invalid_request_error", "message": "refused with %d"}}`, status)
+			return true
+		})
+		w.run()
+		w.wants(nil, "begun") // our key may not make transfers
+		status = 0
+		w.transferUnheard(1000)
+		method = http.MethodGet
+		for _, status = range []int{400, 401, 403, 404, 429} {
+			w.run()
+			w.wants([]int64{1000}, "begun")
+		}
+		status = 0
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.pass(7 * day)
+		w.run()
+		w.wants([]int64{1000}, "paid")
 	})
 }
 

@@ -303,7 +303,8 @@ func (s *Store) finishOpen(ctx context.Context) error {
 }
 
 // finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
-// gives the amount back to the app; one for which our own balance at Stripe is too small waits.
+// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, and while Stripe
+// does not say whether it has the transfer.
 func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
@@ -313,9 +314,9 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	if err == nil && transfer == nil {
 		transfer, err = s.createTransfer(ctx, p, payee.StripeID)
 	}
-	if e, ok := errors.AsType[*stripe.Error](err); ok && isRefusal(e) {
+	if e, ok := errors.AsType[*topups.Refusal](err); ok {
 		s.Metrics.RaiseAlarm("payout_refused", "stripe")
-		return s.end(ctx, p, rules.EndPayout{Failure: e.Msg})
+		return s.end(ctx, p, rules.EndPayout{Failure: e.Text})
 	} else if err != nil {
 		s.Metrics.RaiseAlarm("payout_waits", "stripe")
 		return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
@@ -351,11 +352,13 @@ func (s *Store) followTransfers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failed error
 	for _, p := range paid {
 		transfer, err := s.findTransfer(ctx, p.ID)
 		switch {
-		case err != nil:
-			return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
+		case err != nil: // asked again
+			failed = errors.Join(failed, fmt.Errorf("payouts: transfer of %s: %w", p.ID, err))
+			continue
 		case transfer == nil || transfer.AmountReversed == 0:
 			continue
 		case !transfer.Reversed: // a part of it, which only the operator can judge
@@ -364,10 +367,10 @@ func (s *Store) followTransfers(ctx context.Context) error {
 			continue
 		}
 		if err := s.end(ctx, p, rules.EndPayout{Failure: "the transfer was reversed"}); err != nil {
-			return err
+			failed = errors.Join(failed, err)
 		}
 	}
-	return nil
+	return failed
 }
 
 // takeDisputed takes from the margins of apps what disputed payments have paid for, and gives back what was won.

@@ -28,6 +28,8 @@ func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Tran
 	return nil, nil
 }
 
+// createTransfer asks Stripe for a transfer. The error is a *topups.Refusal if Stripe will never make it. Money that we
+// do not have at Stripe yet comes with the next top-ups.
 func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination string) (*stripe.Transfer, error) {
 	params := &stripe.TransferCreateParams{
 		Amount:        stripe.Int64(int64(p.AmountMC / money.Cent)),
@@ -37,13 +39,8 @@ func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination
 		Metadata:      map[string]string{"payout_id": p.ID, "app_id": p.AppID},
 	}
 	params.SetIdempotencyKey(p.ID)
-	return s.Stripe.V1Transfers.Create(ctx, params)
-}
-
-// isRefusal reports whether Stripe will never make a transfer. Money that we do not have at Stripe yet comes with the
-// next top-ups.
-func isRefusal(e *stripe.Error) bool {
-	return topups.IsFinalRefusal(e) && e.Code != stripe.ErrorCodeBalanceInsufficient
+	transfer, err := s.Stripe.V1Transfers.Create(ctx, params)
+	return transfer, topups.AsRefusal(err)
 }
 
 // sendMail tells a developer how a payout has ended.

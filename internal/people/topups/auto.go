@@ -212,12 +212,11 @@ func (s *Store) createOrFindIntent(ctx context.Context,
 	if wanted && s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds() {
 		why = "payment_failed" // for example, Stripe no longer has the card
 		intent, err = s.createIntent(ctx, c)
-		if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil { // declined
-			return e.PaymentIntent, "", nil
-		} else if !ok || !isFinal(e) {
+		if _, ok := errors.AsType[*Refusal](err); !ok {
 			return intent, "", err
 		}
 		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "error", err)
+		s.Metrics.RaiseAlarm("charge_refused", "stripe")
 	} else {
 		why = "stopped"
 	}

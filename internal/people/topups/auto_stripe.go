@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/stripe/stripe-go/v85"
 )
@@ -20,7 +19,8 @@ func (s *Store) createCustomer(ctx context.Context, accountID string) (string, e
 	return c.ID, nil
 }
 
-// createIntent charges the saved card without the user (off session).
+// createIntent charges the saved card without the user (off session). It returns the payment of a card that was
+// declined, too. The error is a *Refusal if Stripe will never make a payment.
 func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
@@ -35,17 +35,11 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 		Metadata:           c.metadata(),
 	}
 	p.SetIdempotencyKey(c.ID)
-	return s.client.V1PaymentIntents.Create(ctx, p)
-}
-
-// isFinal reports whether a repeated request would fail with the same error.
-func isFinal(e *stripe.Error) bool {
-	switch e.HTTPStatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests:
-		// our key, or too many requests
-		return false
+	intent, err := s.client.V1PaymentIntents.Create(ctx, p)
+	if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil {
+		return e.PaymentIntent, nil
 	}
-	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.Type != stripe.ErrorTypeIdempotency
+	return intent, AsRefusal(err)
 }
 
 // getIntent finds the payment of an attempt whose response was lost; nil if there is none.
@@ -72,10 +66,10 @@ func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
 	return err
 }
 
-// detachCard deletes a card at Stripe. An unknown card is no error.
+// detachCard deletes a card at Stripe. A card that Stripe does not know, or has detached, is no error.
 func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
-	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Type == stripe.ErrorTypeInvalidRequest {
+	if _, ok := errors.AsType[*Refusal](AsRefusal(err)); ok {
 		return nil
 	}
 	return err

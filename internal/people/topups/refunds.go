@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -154,13 +153,14 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	if err == nil && asked == nil {
 		asked, err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
-	if e, ok := errors.AsType[*stripe.Error](err); ok && IsFinalRefusal(e) {
+	if e, ok := errors.AsType[*Refusal](err); ok {
 		if r.byUser == 1 {
-			return s.giveRefundBack(ctx, r, e.Msg)
+			return s.giveRefundBack(ctx, r, e.Text)
 		}
-		return s.recordRefusal(ctx, r, e.Msg)
+		return s.recordRefusal(ctx, r, e.Text)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
+		s.Metrics.RaiseAlarm("refund_waits", "stripe")
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	}
 	if r.byUser == 1 {
@@ -192,12 +192,6 @@ func (s *Store) recordRefusal(ctx context.Context, r refund, why string) error {
 	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
 }
 
-// IsFinalRefusal reports whether Stripe will answer the same next time.
-func IsFinalRefusal(e *stripe.Error) bool {
-	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.HTTPStatusCode != http.StatusConflict &&
-		e.HTTPStatusCode != http.StatusTooManyRequests && e.HTTPStatusCode != http.StatusUnauthorized
-}
-
 // findRefund returns the refund that Stripe has made for ours, or nil. Idempotency keys expire, this does not.
 func (s *Store) findRefund(ctx context.Context, intent, refundID string) (*stripe.Refund, error) {
 	for r, err := range s.client.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
@@ -211,6 +205,7 @@ func (s *Store) findRefund(ctx context.Context, intent, refundID string) (*strip
 	return nil, nil
 }
 
+// createRefund asks Stripe for a refund. The error is a *Refusal if Stripe will never make it.
 func (s *Store) createRefund(ctx context.Context, intent string, r refund) (*stripe.Refund, error) {
 	p := &stripe.RefundCreateParams{
 		PaymentIntent: &intent,
@@ -218,7 +213,8 @@ func (s *Store) createRefund(ctx context.Context, intent string, r refund) (*str
 		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
 	}
 	p.SetIdempotencyKey(r.ID)
-	return s.client.V1Refunds.Create(ctx, p)
+	made, err := s.client.V1Refunds.Create(ctx, p)
+	return made, AsRefusal(err)
 }
 
 // finishDueRefunds finishes refunds that were left open by a crash or while Stripe was unreachable.
@@ -261,9 +257,9 @@ func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
 			return fmt.Errorf("topups: unpaid: %w", err)
 		}
 		_, err = s.client.V1CheckoutSessions.Expire(ctx, c.SessionID, &stripe.CheckoutSessionExpireParams{})
-		if e, ok := errors.AsType[*stripe.Error](err); err != nil && (!ok || e.HTTPStatusCode >= 500) {
+		if _, ok := errors.AsType[*Refusal](AsRefusal(err)); err != nil && !ok {
 			return retryLater("We can’t reach Stripe right now. Please try again in a minute.").WithCause(err)
-		} // another refusal: the session has ended; its state is asked for now
+		} // a refusal: the session has ended; its state is asked for now
 		if err := s.reconcile(ctx, c, noChange); err != nil {
 			return err
 		}

@@ -55,11 +55,19 @@ func newClient(c Config, m *metrics.Metrics) *stripe.Client {
 // countingTransport counts the requests to Stripe, from which the status of payments is known.
 type countingTransport struct{ metrics *metrics.Metrics }
 
-// RoundTrip sends a request. A request that we ended ourselves says nothing about Stripe.
+// RoundTrip sends a request. A request that we ended ourselves says nothing about Stripe. It raises an alarm when
+// Stripe refuses our key, and when it refuses a look-up: the caller asks again, and only the operator can mend it.
 func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil || r.Context().Err() != context.Canceled {
 		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
+	}
+	switch {
+	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500:
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		t.metrics.RaiseAlarm("the key is refused", "stripe")
+	case r.Method == http.MethodGet && answer.StatusCode != http.StatusTooManyRequests:
+		t.metrics.RaiseAlarm("a look-up is refused", "stripe")
 	}
 	return answer, err
 }
