@@ -52,6 +52,7 @@ type row struct {
 	CallID          string
 	DeveloperKey    bool
 	EndRequested    string // "", after_heard or immediate
+	TicketUsed      bool
 	State           string // a savedSession
 	MaxDurationS    int64
 	MaxCostMC       *money.MC
@@ -67,16 +68,16 @@ type row struct {
 const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us,
 	COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''), own_key, COALESCE(end_asked, ''), state,
 	max_duration_s, max_cost_mc, COALESCE(child_id, ''), end_reason, created_us, started_us, ended_us, charged_mc,
-	response_count`
+	response_count, CASE WHEN ticket_used_us IS NULL THEN 0 ELSE 1 END`
 
 func scanRow(s db.Row) (r row, err error) {
-	var mock, developerKey int64
+	var mock, developerKey, ticketUsed int64
 	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status,
 		&r.TicketExpiresUS,
 		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested, &r.State,
 		&r.MaxDurationS, &r.MaxCostMC, &r.ChildID, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC,
-		&r.ReplyCount)
-	r.Mock, r.DeveloperKey = mock == 1, developerKey == 1
+		&r.ReplyCount, &ticketUsed)
+	r.Mock, r.DeveloperKey, r.TicketUsed = mock == 1, developerKey == 1, ticketUsed == 1
 	return r, err
 }
 
@@ -186,13 +187,20 @@ func (s *Store) requestEnd(ctx context.Context, sessionID, when string) error {
 	return err
 }
 
-// claim makes this node own a session that no node owns. It reports false if another one does.
-func (s *Store) claim(ctx context.Context, sessionID string) (ok bool, err error) {
+// claim makes this node own a session that no node owns, or, if isOwn, one that this node owns already. It reports
+// false if another node owns it.
+func (s *Store) claim(ctx context.Context, sessionID string, isOwn bool) (ok bool, err error) {
 	now := s.Now().UnixMicro()
 	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2, node_url = $5
-		WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4)`,
-		s.NodeID, now+leaseTTL.Microseconds(), sessionID, now, s.NodeURL)
+		WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4 OR $6 = 1 AND node_id = $1)`,
+		s.NodeID, now+leaseTTL.Microseconds(), sessionID, now, s.NodeURL, db.BoolInt(isOwn))
 	return err == nil && changed(res), err
+}
+
+// listOwned returns the sessions that this node owns.
+func (s *Store) listOwned(ctx context.Context) (sessionIDs []string, err error) {
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string],
+		`SELECT id FROM realtime_sessions WHERE node_id = $1 AND status <> 'ended'`, s.NodeID)
 }
 
 // endForeignLeases ends the leases of all other processes.

@@ -43,6 +43,7 @@ type Supervisor struct {
 	adopting chan struct{} // has room while no session without a node is claimed; taken before mu
 	mu       sync.Mutex
 	runners  map[string]*runner         // by session id
+	starting map[string]int             // starts by ticket that have not made their runner yet, by session id
 	waiting  map[string]*controlChannel // of sessions that no node runs yet, by session id
 	stopping bool
 
@@ -74,6 +75,7 @@ func NewSupervisor(o Options) *Supervisor {
 		node:       n,
 		adopting:   make(chan struct{}, 1),
 		runners:    map[string]*runner{},
+		starting:   map[string]int{},
 		waiting:    map[string]*controlChannel{},
 		endTimeout: endTimeout,
 	}
@@ -134,11 +136,25 @@ func (s *Supervisor) isStopping() bool {
 	return s.stopping
 }
 
+// startTimeout bounds what a claimed session needs until it runs here.
+const startTimeout = 4 * time.Second
+
+// detachStart returns the context of a claim and of what follows it until the session runs. It does not end with the
+// caller's: a caller that leaves in between would leave a session that this node owns and does not run. What a failed
+// database leaves so, Watch runs.
+func detachStart(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+}
+
 // startByTicket spends a ticket and runs its session here.
 func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string) (*runner, error) {
 	if err := s.checkAccepting(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := detachStart(ctx)
+	defer cancel()
+	s.countStarting(sessionID, 1)
+	defer s.countStarting(sessionID, -1)
 	ok, err := s.useTicket(ctx, sessionID, id.Hash(ticket))
 	if err != nil {
 		return nil, err
@@ -153,6 +169,22 @@ func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string
 	r := s.startSession(saved)
 	r.postEvent(session.TicketUsed{})
 	return r, nil
+}
+
+// countStarting notes that one start by ticket more, or one less, is between the claim and the runner.
+func (s *Supervisor) countStarting(sessionID string, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.starting[sessionID] += more; s.starting[sessionID] == 0 {
+		delete(s.starting, sessionID)
+	}
+}
+
+// hasRunner reports whether a session runs here, or is about to.
+func (s *Supervisor) hasRunner(sessionID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runners[sessionID] != nil || s.starting[sessionID] > 0
 }
 
 func invalidTicket() *apierr.Error {
@@ -172,29 +204,36 @@ func (s *Supervisor) lockAdopting(ctx context.Context) (unlock func(), err error
 	}
 }
 
-// adopt runs a session that no node owns. It returns nil if another node claimed it first. The caller
-// has called lockAdopting.
-func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, error) {
+// adopt runs a session that no node owns, or one that this node owns without a runner (isOwn). It returns nil if
+// another node claimed it first. The caller has called lockAdopting.
+func (s *Supervisor) adopt(ctx context.Context, sessionID string, isOwn bool) (*runner, error) {
+	ctx, cancel := detachStart(ctx)
+	defer cancel()
 	before, err := getRow(ctx, s.DB, sessionID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	if ok, err := s.claim(ctx, sessionID); err != nil || !ok {
+	if ok, err := s.claim(ctx, sessionID, isOwn); err != nil || !ok {
 		return nil, err
 	}
 	saved, err := s.loadSession(ctx, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	if r, err := getRow(ctx, s.DB, sessionID); err == nil && saved.State.CallID == "" {
-		saved.State.CallID = r.CallID // its node may have died before the state had it
+	row, err := getRow(ctx, s.DB, sessionID)
+	if err != nil {
+		return nil, err
 	}
+	if saved.State.CallID == "" {
+		saved.State.CallID = row.CallID // its node may have died before the state had it
+	}
+	saved.State.TicketUsed = saved.State.TicketUsed || row.TicketUsed
 	holdRequested := saved.State.Hold == session.Requested // its creator may have died before the state knew more
 	r := s.startSession(saved)
 	if before.NodeID != "" {
-		s.node.log.WarnContext(ctx, "voice session adopted from dead node",
+		s.node.log.WarnContext(ctx, "voice session without a runner adopted",
 			"session_id", sessionID, "node_id", before.NodeID)
 	}
 	if before.NodeID != "" || holdRequested {
@@ -204,8 +243,8 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 		}
 		r.postEvent(event)
 	}
-	if before.EndRequested != "" {
-		r.postEvent(session.EndRequested{Immediate: before.EndRequested == session.Immediate})
+	if row.EndRequested != "" {
+		r.postEvent(session.EndRequested{Immediate: row.EndRequested == session.Immediate})
 	}
 	return r, nil
 }
@@ -259,21 +298,36 @@ func (s *Supervisor) StopSession(ctx context.Context, connectionID, sessionID st
 }
 
 // requestEndHere saves the request, and returns the session's runner if this node runs it. Adopted
-// says that no node did before. The lock keeps the watch from adopting the session between the two.
+// says that no node did before. The lock keeps the watch from adopting the session between the two. The adoption
+// outlives its caller.
 func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string) (r *runner, adopted bool, err error) {
 	unlock, err := s.lockAdopting(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	defer unlock()
-	if err := s.requestEnd(ctx, sessionID, when); err != nil {
-		return nil, false, err
+	if err = s.requestEnd(ctx, sessionID, when); err == nil {
+		r = s.findRunner(sessionID)
 	}
-	if r := s.findRunner(sessionID); r != nil {
-		return r, false, nil
+	if err != nil || r != nil {
+		unlock()
+		return r, false, err
 	}
-	r, err = s.adopt(ctx, sessionID)
-	return r, true, err
+	type adoption struct {
+		r   *runner
+		err error
+	}
+	done := make(chan adoption, 1)
+	s.node.work.Go(func() {
+		defer unlock()
+		r, err := s.adopt(ctx, sessionID, false)
+		done <- adoption{r, err}
+	})
+	select {
+	case a := <-done:
+		return a.r, true, a.err
+	case <-ctx.Done(): // the request is saved: the session ends without its caller
+		return nil, true, nil
+	}
 }
 
 // renewTimeout bounds one renewal: the next one has fresh connections.

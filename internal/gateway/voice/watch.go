@@ -59,9 +59,10 @@ func (c *sessionChange) haltReason() string {
 	return ""
 }
 
-// takeOver adopts the sessions that no node owns and that need one. Those of dead nodes only if this
-// node has renewed its own leases without a gap: a database that was away for all nodes ended the
-// leases of all. On SQLite no other process uses the database, so every other node is dead.
+// takeOver adopts the sessions that no node owns and that need one, and runs those of this node
+// without a runner. It adopts those of dead nodes only if this node has renewed its own leases without
+// a gap: a database that was away for all nodes ended the leases of all. On SQLite no
+// other process uses the database, so every other node is dead.
 func (s *Supervisor) takeOver(ctx context.Context) error {
 	if s.isStopping() {
 		return nil
@@ -81,7 +82,7 @@ func (s *Supervisor) takeOver(ctx context.Context) error {
 	for _, sessionID := range sessionIDs {
 		err = errors.Join(err, s.adoptUnlessRunning(ctx, sessionID))
 	}
-	return err
+	return errors.Join(err, s.runOwned(ctx))
 }
 
 func (s *Supervisor) adoptUnlessRunning(ctx context.Context, sessionID string) error {
@@ -94,7 +95,32 @@ func (s *Supervisor) adoptUnlessRunning(ctx context.Context, sessionID string) e
 		return err
 	}
 	defer unlock()
-	_, err = s.adopt(ctx, sessionID)
+	_, err = s.adopt(ctx, sessionID, false)
+	return err
+}
+
+// runOwned runs the sessions of this node that have no runner: the database failed between their claim and their start.
+// Their leases are renewed like all others, so no other node looks for them.
+func (s *Supervisor) runOwned(ctx context.Context) error {
+	sessionIDs, err := s.listOwned(ctx)
+	for _, sessionID := range sessionIDs { // a session counts as starting before its ticket makes it owned
+		if !s.hasRunner(sessionID) {
+			err = errors.Join(err, s.runOwnedSession(ctx, sessionID))
+		}
+	}
+	return err
+}
+
+func (s *Supervisor) runOwnedSession(ctx context.Context, sessionID string) error {
+	unlock, err := s.lockAdopting(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.hasRunner(sessionID) {
+		return nil
+	}
+	_, err = s.adopt(ctx, sessionID, true)
 	return err
 }
 
