@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // An attempt is one execution of a call whose hold was made. Besides the plan it has
@@ -41,7 +42,8 @@ type attempt struct {
 	api       provider.Provider
 	estimates *estimates.Calibration // of live calls; nil in mock mode
 	started   time.Time
-	firstByte time.Duration // from started to the first part of a stream; 0 = none has come
+	firstByte time.Duration  // from started to the first part of a stream; 0 = none has come
+	delivered tokens.Counter // output of the frames of a stream that are not kept
 
 	developerPays bool            // the developer's own provider key serves the call
 	trace         *telemetry.Call // nil = the call is not traced
@@ -150,9 +152,9 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 		return a.releaseHold(ctx, err)
 	}
 	delivery := a.delivery(response.Body)
-	text := func() string { return provider.GeneratedBodyText(response.Body) }
+	output := func() int64 { return int64(tokens.Count(provider.GeneratedBodyText(response.Body))) }
 	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
-		entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body, delivery)
+		entry, outcome, err := a.settleCall(ctx, response.Usage, output, response.Body, delivery)
 		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
 			return a.h.loadResult(ctx, a.Plan, entry.ID)
 		}
@@ -209,7 +211,7 @@ func (a *attempt) stream(ctx context.Context) error {
 		}
 		out.flush()
 		if len(chunk.Frames) > 0 { // after the client has them: a crash bills no more than was delivered (F-06)
-			a.running.appendFrames(chunk.Frames)
+			a.keepFrames(chunk.Frames)
 		}
 		if out.isGone() {
 			a.clientGone()
@@ -217,11 +219,21 @@ func (a *attempt) stream(ctx context.Context) error {
 	}
 }
 
+// keepFrames keeps frames that the client has. Those of a stream that is too long are counted instead, so that what
+// was delivered is billed however the stream ends.
+func (a *attempt) keepFrames(frames []byte) {
+	if dropped := a.running.appendFrames(frames); dropped != nil {
+		a.delivered.Add(provider.GeneratedText(dropped))
+		a.running.setDeliveredTokens(a.delivered.Counted())
+	}
+}
+
 // A streamEnd is how a stream ended.
 type streamEnd struct {
 	usage      *provider.Usage
 	usageFrame []byte
-	recordID   string // the provider's id of the response; "" = not known
+	output     func() int64 // tokens that were delivered
+	recordID   string       // the provider's id of the response; "" = not known
 	delivery   rules.Delivery
 	err        error // io.EOF if it is complete
 }
@@ -232,11 +244,15 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	sent, tooLong := a.running.frames()
 	frames := sent
 	end.delivery = a.delivery(frames)
+	end.output = sync.OnceValue(func() int64 { // frames are nil if there were too many to keep
+		a.delivered.Add(provider.GeneratedText(frames))
+		return a.delivered.Count()
+	})
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.held.RequestID, "model", a.Model.ID,
 			"error", end.err, "cause", context.Cause(a.upstream))
-		if !tooLong && provider.GeneratedText(frames) == "" {
+		if end.output() == 0 {
 			return a.failStream(ctx, out, end.err)
 		}
 		frame := a.cutFrame(end.err)
@@ -253,7 +269,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	}
 	r, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
 		settled := delivered
-		err := a.settleStream(ctx, end, frames, &settled)
+		err := a.settleStream(ctx, end, &settled)
 		return settled, err
 	})
 	if err != nil {
@@ -279,7 +295,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 
 // settleStream settles a stream, or leaves it pending where the provider keeps a record
 // of the usage that it has not reported. It completes r, whose body is stored.
-func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byte, r *result) (err error) {
+func (a *attempt) settleStream(ctx context.Context, end *streamEnd, r *result) (err error) {
 	if !a.isUsable(end.usage) && a.recorder() != nil && a.running.stopped.Load() == nil {
 		r.pending, err = a.deferSettlement(ctx, end, r.body)
 		if err != nil {
@@ -291,8 +307,7 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
 		return a.takeStoredResult(ctx, r)
 	}
-	text := func() string { return provider.GeneratedText(frames) }
-	entry, outcome, err := a.settleCall(ctx, end.usage, text, r.body, end.delivery)
+	entry, outcome, err := a.settleCall(ctx, end.usage, end.output, r.body, end.delivery)
 	if err != nil || outcome != rules.Done {
 		r.entry = entry
 		return err

@@ -37,6 +37,9 @@ type runningCall struct {
 	saved     int   // bytes of sent that are in checkpoints
 	saves     int64 // checkpoints made
 
+	deliveredTokens int64 // output so far of a stream that is tooLong
+	savedTokens     int64 // deliveredTokens in the last checkpoint
+
 	stopped atomic.Pointer[stoppedError] // why nothing more is relayed; nil = it was not stopped
 
 	// Guarded by orphanedCalls.mu.
@@ -170,16 +173,26 @@ func (c *runningCall) nextChange() <-chan struct{} {
 	return c.changed
 }
 
-// appendFrames adds frames of a stream, for followers and for replays.
-func (c *runningCall) appendFrames(frames []byte) {
+// appendFrames adds frames of a stream, for followers and for replays. It returns the frames that are not kept: all so
+// far when the stream gets too long, and after that each new one.
+func (c *runningCall) appendFrames(frames []byte) (dropped []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tooLong || c.sent.size()+len(frames) > maxStoredResponse {
-		c.tooLong, c.sent = true, streamFrames{}
-	} else {
+	defer c.wakeFollowers()
+	if !c.tooLong && c.sent.size()+len(frames) <= maxStoredResponse {
 		c.sent.append(frames)
+		return nil
 	}
-	c.wakeFollowers()
+	dropped = append(c.sent.from(0), frames...)
+	c.tooLong, c.sent = true, streamFrames{}
+	return dropped
+}
+
+// setDeliveredTokens notes how much output a stream that is too long has delivered, for the next checkpoint.
+func (c *runningCall) setDeliveredTokens(n int64) {
+	c.mu.Lock()
+	c.deliveredTokens = n
+	c.mu.Unlock()
 }
 
 // frames returns those of a stream so far, to which the leader may append when no frames follow: followers read only
@@ -247,19 +260,24 @@ func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 	}
 }
 
-// checkpoint returns the part of a stream that is in no checkpoint yet, if there is one.
+// checkpoint returns the part of a stream that is in no checkpoint yet, if there is one. A stream that is too long has
+// no frames in it, but how much output was delivered.
 func (c *runningCall) checkpoint() (store.Checkpoint, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.attempt == 0 || c.saved >= c.sent.size() {
+	if c.ended || c.attempt == 0 || c.saved >= c.sent.size() && c.savedTokens == c.deliveredTokens {
 		return store.Checkpoint{}, false
 	}
 	p := store.Checkpoint{
-		RequestID: c.requestID,
-		Attempt:   c.attempt,
-		N:         c.saves,
-		Body:      c.sent.from(c.saved),
+		RequestID:       c.requestID,
+		Attempt:         c.attempt,
+		N:               c.saves,
+		Body:            []byte{},
+		DeliveredTokens: c.deliveredTokens,
 	}
-	c.saved, c.saves = c.sent.size(), c.saves+1
+	if !c.tooLong {
+		p.Body = c.sent.from(c.saved)
+	}
+	c.saved, c.savedTokens, c.saves = c.sent.size(), c.deliveredTokens, c.saves+1
 	return p, true
 }

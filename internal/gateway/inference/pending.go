@@ -72,6 +72,8 @@ func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []by
 		RecordID: end.recordID,
 		Delivery: end.delivery,
 		Response: packResponse(body),
+
+		DeliveredTokens: end.output(),
 	}
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, c) })
 	return err == nil && r.Outcome == rules.Applied, err
@@ -154,14 +156,14 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	if !found && h.Now().UnixMicro()-d.SinceUS < recordAwaited.Microseconds() {
 		return false, h.Node.PostponePendingCall(ctx, d.RequestID, recordPause(d.Tries))
 	}
-	text := ""
-	if usage == nil {
+	output := d.DeliveredTokens
+	if usage == nil && output == 0 { // a call that an earlier version has deferred
 		var err error
-		if text, err = h.loadDeliveredText(ctx, d.RequestID); err != nil {
+		if output, err = h.countDelivered(ctx, d.RequestID); err != nil {
 			return false, err
 		}
 	}
-	c, err := settlementOf(&d.HoldRow, usage, text)
+	c, err := settlementOf(&d.HoldRow, usage, output)
 	if err != nil {
 		return false, err
 	}
@@ -185,17 +187,16 @@ func (h *Handler) endOwnWork(ctx context.Context, d store.PendingCall) (bool, er
 	return err == nil && r.Outcome == rules.Applied, err
 }
 
-// loadDeliveredText returns the text that a pending call has delivered; "" if it was too
-// long to be stored.
-func (h *Handler) loadDeliveredText(ctx context.Context, requestID string) (string, error) {
+// countDelivered returns how many tokens the stored part of a pending call has; 0 if it was too long to be stored.
+func (h *Handler) countDelivered(ctx context.Context, requestID string) (int64, error) {
 	stored, err := store.GetStoredResponse(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
+		return 0, nil
 	} else if err != nil {
-		return "", err
+		return 0, err
 	}
 	body, err := unpackResponse(stored)
-	return provider.GeneratedText(body), err
+	return int64(tokens.Count(provider.GeneratedText(body))), err
 }
 
 // findRecord asks for the record of a call. A record whose usage cannot be billed will
@@ -230,8 +231,8 @@ func (h *Handler) findRecord(ctx context.Context, d store.PendingCall) (usage *p
 }
 
 // settlementOf returns the settlement of a call that has no leader any more: by the
-// provider's usage, or, if that is nil, as an estimate of the text that was delivered.
-func settlementOf(row *rules.HoldRow, usage *provider.Usage, text string) (rules.Settle, error) {
+// provider's usage, or, if that is nil, as an estimate of the output tokens that were delivered.
+func settlementOf(row *rules.HoldRow, usage *provider.Usage, output int64) (rules.Settle, error) {
 	t, err := policy.ParseTerms(row.Terms)
 	if err != nil {
 		return rules.Settle{}, err
@@ -250,7 +251,7 @@ func settlementOf(row *rules.HoldRow, usage *provider.Usage, text string) (rules
 	if usage != nil {
 		amounts, err = pricing.Charge(rates, *usage, t.Margin, t.Fee)
 	} else {
-		usage = &provider.Usage{Input: t.EstimateTokens(), Output: min(int64(tokens.Count(text)), t.MaxTokens)}
+		usage = &provider.Usage{Input: t.EstimateTokens(), Output: min(output, t.MaxTokens)}
 		c.Settlement = rules.Estimated
 		amounts, err = pricing.ChargeEstimate(rates, usage.Input, usage.Output, t.Margin, t.Fee, row.HoldMC)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // checkpointInterval is how much of a stream a crash may lose (F-06).
@@ -115,8 +116,14 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	if err != nil {
 		return err
 	}
-	text := provider.GeneratedText(frames)
-	if text == "" {
+	tooLong, err := store.GetDeliveredTokens(ctx, h.DB, row.RequestID, row.Attempt)
+	if err != nil {
+		return err
+	}
+	var count tokens.Counter
+	count.Add(provider.GeneratedText(frames))
+	output := max(count.Count(), tooLong)
+	if output == 0 {
 		_, err := h.Ledger.Do(ctx, rules.Release{Call: row.Call, Attempt: row.Attempt})
 		if err == nil {
 			h.Log.WarnContext(ctx, "hold released by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
@@ -129,6 +136,9 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	}
 	// A replay says that the stream was cut, as its client saw (F-06).
 	body := append(frames, interruptedFrame(row.ConnectionID, chargeOfPart(name != ""), h.Links)...)
+	if tooLong > 0 {
+		body = nil // the client has more than is stored
+	}
 	if name != "" {
 		_, err := h.Ledger.Do(ctx, rules.Defer{
 			Call:     row.Call,
@@ -136,13 +146,15 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 			Provider: name,
 			RecordID: recordID,
 			Response: packResponse(body),
+
+			DeliveredTokens: output,
 		})
 		if err == nil {
 			h.Log.WarnContext(ctx, "stream left pending by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
 		}
 		return err
 	}
-	c, err := settlementOf(&row, nil, text)
+	c, err := settlementOf(&row, nil, output)
 	if err != nil {
 		return err
 	}

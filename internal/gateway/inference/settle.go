@@ -14,7 +14,6 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
-	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // emptyAnswerTokens is the most that a provider counts for an answer without content: marks of its beginning and end.
@@ -27,10 +26,10 @@ func (a *attempt) isUsable(u *provider.Usage) bool {
 
 // settleCall charges the usage that the provider reported, or an estimate where it reported
 // none that can be billed. The settlement is repeated while the database is unavailable:
-// the provider has been paid. text is called only for an estimate. body is stored for
+// the provider has been paid. output counts what was delivered, for an estimate. body is stored for
 // replays; nil = it is too long.
 func (a *attempt) settleCall(
-	ctx context.Context, usage *provider.Usage, text func() string, body []byte, delivery rules.Delivery,
+	ctx context.Context, usage *provider.Usage, output func() int64, body []byte, delivery rules.Delivery,
 ) (rules.Entry, rules.Outcome, error) {
 	policy := a.h.Policies.At(a.h.Now())
 	c := rules.Settle{
@@ -55,7 +54,7 @@ func (a *attempt) settleCall(
 		}
 		usage = &provider.Usage{
 			Input:  min(a.CountedTokens, a.InputTokens),
-			Output: min(int64(tokens.Count(text())), a.request.MaxTokens),
+			Output: min(output(), a.request.MaxTokens),
 		}
 		c.Settlement = rules.Estimated
 		amounts, err = pricing.ChargeEstimate(

@@ -169,7 +169,9 @@ type Defer struct {
 	Provider string
 	RecordID string          // the provider's id of the answer; "" = not known
 	Delivery Delivery        // for the row of its charge
-	Response *StoredResponse // what was delivered, for replays and for an estimate
+	Response *StoredResponse // what was delivered, for replays
+
+	DeliveredTokens int64 // output that was delivered, for an estimate
 }
 
 // Release ends the hold of a call that cost nothing; its key may try again.

@@ -36,6 +36,8 @@ func (c Defer) apply(s *State, nowUS int64) (Result, error) {
 		RecordID:  c.RecordID,
 		Delivery:  c.Delivery,
 		SinceUS:   nowUS,
+
+		DeliveredTokens: c.DeliveredTokens,
 	})
 	if c.Response != nil {
 		s.Changes.Responses = append(s.Changes.Responses, ResponseRow{row.RequestID, *c.Response, nowUS})

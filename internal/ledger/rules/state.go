@@ -88,6 +88,7 @@ type Deferral struct {
 	RequestID, Provider, RecordID string
 	Delivery                      Delivery
 	SinceUS                       int64
+	DeliveredTokens               int64
 }
 
 // DailyTotalsKey names one row of rollups.

@@ -111,9 +111,10 @@ func (n *Node) EndLease(ctx context.Context) error {
 // A Checkpoint is the next piece of a running stream, for joiners on other nodes
 // and for recovery.
 type Checkpoint struct {
-	RequestID  string
-	Attempt, N int64
-	Body       []byte
+	RequestID       string
+	Attempt, N      int64
+	Body            []byte
+	DeliveredTokens int64 // output of the whole stream so far, if it is too long for its frames to be saved
 }
 
 // SaveCheckpoints stores checkpoints. It moves no money.
@@ -121,9 +122,9 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
 			if _, err := tx.ExecContext(ctx,
-				`INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, $2, $3, $4) ON CONFLICT (request_id,
-					attempt, n) DO NOTHING`,
-				c.RequestID, c.Attempt, c.N, c.Body); err != nil {
+				`INSERT INTO chunks (request_id, attempt, n, body, delivered_tokens) VALUES ($1, $2, $3, $4, $5)
+				ON CONFLICT (request_id, attempt, n) DO NOTHING`,
+				c.RequestID, c.Attempt, c.N, c.Body, c.DeliveredTokens); err != nil {
 				return err
 			}
 		}

@@ -17,6 +17,8 @@ type PendingCall struct {
 	Tries    int64  // how often it was asked, this time included
 	Delivery rules.Delivery
 	SinceUS  int64
+
+	DeliveredTokens int64 // output that was delivered; 0 = not known
 }
 
 // firstPollDelay is how long a provider may take to store a record of its response.
@@ -28,9 +30,10 @@ func GetPendingCall(ctx context.Context, q db.Queryer, requestID string) (d Pend
 	var k rules.Key
 	err = q.QueryRowContext(ctx,
 		`SELECT connection_id, key, provider, record, tries, since_us, COALESCE(first_byte_ms, 0),
-			COALESCE(duration_ms, 0), COALESCE(finish_reason, '') FROM deferred WHERE request_id = $1`, requestID).
+			COALESCE(duration_ms, 0), COALESCE(finish_reason, ''), delivered_tokens
+			FROM deferred WHERE request_id = $1`, requestID).
 		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS,
-			&d.Delivery.FirstByteMS, &d.Delivery.DurationMS, &d.Delivery.FinishReason)
+			&d.Delivery.FirstByteMS, &d.Delivery.DurationMS, &d.Delivery.FinishReason, &d.DeliveredTokens)
 	if err == nil {
 		d.HoldRow, err = GetHold(ctx, q, k)
 	}

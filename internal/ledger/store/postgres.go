@@ -385,10 +385,11 @@ func (q *postgres) saveAppended(s *rules.State) {
 	for _, d := range s.Changes.Deferrals {
 		delivery := d.Delivery.Columns()
 		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us,
-			next_us, `+rules.DeliveryColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9, $10)`,
+			next_us, `+rules.DeliveryColumns+`, delivered_tokens)
+			VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9, $10, $11)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds(),
-			delivery[0].Value(), delivery[1].Value(), delivery[2].Value())
+			delivery[0].Value(), delivery[1].Value(), delivery[2].Value(), d.DeliveredTokens)
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
 		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)

@@ -345,6 +345,14 @@ func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 	return body, next, rows.Err()
 }
 
+// GetDeliveredTokens returns the output of a running attempt's stream that is too long for its frames to be saved; 0 of
+// others.
+func GetDeliveredTokens(ctx context.Context, q db.Queryer, requestID string, attempt int64) (n int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(delivered_tokens), 0) FROM chunks
+		WHERE request_id = $1 AND attempt = $2`, requestID, attempt).Scan(&n)
+	return n, err
+}
+
 // A ClaimedKey is the key of an open hold with the claim that holds it.
 type ClaimedKey struct {
 	rules.Key

@@ -166,10 +166,10 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 		delivery := d.Delivery.Columns()
 		if err := q.exec(
 			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us, `+
-				rules.DeliveryColumns+`) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)`,
+				rules.DeliveryColumns+`, delivered_tokens) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds(),
-			delivery[0].Value(), delivery[1].Value(), delivery[2].Value()); err != nil {
+			delivery[0].Value(), delivery[1].Value(), delivery[2].Value(), d.DeliveredTokens); err != nil {
 			return err
 		}
 	}

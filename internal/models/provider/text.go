@@ -8,6 +8,7 @@ import (
 
 // generated is the part of a chunk or message that the model generated.
 type generated struct {
+	Reasoning string `json:"reasoning_content"`
 	Content   string `json:"content"`
 	Refusal   string `json:"refusal"`
 	ToolCalls []struct {
@@ -19,6 +20,7 @@ type generated struct {
 }
 
 func (s *generated) appendTo(b *strings.Builder) {
+	b.WriteString(s.Reasoning)
 	b.WriteString(s.Content)
 	b.WriteString(s.Refusal)
 	for _, c := range s.ToolCalls {
@@ -27,8 +29,8 @@ func (s *generated) appendTo(b *strings.Builder) {
 	}
 }
 
-// GeneratedText returns all that the model generated in the frames of a stream, so that the output of a cut stream can
-// be counted.
+// GeneratedText returns all that the model generated in the frames of a stream, its readable reasoning too, so that the
+// output of a cut stream can be counted.
 func GeneratedText(frames []byte) string {
 	var out strings.Builder
 	for r := storedEvents(frames); ; {

@@ -49,6 +49,7 @@ func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 	t.Parallel()
 	got := GeneratedText(frames(
 		`{"choices":[{"delta":{"role":"assistant","content":""}}]}`,
+		`{"choices":[{"delta":{"reasoning_content":"Hm. "}}]}`,
 		`{"choices":[{"delta":{"content":"Hé"}}]}`,
 		`{"choices":[{"delta":{"content":null,"refusal":" no"}}]}`,
 		`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":" look","arguments":""}}]}}]}`,
@@ -57,15 +58,15 @@ func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 		`{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
 		`{"choices":[],"usage":`+sampleUsage+`}`,
 	))
-	if want := `Hé no look {"a":1}`; got != want {
+	if want := `Hm. Hé no look {"a":1}`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := GeneratedText(
 		[]byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\ndata: {\"choi")); got != "half" {
 		t.Errorf("of a torn store: %q", got)
 	}
-	body := `{"choices":[{"message":{"role":"assistant","content":"a","refusal":null,"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`
-	if got := GeneratedBodyText([]byte(body)); got != "ab{}" {
+	body := `{"choices":[{"message":{"role":"assistant","reasoning_content":"c","content":"a","refusal":null,"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`
+	if got := GeneratedBodyText([]byte(body)); got != "cab{}" {
 		t.Errorf("of a body: %q", got)
 	}
 }
