@@ -242,6 +242,7 @@ func (s *Server) wireGateway(dev bool) {
 		Offered: s.isModelOffered,
 		Tokens:  s.childTokens,
 	}
+	canned := mock.New(tokens.Count, s.countInput, now, maxMockWords(dev))
 	s.inference = inference.New(inference.Config{
 		DB:                s.DB,
 		Links:             linksOf(s.Config),
@@ -255,7 +256,8 @@ func (s *Server) wireGateway(dev bool) {
 		Estimates:         s.estimates,
 		Metrics:           s.metrics,
 		Traces:            s.telemetry.Calls(),
-		Mock:              mock.New(tokens.Count, s.countInput, now, maxMockWords(dev)),
+		Mock:              canned,
+		CheckMock:         canned.Check,
 		Providers:         live,
 		Recorders:         records,
 		Bounds:            callBounds(c, dev),

@@ -17,23 +17,52 @@ import (
 // maxDepth bounds the nesting of a JSON body. The JSON Schemas of tools are the deepest valid values.
 const maxDepth = 64
 
+// Bounds of what a body becomes in memory. Each body is a list of tiny values in the worst case, whose Go values take
+// a hundred times its bytes, so both are counted before the memory is taken.
+const (
+	maxDecodedBytes = 8 << 20 // of all Go values that one body is decoded into; their texts don't count
+	maxOpenNames    = 1 << 16 // member names in the objects around one place, which the parser remembers
+	fewValues       = 4096    // take less than maxDecodedBytes, whatever they are
+)
+
 // Decode decodes one JSON value into dst. It is strict: exact member names without duplicates, valid UTF-8, no NUL,
 // integers as integers, at most 64 levels, no data after the value, and a JSON object if dst is a struct. It refuses
 // unknown members, or drops them if allowUnknown is set. null becomes the zero value; use Field where the two differ.
-// Errors are 400 invalid_request and name the member.
+// It counts the values while it decodes them, so that memory is a small multiple of the body. Errors are 400
+// invalid_request and name the member.
 func Decode(data []byte, dst any, allowUnknown bool) error {
-	if depth, nulAt := scanJSON(data); depth > maxDepth {
+	s := scanJSON(data)
+	switch {
+	case s.depth > maxDepth:
 		return apierr.InvalidRequest.Errorf("body: must be nested at most %d levels deep", maxDepth)
-	} else if nulAt >= 0 {
-		return apierr.InvalidRequest.Errorf("%s: must not hold the character NUL", pathAt(data, nulAt))
-	}
-	if wantsObject(dst) && jsontext.Value(data).Kind() != '{' {
+	case s.nulAt >= 0:
+		return apierr.InvalidRequest.Errorf("%s: must not hold the character NUL", pathAt(data, s.nulAt))
+	case s.openNames > maxOpenNames:
+		return apierr.InvalidRequest.Errorf("body: its objects have too many members, at most %d", maxOpenNames)
+	case wantsObject(dst) && jsontext.Value(data).Kind() != '{':
 		return apierr.InvalidRequest.Errorf("body: must be a JSON object")
 	}
-	if err := json.Unmarshal(data, dst, json.RejectUnknownMembers(!allowUnknown)); err != nil {
+	options := []json.Options{json.RejectUnknownMembers(!allowUnknown)}
+	if s.values > fewValues {
+		options = append(options, json.WithUnmarshalers(countDecoded()))
+	}
+	if err := json.Unmarshal(data, dst, options...); err != nil {
 		return decodeError(err)
 	}
 	return nil
+}
+
+// countDecoded returns an unmarshaler that decodes nothing, and refuses the value with which the Go values of one
+// body take more than maxDecodedBytes.
+func countDecoded() *json.Unmarshalers {
+	left := maxDecodedBytes
+	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, value any) error {
+		if left -= int(reflect.TypeOf(value).Elem().Size()); left < 0 {
+			return apierr.InvalidRequest.Errorf("%s: the request has too many values, this one and those after it",
+				formatPath(d.StackPointer()))
+		}
+		return json.SkipFunc
+	})
 }
 
 func wantsObject(dst any) bool {
@@ -41,27 +70,48 @@ func wantsObject(dst any) bool {
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
 }
 
-// scanJSON checks what the JSON package accepts: deep nesting, and NUL as \u0000, which PostgreSQL cannot store. It
-// returns the depth up to where it stopped, and the offset of the first string with a NUL, -1 if
-// none. It ignores syntax errors, which the parser reports.
-func scanJSON(data []byte) (depth, nulAt int) {
-	open := 0
-	for i := 0; i < len(data) && depth <= maxDepth; i++ {
+// A scan is what scanJSON counts.
+type scan struct {
+	depth     int // of the deepest value
+	values    int // about as many as there are; no fewer than half of them
+	openNames int // the most member names in the objects around one place
+	nulAt     int // the offset of the first string with NUL, -1 if none
+}
+
+// scanJSON counts what the JSON package accepts in any number: levels, values and members. It looks for NUL as \u0000,
+// which PostgreSQL cannot store. It stops at the first limit that the data exceeds, and ignores syntax errors, which
+// the parser reports.
+func scanJSON(data []byte) scan {
+	s := scan{nulAt: -1}
+	var names [maxDepth + 2]int // of the open object at each level
+	open, sum := 0, 0
+	for i := 0; i < len(data) && s.depth <= maxDepth && s.openNames <= maxOpenNames; i++ {
 		switch data[i] {
 		case '{', '[':
 			open++
-			depth = max(depth, open)
+			s.values++
+			s.depth = max(s.depth, open)
 		case '}', ']':
-			open--
+			if open > 0 { // otherwise a syntax error
+				sum, names[open] = sum-names[open], 0
+				open--
+			}
+		case ',':
+			s.values++
+		case ':':
+			names[open]++
+			sum++
+			s.openNames = max(s.openNames, sum)
 		case '"':
 			end, nul := scanString(data, i+1)
 			if nul {
-				return depth, i
+				s.nulAt = i
+				return s
 			}
 			i = end
 		}
 	}
-	return depth, -1
+	return s
 }
 
 // scanString returns the offset of the closing quote of the string at i, and whether the string contains NUL.

@@ -2,6 +2,8 @@ package web_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -135,6 +137,48 @@ func TestFieldTellsAbsentNullAndValueApart(t *testing.T) {
 		if err := web.Decode([]byte(in), &dst, false); err != nil || dst.Limit != want {
 			t.Errorf("%s: %+v %v, want %+v", in, dst.Limit, err, want)
 		}
+	}
+}
+
+// A body of tiny values takes a small multiple of its bytes, and so does one of member names, which the parser has to
+// remember. It is no parallel test, as it counts all that the process allocates.
+func TestManyValuesTakeLittleMemory(t *testing.T) {
+	const size = 8 << 20
+	fill := func(head, item, tail string) []byte {
+		return []byte(head + strings.Repeat(item+",", size/(len(item)+1)) + item + tail)
+	}
+	names := &strings.Builder{}
+	for i := 0; names.Len() < size; i++ {
+		fmt.Fprintf(names, `"%x":0,`, i)
+	}
+	for name, in := range map[string][]byte{
+		"objects":   fill(`{"messages":[`, `{}`, `]}`),
+		"null":      fill(`{"messages":[`, `null`, `]}`),
+		"strings":   fill(`{"models":[`, `""`, `]}`),
+		"in map":    []byte(`{"nested":{` + names.String() + `"":null}}`),
+		"names":     []byte(`{"raw":{` + names.String() + `"":0}}`),
+		"two names": []byte(`{"raw":{"x":{` + names.String()[:size/2] + `"":0}, "y":{` + names.String() + `"":0}}}`),
+		"unknown":   []byte(`{"unknown":{` + names.String() + `"":0}}`),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := web.Decode(in, &body{}, true)
+		runtime.ReadMemStats(&after)
+		if e, ok := err.(*apierr.Error); !ok || e.Code != apierr.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > 8*size {
+			t.Errorf("%s: a body of %d bytes takes %d", name, len(in), got)
+		}
+	}
+	var dst body
+	many := []byte(`{"messages":[` + strings.Repeat(`{"role":"user","content":"x"},`, 8192) + `{}]}`)
+	if err := web.Decode(many, &dst, false); err != nil || len(dst.Messages) != 8193 {
+		t.Error(len(dst.Messages), err)
+	}
+	raw := []byte(`{"raw":[` + strings.Repeat(`{"x":1},`, 1<<20) + `{}]}`) // stays text, and is no many values
+	if err := web.Decode(raw, &dst, false); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -50,6 +50,7 @@ type Config struct {
 	Providers map[string]provider.Provider // serve live calls by the platform keys; by name
 	Recorders map[string]Recorder          // the providers that keep a record of calls; by name
 	Dialects  map[string]Dialect           // by provider, in mock mode too
+	CheckMock Dialect                      // of the requests that Mock serves; nil = it takes them all
 
 	Bounds Bounds
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
@@ -132,16 +133,24 @@ func (h *Handler) prepareNew(ctx context.Context, c *call, noKey bool) error {
 			return err
 		}
 	}
-	check := h.Dialects[c.plan.Model.Provider]
-	if check == nil {
-		return nil
+	checks := []Dialect{h.Dialects[c.plan.Model.Provider]}
+	if c.who.App.ProviderMode == apps.Mock {
+		checks = append(checks, h.CheckMock)
 	}
-	err := check(&c.plan.Request)
-	var p *provider.Error
-	if errors.As(err, &p) {
-		return apierr.InvalidRequest.Errorf("%s", p.Message).WithCause(err)
+	for _, check := range checks {
+		if check == nil {
+			continue
+		}
+		err := check(&c.plan.Request)
+		var p *provider.Error
+		if errors.As(err, &p) {
+			return apierr.InvalidRequest.Errorf("%s", p.Message).WithCause(err)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // readImages reads the images of a request, and plans the call again by their sizes.

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // creationRequest is the body of POST /v1/realtime/sessions (contract §4.4).
@@ -115,6 +116,14 @@ func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("[]"), nil
 	}
+	count := 0
+	provider.Elements(raw, func([]byte) bool {
+		count++
+		return count <= maxTools
+	})
+	if count > maxTools {
+		return nil, fmt.Errorf("tools: at most %d", maxTools)
+	}
 	var in []struct {
 		Type string `json:"type"`
 		toolFunction
@@ -122,9 +131,6 @@ func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, fmt.Errorf("tools: must be an array of functions")
-	}
-	if len(in) > maxTools {
-		return nil, fmt.Errorf("tools: at most %d", maxTools)
 	}
 	type flatTool struct {
 		Type string `json:"type"`

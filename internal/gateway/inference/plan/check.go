@@ -15,6 +15,7 @@ import (
 // Bounds of a request (contract §8).
 const (
 	maxMessages = 4096
+	maxParts    = 1 << 15 // content parts and tool calls of all messages
 	maxTools    = 128
 	maxImages   = 20
 )
@@ -39,6 +40,8 @@ func errEffort() error {
 }
 
 func errMessages() error { return invalid("messages: at most %d", maxMessages) }
+
+func errTools() error { return invalid("tools: at most %d", maxTools) }
 
 func (r *Request) checkScalars() error {
 	if t := r.Temperature; t != nil && (*t < 0 || *t > 2) {
@@ -167,7 +170,7 @@ func (r *Request) checkPart(p *provider.Part, role, path string) error {
 
 func (r *Request) checkTools() error {
 	if len(r.Tools) > maxTools {
-		return invalid("tools: at most %d", maxTools)
+		return errTools()
 	}
 	names := map[string]bool{}
 	for i := range r.Tools {

@@ -122,6 +122,8 @@ type Request struct {
 	// NoCacheMarks keeps Purser from marking prefixes for the provider's cache by itself
 	// (decision 071). Marks of the app are kept.
 	NoCacheMarks bool
+
+	parts int // content parts and tool calls, as CountParts has counted them
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -290,7 +292,11 @@ func readMessages(b *body, p *Request) error {
 	}
 	p.Messages = make([]provider.Message, len(b.Messages))
 	for i := range b.Messages {
-		if err := readMessage(&b.Messages[i], &p.Messages[i], fmt.Sprintf("messages[%d]", i)); err != nil {
+		m := &p.Messages[i]
+		if err := readMessage(&b.Messages[i], m, fmt.Sprintf("messages[%d]", i)); err != nil {
+			return err
+		}
+		if err := p.CountParts(len(m.Parts) + len(m.ToolCalls)); err != nil {
 			return err
 		}
 	}
@@ -381,6 +387,9 @@ func readPart(q part, path string) (provider.Part, error) {
 }
 
 func readTools(b *body, p *Request) error {
+	if len(b.Tools) > maxTools {
+		return errTools()
+	}
 	for i, t := range b.Tools {
 		if t.Type != "function" {
 			return invalid("tools[%d].type: must be function", i)

@@ -19,6 +19,15 @@ const (
 	MaxStop     = 256 // bytes of one
 )
 
+// CountParts adds to the content parts and tool calls of the request, and refuses too many. Each reader of a body calls
+// it before it reads what it counts, or directly after that, so that a body cannot hide millions in many messages.
+func (p *Request) CountParts(n int) error {
+	if p.parts += n; p.parts > maxParts {
+		return invalid("messages: at most %d content parts and tool calls in all", maxParts)
+	}
+	return nil
+}
+
 // Invalid refuses a request. It shortens what it quotes of the request.
 func Invalid(format string, args ...any) error { return invalid(format, args...) }
 

@@ -4,6 +4,7 @@
 package embeddings
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -122,11 +123,11 @@ func readInput(raw jsontext.Value, e *provider.Embedding) error {
 		return readIDs([]jsontext.Value{raw}, e)
 	}
 	var items []jsontext.Value
-	if err := json.Unmarshal(raw, &items); err != nil || len(items) == 0 {
-		return invalid("input: %s", inputRule)
+	if err := web.Decode(raw, &items, true); err != nil || len(items) > maxInputs {
+		return invalid("input: at most %d inputs", maxInputs) // they are valid JSON, so too many is all that can be
 	}
-	if len(items) > maxInputs {
-		return invalid("input: at most %d inputs", maxInputs)
+	if len(items) == 0 {
+		return invalid("input: %s", inputRule)
 	}
 	if first == '"' {
 		return readTexts(items, e)
@@ -156,16 +157,16 @@ func readIDs(items []jsontext.Value, e *provider.Embedding) error {
 	for i, raw := range items {
 		in := &e.Inputs[i]
 		hasNull := slices.Contains(raw, 'n') // which would be read as 0
+		// one more than its commas, unless it is no array of numbers, which is refused
+		in.Tokens = int64(bytes.Count(raw, []byte{','})) + 1
+		if total += in.Tokens; total > maxTokens { // before it is decoded
+			return tooManyTokens()
+		}
 		if raw.Kind() != '[' || hasNull || json.Unmarshal(raw, &in.IDs) != nil || len(in.IDs) == 0 ||
 			slices.Min(in.IDs) < 0 {
 			return invalid("%s: must be an array of token ids, whole numbers from 0, that is not empty",
 				inputPath(i, len(items)))
 		}
-		in.Tokens = int64(len(in.IDs))
-		total += in.Tokens
-	}
-	if total > maxTokens {
-		return tooManyTokens()
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ type source struct {
 func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // readBlocks reads content: a string, or an array of blocks.
-func readBlocks(content jsontext.Value, path string) ([]block, error) {
+func (r *reader) readBlocks(content jsontext.Value, path string) ([]block, error) {
 	switch content.Kind() {
 	case '"':
 		text, err := jsontext.AppendUnquote(nil, content)
@@ -63,6 +63,9 @@ func readBlocks(content jsontext.Value, path string) ([]block, error) {
 	}
 	var blocks []block
 	if err := decodeAt(content, &blocks, path); err != nil {
+		return nil, err
+	}
+	if err := r.out.CountParts(len(blocks)); err != nil {
 		return nil, err
 	}
 	for i := range blocks {
@@ -114,7 +117,7 @@ func (r *reader) readSystem() error {
 	if !plan.IsSet(r.body.System) {
 		return nil
 	}
-	blocks, err := readBlocks(r.body.System, "system")
+	blocks, err := r.readBlocks(r.body.System, "system")
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,7 @@ func (r *reader) readMessages() error {
 		var turn []block
 		first, role := i, list[i].Role
 		for ; i < len(list) && list[i].Role == role; i++ {
-			blocks, err := readBlocks(list[i].Content, at("messages", i)+".content")
+			blocks, err := r.readBlocks(list[i].Content, at("messages", i)+".content")
 			if err != nil {
 				return err
 			}
@@ -276,7 +279,7 @@ func (r *reader) readResult(b *block, pictures *parts) error {
 	delete(r.calls, b.ToolUseID)
 	var content parts
 	if plan.IsSet(b.Content) {
-		blocks, err := readBlocks(b.Content, b.at+".content")
+		blocks, err := r.readBlocks(b.Content, b.at+".content")
 		if err != nil {
 			return err
 		}

@@ -43,14 +43,15 @@ func decodeOpaque(text string) (o opaque, ok bool) {
 	return opaque{place == "call", extra}, err == nil && isObject(extra)
 }
 
-// extras collects the extra_content of one message or call from several blocks.
+// extras collects the extra_content of one message or call from several blocks: lists are joined, other members
+// replaced.
 type extras struct {
-	providers map[string]map[string]json.RawMessage
-	order     []string // the providers, in the order in which they came
-	native    []byte   // blocks of Anthropic, with commas between
+	providers map[string]map[string][]json.RawMessage // the values of each member, in the order in which they came
+	order     []string                                // the providers, in the order in which they came
+	native    []byte                                  // blocks of Anthropic, with commas between
 }
 
-// add merges one extra_content into those before it: lists are joined, other members replaced.
+// add adds one extra_content.
 func (e *extras) add(extra []byte) {
 	provider.Members(extra, func(name, value []byte) bool {
 		var members map[string]json.RawMessage
@@ -60,30 +61,41 @@ func (e *extras) add(extra []byte) {
 		to := e.providers[string(name)]
 		if to == nil {
 			if e.providers == nil {
-				e.providers = map[string]map[string]json.RawMessage{}
+				e.providers = map[string]map[string][]json.RawMessage{}
 			}
-			to = map[string]json.RawMessage{}
+			to = map[string][]json.RawMessage{}
 			e.providers[string(name)] = to
 			e.order = append(e.order, string(name))
 		}
 		for key, member := range members {
-			to[key] = joinLists(to[key], member)
+			to[key] = append(to[key], member)
 		}
 		return true
 	})
 }
 
-// joinLists returns the list of all elements of a and b, or b if one is not a list.
-func joinLists(a, b json.RawMessage) json.RawMessage {
-	var first, second []json.RawMessage
-	if a == nil || json.Unmarshal(a, &first) != nil || json.Unmarshal(b, &second) != nil {
-		return b
+// joinLists returns the last of the values, with the elements of the lists directly before it if it is a list too. It
+// reads each value once: a request may have thousands of blocks.
+func joinLists(values []json.RawMessage) json.RawMessage {
+	isList := func(i int) bool { return jsontext.Value(values[i]).Kind() == '[' }
+	first := len(values) - 1
+	for first > 0 && isList(first) && isList(first-1) {
+		first--
 	}
-	joined, err := json.Marshal(append(first, second...))
-	if err != nil {
-		return b
+	if first == len(values)-1 {
+		return values[first]
 	}
-	return joined
+	joined := []byte{'['}
+	for _, list := range values[first:] {
+		provider.Elements(list, func(value []byte) bool {
+			if len(joined) > 1 {
+				joined = append(joined, ',')
+			}
+			joined = append(joined, value...)
+			return true
+		})
+	}
+	return append(joined, ']')
 }
 
 func (e *extras) addNative(block []byte) {
@@ -107,7 +119,11 @@ func (e *extras) encode() json.RawMessage {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		members, err := json.Marshal(e.providers[name])
+		joined := map[string]json.RawMessage{}
+		for key, values := range e.providers[name] {
+			joined[key] = joinLists(values)
+		}
+		members, err := json.Marshal(joined)
 		if err != nil {
 			return nil // cannot happen: they were decoded from JSON
 		}

@@ -241,27 +241,49 @@ func (r *reader) readOutput() error {
 // isStrictSchema reports whether OpenAI's strict mode takes a schema: every object closes itself and requires all its
 // properties. Others are sent without strict, which the model then follows as well as it can.
 func isStrictSchema(schema []byte) bool {
-	var s struct {
-		Type       jsontext.Value            `json:"type"`
-		Additional jsontext.Value            `json:"additionalProperties"`
-		Properties map[string]jsontext.Value `json:"properties"`
-		Required   []string                  `json:"required"`
-		Items      jsontext.Value            `json:"items"`
+	w := provider.NewWalk(schema)
+	return isStrict(&w)
+}
+
+// isStrict takes the schema at w, which is valid JSON. It reads each byte once, however deep the schemas are nested.
+func isStrict(w *provider.Walk) bool {
+	if w.Null() {
+		return true
 	}
-	if json.Unmarshal(schema, &s) != nil {
+	isObject, isClosed := false, false
+	properties, required := map[string]bool{}, map[string]bool{}
+	valid := w.Members(func(name []byte) bool {
+		switch string(name) {
+		case "type":
+			isObject = isObject || string(w.Value()) == `"object"`
+		case "additionalProperties":
+			isClosed = string(w.Value()) == "false"
+		case "properties":
+			isObject = isObject || !w.Null()
+			return w.Null() || w.Members(func(name []byte) bool {
+				properties[string(name)] = true
+				return isStrict(w)
+			})
+		case "required":
+			return w.Null() || w.Elements(func() bool {
+				text, err := jsontext.AppendUnquote(nil, w.Value())
+				required[string(text)] = true
+				return err == nil
+			})
+		case "items":
+			return isStrict(w)
+		}
+		return true
+	})
+	if !valid || isObject && !isClosed {
 		return false
 	}
-	if string(s.Type) == `"object"` || s.Properties != nil {
-		if string(s.Additional) != "false" {
+	for name := range properties {
+		if !required[name] {
 			return false
 		}
-		for name, property := range s.Properties {
-			if !slices.Contains(s.Required, name) || !isStrictSchema(property) {
-				return false
-			}
-		}
 	}
-	return len(s.Items) == 0 || isStrictSchema(s.Items)
+	return true
 }
 
 // marks reports whether a cache_control marks a prefix. An hour costs more to write than we price, so the prefix is

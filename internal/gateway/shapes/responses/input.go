@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -41,9 +43,11 @@ type inputPart struct {
 // An inputReader makes canonical messages of items. Consecutive items of the model are one message.
 type inputReader struct {
 	c         *Call
-	assistant int             // the message of the model that items are added to, -1 = none
-	reasoning json.RawMessage // that the next item of the model continues
-	images    []provider.Part // of the results of tools, which follow these in a user message
+	assistant int // the message of the model that items are added to, -1 = none
+	refusal   strings.Builder
+	extra     []json.RawMessage // of that message
+	reasoning []json.RawMessage // that the next item of the model continues
+	images    []provider.Part   // of the results of tools, which follow these in a user message
 	imagePath string
 	answered  map[string]int // the messages with the results of custom tools, by call
 }
@@ -115,7 +119,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 			ID:           it.CallID,
 			Name:         joinNamespace(it.Namespace, it.Name),
 			Arguments:    it.Arguments,
-			ExtraContent: r.reasoning,
+			ExtraContent: mergeAll(r.reasoning),
 		}
 		r.reasoning = nil
 		m.ToolCalls = append(m.ToolCalls, call)
@@ -125,7 +129,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		return r.readOutput(&it, path)
 	case "reasoning":
 		if it.Encrypted != nil {
-			r.reasoning = mergeExtra(r.reasoning, readEncrypted(v, *it.Encrypted))
+			r.reasoning = append(r.reasoning, readEncrypted(v, *it.Encrypted))
 		}
 		return nil
 	case "item_reference":
@@ -148,9 +152,11 @@ func (r *inputReader) openTurn(path string) *provider.Message {
 func (r *inputReader) endTurn() {
 	if r.assistant >= 0 {
 		m := &r.c.request.Messages[r.assistant]
-		m.ExtraContent = mergeExtra(m.ExtraContent, r.reasoning)
+		m.ExtraContent = mergeAll(append(r.extra, r.reasoning...))
+		m.Refusal = r.refusal.String()
 	}
-	r.assistant, r.reasoning = -1, nil
+	r.assistant, r.reasoning, r.extra = -1, nil, nil
+	r.refusal.Reset()
 }
 
 // endResults adds the images of the results of tools, as only user messages have images.
@@ -168,14 +174,14 @@ func (r *inputReader) readMessage(it *inputItem, path string) error {
 		}
 		r.endTurn()
 		m := provider.Message{Role: it.Role}
-		if err := readContent(it.Content, &m, path+".content"); err != nil {
+		if err := r.c.readContent(it.Content, &m, path+".content"); err != nil {
 			return err
 		}
 		r.c.addMessage(m, path)
 		return nil
 	}
 	said := provider.Message{Role: it.Role}
-	if err := readContent(it.Content, &said, path+".content"); err != nil {
+	if err := r.c.readContent(it.Content, &said, path+".content"); err != nil {
 		return err
 	}
 	m := r.openTurn(path)
@@ -185,8 +191,8 @@ func (r *inputReader) readMessage(it *inputItem, path string) error {
 		m.Parts = append(listParts(m), listParts(&said)...)
 		m.Text = ""
 	}
-	m.Refusal += said.Refusal
-	m.ExtraContent, r.reasoning = mergeExtra(m.ExtraContent, r.reasoning), nil
+	r.refusal.WriteString(said.Refusal)
+	r.extra, r.reasoning = append(r.extra, r.reasoning...), nil
 	return nil
 }
 
@@ -199,7 +205,7 @@ func listParts(m *provider.Message) []provider.Part {
 }
 
 // readContent reads a string or parts into a message.
-func readContent(v jsontext.Value, m *provider.Message, path string) error {
+func (c *Call) readContent(v jsontext.Value, m *provider.Message, path string) error {
 	switch v.Kind() {
 	case '"':
 		m.HasContent = true
@@ -215,19 +221,23 @@ func readContent(v jsontext.Value, m *provider.Message, path string) error {
 	if len(parts) == 0 {
 		return plan.Invalid("%s: must have at least one part", path)
 	}
+	if err := c.request.CountParts(len(parts)); err != nil {
+		return shapes.RenameMember(err, c.MemberName)
+	}
+	var refusal strings.Builder
 	for i := range parts {
-		if err := readPart(&parts[i], m, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+		if err := readPart(&parts[i], m, &refusal, fmt.Sprintf("%s[%d]", path, i)); err != nil {
 			return err
 		}
 	}
-	m.HasContent = len(m.Parts) > 0
+	m.HasContent, m.Refusal = len(m.Parts) > 0, refusal.String()
 	if len(m.Parts) == 1 && m.Parts[0].Type == "text" {
 		m.Text, m.Parts = m.Parts[0].Text, nil
 	}
 	return nil
 }
 
-func readPart(q *inputPart, m *provider.Message, path string) error {
+func readPart(q *inputPart, m *provider.Message, refusal *strings.Builder, path string) error {
 	switch q.Type {
 	case "input_text", "output_text", "text":
 		if q.Text == nil {
@@ -236,7 +246,7 @@ func readPart(q *inputPart, m *provider.Message, path string) error {
 		m.Parts = append(m.Parts, provider.Part{Type: "text", Text: *q.Text})
 		return nil
 	case "refusal":
-		m.Refusal += q.Refusal
+		refusal.WriteString(q.Refusal)
 		return nil
 	case "input_image":
 		if q.ImageURL == nil {
@@ -261,7 +271,7 @@ func (r *inputReader) readOutput(it *inputItem, path string) error {
 		r.endTurn()
 	}
 	m := provider.Message{Role: "tool", ToolCallID: it.CallID}
-	if err := readContent(it.Output, &m, path+".output"); err != nil {
+	if err := r.c.readContent(it.Output, &m, path+".output"); err != nil {
 		return err
 	}
 	if it.CallID == "" {

@@ -93,6 +93,9 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 		return plan.Invalid("%s.type: %q is not offered; declare a function, and run it in the client",
 			path, t.Type)
 	}
+	if len(c.request.Tools) >= 2*plan.MaxTools { // an item may replace all tools; Check counts what remains
+		return plan.Invalid("tools: at most %d", plan.MaxTools)
+	}
 	q := provider.Tool{Name: joinNamespace(namespace, t.Name), Description: t.Description, Strict: t.Strict}
 	d := declaration{namespace: namespace, custom: t.Type == "custom"}
 	switch {

@@ -3,15 +3,42 @@ package mock
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"net/http"
 
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
+// numbersPerWord is how many numbers of embeddings an answer may have for each word that a text may have: both cost
+// about the same to make and to store.
+const numbersPerWord = 256
+
+// Check refuses a request whose answer would have too many numbers. The call makes them as a whole, so it is checked
+// before it is held.
+func (p *Provider) Check(r *provider.Request) error {
+	e := r.Embedding
+	if e == nil {
+		return nil
+	}
+	if fits := numbersPerWord * int64(p.maxWords) / e.Dimensions; int64(len(e.Inputs)) > fits {
+		return &provider.Error{
+			Kind:   provider.Rejected,
+			Status: http.StatusBadRequest,
+			Message: fmt.Sprintf("input: in mock mode at most %d inputs of %d numbers each; send fewer inputs at a "+
+				"time, or set dimensions", fits, e.Dimensions),
+		}
+	}
+	return nil
+}
+
 // embed answers a call for embeddings.
 func (p *Provider) embed(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if err := p.Check(r); err != nil {
+		return nil, err
+	}
 	a := &answer{script: readScript(r), input: p.input(r)}
 	if err := a.begin(ctx); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,24 @@ func embeddingRequest(dimensions int64, texts ...string) *provider.Request {
 		e.Inputs = append(e.Inputs, provider.EmbeddingInput{Text: text, Tokens: int64(tokens.Count(text))})
 	}
 	return &provider.Request{Model: "text-embedding-3-small", Embedding: e}
+}
+
+// An answer of too many numbers is refused before any is made, by the check before the hold and by the call itself.
+func TestEmbeddingsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := New(tokens.Count, func(*provider.Request) int64 { return 1 }, time.Now, 10) // 2,560 numbers
+	texts := []string{"a", "b", "c", "d", "e"}
+	if err := p.Check(embeddingRequest(512, texts...)); err != nil {
+		t.Error(err)
+	}
+	r := embeddingRequest(513, texts...)
+	_, err := p.Complete(t.Context(), r)
+	for _, err := range []error{p.Check(r), err} {
+		var e *provider.Error
+		if !errors.As(err, &e) || e.Kind != provider.Rejected || !strings.HasPrefix(e.Message, "input: ") {
+			t.Error(err)
+		}
+	}
 }
 
 // The vectors are the same for the same text, have the length 1, and cost what was counted.

@@ -46,7 +46,7 @@ const MaxWords = 2000
 
 // New returns a provider that counts the tokens of its texts with count, and of
 // a request with input, the way the hold's estimate does. A script may ask for at most
-// maxWords words.
+// maxWords words; the numbers of embeddings are bounded by it too.
 func New(
 	count func(string) int, input func(*provider.Request) int64, now func() time.Time, maxWords int,
 ) *Provider {

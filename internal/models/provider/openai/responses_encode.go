@@ -3,6 +3,7 @@ package openai
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -127,11 +128,12 @@ func appendReasoningItems(b []byte, n int, extra []byte) []byte {
 
 // joinText returns the text of a message with all its parts.
 func joinText(m *provider.Message) string {
-	text := m.Text
+	var text strings.Builder // a message may have thousands of parts
+	text.WriteString(m.Text)
 	for i := range m.Parts {
-		text += m.Parts[i].Text
+		text.WriteString(m.Parts[i].Text)
 	}
-	return text
+	return text.String()
 }
 
 // readReasoning returns the reasoning items that an app sent back with a message or a call. It
