@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -146,6 +147,32 @@ func TestInvitation(t *testing.T) {
 		w.later = 7*24*time.Hour + time.Minute
 		if _, err := w.Accept(ctx, late, eve); err == nil || w.role(eve) != apps.NoRole {
 			t.Errorf("an expired invitation works: %v", err)
+		}
+	})
+}
+
+// Each change of the inviter's account ends its invitations as the table of endings says: suspension does, a new
+// password does not.
+func TestInvitationEndsWithItsInviter(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w, ctx := newWorld(t, d), t.Context()
+		second := w.join("second@example.com", apps.Owner)
+		for i, c := range accounts.Changes {
+			invited := w.account(fmt.Sprintf("invited%d@example.com", i))
+			w.later += time.Hour // limits of invitations
+			token := w.invite(second, invited.Email, apps.Owner)
+			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				if c == accounts.Suspension {
+					return w.people.Suspend(ctx, tx, second.ID, "abuse")
+				}
+				return w.people.EndWith(ctx, tx, second.ID, c)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Accept(ctx, token, invited); (err != nil) != accounts.Ends(accounts.AppInvitation, c) {
+				t.Errorf("%s: %v", c, err)
+			}
 		}
 	})
 }

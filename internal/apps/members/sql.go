@@ -109,6 +109,12 @@ func deleteInvitationsBy(ctx context.Context, tx *db.Tx, appID, inviterID string
 	return err
 }
 
+// deleteInvitationsOf deletes all invitations that an account has sent.
+func deleteInvitationsOf(ctx context.Context, tx *db.Tx, inviterID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM app_invitations WHERE invited_by = $1`, inviterID)
+	return err
+}
+
 func deleteExpiredInvitations(ctx context.Context, d *db.DB, beforeUS int64) error {
 	_, err := d.DeleteSlices(ctx, "app_invitations", `expires_us <= $1`, beforeUS)
 	return err

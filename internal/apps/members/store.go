@@ -39,6 +39,7 @@ type Store struct {
 
 // NewStore returns a Store on d. An account may send 20 invitations an hour, and an address receives 5 an hour.
 func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, now func() time.Time, dashboard string) *Store {
+	people.OnEnd(accounts.AppInvitation, deleteInvitationsOf)
 	return &Store{
 		db:        d,
 		accounts:  people,

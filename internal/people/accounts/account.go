@@ -30,9 +30,10 @@ type Account struct {
 	Unconfirmed bool   // has not confirmed its email: cannot sign in or spend
 	TwoStep     bool   // a password alone does not sign in
 	HasPassword bool   // false: signs in at an identity provider only
-	Epoch       int64  // incremented to end all sessions and mailed links
+	Epoch       int64  // rises with each change that ends mailed links and pending steps
 	CreatedUS   int64
 
+	SessionEpoch    int64  // rises with each change that ends all sessions
 	SuspendedUS     int64  // since when an operator has suspended it; 0 = not
 	SuspendedReason string // given by the operator
 }

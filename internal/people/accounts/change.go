@@ -13,32 +13,29 @@ import (
 // ConfirmAddress marks the email of an account as confirmed and sets its password, in the caller's
 // transaction. All sessions end.
 func (s *Store) ConfirmAddress(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
-	return s.updateAndEndSessions(ctx, tx, accountID, `unconfirmed = 0, password_hash = $2, epoch = epoch + 1`,
-		passwordHash)
+	return s.update(ctx, tx, accountID, Confirmation, `unconfirmed = 0, password_hash = $2`, passwordHash)
 }
 
 // SetPassword sets a password hash of HashPassword and ends all sessions of the account, in the
 // caller's transaction.
 func (s *Store) SetPassword(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
-	return s.updateAndEndSessions(ctx, tx, accountID, `password_hash = $2, epoch = epoch + 1`, passwordHash)
+	return s.update(ctx, tx, accountID, PasswordChange, `password_hash = $2`, passwordHash)
 }
 
-// SetEmail sets a confirmed email, in the caller's transaction. Sessions continue. An email of
-// another account is 400 invalid_request.
+// SetEmail sets a confirmed email, in the caller's transaction. Mailed links and pending steps end;
+// sessions continue. An email of another account is 400 invalid_request.
 func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string) error {
-	err := updateEmail(ctx, tx, accountID, email)
+	err := s.update(ctx, tx, accountID, AddressChange, `email = $2`, email)
 	if db.IsDuplicate(err) {
 		return apierr.InvalidRequest.Errorf("email: another account has this address")
-	} else if err != nil {
-		return fmt.Errorf("accounts: email: %w", err)
 	}
-	return nil
+	return err
 }
 
 // SetTwoStep turns two-step verification on or off and ends all sessions of the account, in the
 // caller's transaction: no session continues that passed only one step.
 func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
-	return s.updateAndEndSessions(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, db.BoolInt(on))
+	return s.update(ctx, tx, accountID, SecondStepChange, `two_step = $2`, db.BoolInt(on))
 }
 
 // CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the
@@ -48,7 +45,7 @@ func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on 
 func (s *Store) CloseAccount(ctx context.Context, tx *db.Tx, accountID string) error {
 	err := updateClosed(ctx, tx, accountID, s.now().UnixMicro())
 	if err == nil {
-		err = errors.Join(deleteAccountSessions(ctx, tx, accountID), deleteAccountEvents(ctx, tx, accountID))
+		err = errors.Join(s.EndWith(ctx, tx, accountID, Closing), deleteAccountEvents(ctx, tx, accountID))
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: close: %w", err)
@@ -62,7 +59,7 @@ func (s *Store) CloseAccount(ctx context.Context, tx *db.Tx, accountID string) e
 func (s *Store) Suspend(ctx context.Context, tx *db.Tx, accountID, reason string) error {
 	err := updateSuspended(ctx, tx, accountID, reason, s.now().UnixMicro())
 	if err == nil {
-		err = deleteAccountSessions(ctx, tx, accountID)
+		err = s.EndWith(ctx, tx, accountID, Suspension)
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: suspend: %w", err)
@@ -72,24 +69,21 @@ func (s *Store) Suspend(ctx context.Context, tx *db.Tx, accountID, reason string
 
 // Reinstate ends a suspension, in the caller's transaction.
 func (s *Store) Reinstate(ctx context.Context, tx *db.Tx, accountID string) error {
-	if err := updateSuspended(ctx, tx, accountID, "", 0); err != nil {
+	err := updateSuspended(ctx, tx, accountID, "", 0)
+	if err == nil {
+		err = s.EndWith(ctx, tx, accountID, Reinstatement)
+	}
+	if err != nil {
 		return fmt.Errorf("accounts: reinstate: %w", err)
 	}
 	return s.RecordEvent(ctx, tx, accountID, Reinstated, Client{})
 }
 
-// EndSessions ends all sessions of the account and invalidates all mailed links, in the caller's
-// transaction.
-func (s *Store) EndSessions(ctx context.Context, tx *db.Tx, accountID string) error {
-	return s.updateAndEndSessions(ctx, tx, accountID, `epoch = epoch + $2`, 1)
-}
-
-// updateAndEndSessions updates an account and deletes its sessions. It relies on the higher epoch
-// to end the sessions that start while this transaction runs.
-func (s *Store) updateAndEndSessions(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {
+// update updates an account and ends what ends with the change.
+func (s *Store) update(ctx context.Context, tx *db.Tx, accountID string, c Change, set string, value any) error {
 	err := updateAccount(ctx, tx, accountID, set, value)
 	if err == nil {
-		err = deleteAccountSessions(ctx, tx, accountID)
+		err = s.EndWith(ctx, tx, accountID, c)
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: change: %w", err)

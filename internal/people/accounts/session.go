@@ -116,7 +116,7 @@ func (s *Sessions) With(h web.Handler) web.Handler {
 func (s *Sessions) resumeSession(ctx context.Context, accountID string) (context.Context, error) {
 	a, err := s.store.Get(ctx, accountID)
 	if errors.Is(err, sql.ErrNoRows) ||
-		err == nil && (a.Deactivated || a.Unconfirmed || a.Epoch != s.scs.GetInt64(ctx, epochKey)) {
+		err == nil && (a.Deactivated || a.Unconfirmed || a.SessionEpoch != s.scs.GetInt64(ctx, epochKey)) {
 		return ctx, nil
 	} else if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (s *Sessions) startSession(w http.ResponseWriter, r *http.Request, a Accoun
 	now := s.store.now()
 	s.scs.Put(ctx, accountKey, a.ID)
 	s.scs.Put(ctx, startedKey, started.UnixMicro())
-	s.scs.Put(ctx, epochKey, a.Epoch)
+	s.scs.Put(ctx, epochKey, a.SessionEpoch)
 	s.scs.Put(ctx, proofKey, string(proof))
 	end := computeSessionEnd(started, now)
 	if proof == ProofPending {

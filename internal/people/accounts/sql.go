@@ -13,12 +13,12 @@ import (
 const accountColumns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''),
 		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL OR suspended_us IS NOT NULL,
 		closed_us IS NOT NULL, COALESCE(suspended_us, 0), suspended_reason, notices <> 0, digest <> 0,
-		unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch, created_us`
+		unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch + address_changes, epoch, created_us`
 
 func (a *Account) fields() []any {
 	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated,
 		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep,
-		&a.HasPassword, &a.Epoch, &a.CreatedUS}
+		&a.HasPassword, &a.Epoch, &a.SessionEpoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account, inside or outside of a transaction. The error wraps sql.ErrNoRows
@@ -111,9 +111,13 @@ func updateAccount(ctx context.Context, tx *db.Tx, accountID, set string, value 
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts SET `+set+` WHERE id = $1`, accountID, value))
 }
 
-func updateEmail(ctx context.Context, tx *db.Tx, accountID, email string) error {
-	_, err := tx.ExecContext(ctx, `UPDATE accounts SET email = $2 WHERE id = $1`, accountID, email)
-	return err
+// raiseEpoch raises the epoch of an account and, with sessions, that of its sessions.
+func raiseEpoch(ctx context.Context, tx *db.Tx, accountID string, sessions bool) error {
+	set := `address_changes = address_changes + $2`
+	if sessions {
+		set = `epoch = epoch + $2`
+	}
+	return updateAccount(ctx, tx, accountID, set, 1)
 }
 
 // updateClosed turns an account into a tombstone. The error is sql.ErrNoRows for a test account and for a
@@ -121,7 +125,7 @@ func updateEmail(ctx context.Context, tx *db.Tx, accountID, email string) error 
 func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
 		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0,
-			unconfirmed = 0, epoch = epoch + 1, closed_us = $3, suspended_us = NULL, suspended_reason = ''
+			unconfirmed = 0, closed_us = $3, suspended_us = NULL, suspended_reason = ''
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, strings.ToLower(accountID)+"@closed.invalid", nowUS))
 }
@@ -130,7 +134,7 @@ func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64)
 // account and for a closed account.
 func updateSuspended(ctx context.Context, tx *db.Tx, accountID, reason string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
-		SET suspended_us = $2, suspended_reason = $3, epoch = epoch + 1
+		SET suspended_us = $2, suspended_reason = $3
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, sql.NullInt64{Int64: nowUS, Valid: nowUS != 0}, reason))
 }

@@ -20,12 +20,18 @@ type Store struct {
 	now      func() time.Time
 	failures *web.Limiter // failed sign-ins, by client address and email
 	queue    eventQueue   // events not written yet
+	enders   map[Thing]ender
 }
 
 // NewStore returns a Store on d. Failed sign-ins are throttled to 10 a minute for one client
 // address and email (decision 044).
 func NewStore(d *db.DB, now func() time.Time) *Store {
-	return &Store{db: d, now: now, failures: web.NewLimiter(time.Minute/10, 10, now)}
+	return &Store{
+		db:       d,
+		now:      now,
+		failures: web.NewLimiter(time.Minute/10, 10, now),
+		enders:   map[Thing]ender{SignInSession: deleteAccountSessions},
+	}
 }
 
 // NewAccount is the input of Create.

@@ -4,8 +4,8 @@
 //
 // No response reveals whether an email has an account. Both cases do the same work (hash, write,
 // respond) and differ only in the email that is sent. A mailed link works once, only while the
-// account's credentials are those it was sent under, and changes nothing before the user presses a
-// button, because mail scanners open links.
+// account's address and credentials are those it was sent under (accounts.Endings), and changes
+// nothing before the user presses a button, because mail scanners open links.
 //
 // The second step is a code of an authenticator app, a passkey or a recovery code. It is on while
 // an account has an authenticator app or a passkey (Store.enableTwoStep,

@@ -65,6 +65,17 @@ func confirmNewAddressEmail(url string) ui.Email {
 	}
 }
 
+func newAddressEmail(dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "Your account uses this address now",
+		Paragraphs: []string{
+			"This is now the email address of your Purser account. Use it to sign in. We told your old address, too.",
+			"If this wasn’t you, contact support right away.",
+		},
+		Action: &ui.Link{Href: dashboard + "/settings/security", Text: "Review security settings"},
+	}
+}
+
 func addressChangedEmail() ui.Email {
 	return ui.Email{
 		Subject: "Your email address was changed",

@@ -154,7 +154,7 @@ func (h openIDPages) handleCallback(w http.ResponseWriter, r *http.Request) erro
 // finishLink links the login to the account that started the request, in the same session.
 func (h openIDPages) finishLink(w http.ResponseWriter, r *http.Request, kept storedAuthRequest, l login) error {
 	a, ok := accounts.CurrentAccount(r.Context())
-	if !ok || a.ID != kept.accountID || a.Epoch != kept.epoch {
+	if !ok || !kept.isOf(a) {
 		return h.showFailure(w, r, errRequestExpired, loginPath)
 	}
 	if err := h.store.link(r.Context(), accounts.ClientOf(r), a, l, h.Provider.Name); err != nil {

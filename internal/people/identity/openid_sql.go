@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // A storedAuthRequest is the row of an authorization request.
@@ -13,6 +14,11 @@ type storedAuthRequest struct {
 	epoch     int64
 	next      string
 	expiresUS int64
+}
+
+// isOf reports whether a asked to link a login, and may still.
+func (s storedAuthRequest) isOf(a accounts.Account) bool {
+	return s.accountID == a.ID && s.epoch == a.Epoch
 }
 
 func insertAuthRequest(ctx context.Context, d *db.DB, stateHash, browserHash string, a storedAuthRequest) error {

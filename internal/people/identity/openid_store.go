@@ -224,7 +224,7 @@ func (s loginStore) unlink(ctx context.Context, from accounts.Client, a accounts
 		if n, err := deleteLogin(ctx, tx, a.ID, issuer); err != nil || n == 0 {
 			return err
 		}
-		if err := s.accounts.EndSessions(ctx, tx, a.ID); err != nil {
+		if err := s.accounts.EndWith(ctx, tx, a.ID, accounts.LoginUnlink); err != nil {
 			return err
 		}
 		if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {

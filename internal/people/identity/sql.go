@@ -59,6 +59,13 @@ func deleteLink(ctx context.Context, tx *db.Tx, tokenHash string) (int64, error)
 	return res.RowsAffected()
 }
 
+// deleteAddressLinks deletes the links that would change the address of an account.
+func deleteAddressLinks(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM identity_links WHERE account_id = $1 AND kind = $2`, accountID,
+		string(newEmailLink))
+	return err
+}
+
 func deleteExpiredLinks(ctx context.Context, d *db.DB, nowUS int64) error {
 	_, err := d.DeleteSlices(ctx, "identity_links", `expires_us <= $1`, nowUS)
 	return err
@@ -77,21 +84,32 @@ func deleteIdentity(ctx context.Context, tx *db.Tx, accountID string) error {
 
 // A totpSeed is the sealed secret of an authenticator app.
 type totpSeed struct {
-	sealed   []byte
-	active   bool
-	lastStep int64
+	sealed    []byte
+	active    bool
+	lastStep  int64
+	epoch     int64  // of a set-up, as of a challenge
+	holder    string // of a set-up: the browser
+	expiresUS int64
 }
 
 func getTOTPSeed(ctx context.Context, q db.Queryer, accountID string) (s totpSeed, err error) {
-	err = q.QueryRowContext(ctx, `SELECT sealed, active <> 0, last_step FROM totp_seeds
-		WHERE account_id = $1`, accountID).Scan(&s.sealed, &s.active, &s.lastStep)
+	err = q.QueryRowContext(ctx, `SELECT sealed, active <> 0, last_step, epoch, holder, expires_us FROM totp_seeds
+		WHERE account_id = $1`, accountID).Scan(&s.sealed, &s.active, &s.lastStep, &s.epoch, &s.holder, &s.expiresUS)
 	return s, err
 }
 
-// setTOTPSeed stores the seed of a set-up; an active seed stays unchanged.
-func setTOTPSeed(ctx context.Context, tx *db.Tx, accountID string, sealed []byte) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ($1, $2, 0, 0)
-		ON CONFLICT (account_id) DO UPDATE SET sealed = excluded.sealed WHERE totp_seeds.active = 0`, accountID, sealed)
+// setTOTPSeed stores the seed of a set-up in place of an earlier one; an active seed stays unchanged.
+func setTOTPSeed(ctx context.Context, tx *db.Tx, accountID string, s totpSeed) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO totp_seeds (account_id, sealed, active, last_step, epoch, holder, expires_us)
+		VALUES ($1, $2, 0, 0, $3, $4, $5)
+		ON CONFLICT (account_id) DO UPDATE SET sealed = excluded.sealed, epoch = excluded.epoch,
+			holder = excluded.holder, expires_us = excluded.expires_us
+		WHERE totp_seeds.active = 0`, accountID, s.sealed, s.epoch, s.holder, s.expiresUS)
+	return err
+}
+
+func deleteExpiredSetups(ctx context.Context, d *db.DB, nowUS int64) error {
+	_, err := d.DeleteSlices(ctx, "totp_seeds", `active = 0 AND expires_us <= $1`, nowUS)
 	return err
 }
 

@@ -38,6 +38,7 @@ type Store struct {
 // code, and one more every five minutes.
 func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, box *seal.Box, now func() time.Time,
 	dashboard string, party *PasskeyParty) *Store {
+	people.OnEnd(accounts.AddressLink, deleteAddressLinks)
 	return &Store{
 		db:              d,
 		accounts:        people,
@@ -203,7 +204,7 @@ func (s *Store) resetPassword(ctx context.Context, from accounts.Client, token, 
 		if err := s.consumeLink(ctx, tx, token, l); err != nil {
 			return err
 		}
-		return s.setPassword(ctx, tx, l.accountID, l.email, hash, from)
+		return s.setPassword(ctx, tx, l.accountID, hash, from)
 	})
 }
 
@@ -223,7 +224,7 @@ func (s *Store) changePassword(ctx context.Context, from accounts.Client, a acco
 		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
-		if err := s.setPassword(ctx, tx, a.ID, a.Email, hash, from); err != nil {
+		if err := s.setPassword(ctx, tx, a.ID, hash, from); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -243,18 +244,23 @@ func (s *Store) lockUnchanged(ctx context.Context, tx *db.Tx, a accounts.Account
 	return err
 }
 
-func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, email, hash string, from accounts.Client) error {
+// setPassword sets a password and notifies the account at its present address.
+func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, hash string, from accounts.Client) error {
 	if err := s.accounts.SetPassword(ctx, tx, accountID, hash); err != nil {
 		return err
 	}
 	if err := s.accounts.RecordEvent(ctx, tx, accountID, accounts.PasswordChanged, from); err != nil {
 		return err
 	}
-	return s.sendMail(ctx, tx, accountID, email, passwordChangedEmail(s.dashboard))
+	a, err := accounts.GetAccount(ctx, tx, accountID)
+	if err != nil {
+		return err
+	}
+	return s.sendMail(ctx, tx, accountID, a.Email, passwordChangedEmail(s.dashboard))
 }
 
 // requestEmailChange sends a link to the new email, or, if it belongs to an account, an email
-// saying so. The account must re-authenticate.
+// saying so. The links of earlier requests end. The account must re-authenticate.
 func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a accounts.Account,
 	email, password string) error {
 	email, err := accounts.NormalizeEmail(email)
@@ -279,6 +285,9 @@ func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a 
 			epoch:     a.Epoch,
 			expiresUS: s.now().Add(resetLinkTTL).UnixMicro(),
 		}
+		if err := s.accounts.EndWith(ctx, tx, a.ID, accounts.AddressRequest); err != nil {
+			return err
+		}
 		m := confirmNewAddressEmail(s.dashboard + emailPath + token)
 		if _, err := accounts.GetAccountByEmail(ctx, tx, email); err == nil {
 			l.accountID, m = "", alreadyRegisteredEmail(s.dashboard)
@@ -295,7 +304,7 @@ func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a 
 	})
 }
 
-// confirmEmailChange sets the email that a link proves and notifies the old address.
+// confirmEmailChange sets the email that a link proves and notifies the new and the old address.
 func (s *Store) confirmEmailChange(ctx context.Context, from accounts.Client, token string) error {
 	l, err := s.getValidLink(ctx, token, newEmailLink)
 	if err != nil {
@@ -313,6 +322,9 @@ func (s *Store) confirmEmailChange(ctx context.Context, from accounts.Client, to
 			return err
 		}
 		if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.EmailChanged, from); err != nil {
+			return err
+		}
+		if err := s.sendMail(ctx, tx, a.ID, l.email, newAddressEmail(s.dashboard)); err != nil {
 			return err
 		}
 		return s.sendMail(ctx, tx, a.ID, a.Email, addressChangedEmail())
@@ -341,11 +353,11 @@ func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account,
 	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail(byOperator))
 }
 
-// Purge deletes expired links, invitations, challenges and authorization requests.
+// Purge deletes expired links, invitations, set-ups, challenges and authorization requests.
 func (s *Store) Purge(ctx context.Context) error {
 	nowUS := s.now().UnixMicro()
 	if err := errors.Join(deleteExpiredLinks(ctx, s.db, nowUS), deleteExpiredInvitations(ctx, s.db, nowUS),
-		deleteExpiredAuthRequests(ctx, s.db, nowUS)); err != nil {
+		deleteExpiredAuthRequests(ctx, s.db, nowUS), deleteExpiredSetups(ctx, s.db, nowUS)); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}
 	if err := deleteExpiredChallenges(ctx, s.db, s.now().UnixMicro()); err != nil {

@@ -27,7 +27,7 @@ func (s *Store) ReinstateAccount(ctx context.Context, tx *db.Tx, a accounts.Acco
 
 // SignOutAccount ends all sessions of an account and invalidates all mailed links, in the caller's transaction.
 func (s *Store) SignOutAccount(ctx context.Context, tx *db.Tx, accountID string) error {
-	if err := s.accounts.EndSessions(ctx, tx, accountID); err != nil {
+	if err := s.accounts.EndWith(ctx, tx, accountID, accounts.SignOutEverywhere); err != nil {
 		return err
 	}
 	return s.accounts.RecordEvent(ctx, tx, accountID, accounts.SignedOut, accounts.Client{})

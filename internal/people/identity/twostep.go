@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/pquerna/otp/hotp"
 	"rsc.io/qr"
@@ -25,6 +26,9 @@ const (
 	totpDigits        = 6
 	recoveryCodeCount = 10 // recovery codes
 	qrMargin          = 4  // quiet zone, in modules
+
+	// setupTTL is the time from the password to the first code of a new authenticator app.
+	setupTTL = 10 * time.Minute
 )
 
 var base32Encoding = base32.StdEncoding.WithPadding(base32.NoPadding)
@@ -34,8 +38,9 @@ type twoStepStore struct{ *Store }
 
 func seedPlace(accountID string) seal.Place { return seal.Place{"totp_seeds", "sealed", accountID} }
 
-// beginSetup stores a new seed, which is inactive until finishSetup.
-func (s twoStepStore) beginSetup(ctx context.Context, from accounts.Client, a accounts.Account, password string) error {
+// beginSetup stores a new seed, which is inactive until finishSetup in the same browser, with id holder.
+func (s twoStepStore) beginSetup(ctx context.Context, from accounts.Client, a accounts.Account,
+	holder, password string) error {
 	if err := s.accounts.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
@@ -45,15 +50,28 @@ func (s twoStepStore) beginSetup(ctx context.Context, from accounts.Client, a ac
 	if err != nil {
 		return err
 	}
-	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return setTOTPSeed(ctx, tx, a.ID, sealed) })
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return setTOTPSeed(ctx, tx, a.ID, totpSeed{
+			sealed:    sealed,
+			epoch:     a.Epoch,
+			holder:    holder,
+			expiresUS: s.now().Add(setupTTL).UnixMicro(),
+		})
+	})
 }
 
-// getSetupSecret returns the seed of a set-up in progress, in base 32. The error wraps
-// sql.ErrNoRows when there is none or it is finished.
-func (s twoStepStore) getSetupSecret(ctx context.Context, accountID string) (string, error) {
-	secret, stored, err := s.openSeed(ctx, s.db, accountID)
-	if err == nil && stored.active {
-		err = fmt.Errorf("identity: set-up: %w", sql.ErrNoRows) // an active seed is never shown
+// isOpenSetup reports whether a may finish the set-up of a seed in the browser with id holder.
+func (s twoStepStore) isOpenSetup(stored totpSeed, a accounts.Account, holder string) bool {
+	return !stored.active && stored.epoch == a.Epoch && holder != "" && stored.holder == holder &&
+		s.now().UnixMicro() < stored.expiresUS
+}
+
+// getSetupSecret returns the seed of a set-up in progress in the browser with id holder, in base 32.
+// The error wraps sql.ErrNoRows when there is none or it is finished.
+func (s twoStepStore) getSetupSecret(ctx context.Context, a accounts.Account, holder string) (string, error) {
+	secret, stored, err := s.openSeed(ctx, s.db, a.ID)
+	if err == nil && !s.isOpenSetup(stored, a, holder) {
+		err = fmt.Errorf("identity: set-up: %w", sql.ErrNoRows)
 	}
 	if err != nil {
 		return "", err
@@ -77,13 +95,20 @@ func (s twoStepStore) openSeed(ctx context.Context, q db.Queryer, accountID stri
 // of an account all sessions end and recovery codes are returned; the caller starts another session
 // for the returned account.
 func (s twoStepStore) finishSetup(ctx context.Context, from accounts.Client, a accounts.Account,
-	code string) (accounts.Account, []string, error) {
+	holder, code string) (accounts.Account, []string, error) {
 	var codes []string
 	changed := a
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		// the lock serializes attempts
 		if err := errors.Join(s.lockUnchanged(ctx, tx, a), s.checkCodeThrottle(a.ID)); err != nil {
 			return err
+		}
+		stored, err := getTOTPSeed(ctx, tx, a.ID)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("identity: seed: %w", err)
+		}
+		if err != nil || !s.isOpenSetup(stored, a, holder) {
+			return apierr.Unauthorized.Errorf("This set-up expired or began in another browser. Start over.")
 		}
 		ok, err := s.verifyTOTP(ctx, tx, a.ID, code, false)
 		if err != nil {

@@ -63,7 +63,8 @@ func (h twoStepPages) submitTwoStep(w http.ResponseWriter, r *http.Request, a ac
 	} else if f.App {
 		return web.SeeOther(w, "/settings/security")
 	}
-	if err := h.store.beginSetup(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
+	if err := h.store.beginSetup(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r),
+		form.Get("present")); err != nil {
 		return renderFormError(w, err, makeTwoStepPage(a), "present")
 	}
 	return web.SeeOther(w, "/settings/two-step/setup")
@@ -75,7 +76,7 @@ func (h twoStepPages) showSetup(w http.ResponseWriter, r *http.Request, a accoun
 
 func (h twoStepPages) renderSetup(w http.ResponseWriter, r *http.Request, a accounts.Account, status int,
 	problems []ui.Problem) error {
-	secret, err := h.store.getSetupSecret(r.Context(), a.ID)
+	secret, err := h.store.getSetupSecret(r.Context(), a, h.Sessions.BrowserID(r))
 	if errors.Is(err, sql.ErrNoRows) {
 		return web.SeeOther(w, "/settings/two-step")
 	} else if err != nil {
@@ -93,7 +94,8 @@ func (h twoStepPages) submitSetup(w http.ResponseWriter, r *http.Request, a acco
 	if err != nil {
 		return err
 	}
-	changed, codes, err := h.store.finishSetup(r.Context(), accounts.ClientOf(r), a, form.Get("code"))
+	changed, codes, err := h.store.finishSetup(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r),
+		form.Get("code"))
 	if p, e := toProblem(err, "code"); e != nil {
 		setRetryAfter(w, e)
 		return h.renderSetup(w, r, a, e.Code.Status, []ui.Problem{p})
