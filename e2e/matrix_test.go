@@ -304,7 +304,7 @@ func TestToolRoundTrip(t *testing.T) {
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		c := sdk(p, p.Connection.AccessToken, option.WithMaxRetries(0))
 		for _, model := range []string{"gpt-6-luna", "gpt-6.2-sol", "claude-haiku-4-5", "claude-opus-5-5",
-			"gemini-3.8-flash", "gemini-2.5-flash"} {
+			"gemini-3.8-flash", "gemini-2.5-flash-lite"} {
 			for _, stream := range []bool{false, true} {
 				ask := openai.ChatCompletionNewParams{Model: model, MaxCompletionTokens: openai.Int(2000)}
 				withTools("!emu thinking\n!call weather {\"city\":\"Rome\"}\n!call time {}\n!step\n!call weather {\"city\":\"Oslo\"}")(&ask)

@@ -300,7 +300,7 @@ func TestHoldIsVisible(t *testing.T) {
 		}
 		text := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), "")).body
 		if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Status != "settled" ||
-			!receipt.Billed || len(receipt.Lines) != 2 || !strings.HasPrefix(receipt.PriceVersion, "2026-11-21-") {
+			!receipt.Billed || len(receipt.Lines) != 2 || !strings.HasPrefix(receipt.PriceVersion, "2026-11-28-") {
 			t.Errorf("receipt %s, %v", text, err)
 		}
 		refused := whole(t, p.Call("POST", luna, `{}`))

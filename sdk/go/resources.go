@@ -224,6 +224,7 @@ type Model struct {
 	CacheWriteCostPer1KUSD  string            `json:"cache_write_cost_per_1k_usd"`
 	ContextWindow           int64             `json:"context_window"` // tokens
 	MaxOutputTokens         int64             `json:"max_output_tokens"`
+	PriceConfidence         string            `json:"price_confidence"` // published or assumed
 	Capabilities            ModelCapabilities `json:"capabilities"`
 	DeprecatedAt            *time.Time        `json:"deprecated_at"`
 	RetiresAt               *time.Time        `json:"retires_at"`

@@ -100,6 +100,7 @@ type PriceRow struct {
 	Context, MaxOutput      string // tokens
 	Can                     []string
 	Retires                 string // the day
+	Assumed                 bool   // a part of the price was not read at the provider
 }
 
 func (ModelList) name() string  { return "docs/models" }

@@ -30,6 +30,7 @@ type Model struct {
 	DeprecatedAt     *time.Time // when its retirement was announced
 	RetiresAt        *time.Time // when it is retired
 	Replacement      string     // the model to use instead; "" = none
+	PriceAssumed     bool       // a part of its price was not read on a page of its provider
 }
 
 // AcceptsEffort reports whether the model accepts a level of reasoning_effort.

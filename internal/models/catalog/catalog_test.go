@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -41,14 +43,15 @@ func TestPrices(t *testing.T) {
 	tests := []struct{ model, now, input, cached, write, output string }{
 		{"gpt-6-luna", "2026-11-21T12:00:00Z", "0.000100", "0.000010", "0.000125", "0.000500"},
 		{"gpt-6-sol", "2026-11-21T12:00:00Z", "0.002000", "0.000200", "0.002500", "0.010000"},
-		{"gpt-6.2-astra", "2026-11-21T12:00:00Z", "0.008000", "0.000800", "0.010000", "0.040000"},
+		{"gpt-6.2-astra", "2026-11-21T12:00:00Z", "0.008000", "0.000400", "0.010000", "0.040000"},
 		{"gpt-5.5", "2026-11-21T12:00:00Z", "0.005000", "0.000500", "0.005000", "0.030000"},
 		{"gpt-5.4", "2026-11-21T12:00:00Z", "0.002500", "0.000250", "0.002500", "0.015000"},
 		{"claude-sonnet-4-6", "2026-11-21T12:00:00Z", "0.003000", "0.000300", "0.003750", "0.015000"},
 		{"gpt-4.1-mini", "2026-11-21T12:00:00Z", "0.000400", "0.000100", "0.000400", "0.001600"},
 		{"gpt-5.4-mini", "2026-11-21T12:00:00Z", "0.000750", "0.000075", "0.000750", "0.004500"},
 		{"claude-haiku-4-5", "2026-11-21T12:00:00Z", "0.001000", "0.000100", "0.001250", "0.005000"},
-		{"gemini-2.5-flash", "2026-11-21T12:00:00Z", "0.000300", "0.000030", "0.000300", "0.002500"},
+		{"gemini-2.5-flash", "2026-11-30T23:59:59Z", "0.000300", "0.000030", "0.000300", "0.002500"},
+		{"gemini-2.5-flash", "2026-12-01T00:00:00Z", "", "", "", ""},
 		// Dated changes happen at midnight UTC.
 		{"gemini-4-argon", "2026-11-30T23:59:59.999999Z", "0.002000", "0.000100", "0.002000", "0.010000"},
 		{"gemini-4-argon", "2026-12-01T00:00:00Z", "0.004000", "0.000200", "0.004000", "0.020000"},
@@ -131,6 +134,30 @@ func TestWholePriceList(t *testing.T) {
 	}
 }
 
+// TestAssumedPrices marks each price that does not wholly come from a page of its provider.
+func TestAssumedPrices(t *testing.T) {
+	t.Parallel()
+	var f priceFile
+	if err := yaml.Unmarshal(builtin, &f); err != nil {
+		t.Fatal(err)
+	}
+	unsure := regexp.MustCompile(`assumed|reports|not read again`)
+	assumed := map[string]bool{}
+	for _, m := range f.Models {
+		if assumed[m.ID] = m.Confidence == priceAssumed; assumed[m.ID] != unsure.MatchString(m.Source) {
+			t.Errorf("%s: confidence is %q, the price is from %q", m.ID, m.Confidence, m.Source)
+		}
+	}
+	for _, l := range load(t).Offered(at(t, "2026-11-21T12:00:00Z")) {
+		if l.IsPriceAssumed() != assumed[l.ID] {
+			t.Errorf("%s is listed as %s", l.ID, l.PriceConfidence)
+		}
+	}
+	if !assumed["gemini-3.5-flash"] || assumed["gpt-6.2-sol"] {
+		t.Errorf("assumed: %v", assumed)
+	}
+}
+
 // Facts that the adapters and the checks of requests rely on.
 func TestFacts(t *testing.T) {
 	t.Parallel()
@@ -183,7 +210,7 @@ func TestFacts(t *testing.T) {
 			Thinking:        "always",
 			Efforts:         []string{"low", "medium", "high", "xhigh", "max"},
 		},
-		"gemini-2.5-flash": {
+		"gemini-2.5-flash-lite": {
 			Provider:         "google",
 			Family:           "gemini-2",
 			ContextTokens:    1_048_576,
@@ -212,8 +239,8 @@ func TestFacts(t *testing.T) {
 		want[id] = m
 	}
 	for id, m := range want {
-		m.ID = id
 		got, _, _ := c.Find(id, at(t, "2026-11-21T12:00:00Z"))
+		m.ID, m.PriceAssumed = id, got.PriceAssumed // which TestAssumedPrices shows
 		if d := cmp.Diff(m, got); d != "" {
 			t.Errorf("%s:\n%s", id, d)
 		}
@@ -328,6 +355,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"    vision: true\n", "", "line 3: models[0].vision: must be true or false"},
 		{"vision: true", "vision: 7", "[8:13]"},
 		{"tools: true", "tools: false", "line 10: models[0].forced_tool_choice: must be false"},
+		{"    source: somewhere, 2026-11-21\n    prices:", "    confidence: some\n    source: x\n    prices:",
+			"models[0].confidence: must be assumed"},
 		{"temperature: fixed", "temperature: hot", "line 11: models[0].temperature: must be"},
 		{"reasoning: true", "reasoning: false", "line 13: models[0].efforts: must be empty"},
 		{"[none, low]", "[none, none]", "line 13: models[0].efforts[1]: none is not a level, or is listed twice"},
@@ -384,7 +413,7 @@ func TestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(c.Version(), "2026-11-21-") || len(c.Version()) != len("2026-11-21-01234567") ||
+	if !strings.HasPrefix(c.Version(), "2026-11-28-") || len(c.Version()) != len("2026-11-21-01234567") ||
 		c.Version() == other.Version() {
 		t.Errorf("versions %s, %s", c.Version(), other.Version())
 	}
@@ -427,6 +456,7 @@ func TestModels(t *testing.T) {
 		"long_context":      []any{},
 		"context_window":    1000.0,
 		"max_output_tokens": 100.0,
+		"price_confidence":  "published",
 		"capabilities": map[string]any{
 			"vision":             true,
 			"tools":              true,

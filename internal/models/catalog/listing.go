@@ -18,6 +18,7 @@ type Listing struct {
 	LongContext     []LongContext `json:"long_context"`
 	ContextWindow   int64         `json:"context_window"`
 	MaxOutputTokens int64         `json:"max_output_tokens"`
+	PriceConfidence string        `json:"price_confidence"` // published or assumed
 	Capabilities    Capabilities  `json:"capabilities"`
 	Dimensions      *Dimensions   `json:"dimensions"` // of an embedding model; otherwise null
 	DeprecatedAt    *time.Time    `json:"deprecated_at"`
@@ -78,6 +79,12 @@ func (m Model) responseFormats() []string {
 	return []string{"json_object", "json_schema"}
 }
 
+// How sure the price list is of a price. An assumed one, or a part of it, was not read on a page of the provider.
+const (
+	pricePublished = "published"
+	priceAssumed   = "assumed"
+)
+
 func newListing(m Model, r Rates) Listing {
 	l := Listing{
 		ID:              m.ID,
@@ -86,6 +93,7 @@ func newListing(m Model, r Rates) Listing {
 		LongContext:     []LongContext{},
 		ContextWindow:   m.ContextTokens,
 		MaxOutputTokens: m.MaxOutputTokens,
+		PriceConfidence: pricePublished,
 		Capabilities: Capabilities{
 			Vision:           m.Vision,
 			Tools:            m.Tools,
@@ -99,6 +107,9 @@ func newListing(m Model, r Rates) Listing {
 		},
 		DeprecatedAt: m.DeprecatedAt,
 		RetiresAt:    m.RetiresAt,
+	}
+	if m.PriceAssumed {
+		l.PriceConfidence = priceAssumed
 	}
 	if v := r.Voice; v != nil {
 		l.Voice = &VoiceCosts{perThousand(v.AudioInput), perThousand(v.AudioCached), perThousand(v.AudioOutput),
@@ -115,6 +126,9 @@ func newListing(m Model, r Rates) Listing {
 	}
 	return l
 }
+
+// IsPriceAssumed reports whether a part of the price was not read at the provider.
+func (l *Listing) IsPriceAssumed() bool { return l.PriceConfidence == priceAssumed }
 
 func costs(s Step) Costs {
 	return Costs{perThousand(s.Input), perThousand(s.Output), perThousand(s.Cached), perThousand(s.CacheWrite)}

@@ -55,6 +55,7 @@ type modelFile struct {
 	DeprecatedAt     string     `yaml:"deprecated_at"`
 	RetiresAt        string     `yaml:"retires_at"`
 	Replacement      string     `yaml:"replacement"`
+	Confidence       string     `yaml:"confidence"`
 	Source           string     `yaml:"source"`
 	Prices           []rateFile `yaml:"prices"`
 }
@@ -226,6 +227,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		DeprecatedAt:     b.parseDay(at+".deprecated_at", f.DeprecatedAt),
 		RetiresAt:        b.parseDay(at+".retires_at", f.RetiresAt),
 		Replacement:      f.Replacement,
+		PriceAssumed:     f.Confidence == priceAssumed,
 	}
 	rules := []struct {
 		ok     bool
@@ -258,6 +260,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 			fmt.Sprintf("must be 1 to %d on an embedding model, and is for no other", maxDimensions)},
 		{f.Embedding == (f.MinDimensions > 0) && f.MinDimensions <= f.MaxDimensions, "min_dimensions",
 			"must be 1 to max_dimensions on an embedding model, and is for no other"},
+		{f.Confidence == "" || m.PriceAssumed, "confidence", "must be assumed, or absent"},
 		{f.Source != "", "source", "must name where and when the prices were read"},
 	}
 	for _, r := range rules {

@@ -80,6 +80,7 @@ func describeModel(m catalog.Listing) ui.PriceRow {
 		Cached:   perMillion(m.Cached),
 		Output:   perMillion(m.Output),
 		Context:  ui.Count(m.ContextWindow),
+		Assumed:  m.IsPriceAssumed(),
 	}
 	if m.MaxOutputTokens > 0 {
 		row.MaxOutput = ui.Count(m.MaxOutputTokens)

@@ -374,6 +374,7 @@ class Model(Resource):
     voice: Mapping[str, Any] | None
     context_window: int
     max_output_tokens: int
+    price_confidence: str | None  # published, or assumed: not read at the provider
     capabilities: Mapping[str, Any]
     dimensions: Mapping[str, int] | None
     deprecated_at: str | None
