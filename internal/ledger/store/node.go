@@ -153,10 +153,10 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
 			id.Floor(id.Request, now.Add(-keep.Responses))},
 		{"refusals", `created_us < $1`, now.Add(-keep.Refusals).UnixMicro()},
-		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`,
+		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)`,
 			id.Floor(id.Request, now.Add(-time.Hour))},
 		{"stops", `id < $1`, id.Floor(id.Stop, now.Add(-24*time.Hour))},
-		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
+		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE ` + isOpen + `)`,
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {
 		if _, err := n.db.DeleteSlices(ctx, p.table, p.condition, p.arg); err != nil {

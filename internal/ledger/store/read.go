@@ -273,6 +273,14 @@ func scanHold(row db.Row) (h rules.HoldRow, err error) {
 	return h, err
 }
 
+// isLive is the condition that a hold is open or pending. It is that of the index holds_live, and stands in the queries
+// for open holds too: SQLite does not see that an open hold is no failed one, and would read those of all failed calls,
+// which nothing deletes.
+const isLive = `state <> 'failed'`
+
+// isOpen is the condition that a hold is open.
+const isOpen = isLive + ` AND state = 'open'`
+
 // GetHold returns the hold of a key, or sql.ErrNoRows.
 func GetHold(ctx context.Context, q db.Queryer, k rules.Key) (rules.HoldRow, error) {
 	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE connection_id = $1 AND key = $2`,
@@ -283,9 +291,9 @@ func GetHold(ctx context.Context, q db.Queryer, k rules.Key) (rules.HoldRow, err
 func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.HoldRow, error) {
 	h, err := scanHold(q.QueryRowContext(ctx,
 		`SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
-	if errors.Is(err, sql.ErrNoRows) { // the others are few, and have no index to keep up
+	if errors.Is(err, sql.ErrNoRows) { // one statement for both would use no index
 		return scanHold(q.QueryRowContext(ctx,
-			`SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state <> 'failed'`, requestID))
+			`SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND `+isLive, requestID))
 	}
 	return h, err
 }
@@ -295,10 +303,8 @@ func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.H
 // retries of clients that send no key.
 func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string,
 	sinceUS int64) (key string, err error) {
-	err = q.QueryRowContext(ctx,
-		`SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3
-			ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
-	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+	key, err = findHeldKey(ctx, q, connectionID, accountID, fingerprint, sinceUS)
+	if err != nil || key != "" {
 		return key, err
 	}
 	err = q.QueryRowContext(ctx,
@@ -310,6 +316,37 @@ func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accou
 		return "", nil
 	}
 	return key, err
+}
+
+// findHeldKey is FindKeyByFingerprint for keys with a hold. Failed and live holds have an index each. The live ones are
+// asked for by account, because SQLite would read all failed ones of a connection before it used their index.
+func findHeldKey(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string,
+	sinceUS int64) (key string, err error) {
+	var failedUS int64
+	err = q.QueryRowContext(ctx, `SELECT key, created_us FROM holds
+		WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 AND state = 'failed'
+		ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key, &failedUS)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", err
+	}
+	type hold struct {
+		connectionID, key string
+		createdUS         int64
+	}
+	live, err := db.QueryAll(ctx, q, db.ScanFields(func(h *hold) []any {
+		return []any{&h.connectionID, &h.key, &h.createdUS}
+	}), `SELECT connection_id, key, created_us FROM holds
+		WHERE account_id = $1 AND fingerprint = $2 AND created_us >= $3 AND `+isLive+` ORDER BY created_us DESC`,
+		accountID, fingerprint, sinceUS)
+	if err != nil {
+		return "", err
+	}
+	for _, h := range live {
+		if h.connectionID == connectionID && h.createdUS >= failedUS {
+			return h.key, nil
+		}
+	}
+	return key, nil
 }
 
 // IsKeyUsed reports whether a key is billed, open or pending. A hold may be opened or
@@ -369,7 +406,7 @@ func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) 
 	return db.QueryAll(ctx, q, db.ScanFields(func(c *ClaimedKey) []any {
 		return []any{&c.ConnectionID, &c.Key.Key, &c.Claim}
 	}), `SELECT connection_id, key, claim FROM holds
-		WHERE state = 'open' AND node_id = $1 AND `+isNoReply+` LIMIT $2`, nodeID, limit)
+		WHERE `+isOpen+` AND node_id = $1 AND `+isNoReply+` LIMIT $2`, nodeID, limit)
 }
 
 // IsNodeAlive reports whether the lease of a node holds.
@@ -383,7 +420,7 @@ func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, nowUS int64) 
 // made, without those of voice sessions; 0 = there is none.
 func CountOpenHolds(ctx context.Context, q db.Queryer) (count, oldestUS int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MIN(CASE WHEN `+isNoReply+` THEN created_us END), 0)
-		FROM holds WHERE state = 'open'`).Scan(&count, &oldestUS)
+		FROM holds WHERE `+isOpen).Scan(&count, &oldestUS)
 	return count, oldestUS, err
 }
 
@@ -393,7 +430,7 @@ func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS in
 	limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold,
 		`SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
-		WHERE state = 'open' AND `+isNoReply+` AND holds.node_id <> $1
+		WHERE `+isOpen+` AND `+isNoReply+` AND holds.node_id <> $1
 		AND (nodes.id IS NULL OR nodes.lease_us <= $2)
 		ORDER BY holds.created_us LIMIT $3`, nodeID, nowUS, limit)
 }
