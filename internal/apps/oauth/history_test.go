@@ -13,8 +13,9 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// Any history of refreshes keeps invariant I-27 and the rule of reuse: a used
-// token is refused, and once its successor was used too the family ends.
+// Any history of refreshes keeps invariant I-27 and the rule of reuse: a used token is refused, unless it comes with
+// the key of its exchange before its successor was used. The family ends once its successor was used too, or when it
+// comes with another key.
 func TestRefreshHistories(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -25,7 +26,8 @@ func TestRefreshHistories(t *testing.T) {
 			h := w.newHistory(rt, conn)
 			for range rapid.IntRange(1, 10).Draw(rt, "steps") {
 				w.clock.pass(time.Second)
-				h.refresh(rt, rapid.IntRange(0, len(h.tokens)-1).Draw(rt, "token"))
+				h.refresh(rt, rapid.IntRange(0, len(h.tokens)-1).Draw(rt, "token"),
+					rapid.SampledFrom([]string{"", h.keys[0], h.keys[1]}).Draw(rt, "key"))
 				h.check(rt)
 			}
 		})
@@ -37,12 +39,19 @@ type history struct {
 	w       *world
 	family  string
 	tokens  []TokenResponse
-	next    []int // which token each refresh token became, -1 = unused
+	next    []int    // which token each refresh token became, -1 = unused
+	used    []string // the key of each exchange
+	keys    [2]string
 	revoked bool
 }
 
 func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
-	h := &history{w: w, family: id.New(familyPrefix, w.clock.now())}
+	h := &history{
+		w:      w,
+		family: id.New(familyPrefix, w.clock.now()),
+		used:   []string{""},
+		keys:   [2]string{id.NewUUID(), id.NewUUID()},
+	}
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		first, err := w.store.IssueTokens(ctx, tx, connectionID, w.live.ID, h.family)
 		h.tokens, h.next = []TokenResponse{first}, []int{-1}
@@ -54,28 +63,57 @@ func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
 	return h
 }
 
-// refresh presents a token and compares the answer with the rule.
-func (h *history) refresh(rt *rapid.T, i int) {
-	a, err := h.w.store.runGrant(h.w.t.Context(), h.w.live.App,
-		tokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
+// refresh presents a token with a key, "" = none, and compares the answer with the rule. One key may serve many tokens.
+func (h *history) refresh(rt *rapid.T, i int, key string) {
+	token := h.tokens[i].RefreshToken
+	a, err := h.w.store.runGrant(h.w.t.Context(), h.w.live.App, tokenRequest{
+		RefreshToken: token,
+		Key:          key,
+		Fingerprint:  token,
+		ArrivedUS:    h.w.clock.now().UnixMicro(),
+	})
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if want := !h.revoked && h.next[i] < 0; (a.rejected == nil) != want {
-		rt.Fatalf("token %d: refused %v, want success %t", i, a.rejected, want)
+	if h.isKeyTaken(i, key) {
+		if codeOf(a.rejected) != "idempotency_key_reused" {
+			rt.Fatalf("token %d: %v, want idempotency_key_reused", i, a.rejected)
+		}
+		return
+	}
+	isUsed := h.next[i] >= 0
+	isLost := isUsed && h.next[h.next[i]] < 0 // the successor was not used
+	isRetry := !h.revoked && isLost && key != "" && key == h.used[i]
+	if want := !h.revoked && !isUsed || isRetry; (a.rejected == nil) != want || a.replayed != isRetry {
+		rt.Fatalf("token %d: refused %v, replayed %t, want success %t, a replay %t", i, a.rejected, a.replayed, want,
+			isRetry)
 	}
 	switch {
+	case isRetry:
+		if a.tokens != h.tokens[h.next[i]] {
+			rt.Fatalf("token %d: a retry got other tokens", i)
+		}
 	case a.rejected == nil:
-		h.next[i] = len(h.tokens)
-		h.tokens, h.next = append(h.tokens, a.tokens), append(h.next, -1)
+		h.next[i], h.used[i] = len(h.tokens), key
+		h.tokens, h.next, h.used = append(h.tokens, a.tokens), append(h.next, -1), append(h.used, "")
 	case codeOf(a.rejected) != "invalid_grant":
 		rt.Fatalf("token %d: %v", i, a.rejected)
-	case !h.revoked && h.next[h.next[i]] >= 0:
+	case !h.revoked && (!isLost || key != "" && h.used[i] != "" && key != h.used[i]):
 		h.revoked = true
 	}
 	if a.reuseDetected && !h.revoked {
 		rt.Fatalf("token %d: the family ended for nothing", i)
 	}
+}
+
+// isKeyTaken reports whether an answer is kept under the key for another token, whose successor is not token i.
+func (h *history) isKeyTaken(i int, key string) bool {
+	for j, next := range h.next {
+		if key != "" && h.used[j] == key && j != i && next != i && h.next[next] < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // check compares the tables with the model (I-27).

@@ -109,7 +109,7 @@ func tokenFields(t *verdict.Token) []any {
 }
 
 // lockRefreshToken returns a refresh token and locks it, so that other exchanges of it wait.
-func lockRefreshToken(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, err error) {
+func lockRefreshToken(ctx context.Context, tx *db.Tx, hash string, nowUS int64) (t verdict.Token, err error) {
 	var successor *string
 	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens
 		WHERE hash = $1 AND kind = 'refresh'`+tx.Engine.ForUpdate(), hash).
@@ -117,17 +117,19 @@ func lockRefreshToken(ctx context.Context, tx *db.Tx, hash string) (t verdict.To
 	if err != nil || successor == nil {
 		return t, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM oauth_tokens
-		WHERE hash = $1 AND used_us IS NOT NULL`, *successor).Scan(&t.SuccessorUsed)
+	err = tx.QueryRowContext(ctx, `SELECT
+			EXISTS (SELECT 1 FROM oauth_tokens WHERE hash = $1 AND used_us IS NOT NULL),
+			COALESCE((SELECT key FROM oauth_replays WHERE successor = $1 AND expires_us > $2), '')`,
+		*successor, nowUS).Scan(&t.SuccessorUsed, &t.AnswerKey)
 	return t, err
 }
 
-// consumeRefreshToken exchanges a refresh token for its successor; sql.ErrNoRows says that
-// it was exchanged or revoked before.
-func consumeRefreshToken(ctx context.Context, tx *db.Tx, hash, successor string, nowUS int64) error {
-	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3
+// consumeRefreshToken exchanges a refresh token for its successor; sql.ErrNoRows says that it was exchanged or revoked
+// before. The token stays as long as its successor, for retries and to detect its reuse.
+func consumeRefreshToken(ctx context.Context, tx *db.Tx, hash, successor string, nowUS, expiresUS int64) error {
+	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3, expires_us = $4
 		WHERE hash = $1 AND used_us IS NULL AND revoked_us IS NULL RETURNING hash`,
-		hash, nowUS, successor).Scan(&hash)
+		hash, nowUS, successor, expiresUS).Scan(&hash)
 }
 
 // lockToken returns and locks an access token or refresh token of an app.
@@ -166,23 +168,40 @@ func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64)
 	return g, err
 }
 
-// insertReplay stores a response. It returns sql.ErrNoRows if another response has its key.
-func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, sealed string,
-	nowUS, expiresUS int64) error {
-	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, expires_us)
-		VALUES ($1, $2, $3, $4, $6)
-		ON CONFLICT (app_id, key) DO UPDATE
-		SET fingerprint = excluded.fingerprint, sealed = excluded.sealed, expires_us = excluded.expires_us
-		WHERE oauth_replays.expires_us <= $5
-		RETURNING key`, appID, key, fingerprint, sealed, nowUS, expiresUS).Scan(&key)
+// A replay is a stored response.
+type replay struct {
+	Fingerprint string
+	Sealed      string
+	Successor   string // hash of the refresh token in it, in the response to a refresh; "" = of another grant
+	ExpiresUS   int64
 }
 
-func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
-	nowUS int64) (fingerprint, sealed string, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed FROM oauth_replays
+// insertReplay stores a response. It returns sql.ErrNoRows if another response has its key.
+func insertReplay(ctx context.Context, tx *db.Tx, appID, key string, r replay, nowUS int64) error {
+	var successor *string
+	if r.Successor != "" {
+		successor = &r.Successor
+	}
+	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, successor, expires_us)
+		VALUES ($1, $2, $3, $4, $5, $7)
+		ON CONFLICT (app_id, key) DO UPDATE
+		SET fingerprint = excluded.fingerprint, sealed = excluded.sealed, successor = excluded.successor,
+			expires_us = excluded.expires_us
+		WHERE oauth_replays.expires_us <= $6
+		RETURNING key`, appID, key, r.Fingerprint, r.Sealed, successor, nowUS, r.ExpiresUS).Scan(&key)
+}
+
+func getReplay(ctx context.Context, tx *db.Tx, appID, key string, nowUS int64) (r replay, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed, COALESCE(successor, ''), expires_us FROM oauth_replays
 		WHERE app_id = $1 AND key = $2 AND expires_us > $3`, appID, key, nowUS).
-		Scan(&fingerprint, &sealed)
-	return fingerprint, sealed, err
+		Scan(&r.Fingerprint, &r.Sealed, &r.Successor, &r.ExpiresUS)
+	return r, err
+}
+
+// deleteReplay deletes the response that a refresh token came in: its first use shows that the response arrived.
+func deleteReplay(ctx context.Context, tx *db.Tx, successor string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM oauth_replays WHERE successor = $1`, successor)
+	return err
 }
 
 // listConsentCounts returns the counts of an app's days, oldest first.

@@ -175,7 +175,7 @@ func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req t
 	if found || err != nil {
 		return a, err
 	}
-	if a, err = run(); err != nil || a.rejected != nil {
+	if a, err = run(); err != nil || a.rejected != nil || a.replayed {
 		return a, err
 	}
 	return a, s.saveReplay(ctx, tx, app.ID, req, a.tokens)
@@ -185,7 +185,7 @@ func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req t
 func (s *Store) lockCredential(ctx context.Context, tx *db.Tx, app apps.App,
 	req tokenRequest) (run func() (answer, error), err error) {
 	if req.RefreshToken != "" {
-		t, err := lockRefreshToken(ctx, tx, id.Hash(req.RefreshToken))
+		t, err := lockRefreshToken(ctx, tx, id.Hash(req.RefreshToken), s.Now().UnixMicro())
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}
@@ -304,10 +304,13 @@ func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App,
 	if err != nil {
 		return answer{}, err
 	}
-	nowUS := s.Now().UnixMicro()
-	judged, reason := t.JudgeRefresh(app.ID, connection.Status == rules.Revoked, req.ArrivedUS, nowUS)
+	now := s.Now()
+	nowUS := now.UnixMicro()
+	judged, reason := t.JudgeRefresh(app.ID, req.Key, connection.Status == rules.Revoked, req.ArrivedUS, nowUS)
 	rejected := reject(reason)
 	switch judged {
+	case verdict.Replay:
+		return s.replayRefresh(ctx, tx, app.ID, req)
 	case verdict.Reject, verdict.RejectAndCount:
 		return rejected, nil
 	case verdict.RevokeFamily:
@@ -318,40 +321,74 @@ func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App,
 	if err != nil {
 		return answer{}, err
 	}
-	err = consumeRefreshToken(ctx, tx, t.Hash, id.Hash(tokens.RefreshToken), nowUS)
+	err = consumeRefreshToken(ctx, tx, t.Hash, id.Hash(tokens.RefreshToken), nowUS,
+		now.Add(verdict.RefreshTokenTTL).UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, newInvalidGrant(verdict.Used) // undoes the tokens
+	} else if err != nil {
+		return answer{}, err
 	}
-	return answer{tokens: tokens}, err
+	return answer{tokens: tokens}, deleteReplay(ctx, tx, t.Hash)
 }
 
 var errKeyReused = apierr.IdempotencyKeyReused.Errorf(
-	"Idempotency-Key: was used with other parameters in the last minute; use a new one")
+	"Idempotency-Key: was used with other parameters, and its answer is still kept; use a new one")
 
-// findReplay returns the stored response of a request with the same key, if any.
+// findReplay returns the stored response of a code's request with the same key, if any. That of a refresh is for
+// JudgeRefresh to give.
 func (s *Store) findReplay(ctx context.Context, tx *db.Tx, appID string,
 	req tokenRequest) (a answer, found bool, err error) {
-	fingerprint, sealed, err := getReplay(ctx, tx, appID, req.Key, s.Now().UnixMicro())
-	if errors.Is(err, sql.ErrNoRows) {
+	r, err := getReplay(ctx, tx, appID, req.Key, s.Now().UnixMicro())
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
 		return answer{}, false, nil
-	} else if err != nil {
+	case err != nil:
 		return answer{}, false, err
-	}
-	if fingerprint != req.Fingerprint {
+	case r.Successor != "" && r.Successor == id.Hash(req.RefreshToken):
+		return answer{}, false, nil // the first use of the successor ends the stored response
+	case r.Fingerprint != req.Fingerprint:
 		return answer{rejected: errKeyReused}, true, nil
+	case r.Successor != "":
+		return answer{}, false, nil
 	}
-	plain, err := openResponse(req.credential(), req.Key, sealed)
-	if err != nil {
-		return answer{}, false, err
-	}
-	a.replayed = true
-	if err := json.Unmarshal(plain, &a.tokens); err != nil {
-		return answer{}, false, fmt.Errorf("oauth: stored response: %w", err)
-	}
-	return a, true, nil
+	a, err = r.open(req)
+	return a, err == nil, err
 }
 
-// saveReplay stores a response for a retry with the same key.
+// replayRefresh answers a refresh again. After the first minute the answer says how long its access token still lasts.
+func (s *Store) replayRefresh(ctx context.Context, tx *db.Tx, appID string, req tokenRequest) (answer, error) {
+	now := s.Now()
+	r, err := getReplay(ctx, tx, appID, req.Key, now.UnixMicro())
+	if errors.Is(err, sql.ErrNoRows) {
+		return reject(verdict.Used), nil // the successor was used meanwhile
+	} else if err != nil {
+		return answer{}, err
+	}
+	a, err := r.open(req)
+	if err != nil {
+		return answer{}, err
+	}
+	if age := now.Sub(time.UnixMicro(r.ExpiresUS).Add(-verdict.RefreshTokenTTL)); age > verdict.ReplayTTL {
+		a.tokens.ExpiresIn = max(1, int64((verdict.AccessTokenTTL - age).Seconds()))
+	}
+	return a, nil
+}
+
+// open returns the answer of a stored response to a request with its credential and key.
+func (r replay) open(req tokenRequest) (answer, error) {
+	plain, err := openResponse(req.credential(), req.Key, r.Sealed)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{replayed: true}
+	if err := json.Unmarshal(plain, &a.tokens); err != nil {
+		return answer{}, fmt.Errorf("oauth: stored response: %w", err)
+	}
+	return a, nil
+}
+
+// saveReplay stores a response for a retry with the same key: that to a refresh until its successor is used, that to a
+// device as long as it may poll, that to a code for ReplayTTL.
 func (s *Store) saveReplay(ctx context.Context, tx *db.Tx, appID string, req tokenRequest, t TokenResponse) error {
 	plain, err := json.Marshal(t)
 	if err != nil {
@@ -362,8 +399,14 @@ func (s *Store) saveReplay(ctx context.Context, tx *db.Tx, appID string, req tok
 		return err
 	}
 	now := s.Now()
-	err = insertReplay(ctx, tx, appID, req.Key, req.Fingerprint, sealed, now.UnixMicro(),
-		now.Add(verdict.ReplayTTL).UnixMicro())
+	r := replay{Fingerprint: req.Fingerprint, Sealed: sealed, ExpiresUS: now.Add(verdict.ReplayTTL).UnixMicro()}
+	switch {
+	case req.DeviceCode != "":
+		r.ExpiresUS = now.Add(verdict.DeviceCodeTTL).UnixMicro()
+	case req.RefreshToken != "":
+		r.Successor, r.ExpiresUS = id.Hash(t.RefreshToken), now.Add(verdict.RefreshTokenTTL).UnixMicro()
+	}
+	err = insertReplay(ctx, tx, appID, req.Key, r, now.UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return errKeyReused // by a request at the same time; this one is undone
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -396,7 +397,7 @@ const (
 	key2 = "00000000-0000-4000-8000-000000000000"
 )
 
-// decision 035: the same answer for 60 s, so that a lost one costs nothing.
+// decision 035: the same answer to a code for 60 s, so that a lost one costs nothing.
 func TestLostAnswersAreReplayed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -417,23 +418,184 @@ func TestLostAnswersAreReplayed(t *testing.T) {
 			"invalid_grant")
 
 		second := w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "refresh", 200, "")
-		w.clock.pass(59 * time.Second)
-		again = w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "refresh again", 200,
-			"")
-		if again.RefreshToken != second.RefreshToken {
-			t.Error("the retry of a refresh got other tokens")
-		}
-		w.clock.pass(time.Second)
-		w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "after 60 s", 400,
-			"invalid_grant")
 		third := w.token(w.live, refreshForm(second.RefreshToken), "Idempotency-Key", key2).want(t,
-			"the key is free again", 200, "")
+			"the key is free again once the successor is used", 200, "")
 		w.token(w.live, refreshForm(third.RefreshToken), "Idempotency-Key", "x").want(t, "a key that is no UUID", 400,
 			"invalid_request")
 		var sealed string
 		if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM oauth_replays
 			WHERE key = $1`, key2).Scan(&sealed); err != nil || strings.Contains(sealed, third.AccessToken[:8]) {
 			t.Errorf("the kept answer shows the token (%v)", err)
+		}
+	})
+}
+
+// Decision 035, F-71: a refresh whose answer was lost ends no connection. The same key gets the same answer from the
+// old token, on each node, until the new one is used for the first time or has expired.
+func TestLostRefreshesAreReplayed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		connect := func() string {
+			b := w.signedIn("person@example.com")
+			return w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "exchange", 200, "").RefreshToken
+		}
+		old := connect()
+		lost := w.token(w.live, refreshForm(old), "Idempotency-Key", key1).want(t, "refresh", 200, "")
+		node2 := &Store{DB: d, Ledger: w.store.Ledger, Now: w.clock.now}
+		for _, step := range []struct {
+			wait      time.Duration
+			expiresIn int64
+		}{
+			{0, 900},
+			{59 * time.Second, 900},
+			{5 * time.Second, 836},
+			{time.Hour, 1},
+			{89*24*time.Hour + 22*time.Hour, 1},
+		} {
+			w.clock.pass(step.wait)
+			if err := w.store.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			again := w.token(w.live, refreshForm(old), "Idempotency-Key", key1).want(t, "again", 200, "")
+			if !again.Replayed || again.RefreshToken != lost.RefreshToken || again.AccessToken != lost.AccessToken ||
+				again.ConnectionID != lost.ConnectionID || again.ExpiresIn != step.expiresIn {
+				t.Errorf("%s later: %+v of %+v", step.wait, again, lost)
+			}
+			a, err := node2.runGrant(t.Context(), w.live.App, tokenRequest{
+				RefreshToken: old,
+				Key:          key1,
+				Fingerprint:  id.Hash(refreshForm(old).Encode()),
+				ArrivedUS:    w.clock.now().UnixMicro(),
+			})
+			if err != nil || !a.replayed || a.tokens.RefreshToken != lost.RefreshToken {
+				t.Errorf("%s later, another node: %+v, %v", step.wait, a, err)
+			}
+		}
+		w.token(w.live, refreshForm(old)).because(t, "without the key", verdict.Used)
+		w.token(w.sandbox, refreshForm(old), "Idempotency-Key", key1).because(t, "another app", verdict.Unknown)
+		next := w.token(w.live, refreshForm(lost.RefreshToken), "Idempotency-Key", key2).want(t, "successor", 200, "")
+		if n := w.count(`SELECT COUNT(*) FROM oauth_replays WHERE key = $1`, key1); n != 0 {
+			t.Error("the answer is kept although its token was used")
+		}
+		w.clock.pass(time.Second)
+		w.token(w.live, refreshForm(old), "Idempotency-Key", key1).because(t, "after the successor's use", verdict.Used)
+		if w.alive(next.AccessToken) {
+			t.Error("the old token after its successor's use left the family alive")
+		}
+		w.token(w.live, refreshForm(next.RefreshToken), "Idempotency-Key", key1).because(t, "its family", verdict.Used)
+
+		old = connect()
+		lost = w.token(w.live, refreshForm(old), "Idempotency-Key", key1).want(t, "refresh", 200, "")
+		w.clock.pass(90 * 24 * time.Hour)
+		w.token(w.live, refreshForm(old), "Idempotency-Key", key1).because(t, "after 90 days", verdict.Used)
+		w.token(w.live, refreshForm(lost.RefreshToken)).because(t, "its successor after 90 days", verdict.Expired)
+		if err := w.store.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.count(`SELECT (SELECT COUNT(*) FROM oauth_replays) + (SELECT COUNT(*) FROM oauth_tokens
+				WHERE expires_us <= $1)`, w.clock.now().UnixMicro()); n != 0 {
+			t.Errorf("%d kept answers and tokens after 90 days", n)
+		}
+	})
+}
+
+// Decision 035: who presents a used token with another key has it from somewhere else. The family ends; a revoked
+// connection and a suspended app answer as they always do.
+func TestAnotherKeyEndsTheFamily(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("person@example.com")
+		connect := func() (old, lost outcome) {
+			old = w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "exchange", 200, "")
+			lost = w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key1).want(t, "refresh", 200, "")
+			w.clock.pass(time.Second)
+			return old, lost
+		}
+		old, lost := connect()
+		w.token(w.sandbox, refreshForm(old.RefreshToken), "Idempotency-Key", key2).because(t, "another app",
+			verdict.Unknown)
+		if !w.alive(lost.AccessToken) {
+			t.Fatal("another app ended the family")
+		}
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key2).because(t, "another key", verdict.Used)
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key1).because(t, "its own key", verdict.Used)
+		w.token(w.live, refreshForm(lost.RefreshToken)).because(t, "the successor", verdict.Used)
+		if w.alive(old.AccessToken) || w.alive(lost.AccessToken) {
+			t.Error("tokens outlive the family")
+		}
+
+		w.exec(`DELETE FROM oauth_replays`)
+		old, lost = connect()
+		w.exec(`UPDATE apps SET suspended = 1 WHERE id = $1`, w.live.ID)
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key1).because(t, "suspended",
+			verdict.AppSuspended)
+		w.exec(`UPDATE apps SET suspended = 0 WHERE id = $1`, w.live.ID)
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key1).want(t, "lifted", 200, "")
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := w.store.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: lost.ConnectionID})
+			return err
+		})
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key1).because(t, "revoked",
+			verdict.ConnectionRevoked)
+	})
+}
+
+// Retries of a refresh and the first use of its successor, all at once and on two nodes: one rotation each, and every
+// answer names the same tokens.
+func TestParallelRetriesOfARefresh(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		nodes := []*Store{w.store, {DB: d, Ledger: w.store.Ledger, Now: w.clock.now}}
+		old := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "").RefreshToken
+		present := func(i int, token, key string) answer {
+			a, err := nodes[i%len(nodes)].runGrant(t.Context(), w.live.App,
+				tokenRequest{RefreshToken: token, Key: key, Fingerprint: token, ArrivedUS: w.clock.now().UnixMicro()})
+			if err != nil {
+				t.Error(err)
+			}
+			return a
+		}
+		for round := range 5 {
+			keys := [2]string{id.NewUUID(), id.NewUUID()}
+			var wg sync.WaitGroup
+			answers := make([]answer, 8)
+			for i := range answers {
+				wg.Go(func() { answers[i] = present(i, old, keys[0]) })
+			}
+			wg.Wait()
+			rotations := 0
+			for _, a := range answers {
+				if a.rejected != nil || a.tokens.RefreshToken != answers[0].tokens.RefreshToken {
+					t.Fatalf("round %d: %+v beside %+v", round, a, answers[0])
+				}
+				if !a.replayed {
+					rotations++
+				}
+			}
+			if rotations != 1 {
+				t.Fatalf("round %d: %d rotations", round, rotations)
+			}
+			var next answer
+			late := make([]answer, 4)
+			wg.Go(func() { next = present(0, answers[0].tokens.RefreshToken, keys[1]) })
+			for i := range late {
+				wg.Go(func() { late[i] = present(i, old, keys[0]) }) // in the same microsecond: no reuse
+			}
+			wg.Wait()
+			for _, a := range late {
+				if a.rejected == nil && a.tokens.RefreshToken != answers[0].tokens.RefreshToken || a.reuseDetected {
+					t.Fatalf("round %d: a late retry got %+v", round, a)
+				}
+			}
+			if next.rejected != nil {
+				t.Fatalf("round %d: the successor: %v", round, next.rejected)
+			}
+			old = next.tokens.RefreshToken
+			w.clock.pass(time.Second)
 		}
 	})
 }

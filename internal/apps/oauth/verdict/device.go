@@ -19,8 +19,8 @@ const (
 
 // The verdicts on a poll that gets no tokens yet. Both are recorded with its time.
 const (
-	Wait     Verdict = iota + RevokeFamily + 1 // the user has not decided
-	SlowDown                                   // nor has the device waited for its interval, which grows
+	Wait     Verdict = iota + Replay + 1 // the user has not decided
+	SlowDown                             // nor has the device waited for its interval, which grows
 )
 
 // AccessDenied is the reason of a device code that the user has denied.

@@ -15,7 +15,7 @@ const (
 	CodeTTL         = 60 * time.Second
 	AccessTokenTTL  = 15 * time.Minute
 	RefreshTokenTTL = 90 * 24 * time.Hour
-	ReplayTTL       = 60 * time.Second
+	ReplayTTL       = 60 * time.Second // of the answer to a code; that to a refresh token waits for its successor
 )
 
 // maxFailures is the number of failed exchanges after which a code is rejected. A wrong verifier,
@@ -25,12 +25,13 @@ const maxFailures = 5
 // A Verdict is the decision on a presented code or refresh token.
 type Verdict int
 
-// The verdicts. All but Accept are answered with 400 invalid_grant and a Reason.
+// The verdicts. All but Accept and Replay are answered with 400 invalid_grant and a Reason.
 const (
 	Accept         Verdict = iota
 	Reject                 // change nothing
 	RejectAndCount         // count a failed exchange of the code
 	RevokeFamily           // reuse detected (RFC 9700 §4.14.2): revoke all tokens of the grant family
+	Replay                 // a retry of the exchange whose answer was lost: the same answer again
 )
 
 // A Reason says why a code or refresh token is rejected: error.details.reason of invalid_grant (decision 033). It is ""
@@ -92,13 +93,16 @@ type Token struct {
 	Hash, FamilyID, ConnectionID, AppID string
 	ExpiresUS                           int64
 	UsedUS, RevokedUS                   *int64
-	SuccessorUsed                       bool // the token that replaced it was used too
+	SuccessorUsed                       bool   // the token that replaced it was used too
+	AnswerKey                           string // Idempotency-Key of the exchange while its answer is kept; "" = none
 }
 
-// JudgeRefresh decides on the rotation of a refresh token (F-70 to F-73). A used token whose
-// successor is unused is most likely a retry after a lost response; once the successor was used
-// too, two parties have the tokens of the family.
-func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, nowUS int64) (Verdict, Reason) {
+// JudgeRefresh decides on the rotation of a refresh token (F-70 to F-73), in a request that arrived at arrivedUS with
+// an Idempotency-Key; "" = none. A used token whose successor is unused is most likely a retry after a lost response:
+// with the key of the exchange its answer comes again. Two parties have the tokens of the family once a used token
+// comes with another key, or after its successor was used (decision 035). A request that arrived before the token was
+// used lost a race.
+func (t Token) JudgeRefresh(appID, key string, connectionRevoked bool, arrivedUS, nowUS int64) (Verdict, Reason) {
 	if t.AppID != appID {
 		return Reject, Unknown
 	}
@@ -106,8 +110,10 @@ func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, now
 	switch {
 	case t.RevokedUS != nil:
 		verdict = Reject
-	case t.UsedUS != nil && t.SuccessorUsed && arrivedUS > *t.UsedUS:
+	case t.isReuse(key, arrivedUS):
 		verdict = RevokeFamily
+	case t.UsedUS != nil && key != "" && key == t.AnswerKey && !t.SuccessorUsed && !connectionRevoked:
+		return Replay, ""
 	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connectionRevoked:
 		verdict = Reject
 	}
@@ -120,6 +126,14 @@ func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, now
 		return verdict, Expired
 	}
 	return verdict, ""
+}
+
+// isReuse reports whether a request shows that two parties have the token.
+func (t Token) isReuse(key string, arrivedUS int64) bool {
+	if t.UsedUS == nil || arrivedUS <= *t.UsedUS {
+		return false
+	}
+	return t.SuccessorUsed || key != "" && t.AnswerKey != "" && key != t.AnswerKey
 }
 
 // VerifierMatches reports whether challenge was derived from verifier (RFC 7636 §4.6, S256).

@@ -242,7 +242,7 @@ func TestCodeVerdicts(t *testing.T) {
 	}
 }
 
-// Table of what becomes of a refresh token: F-70 … F-73; the reasons of decision 033.
+// Table of what becomes of a refresh token: F-70 … F-73; decision 035; the reasons of decision 033.
 func TestRefreshVerdicts(t *testing.T) {
 	t.Parallel()
 	used := int64(100)
@@ -251,34 +251,53 @@ func TestRefreshVerdicts(t *testing.T) {
 	once := with(func(r *Token) { r.UsedUS = &used })
 	twice := with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true })
 	ended := with(func(r *Token) { r.RevokedUS = &used })
+	kept := with(func(r *Token) { r.UsedUS, r.AnswerKey = &used, "key_1" })
+	over := with(func(r *Token) { r.UsedUS, r.AnswerKey, r.SuccessorUsed = &used, "key_1", true })
 	for _, c := range []struct {
 		what         string
 		token        Token
-		app          string
+		app, key     string
 		revoked      bool
 		arrived, now int64
 		want         Verdict
 		reason       Reason
 	}{
-		{"in order", fresh, "app_1", false, 150, 150, Accept, ""},
-		{"of a frozen connection", fresh, "app_1", false, 150, 150, Accept, ""},
-		{"of a revoked connection", fresh, "app_1", true, 150, 150, Reject, ConnectionRevoked},
-		{"another app", fresh, "app_2", false, 150, 150, Reject, Unknown},
-		{"another app's, of a revoked connection", fresh, "app_2", true, 150, 150, Reject, Unknown},
-		{"expired", fresh, "app_1", false, 200, 200, Reject, Expired},
-		{"expired, of a revoked connection", fresh, "app_1", true, 200, 200, Reject, ConnectionRevoked},
-		{"revoked", ended, "app_1", false, 150, 150, Reject, Used},
-		{"used, its successor not", once, "app_1", false, 150, 150, Reject, Used},
-		{"used, its successor too", twice, "app_1", false, 150, 150, RevokeFamily, Used},
-		{"used, its successor too, of a revoked connection", twice, "app_1", true, 150, 150, RevokeFamily,
+		{"in order", fresh, "app_1", "", false, 150, 150, Accept, ""},
+		{"of a frozen connection", fresh, "app_1", "", false, 150, 150, Accept, ""},
+		{"of a revoked connection", fresh, "app_1", "", true, 150, 150, Reject, ConnectionRevoked},
+		{"another app", fresh, "app_2", "", false, 150, 150, Reject, Unknown},
+		{"another app's, of a revoked connection", fresh, "app_2", "", true, 150, 150, Reject, Unknown},
+		{"expired", fresh, "app_1", "", false, 200, 200, Reject, Expired},
+		{"expired, of a revoked connection", fresh, "app_1", "", true, 200, 200, Reject, ConnectionRevoked},
+		{"revoked", ended, "app_1", "", false, 150, 150, Reject, Used},
+		{"used, its successor not", once, "app_1", "", false, 150, 150, Reject, Used},
+		{"used, its successor too", twice, "app_1", "", false, 150, 150, RevokeFamily, Used},
+		{"used, its successor too, of a revoked connection", twice, "app_1", "", true, 150, 150, RevokeFamily,
 			ConnectionRevoked},
-		{"used long ago, its successor too", twice, "app_1", false, 900, 900, RevokeFamily, Used},
-		{"used while on its way", twice, "app_1", false, 100, 150, Reject, Used},
-		{"used, by another app", twice, "app_2", false, 150, 150, Reject, Unknown},
+		{"used long ago, its successor too", twice, "app_1", "", false, 900, 900, RevokeFamily, Used},
+		{"used while on its way", twice, "app_1", "", false, 100, 150, Reject, Used},
+		{"used, by another app", twice, "app_2", "", false, 150, 150, Reject, Unknown},
 		{"used, revoked already", with(func(r *Token) { r.UsedUS, r.SuccessorUsed, r.RevokedUS = &used, true, &used }),
-			"app_1", false, 150, 150, Reject, Used},
+			"app_1", "", false, 150, 150, Reject, Used},
+
+		{"in order, with a key", fresh, "app_1", "key_1", false, 150, 150, Accept, ""},
+		{"answer kept, its key", kept, "app_1", "key_1", false, 150, 150, Replay, ""},
+		{"answer kept, its key, on its way", kept, "app_1", "key_1", false, 100, 150, Replay, ""},
+		{"answer kept, its key, long after", kept, "app_1", "key_1", false, 900, 900, Replay, ""},
+		{"answer kept, another key", kept, "app_1", "key_2", false, 101, 150, RevokeFamily, Used},
+		{"answer kept, another key, on its way", kept, "app_1", "key_2", false, 100, 150, Reject, Used},
+		{"answer kept, no key", kept, "app_1", "", false, 150, 150, Reject, Used},
+		{"answer kept, its key, another app", kept, "app_2", "key_1", false, 150, 150, Reject, Unknown},
+		{"answer kept, another key, another app", kept, "app_2", "key_2", false, 150, 150, Reject, Unknown},
+		{"answer kept, of a revoked connection", kept, "app_1", "key_1", true, 150, 150, Reject, ConnectionRevoked},
+		{"answer kept, of a revoked family",
+			with(func(r *Token) { r.UsedUS, r.AnswerKey, r.RevokedUS = &used, "key_1", &used }), "app_1",
+			"key_1", false, 150, 150, Reject, Used},
+		{"answer kept, successor used, its key", over, "app_1", "key_1", false, 150, 150, RevokeFamily, Used},
+		{"answer kept, successor used, its key, on its way", over, "app_1", "key_1", false, 100, 150, Reject, Used},
+		{"exchanged without a key, then one", once, "app_1", "key_1", false, 150, 150, Reject, Used},
 	} {
-		got, reason := c.token.JudgeRefresh(c.app, c.revoked, c.arrived, c.now)
+		got, reason := c.token.JudgeRefresh(c.app, c.key, c.revoked, c.arrived, c.now)
 		if got != c.want || reason != c.reason {
 			t.Errorf("%s: verdict %d %q, want %d %q", c.what, got, reason, c.want, c.reason)
 		}
