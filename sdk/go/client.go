@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,6 +35,9 @@ type Client struct {
 	options Options
 	http    *http.Client
 	clock   clock
+	unsaved sync.Map // connection id to unsavedTokens
+
+	exchangeLimit, firstTryLimit time.Duration
 
 	// Connect lets users connect their balance in a browser.
 	Connect ConnectService
@@ -74,7 +78,13 @@ func New(o Options) *Client {
 	if o.MaxRetries == 0 {
 		o.MaxRetries = defaultMaxRetries
 	}
-	c := &Client{options: o, http: o.HTTPClient, clock: systemClock}
+	c := &Client{
+		options:       o,
+		http:          o.HTTPClient,
+		clock:         systemClock,
+		exchangeLimit: exchangeLimit,
+		firstTryLimit: firstTryLimit,
+	}
 	if c.http == nil {
 		c.http = &http.Client{CheckRedirect: refuseRedirect}
 	}

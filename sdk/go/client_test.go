@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -399,4 +400,53 @@ func TestMessages(t *testing.T) {
 func mustJSON(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
+}
+
+// Waiting for a device goes on through outages, more slowly and with one key, until the code ends.
+func TestDeviceOutlastsOutages(t *testing.T) {
+	t.Parallel()
+	answers := []func(w http.ResponseWriter){
+		func(w http.ResponseWriter) { writeHTML(w, 502) },
+		func(w http.ResponseWriter) { writeHTML(w, 200) },
+		func(w http.ResponseWriter) { // cut
+			w.Header().Set("Content-Length", "900")
+			_, _ = w.Write([]byte(`{"access_token": "a`))
+		},
+		func(w http.ResponseWriter) { writeJSON(w, 400, map[string]any{"error": "authorization_pending"}) },
+		func(w http.ResponseWriter) { refuse(w, 503, "unavailable") },
+		func(w http.ResponseWriter) { writeTokens(w, 1) },
+	}
+	keys, polls := map[string]bool{}, 0
+	c, now := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+		keys[r.Header.Get("Idempotency-Key")] = true
+		polls++
+		answers[polls-1](w)
+	})
+	c.options.MaxRetries = 0
+	connection, err := c.Device.Wait(t.Context(), DeviceCode{DeviceCode: "d", Interval: 5, ExpiresIn: 600})
+	want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}
+	if err != nil || connection.ID() != "conn_1" || len(keys) != 1 || !slices.Equal(now.sleeps, want) {
+		t.Errorf("waited %s with %d keys: %v", now.sleeps, len(keys), err)
+	}
+
+	c, now = newTestClient(t, func(w http.ResponseWriter, _ *http.Request) { writeHTML(w, 502) })
+	c.options.MaxRetries = 0
+	_, err = c.Device.Wait(t.Context(), DeviceCode{DeviceCode: "d", Interval: 5, ExpiresIn: 60})
+	if refused := asError(err); refused == nil || refused.Code != "expired_token" ||
+		now.now().Sub(testTime) > time.Minute {
+		t.Errorf("after %s: %v", now.now().Sub(testTime), err)
+	}
+
+	c, now = newTestClient(t, func(w http.ResponseWriter, _ *http.Request) { writeHTML(w, 404) })
+	_, err = c.Device.Wait(t.Context(), DeviceCode{DeviceCode: "d", Interval: 5, ExpiresIn: 60})
+	if refused := asError(err); refused == nil || refused.Status != 404 || len(now.sleeps) != 0 {
+		t.Errorf("a wrong address: %v after %s", err, now.sleeps)
+	}
+}
+
+// writeHTML answers as a proxy does.
+func writeHTML(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte("<html>Bad Gateway</html>"))
 }

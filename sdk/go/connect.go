@@ -86,16 +86,12 @@ func (s ConnectService) Finish(ctx context.Context, callbackURL string, attempt 
 		refused.Action = chooseAction(refused, false)
 		return nil, refused
 	}
-	t, err := s.client.requestTokens(ctx, url.Values{
+	return s.client.connect(ctx, url.Values{
 		"grant_type":    {"authorization_code"},
 		"code":          {parameters.Get("code")},
 		"redirect_uri":  {s.client.options.RedirectURI},
 		"code_verifier": {attempt.Verifier},
 	}, newUUID())
-	if err != nil {
-		return nil, err
-	}
-	return s.client.saveNewConnection(ctx, t)
 }
 
 // A metadata is what the SDK reads of the metadata of RFC 8414.

@@ -186,6 +186,7 @@ func (c *Connection) SignOut(ctx context.Context) error {
 	if _, err := c.client.send(ctx, r); err != nil {
 		return err
 	}
+	c.client.unsaved.Delete(c.id)
 	return c.client.options.Tokens.Delete(context.WithoutCancel(ctx), c.id)
 }
 

@@ -34,6 +34,8 @@ const (
 const (
 	// CodeConnectionError is the code of a request that got no answer: the network failed, or a try took too long.
 	CodeConnectionError = "connection_error"
+	// CodeInvalidResponse is the code of an answer that is not what the service sends, such as one of a proxy.
+	CodeInvalidResponse = "invalid_response"
 	// CodeStreamBroken is the code of a stream that ended before its end, after its first chunk.
 	CodeStreamBroken = "stream_broken"
 	// CodeNotConnected is the code of a connection without tokens in the store.
@@ -229,6 +231,7 @@ var codes = map[string]codeRule{
 	"server_error":            {action: ActionRetry},
 
 	CodeConnectionError:  {action: ActionRetry},
+	CodeInvalidResponse:  {action: ActionRetry},
 	CodeStreamBroken:     {action: ActionRetry},
 	CodeNotConnected:     {action: ActionConnectAgain},
 	CodeStateMismatch:    {action: ActionConnectAgain},

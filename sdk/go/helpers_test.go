@@ -53,7 +53,12 @@ func newTestClient(t *testing.T, handle http.HandlerFunc) (*Client, *fakeClock) 
 // connect saves tokens of conn_1 that are valid for some time.
 func connect(t *testing.T, c *Client, validFor time.Duration) *Connection {
 	t.Helper()
-	tokens := Tokens{"conn_1", "access-0", "refresh-0", c.clock.now().Add(validFor)}
+	tokens := Tokens{
+		ConnectionID: "conn_1",
+		AccessToken:  "access-0",
+		RefreshToken: "refresh-0",
+		ExpiresAt:    c.clock.now().Add(validFor),
+	}
 	if err := c.options.Tokens.Save(t.Context(), "conn_1", tokens); err != nil {
 		t.Fatal(err)
 	}

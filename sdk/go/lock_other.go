@@ -9,7 +9,7 @@ import (
 )
 
 // abandonedAfter is when a lock is taken for the remains of a process that has crashed. It is longer than a refresh
-// takes with all its retries; if two processes refresh nevertheless, they get the same tokens for 60 seconds.
+// takes with all its retries; if two processes refresh nevertheless, they send the same key and get the same tokens.
 const abandonedAfter = 2 * time.Minute
 
 // tryLockFile creates a file that must not exist. unlock is nil if another process has the lock.

@@ -40,6 +40,8 @@ type request struct {
 	header  http.Header
 	body    []byte
 	timeout time.Duration
+	// limit is for all tries and the waits between them, 0 = none; firstTry for the first one, if another may follow.
+	limit, firstTry time.Duration
 	// repeatable says that sending it again after it may have arrived changes nothing: it has an Idempotency-Key, or
 	// it changes nothing at all.
 	repeatable bool
@@ -64,8 +66,17 @@ const (
 
 // send sends a request until it has an answer that repeating can't change, and reads the whole answer.
 func (c *Client) send(ctx context.Context, r request) (whole reply, err error) {
+	began, isFirst := c.clock.now(), true
 	err = c.repeat(ctx, r, func(header http.Header) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, newTimeoutError(r.timeout))
+		timeout := r.timeout
+		if r.limit > 0 {
+			timeout = min(timeout, r.limit-c.clock.now().Sub(began))
+		}
+		if isFirst && r.firstTry > 0 && c.options.MaxRetries > 0 {
+			timeout = min(timeout, r.firstTry)
+		}
+		isFirst = false
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, newTimeoutError(timeout))
 		defer cancel()
 		response, err := c.roundTrip(ctx, r, header)
 		if err != nil {
@@ -84,6 +95,7 @@ func (c *Client) send(ctx context.Context, r request) (whole reply, err error) {
 
 // repeat tries a request, with the credentials in its header, until the result is one that repeating can't change.
 func (c *Client) repeat(ctx context.Context, r request, try func(header http.Header) error) error {
+	began := c.clock.now()
 	rejected := "" // the access token that was answered by 401
 	for tries := 0; ; {
 		token, err := c.tryAuthorized(ctx, r, rejected, try)
@@ -102,7 +114,7 @@ func (c *Client) repeat(ctx context.Context, r request, try func(header http.Hea
 			continue
 		}
 		wait, ok := c.retryDelay(r, refused, tries)
-		if !ok {
+		if !ok || r.limit > 0 && c.clock.now().Sub(began)+wait >= r.limit {
 			return err
 		}
 		if c.clock.sleep(ctx, wait) != nil {

@@ -16,6 +16,9 @@ type Tokens struct {
 	AccessToken  string    `json:"access_token"`
 	RefreshToken string    `json:"refresh_token"` // works once
 	ExpiresAt    time.Time `json:"expires_at"`    // of the access token
+	// RefreshKey is the Idempotency-Key of a refresh that has begun; "" = none. With it a process that goes on after a
+	// crash or a lost answer gets the same new tokens.
+	RefreshKey string `json:"refresh_key,omitempty"`
 }
 
 // ErrNoTokens is the error of a TokenStore that has no tokens of a connection.
@@ -25,7 +28,8 @@ var ErrNoTokens = errors.New("purser: no tokens of this connection in the store"
 type TokenStore interface {
 	// Load returns the tokens of a connection. The error is ErrNoTokens if there are none.
 	Load(ctx context.Context, connectionID string) (Tokens, error)
-	// Save replaces the tokens of a connection. They must be safe when it returns: the previous ones no longer work.
+	// Save replaces the tokens of a connection, with all their fields. They must be safe when it returns: the previous
+	// ones no longer work. It is called before and after a refresh.
 	Save(ctx context.Context, connectionID string, tokens Tokens) error
 	// Delete removes the tokens of a connection, if there are any.
 	Delete(ctx context.Context, connectionID string) error
@@ -125,16 +129,49 @@ type tokenResponse struct {
 	AllocationMC int64  `json:"allocation_mc"`
 }
 
-// requestTokens sends a request to the token endpoint. A repeated key gets the same tokens again for 60 seconds.
+// Time limits of a request that uses up a token or a code. What the service has done, it answers again to the same key:
+// a first try whose answer does not come is given up soon.
+const (
+	exchangeLimit = 15 * time.Second // with all tries and waits
+	firstTryLimit = 5 * time.Second  // where another one may follow
+)
+
+// requestTokens sends a request to the token endpoint. A repeated key gets the same tokens again.
 func (c *Client) requestTokens(ctx context.Context, form url.Values, key string) (tokenResponse, error) {
 	r := c.formRequest("/oauth/token", form)
 	r.header.Set("Idempotency-Key", key)
 	r.repeatable = true
+	r.limit, r.firstTry = c.exchangeLimit, c.firstTryLimit
 	answer, err := c.send(ctx, r)
 	if err != nil {
 		return tokenResponse{}, err
 	}
-	return decode[tokenResponse](answer.body)
+	t, err := decode[tokenResponse](answer.body)
+	if err != nil || t.AccessToken == "" || t.RefreshToken == "" || t.ExpiresIn <= 0 {
+		return tokenResponse{}, newOwnError(CodeInvalidResponse, err, "the answer has no tokens")
+	}
+	return t, nil
+}
+
+// runToEnd runs work that uses up a token or a code. It goes on when its caller stops waiting, because what the service
+// has done must be stored.
+func runToEnd[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := work(context.WithoutCancel(ctx))
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 // tokens returns what to store of a response for a connection.
@@ -165,38 +202,109 @@ func (c *Client) formRequest(path string, form url.Values) request {
 	return r
 }
 
-// refreshKey returns the Idempotency-Key of a refresh. It follows from the refresh token, so that a
-// process that repeats a refresh whose answer another one has lost gets the same tokens (60 seconds long).
-func refreshKey(refreshToken string) string {
-	sum := sha256.Sum256([]byte("purser token\n" + refreshToken))
-	return formatUUID([16]byte(sum[:16]), 8)
+// An unsavedTokens are new tokens that the store could not save.
+type unsavedTokens struct {
+	tokens   Tokens
+	replaced string // the used refresh token that the store still has
 }
 
 // refresh returns a fresh access token of a connection. rejected is a token that the service did not accept, or "".
 func (c *Client) refresh(ctx context.Context, connectionID, rejected string) (string, error) {
-	unlock, err := c.options.Tokens.Lock(ctx, connectionID)
+	// A store may tie a lock to its context. That ends with the caller's while it waits, and later with the refresh.
+	locked, release := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, release)
+	unlock, err := c.options.Tokens.Lock(locked, connectionID)
+	if err == nil && !stop() {
+		unlock()
+		err = ctx.Err()
+	}
 	if err != nil {
+		release()
 		return "", err
 	}
-	defer unlock()
+	return runToEnd(ctx, func(ctx context.Context) (string, error) {
+		defer release()
+		defer unlock()
+		tokens, err := c.loadNewest(ctx, connectionID)
+		if err != nil {
+			return "", err
+		}
+		isResumed := tokens.RefreshKey != ""
+		for range 2 {
+			if tokens.isFresh(c.clock.now()) && tokens.AccessToken != rejected {
+				break // another goroutine or process was first
+			}
+			if tokens, err = c.exchangeRefreshToken(ctx, tokens); err != nil {
+				return "", err
+			}
+			if !isResumed {
+				break
+			}
+			isResumed = false // a repeated answer may be old
+		}
+		return tokens.AccessToken, nil
+	})
+}
+
+// loadNewest returns the tokens of a connection: those of the store, or newer ones that it could not save, which it is
+// given again.
+func (c *Client) loadNewest(ctx context.Context, connectionID string) (Tokens, error) {
 	tokens, err := c.loadTokens(ctx, connectionID)
 	if err != nil {
-		return "", err
+		return Tokens{}, err
 	}
-	if tokens.isFresh(c.clock.now()) && tokens.AccessToken != rejected {
-		return tokens.AccessToken, nil // another goroutine or process was first
+	kept, ok := c.unsaved.Load(connectionID)
+	if !ok {
+		return tokens, nil
+	}
+	unsaved := kept.(unsavedTokens)
+	if unsaved.replaced != tokens.RefreshToken { // the user connected again
+		c.unsaved.Delete(connectionID)
+		return tokens, nil
+	}
+	if c.options.Tokens.Save(ctx, connectionID, unsaved.tokens) == nil {
+		c.unsaved.Delete(connectionID)
+	}
+	return unsaved.tokens, nil
+}
+
+// exchangeRefreshToken replaces tokens, under the lock of their connection. It saves the Idempotency-Key before it
+// sends: a store that can't save the key could not save the new tokens either, so that nothing is sent.
+func (c *Client) exchangeRefreshToken(ctx context.Context, tokens Tokens) (Tokens, error) {
+	id, key := tokens.ConnectionID, tokens.RefreshKey
+	if key == "" {
+		tokens.RefreshKey = newUUID()
+		if err := c.options.Tokens.Save(ctx, id, tokens); err != nil {
+			return Tokens{}, err
+		}
+		c.unsaved.Delete(id)
+		saved, err := c.options.Tokens.Load(ctx, id)
+		if err != nil {
+			return Tokens{}, err
+		}
+		key = saved.RefreshKey
+	}
+	if key == "" { // the store has dropped it
+		key = deriveRefreshKey(tokens.RefreshToken)
 	}
 	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {tokens.RefreshToken}}
-	response, err := c.requestTokens(ctx, form, refreshKey(tokens.RefreshToken))
+	response, err := c.requestTokens(ctx, form, key)
 	if err != nil {
-		return "", err
+		return Tokens{}, err
 	}
-	fresh := response.tokens(connectionID, c.clock.now())
-	// The old refresh token no longer works: save the new one even if the caller has stopped waiting.
-	if err := c.options.Tokens.Save(context.WithoutCancel(ctx), connectionID, fresh); err != nil {
-		return "", err
+	fresh := response.tokens(id, c.clock.now())
+	if c.options.Tokens.Save(ctx, id, fresh) != nil {
+		// The old token no longer works. The new one stays in memory, and is saved before it is used.
+		c.unsaved.Store(id, unsavedTokens{fresh, tokens.RefreshToken})
 	}
-	return fresh.AccessToken, nil
+	return fresh, nil
+}
+
+// deriveRefreshKey returns the Idempotency-Key of a refresh for a store that does not keep Tokens.RefreshKey. It
+// follows from the refresh token, so that processes which share the store have the same one.
+func deriveRefreshKey(refreshToken string) string {
+	sum := sha256.Sum256([]byte("purser token\n" + refreshToken))
+	return formatUUID([16]byte(sum[:16]), 8)
 }
 
 // loadTokens returns the tokens of a connection. Without any, the user has to connect again.
@@ -210,16 +318,24 @@ func (c *Client) loadTokens(ctx context.Context, connectionID string) (Tokens, e
 	return tokens, err
 }
 
-// saveNewConnection stores the first tokens of a connection.
-func (c *Client) saveNewConnection(ctx context.Context, t tokenResponse) (*Connection, error) {
-	ctx = context.WithoutCancel(ctx) // the tokens can't be had twice
-	unlock, err := c.options.Tokens.Lock(ctx, t.ConnectionID)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err := c.options.Tokens.Save(ctx, t.ConnectionID, t.tokens(t.ConnectionID, c.clock.now())); err != nil {
-		return nil, err
-	}
-	return &Connection{client: c, id: t.ConnectionID, allocationMC: t.AllocationMC}, nil
+// connect exchanges a code for the first tokens of a connection, and saves them.
+func (c *Client) connect(ctx context.Context, form url.Values, key string) (*Connection, error) {
+	return runToEnd(ctx, func(ctx context.Context) (*Connection, error) {
+		t, err := c.requestTokens(ctx, form, key)
+		if err != nil {
+			return nil, err
+		}
+		if t.ConnectionID == "" {
+			return nil, newOwnError(CodeInvalidResponse, nil, "the answer names no connection")
+		}
+		unlock, err := c.options.Tokens.Lock(ctx, t.ConnectionID)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+		if err := c.options.Tokens.Save(ctx, t.ConnectionID, t.tokens(t.ConnectionID, c.clock.now())); err != nil {
+			return nil, err
+		}
+		return &Connection{client: c, id: t.ConnectionID, allocationMC: t.AllocationMC}, nil
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ const DefaultTolerance = 5 * time.Minute
 
 // VerifyWebhook returns the event of a delivery, if the service has signed it with one of the secrets within the last
 // five minutes. body has the bytes as they came. Give it two secrets while you rotate. The error has the code
-// invalid_signature.
+// invalid_signature, also if one of the secrets is empty: anyone could sign with it.
 func VerifyWebhook(body []byte, header http.Header, secrets ...string) (Event, error) {
 	return WebhookVerifier{Secrets: secrets}.Verify(body, header)
 }
@@ -31,6 +32,9 @@ type WebhookVerifier struct {
 
 // Verify returns the event of a delivery, if it is signed.
 func (v WebhookVerifier) Verify(body []byte, header http.Header) (Event, error) {
+	if len(v.Secrets) == 0 || slices.ContainsFunc(v.Secrets, isEmptySecret) {
+		return Event{}, newOwnError(CodeInvalidSignature, nil, "the secret is empty: anyone could sign with it")
+	}
 	var valid bool
 	if signature := header.Get("Svc-Signature"); signature != "" {
 		valid = v.checkSvcSignature(signature, body)
@@ -41,6 +45,11 @@ func (v WebhookVerifier) Verify(body []byte, header http.Header) (Event, error) 
 		return Event{}, newOwnError(CodeInvalidSignature, nil, "the signature is missing, wrong or too old")
 	}
 	return decode[Event](body)
+}
+
+// isEmptySecret reports whether a secret has no key.
+func isEmptySecret(secret string) bool {
+	return strings.TrimPrefix(strings.TrimSpace(secret), "whsec_") == ""
 }
 
 // checkSvcSignature checks t=<unix seconds>,v1=<hex>.
@@ -105,9 +114,6 @@ func (v WebhookVerifier) isRecent(seconds string) bool {
 // byte differs.
 func (v WebhookVerifier) matches(given [][]byte, signatureOf func(secret string) []byte) bool {
 	for _, secret := range v.Secrets {
-		if secret == "" {
-			continue // anyone could sign with it
-		}
 		wanted := signatureOf(secret)
 		for _, sum := range given {
 			if wanted != nil && hmac.Equal(sum, wanted) {

@@ -44,6 +44,15 @@ func TestVerifyWebhook(t *testing.T) {
 		"empty secret": {body,
 			http.Header{"Svc-Signature": {"t=" + seconds + ",v1=" + hex.EncodeToString(sign(nil, seconds+".", body))}},
 			[]string{""}, 0, false},
+		"empty secret in a list": {body, svcHeader, []string{"", secret}, 0, false},
+		"prefix alone": {body, http.Header{"Svc-Signature": {
+			"t=" + seconds + ",v1=" + hex.EncodeToString(sign([]byte("whsec_"), seconds+".", body))}},
+			[]string{"whsec_"}, 0, false},
+		"empty secret by standard": {body, http.Header{
+			"Webhook-Id":        {"evt_1"},
+			"Webhook-Timestamp": {seconds},
+			"Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(sign(nil, "evt_1."+seconds+".", body))},
+		}, []string{"whsec_", secret}, 0, false},
 		"no signature": {body, http.Header{}, []string{secret}, 0, false},
 		"malformed":    {body, http.Header{"Svc-Signature": {"v1=zz,t=x"}}, []string{secret}, 0, false},
 		"standard without id": {body, http.Header{"Webhook-Timestamp": {seconds}, "Webhook-Signature": {standard}},

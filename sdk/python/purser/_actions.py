@@ -58,6 +58,7 @@ OAUTH: dict[str, Action] = {
 # Codes of this package.
 SDK: dict[str, Action] = {
     "connection_error": "retry",
+    "invalid_response": "retry",
     "stream_broken": "retry",
     "not_connected": "connect_again",
     "state_mismatch": "connect_again",
