@@ -339,7 +339,7 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 	if err != nil {
 		return rules.Result{}, err
 	}
-	command, err := b.terms.settlement(&c, s)
+	command, err := b.terms.settlement(b.sessionID, &c, s)
 	if err != nil {
 		return rules.Result{}, err
 	}
@@ -349,7 +349,12 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 		return res, err
 	}
 	delete(b.held, s.N)
-	return res, b.store.saveTotals(ctx, b.store.DB, b.sessionID)
+	if res.Shortfall > 0 { // the fee takes it (decision 018)
+		b.metrics.RaiseAlarm("a voice reply cost more than its bounds", b.terms.Model)
+		b.log.ErrorContext(ctx, "voice charge exceeds its bounds", "session_id", b.sessionID, "n", s.N,
+			"shortfall_mc", res.Shortfall)
+	}
+	return res, b.store.saveLateTotals(ctx, b.sessionID)
 }
 
 // readReceipt sets the ledger row of a charge in answer. A fenced charge has none.

@@ -34,6 +34,7 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 		FeatureLabel: feature.Label,
 		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policies.At(h.Now()).Fee},
 		Guardrails:   feature.Guardrails(),
+		BudgetMC:     c.MaxCostMC,
 	}
 	if who.CheckFeature(c.Feature) != nil {
 		return savedSession{}, invalid("feature: this token may be used for %s only",

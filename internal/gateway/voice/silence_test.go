@@ -103,8 +103,10 @@ func TestUnheldReply(t *testing.T) {
 	side.send(doneEvent("resp_1", "completed", usage10))
 	side.send(createdEvent("resp_2"))
 	control.wait("response.created")
-	resume()
 	side.send(doneEvent("resp_2", "completed", usage10))
+	side.send(`{"type":"input_audio_buffer.speech_started"}`)
+	control.wait("input_audio_buffer.speech_started") // the node knows of the end of the reply
+	resume()
 	control.wait("svc.response.settled")
 	control.wait("svc.response.settled")
 	s := w.get(o.ID)

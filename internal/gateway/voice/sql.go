@@ -259,10 +259,23 @@ func (s *Store) saveEnd(ctx context.Context, tx *db.Tx, saved *savedSession, cal
 	return err
 }
 
-// saveTotals saves what an ended session charged and how often, by its ledger rows. A node that has lost a
-// session may charge a reply after another node has ended it, so each charge is followed by saveTotals. The
-// end locks the row before it reads the charges: whichever comes last counts them all.
-func (s *Store) saveTotals(ctx context.Context, tx statements, sessionID string) error {
+// saveLateTotals follows each charge: a node that has lost a session may charge a reply after another node has ended
+// it. Both lock the session's row before they read its charges, so that whichever comes last counts them all.
+func (s *Store) saveLateTotals(ctx context.Context, sessionID string) error {
+	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		var status session.Status
+		err := tx.QueryRowContext(ctx, `SELECT status FROM realtime_sessions WHERE id = $1`+s.DB.Engine.ForUpdate(),
+			sessionID).Scan(&status)
+		if err != nil || status != session.Ended {
+			return err
+		}
+		return s.saveTotals(ctx, tx, sessionID)
+	})
+}
+
+// saveTotals saves what an ended session charged and how often, by its ledger rows. The caller has locked the
+// session's row.
+func (s *Store) saveTotals(ctx context.Context, tx *db.Tx, sessionID string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET (charged_mc, response_count) = (
 			SELECT COALESCE(SUM(l.user_charge_mc), 0), COUNT(l.id) FROM realtime_replies r
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) WHERE r.session_id = $1)

@@ -27,13 +27,14 @@ type billingTerms struct {
 	FeatureLabel      string // what analytics count the replies under
 	Model             string
 	Provider          string
-	Rates             string // the snapshot of the model's rates
-	policy.Shares            // what the charge adds to the provider cost
-	policy.Guardrails        // of the feature, for each reply
-	MaxOutputTokens   int64  // of a reply
-	DeveloperKey      bool   // the developer's provider key serves the session
-	PlatformKey       string // names the operator's key that serves it; "" = the first
-	Mock              bool   // the voice is canned
+	Rates             string    // the snapshot of the model's rates
+	policy.Shares               // what the charge adds to the provider cost
+	policy.Guardrails           // of the feature, for each reply
+	MaxOutputTokens   int64     // of a reply
+	DeveloperKey      bool      // the developer's provider key serves the session
+	PlatformKey       string    // names the operator's key that serves it; "" = the first
+	Mock              bool      // the voice is canned
+	BudgetMC          *money.MC `json:",omitempty"` // max_cost_mc, of all replies; nil = no bound
 
 	rates catalog.Rates // of Rates
 }
@@ -133,8 +134,9 @@ var finishReasons = map[string]string{
 	"failed":     "failed",
 }
 
-// settlement returns the ledger's command that charges a reply, by the terms of who pays for it.
-func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settle, error) {
+// settlement returns the ledger's command that charges a reply, by the terms of who pays for it. The charge is at most
+// what the feature allows for a call, and what is left of max_cost_mc.
+func (t *billingTerms) settlement(sessionID string, c *rules.Call, s *session.Settle) (rules.Settle, error) {
 	shares := t.PaidBy(c.PaidBy)
 	out := rules.Settle{
 		Call:       *c,
@@ -150,6 +152,10 @@ func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settl
 			DurationMS:   max(s.DurationMS, 0),
 			FinishReason: finishReasons[s.Status],
 		},
+		MaxChargeMC: t.MaxCostPerCallMC,
+	}
+	if t.BudgetMC != nil {
+		out.Budget = &rules.Budget{Subject: rules.VoiceSubject(sessionID), MaxMC: *t.BudgetMC}
 	}
 	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, shares.Margin, shares.Fee)
 	if s.Estimated {

@@ -55,6 +55,8 @@ type usage struct {
 	AudioOutput int64 `json:"audio_output"`
 	ImageInput  int64 `json:"image_input"`
 	ImageCached int64 `json:"image_cached"`
+	// Bound is what lowered the charge of a voice reply: the rest of max_cost_mc, or the feature's max_cost_per_call_mc.
+	Bound *int64 `json:"bound_mc"`
 	// Captured is what an app asked for its own work.
 	Captured *int64 `json:"captured_mc"`
 	// Waived says why the call was free; "" = it was charged.
@@ -238,7 +240,8 @@ func (b *billing) computeCharge() *big.Int {
 }
 
 // checkMarginAndFee recomputes margin and fee. The fee may be lower only if the charge
-// reached its bound: for an estimate its hold, otherwise the whole remaining allocation.
+// reached its bound: for an estimate its hold, otherwise the whole remaining allocation, or
+// for a voice reply what the app has set.
 func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 	if f.billingErr != nil {
 		return "" // checkProviderCost reports it
@@ -264,6 +267,12 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 	}
 	fee := applyRate(cost, f.billing.Fee, feeRound)
 	capped := r.remaining == 0 || estimated && r.charge == r.hold
+	if bound := f.billing.Bound; bound != nil {
+		if f.billing.Rates.Voice == nil || r.charge != *bound {
+			return fmt.Sprintf("user_charge_mc is %d, lowered to a bound of %d", r.charge, *bound)
+		}
+		capped = true
+	}
 	if capped && fee.Cmp(big.NewInt(r.fee)) > 0 {
 		return ""
 	}

@@ -552,14 +552,29 @@ var checks = []check{
 				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
 	},
 	{
-		// The reply that reaches the bound is billed whole, and one may have begun beside it.
+		// Free credit is not the user's money. A session without a counter is of an earlier version: then
+		// the reply that reached the bound was billed whole, and so was one that had begun at the same time.
 		id:    "I24",
-		title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
+		title: "voice: a session charged the wallet at most max_cost_mc",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND max_cost_mc IS NOT NULL`,
-		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
+		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-			WHERE s.id >= {from rts_} AND s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc
-				HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
+				LEFT JOIN windows w ON w.subject = 'voice/' || s.id
+			WHERE s.id >= {from rts_} AND s.max_cost_mc IS NOT NULL AND l.paid_by = 'wallet'
+			GROUP BY s.id, s.max_cost_mc, w.subject HAVING SUM(l.user_charge_mc) > s.max_cost_mc
+				+ CASE WHEN w.subject IS NULL THEN 2 * MAX(l.hold_amount_mc) ELSE 0 END`,
+	},
+	{
+		id:    "I24",
+		title: "voice: the counter of max_cost_mc = Σ what the wallet paid for the session's replies",
+		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'voice/%'`,
+		query: `SELECT w.subject AS counter, w.buckets, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc FROM windows w
+				LEFT JOIN realtime_replies r ON r.session_id = substr(w.subject, 7)
+				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) AND l.paid_by = 'wallet'
+			WHERE w.subject LIKE 'voice/%' AND substr(w.subject, 7) >= {from rts_}
+				AND {nothing archived} GROUP BY w.subject, w.buckets
+			HAVING CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END
+				<> COALESCE(SUM(l.user_charge_mc), 0)`,
 	},
 	{
 		id:    "I9",

@@ -730,7 +730,7 @@ func fixture(w *writer) {
 		"hang_up":         0,
 		"state":           "{}",
 		"max_duration_s":  900,
-		"max_cost_mc":     100,
+		"max_cost_mc":     spoken.charge,
 		"charged_mc":      spoken.charge,
 		"response_count":  1,
 		"end_reason":      "max_cost",
@@ -742,6 +742,8 @@ func fixture(w *writer) {
 	// which said nothing
 	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2})
 	w.spend("conn_1", "rts_1/1", "chat", spoken)
+	w.insert("windows",
+		map[string]any{"subject": "voice/rts_1", "buckets": fmt.Sprint("0:", spoken.charge), "held": 0, "told": 0})
 	w.event("conn_1", "realtime_session.ended")
 
 	w.connect("conn_2", "app_2", "wac_a", 10_000_000) // revoked with two calls in flight

@@ -159,7 +159,20 @@ type Settle struct {
 
 	// Held refuses a settlement whose hold has ended: of an app's own work the user agreed to the hold alone.
 	Held bool
+
+	MaxChargeMC *money.MC // the most that the user is charged; the service fee takes the rest; nil = no such bound
+	Budget      *Budget   // the call shares it with others; nil = none
 }
+
+// A Budget bounds what the user is charged for several calls of a connection together, such as the replies of a voice
+// session. What free credit pays does not count.
+type Budget struct {
+	Subject string // the counter of the charges, such as VoiceSubject
+	MaxMC   money.MC
+}
+
+// VoiceSubject is the counter of what the wallet has paid for the replies of a voice session that has a max_cost_mc.
+func VoiceSubject(sessionID string) string { return "voice/" + sessionID }
 
 // Defer leaves a call that was answered pending: its hold stays until a Settle
 // knows from the provider's record what it cost (contract §3, §4.3). No lease ends it.

@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/id"
@@ -15,6 +17,9 @@ func (c Settle) addKeys(keys *RowKeys) {
 	keys.Connections[c.ConnectionID] = c.AccountID
 	keys.Keys[c.key()] = true
 	c.Reservations.addKeys(keys)
+	if c.Budget != nil {
+		keys.Counters[c.Budget.Subject] = 0
+	}
 	if c.Waiver != nil {
 		keys.Counters[WaiverSubject(c.ConnectionID)] = limits.Cost.BucketWidth(waiverWindow)
 	}
@@ -66,6 +71,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if waived {
 		s.countWaiver(conn.ID, a.amounts.ProviderCostMC, now)
 	}
+	s.countBudget(c.Budget, a.charged)
 	if a.charged > 0 {
 		conn.Spent = conn.Spent.Add(now, int64(a.charged), VelocityWindow)
 	}
@@ -118,13 +124,49 @@ func (c *Settle) divideCharge(s *State, row *HoldRow, conn *Connection) (d divid
 	if childID := c.Reservations.child(); childID != "" && !s.Counters[ChildSubject(childID)].LimitReported {
 		room = s.childRemaining(childID)
 	}
-	d.amounts, d.shortfall = capCharge(c.Charge, d.held+room)
+	most, bound := d.held+room, c.bound(s)
+	d.amounts, d.shortfall = capCharge(c.Charge, min(most, bound))
+	if d.shortfall > 0 && bound < most {
+		c.Usage = c.Usage.withBound(bound)
+	}
 	d.charged = d.amounts.UserChargeMC
 	if conn.Status == Revoked {
 		d.freed = max(d.held-d.charged, 0)
 	}
 	d.remaining = room + d.held - d.charged - d.freed
 	return d
+}
+
+// bound returns the most that the user may be charged whatever the allocation has.
+func (c *Settle) bound(s *State) money.MC {
+	most := money.Max
+	if c.MaxChargeMC != nil {
+		most = *c.MaxChargeMC
+	}
+	if c.Budget != nil {
+		spent := s.Counters[c.Budget.Subject].Spent.Sum(time.Time{}, 0)
+		most = min(most, max(c.Budget.MaxMC-money.MC(spent), 0))
+	}
+	return most
+}
+
+// withBound notes in the usage of a row which bound has lowered its charge, so that the audit can recompute it.
+func (u Usage) withBound(bound money.MC) Usage {
+	text := strings.TrimSuffix(u.JSON, "}")
+	if text != "{" {
+		text += ","
+	}
+	u.JSON = text + `"bound_mc":` + strconv.FormatInt(int64(bound), 10) + "}"
+	return u
+}
+
+// countBudget counts a charge in the budget that its call shares with others.
+func (s *State) countBudget(b *Budget, charged money.MC) {
+	if b != nil && charged > 0 {
+		counter := s.Counters[b.Subject]
+		counter.Spent = counter.Spent.Add(time.Time{}, int64(charged), 0)
+		s.Changes.Counters[b.Subject] = true
+	}
 }
 
 // newEntry is the ledger row of the settlement.
@@ -157,7 +199,7 @@ func (c *Settle) newEntry(d *divided, conn *Connection, nowUS int64) Entry {
 	}
 }
 
-// capCharge keeps a charge at most as high as the user agreed to. The service fee takes
+// capCharge keeps a charge at most as high as the user and the app agreed to. The service fee takes
 // the shortfall, and may become negative (decision 018).
 func capCharge(a Amounts, most money.MC) (Amounts, money.MC) {
 	shortfall := max(a.UserChargeMC-most, 0)

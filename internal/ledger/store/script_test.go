@@ -664,6 +664,14 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		if v, ok := option("risk"); ok {
 			c.Risk = &limits.RiskThresholds{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
 		}
+		if v, ok := option("most"); ok {
+			n := num(v)
+			c.MaxChargeMC = &n
+		}
+		if v, ok := option("budget"); ok { // session/its max_cost_mc
+			sessionID, most, _ := strings.Cut(v, "/")
+			c.Budget = &rules.Budget{Subject: rules.VoiceSubject(sessionID), MaxMC: num(most)}
+		}
 		c.Response = &rules.StoredResponse{Encoding: "raw", Body: []byte("settled")}
 		c.Receipt = func(e *rules.Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil }
 		if _, ok := option("silent"); ok {

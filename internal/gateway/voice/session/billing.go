@@ -27,22 +27,47 @@ func (m *machine) requestHold() {
 	m.LastN++
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
 	hold := Hold{N: m.LastN, MaxOutputTokens: m.MaxOutputTokens}
-	hold.TextTokens, hold.AudioTokens = m.boundContext()
+	hold.TextTokens, hold.AudioTokens = m.boundContext(nextSpeech)
+	m.HoldText, m.HoldAudio = hold.TextTokens, hold.AudioTokens
 	if m.MaxCostMC != nil {
 		budget := *m.MaxCostMC - m.ChargedMC
 		hold.BudgetMC = &budget
 	}
 	m.addActions(hold)
+	if i := len(m.Replies) - 1; i >= 0 { // it began before this hold could be made
+		m.Replies[i].Held = true
+	}
+}
+
+// renewHold releases a hold that no longer covers the next reply; advance requests another one. A
+// reply that begins in between takes that one, or is cancelled if it is refused.
+func (m *machine) renewHold() {
+	if m.Hold == Held && !m.hasHeldReply() && m.hasOutgrownHold() {
+		m.mustPersist = true
+		m.releaseHold()
+	}
+}
+
+// hasOutgrownHold reports whether the next reply may read more than its hold covers: the app or the
+// browser has added to the context, or the user has spoken for longer. Text may take the place of
+// speech that was not spoken, which costs more.
+func (m *machine) hasOutgrownHold() bool {
+	text, audio := m.boundContext(0)
+	return audio > m.HoldAudio || text+audio > m.HoldText+m.HoldAudio
 }
 
 // boundContext returns how many tokens the next reply reads at most: what the last reply read and
 // said, none of it cached, what was added since, and the speech that is still to come (provider
 // notes D.9).
-func (m *machine) boundContext() (text, audio int64) {
+func (m *machine) boundContext(nextSpeech time.Duration) (text, audio int64) {
+	speech := m.UserSpeech + nextSpeech
+	if m.SpeakingUS > 0 {
+		speech += time.Duration(m.nowUS-m.SpeakingUS) * time.Microsecond
+	}
 	c := m.Context
 	text = c.TextInput + c.TextCached + c.TextOutput + c.ImageInput + c.ImageCached + m.AddedTextTokens
 	audio = c.AudioInput + c.AudioCached + c.AudioOutput
-	audio += int64((m.UserSpeech+nextSpeech)/time.Second+1) * AudioInputPerSecond
+	audio += int64(speech/time.Second+1) * AudioInputPerSecond
 	if window := max(m.ContextTokens, 1); text+audio > window { // the provider drops what does not fit
 		audio = min(audio, window)
 		text = window - audio
@@ -147,8 +172,7 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	}
 	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
 		charge.Usage = *usage
-		m.reportUnheard(usage)
-		m.Context, m.AddedTextTokens, m.UserSpeech = *usage, 0, 0
+		m.readContext(&r, usage)
 	} else {
 		charge.Usage, charge.Estimated = m.estimateUsage(&r), true
 		m.AddedTextTokens += charge.Usage.Output()
@@ -175,6 +199,18 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
 	m.Unsettled = append(m.Unsettled, charge)
 	m.addActions(charge)
+}
+
+// readContext takes the context from the usage of a reply. What was added while the reply was in
+// progress is not in its usage.
+func (m *machine) readContext(r *Reply, usage *pricing.VoiceUsage) {
+	if r.OutOfBand {
+		return
+	}
+	m.reportUnheard(usage)
+	m.Context = *usage
+	m.AddedTextTokens = max(m.AddedTextTokens-r.AddedText, 0)
+	m.UserSpeech = max(m.UserSpeech-r.Speech, 0)
 }
 
 // milliseconds returns a time in microseconds as milliseconds, rounded up. A reply whose begin was missed took 0.

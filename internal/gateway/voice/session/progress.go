@@ -100,6 +100,7 @@ func (m *machine) advance() {
 	if m.ApprovalMissed && len(m.Replies) == 0 {
 		m.releaseHold()
 	}
+	m.renewHold()
 	if m.Hold == NoHold && len(m.Unsettled) == 0 && !m.ApprovalMissed && !m.hasHeldReply() {
 		m.requestHold()
 	}

@@ -27,9 +27,9 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 	case "session.updated":
 		m.checkConfig(event.Session)
 	case "input_audio_buffer.speech_started":
-		m.speechStarted()
+		m.speechStarted(readMilliseconds(event.AudioStartMS))
 	case "input_audio_buffer.speech_stopped":
-		m.speechStopped()
+		m.speechStopped(readMilliseconds(event.AudioEndMS))
 	case "response.created":
 		m.replyCreated(event.Response)
 	case "response.output_audio_transcript.delta", "response.output_text.delta",
@@ -50,14 +50,16 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 	}
 }
 
-func (m *machine) speechStarted() {
-	m.LastActivityUS, m.SpeakingUS = m.nowUS, m.nowUS
+func (m *machine) speechStarted(startMS int64) {
+	m.LastActivityUS, m.SpeakingUS, m.SpeechStartMS = m.nowUS, m.nowUS, startMS
 }
 
-// speechStopped counts the user's speech as input of the next reply.
-func (m *machine) speechStopped() {
+// speechStopped counts the user's speech as input of the next reply: by our clock, or by the
+// provider's, whichever says more.
+func (m *machine) speechStopped(endMS int64) {
 	if m.SpeakingUS > 0 {
-		m.UserSpeech += time.Duration(m.nowUS-m.SpeakingUS) * time.Microsecond
+		spokenMS := max(milliseconds(m.nowUS-m.SpeakingUS), min(endMS-m.SpeechStartMS, m.MaxDuration.Milliseconds()))
+		m.UserSpeech += time.Duration(spokenMS) * time.Millisecond
 	}
 	m.LastActivityUS, m.SpeakingUS = m.nowUS, 0
 }

@@ -16,6 +16,9 @@ type providerEvent struct {
 	Session    *sessionObject  `json:"session"`
 	Item       *itemObject     `json:"item"`
 	Error      *errorObject    `json:"error"`
+
+	AudioStartMS json.RawMessage `json:"audio_start_ms"` // of whatever JSON type
+	AudioEndMS   json.RawMessage `json:"audio_end_ms"`
 }
 
 type responseObject struct {
@@ -101,6 +104,14 @@ type errorObject struct {
 func ParseProviderEvent(data []byte) (e FromProvider, ok bool) {
 	e.Raw = data
 	return e, json.Unmarshal(data, &e.content) == nil
+}
+
+// readMilliseconds reads a time of the provider's audio; 0 = it is missing or no whole number.
+func readMilliseconds(raw json.RawMessage) (ms int64) {
+	if len(raw) == 0 || json.Unmarshal(raw, &ms) != nil {
+		return 0
+	}
+	return ms
 }
 
 // usageObject is the usage of a response.

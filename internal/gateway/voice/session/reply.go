@@ -28,11 +28,15 @@ func (m *machine) replyCreated(r *responseObject) {
 			i++
 		}
 	}
+	m.renewHold()
 	m.Replies = append(m.Replies, Reply{
 		ID:        r.ID,
 		StartedUS: m.nowUS,
 		EventUS:   m.nowUS,
 		Held:      !m.hasHeldReply() && (m.Hold == Held || m.Hold == Requested),
+		OutOfBand: r.isOutOfBand(),
+		AddedText: m.AddedTextTokens,
+		Speech:    m.UserSpeech,
 	})
 	m.LastActivityUS, m.mustPersist = m.nowUS, true
 	reply := &m.Replies[len(m.Replies)-1]
@@ -40,7 +44,7 @@ func (m *machine) replyCreated(r *responseObject) {
 		reply.MaxOutput = m.Config.MaxOutputTokens
 	}
 	m.addActions(CheckSpending{})
-	if fields := m.replyOverrides(r); len(fields) > 0 {
+	if fields := m.replyOverrides(r); len(fields) > 0 && m.Ending == nil {
 		m.cancelReply(reply)
 		m.resetConfig(fields)
 		return

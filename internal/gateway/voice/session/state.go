@@ -72,6 +72,10 @@ type Reply struct {
 	EventUS   int64 // time of its last event
 	Held      bool  // the current hold is for it
 	MaxOutput int64 // its output limit; 0 = not known
+
+	OutOfBand bool          // it belongs to no conversation: its usage is not that of the context
+	AddedText int64         // AddedTextTokens when it began: what its usage includes
+	Speech    time.Duration // UserSpeech when it began
 }
 
 // Playback is a finished reply that the user still hears.
@@ -127,6 +131,8 @@ type State struct {
 	Hold       HoldPhase
 	HoldN      int64    // number of the reply that the current hold is for
 	HoldOutput int64    // the output limit that the newest hold covers; 0 = MaxOutputTokens
+	HoldText   int64    // the text and image tokens of input that the newest hold covers
+	HoldAudio  int64    // the audio tokens of input that the newest hold covers
 	AppOutput  int64    // the output limit that the app has set by session.update; 0 = MaxOutputTokens
 	Unsettled  []Settle // charges that the ledger has not confirmed
 	Replies    []Reply  // in progress
@@ -141,6 +147,7 @@ type State struct {
 	UserSpeech      time.Duration      // how long the user has spoken since
 	LastActivityUS  int64              // when the user or the model last spoke
 	SpeakingUS      int64              // since when the user speaks; 0 = silent
+	SpeechStartMS   int64              // the same by the provider's clock of the audio
 
 	SidebandAttached bool
 	SidebandLostUS   int64 // since when the sideband is missing
