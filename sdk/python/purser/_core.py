@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import secrets
 import time
 import urllib.parse
@@ -33,6 +34,12 @@ Body = Mapping[str, Any]
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 MAX_WAIT_S = 60  # the longest Retry-After that is waited for
+MAX_POLL_S = 30  # between two polls of a device while the service can't be reached
+DEVICE_CODE_S = 600  # how long a device code lives if the service does not say
+# Time limits of a request that uses up a token or a code. What the service has done, it answers again to the same key:
+# a first try whose answer does not come is given up soon.
+EXCHANGE_LIMIT_S = 15.0  # with all tries and waits
+FIRST_TRY_LIMIT_S = 5.0  # where another one may follow
 EVENT_RECONNECTS = 8  # tries in a row to open the stream of live events again
 
 
@@ -42,6 +49,8 @@ class Request:
 
     repeatable: whether a repeat has no second effect, because of the method or an Idempotency-Key.
     streamed: whether the response's body is left unread.
+    limit_s: for all tries and the waits between them; None if there is no such limit.
+    timeout_s: of one try, if that is shorter than the client's.
     """
 
     method: str
@@ -52,6 +61,8 @@ class Request:
     repeatable: bool = True
     streamed: bool = False
     with_client_credentials: bool = False
+    limit_s: float | None = None
+    timeout_s: float | None = None
 
     def with_header(self, name: str, value: str) -> Request:
         """Return the request with one more header."""
@@ -109,6 +120,13 @@ class SaveTokens:
 
 
 @dataclass(frozen=True)
+class RunToEnd:
+    """Perform an operation that uses up a code, even if its caller is cancelled: what the service does must be stored."""
+
+    operation: Operation[Any]
+
+
+@dataclass(frozen=True)
 class Locked:
     """Perform an operation while the store's lock of a connection is held; its result is the operation's."""
 
@@ -116,7 +134,7 @@ class Locked:
     operation: Operation[Any]
 
 
-Effect = Union[Send, Sleep, LoadTokens, SaveTokens, Locked]
+Effect = Union[Send, Sleep, LoadTokens, SaveTokens, RunToEnd, Locked]
 
 
 @dataclass(frozen=True)
@@ -149,17 +167,20 @@ class Core:
     redirect_uri: str | None
     max_retries: int
     now: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
     metadata: Metadata | None = None
+    # New tokens that the store could not save, by connection, with the used refresh token that the store still has.
+    unsaved: dict[str, tuple[str, Tokens]] = field(default_factory=dict, repr=False)
 
     # Requests
 
     def send(self, request: Request) -> Operation[Reply]:
         """Send a request, again where that is safe and helps. Raises PurserError."""
-        tries = 0
+        tries, began = 0, self.monotonic()
         while True:
             try:
-                reply: Reply = yield Send(request)
+                reply: Reply = yield Send(self.limit_try(request, tries, began))
                 if 200 <= reply.status < 300:
                     return reply
                 error = parse_error(reply, request)
@@ -168,8 +189,18 @@ class Core:
                 error = failure
             if not error.should_retry or tries >= self.max_retries:
                 raise error
-            yield Sleep(self.backoff(tries) if error.retry_after is None else error.retry_after)
+            wait_s = self.backoff(tries) if error.retry_after is None else error.retry_after
+            if request.limit_s is not None and self.monotonic() - began + wait_s >= request.limit_s:
+                raise error
+            yield Sleep(wait_s)
             tries += 1
+
+    def limit_try(self, request: Request, tries: int, began: float) -> Request:
+        """Return the request with the time limit of its next try."""
+        if request.limit_s is None:
+            return request
+        left_s = max(request.limit_s - (self.monotonic() - began), 0.1)
+        return replace(request, timeout_s=min(left_s, FIRST_TRY_LIMIT_S) if tries < min(self.max_retries, 1) else left_s)
 
     def backoff(self, tries: int) -> float:
         """Return the seconds to wait after so many retries: 0.5, 1, 2, … up to 8, by 25 % more or less."""
@@ -281,10 +312,15 @@ class Core:
 
     def exchange(self, form: Mapping[str, str], key: str) -> Operation[tuple[Tokens, int | None]]:
         """Exchange a code for tokens and save them."""
+        exchanged: tuple[Tokens, int | None] = yield RunToEnd(self.exchange_and_save(form, key))
+        return exchanged
+
+    def exchange_and_save(self, form: Mapping[str, str], key: str) -> Operation[tuple[Tokens, int | None]]:
+        """As ``exchange``."""
         now = self.now()
         reply = yield from self.send(self.token_request(form, key))
         values = reply.json()
-        tokens = Tokens.from_response(values, "", now)
+        tokens = parse_tokens(values, "", now)
         yield SaveTokens(tokens)
         return tokens, values.get("allocation_mc")
 
@@ -300,7 +336,7 @@ class Core:
             content=urllib.parse.urlencode(fields).encode(),
         )
         if key is not None:
-            request = request.with_header("Idempotency-Key", key)
+            request = replace(request.with_header("Idempotency-Key", key), limit_s=EXCHANGE_LIMIT_S)
         return request if self.client_secret is None else self.with_client(request)
 
     def start_device(self, allocation_mc: int | None, features: Sequence[str]) -> Operation[DeviceAuthorization]:
@@ -310,18 +346,28 @@ class Core:
         return DeviceAuthorization.parse(reply.json())
 
     def wait_for_device(self, device: DeviceAuthorization) -> Operation[tuple[Tokens, int | None]]:
-        """Poll until the user has decided (RFC 8628 §3.4). The service ends it by ``expired_token``."""
-        interval = float(device.interval or 5)
+        """Poll until the user has decided (RFC 8628 §3.4), or the code has expired.
+
+        While the service can't be reached it polls on, more slowly. All polls have one key, so that tokens whose
+        answer was lost come again.
+        """
+        interval, key = float(device.interval or 5), str(uuid.uuid4())
+        form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code}
+        end = self.monotonic() + (device.expires_in or DEVICE_CODE_S)
         while True:
             try:
-                form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code}
-                return (yield from self.exchange(form, str(uuid.uuid4())))
+                return (yield from self.exchange(form, key))
             except PurserError as error:
                 if error.code == "slow_down":
                     interval += 5
+                elif is_temporary(error):
+                    interval = min(2 * interval, MAX_POLL_S)
                 elif error.code != "authorization_pending":
                     raise
-            yield Sleep(interval)
+                left_s = end - self.monotonic()
+                if left_s <= 0:
+                    raise sdk_error("expired_token", "the code has expired", cause=error) from error
+            yield Sleep(min(interval, left_s))
 
     # Tokens
 
@@ -338,13 +384,47 @@ class Core:
         tokens: Tokens | None = yield LoadTokens(connection_id)
         if tokens is None:
             raise sdk_error("not_connected", "the token store has no tokens of this connection")
+        tokens = yield from self.newest_tokens(connection_id, tokens)
+        resumed = tokens.refresh_key is not None
+        while tokens.access_token == rejected or not tokens.is_fresh(self.now()):
+            tokens = yield from self.exchange_refresh_token(connection_id, tokens)
+            if not resumed:
+                break
+            resumed = False  # a repeated answer may be old
+        return tokens
+
+    def newest_tokens(self, connection_id: str, stored: Tokens) -> Operation[Tokens]:
+        """Return newer tokens that the store could not save, and save them again. Else return the stored ones."""
+        replaced, unsaved = self.unsaved.get(connection_id, ("", stored))
+        if replaced != stored.refresh_token:  # there are none, or the user connected again
+            self.unsaved.pop(connection_id, None)
+            return stored
+        try:
+            yield SaveTokens(unsaved)
+        except Exception:
+            return unsaved
+        self.unsaved.pop(connection_id, None)
+        return unsaved
+
+    def exchange_refresh_token(self, connection_id: str, tokens: Tokens) -> Operation[Tokens]:
+        """Replace tokens. The key is saved before it is sent: a store that can't could not save the new tokens either."""
+        key = tokens.refresh_key
+        if key is None:
+            yield SaveTokens(replace(tokens, refresh_key=str(uuid.uuid4())))
+            self.unsaved.pop(connection_id, None)
+            saved: Tokens | None = yield LoadTokens(connection_id)
+            key = saved.refresh_key if saved is not None else None
+        if key is None:  # the store has dropped it
+            key = derive_refresh_key(tokens.refresh_token)
         now = self.now()
-        if tokens.access_token != rejected and tokens.is_fresh(now):
-            return tokens
         form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-        reply = yield from self.send(self.token_request(form, refresh_key(tokens.refresh_token)))
-        renewed = Tokens.from_response(reply.json(), connection_id, now)
-        yield SaveTokens(renewed)
+        reply = yield from self.send(self.token_request(form, key))
+        renewed = parse_tokens(reply.json(), connection_id, now)
+        try:
+            yield SaveTokens(renewed)
+        except Exception:
+            # The old token no longer works. The new one stays in memory, and is saved before it is used.
+            self.unsaved[connection_id] = (tokens.refresh_token, renewed)
         return renewed
 
     # Live events
@@ -494,11 +574,10 @@ def consent_parameters(allocation_mc: int | None, features: Sequence[str]) -> di
     return parameters
 
 
-def refresh_key(refresh_token: str) -> str:
-    """Derive the Idempotency-Key of a refresh from its token: a UUID of version 8 (RFC 9562).
+def derive_refresh_key(refresh_token: str) -> str:
+    """Derive the key of a refresh for a store that does not keep ``Tokens.refresh_key``: a UUID of version 8 (RFC 9562).
 
-    When a process dies before it has stored the answer, the next one repeats the same request
-    within 60 seconds and gets the same tokens.
+    It follows from the token, so that processes which share the store have the same one.
     """
     digest = bytearray(hashlib.sha256(b"purser token\n" + refresh_token.encode()).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x80
@@ -543,10 +622,24 @@ def is_retryable(status: int, headers: httpx.Headers, retry_after: float | None,
 
 def parse_retry_after(text: str | None) -> float | None:
     """Return the seconds of a header Retry-After, or None. The service never sends a date."""
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
+    return float(text) if text is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+
+
+def parse_tokens(response: Any, connection_id: str, now: float) -> Tokens:
+    """Return the tokens of an answer of the token endpoint. Stored tokens are not replaced by an answer without any."""
+    values = response if isinstance(response, dict) else {}
+    texts = (values.get("access_token"), values.get("refresh_token"), values.get("connection_id") or connection_id)
+    expires_in = values.get("expires_in")
+    valid = all(isinstance(text, str) and text for text in texts)
+    if not valid or not isinstance(expires_in, int) or expires_in <= 0:
+        raise sdk_error("invalid_response", "the answer has no tokens")
+    return Tokens.from_response(values, connection_id, now)
+
+
+def is_temporary(error: PurserError) -> bool:
+    """Report whether the same request may be answered later, although it was not now."""
+    codes = ("connection_error", "invalid_response")
+    return error.status >= 500 or error.status in (408, 429) or error.code in codes
 
 
 def read_envelope(

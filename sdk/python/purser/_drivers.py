@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, cast
 import httpx
 
 from ._actions import sdk_error
-from ._core import Effect, LoadTokens, Locked, Operation, Reply, Request, SaveTokens, Send, Sleep
+from ._core import Effect, LoadTokens, Locked, Operation, Reply, Request, RunToEnd, SaveTokens, Send, Sleep
 from ._version import VERSION
 from .tokens import AsyncTokenStore, TokenStore
 
@@ -34,6 +34,8 @@ def build_request(
     client: httpx.Client | httpx.AsyncClient, base_url: str, timeout_s: float, request: Request
 ) -> httpx.Request:
     """Return httpx's form of a request."""
+    if request.timeout_s is not None:
+        timeout_s = min(timeout_s, request.timeout_s)
     built = client.build_request(
         request.method,
         base_url + request.path,
@@ -44,6 +46,18 @@ def build_request(
     )
     built.headers["User-Agent"] = "purser-python/" + VERSION
     return built
+
+
+class Deadline:
+    """Bounds the whole body of a request with a limit of its own. httpx bounds each read of it alone."""
+
+    def __init__(self, request: Request) -> None:
+        self._end = None if request.timeout_s is None else time.monotonic() + request.timeout_s
+
+    def check(self) -> None:
+        """Raise when the time is over."""
+        if self._end is not None and time.monotonic() > self._end:
+            raise httpx.ReadTimeout("the answer took too long")
 
 
 def network_error(cause: Exception) -> Exception:
@@ -86,17 +100,24 @@ class SyncDriver:
             return self.store.load(effect.connection_id)
         if isinstance(effect, SaveTokens):
             return self.store.save(effect.tokens.connection_id, effect.tokens)
+        if isinstance(effect, RunToEnd):
+            return self.run(effect.operation)
         with self.store.lock(effect.connection_id):
             return self.run(effect.operation)
 
     def _send(self, request: Request) -> Reply:
         built = build_request(self.http, self._base_url, self._timeout_s, request)
+        deadline = Deadline(request)
         try:
             response = self.http.send(built, stream=True, follow_redirects=False)
             if request.streamed and response.is_success:
                 return Reply(response.status_code, response.headers, stream=response)
             try:
-                return Reply(response.status_code, response.headers, response.read())
+                body = bytearray()
+                for data in response.iter_bytes():
+                    body += data
+                    deadline.check()
+                return Reply(response.status_code, response.headers, bytes(body))
             finally:
                 response.close()
         except httpx.TransportError as error:
@@ -120,6 +141,7 @@ class AsyncDriver:
         self._timeout_s = timeout_s
         # One task of this process at a time asks for the store's lock of a connection.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     async def run(self, operation: Operation[T]) -> T:
         """Perform an operation and return its result."""
@@ -146,8 +168,12 @@ class AsyncDriver:
             return await self.store.load(effect.connection_id)
         if isinstance(effect, SaveTokens):
             return await self.store.save(effect.tokens.connection_id, effect.tokens)
-        # A refresh that has begun is completed even if its caller is cancelled: its tokens must be saved.
-        return await asyncio.shield(asyncio.ensure_future(self._run_locked(effect)))
+        # What uses up a token or a code is completed even if its caller is cancelled: the new tokens must be saved.
+        whole = self.run(effect.operation) if isinstance(effect, RunToEnd) else self._run_locked(effect)
+        task = asyncio.ensure_future(whole)
+        self._tasks.add(task)  # the loop keeps weak references only
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
 
     async def _run_locked(self, effect: Locked) -> Any:
         lock = self._locks.get(effect.connection_id)
@@ -158,12 +184,17 @@ class AsyncDriver:
 
     async def _send(self, request: Request) -> Reply:
         built = build_request(self.http, self._base_url, self._timeout_s, request)
+        deadline = Deadline(request)
         try:
             response = await self.http.send(built, stream=True, follow_redirects=False)
             if request.streamed and response.is_success:
                 return Reply(response.status_code, response.headers, stream=response)
             try:
-                return Reply(response.status_code, response.headers, await response.aread())
+                body = bytearray()
+                async for data in response.aiter_bytes():
+                    body += data
+                    deadline.check()
+                return Reply(response.status_code, response.headers, bytes(body))
             finally:
                 await response.aclose()
         except httpx.TransportError as error:

@@ -9,7 +9,7 @@ from typing import Optional
 import httpx
 
 from ._core import EVENT_RECONNECTS, Core, Credential, EventReader, Operation, Reply, Request, Sleep, StreamReader
-from ._core import stream_broken
+from ._core import is_temporary, stream_broken
 from ._drivers import AsyncDriver, SyncDriver, network_error
 from .errors import NetworkError, PurserError
 from .resources import Bill, Chunk, LiveEvent
@@ -44,6 +44,9 @@ class _CallStream:
 
     def _after_break(self, cause: Exception | None) -> Operation[None]:
         """Wait before the stream is opened again, or raise the reason why it is not."""
+        failure = self._failure()
+        if failure is not None:  # the service has said why
+            raise failure
         if self._yielded:
             raise stream_broken(cause)
         if self._tries >= self._core.max_retries:
@@ -226,7 +229,11 @@ def read_events(core: Core, driver: SyncDriver, credential: Credential, after: s
                         break
             finally:
                 response.close()
-        except (httpx.TransportError, NetworkError) as error:
+        except httpx.TransportError as error:
+            cause = error
+        except PurserError as error:
+            if not (isinstance(error, NetworkError) or is_temporary(error)):
+                raise
             cause = error
         if not reader.ended:
             driver.run(reconnects.wait(cause))
@@ -252,7 +259,11 @@ async def read_events_async(
                         break
             finally:
                 await response.aclose()
-        except (httpx.TransportError, NetworkError) as error:
+        except httpx.TransportError as error:
+            cause = error
+        except PurserError as error:
+            if not (isinstance(error, NetworkError) or is_temporary(error)):
+                raise
             cause = error
         if not reader.ended:
             await driver.run(reconnects.wait(cause))

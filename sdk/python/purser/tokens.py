@@ -25,12 +25,17 @@ else:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one connection. ``expires_at`` is the end of the access token, in UTC."""
+    """The tokens of one connection. ``expires_at`` is the end of the access token, in UTC.
+
+    ``refresh_key`` is the Idempotency-Key of a refresh that has begun, or None. With it a process that goes on after a
+    crash or a lost answer gets the same new tokens.
+    """
 
     access_token: str
     refresh_token: str
     expires_at: datetime
     connection_id: str
+    refresh_key: str | None = None
 
     def is_fresh(self, now: float, margin_s: float = 60) -> bool:
         """Report whether the access token is valid at ``now`` (Unix seconds) and ``margin_s`` later."""
@@ -39,12 +44,13 @@ class Tokens:
     def to_dict(self) -> dict[str, str]:
         """Return the tokens as JSON's values. ``expires_at`` is RFC 3339."""
         expires_at = self.expires_at.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-        return {
+        values = {
             "access_token": self.access_token,
             "refresh_token": self.refresh_token,
             "expires_at": expires_at.replace("+00:00", "Z"),
             "connection_id": self.connection_id,
         }
+        return values if self.refresh_key is None else {**values, "refresh_key": self.refresh_key}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Tokens:
@@ -55,6 +61,7 @@ class Tokens:
             refresh_token=values["refresh_token"],
             expires_at=datetime.fromisoformat(expires_at.replace("Z", "+00:00")),
             connection_id=values["connection_id"],
+            refresh_key=values.get("refresh_key"),
         )
 
     @staticmethod
@@ -72,7 +79,8 @@ class TokenStore(Protocol):
     """Keeps the tokens of connections. Implement it for your database.
 
     A refresh token works once, so that ``lock`` must exclude every other process that shares the
-    store: an advisory lock or a row lock of the database. ``save`` must be durable when it returns.
+    store: an advisory lock or a row lock of the database. ``save`` keeps all fields, and must be
+    durable when it returns. It is called before and after a refresh.
     """
 
     def load(self, connection_id: str) -> Tokens | None:

@@ -22,7 +22,7 @@ def verify_webhook(
     tolerance_seconds: float = 300,
     now: float | None = None,
 ) -> Event:
-    """Verify a delivery and return its event. Raises SignatureError.
+    """Verify a delivery and return its event. Raises SignatureError, also if a secret is empty.
 
     body: the raw bytes of the request's body, not JSON that was parsed and serialized again.
     headers: of the request, in any case.
@@ -33,6 +33,8 @@ def verify_webhook(
     content = body.encode() if isinstance(body, str) else bytes(body)
     lowered = {name.lower(): value for name, value in headers.items()}
     secrets = [secret] if isinstance(secret, str) else list(secret)
+    if not secrets or any(not each.strip().removeprefix("whsec_") for each in secrets):
+        raise sdk_error("invalid_signature", "the secret is empty: anyone could sign with it")
     if "svc-signature" in lowered:
         timestamp, signatures = _parse_svc(lowered["svc-signature"])
         signed = timestamp.encode() + b"." + content
@@ -67,6 +69,8 @@ def _sign_standard(secret: str, signed: bytes) -> str:
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
+        return ""
+    if not key:
         return ""
     return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import time
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -42,6 +44,12 @@ class CallTest(unittest.TestCase):
             service.purser().with_token("a").call(*CALL)
         self.assertEqual((caught.exception.action, caught.exception.should_retry), ("retry", True))
         self.assertEqual(len(service.requests), 3)
+
+    def test_a_malformed_retry_after_is_ignored(self) -> None:
+        for text in ("-1", "nan", "inf", "1e3", "", "Fri, 27 Nov 2026 10:00:00 GMT"):
+            service = Service(refusal(503, "unavailable", {"Retry-After": text}), ok(COMPLETION))
+            service.purser().with_token("a").call(*CALL)
+            self.assertEqual(service.slept, [0.5], text)
 
     def test_no_retry_where_it_does_not_help(self) -> None:
         for answer in (
@@ -105,13 +113,91 @@ class CallTest(unittest.TestCase):
 class TokenTest(unittest.TestCase):
     def test_refresh_before_the_call(self) -> None:
         store = stored(EXPIRED)
-        service = Service(ok(RENEWED), ok(COMPLETION))
+        kept = []
+
+        def answer(_: httpx.Request) -> httpx.Response:
+            kept.append(store.load("conn_1"))
+            return ok(RENEWED)
+
+        service = Service(answer, ok(COMPLETION))
         service.purser(tokens=store).connection("conn_1").call(*CALL)
         refresh, call = service.requests
         self.assertEqual(refresh.content, b"grant_type=refresh_token&refresh_token=r1")
-        self.assertEqual(refresh.headers["Idempotency-Key"], "4ccb8f6c-c18d-89e1-995b-cf99d301d715")
+        self.assertEqual(refresh.headers["Idempotency-Key"], kept[0].refresh_key)  # saved before it was sent
+        self.assertEqual(kept[0].refresh_token, "r1")
         self.assertEqual(call.headers["Authorization"], "Bearer a2")
-        self.assertEqual(store.load("conn_1").refresh_token, "r2")
+        self.assertEqual((store.load("conn_1").refresh_token, store.load("conn_1").refresh_key), ("r2", None))
+
+    def test_a_refresh_that_another_process_has_begun_goes_on_with_its_key(self) -> None:
+        store = stored(EXPIRED)
+        store.save("conn_1", replace(store.load("conn_1"), refresh_key="key-1"))
+        last = {**RENEWED, "access_token": "a3", "refresh_token": "r3"}
+        service = Service(ok({**RENEWED, "expires_in": 1}), ok(last))  # the repeated answer is old
+        self.assertEqual(service.purser(tokens=store).connection("conn_1").access_token(), "a3")
+        first, second = service.requests
+        self.assertEqual(first.headers["Idempotency-Key"], "key-1")
+        self.assertNotEqual(second.headers["Idempotency-Key"], "key-1")
+        self.assertIn(b"refresh_token=r2", second.content)
+
+    def test_a_store_that_drops_the_key_gets_a_derived_one(self) -> None:
+        store = stored(EXPIRED)
+        save = store.save
+        store.save = lambda name, tokens: save(name, replace(tokens, refresh_key=None))  # type: ignore[method-assign]
+        service = Service(ok(RENEWED))
+        service.purser(tokens=store).connection("conn_1").access_token()
+        self.assertEqual(service.keys, {"4ccb8f6c-c18d-89e1-995b-cf99d301d715"})
+
+    def test_an_answer_without_tokens_is_refused(self) -> None:
+        for answer in (
+            {}, [], None, {**RENEWED, "refresh_token": ""}, {**RENEWED, "access_token": None},
+            {"access_token": "a2", "refresh_token": "r2"}, {**RENEWED, "expires_in": "soon"},
+        ):
+            store = stored(EXPIRED)
+            with self.assertRaises(purser.PurserError) as caught:
+                Service(ok(answer)).purser(tokens=store).connection("conn_1").access_token()
+            self.assertEqual(caught.exception.code, "invalid_response")
+            self.assertEqual(store.load("conn_1").refresh_token, "r1")
+
+    def test_a_refresh_has_limits_of_its_own(self) -> None:
+        service = Service(httpx.ReadTimeout("swallowed"), httpx.ReadTimeout("swallowed"))
+        client = service.purser(tokens=stored(EXPIRED), timeout=600)
+        times = iter([0.0, 0.0, 5.0, 5.5, 15.0])  # began, try, wait, try, wait
+        client._core.monotonic = lambda: next(times)
+        with self.assertRaises(purser.NetworkError):
+            client.connection("conn_1").access_token()
+        self.assertEqual([request.extensions["timeout"]["read"] for request in service.requests], [5.0, 9.5])
+        self.assertEqual(len(service.keys), 1)
+
+    def test_a_full_disk_loses_nothing(self) -> None:
+        store = stored(EXPIRED)
+        save, full = store.save, [True]
+
+        def save_if_free(name: str, tokens: purser.Tokens) -> None:
+            if full.pop(0):
+                raise OSError("no space left on device")
+            save(name, tokens)
+
+        store.save = save_if_free  # type: ignore[method-assign]
+        last = {**RENEWED, "access_token": "a3", "refresh_token": "r3"}
+        service = Service(ok(RENEWED), ok(last))
+        client = service.purser(tokens=store)
+        with self.assertRaises(OSError):
+            client.connection("conn_1").access_token()
+        self.assertEqual(service.requests, [])  # the key could not be saved
+
+        full[:] = [False, True, True]
+        for _ in range(2):
+            self.assertEqual(client.connection("conn_1").access_token(), "a2")
+        self.assertEqual((store.load("conn_1").refresh_token, len(service.requests)), ("r1", 1))
+
+        client._core.now = lambda: time.time() + 3600
+        full[:] = [True, True]
+        with self.assertRaises(OSError):  # a token that is not saved is not used
+            client.connection("conn_1").access_token()
+        self.assertEqual(len(service.requests), 1)
+        full[:] = [False, False, False]
+        self.assertEqual(client.connection("conn_1").access_token(), "a3")
+        self.assertEqual(store.load("conn_1").refresh_token, "r3")
 
     def test_401_refreshes_once(self) -> None:
         service = Service(refusal(401, "unauthorized"), ok(RENEWED), refusal(401, "unauthorized"))
@@ -198,6 +284,14 @@ class StreamTest(unittest.TestCase):
             list(service.purser().with_token("a").stream(*CALL))
         self.assertEqual((caught.exception.code, caught.exception.action), ("stream_broken", "retry"))
 
+    def test_the_error_of_a_broken_stream_is_the_one_it_named(self) -> None:
+        failure = frame({"error": {"code": "provider_error", "message": "no"}})
+        for parts in ((delta("x"), failure), (failure,)):
+            service = Service(events(*parts, httpx.ReadError("cut")))
+            with self.assertRaises(purser.PurserError) as caught:
+                list(service.purser().with_token("a").stream(*CALL))
+            self.assertEqual((caught.exception.code, len(service.requests)), ("provider_error", 1))
+
     def test_error_event_keeps_the_bill(self) -> None:
         error = frame({"error": {"code": "call_stopped", "message": "stopped", "type": "forbidden"}})
         stream = Service(events(delta("a"), error, FINAL)).purser().with_token("a").stream(*CALL)
@@ -241,6 +335,13 @@ class LiveEventTest(unittest.TestCase):
         sent = [request.headers["Last-Event-ID"] for request in service.requests]
         self.assertEqual(sent, ["led_0", "led_2", "led_2"])
         self.assertEqual(service.slept, [0.5])
+
+    def test_outages_do_not_end_it(self) -> None:
+        gone = [refusal(503, "unavailable") for _ in range(9)]
+        end = frame({"type": "end", "reason": "revoked", "reconnect": False})
+        service = Service(*gone, events(end))
+        received = list(service.purser().with_token("a").events())
+        self.assertEqual(([event.type for event in received], len(service.requests)), (["end"], 10))
 
     def test_a_refusal_ends_it(self) -> None:
         with self.assertRaises(purser.ConnectAgainError):

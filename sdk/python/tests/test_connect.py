@@ -91,3 +91,54 @@ class DeviceTest(unittest.TestCase):
         client = Service(ok(self.CODES), oauth(400, "access_denied")).purser()
         with self.assertRaises(purser.DeclinedError):
             client.device.wait(client.device.start())
+
+    def test_polls_on_through_outages_with_one_key(self) -> None:
+        def html(status: int) -> httpx.Response:
+            return httpx.Response(status, text="<html>Bad Gateway</html>")
+
+        pending = httpx.Response(400, json={"error": "authorization_pending"})
+        service = Service(
+            html(502), html(200), httpx.ReadError("cut"), pending, httpx.ConnectError("down"), ok(EXCHANGED)
+        )
+        client = service.purser(max_retries=0)
+        device = purser.DeviceAuthorization.parse(self.CODES)
+        self.assertEqual(client.device.wait(device).connection_id, "conn_1")
+        self.assertEqual((service.slept, len(service.keys)), ([10.0, 20.0, 30.0, 30.0, 30.0], 1))
+
+        service = Service(*[html(502) for _ in range(9)])
+        client = service.purser(max_retries=0)
+        client._core.monotonic = lambda: sum(service.slept)
+        with self.assertRaises(purser.ConnectAgainError) as caught:
+            client.device.wait(purser.DeviceAuthorization.parse({**self.CODES, "expires_in": 60}))
+        self.assertEqual((caught.exception.code, sum(service.slept)), ("expired_token", 60))
+
+        service = Service(html(404))
+        with self.assertRaises(purser.PurserError):
+            service.purser().device.wait(device)
+
+    def test_a_cancelled_exchange_saves_its_tokens(self) -> None:
+        async def cancel() -> None:
+            client = Service(ok(EXCHANGED)).async_purser()
+            sent, answered = asyncio.Event(), asyncio.Event()
+            send = client._driver._send
+
+            async def send_slowly(request):
+                reply = await send(request)
+                if request.path == "/oauth/token":
+                    sent.set()
+                    await answered.wait()
+                return reply
+
+            client._driver._send = send_slowly
+            attempt = await client.connect.start()
+            finish = asyncio.ensure_future(client.connect.finish(callback(attempt, code="c"), attempt))
+            await sent.wait()
+            finish.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await finish
+            answered.set()
+            while client._driver._tasks:
+                await asyncio.sleep(0)
+            self.assertEqual(client.tokens.load("conn_1").refresh_token, "r2")
+
+        asyncio.run(cancel())

@@ -21,8 +21,8 @@ def svc_headers(body: bytes = BODY, secret: str = SECRET, at: int = NOW) -> dict
     return {"Svc-Signature": f"t={at},v1={signature}"}
 
 
-def standard_headers(body: bytes = BODY, at: int = NOW) -> dict[str, str]:
-    digest = hmac.new(b"k" * 33, f"evt_1.{at}.".encode() + body, hashlib.sha256).digest()
+def standard_headers(body: bytes = BODY, at: int = NOW, key: bytes = b"k" * 33) -> dict[str, str]:
+    digest = hmac.new(key, f"evt_1.{at}.".encode() + body, hashlib.sha256).digest()
     signature = "v1," + base64.b64encode(digest).decode()
     return {"webhook-id": "evt_1", "webhook-timestamp": str(at), "webhook-signature": "v2,x " + signature}
 
@@ -47,6 +47,14 @@ class WebhookTest(unittest.TestCase):
             ({**standard_headers(), "webhook-id": "evt_2"}, BODY, SECRET),
             (standard_headers(), BODY, "whsec_not base64"),
             (svc_headers(), BODY, []),
+            (svc_headers(secret=""), BODY, ""),
+            (svc_headers(secret=" "), BODY, " "),
+            (svc_headers(secret=""), BODY, ["", SECRET]),
+            (svc_headers(), BODY, ["", SECRET]),
+            (svc_headers(secret="whsec_"), BODY, "whsec_"),
+            (standard_headers(key=b""), BODY, "whsec_"),
+            (standard_headers(key=b""), BODY, [SECRET, "whsec_"]),
+            (standard_headers(key=b""), BODY, ""),
         ):
             with self.assertRaises(SignatureError):
                 verify_webhook(body, headers, secret, now=NOW)

@@ -76,6 +76,7 @@ export const rules: Record<string, Action | [Action, Record<string, Action>]> = 
   "temporarily_unavailable": "retry",
   "server_error": "retry",
   "connection_error": "retry",
+  "invalid_response": "retry",
   "stream_broken": "retry",
   "not_connected": "connect_again",
   "state_mismatch": "connect_again",
