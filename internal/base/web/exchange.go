@@ -49,7 +49,7 @@ func (c *reqContext) Value(key any) any {
 
 func newExchange(rt *Router, w http.ResponseWriter, r *http.Request, now time.Time) *exchange {
 	x := &exchange{}
-	x.rw.w, x.rw.rt = w, rt
+	x.rw.w, x.rw.r, x.rw.rt = w, r, rt
 	c := &x.ctx
 	c.Context, c.x, c.rt = r.Context(), x, rt
 	c.requestID = id.New(id.Request, now)
@@ -96,13 +96,15 @@ func (x *exchange) logAttrs() []slog.Attr {
 // redirect. It is stored in refusal and never sent.
 type response struct {
 	w       http.ResponseWriter
+	r       *http.Request
 	rt      *Router
 	routed  bool
 	refusal struct {
 		header http.Header
 		status int
 	}
-	status   int // 0 until the answer has begun
+	status   int  // 0 until the answer has begun
+	refused  bool // its request may have a body that was not read
 	bytes    int64
 	idHeader string // second name of X-Request-Id; "" = none
 }
@@ -133,6 +135,9 @@ func (rw *response) WriteHeader(status int) {
 	if rw.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		rw.status = status
 		rw.repeatRequestID()
+		if status >= http.StatusMultipleChoices {
+			rw.keepReading()
+		}
 	}
 	rw.w.WriteHeader(status)
 }

@@ -296,6 +296,7 @@ func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
 	if cut {
 		panic(http.ErrAbortHandler)
 	}
+	x.rw.drainBody()
 }
 
 // handlePanic logs the stack and answers 500, or reports that the response has begun and must be cut.
