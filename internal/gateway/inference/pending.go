@@ -227,6 +227,7 @@ func (h *Handler) findRecord(ctx context.Context, d store.PendingCall) (usage *p
 			"usage", receipts.EncodeUsage(*usage), "error", err)
 		return nil, true
 	}
+	h.noteUsageSum(ctx, d.RequestID, d.Model, usage)
 	return usage, true
 }
 

@@ -45,6 +45,7 @@ func (a *attempt) settleCall(
 	var err error
 	isUsable := a.isUsable(usage)
 	if isUsable {
+		a.h.noteUsageSum(ctx, a.held.RequestID, a.Model.ID, usage)
 		amounts, err = pricing.Charge(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
 	} else {
 		if usage != nil {
@@ -91,6 +92,15 @@ func (a *attempt) settleCall(
 		})
 	}
 	return entry, outcome, err
+}
+
+// noteUsageSum logs usage whose total is not the sum of its parts. The parts are charged: a usage is not dropped for a
+// number that nothing is charged by.
+func (h *Handler) noteUsageSum(ctx context.Context, requestID, model string, u *provider.Usage) {
+	if u.SumDiffers {
+		h.Log.WarnContext(ctx, "usage sum differs", "request_id", requestID, "model", model,
+			"usage", receipts.EncodeUsage(*u))
+	}
 }
 
 // isEmptyAnswer reports whether the provider's usage and the stored answer say that the model gave nothing. Few

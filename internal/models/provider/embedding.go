@@ -120,17 +120,18 @@ func Normalize(v []float32) {
 // if the object cannot be true.
 func ParseEmbeddingUsage(raw []byte) *Usage {
 	prompt, total := absent, absent
+	readTotal := true
 	ok := Members(raw, func(name, value []byte) bool {
 		switch string(name) {
 		case "prompt_tokens":
 			return prompt.read(value)
 		case "total_tokens":
-			return total.read(value)
+			readTotal = total.read(value) && readTotal
 		}
 		return true
 	})
-	if !ok || prompt < 0 || total >= 0 && total != prompt {
+	if !ok || prompt < 0 {
 		return nil
 	}
-	return &Usage{Input: int64(prompt)}
+	return &Usage{Input: int64(prompt), SumDiffers: !readTotal || total >= 0 && total != prompt}
 }

@@ -1,11 +1,13 @@
 package provider
 
 // ParseUsage reads OpenAI's usage object into disjoint token classes. It returns nil if the object cannot be true: a
-// count is missing, negative, fractional, not a number, above 2^53, given twice or smaller than its parts, or the total
-// is not the sum. Such usage counts as missing (decision 019). Parts that are absent or null are 0.
+// count is missing, negative, fractional, not a number, above 2^53, given twice or smaller than its parts. Such usage
+// counts as missing (decision 019). Parts that are absent or null are 0. A total that is not the sum is noted, and not
+// believed.
 func ParseUsage(raw []byte) *Usage {
 	prompt, completion, total := absent, absent, absent
 	cached, written, reasoning := absent, absent, absent
+	readTotal := true
 	ok := Members(raw, func(name, value []byte) bool {
 		switch string(name) {
 		case "prompt_tokens":
@@ -13,7 +15,7 @@ func ParseUsage(raw []byte) *Usage {
 		case "completion_tokens":
 			return completion.read(value)
 		case "total_tokens":
-			return total.read(value)
+			readTotal = total.read(value) && readTotal
 		case "prompt_tokens_details":
 			return readParts(value, "cached_tokens", &cached, "cache_write_tokens", &written)
 		case "completion_tokens_details":
@@ -21,7 +23,7 @@ func ParseUsage(raw []byte) *Usage {
 		}
 		return true
 	})
-	if !ok || prompt < 0 || completion < 0 || total >= 0 && total != prompt+completion {
+	if !ok || prompt < 0 || completion < 0 {
 		return nil
 	}
 	u := &Usage{
@@ -29,6 +31,7 @@ func ParseUsage(raw []byte) *Usage {
 		CacheWrite: written.orZero(),
 		Output:     int64(completion),
 		Reasoning:  reasoning.orZero(),
+		SumDiffers: !readTotal || total >= 0 && total != prompt+completion,
 	}
 	u.Input = int64(prompt) - u.Cached - u.CacheWrite
 	if u.Input < 0 || u.Reasoning > u.Output {

@@ -242,7 +242,8 @@ func TestUsage(t *testing.T) {
 		`{"promptTokenCount":"10"}`:                                nil,
 		`{"promptTokenCount":10,"cachedContentTokenCount":11}`:     nil,
 		`{"promptTokenCount":10,"thoughtsTokenCount":-1}`:          nil,
-		`{"promptTokenCount":10,"totalTokenCount":11}`:             nil,
+		`{"promptTokenCount":10,"totalTokenCount":11}`:             {Input: 10, SumDiffers: true},
+		`{"promptTokenCount":10,"totalTokenCount":"10"}`:           {Input: 10, SumDiffers: true},
 		`{"promptTokenCount":99999999999999999999999999999999999}`: nil,
 	} {
 		var c counts

@@ -77,6 +77,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%v: %s", err, r.Body)
 		}
 		if r.Usage != nil {
+			r.Usage.SumDiffers = false // ours does not
 			if back := provider.ParseUsage(o.Usage); back == nil || *back != *r.Usage {
 				t.Errorf("%+v in %s", r.Usage, r.Body)
 			}

@@ -91,7 +91,9 @@ type relayed struct {
 func (r relayed) String() string {
 	usage := "none"
 	if r.usage != nil {
-		usage = fmt.Sprintf("%+v", *r.usage)
+		u := *r.usage
+		usage = fmt.Sprintf("{Input:%d Cached:%d CacheWrite:%d Output:%d Reasoning:%d}", u.Input, u.Cached, u.CacheWrite,
+			u.Output, u.Reasoning)
 	}
 	return fmt.Sprintf("%s--- usage: %s\n%s--- end: %v\n", r.frames, usage, r.usageFrame, r.err)
 }

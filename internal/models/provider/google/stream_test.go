@@ -312,7 +312,7 @@ func TestUsageThatIsNotTrue(t *testing.T) {
 		"nothing generated": `{"promptTokenCount":3}`,
 		"no list":           `[]`,
 		"no input":          `{"candidatesTokenCount":2}`,
-		"wrong total":       `{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":6}`,
+		"only a total":      `{"promptTokenCount":3,"totalTokenCount":5}`,
 	} {
 		out := relay(servedText(says("a") +
 			event(`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":`+usage+`}`)))
@@ -320,6 +320,20 @@ func TestUsageThatIsNotTrue(t *testing.T) {
 			last(shape(t, out.frames)) != "stop" {
 			t.Errorf("%s: %s", what, out)
 		}
+	}
+}
+
+// TestUsageWithAnotherSum: the parts of a usage count, whole and streamed, and its sum is noted.
+func TestUsageWithAnotherSum(t *testing.T) {
+	t.Parallel()
+	body := `{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}],` +
+		`"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":6}}`
+	want := &provider.Usage{Input: 3, Output: 2, SumDiffers: true}
+	if d := cmp.Diff(want, relay(servedText(event(body))).usage); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(want, complete(t, body).Usage); d != "" {
+		t.Error(d)
 	}
 }
 

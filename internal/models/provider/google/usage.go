@@ -14,7 +14,7 @@ type counts struct {
 	tools      int64 // input from the provider's own tools
 	candidates int64 // the visible output
 	thoughts   int64 // not in candidates
-	total      int64
+	total      int64 // -1 = it cannot be read
 	absurd     bool
 }
 
@@ -36,8 +36,13 @@ func (c *counts) add(metadata []byte) {
 			to = &c.candidates
 		case "thoughtsTokenCount":
 			to = &c.thoughts
-		case "totalTokenCount":
-			to = &c.total
+		case "totalTokenCount": // noted only: the parts count
+			if n, ok := readCount(value); !ok && string(value) != "null" {
+				c.total = -1
+			} else if n > 0 {
+				c.total = n
+			}
+			return true
 		default:
 			return true
 		}
@@ -64,10 +69,16 @@ func readCount(value []byte) (int64, bool) {
 func (c *counts) makeUsage() *provider.Usage {
 	input, output := c.prompt+c.tools, c.candidates+c.thoughts
 	switch {
-	case c.absurd, c.prompt == 0, c.cached > input, c.total != 0 && c.total != input+output:
+	case c.absurd, c.prompt == 0, c.cached > input:
 		return nil
 	}
-	return &provider.Usage{Input: input - c.cached, Cached: c.cached, Output: output, Reasoning: c.thoughts}
+	return &provider.Usage{
+		Input:      input - c.cached,
+		Cached:     c.cached,
+		Output:     output,
+		Reasoning:  c.thoughts,
+		SumDiffers: c.total != 0 && c.total != input+output,
+	}
 }
 
 // appendUsage writes a usage in OpenAI's shape.
