@@ -252,6 +252,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.held.RequestID, "model", a.Model.ID,
 			"error", end.err, "cause", context.Cause(a.upstream))
+		a.raiseAlarm(ctx, end.err)
 		if end.output() == 0 {
 			return a.failStream(ctx, out, end.err)
 		}
@@ -291,6 +292,15 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	}
 	out.writeFrames(final)
 	return nil
+}
+
+// raiseAlarm reports an error within a stream that the operator must fix. Those before it are reported where they are
+// tried again.
+func (a *attempt) raiseAlarm(ctx context.Context, err error) {
+	if e, ok := errors.AsType[*provider.Error](err); ok && e.Alarm != "" && !a.developerPays {
+		a.h.Metrics.RaiseAlarm(e.Alarm, a.api.Name())
+		a.h.Log.ErrorContext(ctx, "provider alarm", "provider", a.api.Name(), "alarm", e.Alarm, "error", err)
+	}
 }
 
 // settleStream settles a stream, or leaves it pending where the provider keeps a record

@@ -54,6 +54,8 @@ type Usage struct {
 	CacheWrite int64 // input written to the provider's cache
 	Output     int64 // all output, including reasoning
 	Reasoning  int64
+
+	SumDiffers bool // the provider's total is not the sum of its parts, which are what counts
 }
 
 // Request is one call in canonical form, validated and complete. Members that Purser does not forward are dropped
@@ -170,6 +172,7 @@ type Error struct {
 	Final      bool   // the provider says that repeating the request cannot help
 	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
 	OutOfQuota bool   // the account may make no more calls for a time, or without a payment
+	KeyRefused bool   // the key, or its account, is refused, though the status says something else
 	Cause      error  // for the log only
 }
 

@@ -49,6 +49,7 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 		{Heading: "Calls of this node since its start", Table: callTable(calls)},
 		{Heading: "Provider errors", Table: errorTable(failures)},
 		{Heading: "Keys of this node", Text: keysText, Table: h.keyTable()},
+		{Heading: "Requests that providers called invalid", Text: refusalsText, Table: h.refusalTable()},
 		{
 			Heading: "Estimate calibration",
 			Text: "Ratio of reported to counted input tokens. For its hold, the count of the next call is multiplied by " +
@@ -99,6 +100,28 @@ func (h *Handler) keyTable() *ui.Table {
 			t.Rows = append(t.Rows, []ui.Cell{
 				{Text: status.Title(name)}, {Text: k.ID, Code: true}, state, countCell(k.Served), countCell(k.Failed),
 				last,
+			})
+		}
+	}
+	return t
+}
+
+// refusalsText explains the table of refusals.
+const refusalsText = "By this node since its start, with the operator’s keys. Apps get these texts as their own " +
+	"fault. What a text quotes, and numbers, are left out. A text that means your account, such as a disabled " +
+	"organization, is one that Purser doesn’t know yet."
+
+// refusalTable lists the texts of refused requests, by provider.
+func (h *Handler) refusalTable() *ui.Table {
+	t := &ui.Table{
+		Label: "Refused requests",
+		Heads: []ui.Head{{Name: "Provider"}, {Name: "Text"}, {Name: "Requests", End: true}, {Name: "Last"}},
+		Empty: "No provider has called a request invalid.",
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Pools)) {
+		for _, x := range h.Pools[name].Refusals() {
+			t.Rows = append(t.Rows, []ui.Cell{
+				{Text: status.Title(name)}, {Text: x.Text}, countCell(x.N), timeCell(x.Last.UnixMicro()),
 			})
 		}
 	}

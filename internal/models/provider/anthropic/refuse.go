@@ -22,8 +22,12 @@ var statuses = map[string]int{
 	"timeout_error": http.StatusGatewayTimeout, "overloaded_error": 529,
 }
 
-// account matches messages of invalid_request_error that concern our account and not the request.
-var account = regexp.MustCompile(`(?i)credit balance|api usage limits`)
+// These match messages of invalid_request_error that concern our account and not the request.
+var (
+	outOfCredit = regexp.MustCompile(`(?i)credit balance|api usage limits`)
+	disabled    = regexp.MustCompile(`(?i)^(?:this|your) (?:organization|account|workspace|api key) ` +
+		`(?:has been|is|was) (?:currently |temporarily )?(?:disabled|suspended|blocked|deactivated|archived)`)
+)
 
 // parseError classifies an error body.
 func parseError(status int, _ http.Header, text []byte) *provider.Error {
@@ -37,8 +41,13 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 	if json.Unmarshal(text, &body) != nil || e.Kind != provider.Rejected {
 		return e
 	}
-	if body.Error.Type == "billing_error" || account.MatchString(body.Error.Message) {
+	switch {
+	case body.Error.Type == "billing_error" || outOfCredit.MatchString(body.Error.Message):
 		return upstream.NewStatusError(http.StatusPaymentRequired)
+	case disabled.MatchString(body.Error.Message):
+		e = upstream.NewAccountError(status, "the account is disabled")
+		e.KeyRefused = true
+		return e
 	}
 	e.Message = body.Error.Message
 	return e

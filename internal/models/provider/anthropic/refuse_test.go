@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,34 @@ func TestAccountInDisguise(t *testing.T) {
 			strings.Contains(e.Message, "redit") {
 			t.Errorf("%+v", e)
 		}
+	}
+}
+
+// TestDisabledAccount: a 400 that says that our account is disabled is the operator's, whole, streamed and as an event.
+// What a request quotes is not.
+func TestDisabledAccount(t *testing.T) {
+	t.Parallel()
+	body := func(message string) string {
+		return `{"type":"error","error":{"type":"invalid_request_error","message":"` + message + `"}}`
+	}
+	for _, message := range []string{"This organization has been disabled.", "Your account is suspended."} {
+		for _, stream := range []bool{false, true} {
+			for how, h := range map[string]http.HandlerFunc{
+				"status": answers(400, body(message)),
+				"event":  answers(200, "event: error\ndata: "+body(message)+"\n\n"),
+			} {
+				e := fault(t, asks(serve(t, h), stream))
+				if e.Kind != provider.Failed || e.Alarm != "the account is disabled" || !e.KeyRefused || e.Retry ||
+					e.Status != 400 || strings.Contains(e.Message, "isabled") {
+					t.Errorf("%s as a %s: %+v", message, how, e)
+				}
+			}
+		}
+	}
+	e := fault(t, asks(serve(t, answers(400, body("tools.0.name: 'This organization has been disabled' is too long"))),
+		false))
+	if e.Kind != provider.Rejected || e.Alarm != "" {
+		t.Errorf("%+v", e)
 	}
 }
 

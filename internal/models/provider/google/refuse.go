@@ -71,23 +71,17 @@ func parseError(status int, _ http.Header, body []byte) *provider.Error {
 	}
 	switch {
 	case badKey: // Google answers 400, but the fault is our key and not the request
-		return makeAlarmError(status, "the key is refused")
+		e = upstream.NewAccountError(status, "the key is refused")
+		e.KeyRefused = true
 	case r.Status == "FAILED_PRECONDITION":
-		return makeAlarmError(status, "the account may not be used: its billing or its region")
+		e = upstream.NewAccountError(status, "the account may not be used: its billing or its region")
+		e.KeyRefused = true
 	case daily:
-		e := makeAlarmError(status, "the account is out of quota for today")
+		e = upstream.NewAccountError(status, "the account is out of quota for today")
 		e.OutOfQuota = true
-		return e
 	case e.Kind == provider.Rejected:
 		e.Message = r.Message
 	}
-	return e
-}
-
-// makeAlarmError makes the error of a failure that only the operator can fix.
-func makeAlarmError(status int, alarm string) *provider.Error {
-	e := upstream.NewFailure(status, nil)
-	e.Alarm = alarm
 	return e
 }
 

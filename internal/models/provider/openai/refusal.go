@@ -31,16 +31,26 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 		e.Message = body.Error.Message
 	}
 	for _, v := range []any{body.Error.Code, body.Error.Type} {
-		if s, _ := v.(string); status < 500 && (strings.Contains(s, "billing") || strings.Contains(s, "quota")) {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
-				"the account is out of quota"
+		s, _ := v.(string)
+		switch {
+		case status >= 500 || s == "":
+		case strings.Contains(s, "billing"), strings.Contains(s, "quota"):
+			e = upstream.NewAccountError(status, "the account is out of quota")
 			e.OutOfQuota = true
-		} else if status < 500 && strings.Contains(s, "api_key") {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
-				"the key is refused"
+		case strings.Contains(s, "api_key"):
+			e = upstream.NewAccountError(status, "the key is refused")
+			e.KeyRefused = true
+		case isDisabled(s):
+			e = upstream.NewAccountError(status, "the account is disabled")
+			e.KeyRefused = true
 		}
 	}
 	return e
+}
+
+// isDisabled reports whether a code or type of an error says that our account may not be used any more.
+func isDisabled(s string) bool {
+	return strings.Contains(s, "deactivated") || strings.Contains(s, "disabled") || strings.Contains(s, "suspended")
 }
 
 // mapErrorStatus returns the HTTP status for the code or type of an error that came with status 200. It returns 200 for
@@ -48,11 +58,13 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 func mapErrorStatus(code, kind string) int {
 	for _, s := range []string{code, kind} {
 		switch {
-		case s == "invalid_api_key":
+		case s == "invalid_api_key", s == "authentication_error":
 			return http.StatusUnauthorized
+		case isDisabled(s), s == "permission_error", s == "insufficient_permissions":
+			return http.StatusForbidden
 		case s == "model_not_found":
 			return http.StatusNotFound
-		case s == "rate_limit_exceeded", strings.Contains(s, "quota"), strings.Contains(s, "billing"):
+		case strings.HasPrefix(s, "rate_limit_"), strings.Contains(s, "quota"), strings.Contains(s, "billing"):
 			return http.StatusTooManyRequests
 		case s == "server_error", strings.Contains(s, "overloaded"):
 			return http.StatusServiceUnavailable

@@ -41,8 +41,7 @@ type event struct {
 			Reason string `json:"reason"`
 		} `json:"incomplete_details"`
 	} `json:"response"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Error jsontext.Value `json:"error"` // of an error event; some have its members flat
 }
 
 // item is one item of the output: reasoning, a message or a function_call.
@@ -57,6 +56,7 @@ type item struct {
 
 // reply reads the events of one response and writes them as chunks of Chat Completions.
 type reply struct {
+	client  *Client
 	b       []byte // chunks that Next has still to return
 	head    []byte // the start of each chunk, up to its delta
 	top     int    // length of the part of head before the first choice
@@ -73,11 +73,11 @@ type reply struct {
 	size    int
 }
 
-func newReply(r *provider.Request, now time.Time) *reply {
+func newReply(c *Client, r *provider.Request, now time.Time) *reply {
 	b := provider.AppendQuote([]byte(`data: {"id":`), "chatcmpl-"+strings.TrimPrefix(r.ID, "req_"))
 	b = strconv.AppendInt(append(b, `,"object":"chat.completion.chunk","created":`...), now.Unix(), 10)
 	b = append(provider.AppendQuote(append(b, `,"model":`...), r.Model), `,"choices":[`...)
-	return &reply{top: len(b), head: append(b, `{"index":0,"delta":{`...), shows: r.WantReasoning}
+	return &reply{client: c, top: len(b), head: append(b, `{"index":0,"delta":{`...), shows: r.WantReasoning}
 }
 
 // handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
@@ -124,26 +124,21 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 		y.appendFinish()
 		return false, errDone
 	case "response.failed", "error":
-		return false, y.makeFailure(e.Payload, &v)
+		return false, y.client.makeInBandError(findEventError(e.Payload, &v), y.begun)
 	}
 	return false, nil // unknown events, and events that repeat earlier ones
 }
 
-// makeFailure makes the error of an error event. The call may be retried if the provider is overloaded and nothing of
-// the response has arrived.
-func (y *reply) makeFailure(payload []byte, v *event) error {
-	var inner struct {
-		Code string `json:"code"`
+// findEventError returns the error object of an error event: its member error, that of its response, or the event
+// itself.
+func findEventError(payload []byte, v *event) []byte {
+	if v.Response != nil && v.Response.Error.Kind() == '{' {
+		return v.Response.Error
 	}
-	if v.Response != nil && len(v.Response.Error) > 0 {
-		_ = json.Unmarshal(v.Response.Error, &inner) // a malformed object has no code
+	if v.Error.Kind() == '{' {
+		return v.Error
 	}
-	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", payload))
-	for _, code := range []string{v.Code, inner.Code} {
-		e.Retry = e.Retry ||
-			!y.begun && (code == "server_error" || code == "rate_limit_exceeded" || code == "server_is_overloaded")
-	}
-	return e
+	return payload
 }
 
 func (y *reply) appendFirstChunk() {
@@ -351,6 +346,7 @@ func readUsage(raw []byte) *provider.Usage {
 		OutputWas struct {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"output_tokens_details"`
+		Total jsontext.Value `json:"total_tokens"`
 	}
 	const most = 1 << 53
 	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u == nil || u.Input == nil || u.Output == nil ||
@@ -368,6 +364,8 @@ func readUsage(raw []byte) *provider.Usage {
 		CacheWrite: u.InputWas.Written,
 		Output:     *u.Output,
 		Reasoning:  u.OutputWas.Reasoning,
+		SumDiffers: u.Total != nil && u.Total.Kind() != 'n' &&
+			string(u.Total) != strconv.FormatInt(*u.Input+*u.Output, 10),
 	}
 }
 
@@ -403,7 +401,7 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 	s := &responseStream{
 		x:      x,
 		events: provider.NewSSE(x),
-		reply:  newReply(r, time.Now()),
+		reply:  newReply(c, r, time.Now()),
 		unread: true,
 	}
 	s.events.LimitEvent(maxResponseEvent)
@@ -471,6 +469,9 @@ func (c *Client) completeResponse(ctx context.Context, r *provider.Request) (*pr
 	for s.ended == nil {
 		s.reply.b = s.reply.b[:0]
 		s.readEvents()
+	}
+	if e, ok := errors.AsType[*provider.Error](s.ended); ok { // such as an account that is out of quota
+		return nil, e
 	}
 	if !errors.Is(s.ended, io.EOF) {
 		return nil, upstream.NewFailure(s.x.StatusCode, s.ended)

@@ -5,14 +5,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
 // A reasoning item, a text, and two calls whose arguments come in pieces, one of
@@ -293,6 +297,7 @@ func TestResponsesUsage(t *testing.T) {
 		`{"input_tokens":1,"output_tokens":0,"input_tokens_details":null}`:                    {Input: 1},
 		`{"input_tokens":1,"output_tokens":0,"input_tokens_details":{"cached_tokens":2}}`:     nil,
 		`{"input_tokens":1,"output_tokens":1,"output_tokens_details":{"reasoning_tokens":2}}`: nil,
+		`{"input_tokens":1,"output_tokens":0,"total_tokens":null}`:                            {Input: 1},
 		`{"input_tokens":-1,"output_tokens":0}`:                                               nil,
 		`{"input_tokens":1.5,"output_tokens":0}`:                                              nil,
 		`{"input_tokens":1}`:                                                                  nil,
@@ -300,10 +305,91 @@ func TestResponsesUsage(t *testing.T) {
 		``:                                                                                    nil,
 		`[]`:                                                                                  nil,
 		`{"input_tokens":9007199254740993,"output_tokens":0}`:                                 nil,
+		`{"input_tokens":1,"output_tokens":0,"total_tokens":2}`: {
+			Input:      1,
+			SumDiffers: true,
+		},
+		`{"input_tokens":1,"output_tokens":0,"total_tokens":"1"}`: {
+			Input:      1,
+			SumDiffers: true,
+		},
 	} {
 		if got := readUsage([]byte(raw)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", raw, got)
 		}
+	}
+}
+
+// TestResponsesErrorsInStream shows that an error inside a stream means what it means by its status, nested, flat, and
+// in a failed response. After a part of the answer has arrived it is not tried again.
+func TestResponsesErrorsInStream(t *testing.T) {
+	t.Parallel()
+	const begun = `data: {"type":"response.output_text.delta","delta":"a"}` + "\n\n"
+	for code, want := range map[string]provider.Error{
+		"insufficient_quota":   {Status: 429, Alarm: "the account is out of quota", OutOfQuota: true},
+		"rate_limit_exceeded":  {Status: 429, Retry: true},
+		"server_error":         {Status: 503, Retry: true},
+		"server_is_overloaded": {Status: 503, Retry: true},
+		"invalid_prompt":       {Status: 400, Kind: provider.Rejected},
+		"account_deactivated":  {Status: 403, Alarm: "the account is disabled", KeyRefused: true},
+		"invalid_api_key":      {Status: 401, Alarm: "the key is refused", KeyRefused: true},
+		"something_new":        {Status: 200},
+	} {
+		members := fmt.Sprintf(`"code":%q,"message":"m","param":null`, code)
+		for shape, event := range map[string]string{
+			"nested": `{"type":"error","sequence_number":2,"error":{"type":"` + code + `",` + members + `}}`,
+			"flat":   `{"type":"error",` + members + `,"sequence_number":2}`,
+			"failed": `{"type":"response.failed","response":{"status":"failed","error":{` + members + `}}}`,
+		} {
+			for _, before := range []string{"", begun} {
+				text := before + "data: " + event + "\n\n"
+				c := served(func(context.Context) io.Reader { return strings.NewReader(text) })
+				want := want
+				if before != "" {
+					want.Kind, want.Retry = provider.Failed, false
+				}
+				for how, err := range map[string]error{"streamed": hearStream(t, c).err, "whole": hearWhole(t, c).err} {
+					e, ok := errors.AsType[*provider.Error](err)
+					if !ok {
+						t.Fatalf("%s, %s, %s: %v", code, shape, how, err)
+					}
+					got := provider.Error{Status: e.Status, Kind: e.Kind, Retry: e.Retry, Alarm: e.Alarm,
+						OutOfQuota: e.OutOfQuota, KeyRefused: e.KeyRefused}
+					if got != want {
+						t.Errorf("%s, %s, %s, after %q: %+v, want %+v", code, shape, how, before, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestResponsesNextKey asks with the next key when the account of the first is out of quota inside a stream.
+func TestResponsesNextKey(t *testing.T) {
+	t.Parallel()
+	var keys []upstream.Key
+	for id, text := range map[string]string{
+		"empty": `data: {"type":"error","error":{"code":"insufficient_quota","message":"m"}}` + "\n\n",
+		"full":  responsesSample,
+	} {
+		keys = append(keys, upstream.Key{
+			ID:       id,
+			Provider: served(func(context.Context) io.Reader { return strings.NewReader(text) }),
+		})
+	}
+	var alarms []string
+	pool := upstream.NewPool(keys, time.Now, slog.New(slog.DiscardHandler),
+		func(_, alarm string, _ error) { alarms = append(alarms, alarm) })
+	r := toolRequest(true)
+	for range 3 {
+		s, err := pool.Stream(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Close()
+	}
+	if len(alarms) != 1 || alarms[0] != "the account is out of quota" {
+		t.Errorf("alarms: %q", alarms)
 	}
 }
 

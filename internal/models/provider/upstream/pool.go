@@ -45,6 +45,8 @@ type Pool struct {
 	now   func() time.Time
 	log   *slog.Logger
 
+	refusals refusalTexts
+
 	mu   sync.Mutex
 	keys []*pooledKey
 	turn int
@@ -84,6 +86,9 @@ func callByKeys[T any](ctx context.Context, p *Pool, call func(provider.Provider
 	for {
 		k := tried[len(tried)-1]
 		answer, err := call(k.Provider)
+		if e, ok := errors.AsType[*provider.Error](err); ok {
+			p.noteRefusal(e)
+		}
 		var next *pooledKey
 		rest, why := restAfter(err)
 		if p.note(k, rest, why); rest > 0 && ctx.Err() == nil {
@@ -113,7 +118,7 @@ func restAfter(err error) (rest time.Duration, why string) {
 		return 0, ""
 	case e.OutOfQuota:
 		return min(max(e.RetryAfter, quotaRest), maxQuotaRest), "out_of_quota"
-	case e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden:
+	case e.KeyRefused || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden:
 		return refusedRest, "refused"
 	case e.Status == http.StatusTooManyRequests:
 		return min(max(e.RetryAfter, limitedRest), quotaRest), "rate_limited"

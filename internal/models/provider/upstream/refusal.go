@@ -23,6 +23,9 @@ func (c *Client) readRefusal(x *Exchange) error {
 	return e
 }
 
+// rejectedPrefix begins the message of a request that the provider calls invalid.
+const rejectedPrefix = "the provider refused the request: "
+
 // MakeRefusal makes the error of an error body: of an error status, or of an error object that came with status 200.
 func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.Error {
 	e := (*provider.Error)(nil)
@@ -33,7 +36,7 @@ func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.E
 		e = NewStatusError(status)
 	}
 	if e.Kind == provider.Rejected {
-		e.Message = "the provider refused the request: " + cleanMessage(c.redactSecret(e.Message))
+		e.Message = rejectedPrefix + cleanMessage(c.redactSecret(e.Message))
 	}
 	e.Status = status
 	e.Cause = fmt.Errorf("status %d: %.500q", status, c.redactSecret(string(text)))
@@ -67,6 +70,14 @@ func NewStatusError(status int) *provider.Error {
 		status >= 500:
 		e.Retry = true
 	}
+	return e
+}
+
+// NewAccountError makes the error of a refusal that concerns our key or account, and not the request, whatever its
+// status. The operator must fix it.
+func NewAccountError(status int, alarm string) *provider.Error {
+	e := NewFailure(status, nil)
+	e.Alarm = alarm
 	return e
 }
 

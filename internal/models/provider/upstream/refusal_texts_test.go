@@ -1,0 +1,73 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+func TestOutlineText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"This organization has been disabled.":                              "This organization has been disabled.",
+		"messages.12.content.0: Input should be 'text' or 'image'":          "messages.#.content.#: Input should be … or …",
+		`Invalid value: "my secret's plan". Supported values are: 'a', 'b'`: "Invalid value: …. Supported values are: …, …",
+		"max_tokens: 70,000 > 64.000 for claude-x":                          "max_tokens: # > # for claude-x",
+		"You can't use `tool's` here, and it isn't 'don't' either":          "You can't use … here, and it isn't … either",
+		`cut off: "a prompt without an end, 12`:                             "cut off: …",
+		"cut off: 'a prompt without an end":                                 "cut off: …",
+		"input {'a': 1} is wrong; so is “Zürich”":                           "input … is wrong; so is …",
+		"":                       "",
+		strings.Repeat("é", 300): strings.Repeat("é", 200),
+	} {
+		if got := outlineText(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A refuser refuses each request with the next of its errors.
+type refuser struct {
+	provider.Provider
+	next func() *provider.Error
+}
+
+func (refuser) Name() string { return "acme" }
+
+func (r refuser) Complete(context.Context, *provider.Request) (*provider.Response, error) {
+	return nil, r.next()
+}
+
+// TestRefusalsAreCounted counts refusals by their text, and at most a hundred texts.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	n := 0
+	p := NewPool([]Key{{ID: "…1234", Provider: refuser{next: func() *provider.Error {
+		n++
+		e := &provider.Error{Kind: provider.Rejected, Status: 400, Message: rejectedPrefix + "line " + fmt.Sprint(n)}
+		switch {
+		case n > 10 && n <= 200:
+			e.Message += strings.Repeat("x", n)
+		case n == 201:
+			e.Status = 0 // our own
+		case n == 202:
+			e.Kind, e.Status = provider.Failed, 500
+		}
+		return e
+	}}}}, time.Now, slog.New(slog.DiscardHandler), nil)
+	for range 202 {
+		if _, err := p.Complete(t.Context(), &provider.Request{}); err == nil {
+			t.Fatal("not refused")
+		}
+	}
+	list := p.Refusals()
+	if len(list) != maxRefusalTexts+1 || list[0].Text != otherTexts || list[0].N != 91 ||
+		list[1].Text != "line #" || list[1].N != 10 || list[1].Last.IsZero() {
+		t.Errorf("%d texts: %+v", len(list), list[:2])
+	}
+}
