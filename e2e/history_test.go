@@ -9,7 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// TestLooksWithHistory looks at pages as they are after sixty days of use: full of rows, charts and states.
+// TestLooksWithHistory looks at pages as they are after two weeks of use: full of rows, charts and states.
 func TestLooksWithHistory(t *testing.T) {
 	testkit.Long(t, "pictures of many pages")
 	t.Parallel()

@@ -7,7 +7,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// TestBePaidAsADeveloper sets payouts up at the emulator's onboarding, and is paid what sixty days of calls have
+// TestBePaidAsADeveloper sets payouts up at the emulator's onboarding, and is paid what two weeks of calls have
 // earned.
 func TestBePaidAsADeveloper(t *testing.T) {
 	testkit.Long(t, "package payouts proves payouts with the emulated Stripe")

@@ -90,7 +90,7 @@ func sum(cells []shownCell) (total int64, isMoney, exact bool, err error) {
 // TestPagesAddUp adds up the parts that pages show of sixty days of calls: they make the totals of the same page.
 func TestPagesAddUp(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, "", "--empty=false")
+	p := servertest.Start(t, "", "--empty=false", "--history=60d")
 	app := "/developer/apps/" + p.App.ID
 	calls := []string{"calls-table Calls", "Feature Calls", "Model Calls"}
 	spent := []string{"by-day-table Spent", "Feature Spent", "Model Spent"}

@@ -58,7 +58,7 @@ func (w *walk) follow(begin string) {
 	w.open(run(w.tab, chromedp.Evaluate[string](`document.querySelector('main a[href^="`+begin+`"]').href`)))
 }
 
-// startWithHistory starts a node with sixty days of sample data.
+// startWithHistory starts a node with the sample history.
 func startWithHistory(t *testing.T) *servertest.Process {
 	t.Helper()
 	return servertest.Start(t, dbtest.URL(t, db.Postgres), "--empty=false")

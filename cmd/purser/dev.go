@@ -3,10 +3,14 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev"
+	"github.com/purserhq/purser/internal/dev/history"
 )
 
 // testDoubles are the commands for development: those that replace external services, and the one that
@@ -24,13 +28,28 @@ type devCmd struct {
 	Listen    string        `default:"localhost:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: localhost:8080)."`
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
 	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
-	Empty     bool          `help:"Start an empty data folder without the sixty days of sample history."`
+	Empty     bool          `help:"Start an empty data folder without the sample history."`
+	History   days          `default:"14d" placeholder:"DAYS" help:"How much sample history an empty data folder gets: 14d to 366d (default: 14d)."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
 	Lease     time.Duration `default:"10s" hidden:""`
 	Drain     time.Duration `default:"0s" hidden:""`
 	Grace     time.Duration `default:"5m" hidden:""`
+}
+
+// days is a number of days, written as 60d.
+type days int
+
+// UnmarshalText reads the flag.
+func (d *days) UnmarshalText(text []byte) error {
+	number, ok := strings.CutSuffix(string(text), "d")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n < history.MinDays || n > history.MaxDays {
+		return fmt.Errorf("must be a number of days from %dd to %dd", history.MinDays, history.MaxDays)
+	}
+	*d = days(n)
+	return nil
 }
 
 // Help is shown by purser dev --help.
@@ -57,6 +76,7 @@ func (c *devCmd) Run(p *program) error {
 		SandboxDay: given.Policy.SandboxDayMC,
 		OIDC:       given.OIDC,
 		Empty:      c.Empty,
+		Days:       int(c.History),
 		JSON:       c.JSON,
 		Lease:      c.Lease,
 		Drain:      c.Drain,

@@ -60,7 +60,7 @@ func makeScreenshots(ctx context.Context, binary, folder string) error {
 		return err
 	}
 	defer os.RemoveAll(data)
-	cmd := exec.CommandContext(ctx, binary, "dev", "--json", "--listen=localhost:0", "--data="+data)
+	cmd := exec.CommandContext(ctx, binary, "dev", "--json", "--history=60d", "--listen=localhost:0", "--data="+data)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

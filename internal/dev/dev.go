@@ -43,6 +43,7 @@ type Options struct {
 	SandboxDay money.MC              // what these may cost in 24 hours
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
 	Empty      bool                  // make no sample history
+	Days       int                   // of the sample history
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
 	Drain      time.Duration
@@ -119,7 +120,7 @@ func open(ctx context.Context, o Options, c config.Config, log *slog.Logger) (*s
 // makeHistory makes the sample history with a server of its own, which is gone afterwards with all that it remembers.
 // Its providers are emulated, whatever the developer configured.
 func makeHistory(ctx context.Context, o Options, c config.Config, log *slog.Logger) error {
-	m := history.Maker{}
+	m := history.Maker{Days: o.Days}
 	payments := stripe.New(stripe.Options{
 		Key:           c.Stripe.Key,
 		WebhookSecret: c.Stripe.WebhookSecret,

@@ -20,15 +20,12 @@ import (
 // waves are how often the active users call on a day.
 const waves = 2
 
-// hookDay is the day on which a webhook endpoint is added, and failDay that from which on it fails.
-const hookDay, failDay = Days - 46, Days - 22
-
 // liveDays makes the days one after the other.
 func (m *Maker) liveDays(ctx context.Context) error {
 	if err := m.addTester(ctx); err != nil {
 		return err
 	}
-	for day := range Days {
+	for day := range m.Days {
 		// The apps are made in the first hours.
 		m.moveTo(m.begin.Add(time.Duration(day)*24*time.Hour + 8*time.Hour))
 		if err := errors.Join(m.beginDay(ctx, day), m.visit(ctx, day)); err != nil {
@@ -49,18 +46,18 @@ func (m *Maker) beginDay(ctx context.Context, day int) error {
 	}
 	live := m.apps[0]
 	switch day {
-	case hookDay:
+	case m.Days / 4:
 		return m.call(ctx, "POST", "/v1/apps/"+live.ID+"/webhooks", map[string]any{
 			"url":    m.hook.url,
 			"events": []string{"connection.created", "connection.exhausted", "connection.frozen", "connection.revoked"},
 		}, live.sign, nil)
-	case failDay:
+	case m.Days * 5 / 8:
 		m.hook.fails.Store(true)
-	case Days / 2:
+	case m.Days / 2:
 		return m.topUp(ctx, m.users[0], "pay")
-	case Days - 15: // a bank debit that fails
+	case m.Days * 3 / 4: // a bank debit that fails
 		return m.topUp(ctx, m.users[1], "later", "bounce")
-	case Days - 10:
+	case m.Days * 5 / 6:
 		return m.topUp(ctx, m.users[4], "pay")
 	}
 	return nil
@@ -78,7 +75,7 @@ func (m *Maker) visit(ctx context.Context, day int) error {
 	tester := m.users[len(m.users)-1]
 	for _, u := range m.users {
 		for _, c := range u.connections {
-			if m.random.Float64() < share*u.activity || u == tester && day == Days-1 {
+			if m.random.Float64() < share*u.activity || u == tester && day == m.Days-1 {
 				active = append(active, c)
 			}
 		}
@@ -142,6 +139,9 @@ func (m *Maker) vary(c *connection, kind call) call {
 	}
 	if c.isLive() {
 		output := 4 * words
+		if c.long {
+			output *= 4
+		}
 		kind.maxTokens = output + 100
 		kind.text += fmt.Sprintf("\n!emu words=%d usage=%d,0,0,%d,%d", words/8, tokens.Count(kind.text)+24, output,
 			output-words)
@@ -155,7 +155,7 @@ func (m *Maker) vary(c *connection, kind call) call {
 // endToday makes what the pages should show as the latest: a voice session, a refund, a pending request for a higher
 // cap, and a paused connection.
 func (m *Maker) endToday(ctx context.Context) error {
-	now := m.begin.Add(Days * 24 * time.Hour)
+	now := m.begin.AddDate(0, 0, m.Days)
 	m.moveTo(now.Add(-3 * time.Hour))
 	tester := m.users[len(m.users)-1]
 	cards, planner := tester.connections[1], tester.connections[2]

@@ -1,4 +1,4 @@
-// Package history gives a development node a past: sixty days with apps, users, calls, refusals, payments and a voice
+// Package history gives a development node a past: some weeks with apps, users, calls, refusals, payments and a voice
 // session. It makes them through the server's own API and the ledger's own commands, while the database's clock is set
 // back and moved from then to now. So every row is what the same requests would have left behind.
 package history
@@ -20,8 +20,11 @@ import (
 	"github.com/purserhq/purser/internal/server"
 )
 
-// Days is how long ago the history begins.
-const Days = 60
+// MinDays and MaxDays bound how long ago a history may begin. In MinDays everything happens that pages show.
+const (
+	MinDays = 14
+	MaxDays = 366
+)
 
 // setting is the name of the settings row that says who makes the history.
 const setting = "dev_history"
@@ -64,6 +67,7 @@ func Claim(ctx context.Context, d *db.DB) (mine bool, err error) {
 // A Maker makes the history of an empty database.
 type Maker struct {
 	Server *server.Server
+	Days   int // how long ago the history begins: from MinDays to MaxDays
 	// Seed makes the sample data that every development node has.
 	Seed func(context.Context) (sample.Data, error)
 	// Stripe is the emulated Stripe that Server is configured for. It sends no events: the Maker delivers them.
@@ -92,7 +96,7 @@ func (m *Maker) Make(ctx context.Context) (err error) {
 		return fmt.Errorf("history: %w", err)
 	}
 	defer func() { err = errors.Join(err, m.hook.Close()) }()
-	m.begin = d.Now().Add(-Days * 24 * time.Hour)
+	m.begin = d.Now().AddDate(0, 0, -m.Days)
 	m.moveTo(m.begin)
 	if m.data, err = m.Seed(ctx); err != nil {
 		return err

@@ -29,6 +29,7 @@ type user struct {
 	accounts.Account
 	joins       int // the day
 	activity    float64
+	long        bool // asks for long answers, and so soon pays beyond the free credit
 	topUpCents  int64
 	connections []*connection
 }
@@ -37,15 +38,22 @@ type user struct {
 type connection struct {
 	id    string
 	app   *app
+	long  bool   // as its user's
 	token string // fresh for the visit that is made now
 }
 
 // makeUsers plans the users. Their accounts are opened on the day on which they join.
 func (m *Maker) makeUsers(context.Context) error {
 	for i := range names {
+		long := i%4 == 3
+		activity := 0.15 + 0.6*m.random.Float64()
+		if long {
+			activity = 0.9
+		}
 		m.users = append(m.users, &user{
-			joins:      1 + i*(Days-12)/len(names)*7%(Days-10),
-			activity:   0.15 + 0.6*m.random.Float64(),
+			joins:      1 + i*7%(m.Days*5/6),
+			activity:   activity,
+			long:       long,
 			topUpCents: []int64{10_00, 25_00, 50_00, 20_00}[i%4],
 		})
 	}
@@ -107,7 +115,7 @@ func (m *Maker) connect(ctx context.Context, u *user, a *app, allocation money.M
 		if err != nil {
 			return err
 		}
-		u.connections = append(u.connections, &connection{id: r.Connection.ID, app: a})
+		u.connections = append(u.connections, &connection{id: r.Connection.ID, app: a, long: u.long})
 		return nil
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/alexedwards/argon2id"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -164,28 +165,15 @@ func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out
 	out.Operator = Login{"operator@example.com", id.NewSecret()[:16]}
 	out.Developer = Login{"developer@example.com", id.NewSecret()[:16]}
 	out.TestAccount = Login{"tester@example.com", id.NewSecret()[:16]}
-	_, err := s.Accounts.Create(ctx, tx, accounts.NewAccount{
-		Email:    out.Operator.Email,
-		Password: out.Operator.Password,
-		Operator: true,
-	})
+	_, err := s.createAccount(ctx, tx, out.Operator, accounts.NewAccount{Operator: true})
 	if err != nil {
 		return err
 	}
-	developer, err := s.Accounts.Create(ctx, tx, accounts.NewAccount{
-		Email:     out.Developer.Email,
-		Password:  out.Developer.Password,
-		Developer: true,
-	})
+	developer, err := s.createAccount(ctx, tx, out.Developer, accounts.NewAccount{Developer: true})
 	if err != nil {
 		return err
 	}
-	tester, err := s.Accounts.Create(ctx, tx, accounts.NewAccount{
-		Email:    out.TestAccount.Email,
-		Password: out.TestAccount.Password,
-		Sandbox:  true,
-		OwnerID:  developer.ID,
-	})
+	tester, err := s.createAccount(ctx, tx, out.TestAccount, accounts.NewAccount{Sandbox: true, OwnerID: developer.ID})
 	if err != nil {
 		return err
 	}
@@ -208,6 +196,27 @@ func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out
 	}
 	out.App = App{ID: app.ID, ClientID: app.ClientID, ClientSecret: secret}
 	return nil
+}
+
+// hashParams are light, so that a start takes no half second for passwords that guard fake money. A hash names its
+// parameters: those of production stay as they are.
+var hashParams = argon2id.Params{
+	Memory:      1 << 10,
+	Iterations:  1,
+	Parallelism: 1,
+	SaltLength:  16,
+	KeyLength:   32,
+}
+
+// createAccount creates a sample account that signs in as login says.
+func (s Stores) createAccount(ctx context.Context, tx *db.Tx, login Login, n accounts.NewAccount) (
+	accounts.Account, error) {
+	hash, err := argon2id.CreateHash(login.Password, &hashParams)
+	if err != nil {
+		return accounts.Account{}, err
+	}
+	n.Email, n.PasswordHash = login.Email, hash
+	return s.Accounts.Create(ctx, tx, n)
 }
 
 // addPublicApp creates the sample app for purser login, also in a database of an older version.
