@@ -20,7 +20,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -331,7 +330,7 @@ func startEmulated(t *testing.T, e db.Engine) *emulatedNode {
 		flags = append(flags, "PURSER_PROVIDERS_"+name+"_BASE_URL="+s.URL+path,
 			"PURSER_PROVIDERS_"+name+"_KEY=sk-emulated")
 	}
-	p := servertest.Start(t, dbtest.URL(t, e), flags...)
+	p := servertest.Start(t, servertest.URL(t, e), flags...)
 	return &emulatedNode{Process: p, providers: s.URL, prices: offered(t, p)}
 }
 

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -41,7 +40,7 @@ func TestConsent(t *testing.T) {
 		for _, scripts := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, scripts=%t", e, scripts), func(t *testing.T) {
 				t.Parallel()
-				p := servertest.Start(t, dbtest.URL(t, e))
+				p := servertest.Start(t, servertest.URL(t, e))
 				b := newTab(t, p.BaseURL)
 				if !scripts {
 					b.withoutScripts()

@@ -198,7 +198,7 @@ func (b *tab) confirmations(p *servertest.Process) {
 func TestConsoleLooks(t *testing.T) {
 	testkit.Long(t, "axe and pictures of every page of the console")
 	t.Parallel()
-	target := dbtest.URL(t, db.Postgres)
+	target := servertest.URL(t, db.Postgres)
 	p := servertest.Start(t, target)
 	refused(t, p) // which is billed, so that there is something to see
 	busy(t, p, target)
@@ -248,11 +248,7 @@ func TestConsoleLooks(t *testing.T) {
 // is what analytics read.
 func busy(t *testing.T, p *servertest.Process, target string) {
 	t.Helper()
-	d, err := db.Open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, target)
 	var picture bytes.Buffer
 	m := image.NewNRGBA(image.Rect(0, 0, 200, 200))
 	for y := range 200 {
@@ -308,7 +304,7 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 // TestAppSwitcher changes from one app to another and back by the menu that the app's name opens.
 func TestAppSwitcher(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)
 	b.open(p.DashboardURL + "/developer/apps/new")
 	b.signIn(p.Developer.Email, p.Developer.Password)

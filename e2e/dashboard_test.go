@@ -66,7 +66,7 @@ func TestApproval(t *testing.T) {
 	for _, scripts := range []bool{true, false} {
 		t.Run(fmt.Sprintf("scripts=%t", scripts), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+			p := servertest.Start(t, servertest.URL(t, db.Postgres))
 			b := newTab(t, p.BaseURL)
 			if !scripts {
 				b.withoutScripts()
@@ -112,11 +112,7 @@ func TestApproval(t *testing.T) {
 // freeze pauses the sample connection, as the risk layer does.
 func freeze(t *testing.T, p *servertest.Process) {
 	t.Helper()
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, p.DB)
 	if _, err := store.NewWriter(d, time.Now).Do(t.Context(),
 		rules.Freeze{ConnectionID: p.Connection.ID, By: rules.FrozenByRisk}); err != nil {
 		t.Fatal(err)
@@ -144,7 +140,7 @@ func refused(t *testing.T, p *servertest.Process) (code, reviewURL string) {
 // the pause, resuming does, and revoking ends it.
 func TestReview(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)
 	b.withoutScripts()
 	if code, _ := refused(t, p); code != "" {
@@ -201,7 +197,7 @@ func TestReview(t *testing.T) {
 func TestStrangersAtThePages(t *testing.T) {
 	testkit.Long(t, "what strangers get is proved in each package of pages")
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	asked := more(t, p, 30_00_000_000, "More.")
 	freeze(t, p)
 	page := p.AuthURL + "/connections/" + p.Connection.ID
@@ -246,7 +242,7 @@ func TestStrangersAtThePages(t *testing.T) {
 // operated on them with what a screen reader is told.
 func TestDashboardLooks(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)
 	page := p.AuthURL + "/connections/" + p.Connection.ID
 	refused(t, p)
@@ -314,7 +310,7 @@ func TestDashboardLooks(t *testing.T) {
 func TestPeopleLooks(t *testing.T) {
 	testkit.Long(t, "axe and pictures of every page of a user's account")
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)
 	b.open(p.AuthURL + "/dashboard")
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
@@ -409,7 +405,7 @@ func refusal(t *testing.T, p *servertest.Process) (requestID string) {
 // change by themselves, without a new page, and without JavaScript on the next one.
 func TestLiveSpend(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)
 	b.open(p.AuthURL + "/connections/" + p.Connection.ID)
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)

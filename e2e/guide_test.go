@@ -19,7 +19,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/people/accounts"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -96,7 +95,7 @@ func newGuide(t *testing.T, programs []*guideBlock) *guide {
 			redirectURI: fmt.Sprintf("http://127.0.0.1:%s/callback", freePort(t)),
 		})
 	}
-	database := dbtest.URL(t, db.SQLite)
+	database := servertest.URL(t, db.SQLite)
 	first := servertest.Start(t, database)
 	first.Stop() // only one process may use the file
 	if err := createGuideApps(t.Context(), database, first.Developer.Email, g.apps); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -35,7 +34,7 @@ func otp(t *testing.T, secret string, at time.Time) string {
 // JavaScript: sign up, confirm by the mail, set it up, sign out and in again.
 func TestJoining(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)
 	b.withoutScripts()
 	const email, password = "newcomer@example.org", "a long enough password"

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -61,7 +60,7 @@ func goLive(t *testing.T, p *servertest.Process) (callback string) {
 // are proposed and $25 are the most; who has put in nothing yet has free credit.
 func TestConsentOfLiveApp(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	c := client(p)
 	c.RedirectURL = goLive(t, p)
 	b := newTab(t, p.BaseURL, "https://app.example.com")

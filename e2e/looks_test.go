@@ -10,7 +10,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -69,7 +68,7 @@ func TestLooks(t *testing.T) {
 func TestLooksOfMail(t *testing.T) {
 	testkit.Long(t, "pictures of mails, and the wait for the job that sends them")
 	t.Parallel()
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	p := servertest.Start(t, url)
 	b := newTab(t, p.BaseURL)
 	look := b.look

@@ -11,7 +11,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -19,7 +18,7 @@ import (
 // against the whole log over HTTP, by tools/verify-log.
 func TestProveIt(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	if code, _ := refused(t, p); code != "" {
 		t.Fatalf("a call: %s", code)
 	}

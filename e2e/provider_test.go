@@ -9,7 +9,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/oidctest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -32,7 +31,7 @@ func TestProvider(t *testing.T) {
 	} {
 		t.Setenv("PURSER_OIDC_"+name, value)
 	}
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	login.AllowRedirect(p.BaseURL + "/sign-in/provider/callback")
 	b := newTab(t, p.BaseURL, login.URL)
 	b.withoutScripts()

@@ -23,7 +23,6 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -38,7 +37,7 @@ func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process), flags .
 	for _, e := range engines {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e), flags...)
+			p := servertest.Start(t, servertest.URL(t, e), flags...)
 			f(t, p)
 			p.Verify()
 		})

@@ -20,7 +20,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -88,7 +87,7 @@ func TestSDKConformance(t *testing.T) {
 			for _, e := range engines {
 				t.Run(s.name+"/"+string(e), func(t *testing.T) {
 					t.Parallel()
-					p := servertest.Start(t, dbtest.URL(t, e))
+					p := servertest.Start(t, servertest.URL(t, e))
 					d := newDriver(t, s, p)
 					d.start()
 					for _, sc := range scenarios {
@@ -347,7 +346,7 @@ func TestSDKSharedRefresh(t *testing.T) {
 	t.Parallel()
 	for _, s := range builtSDKs(t) {
 		t.Run(s.name, func(t *testing.T) {
-			p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+			p := servertest.Start(t, servertest.URL(t, db.SQLite))
 			d := newDriver(t, s, p)
 			token, folder := grant(t, p, "5", ""), t.TempDir()
 			id, _ := token.Extra("connection_id").(string)

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -172,7 +171,7 @@ func TestTypeScriptSDK(t *testing.T) {
 	t.Run("hooks", func(t *testing.T) {
 		t.Parallel()
 		installNode(t, "clients")
-		p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+		p := servertest.Start(t, servertest.URL(t, db.SQLite))
 		token := grant(t, p, "5", "")
 		id, _ := token.Extra("connection_id").(string)
 		billed := runNodeProgram(t, "clients", map[string]any{
@@ -193,7 +192,7 @@ func TestTypeScriptSDK(t *testing.T) {
 	})
 	t.Run("voice", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+		p := servertest.Start(t, servertest.URL(t, db.SQLite))
 		receipts := runNodeProgram(t, "sdk", map[string]any{
 			"baseURL": p.BaseURL, "accessToken": p.Connection.AccessToken,
 		}, "--experimental-websocket", "--no-warnings", "voice.mjs")
@@ -227,7 +226,7 @@ func TestTypeScriptVoice(t *testing.T) {
 	bundle := bundleTypeScriptSDK(t)
 	for mode, done := range map[string]string{"mock": "response.done", "emulator": "output_audio_buffer.stopped"} {
 		t.Run(mode, func(t *testing.T) {
-			p := servertest.Start(t, dbtest.URL(t, db.SQLite), "--providers="+mode)
+			p := servertest.Start(t, servertest.URL(t, db.SQLite), "--providers="+mode)
 			app := http.NewServeMux()
 			app.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/html")

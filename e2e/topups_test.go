@@ -7,7 +7,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -15,7 +14,7 @@ import (
 // along: the browser goes there by our form, and back, and the events do the rest.
 func TestTopUp(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)
 	b.withoutScripts()
 	b.open(p.BaseURL + "/top-up")
@@ -54,7 +53,7 @@ func TestTopUp(t *testing.T) {
 func TestAutoTopUp(t *testing.T) {
 	testkit.Long(t, "package topups proves automatic top-ups with the emulated Stripe")
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)
 	b.withoutScripts()
 	b.open(p.BaseURL + "/top-up")

@@ -13,7 +13,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -236,7 +235,7 @@ func TestVoiceNodes(t *testing.T) {
 	testkit.Long(t, "waits for a lease to end; package voice proves takeovers")
 	t.Parallel()
 	emulator, flags := emulatedVoice(t)
-	database := dbtest.URL(t, db.Postgres)
+	database := servertest.URL(t, db.Postgres)
 	b := servertest.Start(t, database, flags...)
 	a := servertest.Start(t, database, flags...) // whose callback the sample app has now
 	c := newCaller(t, a, emulator, "5", "", "words=8")

@@ -388,10 +388,5 @@ func subscribed(t *testing.T, target, url string) (conn, secret string) {
 
 func openAgain(t *testing.T, target string) *db.DB {
 	t.Helper()
-	d, err := db.Open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() }) // twice does nothing
-	return d
+	return dbtest.OpenURL(t, target)
 }

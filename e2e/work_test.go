@@ -9,7 +9,6 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -24,7 +23,7 @@ type workHold struct {
 // it, the consent screen says so, a hold is captured, and the user finds it in the activity with its receipt.
 func TestOwnWork(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)
 	hold := func(token string) (h workHold, status int) {
 		resp := p.Call("POST", "/v1/holds", `{"amount_mc": 20000000, "description": "Search of <12> archives"}`,

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -28,7 +27,7 @@ func TestListen(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			listen(t, servertest.Start(t, dbtest.URL(t, e)))
+			listen(t, servertest.Start(t, servertest.URL(t, e)))
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -22,7 +21,7 @@ func TestOperatorActsOnAccounts(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			operateAccounts(t, servertest.Start(t, dbtest.URL(t, e)))
+			operateAccounts(t, servertest.Start(t, servertest.URL(t, e)))
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -181,8 +182,13 @@ func (c *booked) state() string {
 	return "unanswered"
 }
 
-// runClients runs clients until ctx ends. Each asks node for the node of its next call.
+// runClients runs clients until ctx ends. Each asks node for the node of its next call. They keep a processor busy, so
+// that as many tests run them at a time as the machine has processors.
 func (b *callBooks) runClients(ctx context.Context, clients int, node func() *servertest.Process) (wait func()) {
+	release, err := testkit.TakeTurn("load")
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -196,7 +202,7 @@ func (b *callBooks) runClients(ctx context.Context, clients int, node func() *se
 			}
 		})
 	}
-	return wg.Wait
+	return func() { wg.Wait(); release() }
 }
 
 // pause waits, unless ctx ends.

@@ -123,7 +123,7 @@ func TestStructuredOutputOnEveryModel(t *testing.T) {
 // how.
 func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	for _, stream := range []string{`"stream":false`, `"stream":true`} {
 		key := "Idempotency-Key: " + servertest.UUID()
 		body := prompt("Hello", `"seed":1`, `"top_k":4`, `"store":false`, stream)
@@ -187,16 +187,8 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 // max_tokens that fits, and that many are admitted.
 func TestACallLargerThanAWindow(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
+	d := dbtest.OpenURL(t, p.DB)
 	l := newLiveApp(t, d, "window-", 1, 20*money.Dollar)
 	ask := func(more ...string) answer {
 		body := `{"messages":[{"role":"user","content":"Hello"}]` +

@@ -12,7 +12,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -41,7 +40,7 @@ func TestCrash(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			crash(t, dbtest.URL(t, e))
+			crash(t, servertest.URL(t, e))
 		})
 	}
 }

@@ -263,10 +263,9 @@ func TestStopWhilePostgresIsFrozen(t *testing.T) {
 // any more: its callers are answered, and soon it works again on other connections, with its lease.
 func TestBlackHoledConnections(t *testing.T) {
 	t.Parallel()
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	proxy := faulttest.NewProxy(t, url)
-	data := "--data=" + t.TempDir()
-	a, other := servertest.Start(t, proxy.URL, data, shortLease), servertest.Start(t, url, data, shortLease)
+	a, other := servertest.Start(t, proxy.URL, shortLease), servertest.Start(t, url, shortLease)
 	// A hold may have been committed whose answer was lost. A caller who repeats the call at the other node learns that
 	// it failed and was not billed.
 	b := newBooks(t, func(status int, code string) bool {
@@ -323,13 +322,9 @@ func TestNodeWithoutLease(t *testing.T) {
 	a, other := startPair(t, shortLease)
 	b := newBooks(t, isUnavailable)
 	b.sendInTime(a, b.addCalls(4, "!mock words=9")...)
-	d, err := db.Open(t.Context(), a.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, a.DB)
 	var first string
-	err = d.QueryRowContext(t.Context(), `SELECT id FROM nodes ORDER BY started_us LIMIT 1`).Scan(&first)
+	err := d.QueryRowContext(t.Context(), `SELECT id FROM nodes ORDER BY started_us LIMIT 1`).Scan(&first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,11 +363,7 @@ func TestNodeWithoutLease(t *testing.T) {
 func TestNodeRowIsGone(t *testing.T) {
 	t.Parallel()
 	a, other := startPair(t)
-	d, err := db.Open(t.Context(), a.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, a.DB)
 	if _, err := d.ExecContext(t.Context(), `DELETE FROM nodes`); err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +379,7 @@ func TestNodeRowIsGone(t *testing.T) {
 // notices it within seconds and runs the call for who waits (decision 028).
 func TestDeadOwnerIsNoticed(t *testing.T) {
 	t.Parallel()
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	a, other := servertest.Start(t, url), servertest.Start(t, url)
 	b := newBooks(t, isUnavailable)
 	c := b.addCall(false, "!mock delay=1s words=9")
@@ -410,7 +401,7 @@ func TestDeadOwnerIsNoticed(t *testing.T) {
 // and says why.
 func TestLostLogEndsTheProcess(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newBooks(t, func(status int, code string) bool { return true })
 	b.sendInTime(p, b.addCalls(4, "!mock words=9")...)
 	if err := os.Remove(strings.TrimPrefix(p.DB, "sqlite:") + "-wal"); err != nil {

@@ -18,16 +18,12 @@ import (
 // not be made is 503 and never a 402 or 429 that is not true, and nothing stays held.
 func TestDatabaseConnectionsCut(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newBooks(t, func(status int, code string) bool { return status == 503 && code == "unavailable" })
 	ctx, stop := context.WithCancel(t.Context())
 	wait := b.runClients(ctx, 24, func() *servertest.Process { return p })
 	defer func() { stop(); wait() }()
-	d, err := db.Open(t.Context(), p.DB+"&application_name=saboteur")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, p.DB+"&application_name=saboteur")
 	cut := int64(0)
 	for range 150 {
 		var n int64
@@ -78,12 +74,8 @@ func fails(t *testing.T, d *db.DB, event, table string) (undo func()) {
 // same key succeeds once the fault is gone (F-51, F-54).
 func TestStatementFails(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres), shortLease)
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	p := servertest.Start(t, servertest.URL(t, db.Postgres), shortLease)
+	d := dbtest.OpenURL(t, p.DB)
 	b := newBooks(t, nil)
 	for _, f := range []struct {
 		event, table, script string
@@ -125,11 +117,7 @@ func TestStatementFails(t *testing.T) {
 func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
 	a, b := startPair(t)
-	d, err := db.Open(t.Context(), a.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, a.DB)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a, c)
 	eventually(t, 10*time.Second, "a checkpoint", func() bool {

@@ -54,11 +54,8 @@ func startWith(t *testing.T, url string, amount money.MC, args ...string) *serve
 	if code := p.Stop(); code != 0 { // SQLite has one process at a time
 		t.Fatalf("exit code %d", code)
 	}
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = store.NewWriter(d, d.Now).Do(t.Context(), rules.ChangeCap{ConnectionID: p.Connection.ID, TargetMC: amount})
+	d := dbtest.OpenURL(t, p.DB)
+	_, err := store.NewWriter(d, d.Now).Do(t.Context(), rules.ChangeCap{ConnectionID: p.Connection.ID, TargetMC: amount})
 	if err := errors.Join(err, d.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +111,11 @@ func TestFitRace(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		raceForOneDollar(t, startWith(t, dbtest.URL(t, db.SQLite), money.Dollar))
+		raceForOneDollar(t, startWith(t, servertest.URL(t, db.SQLite), money.Dollar))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		url := dbtest.URL(t, db.Postgres)
+		url := servertest.URL(t, db.Postgres)
 		raceForOneDollar(t, startWith(t, url, money.Dollar), servertest.Start(t, url))
 	})
 }
@@ -223,7 +220,7 @@ func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := startWith(t, dbtest.URL(t, e), money.Dollar)
+			p := startWith(t, servertest.URL(t, e), money.Dollar)
 			const text = "!mock words=5"
 			refused := whole(t, askDear(p, text, false))
 			refused.wantAnswer(t, 402, "allocation_exhausted")
@@ -326,7 +323,7 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			const text = "!mock words=40"
 			before := whole(t, p.Call("GET", "/v1/connection", "")).body
 			const rows = `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM refusals) +
@@ -403,7 +400,7 @@ func TestFitSurvivesKill(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			url := dbtest.URL(t, e)
+			url := servertest.URL(t, e)
 			p := startWith(t, url, money.Dollar, shortLease)
 			patchApp(t, p, `{"fit":true}`)
 			streamKey, wholeKey := servertest.UUID(), servertest.UUID()

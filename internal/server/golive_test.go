@@ -65,7 +65,7 @@ func TestAppGoesLive(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			target := dbtest.URL(t, e)
+			target := servertest.URL(t, e)
 			p := servertest.Start(t, target)
 			promote(t, p)
 			if code := p.Stop(); code != 0 {
@@ -136,14 +136,11 @@ func promote(t *testing.T, p *servertest.Process) {
 // realConsent lets a real account with a balance approve the app, while no node runs.
 func realConsent(t *testing.T, target string, p *servertest.Process) (code, verifier string) {
 	t.Helper()
-	d, err := db.Open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := dbtest.OpenURL(t, target)
 	verifier = strings.Repeat("v", 43)
 	sum := sha256.Sum256([]byte(verifier))
 	money := store.NewWriter(d, d.Now)
-	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx,
 			accounts.NewAccount{Email: "person@example.com", Password: "a long password"})
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -129,7 +128,7 @@ const slack = 8 * time.Second
 // billed later, and everything works again after the thaw (F-53).
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
-	database := dbtest.URL(t, db.Postgres)
+	database := servertest.URL(t, db.Postgres)
 	f, through := newFreezer(t, database)
 	p := servertest.Start(t, through)
 	b := newBooks(t, nil)
@@ -187,7 +186,7 @@ func TestDatabaseHangs(t *testing.T) {
 // TestStopWhileTheDatabaseHangs ends a node whose database answers nothing.
 func TestStopWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
-	f, through := newFreezer(t, dbtest.URL(t, db.Postgres))
+	f, through := newFreezer(t, servertest.URL(t, db.Postgres))
 	p := servertest.Start(t, through)
 	c := newBooks(t, nil).addCall(false, "!mock words=5")
 	if r := ask(p, c); r.status != 200 {

@@ -51,7 +51,7 @@ var parameter = regexp.MustCompile(`\{(\w+)\}`)
 // and for one that never was: the answers are the same bytes, and nothing changes.
 func TestForeignIDsDoNotExist(t *testing.T) {
 	t.Parallel()
-	target := dbtest.URL(t, db.Postgres)
+	target := servertest.URL(t, db.Postgres)
 	p := servertest.Start(t, target)
 	s := makeStranger(t, p, target)
 	before, tried := traces(t, p), 0
@@ -199,15 +199,11 @@ func (s *stranger) fillPath(t *testing.T, path, own string, absent bool) string 
 
 func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger {
 	t.Helper()
-	d, err := db.Open(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, target)
 	s := &stranger{Client: apitest.Client{Base: p.BaseURL}, params: map[string]string{}}
 	w := store.NewWriter(d, d.Now)
 	token := ""
-	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		people := accounts.NewStore(d, d.Now)
 		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: "stranger@example.com", Developer: true})
 		if err != nil {

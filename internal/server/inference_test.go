@@ -13,7 +13,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -24,7 +23,7 @@ func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process)) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			f(t, p)
 			p.Verify()
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -146,16 +147,7 @@ func TestNodesAppDay(t *testing.T) {
 	t.Parallel()
 	a, b := startPair(t)
 	nodes := []*servertest.Process{a, b}
-	d, err := db.Open(t.Context(), a.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.RelaxLimits(6) // accounts are made in one transaction
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := dbtest.OpenURL(t, a.DB)
 	books := newBooks(t, nil)
 	probe := books.addCall(false, "!mock delay=8s words=5")
 	if r := ask(a, probe); r.status != 200 {

@@ -24,7 +24,7 @@ import (
 // startPair starts two nodes on one fresh PostgreSQL.
 func startPair(t *testing.T, flags ...string) (a, b *servertest.Process) {
 	t.Helper()
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	return servertest.Start(t, url, flags...), servertest.Start(t, url, flags...)
 }
 
@@ -138,11 +138,7 @@ func TestNodesLastMicroCent(t *testing.T) {
 	}
 	hold := money.MC(queryOne(t, a, probe.key).HoldMC)
 
-	d, err := db.Open(t.Context(), a.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := dbtest.OpenURL(t, a.DB)
 	for _, race := range []struct {
 		spare money.MC
 		won   int
@@ -383,10 +379,7 @@ func TestNodesRevoke(t *testing.T) {
 func TestNodesSeedOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t, db.Postgres)
-	d, err := db.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := dbtest.OpenURL(t, url)
 	for _, text := range []string{`DROP SCHEMA public CASCADE`, `CREATE SCHEMA public`} {
 		if _, err := d.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
@@ -433,7 +426,7 @@ func TestNodesSeedOnce(t *testing.T) {
 // TestOneProcessPerFile refuses a second process on a SQLite file, and says so.
 func TestOneProcessPerFile(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	_, err := servertest.TryStart(t, p.DB)
 	if err == nil || !strings.Contains(err.Error(), filepath.Base(p.DB)+" is in use by another purser") {
 		t.Errorf("a second process: %v", err)
@@ -448,7 +441,7 @@ func TestStopUnderLoad(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			b := newBooks(t, nil)
 			ctx, stop := context.WithCancel(t.Context())
 			wait := b.runClients(ctx, 12, func() *servertest.Process { return p })

@@ -10,7 +10,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -22,7 +21,7 @@ func TestPendingByTheRecord(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e), "--providers=emulator", "PURSER_PROVIDERS_OPENAI_STORE=true")
+			p := servertest.Start(t, servertest.URL(t, e), "--providers=emulator", "PURSER_PROVIDERS_OPENAI_STORE=true")
 			bearer := "Bearer " + p.Connection.AccessToken
 			ask := func(body, key string) (string, http.Header) {
 				t.Helper()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -33,7 +32,7 @@ func TestProviderKeysAreNeverShown(t *testing.T) {
 	t.Setenv("PURSER_PROVIDERS_OPENAI_BASE_URL", fake.URL+"/v1")
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
-			url := dbtest.URL(t, e)
+			url := servertest.URL(t, e)
 			p := servertest.Start(t, url, "--log-level=debug")
 			c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 			var answers strings.Builder

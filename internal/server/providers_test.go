@@ -17,7 +17,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -116,7 +115,7 @@ var emulatorAt = regexp.MustCompile(`"msg":"emulator started","emulator":"provid
 func startEmulated(t *testing.T, e db.Engine) *emulated {
 	t.Helper()
 	n := &emulated{
-		Process: servertest.Start(t, dbtest.URL(t, e), "--providers=emulator", "--log-level=info", "--log-format=json"),
+		Process: servertest.Start(t, servertest.URL(t, e), "--providers=emulator", "--log-level=info", "--log-format=json"),
 		t:       t,
 	}
 	eventually(t, 10*time.Second, "the emulator's address", func() bool {

@@ -24,7 +24,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -399,7 +398,7 @@ func hostOf(p *servertest.Process) string { return strings.TrimPrefix(p.BaseURL,
 // once with its key: no call fails.
 func TestRollingUpgrade(t *testing.T) {
 	testkit.Long(t, "restarts two nodes three times under load; TestProxies proves the proxy, TestDrain the drain")
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	addresses := []string{freeAddress(t), freeAddress(t)}
 	start := func(i int) *servertest.Process {
 		return servertest.Start(t, url, "--lease=2s", "--drain=2s", "--listen="+addresses[i])

@@ -17,7 +17,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -626,7 +625,7 @@ func TestRawSockets(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			before := traces(t, p)
 			for _, c := range rubbish {
 				c.checkAnswer(t, p)

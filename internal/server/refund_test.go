@@ -6,7 +6,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -17,7 +16,7 @@ func TestRefundInTheSandbox(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 			call := whole(t, p.Call("POST", luna, prompt("hello")))
 			charge := int64(call.billing(t)["user_charge_mc"].(float64))

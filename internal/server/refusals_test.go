@@ -10,7 +10,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -47,7 +46,7 @@ func TestRefusals(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, servertest.URL(t, e))
 			before := traces(t, p)
 			for _, c := range cases {
 				c.checkAnswer(t, p)

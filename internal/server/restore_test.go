@@ -42,7 +42,7 @@ func TestRestoreDrills(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			drillRestores(t, dbtest.URL(t, e))
+			drillRestores(t, servertest.URL(t, e))
 		})
 	}
 }

@@ -227,16 +227,8 @@ func simulationTraces(t *testing.T, p *servertest.Process) string {
 // TestLiveAppsAreNotSimulated: the message of a live app goes to the model as it is.
 func TestLiveAppsAreNotSimulated(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
+	d := dbtest.OpenURL(t, p.DB)
 	l := newLiveApp(t, d, "simulate-", 1, 20*money.Dollar)
 	for _, s := range refusedShapes {
 		if strings.Contains(s.path, "features") || s.whole { // the app has no features

@@ -16,7 +16,7 @@ import (
 // TestDrain stops a node: it is not ready, and serves for the drain. Then it ends.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite), "--drain=5s")
+	p := servertest.Start(t, servertest.URL(t, db.SQLite), "--drain=5s")
 	if status, body, _ := probeReady(t, p); status != 200 {
 		t.Fatalf("not ready: %s", body)
 	}
@@ -39,7 +39,7 @@ func TestDrain(t *testing.T) {
 // billed, and the exit code is 0 (F-93).
 func TestStopCutsCalls(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite), "--grace=1s")
+	p := servertest.Start(t, servertest.URL(t, db.SQLite), "--grace=1s")
 	b := newBooks(t, nil)
 	stream := beginCall(p, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
 	whole := asking(p, b.addCall(false, "!mock delay=60s words=5"))
@@ -72,7 +72,7 @@ func TestLostFileEndsTheProcess(t *testing.T) {
 	} {
 		t.Run("purser.db"+suffix, func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+			p := servertest.Start(t, servertest.URL(t, db.SQLite))
 			if err := os.Remove(strings.TrimPrefix(p.DB, "sqlite:") + suffix); err != nil {
 				t.Fatal(err)
 			}
@@ -86,15 +86,12 @@ func TestLostFileEndsTheProcess(t *testing.T) {
 // TestDamagedFileIsNotReady starts a node on a file with a damaged page.
 func TestDamagedFileIsNotReady(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	if code := p.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
-	d, err := db.Open(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = d.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
+	d := dbtest.OpenURL(t, p.DB)
+	_, err := d.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
 		INSERT INTO stripe_events (id, type, created_us) SELECT 'evt_' || i, 'x', i FROM n`)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -24,7 +23,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			target := dbtest.URL(t, e)
+			target := servertest.URL(t, e)
 			calls := servertest.Start(t, target)
 			pages := calls
 			if e == db.Postgres {

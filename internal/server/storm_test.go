@@ -144,11 +144,8 @@ func (s *storm) allow() {
 	if code := p.Stop(); code != 0 {
 		s.t.Fatal(p.Log())
 	}
-	d, err := db.Open(s.t.Context(), s.database)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, err = store.NewWriter(d, d.Now).Do(s.t.Context(), rules.ChangeCap{
+	d := dbtest.OpenURL(s.t, s.database)
+	_, err := store.NewWriter(d, d.Now).Do(s.t.Context(), rules.ChangeCap{
 		ConnectionID: p.Connection.ID,
 		TargetMC:     900 * money.Dollar,
 	})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -29,7 +28,7 @@ func TestUsage(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			checkUsage(t, servertest.Start(t, dbtest.URL(t, e)))
+			checkUsage(t, servertest.Start(t, servertest.URL(t, e)))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/pricing"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -62,6 +63,11 @@ type madeReply struct {
 // call is hung up. PURSER_TEST_STORM sets how long.
 func TestVoiceStorm(t *testing.T) {
 	t.Parallel()
+	release, err := testkit.TakeTurn("load")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
 	s := &voiceStorm{t: t, calls: newEmulatedCalls(t), cluster: dbtest.StartCluster(t, false), data: t.TempDir()}
 	s.database = s.cluster.NewURL(t)
 	s.table.WriteString("| fault | sessions | replies | charged by usage | estimated | in no bill | longest stretch " +

@@ -12,7 +12,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -129,7 +128,7 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 		return servertest.Start(t, url, "--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL="+calls.url+"/v1",
 			"PURSER_PROVIDERS_OPENAI_KEY=sk-emulated")
 	}
-	url := dbtest.URL(t, db.Postgres)
+	url := servertest.URL(t, db.Postgres)
 	a, b := start(url), start(url)
 	var o struct {
 		ID     string

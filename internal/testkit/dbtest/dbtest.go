@@ -3,7 +3,9 @@ package dbtest
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"net/url"
 	"os"
@@ -30,8 +32,13 @@ func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
 // a test takes seconds for a statement where others keep the processors busy.
 func Open(t testing.TB, e db.Engine) *db.DB {
 	t.Helper()
-	target := URL(t, e)
-	if e == db.Postgres {
+	return OpenURL(t, URL(t, e))
+}
+
+// OpenURL opens a database that has a URL already, as Open does.
+func OpenURL(t testing.TB, target string) *db.DB {
+	t.Helper()
+	if strings.HasPrefix(target, "postgres:") {
 		target += "&lock_timeout=30s&statement_timeout=60s"
 	}
 	d, err := db.Open(t.Context(), target)
@@ -52,13 +59,61 @@ func Open(t testing.TB, e db.Engine) *db.DB {
 func URL(t testing.TB, e db.Engine) string {
 	t.Helper()
 	if e == db.SQLite {
-		return copyFile(t)
+		file, err := sqlite()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return writeFile(t, file)
 	}
 	template, err := postgres()
 	if err != nil {
 		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
 	return template.create(t, " TEMPLATE "+template.name+" STRATEGY FILE_COPY")
+}
+
+// filled are the databases that Filled has made in this process: their errors, and the bytes of SQLite's.
+var filled sync.Map
+
+// Filled returns the URL of a copy of a database that fill has filled, and that is not open. fill gets the URL of a
+// migrated database, once for a name; test processes that share a PostgreSQL share the result, so a name says all that
+// the content depends on.
+func Filled(t testing.TB, e db.Engine, name string, fill func(url string) error) string {
+	t.Helper()
+	once, _ := filled.LoadOrStore(string(e)+name, sync.OnceValues(func() ([]byte, error) {
+		if e == db.SQLite {
+			return fillFile(URL(t, e), fill)
+		}
+		template, err := postgres()
+		if err != nil {
+			return nil, err
+		}
+		return nil, template.filled(name).ensure(t.Context(), " TEMPLATE "+template.name, fill)
+	}))
+	file, err := once.(func() ([]byte, error))()
+	if err != nil {
+		t.Fatalf("fill a database: %v", err)
+	}
+	if e == db.SQLite {
+		return writeFile(t, file)
+	}
+	template, err := postgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template.create(t, " TEMPLATE "+template.filled(name).name+" STRATEGY FILE_COPY")
+}
+
+// fillFile fills a SQLite file and returns its bytes.
+func fillFile(url string, fill func(url string) error) ([]byte, error) {
+	if err := fill(url); err != nil {
+		return nil, err
+	}
+	path := strings.TrimPrefix(url, "sqlite:")
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
+		return nil, errors.Join(errors.New("it is still open"), err)
+	}
+	return os.ReadFile(path)
 }
 
 // EmptyURL returns the URL of a fresh PostgreSQL database without a schema. The database is deleted when the test ends.
@@ -91,13 +146,9 @@ func (t *template) create(tb testing.TB, more string) string {
 	return t.newURL(name)
 }
 
-// copyFile writes a migrated SQLite file: copying is much faster than migrating.
-func copyFile(t testing.TB) string {
+// writeFile writes a SQLite file: copying is much faster than migrating.
+func writeFile(t testing.TB, file []byte) string {
 	t.Helper()
-	file, err := sqlite()
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "purser.db")
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
@@ -153,16 +204,23 @@ var postgres = sync.OnceValues(func() (*template, error) {
 		return nil, err
 	}
 	t := &template{*u, "template_" + schema[:32], own}
-	return t, t.ensure(context.Background())
+	return t, t.ensure(context.Background(), "", migrate)
 })
+
+// filled returns the template that is filled from this one.
+func (t *template) filled(name string) *template {
+	sum := sha256.Sum256([]byte(t.name + name))
+	return &template{t.cluster, "filled_" + hex.EncodeToString(sum[:16]), t.own}
+}
 
 // templateLock is the advisory lock of the process that makes the template.
 const templateLock = 4_251_906
 
 // ensure makes the template if the cluster does not have it yet. Test processes
 // share it, because its name has the hash of the schema; the first one makes it
-// under another name, so that a template is never half migrated.
-func (t *template) ensure(ctx context.Context) (err error) {
+// under another name, so that a template is never half filled. words go on with the
+// statement that creates it.
+func (t *template) ensure(ctx context.Context, words string, fill func(url string) error) (err error) {
 	d, err := sql.Open("pgx", t.cluster.String())
 	if err != nil {
 		return err
@@ -182,10 +240,10 @@ func (t *template) ensure(ctx context.Context) (err error) {
 		return err
 	}
 	draft := newName()
-	if _, err := conn.ExecContext(ctx, "CREATE DATABASE "+draft); err != nil {
+	if _, err := conn.ExecContext(ctx, "CREATE DATABASE "+draft+words); err != nil {
 		return err
 	}
-	if err := migrate(t.newURL(draft)); err != nil {
+	if err := fill(t.newURL(draft)); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "ALTER DATABASE "+draft+" RENAME TO "+t.name)

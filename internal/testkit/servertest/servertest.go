@@ -10,19 +10,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // BinaryEnv names the variable with the path of a built purser. The path must change
@@ -76,7 +82,29 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start starts `purser dev` on a database URL ("" = a file in a fresh folder), with args
+// URL returns the URL of a fresh database that `purser dev` has seeded, for Start: no test pays for the first start.
+// Databases of an engine have the same sample accounts and apps; each start has tokens of its own.
+func URL(t testing.TB, e db.Engine) string {
+	t.Helper()
+	return dbtest.Filled(t, e, Binary(t), func(url string) error {
+		p, err := TryStart(t, url)
+		if err != nil {
+			return err
+		}
+		if code := p.Stop(); code != 0 {
+			return fmt.Errorf("exit code %d", code)
+		}
+		return nil
+	})
+}
+
+// envelopeKey is the envelope key of every data folder, so that a copy of a database is readable.
+var envelopeKey = bytes.Repeat([]byte("key!"), seal.KeySize/4)
+
+// startTimeout is how long a node may take to be ready. Only the machine decides that.
+const startTimeout = 5 * time.Minute
+
+// Start starts `purser dev` on a database URL ("" = a fresh one of URL), with args
 // that are flags (--name=value) or variables (NAME=value), and returns when it is ready.
 // The process is killed when the test ends. Its log is shown if the test failed, and a
 // data race in it fails the test.
@@ -95,16 +123,22 @@ var folders sync.Map
 // TryStart is Start for tests that expect it may fail.
 func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	t.Helper()
+	if database == "" && !slices.Contains(args, "--empty=false") {
+		database = URL(t, db.SQLite)
+	}
 	data := t.TempDir()
-	if database != "" { // the nodes of a database share its keys
+	path, isFile := strings.CutPrefix(database, "sqlite:")
+	if isFile { // its database is purser.db there
+		data = filepath.Dir(path)
+	} else if database != "" { // the nodes of a database share its keys
 		first, _ := folders.LoadOrStore(database, data)
 		data = first.(string)
 	}
+	if err := writeOnce(filepath.Join(data, "envelope.key"), envelopeKey); err != nil {
+		return nil, err
+	}
 	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json", "--empty"}
-	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
-		// its database is purser.db there
-		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json", "--empty"}
-	} else if database != "" {
+	if database != "" && !isFile {
 		line = append(line, "--database", database)
 	}
 	env := append(os.Environ(), "GORACE=halt_on_error=1")
@@ -122,6 +156,11 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	release, err := testkit.TakeTurn("start")
+	if err != nil {
+		return nil, err
+	}
+	defer release() // when it is ready: nodes that start together would miss their time limits
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -139,8 +178,8 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	}()
 	select {
 	case err = <-ready:
-	case <-time.After(60 * time.Second):
-		err = fmt.Errorf("not ready after a minute")
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("not ready after %s", startTimeout)
 	}
 	if errors.Is(err, io.EOF) { // it ends: only then its log is whole
 		p.AwaitExit(10 * time.Second)
@@ -149,6 +188,14 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 		return nil, fmt.Errorf("purser %s: %w\n%s", strings.Join(line, " "), err, p.log)
 	}
 	return p, nil
+}
+
+// writeOnce writes a file, unless there is one.
+func writeOnce(path string, content []byte) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
 }
 
 func (p *Process) cleanup() {
