@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -81,6 +80,7 @@ func (h *Handler) newAttempt(
 	case a.api == nil:
 		a.api = unconfigured{c.plan.Model.Provider}
 	}
+	a.clientGone = c.clientGone
 	running.setAttempt(held.Attempt, held.RequestID)
 	return a
 }
@@ -98,18 +98,15 @@ var errCallTooLong = errors.New("the call took too long")
 // execute calls the provider and settles the call. Once the provider may have been
 // called, the call no longer depends on its client: it ends settled or released. The
 // upstream request ends before the attempt does, so that a cut call can be charged.
-func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
+func (a *attempt) execute(ctx context.Context, w http.ResponseWriter) error {
 	if a.out == nil || !a.out.hasBegun() { // it has while another node ran the call
 		w.Header().Del("Idempotent-Replayed")
 		w.Header().Set("X-Request-Id", a.request.ID)
 	}
-	detached, traced := a.startTrace(context.WithoutCancel(r.Context()))
+	detached, traced := a.startTrace(context.WithoutCancel(ctx))
 	defer traced.End()
 	if stop := a.running.stopped.Load(); stop != nil { // while the hold was made
-		return a.releaseHold(detached, stop)
-	}
-	if err := r.Context().Err(); err != nil { // the client disconnected before the upstream request: not billed (F-29)
-		return a.releaseHold(detached, err)
+		return a.endUnasked(detached, stop)
 	}
 	ctx, cancel := context.WithTimeout(detached, maxCallDuration+maxSettleDuration)
 	defer cancel()
@@ -118,10 +115,10 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 	upstream, cut := context.WithCancelCause(upstream)
 	defer cut(nil)
 	a.upstream = upstream
-	a.h.orphans.watchCall(a.running, a.cutBy(cut), a.request.Stream)
+	if !a.h.orphans.watchCall(a.running, a.cutBy(cut), a.request.Stream) { // not billed (F-29)
+		return a.endUnasked(detached, a.running.work.Cause())
+	}
 	defer a.h.orphans.unwatch(a.running)
-	a.clientGone = sync.OnceFunc(func() { a.h.orphans.removeClient(a.running) })
-	defer context.AfterFunc(r.Context(), a.clientGone)()
 	return a.respond(ctx, w)
 }
 
@@ -350,6 +347,14 @@ func (a *attempt) loadStoredResult(ctx context.Context, r *result) (result, erro
 	return a.h.loadResult(ctx, a.Plan, r.entry.ID)
 }
 
+// endUnasked ends a call whose provider was not asked.
+func (a *attempt) endUnasked(ctx context.Context, cause error) error {
+	if a.out == nil {
+		return a.releaseHold(ctx, cause)
+	}
+	return a.failStream(ctx, a.out, cause)
+}
+
 // failStream ends a stream that was cut before any billable output. It is not billed.
 func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 	err := a.releaseHold(ctx, cause)
@@ -370,6 +375,11 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	}
 	if stop := a.awaitStop(); stop != nil {
 		return a.endStopped(ctx, stop, cause)
+	}
+	if err := a.running.work.Cause(); err != nil && errors.Is(cause, err) { // the provider was not asked
+		a.h.Log.InfoContext(ctx, "call abandoned", "request_id", a.held.RequestID, "model", a.Model.ID, "cause", cause)
+		a.countFailure(context.Canceled)
+		return cause
 	}
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.held.RequestID),
 		slog.String("model", a.Model.ID), slog.Any("error", cause))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/shared"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -16,8 +17,11 @@ import (
 const maxStoredResponse = 8 << 20
 
 // A runningCall is one call on this node, from before its hold until after its
-// settlement. Its leader writes it, and followers with the same key read it.
+// settlement. Its leader writes it, and followers with the same key read it. It belongs to
+// all of them: the leader runs it on the context of work, so that it ends for no client
+// that leaves while another one waits.
 type runningCall struct {
+	work        *shared.Work
 	key         rules.Key
 	fingerprint string
 	claim       string // of the leader's hold
@@ -43,7 +47,6 @@ type runningCall struct {
 	stopped atomic.Pointer[stoppedError] // why nothing more is relayed; nil = it was not stopped
 
 	// Guarded by orphanedCalls.mu.
-	clients int           // that wait for it
 	silent  bool          // a stream of which the provider has sent nothing yet
 	cut     func(error)   // ends the upstream request, for this cause; nil = there is none
 	orphan  *list.Element // its place in orphanedCalls; nil = it has clients
@@ -76,7 +79,7 @@ func (g *registry) enter(k rules.Key, fingerprint, claim, appID string) (c *runn
 	if c := g.calls[k]; c != nil {
 		return c, false
 	}
-	c = &runningCall{key: k, fingerprint: fingerprint, claim: claim, appID: appID, clients: 1}
+	c = &runningCall{work: shared.NewWork(), key: k, fingerprint: fingerprint, claim: claim, appID: appID}
 	g.calls[k] = c
 	return c, true
 }
@@ -161,6 +164,24 @@ func (c *runningCall) waitRequestID(ctx context.Context) (string, error) {
 		case <-changed:
 		case <-ctx.Done():
 			return "", ctx.Err()
+		}
+	}
+}
+
+// waitEnd waits until the call has ended.
+func (c *runningCall) waitEnd(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		if c.ended {
+			c.mu.Unlock()
+			return nil
+		}
+		changed := c.nextChange()
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

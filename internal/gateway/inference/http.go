@@ -141,6 +141,7 @@ type call struct {
 	out         *sse        // of a streamed call
 	shape       shapes.Call // of the client; nil = canonical
 	simulated   bool        // its refusal was asked for by its message
+	clientGone  func()      // of a leader: reports, once, that its client has disconnected
 }
 
 // A parser reads a body of a client's shape.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
 )
 
 // orphanedCalls are the calls of this node whose clients have all disconnected. Each is
@@ -33,14 +35,19 @@ const (
 var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
 
 // watchCall lets a call be cut: once it has no client, or when it is stopped. silent says
-// that it is a stream.
-func (o *orphanedCalls) watchCall(c *runningCall, cut func(cause error), silent bool) {
+// that it is a stream. From here on the call goes on without clients. If it has none already,
+// watchCall returns false: its provider must not be asked (F-29).
+func (o *orphanedCalls) watchCall(c *runningCall, cut func(cause error), silent bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !c.work.Keep() {
+		return false
+	}
 	c.cut, c.silent = cut, silent
 	if stop := c.stopped.Load(); stop != nil {
 		cut(stop)
 	}
+	return true
 }
 
 // markBegun notes that the provider has begun a stream.
@@ -61,19 +68,24 @@ func (o *orphanedCalls) unwatch(c *runningCall) {
 	c.cut = nil
 }
 
-// addClient counts one more client of a call.
-func (o *orphanedCalls) addClient(c *runningCall) {
+// addClient counts one more client of a call. It returns false if all clients have left
+// before the provider was asked: then the call is about to end, without a result.
+func (o *orphanedCalls) addClient(c *runningCall) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c.clients++
+	if !c.work.Join() {
+		return false
+	}
 	o.remove(c)
+	return true
 }
 
-// removeClient counts one client less. A call without clients is an orphan.
+// removeClient counts one client less. A call without clients is an orphan, or ends if its
+// provider was not asked yet.
 func (o *orphanedCalls) removeClient(c *runningCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if c.clients--; c.clients > 0 || c.cut == nil {
+	if !c.work.Leave() || c.cut == nil {
 		return
 	}
 	c.orphan = o.calls.PushBack(c)
@@ -99,7 +111,7 @@ func (o *orphanedCalls) cutCall(c *runningCall) {
 	}
 }
 
-// cutAll cuts every call that is watched.
+// cutAll cuts every call that is watched, and ends the others that have not asked a provider.
 func (o *orphanedCalls) cutAll(calls []*runningCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,6 +119,9 @@ func (o *orphanedCalls) cutAll(calls []*runningCall) {
 		if c.cut != nil {
 			o.remove(c)
 			c.cut(errOrphanCut)
+		} else {
+			c.work.End(apierr.Unavailable.On(c.key.ConnectionID,
+				"the service is restarting; retry with the same Idempotency-Key"))
 		}
 	}
 }
@@ -121,5 +136,6 @@ func (o *orphanedCalls) remove(c *runningCall) {
 }
 
 // CutCalls ends the upstream requests of all calls, because the node stops. A stream is
-// charged as an estimate of what it has delivered; other calls are not billed.
+// charged as an estimate of what it has delivered; other calls are not billed. Who follows a
+// call of another node is told to retry.
 func (h *Handler) CutCalls() { h.orphans.cutAll(h.calls.listCalls()) }

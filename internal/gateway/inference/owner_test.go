@@ -26,6 +26,12 @@ func (b *bundle) holdFor(nodeID, key string, lives bool) rules.Result {
 		nodeID, lease.UnixMicro()); err != nil {
 		b.t.Fatal(err)
 	}
+	return b.hold(nodeID, key)
+}
+
+// hold opens the hold of a call that no node runs.
+func (b *bundle) hold(nodeID, key string) rules.Result {
+	b.t.Helper()
 	hold := b.plan(plan.Route{Path: "ai/" + testModel, Model: testModel}, testBody).Demand
 	hold.Key, hold.RequestID, hold.Fingerprint = key, id.New(id.Request, b.clock()), "print"
 	hold.NodeID, hold.Claim = nodeID, "claim of "+nodeID

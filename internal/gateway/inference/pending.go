@@ -93,9 +93,9 @@ func pendingEntry(requestID, model string, at time.Time) rules.Entry {
 // replayPending answers a key whose call is pending: with what was delivered, and that
 // the charge is not known yet.
 func (h *Handler) replayPending(
-	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, requestID string,
+	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, requestID string,
 ) error {
-	res, err := h.loadPendingResult(context.WithoutCancel(r.Context()), c.plan, requestID)
+	res, err := h.loadPendingResult(ctx, c.plan, requestID)
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,10 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// attach answers a follower of a call that runs on this node: it reads the response from
-// its first chunk, and gets the same end (F-36, F-43).
+// attach answers a follower of a call that runs on this node, of which it is a client: it
+// reads the response from its first chunk, and gets the same end (F-36, F-43).
 func (h *Handler) attach(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
 	w.Header().Set("Idempotent-Replayed", "true")
-	h.orphans.addClient(running)
-	defer h.orphans.removeClient(running)
 	if !c.plan.Request.Stream {
 		v, err := running.readOutput(r.Context(), math.MaxInt)
 		if err != nil {
@@ -115,9 +113,9 @@ func endStream(q *plan.Plan, out *sse, r *result) error {
 // replay answers a key that was billed: with the same status and the same body, and
 // without a charge.
 func (h *Handler) replay(
-	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, entryID string,
+	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, entryID string,
 ) error {
-	res, err := h.loadResult(context.WithoutCancel(r.Context()), c.plan, entryID) // followers wait for it too
+	res, err := h.loadResult(ctx, c.plan, entryID)
 	if err != nil {
 		return err
 	}
@@ -178,12 +176,12 @@ var errOwnerLost = errors.New("the node that ran the call is dead")
 
 // followRemote answers a follower of a call that runs on another node: it reads the
 // checkpoints as they are saved, and the end from the ledger (F-37). Other followers on
-// this node read along, so it goes on when its own client disconnects.
+// this node read along.
 func (h *Handler) followRemote(
-	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, held *rules.Result,
+	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, held *rules.Result,
 ) error {
 	f := &remoteFollower{h: h, w: w, out: c.out, shape: c.shape, plan: c.plan, running: running, held: held}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCallDuration)
+	ctx, cancel := context.WithTimeout(ctx, maxCallDuration)
 	defer cancel()
 	running.setRequestID(held.RequestID)
 	if c.out == nil || !c.out.hasBegun() {
@@ -195,24 +193,12 @@ func (h *Handler) followRemote(
 		defer c.out.stop()
 	}
 	for pause := minFollowPause; ; pause = min(pause*3/2, maxFollowPause) {
-		if c.out != nil {
-			if err := f.readCheckpoints(ctx); err != nil {
-				c.out.stop()
-				return c.out.endWithError(err)
-			}
-		}
-		ended, err := f.checkEnd(ctx)
-		switch {
-		case ended:
-			return err
-		case err != nil && c.out != nil:
-			c.out.stop()
-			return c.out.endWithError(err)
-		case err != nil:
+		ended, err := f.poll(ctx)
+		if ended {
 			return err
 		}
-		if !retry.Sleep(ctx, pause) {
-			return web.AlreadyReported(ctx.Err())
+		if err != nil || !retry.Sleep(ctx, pause) {
+			return f.endEarly(ctx, err)
 		}
 	}
 }
@@ -228,6 +214,35 @@ type remoteFollower struct {
 	held    *rules.Result // the hold of the other node
 	sent    int           // bytes of the stream
 	next    int64         // the checkpoint to be read
+}
+
+// poll sends what was saved since the last time, and reports whether the call has ended and
+// its end was sent.
+func (f *remoteFollower) poll(ctx context.Context) (ended bool, err error) {
+	if f.out != nil {
+		if err := f.readCheckpoints(ctx); err != nil {
+			return false, err
+		}
+	}
+	return f.checkEnd(ctx)
+}
+
+// endEarly ends the follower while the call goes on: for err, or for the reason that ctx has
+// ended.
+func (f *remoteFollower) endEarly(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = apierr.Unavailable.On(f.running.key.ConnectionID,
+			"the call has not ended yet; retry with the same Idempotency-Key").WithCause(err)
+	}
+	if f.out == nil {
+		f.w.Header().Del("Idempotent-Replayed")
+		return err
+	}
+	f.out.stop()
+	return f.out.endWithError(err)
 }
 
 // readCheckpoints sends what was saved since the last time.
@@ -267,16 +282,16 @@ func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// endFailed ends the follower of an attempt that has failed. If its node is dead, or another
-// attempt has begun meanwhile, and the client has got nothing of the response, the follower
-// may run or follow the call again (F-03).
+// endFailed ends the follower of an attempt that has failed. If its node is dead or is this
+// one, on which nothing else runs the call, or another attempt has begun meanwhile, and the
+// client has got nothing of the response, the follower may run or follow the call again (F-03).
 func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, error) {
 	if f.sent == 0 {
 		alive, err := store.IsNodeAlive(ctx, f.h.DB, f.held.NodeID, f.h.Now().UnixMicro())
 		if err != nil {
 			return false, err
 		}
-		if !alive || !failed {
+		if !alive || !failed || f.held.NodeID == f.h.Node.ID {
 			return true, errOwnerLost
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -27,30 +28,50 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 		}
 		defer c.out.stop()
 	}
-	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim, c.who.App.ID)
-	if !leads {
+	for {
+		running, leads := h.calls.enter(c.key, c.fingerprint, c.claim, c.who.App.ID)
+		if leads {
+			return h.leadShared(w, r, c, running)
+		}
 		if running.fingerprint != c.fingerprint {
 			return apierr.IdempotencyKeyReused.On(c.who.ConnectionID,
 				"Idempotency-Key %s was used with a different request; use a new key", c.key.Key)
 		}
-		return h.attach(w, r, c, running)
+		if h.orphans.addClient(running) {
+			defer h.orphans.removeClient(running)
+			return h.attach(w, r, c, running)
+		}
+		if err := running.waitEnd(r.Context()); err != nil { // all its clients have left: this one leads the next
+			return err
+		}
 	}
+}
+
+// leadShared leads a call that others may join, until it ends. Only here the leader is a
+// client like the others, which may leave.
+func (h *Handler) leadShared(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
+	c.clientGone = sync.OnceFunc(func() { h.orphans.removeClient(running) })
+	defer context.AfterFunc(r.Context(), c.clientGone)()
 	err := error(apierr.Internal.Errorf("internal error")) // what followers get if lead panics
 	defer func() {
 		if !running.settlesLater() {
 			h.calls.leave(running, err)
 		}
 	}()
-	err = h.leadCall(w, r, c, running)
+	err = h.leadCall(running.work.Context(r.Context()), w, c, running)
+	if cause := running.work.Cause(); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
 	return err
 }
 
 // leadCall makes the hold of a call. A new attempt is executed; a key that was used before
 // is answered with what became of it. If the node that runs the call dies before it has
-// delivered anything, this one makes a hold again and runs it.
-func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
-	developer := h.developerProvider(r.Context(), &c.who.App, c.plan.Model.Provider)
-	if err := h.prepare(r.Context(), c, developer); err != nil {
+// delivered anything, this one makes a hold again and runs it. ctx is the context of the
+// shared work.
+func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, running *runningCall) error {
+	developer := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	if err := h.prepare(ctx, c, developer); err != nil {
 		return err
 	}
 	key, app, bound := h.boundOf(c)
@@ -59,18 +80,18 @@ func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, runn
 	}
 	defer h.inFlight.leaveKey(key, app)
 	for {
-		attempt, used, err := h.beginAttempt(r.Context(), c, running, developer)
+		attempt, used, err := h.beginAttempt(ctx, c, running, developer)
 		switch {
 		case err != nil:
 			return err
 		case attempt != nil:
-			return attempt.execute(w, r)
+			return attempt.execute(ctx, w)
 		case used.Outcome == rules.Done:
-			return h.replay(w, r, c, running, used.Entry.ID)
+			return h.replay(ctx, w, c, running, used.Entry.ID)
 		case used.Outcome == rules.Waiting:
-			return h.replayPending(w, r, c, running, used.RequestID)
+			return h.replayPending(ctx, w, c, running, used.RequestID)
 		}
-		if err := h.followRemote(w, r, c, running, used); !errors.Is(err, errOwnerLost) {
+		if err := h.followRemote(ctx, w, c, running, used); !errors.Is(err, errOwnerLost) {
 			return err
 		}
 	}

@@ -333,11 +333,7 @@ func TestStopWhileHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = b.newAttempt(c, running, &held, nil).execute(discard{}, r)
+	err = b.newAttempt(c, running, &held, nil).execute(t.Context(), discard{})
 	var stop *stoppedError
 	if !errors.As(err, &stop) || stop.cause != rules.StoppedByPause {
 		t.Errorf("%v", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/shared"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -40,6 +41,8 @@ type Handler struct {
 	Now             func() time.Time
 	Log             *slog.Logger
 
+	reads shared.Flight[Report]
+
 	mu     sync.Mutex
 	cached Report
 	kept   data // as it was read last
@@ -68,18 +71,26 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /status.json", h.serveJSON)
 }
 
-// Load returns the report, made at most cacheAge ago, so that visitors do not load the database.
+// Load returns the report, made at most cacheAge ago, so that visitors do not load the database. One visitor's read is
+// for all who come meanwhile.
 func (h *Handler) Load(ctx context.Context) Report {
+	report, _ := h.reads.Do(ctx, h.load) // an error only for a visitor who has left
+	return report
+}
+
+func (h *Handler) load(ctx context.Context) (Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.Now()
 	if !h.cached.At.IsZero() && now.Sub(h.cached.At) < cacheAge {
-		return h.cached
+		return h.cached, nil
 	}
-	// The first visitor's read is for all, so it must not end with that visitor.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+	reading, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	d, err := h.read(ctx, now)
+	d, err := h.read(reading, now)
+	if ctx.Err() != nil { // all visitors have left: nothing is known of the database
+		return h.cached, ctx.Err()
+	}
 	if err != nil {
 		h.Log.WarnContext(ctx, "status not read", "error", err)
 		h.kept.recent = h.Recorder.unsavedTallies(now.Add(-recentTime).UnixMicro())
@@ -87,7 +98,7 @@ func (h *Handler) Load(ctx context.Context) Report {
 		h.kept = d
 	}
 	h.cached = h.makeReport(h.kept, err != nil, now)
-	return h.cached
+	return h.cached, nil
 }
 
 // Forget lets the next report be made from current data.

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/purserhq/purser/internal/base/shared"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -71,11 +72,11 @@ type OpenIDClient struct {
 	client       *http.Client
 	startLimiter *web.Limiter // starts of a sign-in, by client address; many users may share one
 
-	discoverMu sync.Mutex // held during a request for metadata
-	mu         sync.Mutex // guards the fields below
-	metadata   *providerMetadata
-	askedAt    time.Time // time of the last request for metadata
-	lastErr    error     // result of that request
+	requests shared.Flight[*providerMetadata] // for metadata
+	mu       sync.Mutex                       // guards the fields below
+	metadata *providerMetadata
+	askedAt  time.Time // time of the last request for metadata
+	lastErr  error     // result of that request
 }
 
 // providerMetadata is the provider's metadata (OpenID Connect Discovery §3).
@@ -145,15 +146,20 @@ func (p *OpenIDClient) discover(ctx context.Context) (*providerMetadata, error) 
 	if d, err, known := p.getCached(); known {
 		return d, err
 	}
-	p.discoverMu.Lock()
-	defer p.discoverMu.Unlock()
+	return p.requests.Do(ctx, p.request)
+}
+
+// request requests the provider's metadata, in openIDTimeout at most, and caches the result for all.
+func (p *OpenIDClient) request(ctx context.Context) (*providerMetadata, error) {
 	if d, err, known := p.getCached(); known { // another goroutine has just requested it
 		return d, err
 	}
-	// bounded by openIDTimeout; other goroutines may wait for the result
-	d, err := p.fetchMetadata(context.WithoutCancel(ctx))
+	d, err := p.fetchMetadata(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if errors.Is(context.Cause(ctx), shared.ErrAbandoned) { // nothing is known of the provider
+		return p.metadata, err
+	}
 	p.askedAt, p.lastErr = p.now(), err
 	if err == nil {
 		p.metadata = d
