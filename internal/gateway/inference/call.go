@@ -39,10 +39,14 @@ type runningCall struct {
 	attempt   int64 // 0 = no hold yet
 	requestID string
 	saved     int   // bytes of sent that are in checkpoints
-	saves     int64 // checkpoints made
+	saves     int64 // checkpoints saved
 
 	deliveredTokens int64 // output so far of a stream that is tooLong
 	savedTokens     int64 // deliveredTokens in the last checkpoint
+
+	saving       bool  // a checkpoint is not saved yet
+	savingEnd    int   // where in sent it ends
+	savingTokens int64 // deliveredTokens in it
 
 	stopped atomic.Pointer[stoppedError] // why nothing more is relayed; nil = it was not stopped
 
@@ -281,24 +285,35 @@ func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 	}
 }
 
-// checkpoint returns the part of a stream that is in no checkpoint yet, if there is one. A stream that is too long has
-// no frames in it, but how much output was delivered.
+// checkpoint returns the next checkpoint of a stream that runs, if there is one: what is in
+// none yet, or again the one that was not saved. That one keeps its end, because it may be in
+// the database though its COMMIT seemed to fail. A stream that is too long has no frames in it,
+// but how much output was delivered.
 func (c *runningCall) checkpoint() (store.Checkpoint, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended || c.attempt == 0 || c.saved >= c.sent.size() && c.savedTokens == c.deliveredTokens {
 		return store.Checkpoint{}, false
 	}
+	if !c.saving || c.tooLong {
+		c.saving, c.savingEnd, c.savingTokens = true, c.sent.size(), c.deliveredTokens
+	}
 	p := store.Checkpoint{
 		RequestID:       c.requestID,
 		Attempt:         c.attempt,
 		N:               c.saves,
 		Body:            []byte{},
-		DeliveredTokens: c.deliveredTokens,
+		DeliveredTokens: c.savingTokens,
 	}
 	if !c.tooLong {
-		p.Body = c.sent.from(c.saved)
+		p.Body = c.sent.from(c.saved)[:c.savingEnd-c.saved]
 	}
-	c.saved, c.savedTokens, c.saves = c.sent.size(), c.deliveredTokens, c.saves+1
 	return p, true
+}
+
+// noteSaved notes that the checkpoint was saved that checkpoint returned.
+func (c *runningCall) noteSaved() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.saved, c.savedTokens, c.saves, c.saving = c.savingEnd, c.savingTokens, c.saves+1, false
 }

@@ -17,32 +17,105 @@ import (
 // checkpointInterval is how much of a stream a crash may lose (F-06).
 const checkpointInterval = time.Second
 
+// Bounds of the checkpoints that are saved at a time. Each slice is a transaction of one
+// statement, so that what there is to save never takes longer than one may take: after an
+// outage the slices that fit are saved, and the next ones a moment later.
+const (
+	checkpointRows   = 500
+	checkpointBytes  = 4 << 20
+	checkpointProbes = 3 // of a slice that failed
+)
+
 // Checkpoint saves, until ctx ends, what the streams of this node have delivered, so
-// that other nodes can follow them and a crash can bill them.
+// that other nodes can follow them and a crash can bill them. A stream has one checkpoint at
+// a time, and the next one when that is saved: so a stream has no gaps, an outage leaves no
+// more rows to save than there are streams, and nothing is saved of those that have ended.
 func (h *Handler) Checkpoint(ctx context.Context) error {
 	tick := time.NewTicker(checkpointInterval)
 	defer tick.Stop()
-	var unsaved []store.Checkpoint // kept after a failure, because a stream must have no gaps
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
-		for _, c := range h.calls.listCalls() {
-			if p, ok := c.checkpoint(); ok {
-				unsaved = append(unsaved, p)
-			}
+		if err := h.saveCheckpoints(ctx); err != nil {
+			h.Log.ErrorContext(ctx, "checkpoints not saved", "error", err)
 		}
-		if len(unsaved) == 0 {
-			continue
-		}
-		if err := h.Node.SaveCheckpoints(ctx, unsaved); err != nil {
-			h.Log.ErrorContext(ctx, "checkpoints not saved", "checkpoints", len(unsaved), "error", err)
-			continue
-		}
-		unsaved = nil
 	}
+}
+
+// saveCheckpoints saves the next checkpoint of each stream, in slices. It returns the first
+// error for which the database is unavailable; the rest is then tried again at the next tick.
+func (h *Handler) saveCheckpoints(ctx context.Context) error {
+	var slice checkpointSlice
+	var errs []error
+	save := func() error {
+		err := slice.save(ctx, h.Node)
+		slice = checkpointSlice{}
+		if db.IsUnavailable(err) || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+		return nil
+	}
+	for _, c := range h.calls.listCalls() { // in random order, so that none is always the last
+		p, ok := c.checkpoint()
+		if !ok {
+			continue
+		}
+		if slice.add(c, p); len(slice.calls) < checkpointRows && slice.bytes < checkpointBytes {
+			continue
+		}
+		if err := save(); err != nil {
+			return err
+		}
+	}
+	if len(slice.calls) > 0 {
+		if err := save(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A checkpointSlice is checkpoints that are saved together, each with its call.
+type checkpointSlice struct {
+	calls       []*runningCall
+	checkpoints []store.Checkpoint
+	bytes       int
+}
+
+func (s *checkpointSlice) add(c *runningCall, p store.Checkpoint) {
+	s.calls, s.checkpoints, s.bytes = append(s.calls, c), append(s.checkpoints, p), s.bytes+len(p.Body)
+}
+
+// save saves a slice, and notes that in its calls. If the slice fails though the database is
+// there, each checkpoint is saved alone, so that a bad one keeps no other stream's away. If
+// even the first ones fail, the fault is not theirs.
+func (s *checkpointSlice) save(ctx context.Context, n *store.Node) error {
+	err := n.SaveCheckpoints(ctx, s.checkpoints)
+	if err == nil {
+		for _, c := range s.calls {
+			c.noteSaved()
+		}
+	}
+	if err == nil || len(s.calls) == 1 || db.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	}
+	var errs []error
+	for i, c := range s.calls {
+		one := checkpointSlice{calls: []*runningCall{c}, checkpoints: s.checkpoints[i : i+1]}
+		if err := one.save(ctx, n); db.IsUnavailable(err) {
+			return err
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("checkpoint of %s: %w", s.checkpoints[i].RequestID, err))
+		}
+		if i+1 == checkpointProbes && len(errs) == checkpointProbes {
+			break
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // maxSweptHolds bounds the holds of dead nodes that one sweep ends, and maxListedHolds

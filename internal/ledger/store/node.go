@@ -117,8 +117,12 @@ type Checkpoint struct {
 	DeliveredTokens int64 // output of the whole stream so far, if it is too long for its frames to be saved
 }
 
-// SaveCheckpoints stores checkpoints. It moves no money.
+// SaveCheckpoints stores checkpoints, all or none. It moves no money. On PostgreSQL they go in one statement, because
+// each statement waits for the network.
 func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
+	if n.db.Engine == db.Postgres {
+		return n.insertCheckpoints(ctx, list)
+	}
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
 			if _, err := tx.ExecContext(ctx,
@@ -130,6 +134,20 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 		}
 		return nil
 	})
+}
+
+// insertCheckpoints stores checkpoints on PostgreSQL.
+func (n *Node) insertCheckpoints(ctx context.Context, list []Checkpoint) error {
+	requests, bodies := make([]string, len(list)), make([][]byte, len(list))
+	attempts, numbers, delivered := make([]int64, len(list)), make([]int64, len(list)), make([]int64, len(list))
+	for i, c := range list {
+		requests[i], attempts[i], numbers[i] = c.RequestID, c.Attempt, c.N
+		bodies[i], delivered[i] = c.Body, c.DeliveredTokens
+	}
+	_, err := n.db.ExecContext(ctx, `INSERT INTO chunks (request_id, attempt, n, body, delivered_tokens)
+		SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+		ON CONFLICT (request_id, attempt, n) DO NOTHING`, requests, attempts, numbers, bodies, delivered)
+	return err
 }
 
 // Retention is how long what is not money is kept (decision 027).
