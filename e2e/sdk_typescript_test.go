@@ -168,6 +168,12 @@ func TestTypeScriptSDK(t *testing.T) {
 			t.Error("nothing was cancelled")
 		}
 	})
+	t.Run("lost", func(t *testing.T) {
+		t.Parallel()
+		if tried := runNodeProgram(t, "sdk", nil, "lost.mjs"); tried == 0 {
+			t.Error("nothing was tried")
+		}
+	})
 	t.Run("hooks", func(t *testing.T) {
 		t.Parallel()
 		installNode(t, "clients")

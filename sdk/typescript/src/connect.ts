@@ -1,8 +1,8 @@
 import { Connection } from "./connection.js";
-import { newError, PurserError } from "./errors.js";
-import { wait } from "./http.js";
+import { isTemporary, newError, PurserError } from "./errors.js";
+import { exchangeLimitMS, untilAborted, wait } from "./http.js";
 import type { Purser } from "./client.js";
-import { saveTokens } from "./tokens.js";
+import { readTokens } from "./tokens.js";
 import type { DeviceAuthorization, TokenResponse } from "./types.js";
 
 /** What an app asks a user for. */
@@ -117,34 +117,43 @@ export class Device {
     return data;
   }
 
-  /** wait polls until the user has decided, and saves the tokens. It throws `access_denied` or `expired_token`. */
+  /**
+   * wait polls until the user has decided, and saves the tokens. While the service can't be reached it polls on, more
+   * slowly. It throws `access_denied` if the user declined, and `expired_token` when the code has expired.
+   */
   async wait(device: DeviceAuthorization, options: { signal?: AbortSignal } = {}): Promise<Connection> {
     const form = { grant_type: "urn:ietf:params:oauth:grant-type:device_code", device_code: device.device_code };
-    for (let interval = device.interval ?? 5; ; ) {
+    const key = crypto.randomUUID(); // one for all polls: tokens whose answer was lost come again
+    const end = performance.now() / 1000 + (device.expires_in || 600);
+    for (let interval = device.interval || 5; ; ) {
+      let left: number;
       try {
-        return await exchange(this.#purser, form);
+        return await untilAborted(exchange(this.#purser, form, key), options.signal);
       } catch (error) {
-        const code = error instanceof PurserError ? error.code : "";
-        if (code === "slow_down") interval += 5;
-        else if (code !== "authorization_pending" && code !== "connection_error") throw error;
+        if (!(error instanceof PurserError)) throw error;
+        if (error.code === "slow_down") interval += 5;
+        else if (isTemporary(error)) interval = Math.min(2 * interval, 30);
+        else if (error.code !== "authorization_pending") throw error;
+        left = end - performance.now() / 1000;
+        if (left <= 0) throw newError("expired_token", "The code has expired.", error);
       }
-      await wait(interval, options.signal);
+      await wait(Math.min(interval, left), options.signal);
     }
   }
 }
 
-async function exchange(purser: Purser, form: Record<string, string>, idempotencyKey?: string): Promise<Connection> {
+async function exchange(purser: Purser, form: Record<string, string>, idempotencyKey: string): Promise<Connection> {
   const { data } = await purser.transport.getJSON<TokenResponse>({
     method: "POST",
     path: "/oauth/token",
     auth: "client",
     form,
     idempotencyKey,
+    limitMS: exchangeLimitMS,
   });
-  const id = data.connection_id;
-  if (!id) throw newError("connection_error", "The answer names no connection.");
-  await saveTokens(purser.tokens, id, data);
-  return new Connection(purser, { id, allocationMC: data.allocation_mc });
+  const tokens = readTokens(data?.connection_id, data);
+  await purser.tokens.save(tokens.connection_id, tokens);
+  return new Connection(purser, { id: tokens.connection_id, allocationMC: data.allocation_mc });
 }
 
 function describeRequest({ allocationMC, features }: ConnectRequest): Record<string, string> {

@@ -1,8 +1,8 @@
 import type { Purser } from "./client.js";
-import { newError, PurserError } from "./errors.js";
+import { isTemporary, newError, PurserError } from "./errors.js";
 import { describeCapture, describeRelease, wait, type AccessTokens, type RequestOptions } from "./http.js";
 import { page, type ListOptions } from "./management.js";
-import { readEvents } from "./sse.js";
+import { maxSilenceMS, readEvents } from "./sse.js";
 import { CallStream } from "./stream.js";
 import { FixedToken, StoredTokens } from "./tokens.js";
 import type {
@@ -113,11 +113,21 @@ export class Connection {
   async *events(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<ConnectionEvent, void, void> {
     const { signal } = options;
     for (let last = options.after, failures = 0; ; ) {
-      try {
-        const headers: Record<string, string> = { accept: "text/event-stream" };
-        if (last) headers["last-event-id"] = last;
-        const response = await this.purser.transport.open(
-          { method: "GET", path: "/v1/connection/events", auth: this.#tokens, headers, signal });
+      const headers: Record<string, string> = { accept: "text/event-stream" };
+      if (last) headers["last-event-id"] = last;
+      const response = await this.purser.transport.open({
+        method: "GET",
+        path: "/v1/connection/events",
+        auth: this.#tokens,
+        headers,
+        signal,
+        timeoutMS: maxSilenceMS,
+      }).catch((error) => {
+        signal?.throwIfAborted();
+        if (error instanceof PurserError && isTemporary(error)) return undefined; // it reconnects
+        throw error;
+      });
+      if (response) try {
         for await (const { data, id } of readEvents(response.body!, signal)) {
           failures = 0;
           const event = JSON.parse(data) as ConnectionEvent;
@@ -126,10 +136,8 @@ export class Connection {
           yield id ? { ...event, event_id: id } : event;
           if (event.type === "end") return;
         }
-      } catch (error) {
-        signal?.throwIfAborted();
-        const status = error instanceof PurserError ? error.status : 0;
-        if (status >= 400 && status < 500 && !(error as PurserError).shouldRetry) throw error;
+      } catch {
+        // The stream broke: another one follows.
       }
       signal?.throwIfAborted();
       await wait(Math.min(30, 0.25 * 2 ** failures++), signal);

@@ -97,6 +97,12 @@ export function newError(code: string, message: string, cause?: unknown): Purser
   return new PurserError({ status: 0, code, message, cause, shouldRetry: code === "connection_error" });
 }
 
+/** isTemporary reports whether the same request may be answered later, although it was not now. */
+export function isTemporary(e: PurserError): boolean {
+  return e.status >= 500 || e.status === 408 || e.status === 429 ||
+    ["connection_error", "invalid_response", "stream_broken"].includes(e.code);
+}
+
 /** What an error's body and headers say. */
 export interface ErrorResponse {
   status: number;

@@ -23,7 +23,18 @@ export interface RequestOptions {
   /** Whether a POST without a key may be carried out twice. */
   repeatable?: boolean | undefined;
   signal?: AbortSignal | undefined;
+  /** The time limit of all tries and the waits between them. */
+  limitMS?: number | undefined;
+  /** The time limit of one try, if that is shorter than the client's. */
+  timeoutMS?: number | undefined;
 }
+
+/**
+ * The time limit of a request that uses up a token or a code, with all its tries and waits. What the service has done,
+ * it answers again to the same key: a first try whose answer does not come is given up soon.
+ */
+export const exchangeLimitMS = 15_000;
+const firstTryLimitMS = 5_000;
 
 /** The settings of a transport. */
 export interface TransportOptions {
@@ -72,29 +83,38 @@ export class Transport {
   async #repeat<T>(request: RequestOptions, read: (response: Response) => Promise<T>): Promise<T> {
     let refreshed = false;
     let rejected: string | undefined;
+    const began = performance.now();
     for (let tries = 0; ; ) {
-      const token = typeof request.auth === "object" ? await request.auth.get(rejected) : undefined;
+      // A refresh goes on when its caller stops waiting: its tokens are saved.
+      const token = typeof request.auth === "object"
+        ? await untilAborted(request.auth.get(rejected), request.signal) : undefined;
+      const leftMS = (request.limitMS ?? Infinity) - (performance.now() - began);
+      const mayRepeat = tries === 0 && this.options.maxRetries > 0;
       try {
-        return await this.#send(request, token, read);
+        return await this.#send(request, token, read,
+          request.limitMS !== undefined && mayRepeat ? Math.min(leftMS, firstTryLimitMS) : leftMS);
       } catch (error) {
         const e = error as PurserError;
         if (e.status === 401 && token && !refreshed) {
           refreshed = true;
           rejected = token;
           // The token is refreshed by the next get. A token that cannot be refreshed is refused with this error.
-          if (await canRefresh(request.auth as AccessTokens, token)) continue;
+          if (await untilAborted(canRefresh(request.auth as AccessTokens, token), request.signal)) continue;
         }
         if (!(error instanceof PurserError) || !isRepeatable(request, e) || tries >= this.options.maxRetries) throw error;
-        await wait(e.retryAfter ?? 0.5 * 2 ** tries * (0.75 + Math.random() / 2), request.signal);
+        const seconds = e.retryAfter ?? 0.5 * 2 ** tries * (0.75 + Math.random() / 2);
+        if (performance.now() - began + seconds * 1000 >= (request.limitMS ?? Infinity)) throw error;
+        await wait(seconds, request.signal);
         tries++;
       }
     }
   }
 
   async #send<T>(
-    request: RequestOptions, token: string | undefined, read: (response: Response) => Promise<T>,
+    request: RequestOptions, token: string | undefined, read: (response: Response) => Promise<T>, leftMS: number,
   ): Promise<T> {
-    const { baseURL, clientID, clientSecret, timeoutMS } = this.options;
+    const { baseURL, clientID, clientSecret } = this.options;
+    const timeoutMS = Math.max(Math.min(this.options.timeoutMS, request.timeoutMS ?? Infinity, leftMS), 1);
     const url = new URL(baseURL + request.path);
     for (const [name, value] of Object.entries(request.query ?? {})) {
       if (value !== undefined) url.searchParams.set(name, String(value));
@@ -116,7 +136,7 @@ export class Transport {
     }
     request.signal?.throwIfAborted();
     const timeLimit = new AbortController();
-    const timer = setTimeout(() => timeLimit.abort(new Error(`no answer within ${timeoutMS} ms`)), timeoutMS);
+    const timer = setTimeout(() => timeLimit.abort(new Error(`no answer within ${Math.round(timeoutMS)} ms`)), timeoutMS);
     const stop = () => timeLimit.abort(request.signal?.reason);
     request.signal?.addEventListener("abort", stop, { once: true });
     try {
@@ -182,6 +202,17 @@ function parse(text: string): unknown {
 function encodeBasic(id: string, secret: string): string {
   const encode = (text: string) => new URLSearchParams({ _: text }).toString().slice(2);
   return btoa(`${encode(id)}:${encode(secret)}`);
+}
+
+/** untilAborted returns what a promise does, or fails when the signal does. */
+export function untilAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason);
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  });
 }
 
 /** wait returns after some seconds, or fails when the signal does. */

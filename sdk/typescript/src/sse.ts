@@ -5,15 +5,23 @@ export interface ServerEvent {
   id: string | undefined;
 }
 
+/** How long a stream may send nothing. The service sends a comment after 15 s. */
+export const maxSilenceMS = 60_000;
+
 /**
  * readEvents parses a stream of server-sent events (WHATWG HTML §9.2). When its reader stops, or the signal does, the
- * connection is closed.
+ * connection is closed. It fails after a minute without a byte.
  */
 export async function* readEvents(
-  body: ReadableStream<Uint8Array>, signal?: AbortSignal,
+  body: ReadableStream<Uint8Array>, signal?: AbortSignal, silenceMS = maxSilenceMS,
 ): AsyncGenerator<ServerEvent, void, void> {
   const reader = body.getReader();
+  let isSilent = false;
   const stop = () => void reader.cancel().catch(() => undefined); // a read that waits ends
+  const watch = () => setTimeout(() => {
+    isSilent = true;
+    stop();
+  }, silenceMS);
   signal?.addEventListener("abort", stop, { once: true });
   const decoder = new TextDecoder();
   let rest = "";
@@ -21,7 +29,9 @@ export async function* readEvents(
   let data: string[] = [];
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const timer = watch();
+      const { done, value } = await reader.read().finally(() => clearTimeout(timer));
+      if (isSilent) throw new Error(`the stream has sent nothing for ${silenceMS / 1000} s`);
       rest += decoder.decode(value, { stream: !done });
       // A carriage return at the end may be the first half of a line end.
       const lines = rest.split(done ? /\r\n|\n|\r/ : /\r\n|\n|\r(?!$)/);

@@ -112,7 +112,7 @@ export class CallStream implements AsyncIterable<StreamChunk> {
     } catch (error) {
       this.#signal?.throwIfAborted();
       if (error instanceof PurserError) throw error;
-      throw newError("stream_broken", `The connection broke before the stream ended: ${describe(error)}`, error);
+      throw failure ?? newError("stream_broken", `The connection broke before the stream ended: ${describe(error)}`, error);
     }
     this.#signal?.throwIfAborted();
     throw failure ?? newError("stream_broken", "The stream ended before it was complete.");

@@ -1,5 +1,5 @@
 import { newError, PurserError } from "./errors.js";
-import type { AccessTokens, Transport } from "./http.js";
+import { exchangeLimitMS, type AccessTokens, type Transport } from "./http.js";
 import type { TokenResponse } from "./types.js";
 
 /** The tokens of one connection, as a store keeps them. Both tokens are secret. */
@@ -10,13 +10,21 @@ export interface Tokens {
   refresh_token: string;
   /** When the access token ends, RFC 3339 in UTC. */
   expires_at: string;
+  /**
+   * The idempotency key of a refresh that has begun. With it a process that goes on after a crash or a lost answer gets
+   * the same new tokens.
+   */
+  refresh_key?: string;
 }
 
 /** Where tokens are kept. Implement it with the app's database: see {@link MemoryTokenStore}, which is 20 lines. */
 export interface TokenStore {
   /** load returns the tokens of a connection, or undefined if there are none. */
   load(connectionID: string): Promise<Tokens | undefined>;
-  /** save replaces the tokens of a connection. It returns when they are durable. */
+  /**
+   * save replaces the tokens of a connection, with all their members. It returns when they are durable. It is called
+   * before and after a refresh.
+   */
   save(connectionID: string, tokens: Tokens): Promise<void>;
   /** lock runs `work` while no other process runs work for the same connection, for example in a transaction with `SELECT … FOR UPDATE`. */
   lock<T>(connectionID: string, work: () => Promise<T>): Promise<T>;
@@ -65,17 +73,22 @@ export class FileTokenStore implements TokenStore {
   }
 
   async save(connectionID: string, tokens: Tokens): Promise<void> {
-    const { mkdir, open, rename } = await loadFS();
+    const { mkdir, open, rename, rm } = await loadFS();
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const draft = this.#path(connectionID, `${crypto.randomUUID()}.new`);
     const file = await open(draft, "wx", 0o600);
     try {
-      await file.writeFile(JSON.stringify(tokens));
-      await file.sync();
-    } finally {
-      await file.close();
+      try {
+        await file.writeFile(JSON.stringify(tokens));
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await rename(draft, this.#path(connectionID, "json"));
+    } catch (error) {
+      await rm(draft, { force: true });
+      throw error;
     }
-    await rename(draft, this.#path(connectionID, "json"));
   }
 
   lock<T>(connectionID: string, work: () => Promise<T>): Promise<T> {
@@ -116,16 +129,17 @@ function ignoreMissing(error: { code?: string }): undefined {
   if (error.code !== "ENOENT") throw error;
 }
 
-/** saveTokens stores an answer of the token endpoint. */
-export async function saveTokens(store: TokenStore, connectionID: string, t: TokenResponse): Promise<Tokens> {
-  const tokens = {
+/** readTokens reads an answer of the token endpoint. An answer without tokens replaces no stored ones. */
+export function readTokens(connectionID: string | undefined, t: TokenResponse | null): Tokens {
+  if (!connectionID || !t?.access_token || !t.refresh_token || !(t.expires_in > 0)) {
+    throw newError("invalid_response", "The answer has no tokens.");
+  }
+  return {
     connection_id: connectionID,
     access_token: t.access_token,
     refresh_token: t.refresh_token,
     expires_at: new Date(Date.now() + t.expires_in * 1000).toISOString(),
   };
-  await store.save(connectionID, tokens);
-  return tokens;
 }
 
 /** A FixedToken is an access token that nothing refreshes. */
@@ -139,6 +153,9 @@ export class FixedToken implements AccessTokens {
 
 const refreshEarlyMS = 60_000;
 
+/** New tokens that a store could not save, by connection, with the used refresh token that the store still has. */
+const unsaved = new WeakMap<TokenStore, Map<string, { replaced: string; tokens: Tokens }>>();
+
 /** StoredTokens are the tokens of a connection in a store. It refreshes them. */
 export class StoredTokens implements AccessTokens {
   constructor(readonly connectionID: string, readonly store: TokenStore, readonly transport: Transport) {}
@@ -146,30 +163,69 @@ export class StoredTokens implements AccessTokens {
   async get(rejected?: string): Promise<string> {
     const isFresh = (t: Tokens) =>
       t.access_token !== rejected && Date.parse(t.expires_at) - Date.now() > refreshEarlyMS;
-    let tokens = await this.#load();
-    if (isFresh(tokens)) return tokens.access_token;
+    const stored = await this.#load();
+    if (isFresh(stored)) return stored.access_token;
     return this.store.lock(this.connectionID, async () => {
-      tokens = await this.#load(); // another process may have refreshed them
-      return isFresh(tokens) ? tokens.access_token : (await this.#refresh(tokens)).access_token;
+      let tokens = await this.#loadNewest(); // another process may have refreshed them
+      // The answer to a refresh that is resumed may be old: then they are refreshed once more.
+      for (let tries = tokens.refresh_key ? 2 : 1; tries > 0 && !isFresh(tokens); tries--) {
+        tokens = await this.#refresh(tokens);
+      }
+      return tokens.access_token;
     });
   }
 
+  // The key is saved before it is sent: a store that can't save it could not save the new tokens either.
   async #refresh(tokens: Tokens): Promise<Tokens> {
+    let key = tokens.refresh_key;
+    if (!key) {
+      await this.store.save(this.connectionID, { ...tokens, refresh_key: crypto.randomUUID() });
+      this.#unsaved.delete(this.connectionID);
+      key = (await this.#load()).refresh_key ?? await deriveRefreshKey(tokens.refresh_token);
+    }
+    let renewed: Tokens;
     try {
       const { data } = await this.transport.getJSON<TokenResponse>({
         method: "POST",
         path: "/oauth/token",
         auth: "client",
         form: { grant_type: "refresh_token", refresh_token: tokens.refresh_token },
-        idempotencyKey: await deriveRefreshKey(tokens.refresh_token),
+        idempotencyKey: key,
+        limitMS: exchangeLimitMS,
       });
-      return await saveTokens(this.store, this.connectionID, data);
+      renewed = readTokens(this.connectionID, data);
     } catch (error) {
       // A process that had the lock before it expired may have been faster.
       const now = error instanceof PurserError && error.code === "invalid_grant" ? await this.#load() : tokens;
       if (now.refresh_token !== tokens.refresh_token) return now;
       throw error;
     }
+    try {
+      await this.store.save(this.connectionID, renewed);
+    } catch {
+      // The old token no longer works. The new one stays in memory, and is saved before it is used.
+      this.#unsaved.set(this.connectionID, { replaced: tokens.refresh_token, tokens: renewed });
+    }
+    return renewed;
+  }
+
+  get #unsaved(): Map<string, { replaced: string; tokens: Tokens }> {
+    let map = unsaved.get(this.store);
+    if (!map) unsaved.set(this.store, map = new Map());
+    return map;
+  }
+
+  // Newer tokens that the store could not save are saved again.
+  async #loadNewest(): Promise<Tokens> {
+    const stored = await this.#load();
+    const kept = this.#unsaved.get(this.connectionID);
+    if (kept?.replaced !== stored.refresh_token) { // there are none, or the user connected again
+      this.#unsaved.delete(this.connectionID);
+      return stored;
+    }
+    await this.store.save(this.connectionID, kept.tokens)
+      .then(() => this.#unsaved.delete(this.connectionID), () => undefined);
+    return kept.tokens;
   }
 
   async #load(): Promise<Tokens> {
@@ -179,8 +235,8 @@ export class StoredTokens implements AccessTokens {
   }
 }
 
-// The key depends on the token alone: when a process dies before it has stored the answer, the next one repeats the
-// same request within a minute and gets the same tokens. It is a UUID of version 8 (RFC 9562).
+// The key for a store that does not keep refresh_key: a UUID of version 8 (RFC 9562). It follows from the token, so that
+// processes which share the store have the same one.
 async function deriveRefreshKey(refreshToken: string): Promise<string> {
   const text = new TextEncoder().encode(`purser token\n${refreshToken}`);
   const b = new Uint8Array(await crypto.subtle.digest("SHA-256", text)).slice(0, 16);

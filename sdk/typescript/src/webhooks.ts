@@ -12,7 +12,7 @@ export type HeaderSource = Headers | Record<string, string | string[] | undefine
 
 /**
  * verifyWebhook checks the signature of a delivery, and returns its event. It throws a PurserError with the code
- * `invalid_signature`.
+ * `invalid_signature`, also if a secret is empty: anyone could sign with it.
  *
  * @param body The raw body. Parsed JSON that is serialized again has another signature.
  * @param secret The endpoint's `whsec_…`, or several while one replaces the other.
@@ -20,6 +20,10 @@ export type HeaderSource = Headers | Record<string, string | string[] | undefine
 export async function verifyWebhook(
   body: string | Uint8Array | ArrayBuffer, headers: HeaderSource, secret: string | string[], options: VerifyOptions = {},
 ): Promise<Event> {
+  const secrets = Array.isArray(secret) ? secret : [secret];
+  if (!secrets.length || secrets.some((one) => !one?.trim().replace(/^whsec_/, ""))) {
+    throw refuse("the secret is empty");
+  }
   const bytes = typeof body === "string" ? encode(body) : new Uint8Array(body);
   const own = getHeader(headers, "svc-signature");
   const { time, signatures, prefix, hex } = own ? parseOwn(own) : parseStandard(headers);
@@ -27,9 +31,10 @@ export async function verifyWebhook(
   if (!/^\d{1,12}$/.test(time) || !signatures.length) throw refuse("no valid signature header");
   if (age > (options.toleranceSeconds ?? 300)) throw refuse("the signature is too old");
   const signed = concat(encode(`${prefix}${time}.`), bytes);
-  for (const one of Array.isArray(secret) ? secret : [secret]) {
-    const key = await crypto.subtle.importKey("raw", hex ? encode(one) : decodeBase64(one.replace(/^whsec_/, "")),
-      { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+  for (const one of secrets) {
+    const raw = hex ? encode(one) : decodeBase64(one.replace(/^whsec_/, ""));
+    if (!raw?.length) continue; // no key of this scheme
+    const key = await crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
     for (const signature of signatures) {
       // WebCrypto compares in constant time.
       if (await crypto.subtle.verify("HMAC", key, signature, signed)) {
@@ -58,7 +63,8 @@ function parseOwn(header: string): Signed {
 // Standard Webhooks: webhook-signature has base64 signatures of <id>.<time>.<body>, separated by spaces.
 function parseStandard(headers: HeaderSource): Signed {
   const signatures = (getHeader(headers, "webhook-signature") ?? "").split(" ")
-    .filter((part) => part.startsWith("v1,")).map((part) => decodeBase64(part.slice(3)));
+    .filter((part) => part.startsWith("v1,")).map((part) => decodeBase64(part.slice(3)))
+    .filter((signature) => signature !== undefined);
   const time = getHeader(headers, "webhook-timestamp") ?? "";
   return { time, signatures, prefix: `${getHeader(headers, "webhook-id")}.`, hex: false };
 }
@@ -69,11 +75,11 @@ function getHeader(headers: HeaderSource, name: string): string | undefined {
   return Array.isArray(value) ? value.join(",") : value;
 }
 
-function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+function decodeBase64(text: string): Uint8Array<ArrayBuffer> | undefined {
   try {
     return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   } catch {
-    throw refuse("not base64");
+    return undefined;
   }
 }
 
