@@ -68,6 +68,7 @@ func TestJournal(t *testing.T) {
 			b.Do(dev)
 			b.Do(rules.TakeDisputedMargin{
 				PaymentID: "top_1", AppID: dev.AppID, DeveloperID: dev.DeveloperID, TotalMC: 3 * money.Cent,
+				MarginMC: 3 * money.Cent,
 			})
 
 			code, out, text := command(nil, "ledger", "journal", "--database", target, "--month", "2026-11")

@@ -140,14 +140,20 @@ func (w *world) exec(query string, args ...any) {
 	}
 }
 
+// pays pays $100 into the user's balance.
+func (w *world) pays(payment string) {
+	w.t.Helper()
+	w.exec(`INSERT INTO checkouts (id, account_id, token, cents, created_us) VALUES ($1, $2, $1, 10000, 1)`,
+		payment, w.user.ID)
+	w.do(rules.OpenPayment{PaymentID: payment, AccountID: w.user.ID, AmountMC: 100 * money.Dollar})
+	w.do(rules.MarkPaymentPaid{PaymentID: payment, PaymentIntent: "pi_" + payment})
+	w.do(rules.SettlePayment{PaymentID: payment})
+}
+
 // topUp pays $100 into the user's balance and connects the app with all of it.
 func (w *world) topUp() {
 	w.t.Helper()
-	w.exec(`INSERT INTO checkouts (id, account_id, token, cents, created_us) VALUES ('top_1', $1, 't', 10000, 1)`,
-		w.user.ID)
-	w.do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.user.ID, AmountMC: 100 * money.Dollar})
-	w.do(rules.MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1"})
-	w.do(rules.SettlePayment{PaymentID: "top_1"})
+	w.pays("top_1")
 	w.do(rules.Connect{ConnectionID: "con_1", AppID: w.app.ID, AccountID: w.user.ID, RequestedMC: 100 * money.Dollar})
 }
 
@@ -429,6 +435,106 @@ func TestDisputedMarginIsNotPaid(t *testing.T) {
 		if m := w.margin(); m.DisputedMC != 0 || m.Balance() != 0 {
 			t.Errorf("%+v", m)
 		}
+	})
+}
+
+// disputes opens a dispute of all of a payment of $100.
+func (w *world) disputes(payment string) {
+	w.t.Helper()
+	w.do(rules.DisputePayment{PaymentID: payment, DisputeID: "du_" + payment})
+	w.exec(`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ($1, $2, 10000, 1, $3)`,
+		"du_"+payment, payment, w.now().UnixMicro())
+}
+
+// wins ends the dispute of a payment well.
+func (w *world) wins(payment string) {
+	w.t.Helper()
+	w.exec(`UPDATE disputes SET contested = 0, changed_us = $2 WHERE payment_id = $1`, payment, w.now().UnixMicro())
+}
+
+// disputed checks what disputed payments take of the app's margin.
+func (w *world) disputed(want money.MC) {
+	w.t.Helper()
+	w.run()
+	if m := w.margin(); m.DisputedMC != want {
+		w.t.Errorf("disputes take %s, want %s", m.DisputedMC.Display(), want.Display())
+	}
+	w.verify()
+}
+
+// TestPaymentsOfAnAccountTakeItsMarginOnce disputes several top-ups that one call may have been paid from: together
+// they take what it brought, also when some are won or lost, and when it is refunded.
+func TestPaymentsOfAnAccountTakeItsMarginOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		payments := []string{"top_1", "top_2", "top_3", "top_4"}
+		for _, p := range payments[1:] {
+			w.pays(p)
+		}
+		w.topUp()
+		w.call("k1", 10)
+		w.pass(time.Hour)
+		for _, p := range payments {
+			w.disputes(p)
+			w.disputed(10 * money.Dollar)
+		}
+		w.wins("top_1")
+		w.disputed(10 * money.Dollar)
+		w.exec(`UPDATE disputes SET cents = 1000`) // each is half of what the call cost
+		w.disputed(10 * money.Dollar)
+		w.wins("top_2")
+		w.wins("top_3")
+		w.disputed(5 * money.Dollar)
+		w.do(rules.ReversePayment{PaymentID: "top_4", Reason: "dispute_lost", TotalMC: 10 * money.Dollar})
+		w.disputed(5 * money.Dollar)
+		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
+		w.disputed(0)
+	})
+}
+
+// TestMarginOfARefundedCallComesBack refunds the only call that a disputed payment paid for: nothing is taken of a
+// margin that is not there, whatever becomes of the dispute.
+func TestMarginOfARefundedCallComesBack(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.pass(time.Hour)
+		w.disputes("top_1")
+		w.disputed(10 * money.Dollar)
+		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
+		w.disputed(0)
+		w.wins("top_1")
+		w.disputed(0)
+		if m := w.margin(); m.TakenMC != 0 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestPausedPayeeIsAskedAgain pays a payee that Stripe had paused, and one that has answered Stripe's questions without
+// coming back to the page.
+func TestPausedPayeeIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.steer(w.payee, "restrict")
+		w.pass(3 * day)
+		w.run()
+		w.wants(nil)
+		w.steer(w.payee, "enable")
+		w.run()
+		w.wants(nil) // Stripe was asked less than an hour ago
+		w.pass(2 * time.Hour)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.call("k2", 5)
+		w.exec(`UPDATE payees SET enabled = 0, submitted = 0`)
+		w.pass(8 * day)
+		w.run()
+		w.wants([]int64{1000, 500}, "paid", "paid")
 	})
 }
 

@@ -28,10 +28,10 @@ func getPayee(ctx context.Context, q db.Queryer, accountID string) (p Payee, err
 	return p, err
 }
 
-// listEnabled returns the payees after an account that can be paid, in the order of their accounts.
-func listEnabled(ctx context.Context, q db.Queryer, after string, limit int) ([]Payee, error) {
+// listPayees returns the payees after an account, in the order of their accounts.
+func listPayees(ctx context.Context, q db.Queryer, after string, limit int) ([]Payee, error) {
 	return db.QueryAll(ctx, q, db.ScanFields((*Payee).fields), `SELECT `+payeeColumns+` FROM payees
-		WHERE enabled = 1 AND account_id > $1 ORDER BY account_id LIMIT $2`, after, limit)
+		WHERE account_id > $1 ORDER BY account_id LIMIT $2`, after, limit)
 }
 
 func insertPayee(ctx context.Context, q db.Execer, accountID, stripeID string, nowUS int64) error {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -215,7 +217,7 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) payDue(ctx context.Context) error {
 	after := ""
 	for {
-		list, err := listEnabled(ctx, s.DB, after, pageSize)
+		list, err := listPayees(ctx, s.DB, after, pageSize)
 		if err != nil {
 			return fmt.Errorf("payouts: payees: %w", err)
 		}
@@ -257,7 +259,8 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 	return nil
 }
 
-// payApp begins a payout of an app if one is due and there is enough to pay.
+// payApp begins a payout of an app if one is due, there is enough to pay, and Stripe lets its payee be paid. It asks
+// Stripe also about a payee that could not be paid when Stripe was last asked.
 func (s *Store) payApp(ctx context.Context, p *Payee, appID string) (rules.Outcome, error) {
 	last, err := store.LastPayoutUS(ctx, s.DB, appID)
 	if err != nil || last > s.Now().Add(-s.Config.Every).UnixMicro() {
@@ -268,9 +271,12 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string) (rules.Outco
 		return rules.Done, err
 	}
 	if p.CheckedUS < s.Now().Add(-payeeTTL).UnixMicro() {
-		if *p, err = s.refresh(ctx, *p); err != nil || !p.Enabled {
+		if *p, err = s.refresh(ctx, *p); err != nil {
 			return rules.Done, err
 		}
+	}
+	if !p.Enabled {
+		return rules.Done, nil
 	}
 	r, err := s.Ledger.Do(ctx, rules.BeginPayout{
 		PayoutID:    id.New(idPrefix, s.Now()),
@@ -379,44 +385,111 @@ func (s *Store) takeDisputed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("payouts: disputes: %w", err)
 	}
-	for _, d := range list {
-		if err := s.takeShares(ctx, d.PaymentID, money.MC(d.Cents)*money.Cent); err != nil {
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].AccountID == list[0].AccountID {
+			n++
+		}
+		if err := s.takeShares(ctx, list[:n]); err != nil {
 			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// takeShares takes from each app its shares of the margin that the disputed payments of an account have brought. Each
+// payment, the oldest first, takes what those before it have left.
+func (s *Store) takeShares(ctx context.Context, list []topups.DisputedPayment) error {
+	shares, err := s.computeShares(ctx, list)
+	if err != nil {
+		return err
+	}
+	for range 2 { // the second time takes what another payment has given back
+		for _, share := range shares {
+			if _, err := s.Ledger.Do(ctx, share); err != nil {
+				return fmt.Errorf("payouts: dispute of %s: %w", share.PaymentID, err)
+			}
 		}
 	}
 	return nil
 }
 
-// takeShares takes from each app its share of the margin that a disputed payment has brought.
-func (s *Store) takeShares(ctx context.Context, paymentID string, contested money.MC) error {
-	p, err := store.GetPayment(ctx, s.DB, paymentID)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("payouts: payment %s: %w", paymentID, err)
+// computeShares computes what disputed payments of an account take from each app's margin, and from those that they
+// took of before.
+func (s *Store) computeShares(ctx context.Context, list []topups.DisputedPayment) ([]rules.TakeDisputedMargin, error) {
+	var payments []*rules.Payment
+	contested := map[string]money.MC{}
+	for _, d := range list {
+		p, err := store.GetPayment(ctx, s.DB, d.PaymentID)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("payouts: payment %s: %w", d.PaymentID, err)
+		}
+		payments = append(payments, &p)
+		contested[p.ID] = min(money.MC(d.Cents)*money.Cent, p.AmountMC)
 	}
-	charges, err := store.ChargesOfPayment(ctx, s.DB, &p)
+	together, err := store.ChargesOfPayments(ctx, s.DB, payments...)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	brought, left := map[string]money.MC{}, map[string]money.MC{}
+	for _, c := range together {
+		brought[c.AppID], left[c.AppID] = c.MarginMC, c.MarginMC
+	}
+	var shares []rules.TakeDisputedMargin
+	for _, p := range payments {
+		totals, err := s.sharesOfPayment(ctx, p, contested[p.ID])
+		if err != nil {
+			return nil, err
+		}
+		for _, appID := range slices.Sorted(maps.Keys(totals)) {
+			app, err := s.Apps.Get(ctx, appID)
+			if err != nil {
+				return nil, fmt.Errorf("payouts: app %s: %w", appID, err)
+			}
+			share := rules.TakeDisputedMargin{
+				PaymentID:   p.ID,
+				AppID:       appID,
+				DeveloperID: app.OwnerID,
+				TotalMC:     min(totals[appID], left[appID]),
+				MarginMC:    brought[appID],
+			}
+			for _, other := range payments {
+				if other != p {
+					share.Others = append(share.Others, other.ID)
+				}
+			}
+			left[appID] -= share.TotalMC
+			shares = append(shares, share)
+		}
+	}
+	return shares, nil
+}
+
+// sharesOfPayment returns what a disputed payment by itself takes of each app's margin: nothing of an app that it took
+// of before, and whose calls were all refunded since.
+func (s *Store) sharesOfPayment(ctx context.Context, p *rules.Payment,
+	contested money.MC) (map[string]money.MC, error) {
+	charges, err := store.ChargesOfPayments(ctx, s.DB, p)
+	if err != nil {
+		return nil, err
+	}
+	before, err := store.AppsOfDispute(ctx, s.DB, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	totals := map[string]money.MC{}
+	for _, appID := range before {
+		totals[appID] = 0
 	}
 	var sum money.MC
 	for _, c := range charges {
 		sum += c.ChargedMC
 	}
 	for _, c := range charges {
-		app, err := s.Apps.Get(ctx, c.AppID)
-		if err != nil {
-			return fmt.Errorf("payouts: app %s: %w", c.AppID, err)
-		}
-		_, err = s.Ledger.Do(ctx, rules.TakeDisputedMargin{
-			PaymentID:   paymentID,
-			AppID:       c.AppID,
-			DeveloperID: app.OwnerID,
-			TotalMC:     rules.DisputedShare(c.MarginMC, sum, min(contested, p.AmountMC)),
-		})
-		if err != nil {
-			return fmt.Errorf("payouts: dispute of %s: %w", paymentID, err)
-		}
+		totals[c.AppID] = rules.DisputedShare(c.MarginMC, sum, contested)
 	}
-	return nil
+	return totals, nil
 }

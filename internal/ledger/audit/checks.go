@@ -958,15 +958,17 @@ var checks = []check{
 	},
 	{
 		id:    "I35",
-		title: "payouts: margin is taken only for disputed payments, and no more than their account's calls brought",
+		title: "payouts: margin is taken only for disputed payments, at most what their account's calls brought",
 		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'disputed'`,
-		query: `SELECT s.app_id AS app, s.subject AS payment, s.taken_mc, s.account_id AS account, s.margin_mc FROM (
+		query: `SELECT s.app_id AS app, s.subject AS payment, s.taken_mc, s.account_id AS account, s.together_mc,
+				s.margin_mc FROM (
 				SELECT m.app_id, m.subject, p.account_id, SUM(m.amount_mc) AS taken_mc,
+					SUM(SUM(m.amount_mc)) OVER (PARTITION BY m.app_id, p.account_id) AS together_mc,
 					(SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l WHERE l.account_id = p.account_id
 						AND l.app_id = m.app_id AND l.type = 'spend' AND l.status = 'settled') AS margin_mc
 				FROM margin_records m LEFT JOIN payment_records p ON p.payment_id = m.subject AND p.n = 1
 				WHERE m.kind = 'disputed' GROUP BY m.app_id, m.subject, p.account_id) AS s
-			WHERE s.account_id IS NULL OR s.taken_mc < 0 OR s.taken_mc > s.margin_mc AND {nothing archived}
+			WHERE s.account_id IS NULL OR s.taken_mc < 0 OR s.together_mc > s.margin_mc AND {nothing archived}
 				OR NOT EXISTS (SELECT 1 FROM payment_records d WHERE d.payment_id = s.subject AND d.kind = 'disputed')`,
 	},
 }

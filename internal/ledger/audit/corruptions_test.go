@@ -654,8 +654,8 @@ var corruptions = []corruption{
 		sql: []string{`DELETE FROM margin_records WHERE n = 1`}},
 	{name: "a payout takes more than has matured",
 		red: []string{"I35 payouts: each"},
-		sql: []string{`UPDATE margin_records SET amount_mc = amount_mc + 998000000, taken_mc = taken_mc + 998000000
-			WHERE n = 7`}},
+		sql: []string{`UPDATE margin_records SET taken_mc = taken_mc + 998000000 WHERE n >= 7`,
+			`UPDATE margin_records SET amount_mc = amount_mc + 998000000 WHERE n = 7`}},
 	{name: "a payout takes a part of a cent",
 		red: []string{"I35 payouts: what", "I35 payouts: each"},
 		sql: []string{`UPDATE margin_records SET amount_mc = amount_mc - 1 WHERE n = 7`}},
@@ -674,6 +674,12 @@ var corruptions = []corruption{
 	{name: "more margin is taken for a disputed payment than its account's calls brought",
 		red: []string{"I35 payouts: what", "I35 payouts: margin"},
 		sql: []string{`UPDATE margin_records SET amount_mc = 100000000 WHERE n = 4`}},
+	{name: "two disputed payments of an account take the same margin",
+		red: []string{"I35 payouts: margin"},
+		sql: []string{`UPDATE margin_records SET amount_mc = (SELECT SUM(dev_margin_mc) FROM ledger
+				WHERE account_id = 'wac_a' AND app_id = 'app_1' AND type = 'spend' AND status = 'settled') WHERE n = 8`,
+			`UPDATE margin_records SET taken_mc = amount_mc
+				+ (SELECT SUM(m.amount_mc) FROM margin_records m WHERE m.n < 8) WHERE n = 8`}},
 	{name: "money went back to a card for which no user asked",
 		red: []string{"I33 money back to cards: what"},
 		sql: []string{`UPDATE refunds SET by_user = 0 WHERE id = 'rfd_0_back'`}},

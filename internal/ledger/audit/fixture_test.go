@@ -929,22 +929,26 @@ func fixtureCallRefund(w *writer, reversal string) {
 	})
 }
 
-// fixturePayouts are three payouts of app_1, of which one is open, one was paid and one failed, and a disputed payment.
+// fixturePayouts are three payouts of app_1, of which one is open, one was paid and one failed, and two disputed
+// payments of one account.
 // The matured days are those of all of its calls.
 func fixturePayouts(w *writer) {
-	w.addLedgerRow("wac_a", movement{}, map[string]any{
-		"id": "led_a1", "type": "topup", "status": "pending", "amount_mc": 5_000_000,
-	})
-	for i, r := range []map[string]any{
-		{"kind": "opened", "entry_id": "led_a1"}, {"kind": "disputed", "reason": "du_a"},
-	} {
-		r["payment_id"], r["n"], r["account_id"], r["amount_mc"] = "top_a", i+1, "wac_a", 5_000_000
-		r["created_us"] = noon.UnixMicro()
-		w.insert("payment_records", r)
+	for _, payment := range []string{"top_a", "top_a2"} {
+		entry := "led_" + payment
+		w.addLedgerRow("wac_a", movement{}, map[string]any{
+			"id": entry, "type": "topup", "status": "pending", "amount_mc": 5_000_000,
+		})
+		for i, r := range []map[string]any{
+			{"kind": "opened", "entry_id": entry}, {"kind": "disputed", "reason": "du_" + payment},
+		} {
+			r["payment_id"], r["n"], r["account_id"], r["amount_mc"] = payment, i+1, "wac_a", 5_000_000
+			r["created_us"] = noon.UnixMicro()
+			w.insert("payment_records", r)
+		}
+		w.insert("checkouts", map[string]any{
+			"id": payment, "account_id": "wac_a", "token": payment, "cents": 5, "created_us": noon.UnixMicro(),
+		})
 	}
-	w.insert("checkouts", map[string]any{
-		"id": "top_a", "account_id": "wac_a", "token": "top_a", "cents": 5, "created_us": noon.UnixMicro(),
-	})
 	var matured, taken int64
 	for day, sums := range w.rollups {
 		if day[4] == "app_1" {
@@ -963,6 +967,7 @@ func fixturePayouts(w *writer) {
 		{"failed", "po_2", -1_000_000, "refused"},
 		{"disputed", "top_a", -2, nil},
 		{"begun", "po_3", 2_000_000, nil},
+		{"disputed", "top_a2", 2, nil},
 	} {
 		taken += r.amount
 		given := map[string]any{

@@ -61,7 +61,7 @@ var rare = []string{
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
 	"delegated", "delegated by a child", "delegated again", "child full", "child ended",
 	"child held", "children revoked",
-	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won",
+	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won", "dispute takes the rest",
 	"margin owed",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
@@ -1291,10 +1291,20 @@ func (m *machine) disputeMargin(t *rapid.T) {
 		AppID:       app,
 		DeveloperID: appDevelopers[app],
 		TotalMC:     money.MC(rapid.Int64Range(0, 2).Draw(t, "total")) * money.Cent,
+		MarginMC:    money.MC(rapid.Int64Range(0, 3).Draw(t, "margin")) * money.Cent,
 	}
-	before := m.s.lastMargin(app).TakenMC
+	c.Others = []string{map[string]string{"top_1": "top_2", "top_2": "top_1"}[c.PaymentID]}
+	before, byOther := m.s.lastMargin(app).TakenMC, m.s.takenOf(app, c.Others[0])
 	if _, err := m.do(t, c); err != nil {
 		t.Fatal(err)
+	}
+	switch taken := m.s.takenOf(app, c.PaymentID); {
+	case taken > c.TotalMC || taken > 0 && taken+byOther > c.MarginMC || m.s.takenOf(app, c.Others[0]) != byOther:
+		t.Fatalf("I35: %+v takes %d, and the other %d", c, taken, byOther)
+	case taken < c.TotalMC && taken+byOther < c.MarginMC:
+		t.Fatalf("I35: %+v takes only %d beside %d", c, taken, byOther)
+	case taken < c.TotalMC && taken > 0:
+		m.seen["dispute takes the rest"]++
 	}
 	switch after := m.s.lastMargin(app).TakenMC; {
 	case after > before:

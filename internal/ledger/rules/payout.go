@@ -94,7 +94,7 @@ func (m Margin) Payable(minimum money.MC) money.MC {
 }
 
 // DisputedShare is what an app owes of the margin that an account's calls brought it, of all of which charges is the
-// sum, if the part contested of the account's payments is lost. It is rounded up: the operator loses nothing by it.
+// sum, if the part contested of a payment of the account is lost. It is rounded up: the operator loses nothing by it.
 func DisputedShare(margin, charges, contested money.MC) money.MC {
 	if margin <= 0 || charges <= 0 || contested <= 0 {
 		return 0
@@ -132,10 +132,13 @@ type EndPayout struct {
 }
 
 // TakeDisputedMargin takes an app's margin of what a disputed payment has paid for: TotalMC is all of it up to now, and
-// zero once the dispute is won. It may be repeated, and come in any order.
+// zero once the dispute is won. The account's disputed payments, which are this one and Others, together take at most
+// MarginMC, the margin that the account's calls brought the app: each call was paid once. It may be repeated, and come
+// in any order.
 type TakeDisputedMargin struct {
 	PaymentID, AppID, DeveloperID string
-	TotalMC                       money.MC
+	TotalMC, MarginMC             money.MC
+	Others                        []string
 }
 
 // MarginKeys name the newest MarginRecord of an app, and the records of a subject of it; "" = of none.
@@ -254,19 +257,33 @@ func (c EndPayout) apply(s *State, nowUS int64) (Result, error) {
 	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
 }
 
-func (c TakeDisputedMargin) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PaymentID, c.DeveloperID) }
-
-func (c TakeDisputedMargin) apply(s *State, nowUS int64) (Result, error) {
-	var taken money.MC
-	for _, r := range s.margins.bySubject[c.AppID+"/"+c.PaymentID] {
+// takenOf is what a subject takes of an app's margin.
+func (s *State) takenOf(appID, subject string) (taken money.MC) {
+	for _, r := range s.margins.bySubject[appID+"/"+subject] {
 		taken += r.AmountMC
 	}
+	return taken
+}
+
+func (c TakeDisputedMargin) addKeys(w *RowKeys) {
+	w.addMargin(c.AppID, c.PaymentID, c.DeveloperID)
+	for _, other := range c.Others {
+		w.addMargin(c.AppID, other, c.DeveloperID)
+	}
+}
+
+func (c TakeDisputedMargin) apply(s *State, nowUS int64) (Result, error) {
+	taken, left := s.takenOf(c.AppID, c.PaymentID), c.MarginMC
+	for _, other := range c.Others {
+		left -= s.takenOf(c.AppID, other)
+	}
+	total := min(c.TotalMC, max(left, 0))
 	switch {
 	case c.PaymentID == "":
 		return Result{}, apierr.InvalidRequest.Errorf("payment: required")
 	case c.TotalMC < 0 || c.TotalMC > money.Max:
 		return Result{}, apierr.InvalidRequest.Errorf("total_mc: must be between 0 and %d", money.Max)
-	case c.TotalMC == taken:
+	case total == taken:
 		return Result{Outcome: Done}, nil
 	}
 	s.appendMarginRecord(MarginRecord{
@@ -274,7 +291,7 @@ func (c TakeDisputedMargin) apply(s *State, nowUS int64) (Result, error) {
 		Kind:        marginDisputed,
 		Subject:     c.PaymentID,
 		DeveloperID: c.DeveloperID,
-		AmountMC:    c.TotalMC - taken,
+		AmountMC:    total - taken,
 	}, nowUS)
 	return Result{}, nil
 }

@@ -175,19 +175,21 @@ type AppCharges struct {
 	ChargedMC, MarginMC money.MC
 }
 
-// ChargesOfPayment returns what the calls of an account cost by app, which its payment may have paid for: those between
-// the payment's settlement and its first dispute that were not reversed.
-func ChargesOfPayment(ctx context.Context, q db.Queryer, p *rules.Payment) ([]AppCharges, error) {
+// ChargesOfPayments returns what the calls of an account cost by app, which payments of it may have paid for: those
+// between the first settlement and the last payment's first dispute that were not reversed.
+func ChargesOfPayments(ctx context.Context, q db.Queryer, payments ...*rules.Payment) ([]AppCharges, error) {
+	var first *rules.Payment
 	var from, to int64
-	for _, r := range p.Records {
-		switch {
-		case r.Kind == "settled":
-			from = r.CreatedUS
-		case r.Kind == "disputed" && to == 0:
-			to = r.CreatedUS
+	for _, p := range payments {
+		settled, disputed := settledAndDisputed(p)
+		if settled == 0 || disputed == 0 {
+			continue
+		}
+		if to = max(to, disputed); first == nil || settled < from {
+			first, from = p, settled
 		}
 	}
-	if from == 0 || to == 0 {
+	if first == nil {
 		return nil, nil
 	}
 	list, err := db.QueryAll(ctx, q, db.ScanFields(func(c *AppCharges) []any {
@@ -196,9 +198,32 @@ func ChargesOfPayment(ctx context.Context, q db.Queryer, p *rules.Payment) ([]Ap
 		WHERE l.account_id = $1 AND l.seq > (SELECT s.seq FROM ledger s WHERE s.id = $2) AND l.created_us < $3
 			AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
 			AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)
-		GROUP BY l.app_id ORDER BY l.app_id`, p.AccountID, p.SettledEntry, to)
+		GROUP BY l.app_id ORDER BY l.app_id`, first.AccountID, first.SettledEntry, to)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: charges of payment %s: %w", p.ID, err)
+		return nil, fmt.Errorf("ledger: charges of payment %s: %w", first.ID, err)
+	}
+	return list, nil
+}
+
+// settledAndDisputed returns when a payment was settled and when it was first disputed; 0 = never.
+func settledAndDisputed(p *rules.Payment) (settledUS, disputedUS int64) {
+	for _, r := range p.Records {
+		switch {
+		case r.Kind == "settled":
+			settledUS = r.CreatedUS
+		case r.Kind == "disputed" && disputedUS == 0:
+			disputedUS = r.CreatedUS
+		}
+	}
+	return settledUS, disputedUS
+}
+
+// AppsOfDispute returns the apps whose margin a disputed payment has taken, or has given back.
+func AppsOfDispute(ctx context.Context, q db.Queryer, paymentID string) ([]string, error) {
+	list, err := db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT DISTINCT app_id FROM margin_records
+		WHERE subject = $1 AND kind = 'disputed' ORDER BY app_id`, paymentID)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: margin of payment %s: %w", paymentID, err)
 	}
 	return list, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,16 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 		}
 		return c
 	}
-	return rules.TakeDisputedMargin{PaymentID: f[1], AppID: "app", DeveloperID: "D", TotalMC: num(f[2])}
+	c := rules.TakeDisputedMargin{
+		PaymentID: f[1], AppID: "app", DeveloperID: "D", TotalMC: num(f[2]), MarginMC: money.Max,
+	}
+	if margin, ok := option("margin"); ok {
+		c.MarginMC = num(margin)
+	}
+	if other, ok := option("beside"); ok {
+		c.Others = []string{other}
+	}
+	return c
 }
 
 func prefixPayout(c rules.Command, p string) rules.Command {
@@ -57,6 +67,10 @@ func prefixPayout(c rules.Command, p string) rules.Command {
 		return c
 	case rules.TakeDisputedMargin:
 		c.PaymentID, c.AppID, c.DeveloperID = p+c.PaymentID, p+c.AppID, p+c.DeveloperID
+		c.Others = slices.Clone(c.Others)
+		for i := range c.Others {
+			c.Others[i] = p + c.Others[i]
+		}
 		return c
 	}
 	return c
@@ -162,8 +176,10 @@ func TestPayoutsRaced(t *testing.T) {
 		for n := range 24 {
 			wg.Go(func() { payout(n) })
 			wg.Go(func() {
+				payments := []string{"top_1", "top_2"}
 				_, err := nodes[n%len(nodes)].do(rules.TakeDisputedMargin{
-					PaymentID: "top_1", AppID: "app", DeveloperID: "D", TotalMC: money.MC(n%3) * money.Dollar,
+					PaymentID: payments[n%2], AppID: "app", DeveloperID: "D", TotalMC: money.MC(n%3) * money.Dollar,
+					MarginMC: 3 * money.Dollar, Others: payments[1-n%2 : 2-n%2],
 				})
 				if err != nil {
 					t.Error(err)
@@ -174,14 +190,23 @@ func TestPayoutsRaced(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		do(rules.TakeDisputedMargin{PaymentID: "top_1", AppID: "app", DeveloperID: "D", TotalMC: money.Dollar})
+		do(rules.TakeDisputedMargin{PaymentID: "top_2", AppID: "app", DeveloperID: "D"})
+		do(rules.TakeDisputedMargin{
+			PaymentID: "top_1", AppID: "app", DeveloperID: "D", TotalMC: money.Dollar, MarginMC: money.Dollar,
+		})
 		payout(99)
 		list, err := readMarginRecords(ctx, d, `app_id = 'app' ORDER BY n`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var taken money.MC
+		var taken, disputed money.MC
 		for i, r := range list {
+			if r.IsDispute() {
+				disputed += r.AmountMC
+			}
+			if disputed > 3*money.Dollar {
+				t.Errorf("record %d: two payments of an account take %d", i, disputed)
+			}
 			if taken += r.AmountMC; r.N != int64(i+1) || r.TakenMC != taken {
 				t.Errorf("record %d: %+v, Σ %d", i, r, taken)
 			}

@@ -148,7 +148,8 @@ func (h *history) endPayout() {
 
 func (h *history) disputed() {
 	total := money.MC(h.random.Int64N(3)) * money.Cent
-	c := rules.TakeDisputedMargin{PaymentID: "top_" + h.app, AppID: h.app, DeveloperID: "D", TotalMC: total}
+	c := rules.TakeDisputedMargin{PaymentID: "top_" + h.app, AppID: h.app, DeveloperID: "D", TotalMC: total,
+		MarginMC: total}
 	if _, ok := h.do(c); ok {
 		h.month().DisputedMC += total - h.dispute
 		h.dispute = total

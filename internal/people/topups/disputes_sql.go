@@ -24,15 +24,18 @@ func saveDisputes(ctx context.Context, tx *db.Tx, paymentID string, list []*stri
 
 // A DisputedPayment is a payment of which disputes are known.
 type DisputedPayment struct {
-	PaymentID string
-	Cents     int64 // in disputes that are open or lost; 0 = all were won
+	AccountID, PaymentID string
+	Cents                int64 // in disputes that are open or lost; 0 = all were won
 }
 
-// ListDisputedPayments returns the payments of which a dispute has changed since a time.
+// ListDisputedPayments returns all disputed payments of the accounts of which a dispute has changed since a time, by
+// account, oldest first.
 func ListDisputedPayments(ctx context.Context, q db.Queryer, sinceUS int64) ([]DisputedPayment, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(p *DisputedPayment) []any {
-		return []any{&p.PaymentID, &p.Cents}
-	}), `SELECT payment_id, CAST(SUM(cents * contested) AS BIGINT) FROM disputes
-		WHERE payment_id IN (SELECT payment_id FROM disputes WHERE changed_us >= $1)
-		GROUP BY payment_id ORDER BY payment_id`, sinceUS)
+		return []any{&p.AccountID, &p.PaymentID, &p.Cents}
+	}), `SELECT c.account_id, d.payment_id, CAST(SUM(d.cents * d.contested) AS BIGINT)
+		FROM disputes d JOIN checkouts c ON c.id = d.payment_id
+		WHERE c.account_id IN (SELECT o.account_id FROM disputes n JOIN checkouts o ON o.id = n.payment_id
+			WHERE n.changed_us >= $1)
+		GROUP BY c.account_id, d.payment_id ORDER BY c.account_id, d.payment_id`, sinceUS)
 }
