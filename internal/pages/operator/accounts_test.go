@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -425,4 +426,57 @@ func testClosing(t *testing.T, target string) {
 	if n, err := audit.VerifyAndPrint(t.Context(), target, &out, time.UnixMicro(b.nowUS.Load())); n != 0 || err != nil {
 		t.Errorf("%d findings, %v:\n%s", n, err, out.String())
 	}
+}
+
+// TestClosingKeepsWhatWasPaid closes no account whose user has money that a card did not take back: it is not withdrawn
+// with the goodwill, nor said to be refunded. Once the operator has settled it, the account is closed.
+func TestClosingKeepsWhatWasPaid(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, token)
+		accountID, browser := b.join(t, person)
+		steer := func(who, do string, with url.Values) {
+			t.Helper()
+			if err := b.stripe.Steer(who, do, with); err != nil {
+				t.Fatal(err)
+			}
+		}
+		form := url.Values{"amount": {"20"}}
+		form.Set("token", browser.Get("/top-up").Found(t, `name="token" value="([^"]+)"`))
+		to := browser.Post("/top-up", form).To
+		steer(to[strings.LastIndexByte(to, '/')+1:], "pay", url.Values{})
+		b.nowUS.Add((2 * time.Hour).Microseconds())
+		if err := b.topups.RunDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.do(t, rules.GiveGoodwill{
+			GoodwillID: "gwc_x", AccountID: accountID, AmountMC: 5 * money.Dollar, Reason: "Sorry.",
+		})
+		steer("", "refunds", url.Values{"status": {"pending"}})
+		form = url.Values{"amount": {"20"}, "present": {password}}
+		form.Set("token", browser.Get("/top-up/refund").Found(t, `name="token" value="([^"]+)"`))
+		browser.Post("/top-up/refund", form).Leads(t, "/top-up/refund?done=1")
+		steer("", "refunds", url.Values{"status": {"failed"}})
+
+		path := "/v1/operator/accounts/" + accountID
+		for range 2 { // the first time it hears that the refund has failed
+			closed := b.api.Do(t, "POST", path+"/close", `{"reason":"Asked for by its user."}`)
+			want(t, "paid", closed, 400, "$20.00 that the user paid cannot be refunded to a payment")
+			shown := b.api.Do(t, "GET", path, "")
+			want(t, "it waits", shown, 200, `"status":"suspended"`)
+			want(t, "it waits", shown, 200, `"available_display":"$25.00"`)
+		}
+		list, err := store.GoodwillOfAccount(t.Context(), d, accountID, 10)
+		if err != nil || len(list) != 2 {
+			t.Fatal(list, err)
+		}
+		for _, g := range list {
+			if g.ID != "gwc_x" { // the operator has paid the user
+				b.do(t, rules.WithdrawGoodwill{GoodwillID: g.ID, Reason: "Paid by bank transfer."})
+			}
+		}
+		closed := b.api.Do(t, "POST", path+"/close", `{"reason":"Asked for by its user."}`)
+		want(t, "closed", closed, 200, `"refunded_mc":0,`)
+		want(t, "closed", closed, 200, `"withdrawn_display":"$5.00"`)
+	})
 }

@@ -26,8 +26,8 @@ type Closing struct {
 
 // CloseAccount suspends a user's account, ends its connections, refunds what is left of its payments, withdraws what is
 // left of goodwill credits, and closes it: its personal data is erased, the ledger stays (decision 095). Calls that run
-// and payments that are pending must end first: then it is 400 invalid_request, the account stays suspended, and the
-// command can be repeated.
+// and payments that are pending must end first, and nothing that the user paid may be left: then it is 400
+// invalid_request, the account stays suspended, and the command can be repeated.
 func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string) (c Closing, err error) {
 	a, err := d.Accounts.Get(ctx, accountID)
 	if err != nil {
@@ -72,9 +72,21 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 }
 
 // withdrawAllGoodwill takes back what is left of the goodwill credits of an account, as far as it
-// is available. It comes after refunds: the user spent the goodwill first.
+// is available. It comes after refunds: the user spent the goodwill first. What the user paid and no payment takes back
+// is no goodwill: then it is 400 invalid_request.
 func (d *Service) withdrawAllGoodwill(ctx context.Context, tx *db.Tx, accountID,
 	reason string) (withdrawn money.MC, err error) {
+	balance, err := store.LockBalance(ctx, tx, accountID)
+	if err != nil {
+		return 0, err
+	}
+	paid, err := d.Topups.SumUnrefundable(ctx, tx, balance)
+	if err != nil {
+		return 0, err
+	} else if paid >= money.Cent {
+		return 0, apierr.InvalidRequest.Errorf("%s that the user paid cannot be refunded to a payment; the account "+
+			"stays suspended", paid.Display())
+	}
 	list, err := store.GoodwillOfAccount(ctx, tx, accountID, maxGoodwill)
 	if err != nil {
 		return 0, err

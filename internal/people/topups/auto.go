@@ -51,14 +51,24 @@ func monthBounds(t time.Time) (from, to time.Time) {
 	return from, from.AddDate(0, 1, 0)
 }
 
-// chargeLowBalances starts an attempt for each account below its threshold. A periodic query finds them, so that calls
-// need not check.
-func (s *Store) chargeLowBalances(ctx context.Context) error {
-	list, err := listLowAccounts(ctx, s.DB, s.Now().UnixMicro())
-	if err != nil {
-		return fmt.Errorf("topups: low balances: %w", err)
-	}
-	for _, accountID := range list {
+// chargeLowBalances returns a part of RunDue that starts an attempt for an account below its threshold. A periodic
+// query finds them, so that calls need not check.
+func (s *Store) chargeLowBalances() part {
+	var list []string
+	listed := false
+	return func(ctx context.Context) (bool, error) {
+		if !listed {
+			var err error
+			if list, err = listLowAccounts(ctx, s.DB, s.Now().UnixMicro()); err != nil {
+				return false, fmt.Errorf("topups: low balances: %w", err)
+			}
+			listed = true
+		}
+		if len(list) == 0 {
+			return false, nil
+		}
+		accountID := list[0]
+		list = list[1:]
 		c, err := s.beginAttempt(ctx, accountID)
 		if err == nil && c.ID != "" {
 			err = s.chargeAttempt(ctx, c)
@@ -66,11 +76,8 @@ func (s *Store) chargeLowBalances(ctx context.Context) error {
 		if err != nil {
 			s.Log.Error("automatic top-up not completed", "account_id", accountID, "topup_id", c.ID, "error", err)
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		return true, nil
 	}
-	return nil
 }
 
 // beginAttempt records an attempt with its use of the month, and opens its payment, if the plan needs one now. It locks
@@ -130,11 +137,11 @@ func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout,
 
 // An obstacle delays an attempt until a time.
 type obstacle struct {
-	why   string // closed, below-zero, frozen, clearing, month or ""
+	why   string // closed, suspended, below-zero, frozen, disputed, clearing, month or ""
 	until time.Time
 }
 
-// findObstacle returns the obstacle of an attempt. A frozen connection and a negative balance are
+// findObstacle returns the obstacle of an attempt. A frozen connection, an open dispute and a negative balance are
 // obstacles, because the user must review them before the card is charged.
 func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64,
 	now time.Time) (obstacle, error) {
@@ -146,6 +153,10 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	if err != nil {
 		return obstacle{}, err
 	}
+	disputed, err := hasOpenDispute(ctx, q, p.AccountID)
+	if err != nil {
+		return obstacle{}, err
+	}
 	coming, err := sumClearing(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
@@ -154,10 +165,14 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	switch soon := now.Add(recheckDelay); {
 	case a.Sandbox || a.Deactivated || a.Unconfirmed:
 		return obstacle{offClosed, soon}, nil
+	case a.SuspendedUS > 0:
+		return obstacle{"suspended", soon}, nil
 	case available < 0: // a payment was reversed after it was spent
 		return obstacle{"below-zero", soon}, nil
 	case paused:
 		return obstacle{"frozen", soon}, nil
+	case disputed:
+		return obstacle{"disputed", soon}, nil
 	case coming > 0 && available+coming >= money.MC(p.Below)*money.Cent:
 		return obstacle{"clearing", soon}, nil
 	case usedCents+p.Add > p.Most:
@@ -227,21 +242,35 @@ func (s *Store) createOrFindIntent(ctx context.Context,
 	return intent, why, err
 }
 
-// isStillWanted reports whether an attempt that may be uncharged is still to be charged.
+// isStillWanted reports whether an attempt that may be uncharged is still to be charged. Hours may have passed while
+// Stripe could not be reached, so it reads all terms again: the plan with its card and amount, the balance, the month
+// that the attempt counts for, and the obstacles.
 func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	p, err := getPlan(ctx, s.DB, c.AccountID)
-	if err != nil || !p.On || p.PaymentMethod != c.PaymentMethod {
+	if errors.Is(err, sql.ErrNoRows) { // the account was closed
+		return false, nil
+	} else if err != nil || !p.On || p.PaymentMethod != c.PaymentMethod || p.Add != c.Cents {
 		return false, err
 	}
-	paused, err := hasFrozenConnection(ctx, s.DB, c.AccountID)
-	return !paused, err
+	now := s.Now()
+	month, _ := monthBounds(now)
+	b, err := store.GetBalance(ctx, s.DB, c.AccountID)
+	if err != nil || b.AvailableMC >= money.MC(p.Below)*money.Cent || month.UnixMicro() != c.MonthUS {
+		return false, err
+	}
+	_, used, _, err := getMonthUse(ctx, s.DB, c.AccountID, c.MonthUS)
+	if err != nil {
+		return false, err
+	}
+	o, err := s.findObstacle(ctx, s.DB, p, b.AvailableMC, used-c.Cents, now) // used includes the attempt
+	return o.why == "", err
 }
 
 // failAttempt fails an attempt for which Stripe has no payment.
 func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
-		if err != nil {
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // closing the account deleted it
 			return err
 		}
 		now, err := getCheckout(ctx, tx, c.ID)
@@ -261,9 +290,12 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 }
 
 // applyFactsToPlan updates the plan of an account after changes of a payment. It runs in the transaction that records
-// them, so that each takes effect one time. p is locked; it is empty if the account has no plan.
+// them, so that each takes effect one time. p is locked; it is empty if the account has no plan, or none any more.
 func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts,
 	applied []rules.Command) error {
+	if p.AccountID == "" {
+		return nil
+	}
 	for _, n := range applied {
 		var err error
 		switch n := n.(type) {
@@ -420,20 +452,15 @@ func (s *Store) DeletePlan(ctx context.Context, tx *db.Tx, accountID string) err
 	return nil
 }
 
-// detachRemovedCards deletes removed cards at Stripe.
-func (s *Store) detachRemovedCards(ctx context.Context) error {
-	for ctx.Err() == nil {
-		paymentMethod, err := claimDueRemoval(ctx, s.DB, s.Now())
-		if err != nil || paymentMethod == "" {
-			return err
-		}
-		if err := s.detachCard(ctx, paymentMethod); err != nil {
-			s.Log.Error("removed card not detached", "error", err)
-			continue
-		}
-		if err := deleteRemoval(ctx, s.DB, paymentMethod); err != nil {
-			return err
-		}
+// detachRemovedCard deletes a removed card at Stripe. It is a part of RunDue.
+func (s *Store) detachRemovedCard(ctx context.Context) (bool, error) {
+	paymentMethod, err := claimDueRemoval(ctx, s.DB, s.Now())
+	if err != nil || paymentMethod == "" {
+		return false, err
 	}
-	return ctx.Err()
+	if err := s.detachCard(ctx, paymentMethod); err != nil {
+		s.Log.Error("removed card not detached", "error", err)
+		return true, nil
+	}
+	return true, deleteRemoval(ctx, s.DB, paymentMethod)
 }

@@ -44,6 +44,8 @@ func describeOff(reason string) string {
 var waitTexts = map[string]string{
 	"below-zero": "Paused while your balance is below zero.",
 	"frozen":     "Paused until you review your paused connection.",
+	"disputed":   "Paused while your bank decides about a payment that was disputed.",
+	"suspended":  "Paused while your account is suspended.",
 	"clearing":   "Paused until your last payment clears.",
 	"month":      "You’ve reached your monthly maximum. It resumes next month.",
 }
@@ -317,8 +319,9 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		c, err = s.startCheckout(r.Context(), a.ID, customer, token, cents)
 	}
 	if err != nil {
-		page.Errors = []ui.Problem{{Field: "first", Text: s.describeUnreachable(err, c.ID)}}
-		return h.renderAuto(w, r, a, p, http.StatusBadGateway, page)
+		status, text := s.describeUnopened(err, c.ID)
+		page.Errors = []ui.Problem{{Field: "first", Text: text}}
+		return h.renderAuto(w, r, a, p, status, page)
 	}
 	return h.redirectToStripe(w, r, c)
 }

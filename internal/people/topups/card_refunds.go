@@ -149,7 +149,7 @@ func (s *Store) giveRefundBack(ctx context.Context, r refund, why string) error 
 			return err
 		}
 		_, err := s.Ledger.DoTx(ctx, tx, rules.GiveGoodwill{
-			GoodwillID: id.ReplacePrefix(r.ID, refundPrefix, id.Goodwill),
+			GoodwillID: goodwillOfRefund(r.ID),
 			AccountID:  r.AccountID,
 			AmountMC:   money.MC(r.Cents) * money.Cent,
 			Reason:     "Your card did not accept the refund.",
@@ -163,6 +163,11 @@ func (s *Store) giveRefundBack(ctx context.Context, r refund, why string) error 
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
 	}
 	return nil
+}
+
+// goodwillOfRefund is the id of the credit that gives a refused refund back.
+func goodwillOfRefund(refundID string) string {
+	return id.ReplacePrefix(refundID, refundPrefix, id.Goodwill)
 }
 
 func returnedEmail(cents int64, dashboard string) ui.Email {

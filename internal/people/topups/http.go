@@ -129,17 +129,22 @@ func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts
 	}
 	c, err := s.startCheckout(r.Context(), a.ID, "", token, cents)
 	if err != nil {
-		return h.renderForm(w, r, a, http.StatusBadGateway, typed,
-			[]ui.Problem{{Field: "amount", Text: s.describeUnreachable(err, c.ID)}})
+		status, text := s.describeUnopened(err, c.ID)
+		return h.renderForm(w, r, a, status, typed, []ui.Problem{{Field: "amount", Text: text}})
 	}
 	return h.redirectToStripe(w, r, c)
 }
 
-// describeUnreachable logs why Checkout was not opened, raises an alarm and returns the text for the user.
-func (s *Store) describeUnreachable(err error, topupID string) string {
+// describeUnopened returns the status and the text for the user whose checkout was not opened. Unless the user has
+// reached a limit, it logs why and raises an alarm.
+func (s *Store) describeUnopened(err error, topupID string) (status int, text string) {
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.RateLimited {
+		return e.Code.Status, e.Message
+	}
 	s.Log.Error("checkout not opened", "topup_id", topupID, "error", err)
 	s.Metrics.RaiseAlarm("checkout_failed", "stripe")
-	return "We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
+	return http.StatusBadGateway,
+		"We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
 }
 
 // redirectToStripe redirects to the payment page of a checkout, or to its receipt if the payment has ended.

@@ -64,9 +64,44 @@ func (s *Store) RefundRest(ctx context.Context, accountID string) (refundedMC mo
 		if err := s.finishRefund(ctx, r); err != nil {
 			return refundedMC, err
 		}
-		refundedMC += money.MC(r.Cents) * money.Cent
+		if r, err = getRefund(ctx, s.DB, r.ID); err != nil {
+			return refundedMC, fmt.Errorf("topups: refund %s: %w", r.ID, err)
+		}
+		if r.State == refundDone { // and not given back
+			refundedMC += money.MC(r.Cents) * money.Cent
+		}
 	}
 	return refundedMC, nil
+}
+
+// SumUnrefundable returns how much of what an account has available its user paid, and no payment takes back: what is
+// left of disputed payments, and of the credits by which refused refunds came back. The user has spent goodwill first.
+func (s *Store) SumUnrefundable(ctx context.Context, q db.Queryer, b rules.Balance) (sum money.MC, err error) {
+	payments, err := store.PaymentsOfAccount(ctx, q, b.AccountID, maxPayments)
+	if err != nil {
+		return 0, fmt.Errorf("topups: unrefundable: %w", err)
+	}
+	for _, p := range payments {
+		if p.Status == rules.PaymentSettled && isDisputed(p) {
+			sum += p.AmountMC - p.ReversedMC
+		}
+	}
+	refused, err := listRefusedUserRefunds(ctx, q, b.AccountID)
+	if err != nil {
+		return 0, fmt.Errorf("topups: unrefundable: %w", err)
+	}
+	for _, refundID := range refused {
+		credit, err := store.GetGoodwill(ctx, q, goodwillOfRefund(refundID))
+		if err != nil {
+			return 0, fmt.Errorf("topups: unrefundable: %w", err)
+		}
+		sum += credit.RestMC()
+	}
+	return max(min(sum, b.AvailableMC), 0), nil
+}
+
+func isDisputed(p *rules.Payment) bool {
+	return slices.ContainsFunc(p.Records, func(r rules.PaymentRecord) bool { return r.Kind == "disputed" })
 }
 
 // planRefunds returns the open refunds of an account, after adding those that its balance still allows. It locks the
@@ -119,9 +154,8 @@ func chooseRefunds(available money.MC, payments []*rules.Payment, open []refund)
 		}
 	}
 	for _, p := range payments {
-		isDisputed := slices.ContainsFunc(p.Records, func(r rules.PaymentRecord) bool { return r.Kind == "disputed" })
 		isOpen := slices.ContainsFunc(open, func(r refund) bool { return r.PaymentID == p.ID })
-		if p.Status != rules.PaymentSettled || isDisputed || isOpen {
+		if p.Status != rules.PaymentSettled || isDisputed(p) || isOpen {
 			continue
 		}
 		cents := int64(min(available, p.AmountMC-p.ReversedMC) / money.Cent)
@@ -217,23 +251,20 @@ func (s *Store) createRefund(ctx context.Context, intent string, r refund) (*str
 	return made, AsRefusal(err)
 }
 
-// finishDueRefunds finishes refunds that were left open by a crash or while Stripe was unreachable.
-func (s *Store) finishDueRefunds(ctx context.Context) error {
-	for {
-		now := s.Now()
-		r, err := claimDueRefund(ctx, s.DB, now.UnixMicro(), now.Add(refundRetry).UnixMicro())
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("topups: due refund: %w", err)
-		}
-		if err := s.finishRefund(ctx, r); err != nil {
-			s.Log.Error("refund not finished", "refund_id", r.ID, "error", err)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+// finishDueRefund finishes a refund that was left open by a crash or while Stripe was unreachable. It is a part of
+// RunDue.
+func (s *Store) finishDueRefund(ctx context.Context) (bool, error) {
+	now := s.Now()
+	r, err := claimDueRefund(ctx, s.DB, now.UnixMicro(), now.Add(refundRetry).UnixMicro())
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("topups: due refund: %w", err)
 	}
+	if err := s.finishRefund(ctx, r); err != nil {
+		s.Log.Error("refund not finished", "refund_id", r.ID, "error", err)
+	}
+	return true, nil
 }
 
 // ExpireUnpaid ends the checkouts of an account that were never paid, so that none can be paid from

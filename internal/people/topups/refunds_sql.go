@@ -47,6 +47,13 @@ func sumUserRefunds(ctx context.Context, q db.Queryer, paymentID string) (cents 
 	return cents, err
 }
 
+// listRefusedUserRefunds returns the refunds that the user of an account asked for and Stripe refused. Each was given
+// back by a goodwill credit.
+func listRefusedUserRefunds(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM refunds
+		WHERE account_id = $1 AND by_user = 1 AND state = 'refused' ORDER BY id`, accountID)
+}
+
 // getRefund returns a refund, or sql.ErrNoRows.
 func getRefund(ctx context.Context, q db.Queryer, refundID string) (r refund, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+refundColumns+` FROM refunds WHERE id = $1`, refundID).Scan(r.fields()...)

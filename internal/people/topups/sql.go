@@ -52,6 +52,17 @@ func insertCheckout(ctx context.Context, tx *db.Tx, c checkout, token string) (i
 	return is, err
 }
 
+// countUnpaid counts the checkouts of an account that may still be paid, besides the automatic ones: those with a
+// session that has not ended, and those that are being opened, since a time.
+func countUnpaid(ctx context.Context, q db.Queryer, accountID string, sinceUS int64) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM checkouts c
+		WHERE c.account_id = $1 AND c.n IS NULL AND c.next_us IS NOT NULL
+			AND (c.session_id IS NOT NULL OR c.created_us > $2) AND NOT EXISTS (
+				SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid')`,
+		accountID, sinceUS).Scan(&n)
+	return n, err
+}
+
 func getCheckout(ctx context.Context, q db.Queryer, topupID string) (c checkout, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE id = $1`, topupID).Scan(c.fields()...)
 	return c, err

@@ -19,6 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 )
 
@@ -28,11 +29,15 @@ const (
 	MaxCents = 1000_00
 )
 
+// maxOpen bounds the checkouts of a user that are not paid: each is asked for at Stripe every hour.
+const maxOpen = 10
+
 // Waits and lifetimes.
 const (
 	reconcileAfter    = time.Hour       // poll Stripe if no event has arrived for this long
 	claimTTL          = 5 * time.Minute // lease of a claimed checkout; failures are retried after it
 	retryUnknownAfter = 24 * time.Hour  // until the next request for a session that Stripe does not know
+	openingTime       = time.Minute     // in which Stripe opens a session, with all tries
 	seenRetention     = 30 * 24 * time.Hour
 )
 
@@ -89,20 +94,32 @@ func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/to
 
 // startCheckout opens a checkout, or returns the one that the same form has opened, so that a form that is sent again
 // starts no second payment. The row is committed before the request to Stripe, so that a crash
-// leaves a checkout that can be repeated.
+// leaves a checkout that can be repeated. Too many checkouts that are not paid are 429 rate_limited.
 //
 // customer is the Stripe customer that will keep the card; "" = the card is not saved.
 func (s *Store) startCheckout(ctx context.Context, accountID, customer, token string,
 	cents int64) (c checkout, err error) {
 	now := s.Now()
+	fresh := id.New(id.Payment, now)
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := accounts.Lock(ctx, tx, accountID); err != nil { // one form after the other
+			return err
+		}
 		c, err = insertCheckout(ctx, tx, checkout{
-			order:     order{id.New(id.Payment, now), accountID, cents},
+			order:     order{fresh, accountID, cents},
 			NextUS:    now.Add(reconcileAfter).UnixMicro(),
 			CreatedUS: now.UnixMicro(),
 			SaveCard:  customer != "",
 			Customer:  customer,
 		}, token+":"+strconv.FormatInt(cents, 10))
+		if err != nil || c.ID != fresh {
+			return err
+		}
+		open, err := countUnpaid(ctx, tx, accountID, now.Add(-openingTime).UnixMicro())
+		if err == nil && open > maxOpen {
+			err = apierr.RateLimited.Errorf("You have %d top-ups that are not paid. Pay one of them, or try again "+
+				"tomorrow, when they have expired.", maxOpen)
+		}
 		return err
 	})
 	if err != nil {
@@ -116,7 +133,14 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 		return c, fmt.Errorf("topups: open: %w", err)
 	}
 	c.SessionID, c.URL = session.ID, session.URL
-	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.openPayment(ctx, tx, c) })
+	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if c.NextUS == 0 { // of a form that was sent again after the job had given up
+			if err := setNext(ctx, tx, c.ID, s.Now().Add(reconcileAfter).UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return s.openPayment(ctx, tx, c)
+	})
 }
 
 // openPayment records the session or intent of a checkout and opens its payment in the ledger (decision 023). It may be
@@ -252,38 +276,52 @@ func nextReconcileUS(p rules.Payment, now time.Time) int64 {
 	return now.Add(reconcileAfter).UnixMicro()
 }
 
+// A part of RunDue does one thing that is due, and reports whether more may be due.
+type part func(context.Context) (more bool, err error)
+
 // RunDue settles cleared payments, reconciles checkouts without events, finishes refunds, tops up low balances and
-// detaches removed cards. Every node may run it: it claims each item first.
-func (s *Store) RunDue(ctx context.Context) error {
+// detaches removed cards, one of each in turn, so that many of one kind leave time for the others. Every node may run
+// it: it claims each item first.
+func (s *Store) RunDue(ctx context.Context) (failed error) {
 	if !s.IsConfigured() {
 		return nil
 	}
-	return errors.Join(s.reconcileDue(ctx), s.finishDueRefunds(ctx), s.chargeLowBalances(ctx),
-		s.detachRemovedCards(ctx))
+	parts := []part{s.reconcileDue, s.finishDueRefund, s.chargeLowBalances(), s.detachRemovedCard}
+	for len(parts) > 0 {
+		var unfinished []part
+		for _, do := range parts {
+			more, err := do(ctx)
+			if failed = errors.Join(failed, err); ctx.Err() != nil {
+				return errors.Join(failed, ctx.Err())
+			}
+			if more && err == nil {
+				unfinished = append(unfinished, do)
+			}
+		}
+		parts = unfinished
+	}
+	return failed
 }
 
-func (s *Store) reconcileDue(ctx context.Context) error {
-	for {
-		now := s.Now()
-		c, err := getNextDue(ctx, s.DB, now.UnixMicro())
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("topups: due: %w", err)
-		}
-		mine, err := claimCheckout(ctx, s.DB, c.ID, c.NextUS, now.Add(claimTTL).UnixMicro())
-		if err != nil {
-			return fmt.Errorf("topups: claim: %w", err)
-		} else if !mine {
-			continue
-		}
-		if err := s.reconcileClaimed(ctx, c); err != nil {
-			s.Log.Error("top-up not reconciled", "topup_id", c.ID, "error", err)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+// reconcileDue reconciles the checkout that is due for the longest time, unless another node does.
+func (s *Store) reconcileDue(ctx context.Context) (bool, error) {
+	now := s.Now()
+	c, err := getNextDue(ctx, s.DB, now.UnixMicro())
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("topups: due: %w", err)
 	}
+	mine, err := claimCheckout(ctx, s.DB, c.ID, c.NextUS, now.Add(claimTTL).UnixMicro())
+	if err != nil {
+		return false, fmt.Errorf("topups: claim: %w", err)
+	} else if !mine {
+		return true, nil
+	}
+	if err := s.reconcileClaimed(ctx, c); err != nil {
+		s.Log.Error("top-up not reconciled", "topup_id", c.ID, "error", err)
+	}
+	return true, nil
 }
 
 func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
