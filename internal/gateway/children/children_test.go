@@ -159,6 +159,38 @@ func (w *world) spend(token string, amount money.MC, headers ...string) (status 
 	return 200, held.ID, ""
 }
 
+// TestRepeatedUnderOtherSettings repeats a request after the app may use neither its model nor its feature any more:
+// the key answers the same child, and a new key is refused.
+func TestRepeatedUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		const body = `{"amount_mc":100000000,"features":["search"],"models":["gpt-6-luna"]}`
+		key := id.NewUUID()
+		c, a := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
+		if a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		for _, change := range []string{
+			`UPDATE apps SET allowed_models = '["gpt-6-sol"]', dev_margin_ppm = 500000, provider_mode = 'mock'`,
+			`DELETE FROM features`,
+		} {
+			if _, err := d.ExecContext(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			w.Pass(3 * time.Second) // longer than callers are cached
+			again, a := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
+			if again.ID != c.ID || again.Token != c.Token {
+				t.Errorf("%s: %d %s", change, a.Status, a.Body)
+			}
+			_, a = w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", id.NewUUID())
+			if a.Status != 400 && a.Status != 403 {
+				t.Errorf("%s: a new child: %d %s", change, a.Status, a.Body)
+			}
+		}
+	})
+}
+
 // TestChildSpends gives a child $1 by its parent's token, and lets it spend, within its budget and no further, until
 // its parent ends it.
 func TestChildSpends(t *testing.T) {

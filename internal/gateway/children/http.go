@@ -105,17 +105,38 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done, err := h.Ledger.Do(r.Context(), rules.Delegate{Child: child})
+	childID, err := h.delegate(r.Context(), who, &child)
 	if err != nil {
 		return err
 	}
-	made, err := store.ReadChild(r.Context(), h.DB, done.Child.ID)
+	made, err := store.ReadChild(r.Context(), h.DB, childID)
 	if err != nil {
 		return err
 	}
 	out := newResource(&made)
 	out.Token = h.Tokens.of(made.ID)
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// delegate makes a child within what the app may use now. What the key has made before is answered whatever the app's
+// settings say now.
+func (h *Handler) delegate(ctx context.Context, who *callers.Caller, child *rules.Child) (childID string, err error) {
+	refused := h.checkModels(who, child.Models)
+	if refused == nil {
+		refused = checkFeatures(who, child.Features)
+	}
+	if refused == nil {
+		done, err := h.Ledger.Do(ctx, rules.Delegate{Child: *child})
+		return done.Child.ID, err
+	}
+	old, err := store.GetChildOfKey(ctx, h.DB, child.ConnectionID, child.Key)
+	switch {
+	case err == nil && old.Fingerprint == child.Fingerprint:
+		return old.ID, nil
+	case err == nil || errors.Is(err, sql.ErrNoRows):
+		return "", refused
+	}
+	return "", err
 }
 
 // newChild returns the child that a request asks for. It may do no more than the one who makes it.
@@ -159,10 +180,7 @@ func (h *Handler) newChild(who *callers.Caller, key string, body *createBody) (r
 		}
 	}
 	c.Fingerprint = fingerprint(&c, lifetime)
-	if err := h.checkModels(who, c.Models); err != nil {
-		return rules.Child{}, err
-	}
-	return c, checkFeatures(who, c.Features)
+	return c, nil
 }
 
 // fingerprint hashes what makes two requests for a child the same.

@@ -70,27 +70,32 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		AccountID:    "wac_user",
 		RequestedMC:  10 * money.Dollar,
 	}).Connection
-	p := policy.Default
-	p.Fee = money.One / 20
-	for n := range 2 {
-		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
-		rt.SetClock(b.Now)
-		resolver := callers.NewResolver(d, w.tokens, clients, features.NewStore(d, b.Now, nil), b.Now)
-		(&holds.Handler{
-			DB:       d,
-			Ledger:   b.Ledger,
-			NodeID:   fmt.Sprintf("node_%d", n),
-			Apps:     clients,
-			Tokens:   w.tokens,
-			Callers:  resolver,
-			Policies: policies.Fixed(p),
-		}).Mount(rt)
-		(&receipts.Handler{DB: d, Apps: clients, Callers: resolver}).Mount(rt)
-		server := httptest.NewServer(rt)
-		t.Cleanup(server.Close)
-		w.nodes = append(w.nodes, apitest.Client{Base: server.URL})
-	}
+	w.addNode(money.One / 20)
+	w.addNode(money.One / 20)
 	return w
+}
+
+// addNode adds a node with a fee.
+func (w *world) addNode(fee money.PPM) {
+	w.Helper()
+	p := policy.Default
+	p.Fee = fee
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetClock(w.Now)
+	resolver := callers.NewResolver(w.DB, w.tokens, w.apps, features.NewStore(w.DB, w.Now, nil), w.Now)
+	(&holds.Handler{
+		DB:       w.DB,
+		Ledger:   w.Ledger,
+		NodeID:   fmt.Sprintf("node_%d", len(w.nodes)),
+		Apps:     w.apps,
+		Tokens:   w.tokens,
+		Callers:  resolver,
+		Policies: policies.Fixed(p),
+	}).Mount(rt)
+	(&receipts.Handler{DB: w.DB, Apps: w.apps, Callers: resolver}).Mount(rt)
+	server := httptest.NewServer(rt)
+	w.Cleanup(server.Close)
+	w.nodes = append(w.nodes, apitest.Client{Base: server.URL})
 }
 
 // allow switches own work on, and has the user allow it.
@@ -205,6 +210,51 @@ func TestCapture(t *testing.T) {
 			Scan(&events); err != nil || events != 1 {
 			t.Errorf("%d events, %v", events, err)
 		}
+	})
+}
+
+// TestRepeatedUnderOtherSettings repeats requests after the fee and the app's mode and margin have changed, and after
+// the app no longer charges for its own work: the key answers the same hold, and no other request.
+func TestRepeatedUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.addNode(money.One / 10)
+		w.allow()
+		w.signIn()
+		key, body := id.NewUUID(), `{"amount_mc":1000,"description":"A search"}`
+		charged := id.NewUUID()
+		h, _ := w.post(0, "/v1/holds", body, key)
+		other, _ := w.post(0, "/v1/holds", body, charged)
+		if _, a := w.post(0, "/v1/holds/"+other.ID+"/capture", `{"amount_mc":61}`, ""); a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		for _, change := range []string{
+			``,
+			`UPDATE apps SET dev_margin_ppm = 500000`,
+			`UPDATE apps SET provider_mode = 'mock'`,
+			`UPDATE holds SET fingerprint = 'of an earlier version'`,
+			`UPDATE apps SET own_work = 0`,
+			`DELETE FROM work_consents`,
+		} {
+			if change != "" {
+				if _, err := d.ExecContext(t.Context(), change); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.Pass(3 * time.Second) // longer than callers are cached
+			if again, a := w.post(2, "/v1/holds", body, key); again.ID != h.ID || again.Status != "held" {
+				t.Errorf("%s: %d %s", change, a.Status, a.Body)
+			}
+			if again, a := w.post(2, "/v1/holds", body, charged); again.ID != other.ID || again.Status != "captured" {
+				t.Errorf("%s: %d %s", change, a.Status, a.Body)
+			}
+			const another = `{"amount_mc":1000,"description":"Another search"}`
+			if _, a := w.post(2, "/v1/holds", another, key); a.Status != 409 && a.Status != 400 {
+				t.Errorf("%s: %d %s", change, a.Status, a.Body)
+			}
+		}
+		w.wantMoney("in the end", 1000, 61)
 	})
 }
 

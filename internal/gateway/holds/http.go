@@ -3,6 +3,7 @@ package holds
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -61,38 +62,29 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
 		slog.String("account_id", who.AccountID))
-	if err := h.checkAllowed(r.Context(), who); err != nil {
+	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
-	key, err := web.ReadIdempotencyKey(r)
-	if err != nil {
-		return err
-	}
-	feature, err := readFeature(r)
-	if err != nil {
-		return err
-	}
-	if err := who.CheckFeature(feature); err != nil {
-		return err
-	}
-	var body createBody
-	if err := web.ReadJSON(r, &body); err != nil {
-		return err
+	refused := h.checkAllowed(r.Context(), who)
+	order, err := readOrder(r)
+	if refused == nil && err == nil {
+		refused = who.CheckFeature(order.feature)
 	}
 	switch {
-	case !body.AmountMC.Set || body.AmountMC.Null:
-		return apierr.InvalidRequest.Errorf("amount_mc: required")
-	case body.AmountMC.Value < 1:
-		return apierr.InvalidRequest.Errorf("amount_mc: must be at least 1")
-	case !body.Description.Set || body.Description.Null:
-		return apierr.InvalidRequest.Errorf("description: required, what the user pays for")
-	}
-	if err := apps.CheckText("description", body.Description.Value, maxDescription); err != nil {
+	case err != nil && refused != nil:
+		return refused
+	case err != nil:
 		return err
 	}
-	done, err := h.Ledger.Do(r.Context(), h.newHold(r, who, key, feature, &body))
-	if err != nil {
-		return err
+	var done rules.Result
+	if refused == nil {
+		done, refused = h.Ledger.Do(r.Context(), h.newHold(r, who, order))
+	}
+	if e, ok := errors.AsType[*apierr.Error](refused); ok && e.Code.Status < 429 { // the settings may have changed
+		done.RequestID, refused = h.requestOfKey(r.Context(), who, order, refused)
+	}
+	if refused != nil {
+		return refused
 	}
 	out, _, err := h.find(r.Context(), done.RequestID)
 	if err != nil {
@@ -101,13 +93,79 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
+// An order is what a request to hold asks for.
+type order struct {
+	key, feature, description string
+	amountMC                  money.MC
+}
+
+// fingerprint hashes what makes two requests the same: what was asked for, and none of the terms that are in force.
+func (o *order) fingerprint() string {
+	text, err := json.Marshal([]any{"holds", o.feature, o.amountMC, o.description})
+	if err != nil {
+		panic("holds: encode: " + err.Error())
+	}
+	return id.Hash(string(text))
+}
+
+func readOrder(r *http.Request) (o *order, err error) {
+	o = &order{}
+	if o.key, err = web.ReadIdempotencyKey(r); err != nil {
+		return nil, err
+	}
+	if o.feature, err = readFeature(r); err != nil {
+		return nil, err
+	}
+	var body createBody
+	if err := web.ReadJSON(r, &body); err != nil {
+		return nil, err
+	}
+	switch {
+	case !body.AmountMC.Set || body.AmountMC.Null:
+		return nil, apierr.InvalidRequest.Errorf("amount_mc: required")
+	case body.AmountMC.Value < 1:
+		return nil, apierr.InvalidRequest.Errorf("amount_mc: must be at least 1")
+	case !body.Description.Set || body.Description.Null:
+		return nil, apierr.InvalidRequest.Errorf("description: required, what the user pays for")
+	}
+	o.amountMC, o.description = body.AmountMC.Value, body.Description.Value
+	return o, apps.CheckText("description", o.description, maxDescription)
+}
+
+// requestOfKey returns the request that an order's key was used for, whatever the settings say now, or refused if it
+// was used for no such hold. It compares what was asked for: fingerprints of earlier versions have the terms, too.
+func (h *Handler) requestOfKey(ctx context.Context, who *callers.Caller, o *order, refused error) (string, error) {
+	key := rules.Key{ConnectionID: who.ConnectionID, Key: rules.ChildKey(who.ChildID(), o.key)}
+	requestID, err := store.RequestOfKey(ctx, h.DB, key)
+	var out resource
+	if err == nil {
+		out, _, err = h.find(ctx, requestID)
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", refused
+	case err != nil:
+		return "", err
+	case out.AmountMC != o.amountMC || out.Description != o.description || slugOf(out.Feature) != o.feature:
+		return "", refused
+	}
+	return requestID, nil
+}
+
+func slugOf(feature *string) string {
+	if feature == nil {
+		return ""
+	}
+	return *feature
+}
+
 // newHold returns the command that holds an amount, within all limits that apply to calls.
-func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string, body *createBody) rules.Hold {
+func (h *Handler) newHold(r *http.Request, who *callers.Caller, o *order) rules.Hold {
 	now, requestID := h.DB.Now(), web.RequestID(r.Context())
-	p, feature := h.Policies.At(now), policy.ResolveFeature(who.Features, slug)
+	p, feature := h.Policies.At(now), policy.ResolveFeature(who.Features, o.feature)
 	terms := policy.WorkTerms{
-		AmountMC:    body.AmountMC.Value,
-		Description: body.Description.Value,
+		AmountMC:    o.amountMC,
+		Description: o.description,
 		Fee:         p.Fee,
 		Mock:        who.App.Tier == apps.Sandbox && who.App.ProviderMode == apps.Mock,
 	}
@@ -116,9 +174,9 @@ func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string
 			ConnectionID: who.ConnectionID,
 			AccountID:    who.AccountID,
 			AppID:        who.App.ID,
-			Key:          rules.ChildKey(who.ChildID(), key),
+			Key:          rules.ChildKey(who.ChildID(), o.key),
 			RequestID:    requestID,
-			Fingerprint:  id.Hash(strings.Join([]string{"holds", slug, terms.JSON()}, "\x00")),
+			Fingerprint:  o.fingerprint(),
 			Feature:      feature.Slug,
 			FeatureLabel: feature.Label,
 			Model:        policy.OwnWork,
@@ -134,11 +192,8 @@ func (h *Handler) newHold(r *http.Request, who *callers.Caller, key, slug string
 	return demand
 }
 
-// checkAllowed returns why a caller may not hold for work of its own, or nil.
+// checkAllowed returns why a caller's app may not charge for work of its own, or nil.
 func (h *Handler) checkAllowed(ctx context.Context, who *callers.Caller) error {
-	if err := who.CheckAllowed(); err != nil {
-		return err
-	}
 	if !who.App.OwnWork {
 		return apierr.InvalidRequest.On(who.ConnectionID,
 			"this app doesn't charge for its own work; switch own_work on in its settings")

@@ -45,6 +45,12 @@ func GetChildOfToken(ctx context.Context, q db.Queryer, tokenHash string) (rules
 		tokenHash))
 }
 
+// GetChildOfKey returns the child that a key of a connection has made, or sql.ErrNoRows.
+func GetChildOfKey(ctx context.Context, q db.Queryer, connectionID, key string) (rules.Child, error) {
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c
+		WHERE c.connection_id = $1 AND c.key = $2`, connectionID, key))
+}
+
 // A ChildBudget is a child and what is left of its budget, held amounts included, of which HeldMC is held.
 type ChildBudget struct {
 	rules.Child

@@ -9,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -347,6 +348,21 @@ func findHeldKey(ctx context.Context, q db.Queryer, connectionID, accountID, fin
 		}
 	}
 	return key, nil
+}
+
+// RequestOfKey returns the request that a key is held or billed for, or sql.ErrNoRows.
+func RequestOfKey(ctx context.Context, q db.Queryer, k rules.Key) (requestID string, err error) {
+	hold, err := GetHold(ctx, q, k)
+	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+		return hold.RequestID, err
+	}
+	var entryID string
+	err = q.QueryRowContext(ctx, `SELECT id FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2`,
+		k.ConnectionID, k.Key, k.IndexHash()).Scan(&entryID)
+	if err != nil {
+		return "", err
+	}
+	return id.ReplacePrefix(entryID, id.Ledger, id.Request), nil
 }
 
 // IsKeyUsed reports whether a key is billed, open or pending. A hold may be opened or

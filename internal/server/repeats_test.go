@@ -1,0 +1,132 @@
+package server_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
+)
+
+// repeatable are the requests that answer the same when they are repeated, besides those for tokens.
+var repeatable = []struct{ path, body string }{
+	{"/v1/holds", `{"amount_mc":1000,"description":"A search"}`},
+	{"/v1/connection/children", `{"amount_mc":100000,"label":"Researcher"}`},
+	{luna, prompt("hello")},
+	{"/v1/chat/completions", prompt("hello", `"model":"gpt-6-luna"`)},
+	{"/openai/v1/chat/completions", prompt("hello", `"model":"gpt-6-luna"`)},
+	{"/openai/v1/responses", `{"model":"gpt-6-luna","input":"hello"}`},
+	{"/openai/v1/embeddings", `{"model":"text-embedding-3-small","input":"hello"}`},
+	{"/anthropic/v1/messages",
+		`{"model":"gpt-6-luna","max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`},
+}
+
+// TestSettingsChangeNoAnswer repeats every request that may be repeated after fee, margin, mode and prices have
+// changed, on another process: each answers the same, and nothing is held or billed again.
+func TestSettingsChangeNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, e))
+			change(t, p, `UPDATE apps SET own_work = 1`, `INSERT INTO work_consents (app_id, account_id, created_us)
+				SELECT app_id, account_id, 1 FROM connections`)
+			time.Sleep(3 * time.Second) // longer than callers are cached
+			keys := map[string]string{}
+			first := map[string]answer{}
+			ask := func(path, body string) answer {
+				t.Helper()
+				a := whole(t, p.Call("POST", path, body, "Idempotency-Key: "+keys[path]))
+				if a.status != http.StatusOK {
+					t.Fatalf("%s: %+v", path, a)
+				}
+				return a
+			}
+			for _, r := range repeatable {
+				keys[r.path] = servertest.UUID()
+				first[r.path] = ask(r.path, r.body)
+			}
+			refund := "/v1/requests/" + first[luna].header.Get("X-Request-Id") + "/refund"
+			app := func() apitest.Client {
+				return apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
+			}
+			refunded := app().Do(t, "POST", refund, "")
+			const rows = `SELECT (SELECT COUNT(*) FROM ledger) + (SELECT COUNT(*) FROM holds)
+				+ (SELECT COUNT(*) FROM children)`
+			before := number(t, p.DB, rows)
+
+			var v struct{ From time.Time }
+			operate(t, p, &v, "set", "fee_rate=0.10", "--reason", "New prices.")
+			awaitFee(t, p, "0.1")
+			if code := p.Stop(); code != 0 {
+				t.Fatalf("exit code %d", code)
+			}
+			change(t, p, `UPDATE apps SET dev_margin_ppm = 300000, provider_mode = 'live'`)
+			p2 := servertest.Start(t, p.DB, "--prices="+dearPrices(t))
+			p2.App, p2.Connection = p.App, p.Connection
+			p = p2
+			for _, r := range repeatable {
+				if again := ask(r.path, r.body); again.body != first[r.path].body {
+					t.Errorf("%s: %s\nfirst %s", r.path, again.body, first[r.path].body)
+				}
+			}
+			if again := app().Do(t, "POST", refund, ""); again.Body != refunded.Body {
+				t.Errorf("refund: %v, first %v", again, refunded)
+			}
+			if now := number(t, p.DB, rows); now != before {
+				t.Errorf("%d rows, before %d", now, before)
+			}
+			p.Verify()
+		})
+	}
+}
+
+// change changes a database beside its node.
+func change(t *testing.T, p *servertest.Process, statements ...string) {
+	t.Helper()
+	d := openDatabase(t, p.DB)
+	defer d.Close()
+	for _, s := range statements {
+		if _, err := d.ExecContext(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// awaitFee waits until a fee is in force.
+func awaitFee(t *testing.T, p *servertest.Process, fee string) {
+	t.Helper()
+	for range 600 {
+		var list []struct {
+			State    string
+			Settings map[string]string
+		}
+		operate(t, p, &list, "settings")
+		if list[0].State == "in_force" && list[0].Settings["fee_rate"] == fee {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	t.Fatalf("the fee %s does not begin", fee)
+}
+
+// dearPrices returns a file of the built-in models at higher prices.
+func dearPrices(t *testing.T) (path string) {
+	t.Helper()
+	text, err := os.ReadFile("../models/catalog/prices.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dear := regexp.MustCompile(`(input|output): "`).ReplaceAll(text, []byte(`$1: "1`))
+	path = filepath.Join(t.TempDir(), "prices.yaml")
+	if err := os.WriteFile(path, dear, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
