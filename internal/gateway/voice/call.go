@@ -2,6 +2,7 @@ package voice
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/coder/websocket"
@@ -65,7 +66,7 @@ func (r *runner) hangUp() {
 		}
 		return
 	}
-	callID := r.state.CallID
+	callID, hadSideband := r.state.CallID, r.state.EverAttached // only this goroutine may read the state
 	if callID == "" {
 		return
 	}
@@ -73,7 +74,7 @@ func (r *runner) hangUp() {
 		pauses := retry.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second}
 		for {
 			err := r.node.provider.hangUp(r.node.abandoned, r.terms, callID)
-			if err == nil {
+			if err == nil || hadSideband && errors.Is(err, errUnknownCall) {
 				r.postEvent(session.CallGone{})
 				return
 			}
@@ -85,20 +86,38 @@ func (r *runner) hangUp() {
 	})
 }
 
-// endCall hangs a session's call up and notes that it is gone.
-func (n *node) endCall(ctx context.Context, t *billingTerms, sessionID, callID string) error {
-	if callID != "" {
-		if err := n.provider.hangUp(ctx, t, callID); err != nil {
+// lateBrowser is how long after the end of a session its browser may still connect to a call that the provider did not
+// know.
+const lateBrowser = 5 * time.Minute
+
+// endCall hangs the call of an ended session up and notes that it is gone. A call that the provider does not know, and
+// that never had a sideband, may still begin: it is tried again.
+func (n *node) endCall(ctx context.Context, r *row, saved *savedSession) error {
+	if r.CallID != "" {
+		err := n.provider.hangUp(ctx, &saved.Terms, r.CallID)
+		unknown := errors.Is(err, errUnknownCall)
+		if unknown && !saved.State.EverAttached && n.store.Now().Before(r.endedAt().Add(lateBrowser)) {
+			return nil
+		}
+		if err != nil && !unknown {
 			return err
 		}
 	}
-	return n.store.setCallGone(ctx, sessionID)
+	return n.store.setCallGone(ctx, r.ID)
 }
 
 // hangUpUnsaved ends a call that no row names. It repeats that until it succeeds or the node stops.
 func (n *node) hangUpUnsaved(t *billingTerms, sessionID, callID string) {
+	begun := n.store.Now()
 	retryUntil(n.abandoned, func(ctx context.Context) error {
 		err := n.provider.hangUp(ctx, t, callID)
+		switch {
+		case !errors.Is(err, errUnknownCall):
+		case n.store.Now().Before(begun.Add(lateBrowser)):
+			return err
+		default:
+			err = nil
+		}
 		if err != nil {
 			n.log.ErrorContext(ctx, "voice hang-up of unsaved call failed",
 				"session_id", sessionID, "call_id", callID, "error", err)

@@ -27,6 +27,7 @@ type fakeProvider struct {
 	missing   int  // so many sidebands are not found at first
 	stubborn  int  // so many hang-ups fail
 	noDial    bool // sidebands are refused
+	late      bool // no browser has connected: no call is found
 	hangUps   int
 	hanging   func(call string) // called by each hang-up first; nil = none
 	lastOffer string
@@ -90,7 +91,7 @@ func (f *fakeProvider) hangUp(w http.ResponseWriter, r *http.Request) {
 	case f.stubborn > 0:
 		f.stubborn--
 		http.Error(w, "", 500)
-	case c == nil || c.gone:
+	case c == nil || c.gone || f.late:
 		http.Error(w, `{"error":{"code":"call_id_not_found"}}`, 404)
 	default:
 		c.gone = true
@@ -100,7 +101,7 @@ func (f *fakeProvider) hangUp(w http.ResponseWriter, r *http.Request) {
 func (f *fakeProvider) attach(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	c := f.call[r.URL.Query().Get("call_id")]
-	missing := c == nil || c.gone
+	missing := c == nil || c.gone || f.late
 	if f.missing > 0 {
 		f.missing--
 		missing = true

@@ -187,7 +187,11 @@ func (p *Provider) attachSideband(
 	return ws, false, nil
 }
 
-// hangUp ends a call. If the provider does not know the call, it is gone already.
+// errUnknownCall says that the provider knows no such call. One that had a sideband is over. One that had none may not
+// have begun: the provider may find a call only when its browser has connected (provider notes D.2).
+var errUnknownCall = errors.New("voice: the provider knows no such call")
+
+// hangUp ends a call. The error may be errUnknownCall.
 func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) error {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
@@ -196,7 +200,10 @@ func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) e
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 && resp.StatusCode != http.StatusNotFound {
+	if resp.StatusCode == http.StatusNotFound {
+		return errUnknownCall
+	}
+	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("voice: the provider answered a hang-up with %d", resp.StatusCode)
 	}
 	return nil

@@ -81,6 +81,14 @@ func scanRow(s db.Row) (r row, err error) {
 	return r, err
 }
 
+// endedAt returns when a session ended.
+func (r *row) endedAt() time.Time {
+	if r.EndedUS == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(*r.EndedUS)
+}
+
 // getRow returns a session, or sql.ErrNoRows.
 func getRow(ctx context.Context, q db.Queryer, sessionID string) (row, error) {
 	return scanRow(q.QueryRowContext(ctx, `SELECT `+rowColumns+` FROM realtime_sessions WHERE id = $1`, sessionID))
@@ -296,10 +304,21 @@ func (s *Store) setCallGone(ctx context.Context, sessionID string) error {
 	return err
 }
 
-// listCallsToHangUp returns ended sessions whose call may still exist.
-func (s *Store) listCallsToHangUp(ctx context.Context) (sessionIDs []string, err error) {
-	return db.QueryAll(ctx, s.DB, db.ScanColumn[string],
-		`SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
+// listCallsToHangUp returns ended sessions whose call may still exist and is to be hung up now, the longest due first.
+func (s *Store) listCallsToHangUp(ctx context.Context, nowUS int64) (sessionIDs []string, err error) {
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions
+		WHERE status = 'ended' AND hang_up = 1 AND hang_up_us <= $1 ORDER BY hang_up_us LIMIT 100`, nowUS)
+}
+
+// postponeHangUp puts the next try of a hang-up off by a pause. It reports false if another node has begun the one of
+// now.
+func (s *Store) postponeHangUp(
+	ctx context.Context, sessionID string, now time.Time, pause time.Duration,
+) (ok bool, err error) {
+	res, err := s.DB.ExecContext(ctx,
+		`UPDATE realtime_sessions SET hang_up_us = $1 WHERE id = $2 AND hang_up = 1 AND hang_up_us <= $3`,
+		now.Add(pause).UnixMicro(), sessionID, now.UnixMicro())
+	return err == nil && changed(res), err
 }
 
 // requestIDOf returns the request id of reply n of a session, and assigns one at the first call.

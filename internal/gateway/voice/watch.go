@@ -169,10 +169,10 @@ func (s *Supervisor) listWaiting() (sessionIDs []string) {
 }
 
 // HangUps repeats hang-ups that failed, of any node: the call of an ended session is hung up until the
-// provider has no such call. Call it once a second from a job that does nothing else: the provider may
-// not answer.
+// provider has no such call. Each try puts the next one off, so that calls which cannot be hung up keep
+// no other waiting. Call it once a second from a job that does nothing else: the provider may not answer.
 func (s *Supervisor) HangUps(ctx context.Context) error {
-	sessionIDs, err := s.listCallsToHangUp(ctx)
+	sessionIDs, err := s.listCallsToHangUp(ctx, s.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -193,5 +193,19 @@ func (s *Supervisor) hangUpEnded(ctx context.Context, sessionID string) error {
 	if err := errors.Join(rowErr, loadErr); err != nil {
 		return err
 	}
-	return s.node.endCall(ctx, &saved.Terms, sessionID, r.CallID)
+	now := s.Now()
+	mine, err := s.postponeHangUp(ctx, sessionID, now, hangUpPause(now.Sub(r.endedAt())))
+	if err != nil || !mine {
+		return err
+	}
+	return s.node.endCall(ctx, &r, &saved)
+}
+
+// hangUpPause returns how long after a try a call is hung up again, by how long its session has ended. In the first
+// minutes that is within the 15 s of F-85; later the provider has refused it many times.
+func hangUpPause(ended time.Duration) time.Duration {
+	if ended < 2*lateBrowser {
+		return min(max(ended/10, time.Second), 10*time.Second)
+	}
+	return min(ended/60, 10*time.Minute)
 }

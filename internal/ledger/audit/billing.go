@@ -55,7 +55,7 @@ type usage struct {
 	AudioOutput int64 `json:"audio_output"`
 	ImageInput  int64 `json:"image_input"`
 	ImageCached int64 `json:"image_cached"`
-	// Bound is what lowered the charge of a voice reply: the rest of max_cost_mc, or the feature's max_cost_per_call_mc.
+	// Bound is what lowered the charge of a voice reply: the rest of max_cost_mc, or the feature's bound of a call.
 	Bound *int64 `json:"bound_mc"`
 	// Captured is what an app asked for its own work.
 	Captured *int64 `json:"captured_mc"`
