@@ -26,7 +26,7 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	saved, err := getRow(r.Context(), h.Supervisor.DB, r.PathValue("id"))
 	isOwn := err == nil && holderOf(who).owns(saved.ConnectionID, saved.ChildID)
 	if isOwn && h.mustForward(&saved, r) {
-		return forwardToNode(w, r, saved.NodeURL)
+		return h.Supervisor.forwardToNode(w, r, &saved)
 	}
 	ws, acceptErr := websocket.Accept(w, r, nil)
 	if acceptErr != nil {
@@ -61,12 +61,35 @@ func (h *Handler) mustForward(saved *row, r *http.Request) bool {
 		saved.NodeURL != "" && r.Header.Get(forwardedHeader) == ""
 }
 
+// forward is a control channel that this node relays to the node that runs its session.
+type forward struct {
+	sessionID string
+	nodeID    string
+	node      *websocket.Conn
+}
+
+// noteForward notes f until the relay ends.
+func (s *Supervisor) noteForward(f *forward) (forget func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forwards[f] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.forwards, f)
+	}
+}
+
+// nodePingInterval is how often a relay pings the node that runs the session, and how long that may take to answer. It
+// exceeds controlWriteTimeout, as controlPingInterval does.
+const nodePingInterval = 6 * time.Second
+
 // forwardToNode relays the control channel between the app and the node that runs its session. If that
-// node cannot be reached, or dies, the app is told to connect again.
-func forwardToNode(w http.ResponseWriter, r *http.Request, nodeURL string) error {
+// node cannot be reached, dies, or loses the session, the app is told to connect again.
+func (s *Supervisor) forwardToNode(w http.ResponseWriter, r *http.Request, saved *row) error {
 	dialing, cancel := context.WithTimeout(r.Context(), providerTimeout)
 	defer cancel()
-	node, _, dialErr := websocket.Dial(dialing, nodeURL+r.URL.EscapedPath(),
+	node, _, dialErr := websocket.Dial(dialing, saved.NodeURL+r.URL.EscapedPath(),
 		&websocket.DialOptions{HTTPHeader: http.Header{
 			"Authorization": r.Header["Authorization"],
 			forwardedHeader: {"1"},
@@ -74,6 +97,7 @@ func forwardToNode(w http.ResponseWriter, r *http.Request, nodeURL string) error
 	if dialErr == nil {
 		defer func() { _ = node.CloseNow() }()
 		node.SetReadLimit(maxEventBytes)
+		defer s.noteForward(&forward{saved.ID, saved.NodeID, node})()
 	}
 	app, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -87,8 +111,9 @@ func forwardToNode(w http.ResponseWriter, r *http.Request, nodeURL string) error
 	}
 	pinging, stop := context.WithCancel(context.Background())
 	defer stop()
-	pingControl(pinging, app, controlPingInterval) // the session's node pings this one
-	go relayMessages(node, app)                    // ends when one of the two sockets is closed
+	pingControl(pinging, app, controlPingInterval)
+	pingControl(pinging, node, nodePingInterval)
+	go relayMessages(node, app) // ends when one of the two sockets is closed
 	relayMessages(app, node)
 	return nil
 }

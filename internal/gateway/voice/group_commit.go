@@ -14,14 +14,12 @@ const (
 )
 
 // groupCommitter commits what the sessions of this node write in batches: what has queued while one
-// transaction commits shares the next one. Only one transaction at a time changes the rows of several
-// sessions, so that two can never wait for each other.
+// transaction commits shares the next one. Only one such transaction is open at a time, so that two can never wait for
+// each other.
 type groupCommitter struct {
 	mu      sync.Mutex
 	queue   []*queuedWrite
 	running bool // a goroutine commits the queue
-
-	rows sync.Mutex // held while rows of several sessions change
 }
 
 // statements runs the statements of a write: in a transaction, or, in a batch of one, directly in the
@@ -72,8 +70,6 @@ func (g *groupCommitter) commitQueue(d *db.DB) {
 // commitOrSplit commits a batch. If it fails, each write is committed alone, so that a bad one hits
 // only one session; unless the database is unavailable, which hits them all.
 func (g *groupCommitter) commitOrSplit(d *db.DB, batch []*queuedWrite) {
-	g.rows.Lock()
-	defer g.rows.Unlock()
 	err := commitBatch(d, batch)
 	for i, w := range batch {
 		if w.err = err; err != nil && len(batch) > 1 && !db.IsUnavailable(err) {

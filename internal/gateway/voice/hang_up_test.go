@@ -100,8 +100,8 @@ func TestRefusedCallsKeepNoOtherWaiting(t *testing.T) {
 		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, ticket_hash,
 				ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us, ended_us, end_reason,
 				charged_mc, response_count, call_id)
-			SELECT id || '_' || n, connection_id, account_id, app_id, model, mock, 'ended', ticket_hash, 0, 0, 0, 1, state,
-				30, 1, $2, 'app_ended', 0, 0, 'rtc_' || n
+			SELECT id || '_' || n, connection_id, account_id, app_id, model, mock, 'ended', ticket_hash, 0, 0, 0, 1,
+				state, 30, 1, $2, 'app_ended', 0, 0, 'rtc_' || n
 			FROM realtime_sessions, (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 150)
 				SELECT n FROM c) AS numbers
 			WHERE id = $1`, w.open(mini).ID, w.now().Add(-time.Hour).UnixMicro())

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -44,7 +45,9 @@ type runner struct {
 	billing *billing
 	saver   *saver
 	events  chan datedEvent
-	state   session.State // only run uses it
+	state   session.State // only run uses it, as it does turnedAt
+	// turnedAt is when the session's loop last turned.
+	turnedAt time.Time
 
 	stopped    chan struct{}   // closed when the session has ended, or another node owns it
 	ctx        context.Context // ends with stopped, and when the node abandons its sessions
@@ -55,6 +58,13 @@ type runner struct {
 	mu       sync.Mutex
 	provider *providerLink
 	control  *controlChannel
+}
+
+// mayOrder reports whether this node may give the provider orders for its sessions: no other node can own them. While
+// the database does not answer, no other node is known to, and stopping a call must not wait (F-98). On SQLite there is
+// no other node.
+func (n *node) mayOrder() bool {
+	return n.store.DB.Engine == db.SQLite || n.lease.isCurrent(n.store.Now().UnixMicro()) || n.lease.lasts(renewTimeout)
 }
 
 // providerLink is the way to the provider: the sideband, or the mock voice.
@@ -145,6 +155,9 @@ func (r *runner) run() {
 
 // tick lets time pass, unless an event waits, which came earlier.
 func (r *runner) tick() {
+	if !r.awaitLease() {
+		return
+	}
 	limit := time.Duration(r.node.maxSilence.Load())
 	now := r.node.store.Now()
 	if r.node.lease.lasts(limit) || r.saver.lasts(limit) {
@@ -155,8 +168,36 @@ func (r *runner) tick() {
 	}
 }
 
+// standstill is longer than a turn of a session's loop takes unless the whole node stood still.
+const standstill = 8 * tickInterval
+
+// awaitLease waits until this node may give orders: a node that stood still for longer than its lease judges no event,
+// and sends nothing, before it knows whether the session is still its own. It returns false if it is not.
+func (r *runner) awaitLease() bool {
+	for {
+		now := time.Now()
+		if !r.turnedAt.IsZero() && now.Sub(r.turnedAt) > standstill {
+			r.node.lease.restart()
+			r.saver.restart()
+		}
+		r.turnedAt = now
+		if r.node.mayOrder() {
+			return true
+		}
+		select {
+		case <-r.stopped:
+			return false
+		case <-time.After(tickInterval):
+		}
+	}
+}
+
 // step gives the rules an event and carries out what they ask for.
 func (r *runner) step(e datedEvent) {
+	if !r.awaitLease() {
+		r.settleEvent(e)
+		return
+	}
 	var actions []session.Action
 	r.state, actions = session.Step(r.state, e.Event, e.at)
 	for _, a := range actions {
@@ -170,15 +211,20 @@ func (r *runner) settleHeard() {
 	for {
 		select {
 		case e := <-r.events:
-			var actions []session.Action
-			r.state, actions = session.Step(r.state, e.Event, e.at)
-			for _, a := range actions {
-				if settle, ok := a.(session.Settle); ok {
-					r.billing.enqueue(settle)
-				}
-			}
+			r.settleEvent(e)
 		default:
 			return
+		}
+	}
+}
+
+// settleEvent gives the rules an event of a session that another node owns, and carries out nothing but charges.
+func (r *runner) settleEvent(e datedEvent) {
+	var actions []session.Action
+	r.state, actions = session.Step(r.state, e.Event, e.at)
+	for _, a := range actions {
+		if settle, ok := a.(session.Settle); ok {
+			r.billing.enqueue(settle)
 		}
 	}
 }

@@ -31,6 +31,15 @@ func (s *silence) end() {
 	s.since = time.Time{}
 }
 
+// restart begins the measure again if a request waits: the node stood still, and cannot know whether the database did.
+func (s *silence) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.since.IsZero() {
+		s.since = time.Now()
+	}
+}
+
 // lasts reports whether the database has not answered for d.
 func (s *silence) lasts(d time.Duration) bool {
 	s.mu.Lock()

@@ -205,6 +205,13 @@ func (s *Store) claim(ctx context.Context, sessionID string, isOwn bool) (ok boo
 	return err == nil && changed(res), err
 }
 
+// ownerOf returns the node that runs a session; "" = none does.
+func (s *Store) ownerOf(ctx context.Context, sessionID string) (nodeID string, err error) {
+	err = s.DB.QueryRowContext(ctx, `SELECT COALESCE(node_id, '') FROM realtime_sessions WHERE id = $1`,
+		sessionID).Scan(&nodeID)
+	return nodeID, err
+}
+
 // listOwned returns the sessions that this node owns.
 func (s *Store) listOwned(ctx context.Context) (sessionIDs []string, err error) {
 	return db.QueryAll(ctx, s.DB, db.ScanColumn[string],
@@ -219,14 +226,17 @@ func (s *Store) endForeignLeases(ctx context.Context) error {
 	return err
 }
 
-// renewLeases renews the leases of this node's sessions, and returns their ids.
+// renewLeases renews the leases of this node's sessions, and returns the ids of all of them. It leaves out rows that
+// are locked, so that one that stays locked ends no other lease; saveState renews the lease of the row that it locks.
 func (s *Store) renewLeases(ctx context.Context) (sessionIDs []string, err error) {
-	s.commits.rows.Lock()
-	defer s.commits.rows.Unlock()
-	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		sessionIDs, err = db.QueryAll(ctx, tx, db.ScanColumn[string],
-			`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended' RETURNING id`,
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE id IN (
+				SELECT id FROM realtime_sessions WHERE node_id = $2 AND status <> 'ended'`+s.DB.Engine.SkipLocked()+`)`,
 			s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
+		if err == nil {
+			sessionIDs, err = db.QueryAll(ctx, tx, db.ScanColumn[string],
+				`SELECT id FROM realtime_sessions WHERE node_id = $1 AND status <> 'ended'`, s.NodeID)
+		}
 		return err
 	})
 	return sessionIDs, err
@@ -240,9 +250,10 @@ func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
 		started = &state.StartedUS
 	}
 	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
-		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3
+		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3,
+				lease_us = CASE WHEN lease_us < $6 THEN $6 ELSE lease_us END
 			WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
-			state.Status, started, text, state.ID, s.NodeID)
+			state.Status, started, text, state.ID, s.NodeID, s.Now().Add(leaseTTL).UnixMicro())
 		owned = err == nil && changed(res)
 		return err
 	})

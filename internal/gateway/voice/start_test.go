@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
@@ -79,4 +80,27 @@ func TestOwnedSessionRuns(t *testing.T) {
 		w.until("the calls are hung up", w.up.gone)
 		w.free()
 	})
+}
+
+// TestStartWhileStopping: a session that starts while its node begins to stop ends with the others.
+func TestStartWhileStopping(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	n := w.nodes[0]
+	o := w.open(mini)
+	saved, err := n.loadSession(t.Context(), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`UPDATE realtime_sessions SET node_id = $1, lease_us = $2 WHERE id = $3`, n.NodeID,
+		w.now().Add(time.Hour).UnixMicro(), o.ID)
+	setStopping := func(stopping bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.stopping = stopping
+	}
+	setStopping(true)
+	n.startSession(saved)
+	w.ended(o.ID, session.ServerShutdown)
+	setStopping(false)
 }

@@ -45,6 +45,7 @@ type Supervisor struct {
 	runners  map[string]*runner         // by session id
 	starting map[string]int             // starts by ticket that have not made their runner yet, by session id
 	waiting  map[string]*controlChannel // of sessions that no node runs yet, by session id
+	forwards map[*forward]bool          // control channels that are relayed to other nodes
 	stopping bool
 
 	foreignLeasesEnded atomic.Bool   // SQLite
@@ -77,6 +78,7 @@ func NewSupervisor(o Options) *Supervisor {
 		runners:    map[string]*runner{},
 		starting:   map[string]int{},
 		waiting:    map[string]*controlChannel{},
+		forwards:   map[*forward]bool{},
 		endTimeout: endTimeout,
 	}
 }
@@ -92,9 +94,13 @@ func (s *Supervisor) startSession(saved savedSession) *runner {
 	waiting := s.waiting[r.id]
 	r.control = waiting // from here on another channel may replace it
 	delete(s.waiting, r.id)
+	stopping := s.stopping
 	s.mu.Unlock()
 	if waiting != nil {
 		r.postEvent(session.ControlUp{}) // the first event: the queue has room
+	}
+	if stopping { // Stop did not know of it
+		r.postEvent(session.Shutdown{})
 	}
 	s.node.work.Go(func() {
 		r.run()

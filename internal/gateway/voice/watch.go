@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,7 +23,7 @@ const watchTimeout = 5 * time.Second
 func (s *Supervisor) Watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
-	return errors.Join(s.postChanges(ctx), s.takeOver(ctx), s.closeMovedControls(ctx))
+	return errors.Join(s.postChanges(ctx), s.takeOver(ctx), s.closeMovedControls(ctx), s.closeMovedForwards(ctx))
 }
 
 // postChanges ends this node's sessions as their rows, connections and apps say.
@@ -153,6 +155,24 @@ func (s *Supervisor) closeMovedControls(ctx context.Context) error {
 		s.mu.Unlock()
 		if c != nil {
 			c.closeAfter(ended)
+		}
+	}
+	return nil
+}
+
+// closeMovedForwards ends the relays of control channels to a node that no longer owns the session: it may have stopped
+// without closing them. The app connects again.
+func (s *Supervisor) closeMovedForwards(ctx context.Context) error {
+	s.mu.Lock()
+	forwards := slices.Collect(maps.Keys(s.forwards))
+	s.mu.Unlock()
+	for _, f := range forwards {
+		nodeID, err := s.ownerOf(ctx, f.sessionID)
+		if err != nil {
+			return err
+		}
+		if nodeID != f.nodeID {
+			_ = f.node.CloseNow() // the relay notices
 		}
 	}
 	return nil
