@@ -113,6 +113,7 @@ func TestCrashOfLongStream(t *testing.T) {
 			if err := b.Node.SaveCheckpoints(t.Context(), []store.Checkpoint{c}); err != nil {
 				t.Fatal(err)
 			}
+			a.running.noteSaved()
 		}
 		if c, ok := a.running.checkpoint(); ok {
 			t.Errorf("saved again: %d bytes, %d tokens", len(c.Body), c.DeliveredTokens)
