@@ -253,7 +253,8 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		}
 		for _, text := range []string{
 			`UPDATE apps SET own_work = 1 WHERE id = $1 AND $2 <> ''`,
-			`INSERT INTO work_consents (app_id, account_id, created_us) VALUES ($1, $2, 1)`,
+			`INSERT INTO work_consents (app_id, account_id, connection_id, created_us)
+				SELECT $1, $2, id, 1 FROM connections WHERE app_id = $1 AND account_id = $2`,
 		} {
 			if _, err := tx.ExecContext(ctx, text, app.ID, tester.ID); err != nil {
 				return err

@@ -102,7 +102,11 @@ func (s *Store) decideDevice(ctx context.Context, tx *db.Tx, userCode string, gi
 	if !c.Open(nowUS) {
 		return errDecided
 	}
-	c.AccountID, c.AllocationMC, c.VelocityMC, c.DecidedUS = given.AccountID, given.CapMC, given.VelocityMC, &nowUS
+	if c.DecidedUS = &nowUS; given.AccountID != "" {
+		if c.Approval, err = newApproval(ctx, tx, given); err != nil {
+			return fmt.Errorf("oauth: decide: %w", err)
+		}
+	}
 	if err := updateDecision(ctx, tx, hash, c); err != nil {
 		return fmt.Errorf("oauth: decide: %w", err)
 	}
@@ -120,7 +124,7 @@ func (s *Store) pollDeviceCode(ctx context.Context, tx *db.Tx, app apps.App, req
 	judged, reason := c.JudgePoll(app.ID, req.ArrivedUS, nowUS)
 	switch judged {
 	case verdict.Accept:
-		return s.connect(ctx, tx, app, Consent{AccountID: c.AccountID, CapMC: c.AllocationMC, VelocityMC: c.VelocityMC},
+		return s.connect(ctx, tx, app, c.Approval,
 			func(connectionID, familyID string) error {
 				return consumeDeviceCode(ctx, tx, hash, connectionID, familyID, nowUS)
 			})

@@ -240,12 +240,7 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 			if err != nil {
 				return err
 			}
-			if form.OwnWork {
-				if err := insertWorkConsent(ctx, tx, v.app.ID, accountID, f.Store.Now().UnixMicro()); err != nil {
-					return err
-				}
-			}
-			given = Consent{AccountID: accountID, CapMC: values.CapMC, VelocityMC: values.VelocityMC}
+			given = v.consent(accountID, form, values)
 		}
 		letters, _ := verdict.ReadUserCode(v.userCode)
 		return f.Store.decideDevice(ctx, tx, letters, given)

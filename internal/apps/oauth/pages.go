@@ -217,22 +217,25 @@ func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm
 		if err != nil {
 			return err
 		}
-		if form.OwnWork {
-			if err := insertWorkConsent(ctx, tx, v.app.ID, accountID, h.Store.Now().UnixMicro()); err != nil {
-				return err
-			}
-		}
-		code, err = h.Store.CreateCode(ctx, tx, Consent{
-			AppID:       v.app.ID,
-			AccountID:   accountID,
-			RedirectURI: v.req.RedirectURI,
-			Challenge:   v.req.Challenge,
-			CapMC:       values.CapMC,
-			VelocityMC:  values.VelocityMC,
-		})
+		code, err = h.Store.CreateCode(ctx, tx, v.consent(accountID, form, values))
 		return err
 	})
 	return code, err
+}
+
+// consent returns what the visitor approves for an account, by the session of the visit.
+func (v *visit) consent(accountID string, form consentForm, values consentValues) Consent {
+	return Consent{
+		AppID:         v.app.ID,
+		AccountID:     accountID,
+		RedirectURI:   v.req.RedirectURI,
+		Challenge:     v.req.Challenge,
+		CapMC:         values.CapMC,
+		VelocityMC:    values.VelocityMC,
+		OwnWork:       form.OwnWork,
+		ApproverID:    v.account.ID,
+		ApproverEpoch: v.account.Epoch,
+	}
 }
 
 // chooseAccount returns the account that connects: the signed-in one, or a test account, which is created if the user

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
@@ -473,33 +475,46 @@ func TestNoBalanceYet(t *testing.T) {
 }
 
 // TestOwnWorkNeedsItsWords: a user allows an app to charge for work of its own by a consent screen that said so, in the
-// browser and for a device, and not by one that did not, even if the app has switched it on meanwhile.
+// browser and for a device, and not by one that did not, even if the app has switched it on meanwhile. Each consent
+// holds for its own connection, until the next one.
 func TestOwnWorkNeedsItsWords(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("person@example.com")
-		allowed := func() int { return w.count(`SELECT COUNT(*) FROM work_consents`) }
+		var last TokenResponse
+		want := func(what string, allowed bool, code outcome) {
+			t.Helper()
+			last = code.want(t, what, 200, "").TokenResponse
+			got, err := w.store.AllowsWork(t.Context(), w.live.ID, w.accountOf(last.ConnectionID), last.ConnectionID)
+			if err != nil || got != allowed {
+				t.Errorf("%s: allowed %t, %v", what, got, err)
+			}
+		}
+		exchange := func(more ...string) outcome {
+			return w.token(w.live, codeForm(w.approve(b, w.live, "5", more...)))
+		}
 		lacks(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", "own_work")
 		w.exec(`UPDATE apps SET own_work = 1`)
-		w.approve(b, w.live, "5") // the page that was open did not say it
-		if allowed() != 0 {
-			t.Error("a user has allowed what the page did not say")
-		}
+		want("the page that was open did not say it", false, exchange())
 		has(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", `name="own_work" value="1"`)
 		b.Post(authorizePath(w.live), url.Values{"decision": {"deny"}, "own_work": {"1"}})
-		if allowed() != 0 {
+		if w.count(`SELECT COUNT(*) FROM work_consents`) != 0 {
 			t.Error("a user who declined has allowed it")
 		}
-		w.approve(b, w.live, "5", "own_work", "1")
-		w.approve(b, w.live, "6", "own_work", "1")
-		if n := allowed(); n != 1 {
-			t.Errorf("allowed %d times", n)
-		}
-		dev := w.startDevice(w.public)
+		code := w.approve(b, w.live, "5", "own_work", "1")
+		want("before the exchange of a code that says it", false, exchange())
+		want("the code that says it", true, w.token(w.live, codeForm(code)))
+		want("again", true, exchange("own_work", "1"))
+		want("a later screen that did not say it", false, exchange())
+		want("once more", true, exchange("own_work", "1"))
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := w.store.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: last.ConnectionID})
+			return err
+		})
+		want("another connection, whose screen did not say it", false, exchange())
+		dev := w.startDevice(w.live)
 		dev.decide(b, approval("5", "own_work", "1")).Want(t, 200, "Approved")
-		if n := allowed(); n != 2 {
-			t.Errorf("allowed to %d apps", n)
-		}
+		want("a device", true, dev.poll())
 	})
 }

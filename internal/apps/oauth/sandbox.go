@@ -50,10 +50,8 @@ func (s *Store) ConnectTestAccount(ctx context.Context, appID, accountID string,
 		if err != nil {
 			return err
 		}
-		if app.OwnWork {
-			if err := insertWorkConsent(ctx, tx, appID, a.ID, s.Now().UnixMicro()); err != nil {
-				return err
-			}
+		if err := saveWorkConsent(ctx, tx, conn, app.OwnWork, s.Now().UnixMicro()); err != nil {
+			return err
 		}
 		t, err = s.IssueTokens(ctx, tx, conn.ID, appID, "")
 		return err

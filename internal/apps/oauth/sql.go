@@ -7,24 +7,35 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
+
+// approvalColumns are what a user has approved, in both tables of codes.
+const approvalColumns = `COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, own_work <> 0,
+			COALESCE(approver_id, account_id, ''), approver_epoch, revocations`
+
+func approvalFields(a *verdict.Approval) []any {
+	return []any{&a.AccountID, &a.AllocationMC, &a.VelocityMC, &a.OwnWork, &a.ApproverID, &a.ApproverEpoch,
+		&a.Revocations}
+}
 
 func insertCode(ctx context.Context, tx *db.Tx, hash string, c verdict.Code) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge,
-			allocation_mc, velocity_limit_mc, expires_us)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS)
+			allocation_mc, velocity_limit_mc, expires_us, own_work, approver_id, approver_epoch, revocations)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS,
+		db.BoolInt(c.OwnWork), c.ApproverID, c.ApproverEpoch, c.Revocations)
 	return err
 }
 
 // lockCode returns a code and locks it, so that other exchanges of it wait.
 func lockCode(ctx context.Context, tx *db.Tx, hash string) (c verdict.Code, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc,
-			expires_us, failures, used_us, family_id
+	err = tx.QueryRowContext(ctx, `SELECT app_id, redirect_uri, challenge, expires_us, failures, used_us, family_id,
+			`+approvalColumns+`
 		FROM oauth_codes
 		WHERE hash = $1`+tx.Engine.ForUpdate(), hash).
-		Scan(&c.AppID, &c.AccountID, &c.RedirectURI, &c.Challenge, &c.AllocationMC, &c.VelocityMC, &c.ExpiresUS,
-			&c.Failures, &c.UsedUS, &c.FamilyID)
+		Scan(append([]any{&c.AppID, &c.RedirectURI, &c.Challenge, &c.ExpiresUS, &c.Failures, &c.UsedUS, &c.FamilyID},
+			approvalFields(&c.Approval)...)...)
 	return c, err
 }
 
@@ -55,10 +66,10 @@ func insertDeviceCode(ctx context.Context, d db.Queryer, hash, userCodeHash stri
 func getDeviceCode(ctx context.Context, q db.Queryer, where, value, lock string) (c verdict.DeviceCode, err error) {
 	var features string
 	err = q.QueryRowContext(ctx, `SELECT app_id, requested_mc, features, expires_us, interval_us, polled_us,
-			COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, decided_us, used_us, family_id
+			decided_us, used_us, family_id, `+approvalColumns+`
 		FROM oauth_device_codes WHERE `+where+` = $1`+lock, value).
-		Scan(&c.AppID, &c.RequestedMC, &features, &c.ExpiresUS, &c.IntervalUS, &c.PolledUS,
-			&c.AccountID, &c.AllocationMC, &c.VelocityMC, &c.DecidedUS, &c.UsedUS, &c.FamilyID)
+		Scan(append([]any{&c.AppID, &c.RequestedMC, &features, &c.ExpiresUS, &c.IntervalUS, &c.PolledUS,
+			&c.DecidedUS, &c.UsedUS, &c.FamilyID}, approvalFields(&c.Approval)...)...)
 	if features != "" {
 		c.Features = strings.Split(features, ",")
 	}
@@ -77,8 +88,11 @@ func updateDecision(ctx context.Context, tx *db.Tx, userCodeHash string, c verdi
 		accountID = &c.AccountID
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE oauth_device_codes
-		SET account_id = $2, allocation_mc = $3, velocity_limit_mc = $4, decided_us = $5 WHERE user_code_hash = $1`,
-		userCodeHash, accountID, c.AllocationMC, c.VelocityMC, c.DecidedUS)
+		SET account_id = $2, allocation_mc = $3, velocity_limit_mc = $4, decided_us = $5, own_work = $6,
+			approver_id = $7, approver_epoch = $8, revocations = $9
+		WHERE user_code_hash = $1`,
+		userCodeHash, accountID, c.AllocationMC, c.VelocityMC, c.DecidedUS, db.BoolInt(c.OwnWork), c.ApproverID,
+		c.ApproverEpoch, c.Revocations)
 	return err
 }
 
@@ -237,18 +251,27 @@ func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	return err
 }
 
-// insertWorkConsent stores that a user allows an app to charge for work of its own.
-func insertWorkConsent(ctx context.Context, tx *db.Tx, appID, accountID string, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, created_us) VALUES ($1, $2, $3)
-		ON CONFLICT (app_id, account_id) DO NOTHING`, appID, accountID, nowUS)
+// saveWorkConsent stores whether the user of a connection allows its app to charge for work of its own, as the last
+// consent screen said.
+func saveWorkConsent(ctx context.Context, tx *db.Tx, c rules.Connection, allowed bool, nowUS int64) error {
+	if !allowed {
+		_, err := tx.ExecContext(ctx, `DELETE FROM work_consents WHERE app_id = $1 AND account_id = $2`,
+			c.AppID, c.AccountID)
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, connection_id, created_us)
+		VALUES ($1, $2, $3, $4)
+		ON CONFLICT (app_id, account_id) DO UPDATE
+		SET connection_id = excluded.connection_id, created_us = excluded.created_us`,
+		c.AppID, c.AccountID, c.ID, nowUS)
 	return err
 }
 
-// AllowsWork reports whether the consent screen told a user that an app charges for work of its own, and the user
-// allowed it.
-func (s *Store) AllowsWork(ctx context.Context, appID, accountID string) (allowed bool, err error) {
-	err = s.DB.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM work_consents WHERE app_id = $1 AND account_id = $2)`,
-		appID, accountID).Scan(&allowed)
+// AllowsWork reports whether the consent screen of a connection told its user that the app charges for work of its own,
+// and the user allowed it. What a consent of an earlier connection said does not count.
+func (s *Store) AllowsWork(ctx context.Context, appID, accountID, connectionID string) (allowed bool, err error) {
+	err = s.DB.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM work_consents
+		WHERE app_id = $1 AND account_id = $2 AND connection_id = $3)`, appID, accountID, connectionID).Scan(&allowed)
 	if err != nil {
 		return false, fmt.Errorf("oauth: consent to own work: %w", err)
 	}

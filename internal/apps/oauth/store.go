@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -93,6 +94,9 @@ type Consent struct {
 	RedirectURI, Challenge string
 	CapMC                  money.MC
 	VelocityMC             *money.MC
+	OwnWork                bool   // the screen said that the app charges for work of its own
+	ApproverID             string // who approved; "" = AccountID
+	ApproverEpoch          int64  // of the approver's credentials, in the session that approved
 }
 
 // CreateCode issues the authorization code of a consent, in the caller's transaction. It can be
@@ -100,18 +104,32 @@ type Consent struct {
 func (s *Store) CreateCode(ctx context.Context, tx *db.Tx, c Consent) (code string, err error) {
 	code = id.NewSecret()
 	row := verdict.Code{
-		AppID:        c.AppID,
-		AccountID:    c.AccountID,
-		RedirectURI:  c.RedirectURI,
-		Challenge:    c.Challenge,
-		AllocationMC: c.CapMC,
-		VelocityMC:   c.VelocityMC,
-		ExpiresUS:    s.Now().Add(verdict.CodeTTL).UnixMicro(),
+		AppID:       c.AppID,
+		RedirectURI: c.RedirectURI,
+		Challenge:   c.Challenge,
+		ExpiresUS:   s.Now().Add(verdict.CodeTTL).UnixMicro(),
+	}
+	if row.Approval, err = newApproval(ctx, tx, c); err != nil {
+		return "", fmt.Errorf("oauth: approve: %w", err)
 	}
 	if err := insertCode(ctx, tx, id.Hash(code), row); err != nil {
 		return "", fmt.Errorf("oauth: approve: %w", err)
 	}
 	return code, nil
+}
+
+// newApproval returns what the code of a consent stores, with what it stands on.
+func newApproval(ctx context.Context, tx *db.Tx, c Consent) (verdict.Approval, error) {
+	revocations, err := store.CountRevokedConnections(ctx, tx, c.AppID, c.AccountID)
+	return verdict.Approval{
+		AccountID:     c.AccountID,
+		AllocationMC:  c.CapMC,
+		VelocityMC:    c.VelocityMC,
+		OwnWork:       c.OwnWork,
+		ApproverID:    cmp.Or(c.ApproverID, c.AccountID),
+		ApproverEpoch: &c.ApproverEpoch,
+		Revocations:   &revocations,
+	}, err
 }
 
 // A tokenRequest is a parsed request to the token endpoint.
@@ -251,15 +269,15 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 		rejected.reuseDetected = true
 		return rejected, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
-	return s.connect(ctx, tx, app, Consent{AccountID: c.AccountID, CapMC: c.AllocationMC, VelocityMC: c.VelocityMC},
+	return s.connect(ctx, tx, app, c.Approval,
 		func(connectionID, familyID string) error {
 			return consumeCode(ctx, tx, hash, connectionID, familyID, now.UnixMicro())
 		})
 }
 
-// connect turns a consent into a connection with its allocation, and into tokens of a new family. consume uses up the
-// code that stands for the consent, and returns sql.ErrNoRows if it was used before.
-func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given Consent,
+// connect turns an approval that still holds into a connection with its allocation, and into tokens of a new family.
+// consume uses up the code that stands for the approval, and returns sql.ErrNoRows if it was used before.
+func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given verdict.Approval,
 	consume func(connectionID, familyID string) error) (answer, error) {
 	now := s.Now()
 	account, err := accounts.Lock(ctx, tx, given.AccountID) // so that it is not deactivated concurrently
@@ -270,16 +288,36 @@ func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given Cons
 	if decideRole(app, account) != verdict.Self || account.Deactivated {
 		return reject(verdict.ConnectionRevoked), nil
 	}
+	approver := account
+	if given.ApproverID != account.ID {
+		if approver, err = accounts.GetAccount(ctx, tx, given.ApproverID); err != nil {
+			return answer{}, err
+		}
+		if !decideRole(app, approver).UsesTestAccount() {
+			return reject(verdict.ConnectionRevoked), nil
+		}
+	}
 	res, err := s.Ledger.DoTx(ctx, tx, rules.Connect{
 		ConnectionID:    id.New(id.Connection, now),
 		AppID:           app.ID,
 		AccountID:       given.AccountID,
 		Sandbox:         app.Tier == apps.Sandbox,
 		MaxMC:           maxCap(app),
-		RequestedMC:     given.CapMC,
+		RequestedMC:     given.AllocationMC,
 		VelocityLimitMC: given.VelocityMC,
 	})
 	if err != nil {
+		return answer{}, err
+	}
+	// The ledger has locked the account's money, so no revocation comes after the count.
+	revocations, err := store.CountRevokedConnections(ctx, tx, app.ID, account.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	if !given.Holds(approver.Epoch, revocations) {
+		return answer{}, newInvalidGrant(verdict.ConnectionRevoked) // undoes the connection
+	}
+	if err := saveWorkConsent(ctx, tx, res.Connection, given.OwnWork, now.UnixMicro()); err != nil {
 		return answer{}, err
 	}
 	familyID := id.New(familyPrefix, now)

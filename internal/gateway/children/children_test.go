@@ -35,6 +35,7 @@ type world struct {
 	handler *children.Handler
 	app     apps.App
 	conn    rules.Connection
+	tokens  *oauth.Store
 	base    string
 	token   string
 }
@@ -43,7 +44,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	b := apitest.NewBooks(t, d)
 	clients := apps.NewStore(d, b.Now, true)
 	tokens := &oauth.Store{DB: d, Ledger: b.Ledger, Now: b.Now}
-	w := &world{T: t, Books: b}
+	w := &world{T: t, Books: b, tokens: tokens}
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, developer, created_us)
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1), ('wac_user', 'user@example.com', '', 0, 1)`)
@@ -59,8 +60,6 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		}); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, created_us)
-			VALUES ($1, 'wac_user', 1)`, w.app.ID)
 		return err
 	})
 	if err != nil {
@@ -76,14 +75,11 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		AccountID:    "wac_user",
 		RequestedMC:  10 * money.Dollar,
 	}).Connection
-	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		issued, err := tokens.IssueTokens(ctx, tx, w.conn.ID, w.app.ID, "")
-		w.token = issued.AccessToken
-		return err
-	})
-	if err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO work_consents (app_id, account_id, connection_id, created_us)
+		VALUES ($1, 'wac_user', $2, 1)`, w.app.ID, w.conn.ID); err != nil {
 		t.Fatal(err)
 	}
+	w.token = w.issue().AccessToken
 	p := policy.Default
 	p.Fee = 0
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
@@ -119,6 +115,19 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	t.Cleanup(server.Close)
 	w.base = server.URL
 	return w
+}
+
+// issue returns tokens of another grant family of the connection.
+func (w *world) issue() (issued oauth.TokenResponse) {
+	w.Helper()
+	err := w.DB.InTx(w.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		issued, err = w.tokens.IssueTokens(ctx, tx, w.conn.ID, w.app.ID, "")
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return issued
 }
 
 // do sends a request with a token, and decodes an answer 200.
@@ -309,6 +318,45 @@ func TestChildrenSeeTheirOwn(t *testing.T) {
 		}
 		if c := w.Is(w.conn); c.AllocationMC != 5 || c.DelegatedMC != 0 {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestChildrenEndWithTheirFamily: when an app revokes a grant family, the children that its tokens have made end, with all
+// below them, and their money is the connection's again. A token that was revoked makes no child, though it is cached.
+func TestChildrenEndWithTheirFamily(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		stolen, kept := w.issue(), w.issue()
+		a := w.make(stolen.AccessToken, 5*money.Dollar, `,"expires_in":2592000`)
+		b := w.make(a.Token, 2*money.Dollar, "")
+		other := w.make(kept.AccessToken, money.Dollar, "")
+		if status, _, body := w.spend(b.Token, 50*money.Cent); status != 200 {
+			t.Fatalf("before: %d %s", status, body)
+		}
+		if err := w.tokens.RevokeToken(t.Context(), w.app.ID, stolen.RefreshToken); err != nil {
+			t.Fatal(err)
+		}
+		_, made := w.do(stolen.AccessToken, "POST", "/v1/connection/children", `{"amount_mc":1}`,
+			"Idempotency-Key", id.NewUUID())
+		if made.Status != 401 { // the caller is still cached
+			t.Errorf("another child: %d %s", made.Status, made.Body)
+		}
+		for _, token := range []string{a.Token, b.Token} {
+			if status, _, body := w.spend(token, 1); status != 403 || !strings.Contains(body, "connection_revoked") {
+				t.Errorf("after the revocation: %d %s", status, body)
+			}
+		}
+		if status, _, body := w.spend(other.Token, 1); status != 200 {
+			t.Errorf("of another family: %d %s", status, body)
+		}
+		if c := w.Is(w.conn); c.DelegatedMC != money.Dollar-1 || c.RemainingMC() != 850*money.Cent {
+			t.Errorf("%+v", c)
+		}
+		ended, got := w.do(kept.AccessToken, "GET", "/v1/connection/children/"+a.ID, "")
+		if ended.Status != "ended" || ended.EndedBy == nil || *ended.EndedBy != "revoked" {
+			t.Errorf("%d %s", got.Status, got.Body)
 		}
 	})
 }

@@ -104,8 +104,9 @@ func (w *world) allow() {
 	if _, err := w.DB.ExecContext(w.Context(), `UPDATE apps SET own_work = 1`); err != nil {
 		w.Fatal(err)
 	}
-	if _, err := w.DB.ExecContext(w.Context(), `INSERT INTO work_consents (app_id, account_id, created_us)
-		VALUES ($1, 'wac_user', 1)`, w.app.ID); err != nil {
+	if _, err := w.DB.ExecContext(w.Context(), `INSERT INTO work_consents
+			(app_id, account_id, connection_id, created_us)
+		VALUES ($1, 'wac_user', $2, 1)`, w.app.ID, w.conn.ID); err != nil {
 		w.Fatal(err)
 	}
 }

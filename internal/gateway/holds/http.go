@@ -198,10 +198,11 @@ func (h *Handler) checkAllowed(ctx context.Context, who *callers.Caller) error {
 		return apierr.InvalidRequest.On(who.ConnectionID,
 			"this app doesn't charge for its own work; switch own_work on in its settings")
 	}
-	allowed, err := h.Tokens.AllowsWork(ctx, who.App.ID, who.AccountID)
+	allowed, err := h.Tokens.AllowsWork(ctx, who.App.ID, who.AccountID, who.ConnectionID)
 	if err == nil && !allowed {
 		err = apierr.InvalidRequest.On(who.ConnectionID,
-			"the user connected before the app charged for its own work; send them through the authorization again")
+			"the user has not allowed this connection to be charged for the app's own work; send them through the "+
+				"authorization again")
 	}
 	return err
 }

@@ -76,6 +76,16 @@ func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) 
 		appID, accountID))
 }
 
+// CountRevokedConnections returns how often an account has revoked, or was revoked from, an app.
+func CountRevokedConnections(ctx context.Context, q db.Queryer, appID, accountID string) (n int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM connections
+		WHERE account_id = $1 AND app_id = $2 AND status = 'revoked'`, accountID, appID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("ledger: revoked connections: %w", err)
+	}
+	return n, nil
+}
+
 // ConnectionsOfApp returns at most limit connections of an app, newest first,
 // those older than the one named by after if it is not empty.
 func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string,

@@ -43,6 +43,7 @@ const (
 	PasskeyRequest Thing = "a challenge of a passkey, to add it or as a second step"
 	LoginRequest   Thing = "a request to link a provider's login"
 	AppInvitation  Thing = "an invitation into an app that the account has sent"
+	AppApproval    Thing = "an approval of an app that the app has not exchanged yet"
 )
 
 // access lists the changes of how an account signs in, and of whether it may.
@@ -63,6 +64,7 @@ var Endings = map[Thing][]Change{
 	PasskeyRequest: credentials,
 	LoginRequest:   credentials,
 	AppInvitation:  {Suspension, Closing},
+	AppApproval:    credentials,
 }
 
 // Ends reports whether a change of an account ends a thing of it.

@@ -28,18 +28,16 @@ const AccessDenied Reason = "access_denied"
 
 // A DeviceCode is a stored request of a device to connect.
 type DeviceCode struct {
-	AppID        string
-	RequestedMC  money.MC // pre-fills the spend cap; 0 = not given
-	Features     []string // slugs, as requested
-	ExpiresUS    int64
-	IntervalUS   int64     // the least time between two polls
-	PolledUS     *int64    // the last poll
-	AccountID    string    // who connects; "" = not approved
-	AllocationMC money.MC  // the spend cap that was approved
-	VelocityMC   *money.MC // the daily limit that was approved
-	DecidedUS    *int64    // when the user approved or denied
-	UsedUS       *int64    // when tokens were issued for it
-	FamilyID     *string
+	Approval    // AccountID "" = not approved
+	AppID       string
+	RequestedMC money.MC // pre-fills the spend cap; 0 = not given
+	Features    []string // slugs, as requested
+	ExpiresUS   int64
+	IntervalUS  int64  // the least time between two polls
+	PolledUS    *int64 // the last poll
+	DecidedUS   *int64 // when the user approved or denied
+	UsedUS      *int64 // when tokens were issued for it
+	FamilyID    *string
 }
 
 // Approved reports whether the user has approved.

@@ -49,17 +49,35 @@ const (
 	AppSuspended        Reason = "app_suspended"
 )
 
+// An Approval is what a user has approved, until the app exchanges the code of it, and what it stands on.
+type Approval struct {
+	AccountID    string    // who connects
+	AllocationMC money.MC  // the spend cap
+	VelocityMC   *money.MC // the daily limit
+	OwnWork      bool      // the screen said that the app charges for work of its own
+	ApproverID   string    // who approved, for a test account its developer or tester
+	// ApproverEpoch is that of the approver's credentials, and Revocations the number of revoked connections of the app
+	// and account, when it was approved. nil = an older version stored it.
+	ApproverEpoch, Revocations *int64
+}
+
+// Holds reports whether an approval still holds, given the epoch of the approver's credentials now and the number of
+// revoked connections. A change of password, a sign-out of all sessions, a suspension and a revocation end it.
+func (a Approval) Holds(epoch, revocations int64) bool {
+	return (a.ApproverEpoch == nil || *a.ApproverEpoch == epoch) &&
+		(a.Revocations == nil || *a.Revocations == revocations)
+}
+
 // A Code is a stored authorization code.
 type Code struct {
-	AppID, AccountID string
-	RedirectURI      string
-	Challenge        string
-	AllocationMC     money.MC
-	VelocityMC       *money.MC
-	ExpiresUS        int64
-	Failures         int64
-	UsedUS           *int64
-	FamilyID         *string
+	Approval
+	AppID       string
+	RedirectURI string
+	Challenge   string
+	ExpiresUS   int64
+	Failures    int64
+	UsedUS      *int64
+	FamilyID    *string
 }
 
 // JudgeExchange decides on the exchange of a code by app at nowUS, in a request that arrived at
