@@ -131,7 +131,7 @@ func (s *Store) pollDeviceCode(ctx context.Context, tx *db.Tx, app apps.App, req
 	case verdict.RevokeFamily:
 		rejected := reject(reason)
 		rejected.reuseDetected = true
-		return rejected, revokeFamily(ctx, tx, *c.FamilyID, nowUS)
+		return rejected, s.endFamily(ctx, tx, *c.FamilyID)
 	case verdict.Wait, verdict.SlowDown:
 		interval := c.NextInterval(judged)
 		return answer{rejected: newPollError(judged, interval)}, updatePoll(ctx, tx, hash, interval, nowUS)

@@ -175,11 +175,36 @@ func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) 
 }
 
 // getAccessGrant looks up the access token of a call.
-func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g Grant, err error) {
+func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64) (Grant, error) {
+	return queryAccessGrant(ctx, q, "", hash, nowUS)
+}
+
+// lockAccessGrant is getAccessGrant with a lock of the token, for which a revocation waits.
+func lockAccessGrant(ctx context.Context, tx *db.Tx, hash string, nowUS int64) (Grant, error) {
+	return queryAccessGrant(ctx, tx, tx.Engine.ForShare(), hash, nowUS)
+}
+
+func queryAccessGrant(ctx context.Context, q db.Queryer, lock, hash string, nowUS int64) (g Grant, err error) {
 	err = q.QueryRowContext(ctx, `SELECT connection_id, app_id, family_id, expires_us FROM oauth_tokens
-		WHERE hash = $1 AND kind = 'access' AND expires_us > $2 AND revoked_us IS NULL`, hash, nowUS).
+		WHERE hash = $1 AND kind = 'access' AND expires_us > $2 AND revoked_us IS NULL`+lock, hash, nowUS).
 		Scan(&g.ConnectionID, &g.AppID, &g.FamilyID, &g.ExpiresUS)
 	return g, err
+}
+
+// isRevoked reports whether a token was revoked by itself, or all of its family were: one of its refresh tokens then
+// is.
+func isRevoked(ctx context.Context, q db.Queryer, hash, familyID string) (revoked bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM oauth_tokens
+		WHERE (hash = $1 OR family_id = $2 AND kind = 'refresh') AND revoked_us IS NOT NULL)`, hash, familyID).
+		Scan(&revoked)
+	return revoked, err
+}
+
+// getFamilyConnection returns the connection of a grant family; sql.ErrNoRows says that it has no tokens any more.
+func getFamilyConnection(ctx context.Context, tx *db.Tx, familyID string) (connectionID string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT connection_id FROM oauth_tokens WHERE family_id = $1 LIMIT 1`, familyID).
+		Scan(&connectionID)
+	return connectionID, err
 }
 
 // A replay is a stored response.

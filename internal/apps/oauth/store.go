@@ -61,6 +61,26 @@ func (s *Store) LookupAccessToken(ctx context.Context, token string) (Grant, err
 	return g, nil
 }
 
+// LockGrant is LookupAccessToken in the caller's transaction, until whose end nothing revokes the token's family.
+func (s *Store) LockGrant(ctx context.Context, tx *db.Tx, token string) (Grant, error) {
+	g, err := lockAccessGrant(ctx, tx, id.Hash(token), s.Now().UnixMicro())
+	if errors.Is(err, sql.ErrNoRows) {
+		return Grant{}, web.NewBearerRefusal()
+	} else if err != nil {
+		return Grant{}, fmt.Errorf("oauth: access token: %w", err)
+	}
+	return g, nil
+}
+
+// IsRevoked reports whether an access token of a family, which may have expired, or the family was revoked.
+func (s *Store) IsRevoked(ctx context.Context, token, familyID string) (bool, error) {
+	revoked, err := isRevoked(ctx, s.DB, id.Hash(token), familyID)
+	if err != nil {
+		return false, fmt.Errorf("oauth: revoked token: %w", err)
+	}
+	return revoked, nil
+}
+
 // IssueTokens issues an access and a refresh token for a connection, in the caller's transaction.
 // An empty familyID starts a new family.
 func (s *Store) IssueTokens(ctx context.Context, tx *db.Tx,
@@ -267,7 +287,7 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 		return rejected, countFailure(ctx, tx, hash)
 	case verdict.RevokeFamily:
 		rejected.reuseDetected = true
-		return rejected, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
+		return rejected, s.endFamily(ctx, tx, *c.FamilyID)
 	}
 	return s.connect(ctx, tx, app, c.Approval,
 		func(connectionID, familyID string) error {
@@ -353,7 +373,7 @@ func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App,
 		return rejected, nil
 	case verdict.RevokeFamily:
 		rejected.reuseDetected = true
-		return rejected, revokeFamily(ctx, tx, t.FamilyID, nowUS)
+		return rejected, s.endFamily(ctx, tx, t.FamilyID)
 	}
 	tokens, err := s.IssueTokens(ctx, tx, t.ConnectionID, t.AppID, t.FamilyID)
 	if err != nil {
@@ -464,7 +484,7 @@ func (s *Store) RevokeToken(ctx context.Context, appID, token string) error {
 		case err != nil:
 			return err
 		case kind == "refresh":
-			return revokeFamily(ctx, tx, familyID, nowUS)
+			return s.endFamily(ctx, tx, familyID)
 		}
 		return revokeToken(ctx, tx, hash, nowUS)
 	})
@@ -472,6 +492,22 @@ func (s *Store) RevokeToken(ctx context.Context, appID, token string) error {
 		return fmt.Errorf("oauth: revoke: %w", err)
 	}
 	return nil
+}
+
+// endFamily revokes all tokens of a grant family, and ends the children that they have made: these would go on
+// spending.
+func (s *Store) endFamily(ctx context.Context, tx *db.Tx, familyID string) error {
+	if err := revokeFamily(ctx, tx, familyID, s.Now().UnixMicro()); err != nil {
+		return err
+	}
+	connectionID, err := getFamilyConnection(ctx, tx, familyID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // its tokens have expired, and so have its children, which live for a shorter time
+	} else if err != nil {
+		return err
+	}
+	_, err = s.Ledger.DoTx(ctx, tx, rules.EndFamily{ConnectionID: connectionID, FamilyID: familyID})
+	return err
 }
 
 // Purge deletes expired codes, tokens and stored responses.

@@ -35,6 +35,7 @@ type Caller struct {
 	Features     map[string]*features.Feature // by slug
 	Child        *rules.Child                 // whose token it is; nil = the connection's own
 	TokenExpires time.Time                    // when the access token expires
+	familyID     string                       // the grant family of the access token; "" = a child's token
 	expires      time.Time                    // when its cache entry ends, at the latest
 }
 
@@ -159,6 +160,26 @@ func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
 	return c, nil
 }
 
+// LockGrant returns the grant of a request's access token, or 401, in the caller's transaction. It reads no cache, and
+// nothing revokes the grant before the transaction ends.
+func (s *Resolver) LockGrant(ctx context.Context, tx *db.Tx, r *http.Request) (oauth.Grant, error) {
+	token, err := web.Bearer(r)
+	if err != nil {
+		return oauth.Grant{}, err
+	}
+	return s.tokens.LockGrant(ctx, tx, token)
+}
+
+// IsRevoked reports whether the token of a request that who came with was revoked since. The expiry of a token does not
+// count, nor does a child's end: who watches the connection sees it.
+func (s *Resolver) IsRevoked(ctx context.Context, r *http.Request, who *Caller) (bool, error) {
+	token, err := web.Bearer(r)
+	if err != nil || who.Child != nil {
+		return false, err
+	}
+	return s.tokens.IsRevoked(ctx, token, who.familyID)
+}
+
 func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error) {
 	child, err := s.findChild(ctx, token)
 	if err != nil {
@@ -178,6 +199,9 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 	} else if err != nil {
 		return nil, err
 	}
+	if child != nil && child.EndedBy == rules.EndedByRevoked && conn.Status != rules.Revoked {
+		return nil, web.NewBearerRefusal() // with its grant family, as the token that made it
+	}
 	a, err := s.loadApp(ctx, conn.AppID)
 	if err != nil {
 		return nil, err
@@ -189,6 +213,7 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 		App:          a.app,
 		Features:     a.features,
 		TokenExpires: time.UnixMicro(grant.ExpiresUS),
+		familyID:     grant.FamilyID,
 		expires:      time.UnixMicro(grant.ExpiresUS),
 	}
 	if a.expires.Before(c.expires) {

@@ -105,7 +105,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	childID, err := h.delegate(r.Context(), who, &child)
+	childID, err := h.delegate(r, who, &child)
 	if err != nil {
 		return err
 	}
@@ -120,16 +120,15 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 
 // delegate makes a child within what the app may use now. What the key has made before is answered whatever the app's
 // settings say now.
-func (h *Handler) delegate(ctx context.Context, who *callers.Caller, child *rules.Child) (childID string, err error) {
+func (h *Handler) delegate(r *http.Request, who *callers.Caller, child *rules.Child) (childID string, err error) {
 	refused := h.checkModels(who, child.Models)
 	if refused == nil {
 		refused = checkFeatures(who, child.Features)
 	}
 	if refused == nil {
-		done, err := h.Ledger.Do(ctx, rules.Delegate{Child: *child})
-		return done.Child.ID, err
+		return h.makeChild(r, who, *child)
 	}
-	old, err := store.GetChildOfKey(ctx, h.DB, child.ConnectionID, child.Key)
+	old, err := store.GetChildOfKey(r.Context(), h.DB, child.ConnectionID, child.Key)
 	switch {
 	case err == nil && old.Fingerprint == child.Fingerprint:
 		return old.ID, nil
@@ -137,6 +136,25 @@ func (h *Handler) delegate(ctx context.Context, who *callers.Caller, child *rule
 		return "", refused
 	}
 	return "", err
+}
+
+// makeChild makes a child, or finds the one that the key has made. A child of the connection is bound to the grant family
+// of the request's token, which may have been revoked since the caller was cached: its revocation waits for the child,
+// and ends it.
+func (h *Handler) makeChild(r *http.Request, who *callers.Caller, child rules.Child) (childID string, err error) {
+	err = h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if who.Child == nil {
+			grant, err := h.Callers.LockGrant(ctx, tx, r)
+			if err != nil {
+				return err
+			}
+			child.FamilyID = grant.FamilyID
+		}
+		done, err := h.Ledger.DoTx(ctx, tx, rules.Delegate{Child: child})
+		childID = done.Child.ID
+		return err
+	})
+	return childID, err
 }
 
 // newChild returns the child that a request asks for. It may do no more than the one who makes it.

@@ -30,13 +30,14 @@ const (
 	EndedByUser    ChildEnd = "user"    // on the dashboard
 	EndedByExpiry  ChildEnd = "expired" // its time is over
 	EndedByParent  ChildEnd = "parent"  // with its parent
-	EndedByRevoked ChildEnd = "revoked" // with its connection
+	EndedByRevoked ChildEnd = "revoked" // with its connection, or with the grant family of the token that made it
 )
 
 // A Child is a part of a connection's allocation that can be spent by a token of its own.
 type Child struct {
 	ID, ConnectionID string
 	ParentID         string // the child that gave the budget; "" = the connection itself
+	FamilyID         string // the grant family of the token that made it; "" = none, as of a child's token
 	Depth            int64  // 1 for children of the connection
 	Label            string
 	AmountMC         money.MC // as it was given
@@ -89,6 +90,10 @@ type EndChild struct {
 	By                    ChildEnd
 }
 
+// EndFamily ends the children that tokens of a grant family have made, and all below them, because the family is
+// revoked. What they have neither spent nor held returns to the connection. Without any the outcome is Done.
+type EndFamily struct{ ConnectionID, FamilyID string }
+
 // ChildKeys names the children that a command needs: the live ones of a connection, and the one that a request made, or
 // the one of an id.
 type ChildKeys struct{ ConnectionID, Key, ID string }
@@ -102,6 +107,11 @@ func (c Delegate) addKeys(w *RowKeys) {
 func (c EndChild) addKeys(w *RowKeys) {
 	w.Connections[c.ConnectionID] = ""
 	w.Children = append(w.Children, ChildKeys{ConnectionID: c.ConnectionID, ID: c.ChildID})
+}
+
+func (c EndFamily) addKeys(w *RowKeys) {
+	w.Connections[c.ConnectionID] = ""
+	w.Children = append(w.Children, ChildKeys{ConnectionID: c.ConnectionID})
 }
 
 // AddChild adds a child that a command may change.
@@ -189,20 +199,50 @@ func (c EndChild) apply(s *State, nowUS int64) (Result, error) {
 		return Result{Outcome: Done, Connection: *conn, Child: *child}, nil
 	}
 	// Nothing fails from here on.
-	ending, list := map[string]bool{child.ID: true}, []*Child{child}
-	child.EndedBy = c.By
-	for _, other := range s.liveChildren(conn.ID) { // parents come first
-		if ending[other.ParentID] {
-			ending[other.ID] = true
-			other.EndedBy = EndedByParent
-			list = append(list, other)
-		}
-	}
-	s.endChildren(conn, list, nowUS)
+	s.endTrees(conn, c.By, func(other *Child) bool { return other == child }, nowUS)
 	if child.ParentID != "" {
 		s.addToBudget(conn, child.ParentID, child.ReturnedMC)
 	}
 	return Result{Connection: *conn, Child: *child, ReleasedMC: child.ReturnedMC}, nil
+}
+
+func (c EndFamily) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	freed := s.endTrees(conn, EndedByRevoked, func(child *Child) bool {
+		return c.FamilyID != "" && child.FamilyID == c.FamilyID
+	}, nowUS)
+	if freed == nil {
+		return Result{Outcome: Done, Connection: *conn}, nil
+	}
+	r := Result{Connection: *conn}
+	for _, child := range freed {
+		if child.ParentID == "" {
+			r.ReleasedMC += child.ReturnedMC
+		}
+	}
+	return r, nil
+}
+
+// endTrees ends the live children of a connection that match, and all below them, and returns them.
+func (s *State) endTrees(conn *Connection, by ChildEnd, match func(*Child) bool, nowUS int64) (list []*Child) {
+	ending := map[string]bool{}
+	for _, c := range s.liveChildren(conn.ID) { // parents come first
+		switch {
+		case ending[c.ParentID]:
+			c.EndedBy = EndedByParent
+		case match(c):
+			c.EndedBy = by
+		default:
+			continue
+		}
+		ending[c.ID] = true
+		list = append(list, c)
+	}
+	s.endChildren(conn, list, nowUS)
+	return list
 }
 
 // endAllChildren ends the children of a connection that is revoked.

@@ -239,10 +239,11 @@ func growTree(random *rand.Rand) error {
 		}
 		var command Command
 		end := -1
-		switch n := random.IntN(10); {
+		switch n := random.IntN(11); {
 		case n < 3:
 			command = Delegate{Child{ID: fmt.Sprint("chd_", i), ConnectionID: "c", ParentID: pick(),
-				AmountMC: money.MC(1 + random.IntN(4000)), ExpiresUS: now.Add(time.Hour).UnixMicro() - int64(i)}}
+				FamilyID: fmt.Sprint("fam_", random.IntN(3)), AmountMC: money.MC(1 + random.IntN(4000)),
+				ExpiresUS: now.Add(time.Hour).UnixMicro() - int64(i)}}
 		case n < 6:
 			child := pick()
 			command = Hold{
@@ -262,6 +263,8 @@ func growTree(random *rand.Rand) error {
 				command = Settle{Call: c.Call, Attempt: c.attempt,
 					Charge: Amounts{ProviderCostMC: amount, UserChargeMC: amount}, Settlement: Settled}
 			}
+		case n == 10:
+			command = EndFamily{ConnectionID: "c", FamilyID: fmt.Sprint("fam_", random.IntN(3))}
 		default:
 			command = EndChild{ConnectionID: "c", ChildID: pick(), By: EndedByApp}
 		}

@@ -16,7 +16,8 @@ import (
 // This file reads and writes the children of connections (decision 107).
 
 const childColumns = `c.id, c.connection_id, COALESCE(c.parent_id, ''), c.depth, c.label, c.amount_mc, c.features,
-	c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us, c.ended_us, c.ended_by, c.returned_mc`
+	c.models, c.key, c.fingerprint, c.token_hash, c.expires_us, c.created_us, c.ended_us, c.ended_by, c.returned_mc,
+	COALESCE(c.family_id, '')`
 
 func scanChild(row db.Row) (c rules.Child, err error) {
 	err = scanChildInto(row, &c)
@@ -28,7 +29,7 @@ func scanChildInto(row db.Row, c *rules.Child, more ...any) error {
 	var features, models string
 	if err := row.Scan(append([]any{&c.ID, &c.ConnectionID, &c.ParentID, &c.Depth, &c.Label, &c.AmountMC, &features,
 		&models, &c.Key, &c.Fingerprint, &c.TokenHash, &c.ExpiresUS, &c.CreatedUS, &c.EndedUS, &c.EndedBy,
-		&c.ReturnedMC}, more...)...); err != nil {
+		&c.ReturnedMC, &c.FamilyID}, more...)...); err != nil {
 		return err
 	}
 	return errors.Join(json.Unmarshal([]byte(features), &c.Features), json.Unmarshal([]byte(models), &c.Models))
@@ -162,8 +163,9 @@ func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
 		_, err := tx.ExecContext(
 			ctx,
 			`INSERT INTO children (id, connection_id, parent_id, depth, label, amount_mc, features,
-				models, key, fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+				models, key, fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc,
+				family_id)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 			ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, ended_by = excluded.ended_by,
 				returned_mc = excluded.returned_mc`,
 			c.ID,
@@ -182,6 +184,7 @@ func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
 			db.NullInt(c.EndedUS),
 			string(c.EndedBy),
 			int64(c.ReturnedMC),
+			db.NullText(c.FamilyID),
 		)
 		if err != nil {
 			return fmt.Errorf("ledger: child %s: %w", c.ID, err)

@@ -57,12 +57,13 @@ func TestChildrenRaced(t *testing.T) {
 						checkDelegated(t, d, "C1")
 						do(rules.Revoke{ConnectionID: "C1"})
 					}
-					switch name := fmt.Sprint(n, "-", i); random.IntN(6) {
+					switch name := fmt.Sprint(n, "-", i); random.IntN(7) {
 					case 0, 1:
 						made := child()
 						c := rules.Child{
 							ID: made, ConnectionID: "C1", AmountMC: money.MC(1 + random.IntN(3000)), Key: made,
 							TokenHash: made, ExpiresUS: epoch.Add(time.Hour).UnixMicro(),
+							FamilyID: fmt.Sprint("fam_", random.IntN(3)),
 						}
 						if random.IntN(2) == 0 {
 							c.ParentID = child()
@@ -72,6 +73,8 @@ func TestChildrenRaced(t *testing.T) {
 						}
 					case 2:
 						do(rules.EndChild{ConnectionID: "C1", ChildID: child(), By: rules.EndedByApp})
+					case 3:
+						do(rules.EndFamily{ConnectionID: "C1", FamilyID: fmt.Sprint("fam_", random.IntN(3))})
 					default:
 						h := rules.Hold{Claim: name, NodeID: "n", ChildID: child(), Call: rules.Call{
 							ConnectionID: "C1", AccountID: "A", AppID: "app", RequestID: "req_" + name,

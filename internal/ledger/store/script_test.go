@@ -197,6 +197,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.EndChild:
 		c.ConnectionID, c.ChildID = p+c.ConnectionID, p+c.ChildID
 		return c
+	case rules.EndFamily:
+		c.ConnectionID = p + c.ConnectionID
+		return c
 	case rules.TopUp:
 		c.AccountID = p + c.AccountID
 		return c
@@ -405,7 +408,7 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		return "fenced"
 	}
 	switch c := c.(type) {
-	case rules.Delegate, rules.EndChild:
+	case rules.Delegate, rules.EndChild, rules.EndFamily:
 		return fmt.Sprintf("ok released=%d remaining=%d delegated=%d held=%d available=%d", r.ReleasedMC,
 			conn.RemainingMC(), conn.DelegatedMC, conn.HeldMC, b.read("A").AvailableMC)
 	case rules.TopUp:
@@ -543,7 +546,10 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			ExpiresUS: b.now.Add(time.Hour).UnixMicro(),
 		}}
 		c.Child.ParentID, _ = option("of")
+		c.Child.FamilyID, _ = option("family")
 		return c
+	case "endfamily":
+		return rules.EndFamily{ConnectionID: f[1], FamilyID: f[2]}
 	case "end":
 		return rules.EndChild{ConnectionID: f[1], ChildID: f[2], By: rules.EndedByApp}
 	case "revoke":

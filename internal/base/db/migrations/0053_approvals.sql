@@ -18,3 +18,7 @@ ALTER TABLE work_consents ADD COLUMN connection_id TEXT;
 UPDATE work_consents SET connection_id = (SELECT c.id FROM connections c
   WHERE c.app_id = work_consents.app_id AND c.account_id = work_consents.account_id AND c.status <> 'revoked'
     AND c.created_us <= work_consents.created_us + 600000000);
+
+-- The grant family of the token that made a child of the connection itself: the child ends with the family (decision 107).
+-- NULL: a child's token made it, or an older version did.
+ALTER TABLE children ADD COLUMN family_id TEXT;
