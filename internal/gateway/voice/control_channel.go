@@ -55,6 +55,11 @@ func (c *controlChannel) closeReplaced() {
 	c.close(websocket.StatusGoingAway, "another control channel was opened")
 }
 
+// closeRevoked closes the channel because the token that opened it was revoked.
+func (c *controlChannel) closeRevoked() {
+	c.close(websocket.StatusPolicyViolation, "the access token was revoked")
+}
+
 // close closes the channel after what is queued. The first close decides the code.
 func (c *controlChannel) close(code websocket.StatusCode, reason string) {
 	c.mu.Lock()

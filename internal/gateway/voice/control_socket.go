@@ -9,7 +9,9 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
@@ -44,7 +46,7 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	case saved.NodeID != "" && saved.NodeID != h.Supervisor.NodeID:
 		closeSocket(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
 	default:
-		h.Supervisor.readControl(saved.ID, &controlChannel{ws: ws})
+		h.Supervisor.readControl(saved.ID, &controlChannel{ws: ws}, h.newTokenCheck(r, who))
 	}
 	return nil
 }
@@ -147,16 +149,22 @@ func isSendable(code websocket.StatusCode) bool {
 		code != websocket.StatusTLSHandshake
 }
 
-// readControl gives an app's events to its session until the channel is closed.
-func (s *Supervisor) readControl(sessionID string, c *controlChannel) {
+// readControl gives an app's events to its session until the channel is closed, or isRevoked says that the token was
+// revoked that opened it.
+func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked func() bool) {
 	s.attachControl(sessionID, c)
 	pinging, stop := context.WithCancel(context.Background())
 	defer stop()
 	pingControl(pinging, c.ws, controlPingInterval)
+	go closeRevoked(pinging, c, tokenCheckInterval, isRevoked)
 	for {
 		kind, data, err := c.ws.Read(context.Background())
 		if err != nil {
 			break
+		}
+		if isRevoked() {
+			c.closeRevoked() // the app's close ends the reading
+			continue
 		}
 		event := parseControlEvent(data)
 		if kind != websocket.MessageText {
@@ -170,6 +178,34 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel) {
 	}
 	c.close(websocket.StatusNormalClosure, "")
 	s.detachControl(sessionID, c)
+}
+
+// tokenCheckInterval is how often the token of a control channel is checked that sends nothing, as that of an event
+// stream is.
+const tokenCheckInterval = 15 * time.Second
+
+// closeRevoked closes a control channel when its token was revoked, until ctx ends.
+func closeRevoked(ctx context.Context, c *controlChannel, interval time.Duration, isRevoked func() bool) {
+	for retry.Sleep(ctx, interval) {
+		if isRevoked() {
+			c.closeRevoked()
+			return
+		}
+	}
+}
+
+// newTokenCheck returns what reports whether the token of a request was revoked. While the database can't say, it was
+// not.
+func (h *Handler) newTokenCheck(r *http.Request, who *callers.Caller) func() bool {
+	return func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), controlWriteTimeout)
+		defer cancel()
+		revoked, err := h.Callers.IsRevoked(ctx, r, who)
+		if err != nil {
+			h.Supervisor.node.log.WarnContext(ctx, "control channel's token not checked", "error", err)
+		}
+		return err == nil && revoked
+	}
 }
 
 // controlPingInterval is how often a control channel is pinged, and how long the app may take to answer. Proxies close
