@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -462,7 +465,7 @@ func TestEndsAndRefusals(t *testing.T) {
 func TestNoticesAreBounded(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, time.Now)
-	s, err := hub.subscribe("conn_1")
+	s, err := hub.subscribe("conn_1", "wac_1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,5 +488,39 @@ func TestObserveIsFree(t *testing.T) {
 	c, r := rules.Command(rules.Hold{}), &rules.Result{}
 	if n := testing.AllocsPerRun(100, func() { hub.Observe(c, r) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestDevelopersShareStreams: a developer with any number of connections leaves streams to others, whose share grows as
+// the first one's streams end.
+func TestDevelopersShareStreams(t *testing.T) {
+	t.Parallel()
+	hub := NewHub(nil, time.Now)
+	open := map[string][]*subscription{}
+	fill := func(developerID string) int {
+		for i := 0; ; i++ {
+			s, err := hub.subscribe(fmt.Sprint(developerID, "/", i/maxStreamsPerConnection), developerID)
+			if err != nil {
+				e, ok := errors.AsType[*apierr.Error](err)
+				if !ok || e.Code != apierr.Unavailable || e.RetryAfter == 0 {
+					t.Fatalf("%v", err)
+				}
+				return i
+			}
+			open[developerID] = append(open[developerID], s)
+		}
+	}
+	greedy, second, third := fill("wac_1"), fill("wac_2"), fill("wac_3")
+	if greedy < maxStreams*8/9 || greedy > maxStreams*9/10 || second < 100 || third < 10 {
+		t.Errorf("the first developer has %d streams, and then others %d and %d", greedy, second, third)
+	}
+	for i, s := range open["wac_1"] {
+		hub.unsubscribe(fmt.Sprint("wac_1/", i/maxStreamsPerConnection), s)
+	}
+	if len(hub.streams) != 2 || int(hub.open.Load()) != second+third {
+		t.Errorf("streams that ended are counted: %v, %d", hub.streams, hub.open.Load())
+	}
+	if again := fill("wac_4"); again < 1000 {
+		t.Errorf("a new developer has %d streams", again)
 	}
 }

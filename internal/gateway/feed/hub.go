@@ -17,8 +17,11 @@ import (
 // maxNotices the oldest are dropped: the balance still shows what is held.
 const (
 	maxStreamsPerConnection = 5
-	maxStreams              = 2000 // of a node
+	maxStreams              = 2000 // of a node, which developers share
 	maxNotices              = 256
+	// developerShare is how many streams the apps of a developer may have for each one that is free, as calls do
+	// (decision 100). A developer may have many apps, and many connections of each.
+	developerShare = 8
 )
 
 // A Hub hands what happens to connections to the streams of this node. It reads the database for
@@ -30,13 +33,14 @@ type Hub struct {
 	open    atomic.Int64 // streams: without any, Observe returns at once
 	mu      sync.RWMutex
 	topics  map[string]*topic // by connection id
+	streams map[string]int    // by developer
 	stopped chan struct{}     // closed when the node stops
 	isEnded bool
 }
 
 // NewHub returns a Hub without streams.
 func NewHub(d *db.DB, now func() time.Time) *Hub {
-	return &Hub{DB: d, Now: now, topics: map[string]*topic{}, stopped: make(chan struct{})}
+	return &Hub{DB: d, Now: now, topics: map[string]*topic{}, streams: map[string]int{}, stopped: make(chan struct{})}
 }
 
 // A topic is a connection that has streams on this node.
@@ -47,20 +51,22 @@ type topic struct {
 
 // A subscription is what a stream gets from the Hub.
 type subscription struct {
-	changed chan struct{} // has an element if something may have changed
+	developerID string
+	changed     chan struct{} // has an element if something may have changed
 
 	mu      sync.Mutex
 	notices []event // holds and releases
 }
 
-// subscribe opens a stream of a connection, unless there are too many. Its caller must call
+// subscribe opens a stream of a connection to an app of a developer, unless there are too many. Its caller must call
 // unsubscribe.
-func (h *Hub) subscribe(connectionID string) (*subscription, error) {
+func (h *Hub) subscribe(connectionID, developerID string) (*subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[connectionID]
+	free := maxStreams - int(h.open.Load())
 	switch {
-	case h.isEnded || h.open.Load() >= maxStreams:
+	case h.isEnded || free <= 0 || h.streams[developerID] >= developerShare*free:
 		e := apierr.Unavailable.On(connectionID, "this node can take no more event streams; try again")
 		e.RetryAfter = time.Second
 		return nil, e
@@ -73,8 +79,9 @@ func (h *Hub) subscribe(connectionID string) (*subscription, error) {
 		t = &topic{streams: map[*subscription]bool{}}
 		h.topics[connectionID] = t
 	}
-	s := &subscription{changed: make(chan struct{}, 1)}
+	s := &subscription{developerID: developerID, changed: make(chan struct{}, 1)}
 	t.streams[s] = true
+	h.streams[developerID]++
 	h.open.Add(1)
 	return s, nil
 }
@@ -86,6 +93,9 @@ func (h *Hub) unsubscribe(connectionID string, s *subscription) {
 	delete(t.streams, s)
 	if len(t.streams) == 0 {
 		delete(h.topics, connectionID)
+	}
+	if h.streams[s.developerID]--; h.streams[s.developerID] == 0 {
+		delete(h.streams, s.developerID)
 	}
 	h.open.Add(-1)
 }

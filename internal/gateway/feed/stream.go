@@ -73,7 +73,7 @@ func (h *Handler) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		connectionID: who.ConnectionID,
 		accountID:    who.AccountID,
 	}
-	if s.subscription, err = h.Hub.subscribe(who.ConnectionID); err != nil {
+	if s.subscription, err = h.Hub.subscribe(who.ConnectionID, who.App.OwnerID); err != nil {
 		return err
 	}
 	defer h.Hub.unsubscribe(who.ConnectionID, s.subscription)
