@@ -277,6 +277,7 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 		return errors.Join(err, s.DB.LostReason())
 	}
 	s.logFailure("estimates not saved", s.estimates.Save(leaving))
+	s.logFailure("security events not written", s.Accounts.FlushEvents(leaving))
 	s.logFailure("lease not ended", s.node.EndLease(leaving))
 	sending, cancel := context.WithTimeout(ending, closeTimeout)
 	defer cancel()

@@ -267,3 +267,59 @@ func TestSignInIsThrottled(t *testing.T) {
 		t.Errorf("a minute later: %q", got)
 	}
 }
+
+// TestQueuedEventsAreKept: the queue has the events of all accounts. One that opens its own list, and leaves, does not
+// end a flush; a flush that fails loses none; an account that is gone keeps none from being written.
+func TestQueuedEventsAreKept(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		clock := newClock()
+		s := accounts.NewStore(d, clock.now)
+		victim := mustCreate(t, d, s, accounts.NewAccount{Email: "victim@example.com"})
+		stranger := mustCreate(t, d, s, accounts.NewAccount{Email: "stranger@example.com"})
+		from := accounts.Client{Address: "192.0.2.1"}
+		s.QueueEvent("wac_gone", accounts.SignInFailed, from)
+		s.QueueEvent(victim.ID, accounts.SignInFailed, from)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := s.ListEvents(left, stranger.ID, 10); err == nil {
+			t.Error("a list for somebody who has left")
+		}
+		written := func() (n int) {
+			t.Helper()
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM security_events
+				WHERE account_id = $1`, victim.ID).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if list, err := s.ListEvents(t.Context(), victim.ID, 10); err != nil || len(list) != 1 || written() != 0 {
+			t.Fatalf("before the flush: %v, %v, %d written", list, err, written())
+		}
+		exec := func(text string) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec(`ALTER TABLE security_events RENAME TO elsewhere`)
+		if err := s.FlushEvents(t.Context()); err == nil {
+			t.Fatal("a flush without its table")
+		}
+		clock.pass(time.Second)
+		s.QueueEvent(victim.ID, accounts.CodeFailed, from)
+		exec(`ALTER TABLE elsewhere RENAME TO security_events`)
+		for range 2 {
+			if err := s.FlushEvents(left); err != nil { // of all, though this request has left
+				t.Fatal(err)
+			}
+			if n := written(); n != 2 {
+				t.Errorf("%d events are written, want 2", n)
+			}
+		}
+		if list, err := s.ListEvents(t.Context(), victim.ID, 1); err != nil || len(list) != 1 ||
+			list[0].Kind != accounts.CodeFailed {
+			t.Errorf("after the flush: %v, %v", list, err)
+		}
+	})
+}

@@ -1,9 +1,11 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,12 +91,14 @@ const (
 	// maxQueuedEvents bounds the queue between two flushes; further events are dropped.
 	maxQueuedEvents = 10_000
 	eventPrefix     = "sev_"
+	flushTimeout    = 10 * time.Second
 )
 
-// eventQueue holds events until the next flush.
+// eventQueue holds events until a flush has written them.
 type eventQueue struct {
-	mu   sync.Mutex
-	list []Event
+	flushing sync.Mutex // one flush at a time
+	mu       sync.Mutex
+	list     []Event
 }
 
 // RecordEvent writes an event in the caller's transaction, with the change that it reports.
@@ -126,18 +130,20 @@ func (s *Store) newEvent(accountID string, kind EventKind, from Client) Event {
 	}
 }
 
-// FlushEvents writes the queued events.
+// FlushEvents writes the queued events. Those of all accounts are in it, so it does not end with ctx, which is of one
+// request, and events that are not written stay queued. Their ids let a flush repeat whose outcome is not known.
 func (s *Store) FlushEvents(ctx context.Context) error {
-	s.queue.mu.Lock()
-	list := s.queue.list
-	s.queue.list = nil
-	s.queue.mu.Unlock()
+	s.queue.flushing.Lock()
+	defer s.queue.flushing.Unlock()
+	list := s.queue.copy("")
 	if len(list) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, e := range list {
-			if err := insertEvent(ctx, tx, e); err != nil {
+			if err := insertQueuedEvent(ctx, tx, e); err != nil {
 				return err
 			}
 		}
@@ -146,17 +152,36 @@ func (s *Store) FlushEvents(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("accounts: write events: %w", err)
 	}
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	s.queue.list = slices.Clone(s.queue.list[len(list):]) // later events came behind them
 	return nil
 }
 
-// ListEvents returns the latest events of an account, newest first.
-func (s *Store) ListEvents(ctx context.Context, accountID string, limit int) ([]Event, error) {
-	if err := s.FlushEvents(ctx); err != nil {
-		return nil, err
+// copy returns the queued events of an account; "" = of all.
+func (q *eventQueue) copy(accountID string) (list []Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.list {
+		if accountID == "" || e.AccountID == accountID {
+			list = append(list, e)
+		}
 	}
+	return list
+}
+
+// ListEvents returns the latest events of an account, newest first, with those that this node has not written yet.
+func (s *Store) ListEvents(ctx context.Context, accountID string, limit int) ([]Event, error) {
+	queued := s.queue.copy(accountID) // first, so that a flush between the two reads hides none
 	list, err := listEvents(ctx, s.db, accountID, limit)
 	if err != nil {
 		return nil, fmt.Errorf("accounts: events: %w", err)
 	}
-	return list, nil
+	for _, e := range queued {
+		if !slices.ContainsFunc(list, func(written Event) bool { return written.ID == e.ID }) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(b.ID, a.ID) })
+	return list[:min(len(list), limit)], nil
 }

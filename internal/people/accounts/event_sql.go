@@ -13,6 +13,17 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 	return err
 }
 
+// insertQueuedEvent is insertEvent for an event that may be written already, or whose account may be gone: it must not
+// keep the others from being written.
+func insertQueuedEvent(ctx context.Context, tx *db.Tx, e Event) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
+		SELECT CAST($1 AS TEXT), id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT)
+		FROM accounts WHERE id = $2
+		ON CONFLICT (id) DO NOTHING`,
+		e.ID, e.AccountID, string(e.Kind), e.Address, e.Agent, e.CreatedUS)
+	return err
+}
+
 func listEvents(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Event, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(e *Event) []any {
 		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
