@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/people/mail"
 )
 
 // listJobs returns the background jobs of a node. Each ends with its context. A drill has none that reaches outside.
@@ -34,7 +35,7 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 		}),
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.repeatJob(s.payouts.Pause(), "pay developers", s.payouts.Run),
-		s.repeatJob(5*time.Second, "send mail", s.sendMail),
+		s.sendMails,
 		s.writeBackups,
 		s.repeatJob(15*time.Second, "publish the ledger", s.publishLedger), // a drill must not fork the log
 	}
@@ -201,12 +202,21 @@ func (s *Server) countBacklog(ctx context.Context) error {
 	return nil
 }
 
-// sendMail sends queued mail. In development mail stays in the outbox.
-func (s *Server) sendMail(ctx context.Context) error {
+// sendMails sends queued mail. In development mail stays in the outbox.
+func (s *Server) sendMails(ctx context.Context) error {
 	if s.sender == nil {
 		return nil
 	}
-	return s.sender.SendDue(ctx)
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		s.runJob(ctx, mail.RunTimeout, "send mail", s.sender.SendDue)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // watchPrices reads the operator's prices again when their file changes, and immediately

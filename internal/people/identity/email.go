@@ -220,5 +220,6 @@ func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID, to string, e
 		Subject:   e.Subject,
 		Text:      text,
 		HTML:      html,
+		Urgent:    true,
 	})
 }

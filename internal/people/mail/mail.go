@@ -33,6 +33,7 @@ type Message struct {
 	Text        string
 	HTML        string // alternative body; "" = none
 	Unsubscribe string // URL of the one-click unsubscription (RFC 8058); "" = none
+	Urgent      bool   // a person waits for it: it is sent before others
 }
 
 // The statuses of a mail.

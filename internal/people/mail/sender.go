@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -20,10 +21,21 @@ var retryDelays = []time.Duration{
 	time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
 }
 
+// maxAttempts is how often a mail is claimed, its lost attempts included.
+var maxAttempts = int64(len(retryDelays) + 1)
+
 const (
-	leaseTTL = 2 * time.Minute    // an attempt is bounded by half of it
-	maxAge   = 7 * 24 * time.Hour // an older mail fails without an attempt
+	attemptTimeout = 12 * time.Minute   // of one attempt: a server may take ten minutes to accept a mail
+	leaseTTL       = 13 * time.Minute   // another node sends a mail again after it
+	claimTime      = 10 * time.Minute   // for which a run claims mails
+	maxAge         = 7 * 24 * time.Hour // an older mail fails without an attempt
 )
+
+// RunTimeout is more than a run of SendDue takes: no attempt that has begun is cut.
+const RunTimeout = claimTime + attemptTimeout + time.Minute
+
+// recordTimeout bounds the record that a mail was accepted.
+const recordTimeout = 5 * time.Second
 
 // A Sender sends the mails of the outbox.
 type Sender struct {
@@ -35,18 +47,17 @@ type Sender struct {
 	warned bool
 }
 
-// SendDue sends all due mails, one after the other. It stops and returns an error when the mail
-// server is unavailable; the remaining mails stay due. One goroutine per node may call it; nodes
-// share the work by leases.
+// SendDue sends due mails, one after the other, until none is due or its time is over. It stops and returns an error
+// when the mail server is unavailable; the remaining mails stay due. One goroutine per node may call it; nodes share
+// the work by leases.
 func (s *Sender) SendDue(ctx context.Context) error {
 	if s.Server.Host == "" {
 		return s.warnUnconfigured(ctx)
 	}
-	for {
+	for begun := time.Now(); time.Since(begun) < claimTime; {
 		m, err := s.Store.claimDue(ctx)
 		if errors.Is(err, sql.ErrNoRows) {
-			_, err = s.updatePending(ctx)
-			return err
+			break
 		} else if err != nil {
 			return err
 		}
@@ -54,6 +65,8 @@ func (s *Sender) SendDue(ctx context.Context) error {
 			return err
 		}
 	}
+	_, err := s.updatePending(ctx)
+	return err
 }
 
 // warnUnconfigured logs once that mail is pending and no mail server is configured.
@@ -78,16 +91,18 @@ func (s *Sender) updatePending(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// claimDue leases the mail that is due longest. The error wraps sql.ErrNoRows when none is due.
+// claimDue leases the next mail that is due. If nothing is recorded of the attempt, the mail is due again when its
+// lease is over, and not before its next turn. The error wraps sql.ErrNoRows when none is due.
 func (s *Store) claimDue(ctx context.Context) (m Mail, err error) {
 	for {
 		now := s.Now()
-		mailID, turnUS, err := getNextDue(ctx, s.DB, now.UnixMicro())
+		d, err := getNextDue(ctx, s.DB, now.UnixMicro())
 		if err != nil {
 			return Mail{}, fmt.Errorf("mail: due: %w", err)
 		}
+		lease := max(leaseTTL, retryDelays[min(d.attempts, maxAttempts-2)])
 		err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			m, err = leaseMail(ctx, tx, mailID, turnUS, id.NewSecret(), now.Add(leaseTTL).UnixMicro())
+			m, err = leaseMail(ctx, tx, d, id.NewSecret(), now.Add(lease).UnixMicro())
 			return err
 		})
 		if err == nil {
@@ -98,34 +113,45 @@ func (s *Store) claimDue(ctx context.Context) (m Mail, err error) {
 	}
 }
 
-// sendMail sends m and records the outcome. When ctx ends it records nothing, as after a crash, and
-// the mail is sent again later.
+// sendMail sends m and records the outcome. When ctx ends before the server has accepted it, nothing is recorded, as
+// after a crash, and the mail is sent again later. Attempts of which nothing is known are among the ten.
 func (s *Sender) sendMail(ctx context.Context, m Mail) error {
-	now := s.Store.Now()
-	if m.CreatedUS < now.Add(-maxAge).UnixMicro() {
+	if m.CreatedUS < s.Store.Now().Add(-maxAge).UnixMicro() {
 		m.Status, m.LastError = Failed, "timed out waiting for a mail server"
 		return s.recordOutcome(ctx, m, "given_up")
 	}
-	limited, cancel := context.WithTimeout(ctx, leaseTTL/2)
+	if m.Attempts > maxAttempts {
+		m.Status, m.LastError = Failed, cmp.Or(m.LastError, "the outcome of the attempts is not known")
+		return s.recordOutcome(ctx, m, "given_up")
+	}
+	limited, cancel := context.WithTimeout(ctx, attemptTimeout)
 	err := s.Server.send(limited, m)
 	cancel()
-	if ctx.Err() != nil {
+	return s.record(ctx, m, err)
+}
+
+// record records what send returned.
+func (s *Sender) record(ctx context.Context, m Mail, err error) error {
+	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
+	now := s.Store.Now()
 	f, failed := errors.AsType[*sendFailure](err)
 	switch {
 	case err == nil:
 		m.Status, m.LastError = Sent, ""
-		return s.recordOutcome(ctx, m, "sent")
+		record, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout) // also when the node stops
+		defer cancel()
+		return s.recordOutcome(record, m, "sent")
 	case !failed:
 		return fmt.Errorf("mail: %s: %w", m.ID, err) // unreachable: send returns only *sendFailure
 	}
 	m.LastError = f.text
 	outcome := "retried"
-	if n := int(m.Attempts); f.permanent || n > len(retryDelays) {
+	if f.permanent || m.Attempts >= maxAttempts {
 		m.Status, outcome = Failed, "given_up"
 	} else {
-		m.NextUS = now.Add(retryDelays[n-1]).UnixMicro()
+		m.NextUS = now.Add(retryDelays[m.Attempts-1]).UnixMicro()
 	}
 	s.Log.Warn("mail send failed", "mail_id", m.ID, "attempt", m.Attempts, "error", f.text,
 		"given_up", m.Status == Failed)

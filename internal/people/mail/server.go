@@ -1,11 +1,13 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	netmail "net/mail"
 	"net/textproto"
@@ -18,8 +20,12 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// stepTimeout bounds each step of the SMTP dialogue.
-const stepTimeout = 30 * time.Second
+// Bounds of the SMTP dialogue. A server that has received a mail may scan it before it accepts it, and a client that
+// leaves before sends it once more (RFC 5321 §4.5.3.2.6).
+const (
+	stepTimeout   = 30 * time.Second // of a step
+	acceptTimeout = 10 * time.Minute // from the end of the mail's data to the answer
+)
 
 // A Server is the SMTP server that accepts our mail, and how to connect to it. The zero Server
 // stands for none.
@@ -32,6 +38,7 @@ type Server struct {
 	From           netmail.Address
 
 	roots *x509.CertPool // for tests
+	step  time.Duration  // in place of stepTimeout, for tests
 }
 
 // String returns host and port, without the credentials.
@@ -93,17 +100,17 @@ func (f *sendFailure) Error() string { return f.text }
 
 // send delivers the mail to the server over a new connection. All errors are *sendFailure.
 func (s Server) send(ctx context.Context, m Mail) error {
-	message, err := s.compose(m)
-	if err != nil {
-		return &sendFailure{text: err.Error(), permanent: true}
-	}
-	var conn net.Conn
+	var conn *stepConn
 	defer func() {
 		if conn != nil { // go-mail leaves the connection open when the greeting fails
 			_ = conn.Close() // the response was read before
 		}
 	}()
-	client, err := s.newClient(func(c net.Conn) {
+	message, err := s.compose(m, func() { conn.accepting = true })
+	if err != nil {
+		return &sendFailure{text: err.Error(), permanent: true}
+	}
+	client, err := s.newClient(func(c *stepConn) {
 		conn = c
 		context.AfterFunc(ctx, func() { _ = c.Close() }) // go-mail ignores ctx once connected
 	})
@@ -125,13 +132,13 @@ func (s Server) send(ctx context.Context, m Mail) error {
 // Check connects to the server, with TLS and authentication as for mail, and sends none. The error contains no
 // credentials.
 func (s Server) Check(ctx context.Context) error {
-	var conn net.Conn
+	var conn *stepConn
 	defer func() {
 		if conn != nil {
 			_ = conn.Close() // the response was read before
 		}
 	}()
-	client, err := s.newClient(func(c net.Conn) {
+	client, err := s.newClient(func(c *stepConn) {
 		conn = c
 		context.AfterFunc(ctx, func() { _ = c.Close() }) // go-mail ignores ctx once connected
 	})
@@ -146,18 +153,47 @@ func (s Server) Check(ctx context.Context) error {
 	return nil
 }
 
+// stepConn is a connection on which each step has a deadline of its own: go-mail knows one for all of them. One
+// goroutine uses it.
+type stepConn struct {
+	net.Conn
+	step      time.Duration
+	accepting bool // the mail's data are sent, and the next answer accepts or refuses them
+}
+
+// SetDeadline does nothing: go-mail's is not of a step.
+func (c *stepConn) SetDeadline(time.Time) error { return nil }
+
+func (c *stepConn) Read(b []byte) (int, error) {
+	timeout := c.step
+	if c.accepting {
+		timeout = acceptTimeout
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(timeout)) // a closed connection fails at the read
+	n, err := c.Conn.Read(b)
+	c.accepting = false
+	return n, err
+}
+
+func (c *stepConn) Write(b []byte) (int, error) {
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.step))
+	return c.Conn.Write(b)
+}
+
 // newClient returns a go-mail client; it passes its connection to opened.
-func (s Server) newClient(opened func(net.Conn)) (*gomail.Client, error) {
+func (s Server) newClient(opened func(*stepConn)) (*gomail.Client, error) {
+	step := cmp.Or(s.step, stepTimeout)
 	config := &tls.Config{ServerName: s.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&net.Dialer{Timeout: stepTimeout}).DialContext(ctx, network, address)
+		tcp, err := (&net.Dialer{Timeout: step}).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		if s.ImplicitTLS {
-			c = tls.Client(c, config)
-		}
+		c := &stepConn{Conn: tcp, step: step}
 		opened(c)
+		if s.ImplicitTLS {
+			return tls.Client(c, config), nil
+		}
 		return c, nil
 	}
 	policy := gomail.TLSMandatory
@@ -175,8 +211,8 @@ func (s Server) newClient(opened func(net.Conn)) (*gomail.Client, error) {
 	return gomail.NewClient(s.Host, options...)
 }
 
-// compose returns the message; it is identical for each attempt.
-func (s Server) compose(m Mail) (*gomail.Msg, error) {
+// compose returns the message; it is identical for each attempt. It calls onBody while the message is sent.
+func (s Server) compose(m Mail, onBody func()) (*gomail.Msg, error) {
 	message := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("purser-"+m.ID))
 	message.FromMailAddress(&s.From)
 	if err := message.To(m.To); err != nil {
@@ -191,7 +227,11 @@ func (s Server) compose(m Mail) (*gomail.Msg, error) {
 		message.SetGenHeader(gomail.HeaderListUnsubscribe, "<"+m.Unsubscribe+">")
 		message.SetGenHeader(gomail.HeaderListUnsubscribePost, "List-Unsubscribe=One-Click")
 	}
-	message.SetBodyString(gomail.TypeTextPlain, m.Text)
+	message.SetBodyWriter(gomail.TypeTextPlain, func(w io.Writer) (int64, error) {
+		onBody()
+		n, err := io.WriteString(w, m.Text)
+		return int64(n), err
+	})
 	if m.HTML != "" {
 		message.AddAlternativeString(gomail.TypeTextHTML, m.HTML)
 	}

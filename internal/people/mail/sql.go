@@ -2,6 +2,8 @@ package mail
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -29,9 +31,9 @@ func deleteAccountMail(ctx context.Context, tx *db.Tx, accountID string) error {
 
 func insertMail(ctx context.Context, tx *db.Tx, mailID string, m Message, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe,
-			created_us, next_us)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		mailID, m.AccountID, m.To, m.Subject, m.Text, m.HTML, m.Unsubscribe, nowUS, nowUS)
+			created_us, next_us, urgent)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		mailID, m.AccountID, m.To, m.Subject, m.Text, m.HTML, m.Unsubscribe, nowUS, nowUS, db.BoolInt(m.Urgent))
 	return err
 }
 
@@ -46,20 +48,32 @@ func listNewest(ctx context.Context, q db.Queryer, limit int) ([]Mail, error) {
 		limit)
 }
 
-// getNextDue returns the id of the mail that is due longest, and its due time.
-func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (mailID string, nextUS int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT id, next_us FROM mails
-		WHERE status = 'pending' AND next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(&mailID, &nextUS)
-	return mailID, nextUS, err
+// A due mail has its turn: its id, when it is due, and how often it was claimed.
+type due struct {
+	mailID   string
+	nextUS   int64
+	attempts int64
 }
 
-// leaseMail leases a mail whose due time is still turnUS; the error is sql.ErrNoRows when another
-// node has leased it.
-func leaseMail(ctx context.Context, tx *db.Tx, mailID string, turnUS int64, lease string,
-	untilUS int64) (m Mail, err error) {
+// getNextDue returns the urgent mail that is due longest or, without any, the other one.
+func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (d due, err error) {
+	for _, condition := range []string{`AND urgent = 1 `, ``} {
+		err = q.QueryRowContext(ctx, `SELECT id, next_us, attempts FROM mails
+			WHERE status = 'pending' `+condition+`AND next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).
+			Scan(&d.mailID, &d.nextUS, &d.attempts)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return d, err
+		}
+	}
+	return d, err
+}
+
+// leaseMail leases a mail that is still due, and counts the attempt; the error is sql.ErrNoRows when another node has
+// leased it.
+func leaseMail(ctx context.Context, tx *db.Tx, d due, lease string, untilUS int64) (m Mail, err error) {
 	err = tx.QueryRowContext(ctx, `UPDATE mails SET lease = $3, next_us = $4, attempts = attempts + 1
 		WHERE id = $1 AND next_us = $2 AND status = 'pending'
-		RETURNING `+mailColumns, mailID, turnUS, lease, untilUS).Scan(m.fields()...)
+		RETURNING `+mailColumns, d.mailID, d.nextUS, lease, untilUS).Scan(m.fields()...)
 	return m, err
 }
 
