@@ -189,6 +189,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Now:          now,
 	}
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
+	s.Apps.OnReviewed = s.golive.Follow
 	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))
 	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}
 	addresses := webhooks.Addresses{

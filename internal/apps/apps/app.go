@@ -63,7 +63,8 @@ type App struct {
 	CreatedUS        int64
 	LogoHash         string // "" = it has none; see LogoPath
 	Profile          Profile
-	OldSecretUntilUS int64 // when the client secret before the present one stops working; 0 = there is none
+	Proposed         Proposal // of a live app: what waits for review
+	OldSecretUntilUS int64    // when the client secret before the present one stops working; 0 = there is none
 }
 
 // A Suspension is a suspension by the service (contract §3, App tier). Only the operator lifts it. The developer's own

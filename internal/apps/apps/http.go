@@ -44,8 +44,18 @@ type Resource struct {
 	Suspension       *suspensionResource `json:"suspension"`
 	PromptCache      bool                `json:"prompt_cache"`
 	OwnWork          bool                `json:"own_work"`
+	Proposed         *proposedResource   `json:"proposed"` // null = nothing waits for review
 	CreatedAt        string              `json:"created_at"`
 	ProfileResource
+}
+
+// proposedResource has the members that wait for review, as they will be.
+type proposedResource struct {
+	Name          string   `json:"name,omitempty"`
+	DeveloperName string   `json:"developer_name,omitempty"`
+	Domain        string   `json:"domain,omitempty"`
+	RedirectURIs  []string `json:"redirect_uris,omitempty"`
+	Logo          bool     `json:"logo,omitempty"`
 }
 
 // tierLimits are the limits of the app's tier; null = no limit (contract §8).
@@ -88,8 +98,28 @@ func (a App) Resource() Resource {
 		Suspension:       a.suspensionResource(),
 		PromptCache:      a.PromptCache,
 		OwnWork:          a.OwnWork,
+		Proposed:         a.Proposed.resource(),
 		CreatedAt:        timestamp.Format(a.CreatedUS),
 		ProfileResource:  a.Profile.resource(),
+	}
+}
+
+func (p Proposal) resource() *proposedResource {
+	if len(p.Members()) == 0 {
+		return nil
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	return &proposedResource{
+		Name:          text(p.Name),
+		DeveloperName: text(p.DeveloperName),
+		Domain:        text(p.Domain),
+		RedirectURIs:  p.RedirectURIs,
+		Logo:          p.LogoHash != nil,
 	}
 }
 

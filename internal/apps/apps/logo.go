@@ -11,18 +11,28 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/images"
 )
 
-// SetLogo draws an app's logo from an uploaded file and stores it. An invalid file is 400 invalid_request with the
-// reason.
+// SetLogo draws an app's logo from an uploaded file and stores it. That of a live app waits for review. An invalid file
+// is 400 invalid_request with the reason.
 func (s *Store) SetLogo(ctx context.Context, appID string, file []byte) error {
 	picture, err := s.normalizeLogo(file)
 	if err != nil {
 		return apierr.InvalidRequest.Errorf("logo: %s", err)
 	}
 	sum := sha256.Sum256(picture)
-	err = upsertLogo(ctx, s.db, appID, hex.EncodeToString(sum[:16]), picture, s.now().UnixMicro())
+	hash, nowUS := hex.EncodeToString(sum[:16]), s.now().UnixMicro()
+	_, err = s.updateReviewed(ctx, appID, func(ctx context.Context, tx *db.Tx, a App) (App, error) {
+		a.Proposed.LogoHash = nil
+		if a.Tier == Sandbox || a.LogoHash == hash {
+			a.LogoHash = hash
+			return a, errors.Join(deleteLogoProposal(ctx, tx, appID), upsertLogo(ctx, tx, appID, hash, picture, nowUS))
+		}
+		a.Proposed.LogoHash = &hash
+		return a, upsertLogoProposal(ctx, tx, appID, hash, picture, nowUS)
+	})
 	if err != nil {
 		return fmt.Errorf("apps: logo: %w", err)
 	}
@@ -36,9 +46,13 @@ func (s *Store) normalizeLogo(file []byte) ([]byte, error) {
 	return images.DrawLogo(file)
 }
 
-// RemoveLogo deletes an app's logo, if it has one.
+// RemoveLogo deletes an app's logo, if it has one, and the one that waits for review.
 func (s *Store) RemoveLogo(ctx context.Context, appID string) error {
-	if err := deleteLogo(ctx, s.db, appID); err != nil {
+	_, err := s.updateReviewed(ctx, appID, func(ctx context.Context, tx *db.Tx, a App) (App, error) {
+		a.LogoHash, a.Proposed.LogoHash = "", nil
+		return a, errors.Join(deleteLogoProposal(ctx, tx, appID), deleteLogo(ctx, tx, appID))
+	})
+	if err != nil {
 		return fmt.Errorf("apps: remove logo: %w", err)
 	}
 	return nil

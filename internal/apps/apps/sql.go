@@ -17,7 +17,7 @@ const appColumns = `id, owner_id, name, client_id, client_type, redirect_uris, a
 		created_us,
 	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash,
 	COALESCE(previous_secret_hash, ''), COALESCE(previous_secret_until_us, 0),
-	developer_name, website_url, privacy_policy_url, support, domain, domain_verified_us`
+	developer_name, website_url, privacy_policy_url, support, domain, domain_verified_us, proposed`
 
 // secretHashes are the hashes of an app's client secrets.
 type secretHashes struct {
@@ -26,7 +26,7 @@ type secretHashes struct {
 }
 
 func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
-	var uris, models, testers string
+	var uris, models, testers, proposed string
 	var by, reason *string
 	var sinceUS *int64
 	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &a.ClientType, &uris, &models, &a.DefaultMaxTokens, &a.Fit,
@@ -34,12 +34,15 @@ func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
 		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash,
 		&secrets.present, &secrets.previous, &a.OldSecretUntilUS,
 		&a.Profile.DeveloperName, &a.Profile.WebsiteURL, &a.Profile.PrivacyPolicyURL, &a.Profile.Support,
-		&a.Profile.Domain, &a.Profile.DomainVerifiedUS)
+		&a.Profile.Domain, &a.Profile.DomainVerifiedUS, &proposed)
 	if err != nil {
 		return App{}, secretHashes{}, err
 	}
 	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels),
 		json.Unmarshal([]byte(testers), &a.TestAllowlist))
+	if proposed != "" {
+		err = errors.Join(err, json.Unmarshal([]byte(proposed), &a.Proposed))
+	}
 	if err != nil {
 		return App{}, secretHashes{}, fmt.Errorf("apps: lists of %s: %w", a.ID, err)
 	}
@@ -113,6 +116,14 @@ func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 		}
 		lists[i] = text
 	}
+	proposed := ""
+	if len(a.Proposed.Members()) > 0 {
+		text, err := json.Marshal(a.Proposed)
+		if err != nil {
+			return err
+		}
+		proposed = string(text)
+	}
 	off := 0
 	if a.SwitchedOff {
 		off = 1
@@ -128,12 +139,12 @@ func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13,
 			suspension_us = $14, lifted_us = $15, client_type = $16, fit = $17, fit_min_tokens = $18,
 			prompt_cache = $19, developer_name = $20, website_url = $21, privacy_policy_url = $22, support = $23,
-			domain = $24, domain_verified_us = $25, own_work = $26 WHERE id = $1`,
+			domain = $24, domain_verified_us = $25, own_work = $26, proposed = $27 WHERE id = $1`,
 		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off,
 		a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS, a.ClientType, db.BoolInt(a.Fit),
 		a.FitMinTokens, db.BoolInt(a.PromptCache), a.Profile.DeveloperName, a.Profile.WebsiteURL,
 		a.Profile.PrivacyPolicyURL, a.Profile.Support, a.Profile.Domain, a.Profile.DomainVerifiedUS,
-		db.BoolInt(a.OwnWork))
+		db.BoolInt(a.OwnWork), proposed)
 	return err
 }
 
@@ -163,20 +174,47 @@ func updateProviderMode(ctx context.Context, q db.Execer, appID, mode string) er
 
 // getLogo returns the PNG with a hash.
 func getLogo(ctx context.Context, q db.Queryer, hash string) (png []byte, err error) {
-	err = q.QueryRowContext(ctx, `SELECT png FROM app_logos WHERE hash = $1 LIMIT 1`, hash).Scan(&png)
+	err = q.QueryRowContext(ctx, `SELECT png FROM app_logos WHERE hash = $1
+		UNION ALL SELECT png FROM app_logo_proposals WHERE hash = $1 LIMIT 1`, hash).Scan(&png)
 	return png, err
 }
 
-// upsertLogo stores the logo of an app in place of an earlier one.
-func upsertLogo(ctx context.Context, q db.Execer, appID, hash string, png []byte, nowUS int64) error {
-	_, err := q.ExecContext(ctx, `INSERT INTO app_logos (app_id, hash, png, created_us) VALUES ($1, $2, $3, $4)
+// upsertLogoProposal stores a logo of a live app that waits for review.
+func upsertLogoProposal(ctx context.Context, tx *db.Tx, appID, hash string, png []byte, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO app_logo_proposals (app_id, hash, png, created_us)
+		VALUES ($1, $2, $3, $4)
 		ON CONFLICT (app_id) DO UPDATE SET hash = excluded.hash, png = excluded.png, created_us = excluded.created_us`,
 		appID, hash, png, nowUS)
 	return err
 }
 
-func deleteLogo(ctx context.Context, q db.Execer, appID string) error {
-	_, err := q.ExecContext(ctx, `DELETE FROM app_logos WHERE app_id = $1`, appID)
+func deleteLogoProposal(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM app_logo_proposals WHERE app_id = $1`, appID)
+	return err
+}
+
+// moveLogoProposal makes the logo that has waited the app's own.
+func moveLogoProposal(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO app_logos (app_id, hash, png, created_us)
+		SELECT app_id, hash, png, created_us FROM app_logo_proposals WHERE app_id = $1
+		ON CONFLICT (app_id) DO UPDATE SET hash = excluded.hash, png = excluded.png, created_us = excluded.created_us`,
+		appID)
+	if err != nil {
+		return err
+	}
+	return deleteLogoProposal(ctx, tx, appID)
+}
+
+// upsertLogo stores the logo of an app in place of an earlier one.
+func upsertLogo(ctx context.Context, tx *db.Tx, appID, hash string, png []byte, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO app_logos (app_id, hash, png, created_us) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (app_id) DO UPDATE SET hash = excluded.hash, png = excluded.png, created_us = excluded.created_us`,
+		appID, hash, png, nowUS)
+	return err
+}
+
+func deleteLogo(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM app_logos WHERE app_id = $1`, appID)
 	return err
 }
 

@@ -22,6 +22,9 @@ type Store struct {
 	// OnChange, if set, is called after a change that affects calls: of an app, its features, access tokens or
 	// connections. Set it before the store is shared.
 	OnChange func()
+	// OnReviewed, if set, is called in the transaction of a change that a review may be about, with the app as it is
+	// then.
+	OnReviewed func(ctx context.Context, tx *db.Tx, after App) error
 
 	db         *db.DB
 	now        func() time.Time
@@ -236,11 +239,15 @@ func LockShared(ctx context.Context, tx *db.Tx, appID string) (App, error) {
 	return a, nil
 }
 
-// Patch changes an app and returns it. An invalid member is 400 invalid_request. offered reports whether a model can be
-// called now.
+// Patch changes an app and returns it. What needs a review of a live app waits for it as proposed. An invalid member is
+// 400 invalid_request. offered reports whether a model can be called now.
 func (s *Store) Patch(ctx context.Context, appID string, c Change, offered func(model string) bool) (App, error) {
-	return s.updateLocked(ctx, appID, func(a App) (App, error) {
-		return c.applyTo(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
+	return s.updateReviewed(ctx, appID, func(_ context.Context, _ *db.Tx, a App) (App, error) {
+		after, err := c.applyTo(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
+		if err != nil {
+			return a, err
+		}
+		return c.hold(a, after), nil
 	})
 }
 

@@ -3,6 +3,7 @@
 package golive
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -18,27 +19,32 @@ const (
 	Refused  = "refused"
 )
 
-// A Request asks for an app's next tier. The app keeps its tier until review.
+// A Request asks for an app's next tier, or for a change of a live app. The app stays as it is until review.
 type Request struct {
 	ID        string
 	AppID     string
-	From, To  string // tiers
+	From, To  string // tiers; of a change both are the app's
+	Reviewed  string // what it is about, as JSON; "" = an older version made it
 	Status    string
 	Reason    string // of a rejection
 	CreatedUS int64
 	DecidedUS int64 // 0 = pending
 }
 
+// IsChange reports whether the request is about a change of a live app.
+func (r Request) IsChange() bool { return r.From == r.To }
+
 // Resource is a request as the API shows it.
 type Resource struct {
-	ID        string  `json:"id"`
-	AppID     string  `json:"app_id"`
-	FromTier  string  `json:"from_tier"`
-	ToTier    string  `json:"to_tier"`
-	Status    string  `json:"status"`
-	Reason    *string `json:"reason"`
-	CreatedAt string  `json:"created_at"`
-	DecidedAt *string `json:"decided_at"`
+	ID        string          `json:"id"`
+	AppID     string          `json:"app_id"`
+	FromTier  string          `json:"from_tier"`
+	ToTier    string          `json:"to_tier"`
+	Reviewed  json.RawMessage `json:"reviewed"` // null = an older version made it
+	Status    string          `json:"status"`
+	Reason    *string         `json:"reason"`
+	CreatedAt string          `json:"created_at"`
+	DecidedAt *string         `json:"decided_at"`
 }
 
 // Resource returns the request as the API shows it.
@@ -50,6 +56,9 @@ func (r Request) Resource() Resource {
 		ToTier:    r.To,
 		Status:    r.Status,
 		CreatedAt: timestamp.Format(r.CreatedUS),
+	}
+	if r.Reviewed != "" {
+		out.Reviewed = json.RawMessage(r.Reviewed)
 	}
 	if r.Reason != "" {
 		out.Reason = &r.Reason

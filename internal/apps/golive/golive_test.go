@@ -42,6 +42,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	t.Helper()
 	b := &bundle{d: d, apps: apps.NewStore(d, d.Now, false), accounts: accounts.NewStore(d, d.Now)}
 	b.store = &golive.Store{DB: d, Apps: b.apps, Ledger: store.NewWriter(d, d.Now), Now: d.Now}
+	b.apps.OnReviewed = b.store.Follow
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&golive.Handler{Store: b.store, Apps: b.apps}).Mount(rt)
 	server := httptest.NewServer(rt)

@@ -7,10 +7,10 @@ import (
 )
 
 const requestColumns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us,
-		0)`
+		0), reviewed`
 
 func (r *Request) fields() []any {
-	return []any{&r.ID, &r.AppID, &r.From, &r.To, &r.Status, &r.Reason, &r.CreatedUS, &r.DecidedUS}
+	return []any{&r.ID, &r.AppID, &r.From, &r.To, &r.Status, &r.Reason, &r.CreatedUS, &r.DecidedUS, &r.Reviewed}
 }
 
 func getRequest(ctx context.Context, q db.Queryer, requestID string) (r Request, err error) {
@@ -52,9 +52,10 @@ func queryRequests(ctx context.Context, q db.Queryer, text string, args ...any) 
 }
 
 func insertRequest(ctx context.Context, tx *db.Tx, r Request) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us)
-		VALUES ($1, $2, $3, $4, 'pending', $5)`,
-		r.ID, r.AppID, r.From, r.To, r.CreatedUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us,
+			reviewed)
+		VALUES ($1, $2, $3, $4, 'pending', $5, $6)`,
+		r.ID, r.AppID, r.From, r.To, r.CreatedUS, r.Reviewed)
 	return err
 }
 

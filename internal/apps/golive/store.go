@@ -53,16 +53,12 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 		if err := requireComplete(app, n); err != nil {
 			return err
 		}
-		now := s.Now()
-		r = Request{
-			ID:        id.New(idPrefix, now),
-			AppID:     appID,
-			From:      app.Tier,
-			To:        to,
-			Status:    Pending,
-			CreatedUS: now.UnixMicro(),
+		reviewed, err := app.Reviewed()
+		if err != nil {
+			return err
 		}
-		return insertRequest(ctx, tx, r)
+		r, err = s.insertRequest(ctx, tx, app, to, reviewed)
+		return err
 	})
 	if err != nil {
 		return Request{}, fmt.Errorf("golive: ask: %w", err)
@@ -70,9 +66,66 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 	return r, nil
 }
 
+// insertRequest stores a pending request.
+func (s *Store) insertRequest(ctx context.Context, tx *db.Tx, app apps.App, to, reviewed string) (Request, error) {
+	now := s.Now()
+	r := Request{
+		ID:        id.New(idPrefix, now),
+		AppID:     app.ID,
+		From:      app.Tier,
+		To:        to,
+		Reviewed:  reviewed,
+		Status:    Pending,
+		CreatedUS: now.UnixMicro(),
+	}
+	return r, insertRequest(ctx, tx, r)
+}
+
+// Why a request ended without an operator.
+const (
+	reasonChanged   = "The app was changed during the review. A new request took the place of this one."
+	reasonWithdrawn = "The developer has withdrawn the change."
+)
+
+// Follow keeps the pending request of an app in step with a change, in its transaction: a request is about what it
+// showed, and another one takes its place (decision 126). A change of a live app that needs a review asks for one.
+func (s *Store) Follow(ctx context.Context, tx *db.Tx, app apps.App) error {
+	reviewed, err := app.Reviewed()
+	if err != nil {
+		return err
+	}
+	to := app.Tier
+	r, err := getPending(ctx, tx, app.ID)
+	switch {
+	case err == nil && r.Reviewed == reviewed:
+		return nil
+	case err == nil:
+		to = r.To
+		r.Status, r.Reason, r.DecidedUS = Refused, reasonChanged, s.Now().UnixMicro()
+		if reviewed == "" {
+			r.Reason = reasonWithdrawn
+		}
+		if err := updateDecision(ctx, tx, r); err != nil {
+			return fmt.Errorf("golive: follow: %w", err)
+		}
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("golive: follow: %w", err)
+	case app.Tier == apps.Sandbox:
+		return nil // it has not asked
+	}
+	if reviewed == "" {
+		return nil
+	}
+	if _, err := s.insertRequest(ctx, tx, app, to, reviewed); err != nil {
+		return fmt.Errorf("golive: follow: %w", err)
+	}
+	return nil
+}
+
 // Approve moves the app to the requested tier and sets its provider mode live, in the caller's transaction. A live app
 // has no fake money, so the same transaction revokes the connections of test accounts (I-29). It checks the required
-// items again, because they may have changed.
+// items again, because they may have changed. Of a live app it makes the change. It approves what the request was about
+// when it was made, and nothing else.
 func (s *Store) Approve(ctx context.Context, tx *db.Tx,
 	requestID string) (r Request, before, after apps.App, err error) {
 	if r, before, err = s.lockPending(ctx, tx, requestID); err != nil {
@@ -82,21 +135,57 @@ func (s *Store) Approve(ctx context.Context, tx *db.Tx,
 		return r, before, before,
 			apierr.InvalidRequest.Errorf("the app's tier is %s by now, and not %s", before.Tier, r.From)
 	}
-	n, err := countFeatures(ctx, tx, r.AppID)
-	if err == nil {
-		err = requireComplete(before, n)
+	if r.IsChange() {
+		after, err = s.applyChange(ctx, tx, r, before)
+	} else {
+		after, err = s.promote(ctx, tx, r, before)
 	}
 	if err != nil {
 		return r, before, before, err
 	}
-	if _, after, err = s.Apps.Promote(ctx, tx, r.AppID, r.To); err != nil {
-		return r, before, before, err
-	}
-	if err := s.endTestConnections(ctx, tx, r.AppID); err != nil {
-		return r, before, before, fmt.Errorf("golive: end test connections: %w", err)
-	}
 	r.Status, r.DecidedUS = Approved, s.Now().UnixMicro()
 	return r, before, after, updateDecision(ctx, tx, r)
+}
+
+// applyChange gives a live app what its developer has proposed.
+func (s *Store) applyChange(ctx context.Context, tx *db.Tx, r Request, before apps.App) (after apps.App, err error) {
+	if err := requireUnchanged(r, before); err != nil {
+		return before, err
+	}
+	_, after, err = s.Apps.ApplyProposal(ctx, tx, r.AppID)
+	return after, err
+}
+
+// promote moves an app that is ready to the requested tier, and ends its test connections.
+func (s *Store) promote(ctx context.Context, tx *db.Tx, r Request, before apps.App) (after apps.App, err error) {
+	n, err := countFeatures(ctx, tx, r.AppID)
+	if err == nil {
+		err = requireComplete(before, n)
+	}
+	if err == nil {
+		err = requireUnchanged(r, before)
+	}
+	if err != nil {
+		return before, err
+	}
+	if _, after, err = s.Apps.Promote(ctx, tx, r.AppID, r.To); err != nil {
+		return before, err
+	}
+	if err := s.endTestConnections(ctx, tx, r.AppID); err != nil {
+		return before, fmt.Errorf("golive: end test connections: %w", err)
+	}
+	return after, nil
+}
+
+// requireUnchanged returns an error if an app is no longer what a request was about. Follow has replaced the request
+// then, unless a node of an older version made the change.
+func requireUnchanged(r Request, app apps.App) error {
+	reviewed, err := app.Reviewed()
+	if err == nil && r.Reviewed != "" && r.Reviewed != reviewed {
+		err = apierr.InvalidRequest.Errorf(
+			"the app has changed since this review was asked for; reject the request, so that its developer asks again")
+	}
+	return err
 }
 
 // endTestConnections revokes the connections of test accounts. No new one can be created, because
@@ -114,11 +203,16 @@ func (s *Store) endTestConnections(ctx context.Context, tx *db.Tx, appID string)
 	return nil
 }
 
-// Reject rejects a request in the caller's transaction. The app keeps its tier and may create another request.
+// Reject rejects a request in the caller's transaction. The app stays as it is and may create another request.
 func (s *Store) Reject(ctx context.Context, tx *db.Tx, requestID, reason string) (Request, error) {
 	r, _, err := s.lockPending(ctx, tx, requestID)
 	if err != nil {
 		return r, err
+	}
+	if r.IsChange() {
+		if err := s.Apps.DropProposal(ctx, tx, r.AppID); err != nil {
+			return r, err
+		}
 	}
 	r.Status, r.Reason, r.DecidedUS = Refused, reason, s.Now().UnixMicro()
 	return r, updateDecision(ctx, tx, r)

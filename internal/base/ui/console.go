@@ -237,6 +237,7 @@ type AppSettings struct {
 	OldSecret  string // until when the secret before the present one works; "" = there is none
 	Off        bool   // by the developer
 	Suspension string // by the service; "" = none
+	InReview   string // what waits for a review; "" = nothing
 	OnlySecret string // who can replace the secret; "" = the account can
 	OnlySwitch string // who can disable the app; "" = the account can
 }

@@ -150,13 +150,16 @@ func fitMinTokensField(n *int64) ui.Field {
 func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 	p := ui.AppSettings{
 		Console:  v.newPage(r, "Settings", "/settings"),
-		Fields:   settingsFields(v.app),
+		Fields:   settingsFields(v.app.AsProposed()),
 		ClientID: v.app.ClientID,
 		Created:  ui.Date(v.app.CreatedUS),
 		Off:      v.app.SwitchedOff,
-		Profile:  profileFields(v.app.Profile),
+		Profile:  profileFields(v.app.AsProposed().Profile),
 		Domain:   describeDomain(v.app),
 		Models:   modelGroups(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
+	}
+	if waiting := v.app.Proposed.Members(); len(waiting) > 0 {
+		p.InReview = strings.ReplaceAll(strings.Join(waiting, ", "), "_", " ")
 	}
 	p.OnlySecret, p.OnlySwitch = v.explain(apps.ManageSecret), v.explain(apps.Disable)
 	if v.app.OldSecretUntilUS > h.Now().UnixMicro() {

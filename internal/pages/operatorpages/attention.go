@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -74,7 +75,7 @@ func (h *Handler) addReviews(ctx context.Context, q *ui.Queue, b backlog, _ time
 		t.Items = append(t.Items, ui.QueueItem{
 			Text: app.Name,
 			Href: "/operator/reviews/" + url.PathEscape(req.ID),
-			Sub:  "to " + req.To + ", " + formatMinute(req.CreatedUS),
+			Sub:  "to " + strings.ToLower(reviewTarget(req)) + ", " + formatMinute(req.CreatedUS),
 		})
 	}
 	q.Tasks = append(q.Tasks, t)

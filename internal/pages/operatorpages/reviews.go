@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -15,7 +17,8 @@ const reviewsPath = "/operator/reviews"
 
 // showReviews is GET /operator/reviews: pending go-live requests, oldest first; or the decided ones, newest first.
 func (h *Handler) showReviews(r *http.Request, s staff) (ui.Report, error) {
-	c := s.newReport(reviewsPath, "Go-live reviews", "Developers who ask for their app’s next tier.")
+	c := s.newReport(reviewsPath, "Go-live reviews",
+		"Apps that ask for their next tier, or for a change of what users see of them.")
 	q := r.URL.Query()
 	t := ui.NewList(reviewsPath, q, "state")
 	t.Label, t.Empty, t.Queue = "Requests", "No pending requests", q.Get("state") != "decided"
@@ -55,7 +58,7 @@ func (h *Handler) showReviews(r *http.Request, s staff) (ui.Report, error) {
 				{Text: who[req.AppID], Monogram: req.AppID},
 				{Text: badge.Text, Dot: badge.Tone, Sub: req.Reason},
 				{Text: req.From},
-				{Text: req.To},
+				{Text: reviewTarget(req)},
 				listCell(timeCell(req.CreatedUS)),
 				listCell(timeCell(req.DecidedUS)),
 				{Text: req.ID, Code: true},
@@ -80,7 +83,11 @@ func (h *Handler) showReview(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, err
 	}
-	c := s.newReport("/operator/reviews", app.Name, fmt.Sprintf("Requests to move from %s to %s.", req.From, req.To))
+	lead := fmt.Sprintf("Requests to move from %s to %s.", req.From, req.To)
+	if req.IsChange() {
+		lead = "Requests to change what users see. Until you approve, they see what it was."
+	}
+	c := s.newReport("/operator/reviews", app.Name, lead)
 	c.Back, c.Badge = &ui.Link{Href: "/operator/reviews", Text: "Reviews"}, reviewBadge(req)
 	owner, err := h.ownerCell(r, app)
 	if err != nil {
@@ -98,19 +105,22 @@ func (h *Handler) showReview(r *http.Request, s staff) (ui.Report, error) {
 	if req.Reason != "" {
 		facts = append(facts, ui.Detail{Name: "Rejection reason", Cell: ui.Cell{Text: req.Reason}})
 	}
-	c.Blocks = []ui.Block{{Heading: "Request", Facts: facts}, checklistBlock(status.Checklist), appBlock(app)}
+	c.Blocks = []ui.Block{{Heading: "Request", Facts: facts}, shownBlock(app)}
+	if req.IsChange() && req.Status == golive.Pending {
+		c.Blocks = append(c.Blocks, proposedBlock(app))
+	}
+	c.Blocks = append(c.Blocks, checklistBlock(status.Checklist), appBlock(app))
 	if s.canAct() && req.Status == golive.Pending {
 		at := "/operator/reviews/" + url.PathEscape(req.ID)
 		c.Blocks = append(c.Blocks,
 			ui.Block{
 				Heading: "Approve",
-				Text: "The app moves to " + req.To +
-					" and calls real providers immediately. Connections of its test accounts are revoked.",
-				Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"},
+				Text:    approvalText(req),
+				Form:    &ui.Ask{Action: at, Decision: "approve", Button: "Approve"},
 			},
 			ui.Block{
 				Heading: "Reject",
-				Text:    "The app stays in its tier. The developer sees the reason and may request again.",
+				Text:    "The app stays as it is. The developer sees the reason and may request again.",
 				Form: &ui.Ask{
 					Action:   at,
 					Decision: "refuse",
@@ -121,6 +131,72 @@ func (h *Handler) showReview(r *http.Request, s staff) (ui.Report, error) {
 			})
 	}
 	return c, nil
+}
+
+// reviewTarget says what a request asks for.
+func reviewTarget(req golive.Request) string {
+	if req.IsChange() {
+		return "Change"
+	}
+	return req.To
+}
+
+// approvalText says what an approval does.
+func approvalText(req golive.Request) string {
+	if req.IsChange() {
+		return "Users see the change immediately. It is approved as shown here: a later change asks again."
+	}
+	return "The app moves to " + req.To + " and calls real providers immediately. Connections of its test accounts " +
+		"are revoked. It is approved as shown here: a later change asks again."
+}
+
+// shownBlock has what users see of an app.
+func shownBlock(a apps.App) ui.Block {
+	p := a.Profile
+	domain := p.Domain
+	if domain != "" && p.VerifiedDomain() == "" {
+		domain += " (not verified)"
+	}
+	block := ui.Block{Heading: "Users see"}
+	for _, d := range []ui.Detail{
+		{Name: "Name", Cell: ui.Cell{Text: a.Name}},
+		{Name: "Developer", Cell: ui.Cell{Text: p.DeveloperName}},
+		{Name: "Domain", Cell: ui.Cell{Text: domain}},
+		{Name: "Logo", Cell: logoCell(a)},
+		{Name: "Website", Cell: ui.Cell{Text: p.WebsiteURL}},
+		{Name: "Privacy policy", Cell: ui.Cell{Text: p.PrivacyPolicyURL}},
+		{Name: "Support", Cell: ui.Cell{Text: p.Support}},
+	} {
+		if d.Cell.Text != "" {
+			block.Facts = append(block.Facts, d)
+		}
+	}
+	return block
+}
+
+// proposedBlock has what the developer of a live app has changed.
+func proposedBlock(a apps.App) ui.Block {
+	p, to := a.Proposed, a.AsProposed()
+	block := ui.Block{Heading: "Proposed"}
+	add := func(waits bool, name string, cell ui.Cell) {
+		if waits {
+			block.Facts = append(block.Facts, ui.Detail{Name: name, Cell: cell})
+		}
+	}
+	add(p.Name != nil, "Name", ui.Cell{Text: to.Name})
+	add(p.DeveloperName != nil, "Developer", ui.Cell{Text: to.Profile.DeveloperName})
+	add(p.Domain != nil, "Domain", ui.Cell{Text: to.Profile.Domain})
+	add(p.LogoHash != nil, "Logo", logoCell(to))
+	add(p.RedirectURIs != nil, "Redirect URLs", ui.Cell{Text: strings.Join(to.RedirectURIs, ", ")})
+	return block
+}
+
+// logoCell links to an app's logo.
+func logoCell(a apps.App) ui.Cell {
+	if a.LogoPath() == "" {
+		return ui.Cell{}
+	}
+	return ui.Cell{Text: "Show", Href: a.LogoPath()}
 }
 
 func reviewBadge(req golive.Request) *ui.Badge {
