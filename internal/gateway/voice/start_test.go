@@ -35,7 +35,7 @@ func TestCallerLeavesAtAStart(t *testing.T) {
 		n.findRunner(o.ID).stopSession()
 		side.closed()
 		w.until("the session is adopted", func() bool {
-			if _, err := b.adopt(left, o.ID, false); err != nil {
+			if _, err := b.adopt(left, o.ID); err != nil {
 				t.Fatalf("an adoption whose caller has left: %v", err)
 			}
 			return n.findRunner(o.ID) != nil || b.findRunner(o.ID) != nil

@@ -210,9 +210,14 @@ func (s *Supervisor) lockAdopting(ctx context.Context) (unlock func(), err error
 	}
 }
 
-// adopt runs a session that no node owns, or one that this node owns without a runner (isOwn). It returns nil if
-// another node claimed it first. The caller has called lockAdopting.
-func (s *Supervisor) adopt(ctx context.Context, sessionID string, isOwn bool) (*runner, error) {
+// adopt runs a session that no node owns. It returns nil if another node claimed it first. The caller has called
+// lockAdopting.
+func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, error) {
+	return s.claimAndRun(ctx, sessionID, false)
+}
+
+// claimAndRun runs a session that no node owns, or one that this node owns without a runner (isOwn).
+func (s *Supervisor) claimAndRun(ctx context.Context, sessionID string, isOwn bool) (*runner, error) {
 	ctx, cancel := detachStart(ctx)
 	defer cancel()
 	before, err := getRow(ctx, s.DB, sessionID)
@@ -325,7 +330,7 @@ func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string)
 	done := make(chan adoption, 1)
 	s.node.work.Go(func() {
 		defer unlock()
-		r, err := s.adopt(ctx, sessionID, false)
+		r, err := s.adopt(ctx, sessionID)
 		done <- adoption{r, err}
 	})
 	select {

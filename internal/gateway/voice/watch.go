@@ -97,7 +97,7 @@ func (s *Supervisor) adoptUnlessRunning(ctx context.Context, sessionID string) e
 		return err
 	}
 	defer unlock()
-	_, err = s.adopt(ctx, sessionID, false)
+	_, err = s.adopt(ctx, sessionID)
 	return err
 }
 
@@ -122,7 +122,7 @@ func (s *Supervisor) runOwnedSession(ctx context.Context, sessionID string) erro
 	if s.hasRunner(sessionID) {
 		return nil
 	}
-	_, err = s.adopt(ctx, sessionID, true)
+	_, err = s.claimAndRun(ctx, sessionID, true)
 	return err
 }
 
