@@ -209,6 +209,40 @@ func TestNothingIsRestoredOfABrokenFile(t *testing.T) {
 }
 
 // An older Purser's backup gets the later migrations with its rows.
+// A restore refuses a place with a log, which SQLite would apply to the restored file, and one that is in use.
+func TestRestoreBesideRemains(t *testing.T) {
+	t.Parallel()
+	source, _ := openFilled(t, db.SQLite)
+	target := newTarget(t, db.SQLite)
+	file := strings.TrimPrefix(target, "sqlite:")
+	restoreFile := func() error {
+		_, err := Copy(t.Context(), source, target, "")
+		return err
+	}
+	if err := os.WriteFile(file+"-wal", []byte("log"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := restoreFile(); err == nil || !strings.Contains(err.Error(), "-wal exists already") {
+		t.Error(err)
+	}
+	if err := os.Remove(file + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := db.TakePlace(file) // a second restore, or a node that starts
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := restoreFile(); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Error(err)
+	}
+	if err := other.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if err := restoreFile(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRestoreAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	const version = 10

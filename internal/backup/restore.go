@@ -24,8 +24,8 @@ import (
 const restoringSuffix = ".restoring"
 
 // Restore fills the database at target, which must be empty, with the rows of the backup at path, brings it to the
-// newest schema, and audits it. A SQLite file must not exist; it appears under its name when it is complete. After an
-// error nothing was restored. A result with findings is restored: the backup has what its database had. The backup has
+// newest schema, and audits it. A SQLite file must not exist, nor a part of one; it appears under its name when it is
+// complete, and its lock is held until then. After an error nothing was restored. A result with findings is restored: the backup has what its database had. The backup has
 // no archived years of the ledger (decision 115), whose files the audit needs, in the folder archives.
 func Restore(ctx context.Context, path, target string, identities []age.Identity, archives string,
 ) (Manifest, audit.Result, error) {
@@ -45,9 +45,11 @@ func Restore(ctx context.Context, path, target string, identities []age.Identity
 // restoreSQLite calls fill with the URL of a draft, and gives the draft its name if fill succeeds.
 func restoreSQLite(file string, fill func(url string) (Manifest, audit.Result, error)) (m Manifest, r audit.Result,
 	err error) {
-	if _, err := os.Lstat(file); err == nil {
-		return m, r, fmt.Errorf("restore: %s exists already: restore to a new file", file)
+	place, err := db.TakePlace(file)
+	if err != nil {
+		return m, r, fmt.Errorf("restore: %w: restore to a new file", err)
 	}
+	defer func() { err = errors.Join(err, place.Leave()) }()
 	draft := file + restoringSuffix
 	if err := removeSQLite(draft); err != nil { // of a restore that was interrupted
 		return m, r, fmt.Errorf("restore: %w", err)
@@ -59,7 +61,7 @@ func restoreSQLite(file string, fill func(url string) (Manifest, audit.Result, e
 	if err := syncFile(draft); err != nil {
 		return m, r, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(os.Rename(draft, file), rowfile.SyncFolder(filepath.Dir(file))); err != nil {
+	if err := errors.Join(place.Fill(draft), rowfile.SyncFolder(filepath.Dir(file))); err != nil {
 		return m, r, fmt.Errorf("restore: %w", err)
 	}
 	return m, r, nil

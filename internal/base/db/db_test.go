@@ -237,6 +237,123 @@ func TestReadOnlyOnACopy(t *testing.T) {
 	}
 }
 
+// A log without its file has what was acknowledged last. No command takes the place for new, and the log stays.
+func TestRemainsOfAFile(t *testing.T) {
+	t.Parallel()
+	target := dbtest.URL(t, db.SQLite)
+	d := open(t, target)
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return save(ctx, tx, "x")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	copyOf := filepath.Join(t.TempDir(), "copy")
+	killed := "sqlite:" + copyOf
+	for _, suffix := range []string{"-wal", ".lock", ""} { // as a kill leaves them
+		text, err := os.ReadFile(strings.TrimPrefix(target, "sqlite:") + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copyOf+suffix, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(remains string) {
+		t.Helper()
+		_, writes := db.Open(t.Context(), killed)
+		_, reads := db.OpenReadOnly(t.Context(), killed)
+		_, looks := db.Inspect(t.Context(), killed)
+		_, loads := db.TakePlace(copyOf)
+		for _, err := range []error{writes, reads, looks} {
+			if err == nil || !strings.Contains(err.Error(), remains) {
+				t.Errorf("%s: %v", remains, err)
+			}
+		}
+		if remains != ".lock is" && loads == nil {
+			t.Error("a restore would mix two databases")
+		}
+	}
+	for _, name := range []string{"aside", "empty"} {
+		if err := os.Rename(copyOf, copyOf+".aside"); err != nil {
+			t.Fatal(err)
+		}
+		if name == "empty" {
+			if err := os.WriteFile(copyOf, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Open(t.Context(), killed); err == nil || !strings.Contains(err.Error(), "-wal is") {
+				t.Error(err)
+			}
+		} else {
+			refused("-wal is")
+		}
+		if err := os.Rename(copyOf+".aside", copyOf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back := open(t, killed)
+	if got := saved(t, back); got != "x" {
+		t.Errorf("read %q", got)
+	}
+	if err := back.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		_ = os.Remove(copyOf + suffix) // some may not be there
+	}
+	refused(".lock is")
+	if err := os.Remove(copyOf + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	open(t, killed) // is asked for now
+}
+
+// While a file is restored to a place nothing else can use it, and no file is replaced.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "new", "purser.db")
+	p, err := db.TakePlace(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second := db.TakePlace(file)
+	_, node := db.Open(t.Context(), "sqlite:"+file)
+	for _, err := range []error{second, node} {
+		if err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{file, file + ".draft"} {
+		if err := os.WriteFile(name, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Fill(file + ".draft"); err == nil {
+		t.Error("a file was replaced")
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != file {
+		t.Errorf("%s, %v", text, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file + ".lock"); err == nil {
+		t.Error("a lock without a file would refuse the next start")
+	}
+	if p, err = db.TakePlace(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Fill(file+".draft"), p.Leave()); err != nil {
+		t.Error(err)
+	}
+	if _, err := db.TakePlace(file); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Error(err)
+	}
+}
+
 func TestOneServerPerFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

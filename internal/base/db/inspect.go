@@ -33,7 +33,7 @@ func Inspect(ctx context.Context, url string) (s State, err error) {
 	}
 	d, err := openReadOnly(url)
 	if s.Engine == SQLite && errors.Is(err, os.ErrNotExist) {
-		return s, nil
+		return s, refuseRemains(s.Path, true)
 	} else if err != nil {
 		return s, err
 	}

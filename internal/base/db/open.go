@@ -55,7 +55,7 @@ func openReadOnly(target string) (*DB, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("database: %w", err)
+		return nil, errors.Join(fmt.Errorf("database: %w", err), refuseRemains(path, true))
 	}
 	return openSQLiteReadOnly(path, "")
 }
@@ -293,25 +293,128 @@ func openSQLite(path string) (*DB, error) {
 	return d, nil
 }
 
-// lockFile locks the file at path for this process, and makes the file readable by its owner only. The kernel
-// releases the lock when the process dies.
+// lockFile locks the file at path for this process, and makes the file readable by its owner only. It creates a missing
+// file, unless there are remains of an earlier one. The kernel releases the lock when the process dies.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	f, created, err := takeLock(path)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w", err)
+		return nil, err
 	}
-	if locked, err := filelock.TryLock(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
-	} else if !locked {
-		return nil, errors.Join(
-			fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path),
-			f.Close())
+	if err := refuseRemains(path, !created); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), f.Close())
 	}
 	return f, file.Close()
+}
+
+// takeLock takes the lock of the file at path, which need not exist, and reports whether it has created the lock's file.
+func takeLock(path string) (f *os.File, created bool, err error) {
+	f, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if created = err == nil; errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("database: %w", err)
+	}
+	if locked, err := filelock.TryLock(f); err != nil {
+		return nil, false, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
+	} else if !locked {
+		return nil, false, errors.Join(
+			fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path),
+			f.Close())
+	}
+	return f, created, nil
+}
+
+// refuseRemains returns an error if the SQLite file at path is not there, or empty, and its log is: that has what was
+// acknowledged last, and SQLite would delete it with the first commit of a new file. hadLock says that the file's lock
+// was there before, so that a database was too.
+func refuseRemains(path string, hadLock bool) error {
+	file, err := os.Stat(path)
+	if err == nil && file.Size() > 0 {
+		return nil
+	}
+	remains := ""
+	if err != nil && hadLock && isThere(path+".lock") {
+		remains = path + ".lock"
+	}
+	if log, failed := os.Stat(path + "-wal"); failed == nil && (err != nil || log.Size() > 0) {
+		remains = log.Name()
+	}
+	if remains == "" {
+		return nil
+	}
+	return fmt.Errorf("database: %s is not there or empty, but %s is: the file was moved or deleted, or its disk is not "+
+		"mounted. Put it back. For a new database, first move away %[1]s-wal, %[1]s-shm and %[1]s.lock", path, remains)
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// A Place is where a SQLite file will appear, with the lock of that file, so that no node starts on it meanwhile.
+type Place struct {
+	path    string
+	lock    *os.File
+	created bool // the lock's file
+	filled  bool
+}
+
+// TakePlace locks a path for a new SQLite file. It refuses one where there is a file, or a part of one: SQLite would
+// apply the log of another file to the new one.
+func TakePlace(file string) (*Place, error) {
+	path, err := sqlitePath("sqlite:" + file)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	if err := refuseParts(path); err != nil { // before a lock is made beside them
+		return nil, err
+	}
+	lock, created, err := takeLock(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &Place{path: path, lock: lock, created: created}
+	if err := refuseParts(path); err != nil {
+		return nil, errors.Join(err, p.Leave())
+	}
+	return p, nil
+}
+
+func refuseParts(path string) error {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if isThere(path + suffix) {
+			return fmt.Errorf("%s%s exists already", path, suffix)
+		}
+	}
+	return nil
+}
+
+// Fill gives the file at draft, on the same disk, the name of the place. It replaces no file.
+func (p *Place) Fill(draft string) error {
+	err := os.Link(draft, p.path)
+	if err != nil && !errors.Is(err, os.ErrExist) && !isThere(p.path) { // a file system without links
+		err = os.Rename(draft, p.path)
+	} else if err == nil {
+		err = os.Remove(draft)
+	}
+	p.filled = err == nil
+	return err
+}
+
+// Leave releases the lock.
+func (p *Place) Leave() (err error) {
+	if p.created && !p.filled { // or the next start would miss a file
+		err = os.Remove(p.lock.Name())
+	}
+	return errors.Join(err, unlockFile(p.lock))
 }
 
 // unlockFile releases the lock and closes its file. Closing alone would not release it while a child that another
