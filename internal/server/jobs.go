@@ -179,7 +179,7 @@ func (s *Server) checkPages(ctx context.Context) error {
 	return nil
 }
 
-// countBacklog counts open holds and waiting deliveries for the metrics.
+// countBacklog counts open holds, new events and waiting deliveries for the metrics.
 func (s *Server) countBacklog(ctx context.Context) error {
 	holds, oldestUS, err := store.CountOpenHolds(ctx, s.DB)
 	if err != nil {
@@ -193,11 +193,20 @@ func (s *Server) countBacklog(ctx context.Context) error {
 	if oldestUS > 0 {
 		oldest = s.DB.Now().Sub(time.UnixMicro(oldestUS))
 	}
+	eventUS, err := store.OldestUnclaimedEvent(ctx, s.DB)
+	if err != nil {
+		return err
+	}
+	waited := time.Duration(0)
+	if eventUS > 0 {
+		waited = s.DB.Now().Sub(time.UnixMicro(eventUS))
+	}
 	findings, finishedUS, err := operatorpages.LastResult(ctx, s.DB)
 	if err != nil {
 		return err
 	}
 	s.metrics.SetBacklog(holds, oldest, deliveries)
+	s.metrics.SetUnclaimedEvents(waited)
 	s.metrics.SetVerification(findings, finishedUS)
 	return nil
 }

@@ -33,7 +33,8 @@ const (
 	// handler causes new events (F-78).
 	maxPerSecond    = 100
 	suspectFailures = 3   // failures in a row after which an endpoint gets one attempt at a time
-	queueBatch      = 200 // events that become deliveries in one transaction
+	maxQueueBatch   = 200 // events that become deliveries in one transaction
+	claimedPerTx    = 50  // endpoints whose deliveries one transaction claims
 	pollInterval    = 500 * time.Millisecond
 	drainTimeout    = 5 * time.Second    // for running attempts when the node stops
 	storeTimeout    = 10 * time.Second   // for the transaction that records an attempt
@@ -49,6 +50,8 @@ type Dispatcher struct {
 	client *http.Client
 	log    *slog.Logger
 	wake   chan struct{} // requests a round: an attempt has ended, or more events wait
+
+	batch int // events of the next transaction; of the one goroutine that runs rounds
 
 	mu    sync.Mutex
 	loads map[string]*endpointLoad // by endpoint
@@ -76,6 +79,7 @@ func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 		client: newClient(s.rules, o.Resolver, o.TLS),
 		log:    log,
 		wake:   make(chan struct{}, 1),
+		batch:  maxQueueBatch,
 		loads:  map[string]*endpointLoad{},
 	}
 }
@@ -145,19 +149,25 @@ func (d *Dispatcher) requestRound() {
 	}
 }
 
-// queueEvents claims new events, appends them to the event log and queues their deliveries, in one transaction.
+// queueEvents claims new events, appends them to the event log and queues their deliveries, in one transaction. After
+// one that the database did not carry out in time the next has half as many: no events wait for good because they are
+// many.
 func (d *Dispatcher) queueEvents(ctx context.Context) error {
-	s := d.store
-	if some, err := store.HasUnclaimedEvents(ctx, s.db); err != nil || !some {
+	if some, err := store.HasUnclaimedEvents(ctx, d.store.db); err != nil || !some {
 		return err
 	}
-	var events []rules.Event
+	return d.queueBatch(ctx)
+}
+
+func (d *Dispatcher) queueBatch(ctx context.Context) error {
+	s, more := d.store, false
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		last, err := lockLog(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if events, err = store.ClaimEvents(ctx, tx, queueBatch); err != nil {
+		var events []rules.Event
+		if events, more, err = store.ClaimEvents(ctx, tx, d.batch); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, events...); err != nil {
@@ -166,9 +176,11 @@ func (d *Dispatcher) queueEvents(ctx context.Context) error {
 		return s.queueDeliveries(ctx, tx, events)
 	})
 	if err != nil {
+		d.batch = max(d.batch/2, 1)
 		return fmt.Errorf("queue events: %w", err)
 	}
-	if len(events) == queueBatch {
+	d.batch = min(2*d.batch, maxQueueBatch)
+	if more {
 		d.requestRound()
 	}
 	return nil
@@ -178,6 +190,8 @@ func (d *Dispatcher) queueEvents(ctx context.Context) error {
 // the endpoints, so that none is deleted before the transaction ends.
 func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.Event) (err error) {
 	endpoints := map[string][]Endpoint{} // by app
+	var deliveries []Delivery
+	now := s.now()
 	for _, e := range events {
 		list, ok := endpoints[e.AppID]
 		if !ok {
@@ -190,19 +204,16 @@ func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.E
 			if !to.wants(e.Type) {
 				continue
 			}
-			now := s.now()
-			if err := insertDelivery(ctx, tx, Delivery{
+			deliveries = append(deliveries, Delivery{
 				ID:         id.New(id.Delivery, now),
 				EndpointID: to.ID,
 				EventID:    e.ID,
 				EventType:  e.Type,
 				CreatedUS:  now.UnixMicro(),
-			}); err != nil {
-				return err
-			}
+			})
 		}
 	}
-	return nil
+	return insertDeliveries(ctx, tx, deliveries)
 }
 
 // claimDue leases due deliveries for this node, for each endpoint up to its capacity. A slow or dead endpoint uses up
@@ -217,11 +228,32 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 	if len(capacities) == 0 {
 		return nil, nil
 	}
+	for endpoints := range slices.Chunk(slices.Sorted(maps.Keys(capacities)), claimedPerTx) {
+		list, claimErr := d.claimOf(ctx, endpoints, capacities)
+		if err = claimErr; err != nil {
+			break // what is claimed is sent all the same
+		}
+		claimed = append(claimed, list...)
+	}
+	slices.SortFunc(claimed, func(a, b Delivery) int { return cmp.Compare(a.ID, b.ID) })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, v := range claimed {
+		l := d.getLoad(v.EndpointID)
+		l.running++
+		l.begun++
+	}
+	return claimed, err
+}
+
+// claimOf leases due deliveries of some endpoints in one transaction.
+func (d *Dispatcher) claimOf(ctx context.Context, endpoints []string, capacities map[string]int) (claimed []Delivery,
+	err error) {
 	lease := id.NewUUID()
-	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = d.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		claimed = nil // of a transaction that was retried
-		now := s.now()
-		for _, endpointID := range slices.Sorted(maps.Keys(capacities)) {
+		now := d.store.now()
+		for _, endpointID := range endpoints {
 			list, err := claimDeliveries(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(leaseTTL).UnixMicro(),
 				capacities[endpointID])
 			if err != nil {
@@ -233,14 +265,6 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim deliveries: %w", err)
-	}
-	slices.SortFunc(claimed, func(a, b Delivery) int { return cmp.Compare(a.ID, b.ID) })
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, v := range claimed {
-		l := d.getLoad(v.EndpointID)
-		l.running++
-		l.begun++
 	}
 	return claimed, nil
 }

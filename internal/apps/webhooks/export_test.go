@@ -36,3 +36,9 @@ func (d *Dispatcher) Step(ctx context.Context, hang ...string) (claims map[strin
 	}
 	return claims, err
 }
+
+// QueueEvents queues one batch of new events.
+func (d *Dispatcher) QueueEvents(ctx context.Context) error { return d.queueEvents(ctx) }
+
+// FailBatch queues a batch in a transaction that fails.
+func (d *Dispatcher) FailBatch(ended context.Context) error { return d.queueBatch(ended) }

@@ -129,11 +129,11 @@ func (s *Store) Recover(ctx context.Context, e Endpoint, since time.Time) (queue
 		if more = len(list) > maxRecovered; more {
 			list = list[:maxRecovered]
 		}
+		if err := requeueDeliveries(ctx, tx, list, s.now().UnixMicro(), maxKeptAttempts); err != nil {
+			return err
+		}
 		events := make([]rules.Event, len(list))
 		for i, d := range list {
-			if err := s.requeue(ctx, tx, d.ID); err != nil {
-				return err
-			}
 			events[i] = rules.Event{ID: d.EventID, AppID: e.AppID}
 		}
 		queued = len(list)
@@ -143,12 +143,6 @@ func (s *Store) Recover(ctx context.Context, e Endpoint, since time.Time) (queue
 		return 0, false, fmt.Errorf("webhooks: recover: %w", err)
 	}
 	return queued, more, nil
-}
-
-// requeue queues a delivery again, and deletes all but its latest attempts, so that their number stays bounded.
-func (s *Store) requeue(ctx context.Context, tx *db.Tx, deliveryID string) error {
-	return errors.Join(requeueDelivery(ctx, tx, deliveryID, s.now().UnixMicro()),
-		deleteOldAttempts(ctx, tx, deliveryID, maxKeptAttempts))
 }
 
 // recordAttempt records an attempt and its delivery in one transaction. It does nothing if the lease of the delivery

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -28,7 +30,7 @@ func scanEndpoint(row db.Row) (e Endpoint, err error) {
 
 func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (Endpoint, error) {
 	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks
-		WHERE id = $1`+lock, endpointID))
+		WHERE id = $1 AND deleted_us IS NULL`+lock, endpointID))
 }
 
 // listEndpoints returns an app's endpoints, newest first, those older than after.
@@ -37,7 +39,7 @@ func listEndpoints(ctx context.Context, q db.Queryer, appID, after string, limit
 		after = "~" // after every id
 	}
 	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks
-		WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
+		WHERE app_id = $1 AND id < $2 AND deleted_us IS NULL ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
 // lockAndCount locks an app and counts its endpoints. Until tx ends no other transaction can add one.
@@ -47,7 +49,8 @@ func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err erro
 		WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM webhooks WHERE app_id = $1`, appID).Scan(&n)
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM webhooks WHERE app_id = $1 AND deleted_us IS NULL`,
+		appID).Scan(&n)
 	return n, err
 }
 
@@ -74,22 +77,30 @@ func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 	return err
 }
 
-// deleteEndpoint deletes an endpoint. The foreign key deletes its deliveries.
-func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
-	if _, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE id = $1`, endpointID); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM webhook_days WHERE webhook_id = $1`, endpointID)
+// markDeleted marks endpoints as deleted, and erases what they are: their URLs and secrets. A condition finds them. The
+// purge deletes the rows with their deliveries, of which there may be millions.
+func markDeleted(ctx context.Context, tx *db.Tx, nowUS int64, condition, arg string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET deleted_us = $1, status = 'disabled', url = '', events = '[]',
+			sealed = $2
+		WHERE `+condition+` = $3 AND deleted_us IS NULL`, nowUS, []byte{}, arg)
 	return err
 }
 
-func deleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
-	if _, err := tx.ExecContext(ctx, `DELETE FROM webhook_days
-		WHERE webhook_id IN (SELECT id FROM webhooks WHERE app_id = $1)`, appID); err != nil {
-		return err
+// purgeDeleted deletes endpoints that are marked as deleted: first their deliveries, then their days, then those that
+// have no deliveries.
+func purgeDeleted(ctx context.Context, d *db.DB) error {
+	const deleted = `webhook_id IN (SELECT id FROM webhooks WHERE deleted_us IS NOT NULL)`
+	for _, p := range []struct{ table, condition string }{
+		{"deliveries", deleted},
+		{"webhook_days", deleted},
+		{"webhooks", `deleted_us IS NOT NULL
+			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = webhooks.id)`},
+	} {
+		if _, err := d.DeleteSlices(ctx, p.table, p.condition); err != nil {
+			return err
+		}
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE app_id = $1`, appID)
-	return err
+	return nil
 }
 
 const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error,
@@ -116,23 +127,64 @@ func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock
 		WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
 }
 
-// insertDelivery queues an event for an endpoint, at most one time. On PostgreSQL the index that has both is unique in
-// each year only; a second transaction with the event waits for the lock of the endpoint, and finds the delivery.
-func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us,
-			due_us, created_us)
-		SELECT $1, $2, $3, $4, 'pending', $5, $5, $5
-		WHERE NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = $2 AND event_id = $3)
-		ON CONFLICT DO NOTHING`, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
-	return err
+// maxRowsPerStatement bounds the rows that one statement inserts or changes. Time limits are those of transactions, so
+// what has many rows has few statements: each one takes a round trip to the database.
+const maxRowsPerStatement = 500
+
+// insertDeliveries queues events for endpoints, each at most one time. On PostgreSQL the index that has both is unique
+// in each year only; a second transaction with the event waits for the lock of the endpoint, and finds the delivery.
+func insertDeliveries(ctx context.Context, tx *db.Tx, list []Delivery) error {
+	for rows := range slices.Chunk(list, maxRowsPerStatement) {
+		var values strings.Builder
+		args := make([]any, 0, 5*len(rows))
+		for i, d := range rows {
+			if i > 0 {
+				values.WriteByte(',')
+			}
+			n := len(args)
+			fmt.Fprintf(&values, `($%d, $%d, $%d, $%d, CAST($%d AS BIGINT))`, n+1, n+2, n+3, n+4, n+5)
+			args = append(args, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
+		}
+		if _, err := tx.ExecContext(ctx, `WITH new(id, webhook_id, event_id, event_type, created_us) AS (
+				VALUES `+values.String()+`)
+			INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us, due_us, created_us)
+			SELECT id, webhook_id, event_id, event_type, 'pending', created_us, created_us, created_us FROM new
+			WHERE NOT EXISTS (SELECT 1 FROM deliveries d
+				WHERE d.webhook_id = new.webhook_id AND d.event_id = new.event_id)
+			ON CONFLICT DO NOTHING`, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// requeueDelivery queues a delivery again in any state, with all its attempts.
-func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE deliveries
-		SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL
-		WHERE id = $1`, deliveryID, nowUS)
-	return err
+// requeueDeliveries queues deliveries again in any state, with all their attempts, and deletes all but the latest kept
+// attempts of each, so that their number stays bounded.
+func requeueDeliveries(ctx context.Context, tx *db.Tx, list []Delivery, nowUS int64, kept int) error {
+	for rows := range slices.Chunk(list, maxRowsPerStatement) {
+		var marks strings.Builder
+		args := []any{nowUS}
+		for i, d := range rows {
+			if i > 0 {
+				marks.WriteByte(',')
+			}
+			args = append(args, d.ID)
+			fmt.Fprintf(&marks, `$%d`, len(args))
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE deliveries
+			SET status = 'pending', attempts = 0, next_us = $1, due_us = $1, lease = '', delivered_us = NULL
+			WHERE id IN (`+marks.String()+`)`, args...); err != nil {
+			return err
+		}
+		args[0] = kept
+		if _, err := tx.ExecContext(ctx, `DELETE FROM delivery_attempts
+			WHERE delivery_id IN (`+marks.String()+`) AND begun_us <= (SELECT begun_us FROM delivery_attempts a
+				WHERE a.delivery_id = delivery_attempts.delivery_id ORDER BY begun_us DESC LIMIT 1
+				OFFSET CAST($1 AS BIGINT))`, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // listReadyEndpoints returns the active endpoints with due deliveries. It costs one index lookup for each endpoint,
@@ -237,14 +289,6 @@ func insertAttempt(ctx context.Context, tx *db.Tx, deliveryID string, o attemptO
 	return err
 }
 
-// deleteOldAttempts deletes all but the latest attempts of a delivery.
-func deleteOldAttempts(ctx context.Context, tx *db.Tx, deliveryID string, kept int) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM delivery_attempts WHERE delivery_id = $1 AND begun_us <=
-		(SELECT begun_us FROM delivery_attempts WHERE delivery_id = $1 ORDER BY begun_us DESC LIMIT 1 OFFSET $2)`,
-		deliveryID, kept)
-	return err
-}
-
 // countAttempt counts an attempt on its day.
 func countAttempt(ctx context.Context, tx *db.Tx, endpointID, day string, succeeded bool) error {
 	column := "failed"
@@ -279,7 +323,7 @@ func scanDay(row db.Row) (d endpointDay, err error) {
 func listDays(ctx context.Context, q db.Queryer, appID, from string) ([]endpointDay, error) {
 	return db.QueryAll(ctx, q, scanDay, `SELECT d.webhook_id, d.day, d.succeeded, d.failed
 		FROM webhooks w JOIN webhook_days d ON d.webhook_id = w.id
-		WHERE w.app_id = $1 AND d.day >= $2 ORDER BY d.webhook_id, d.day`, appID, from)
+		WHERE w.app_id = $1 AND w.deleted_us IS NULL AND d.day >= $2 ORDER BY d.webhook_id, d.day`, appID, from)
 }
 
 // claimDays marks at most limit unreported days before today as reported and returns them. Two nodes never get the
@@ -357,7 +401,7 @@ func listCreatedEvents(ctx context.Context, q db.Queryer, appID, connectionID st
 // listEventDeliveries returns the deliveries of an event to the endpoints of its app, oldest endpoint first.
 func listEventDeliveries(ctx context.Context, q db.Queryer, appID, eventID string) ([]Delivery, error) {
 	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
-		WHERE event_id = $2 AND webhook_id IN (SELECT id FROM webhooks WHERE app_id = $1)
+		WHERE event_id = $2 AND webhook_id IN (SELECT id FROM webhooks WHERE app_id = $1 AND deleted_us IS NULL)
 		ORDER BY webhook_id`, appID, eventID)
 }
 
@@ -401,10 +445,20 @@ func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
 
 // appendLog appends events after the last cursor. The log must be locked.
 func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
-	for _, e := range events {
-		last++
+	for rows := range slices.Chunk(events, maxRowsPerStatement) {
+		var values strings.Builder
+		args := make([]any, 0, 3*len(rows))
+		for i, e := range rows {
+			if i > 0 {
+				values.WriteByte(',')
+			}
+			n := len(args)
+			fmt.Fprintf(&values, `($%d, $%d, $%d)`, n+1, n+2, n+3)
+			last++
+			args = append(args, last, e.AppID, e.ID)
+		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id)
-			VALUES ($1, $2, $3)`, last, e.AppID, e.ID); err != nil {
+			VALUES `+values.String(), args...); err != nil {
 			return err
 		}
 	}
@@ -414,6 +468,6 @@ func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event
 
 // Of a change of the envelope key.
 const (
-	listSealed    = `SELECT id, sealed FROM webhooks WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`
+	listSealed    = `SELECT id, sealed FROM webhooks WHERE id > $1 AND deleted_us IS NULL ORDER BY id LIMIT $2`
 	replaceSealed = `UPDATE webhooks SET sealed = $1 WHERE id = $2 AND sealed = $3`
 )

@@ -186,20 +186,19 @@ func (s *Store) RotateSecret(ctx context.Context, appID, endpointID string) (e E
 	return e, secret, err
 }
 
-// Delete deletes an endpoint and its deliveries.
+// Delete deletes an endpoint. Its deliveries are no longer sent or shown; Purge deletes their rows.
 func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := s.getEndpoint(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
-		return deleteEndpoint(ctx, tx, endpointID)
+		return markDeleted(ctx, tx, s.now().UnixMicro(), "id", endpointID)
 	})
 }
 
-// DeleteAppEndpoints deletes all endpoints of an app and their deliveries, in the transaction that closes its owner's
-// account.
+// DeleteAppEndpoints deletes all endpoints of an app as Delete does, in the transaction that closes its owner's account.
 func (s *Store) DeleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
-	if err := deleteAppEndpoints(ctx, tx, appID); err != nil {
+	if err := markDeleted(ctx, tx, s.now().UnixMicro(), "app_id", appID); err != nil {
 		return fmt.Errorf("webhooks: erase: %w", err)
 	}
 	return nil
@@ -239,7 +238,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 		if d, err = getDelivery(ctx, tx, e.ID, deliveryID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
-		if err := s.requeue(ctx, tx, d.ID); err != nil {
+		if err := requeueDeliveries(ctx, tx, []Delivery{d}, s.now().UnixMicro(), maxKeptAttempts); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
@@ -271,7 +270,7 @@ func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delive
 		if err := store.InsertTestEvent(ctx, tx, v, true); err != nil {
 			return err
 		}
-		return insertDelivery(ctx, tx, d)
+		return insertDeliveries(ctx, tx, []Delivery{d})
 	})
 	return d, err
 }
@@ -348,10 +347,12 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 // CountWaiting returns how many deliveries to enabled endpoints wait to be sent.
 func (s *Store) CountWaiting(ctx context.Context) (int64, error) { return countWaiting(ctx, s.db) }
 
-// Purge deletes old deliveries with their attempts, old counts of attempts and old entries of the event log.
+// Purge deletes deleted endpoints, old deliveries with their attempts, old counts of attempts and old entries of the
+// event log.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
-	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-s.Retention.Deliveries))),
+	return errors.Join(purgeDeleted(ctx, s.db),
+		deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-s.Retention.Deliveries))),
 		deleteOldDays(ctx, s.db, now.UTC().Add(-s.Retention.Deliveries).Format(dayLayout)),
 		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-s.Retention.Events))))
 }

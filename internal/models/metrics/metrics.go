@@ -40,8 +40,8 @@ type Metrics struct {
 	unmeteredSeconds *prometheus.CounterVec
 	unmeteredTokens  *prometheus.CounterVec
 
-	openHolds, oldestHold, deliveries             prometheus.Gauge
-	findings, verified, newestBackup, differences prometheus.Gauge
+	openHolds, oldestHold, deliveries, oldestEvent prometheus.Gauge
+	findings, verified, newestBackup, differences  prometheus.Gauge
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -110,6 +110,10 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			Name: "purser_oldest_hold_seconds",
 			Help: "Age of the oldest open hold, without those of voice sessions; 0 = there is none.",
 		}),
+		oldestEvent: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "purser_oldest_new_event_seconds",
+			Help: "Age of the oldest event of the database that is in no event log and has no deliveries yet.",
+		}),
 		deliveries: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "purser_deliveries_waiting",
 			Help: "Deliveries to enabled endpoints that wait to be sent or sent again, on all nodes.",
@@ -132,7 +136,8 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		Name: "purser_nodes_differ",
 		Help: "Settings that nodes of the database must have alike, and do not.",
 	})
-	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.newestBackup, m.differences)
+	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.oldestEvent, m.newestBackup,
+		m.differences)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
 	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC, m.waivedMC)
@@ -279,6 +284,13 @@ func (m *Metrics) SetBacklog(openHolds int64, oldestHold time.Duration, deliveri
 		m.openHolds.Set(float64(openHolds))
 		m.oldestHold.Set(oldestHold.Seconds())
 		m.deliveries.Set(float64(deliveriesWaiting))
+	}
+}
+
+// SetUnclaimedEvents sets how long the oldest event has waited that is in no event log and has no deliveries yet.
+func (m *Metrics) SetUnclaimedEvents(oldest time.Duration) {
+	if m != nil {
+		m.oldestEvent.Set(oldest.Seconds())
 	}
 }
 

@@ -41,6 +41,7 @@ func TestText(t *testing.T) {
 	m.SetMailsPending(3)
 	m.CountFailedJob("purge")
 	m.SetBacklog(4, 5*time.Second, 6)
+	m.SetUnclaimedEvents(8 * time.Second)
 	m.WatchNode(func() time.Duration { return 7 * time.Second }, func() bool { return false })
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -49,6 +50,7 @@ func TestText(t *testing.T) {
 		`purser_open_holds 4`,
 		`purser_oldest_hold_seconds 5`,
 		`purser_deliveries_waiting 6`,
+		`purser_oldest_new_event_seconds 8`,
 		`purser_lease_age_seconds 7`,
 		`purser_accepts_holds 0`,
 		`purser_calls_total{model="gemini-4-argon",outcome="estimated",provider="google"} 1`,

@@ -1,0 +1,188 @@
+package webhooks_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/faulttest"
+)
+
+// addEvents adds test events of an app that are not claimed, each a millisecond after the one before it.
+func addEvents(t *testing.T, b *bundle, appID string, n int) {
+	t.Helper()
+	if err := b.db.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {
+		for range n {
+			b.clock.move(time.Millisecond)
+			now := b.clock.now()
+			if _, err := tx.ExecContext(ctx, `INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test)
+				VALUES ($1, 'connection.updated', $2, 0, '{}', $3, 0, 1)`, id.New(id.Event, now), appID,
+				now.UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(t *testing.T, d *db.DB, query string, args ...any) (n int) {
+	t.Helper()
+	if err := d.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A batch of events for twenty endpoints is queued over a database whose answers take a while: a statement has many
+// rows. Statements one by one would need longer than their transaction may take.
+func TestManyDeliveriesAreQueuedAtOnce(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.Postgres)
+	proxy := faulttest.NewProxy(t, url)
+	d, err := db.Open(t.Context(), proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	b := newBundle(t, d, loopback)
+	for range webhooks.MaxPerApp {
+		b.create(t, `{"url":"http://127.0.0.1:1/"}`)
+	}
+	addEvents(t, b, b.mineID, 200)
+	addEvents(t, b, b.otherID, 1)
+	proxy.SetDelay(10 * time.Millisecond) // 4,000 statements would take 40 s
+	if err := b.node().QueueEvents(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.SetDelay(0)
+	if n := count(t, d, `SELECT COUNT(*) FROM deliveries`); n < 100*webhooks.MaxPerApp {
+		t.Errorf("%d deliveries", n)
+	}
+	if n := count(t, d, `SELECT COUNT(*) FROM event_log WHERE app_id = $1`, b.otherID); n != 1 {
+		t.Error("the other app had no turn")
+	}
+	for range 2 {
+		if err := b.node().QueueEvents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(t, d, `SELECT COUNT(*) FROM deliveries`); n != 200*webhooks.MaxPerApp {
+		t.Errorf("%d deliveries", n)
+	}
+	if n := count(t, d, `SELECT COUNT(*) FROM event_log`); n != 201 {
+		t.Errorf("%d events in the log", n)
+	}
+}
+
+// Each app has its turn, however many events another one has, and the order of an app's events stays.
+func TestAppsHaveTurns(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		addEvents(t, b, b.mineID, 1000)
+		oldest := b.clock.now()
+		addEvents(t, b, b.otherID, 3)
+		node := b.node()
+		if err := node.QueueEvents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, d, `SELECT COUNT(*) FROM event_log WHERE app_id = $1`, b.otherID); n != 3 {
+			t.Errorf("%d events of the other app had their turn", n)
+		}
+		if us, err := store.OldestUnclaimedEvent(t.Context(), d); err != nil || us == 0 || us > oldest.UnixMicro() {
+			t.Error(us, err)
+		}
+		b.work(t)
+		if n := count(t, d, `SELECT COUNT(*) FROM event_log a JOIN event_log b ON b.app_id = a.app_id
+			AND b.place > a.place AND b.event_id < a.event_id`); n != 0 {
+			t.Errorf("%d events stand behind later ones", n)
+		}
+		if n := count(t, d, `SELECT COUNT(*) FROM event_log`); n != 1003 {
+			t.Errorf("%d events in the log", n)
+		}
+		if us, err := store.OldestUnclaimedEvent(t.Context(), d); err != nil || us != 0 {
+			t.Error(us, err)
+		}
+	})
+}
+
+// A transaction that fails has a smaller one after it, down to one event, and the batches grow again.
+func TestBatchesShrink(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
+	addEvents(t, b, b.mineID, 300)
+	node := b.node()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	logged := func() int { return count(t, b.db, `SELECT COUNT(*) FROM event_log`) }
+	for range 3 {
+		if err := node.FailBatch(ended); err == nil || logged() != 0 {
+			t.Fatalf("%v, %d", err, logged())
+		}
+	}
+	for _, want := range []int{25, 75, 175, 300} {
+		if err := node.QueueEvents(t.Context()); err != nil || logged() != want {
+			t.Errorf("%d, want %d, %v", logged(), want, err)
+		}
+	}
+}
+
+// A deleted endpoint is gone at once, with the address and the secret. Its deliveries, however many, are for the purge.
+func TestDeletedEndpointsArePurged(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		gone, stays := b.create(t, `{"url":"http://127.0.0.1:1/"}`), b.create(t, `{"url":"http://127.0.0.1:2/"}`)
+		const deliveries = 2500
+		for _, e := range []string{gone.ID, stays.ID} {
+			b.exec(t, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $2)
+				INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, due_us, created_us)
+				SELECT 'whd_' || substr(CAST($1 AS TEXT), 3) || i, CAST($1 AS TEXT), 'evt_' || i, 't', 'pending', 0, 0
+				FROM n`, e, deliveries)
+			b.exec(t, `INSERT INTO delivery_attempts (delivery_id, begun_us, duration_ms, excerpt)
+				SELECT id, 1, 1, '' FROM deliveries WHERE webhook_id = $1`, e)
+			b.exec(t, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed) VALUES ($1, '2026-11-20', 1, 1)`, e)
+		}
+		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 200, "")
+		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 404, "not_found")
+		want(t, b.mine.Do(t, "GET", b.collection()+"/"+gone.ID+"/deliveries", ""), 404, "not_found")
+		if n := count(t, d, `SELECT COUNT(*) FROM deliveries WHERE webhook_id = $1`, gone.ID); n != deliveries {
+			t.Errorf("the request deleted %d deliveries itself", deliveries-n)
+		}
+		if n := count(t, d, `SELECT COUNT(*) FROM webhooks WHERE url = '' AND status = 'disabled'`); n != 1 {
+			t.Error("the address stays")
+		}
+		if list, _, err := b.store.List(t.Context(), b.mineID, web.Page{Limit: 9}); err != nil || len(list) != 1 {
+			t.Errorf("%v, %v", list, err)
+		}
+		if days, err := b.store.ListDays(t.Context(), b.mineID, 5); err != nil || len(days[gone.ID]) != 0 {
+			t.Errorf("%v, %v", days, err)
+		}
+		for range webhooks.MaxPerApp - 1 { // it takes no place
+			b.create(t, `{"url":"http://127.0.0.1:1/"}`)
+		}
+		if _, err := b.store.Get(t.Context(), b.mineID, gone.ID); !errors.Is(err, sql.ErrNoRows) {
+			t.Error(err)
+		}
+		if err := b.store.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for table, column := range map[string]string{"webhooks": "id", "deliveries": "webhook_id",
+			"webhook_days": "webhook_id"} {
+			if n := count(t, d, fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE %s = $1`, table, column), gone.ID); n != 0 {
+				t.Errorf("%d rows of %s stay", n, table)
+			}
+		}
+	})
+}
