@@ -219,6 +219,8 @@ func (s *Server) wireNotices(derivation []byte) error {
 		Links: linksOf(s.Config),
 		Stops: stops,
 		Log:   s.log,
+
+		Ledger: s.Ledger,
 	}
 	return nil
 }
@@ -342,6 +344,7 @@ func (s *Server) wireOperator() {
 	s.watch = &watch.Watch{
 		DB:      s.DB,
 		Apps:    s.Apps,
+		Report:  s.notices.ReportSuspension,
 		Metrics: s.metrics,
 		Log:     s.log,
 		Now:     s.DB.Now,
@@ -357,6 +360,7 @@ func (s *Server) wireOperator() {
 		Topups:      s.topups,
 		Privacy:     s.privacy,
 		Mails:       s.Mails,
+		Notices:     s.notices,
 		Policies:    s.policies,
 		Box:         s.box,
 		Sealed:      s.listSealed(),

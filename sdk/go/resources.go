@@ -336,6 +336,7 @@ const (
 	EventAllocationChangeApproved  = "allocation_change.approved"
 	EventAllocationChangeDenied    = "allocation_change.denied"
 	EventAppSpendLimitReached      = "app.spend_limit_reached"
+	EventAppSuspended              = "app.suspended"
 	EventRequestSettled            = "request.settled"
 	EventRequestRefunded           = "request.refunded"
 	EventRealtimeSessionEnded      = "realtime_session.ended"
@@ -363,17 +364,20 @@ type EventData struct {
 	Child             *EndedChild        `json:"child"`              // of connection.child_ended
 	ReviewURL         string             `json:"review_url"`         // of connection.frozen: where the user resumes it
 	AllocationRequest *AllocationRequest `json:"allocation_request"` // of allocation_change.…
-	App               *AppSpendLimit     `json:"app"`                // of app.spend_limit_reached
+	App               *AppSpendLimit     `json:"app"`                // of app.spend_limit_reached and app.suspended
 	Request           *Receipt           `json:"request"`            // of request.settled and request.refunded
 	Session           json.RawMessage    `json:"session"`            // of realtime_session.ended: the voice session
 }
 
-// An AppSpendLimit is the limit that all users of an app have reached together.
+// An AppSpendLimit is the limit that all users of an app have reached together, or the suspension of an app.
 type AppSpendLimit struct {
-	ID           string `json:"id"`
-	LimitMC      int64  `json:"limit_mc"`
-	LimitDisplay string `json:"limit_display"`
-	WindowS      int64  `json:"window_s"` // seconds
+	ID           string     `json:"id"`
+	LimitMC      int64      `json:"limit_mc"`
+	LimitDisplay string     `json:"limit_display"`
+	WindowS      int64      `json:"window_s"`     // seconds
+	SuspendedBy  string     `json:"suspended_by"` // risk or operator; of app.suspended
+	Reason       string     `json:"reason"`       // of app.suspended
+	SuspendedAt  *time.Time `json:"suspended_at"` // of app.suspended
 }
 
 // A TestAccount is a fake user with a fake balance.

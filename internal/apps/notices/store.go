@@ -30,6 +30,8 @@ type Store struct {
 	Links web.Links
 	Stops Signer
 	Log   *slog.Logger
+
+	Ledger *store.Writer // takes the events about suspended apps
 }
 
 // data is the content of a notice: the connection or the allocation request, in the shape of the API.

@@ -23,6 +23,7 @@ import (
 type Watch struct {
 	DB      *db.DB
 	Apps    *apps.Store
+	Report  func(context.Context, *db.Tx, apps.App) error // tells the developer of a suspended app
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -172,8 +173,11 @@ func (w *Watch) judgeCandidates(ctx context.Context, candidates []string,
 
 func (w *Watch) suspendApp(ctx context.Context, a apps.App, f rules.Finding) error {
 	err := w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, _, err := w.Apps.Suspend(ctx, tx, a.ID, apps.ByRisk, f.Reason)
-		return err
+		_, suspended, err := w.Apps.Suspend(ctx, tx, a.ID, apps.ByRisk, f.Reason)
+		if err != nil {
+			return err
+		}
+		return w.Report(ctx, tx, suspended)
 	})
 	if errors.Is(err, apps.ErrUnchanged) {
 		return nil // another rule or the operator has just suspended it

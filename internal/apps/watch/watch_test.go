@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type bundle struct {
 	at    time.Time
 	n     int
 	calls int
+
+	reported []string // the apps whose suspension the developer was told
 }
 
 func newBundle(t *testing.T, d *db.DB) *bundle {
@@ -30,6 +33,13 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	now := func() time.Time { return b.at }
 	b.Watch = &Watch{DB: d, Apps: apps.NewStore(d, now, false), Log: slog.New(slog.DiscardHandler), Now: now}
 	b.Watch.Apps.OnChange = func() { b.calls++ }
+	b.Report = func(_ context.Context, _ *db.Tx, a apps.App) error {
+		if a.Suspension == nil || a.Suspension.Reason == "" {
+			b.t.Errorf("reported without a reason: %+v", a)
+		}
+		b.reported = append(b.reported, a.ID)
+		return nil
+	}
 	b.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us)
 		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1), ('wac_real', 'person@example.com', 'x', 0, 1)`)
 	b.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us)
@@ -152,8 +162,8 @@ func TestRevocationSpike(t *testing.T) {
 		b.want("ten of 51", calm, "")
 		b.connections(app, "wac_real", 1, old, hour)
 		b.want("ten", app, "10 of the 10 connections")
-		if b.calls != 1 {
-			t.Errorf("told %d times", b.calls)
+		if b.calls != 1 || !slices.Equal(b.reported, []string{app}) {
+			t.Errorf("told %d times, reported %q", b.calls, b.reported)
 		}
 		b.lift(app)
 		b.want("forgiven", app, "")
@@ -177,13 +187,13 @@ func TestSpendAnomaly(t *testing.T) {
 		b.row(app, "wac_real", "reversed", "led_x", "provider_error", 5000*money.Dollar, 10*time.Minute)
 		b.spend(app, "wac_real", 60*money.Dollar, 20*time.Minute)
 		b.spend(fresh, "wac_real", 30*money.Dollar, 40*time.Minute)
-		b.spend(fresh, "wac_real", 20*money.Dollar, time.Second)
+		b.spend(fresh, "wac_real", 220*money.Dollar, time.Second)
 		b.want("20 times the usual hour", app, "")
-		b.want("$50", fresh, "")
+		b.want("the first good hour", fresh, "")
 		b.spend(app, "wac_real", 1, 0)
 		b.spend(fresh, "wac_real", 1, 0)
 		b.want("above 20 times", app, "more than $60.00")
-		b.want("above $50", fresh, "more than $50.00")
+		b.want("above the day of its tier", fresh, "more than $250.00")
 		b.lift(fresh)
 		b.want("forgiven", fresh, "")
 		b.at = b.at.Add(20 * time.Minute)

@@ -18,6 +18,7 @@ var descriptions = map[string]string{
 	"allocation_change.approved":  "The user approved the request. The new cap applies.",
 	"allocation_change.denied":    "The user denied the request. The cap stays as it was.",
 	"app.spend_limit_reached":     "All users together have reached the spend limit of your app.",
+	"app.suspended":               "The service has suspended your app. The event says why.",
 	"request.settled":             "The charge of a call that was pending is final.",
 	"request.refunded":            "A call was refunded to its user.",
 	"realtime_session.ended":      "A voice session ended. The event has all its receipts.",

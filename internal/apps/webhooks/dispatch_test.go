@@ -408,14 +408,15 @@ func TestApprovalURL(t *testing.T) {
 	}
 }
 
-// app.spend_limit_reached is about an app: it has no connection, and no place in
-// the order of one's events.
+// Events about an app have no connection, and no place in the order of one's events.
 func TestAppEvents(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
-	a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"app.spend_limit_reached"}`)
-	if !strings.Contains(a.Body, `"connection_id":null`) || !strings.Contains(a.Body, `"seq":0`) ||
-		!strings.Contains(a.Body, `"data":{"app":{"id":"`+b.mineID) {
-		t.Errorf("got %v", a)
+	for _, kind := range []string{"app.spend_limit_reached", "app.suspended"} {
+		a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"`+kind+`"}`)
+		if !strings.Contains(a.Body, `"connection_id":null`) || !strings.Contains(a.Body, `"seq":0`) ||
+			!strings.Contains(a.Body, `"data":{"app":{"id":"`+b.mineID) {
+			t.Errorf("%s: got %v", kind, a)
+		}
 	}
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // Types are the events of contract §6, in its order, with those that came later: a changed limit,
-// the end of a child (decision 107) and a refund (decision 022).
+// the end of a child (decision 107), a suspension (decision 062) and a refund (decision 022).
 var Types = []string{
 	"connection.created", "connection.updated", "connection.exhausted", "connection.revoked", "connection.frozen",
 	"connection.resumed",
 	"connection.risk_warning", "connection.child_ended",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
-	"app.spend_limit_reached", "request.settled", "request.refunded", "realtime_session.ended",
+	"app.spend_limit_reached", "app.suspended", "request.settled", "request.refunded", "realtime_session.ended",
 }
 
 // A storedEvent is a row of the event outbox with the flags that its body needs.
@@ -56,7 +56,7 @@ func (e *storedEvent) makeMessage(links web.Links) (message, error) {
 		APIVersion: web.Version,
 	}
 	connectionID := e.ConnectionID
-	if e.test && e.Type != "app.spend_limit_reached" {
+	if e.test && !strings.HasPrefix(e.Type, "app.") {
 		connectionID = sampleConnection
 	}
 	if connectionID != "" {
@@ -132,6 +132,13 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 			"limit_mc":      sampleDailyLimit,
 			"limit_display": sampleDailyLimit.Display(),
 			"window_s":      24 * 60 * 60,
+		}
+	case "app.suspended":
+		data["app"] = map[string]any{
+			"id":           appID,
+			"suspended_by": "risk",
+			"reason":       "3 charges were taken back by banks within 30 days",
+			"suspended_at": at,
 		}
 	case "request.settled", "request.refunded":
 		data["request"] = makeSampleReceipt(kind == "request.refunded", at)

@@ -205,6 +205,14 @@ type Reverse struct {
 // RecordRefusal stores a refusal for its receipt. It moves no money.
 type RecordRefusal struct{ Refusal }
 
+// EmitAppEvent appends an event about an app as a whole that is not about its money, such as its suspension. Data is a
+// JSON object.
+type EmitAppEvent struct {
+	AppID string
+	Type  string
+	Data  string
+}
+
 // EmitEvent appends an event about a connection that is not about its money, such as
 // the end of a voice session (contract §6). Data is a JSON object.
 type EmitEvent struct {

@@ -416,6 +416,13 @@ func (c EmitEvent) apply(s *State, nowUS int64) (Result, error) {
 	return Result{Connection: *conn}, nil
 }
 
+func (c EmitAppEvent) addKeys(*RowKeys) {}
+
+func (c EmitAppEvent) apply(s *State, nowUS int64) (Result, error) {
+	s.emitAppEvent(c.Type, c.AppID, c.Data, nowUS)
+	return Result{}, nil
+}
+
 func (c RecordRefusal) addKeys(*RowKeys) {}
 
 func (c RecordRefusal) apply(s *State, nowUS int64) (Result, error) {

@@ -227,6 +227,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.EmitEvent:
 		c.ConnectionID = p + c.ConnectionID
 		return c
+	case rules.EmitAppEvent:
+		c.AppID = p + c.AppID
+		return c
 	case rules.Hold:
 		c.Call = call(c.Call)
 		c.Claim += p
@@ -574,6 +577,8 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			c.FasterSpend = int64(num(v))
 		}
 		return c
+	case "emitapp":
+		return rules.EmitAppEvent{AppID: f[1], Type: f[2], Data: "{}"}
 	case "emit":
 		return rules.EmitEvent{ConnectionID: f[1], Type: f[2], Data: "{}"}
 	case "hold":

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
+	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -112,6 +113,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 		Identifiers: ids,
 		Apps:        registry,
 		GoLive:      &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now},
+		Notices:     &notices.Store{DB: d, Apps: registry, Mails: b.mails, Ledger: money},
 		Ledger:      money,
 		Topups:      b.topups,
 		Privacy: &privacy.Store{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -40,6 +41,7 @@ type Service struct {
 	Topups      *topups.Store
 	Privacy     *privacy.Store
 	Mails       *mail.Store
+	Notices     *notices.Store
 	Policies    *policies.Book
 	Box         *seal.Box
 	Sealed      []seal.Column // every column of sealed values
@@ -133,7 +135,10 @@ func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.A
 	a := action{by: by, what: "suspend", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the app is suspended already",
 		func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-			return d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason)
+			if before, after, err = d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason); err == nil {
+				err = d.Notices.ReportSuspension(ctx, tx, after)
+			}
+			return before, after, err
 		})
 }
 

@@ -127,7 +127,7 @@ func (h *Handler) addSuspended(ctx context.Context, q *ui.Queue, b backlog, _ ti
 	for _, a := range list {
 		by := "by an operator"
 		if a.Suspension != nil && a.Suspension.By == apps.ByRisk {
-			by = "by risk rules"
+			by = "by risk rules: " + a.Suspension.Reason
 		}
 		t.Items = append(t.Items, ui.QueueItem{Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID), Sub: by})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -112,6 +113,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 			Ledger:   w.Ledger,
 			Topups:   &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now},
 			Mails:    mails,
+			Notices:  &notices.Store{DB: w.d, Apps: clients, Mails: mails, Ledger: w.Ledger},
 			Policies: settings,
 			Now:      w.Now,
 		},

@@ -58,6 +58,7 @@ from .resources import (
     Resource,
     Revocation,
     SessionEvent,
+    SuspensionEvent,
     TestAccount,
     WebhookEndpoint,
 )
@@ -116,6 +117,7 @@ __all__ = [
     "SessionEvent",
     "SignatureError",
     "Stream",
+    "SuspensionEvent",
     "TestAccount",
     "TokenStore",
     "Tokens",

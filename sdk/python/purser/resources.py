@@ -556,6 +556,20 @@ class AppEvent(Event):
         return int(self.data["app"]["window_s"])
 
 
+class SuspensionEvent(Event):
+    """``app.suspended``."""
+
+    @property
+    def suspended_by(self) -> str:
+        """Who suspended the app: ``risk`` or ``operator``."""
+        return str(self.data["app"]["suspended_by"])
+
+    @property
+    def reason(self) -> str:
+        """Why the service suspended the app."""
+        return str(self.data["app"]["reason"])
+
+
 class SessionEvent(Event):
     """``realtime_session.ended``."""
 
@@ -577,6 +591,8 @@ def _event_class(event_type: str) -> type[Event]:
         return RequestEvent
     if event_type.startswith("realtime_session."):
         return SessionEvent
+    if event_type == "app.suspended":
+        return SuspensionEvent
     return AppEvent if event_type == "app.spend_limit_reached" else Event
 
 

@@ -20,8 +20,12 @@ const (
 	RevocationsShare = 5
 
 	// Spend anomaly, such as a leaked secret or a loop: an hour far above the usual hour of the last week, and
-	// above a floor below which the damage is too small to suspend an app.
+	// above a floor below which the damage is too small to suspend an app. An app that had spend in fewer than
+	// minHours hours has no usual hour yet: its first good hour is no anomaly, and its floor is the whole day that the
+	// limited-live tier allows.
 	SpendFloor  = 50 * money.Dollar
+	newAppFloor = 250 * money.Dollar
+	minHours    = 24
 	spendFactor = 20
 	Week        = 7 * Day
 
@@ -52,13 +56,18 @@ func JudgeRevocations(live, revoked int64) *Finding {
 
 // JudgeSpend takes the spend of the last hour, and of the hours of the week before it that had any spend.
 func JudgeSpend(hour money.MC, before []money.MC) *Finding {
-	limit := max(SpendFloor, spendFactor*median(before))
+	floor := SpendFloor
+	if len(before) < minHours {
+		floor = newAppFloor
+	}
+	limit := max(floor, spendFactor*median(before))
 	if hour <= limit {
 		return nil
 	}
 	return &Finding{ruleSpend,
 		fmt.Sprintf("users were charged %s within an hour, more than %s: the larger of %s and %d times the usual "+
-			"hour of the last week", hour.Display(), limit.Display(), SpendFloor.Display(), spendFactor)}
+			"hour of the last week, which had %d hours with charges", hour.Display(), limit.Display(), floor.Display(),
+			spendFactor, len(before))}
 }
 
 // JudgeChargebacks takes the number of chargebacks within ChargebackWindow.
