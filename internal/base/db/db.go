@@ -22,11 +22,12 @@ type DB struct {
 	Engine Engine
 	read   *sql.DB
 
-	poolSize int          // PostgreSQL: connections of each of the two pools
-	stmts    *stmtCache   // SQLite: frequent reads, prepared
-	write    *sql.DB      // nil if the database is open for reading only
-	lock     *os.File     // SQLite: locked while this process owns the file
-	wal      *wal         // SQLite: makes commits durable
+	poolSize int        // PostgreSQL: connections of each of the two pools
+	stmts    *stmtCache // SQLite: frequent reads, prepared
+	write    *sql.DB    // nil if the database is open for reading only
+	lock     *os.File   // SQLite: locked while this process owns the file
+	wal      *wal       // SQLite: makes commits durable
+	clock    clock
 	offset   atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 	lag      atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
@@ -397,68 +398,4 @@ func runTx(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, e Engine, f fu
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
-}
-
-// Now returns the time for rules of money: on PostgreSQL the database's clock as SyncClock last sampled it, so that
-// all nodes agree.
-func (d *DB) Now() time.Time { return time.Now().Add(d.ClockOffset() - time.Duration(d.lag.Load())) }
-
-// SetBack sets Now back by lag, so that sample history is written by the code that writes the present, and tests have a
-// date. Package dev calls it on a database that serves no one else, and sets the lag to 0 before it serves.
-func (d *DB) SetBack(lag time.Duration) { d.lag.Store(int64(lag)) }
-
-// ClockOffset returns the database's clock minus ours, as SyncClock last sampled it.
-func (d *DB) ClockOffset() time.Duration { return time.Duration(d.offset.Load()) }
-
-// errSlowSample says that the database's clock was not sampled because an answer took too long.
-var errSlowSample = errors.New("sample the database's clock: the answer took more than a second")
-
-// maxSampleTime is the longest round trip of a sample of the clock.
-const maxSampleTime = time.Second
-
-// SyncClock samples the clock of PostgreSQL. It takes over the fastest of three samples, if all succeeded and none was
-// slower than a second: a sample whose answer was delayed may be wrong by half of the delay.
-func (d *DB) SyncClock(ctx context.Context) error {
-	if d.Engine != Postgres {
-		return nil
-	}
-	if err := d.read.PingContext(ctx); err != nil { // a sample does not include the time to connect
-		return fmt.Errorf("sample the database's clock: %w", err)
-	}
-	var samples [3]clockSample
-	for i := range samples {
-		var theirs time.Time
-		before := time.Now()
-		if err := d.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
-			return fmt.Errorf("sample the database's clock: %w", err)
-		}
-		took := time.Since(before)
-		samples[i] = clockSample{offset: theirs.Sub(before.Add(took / 2)), took: took}
-	}
-	offset, err := fastestOffset(samples[:])
-	if err == nil {
-		d.offset.Store(int64(offset))
-	}
-	return err
-}
-
-// A clockSample is one reading of the database's clock.
-type clockSample struct {
-	offset time.Duration // to our clock
-	took   time.Duration // the round trip
-}
-
-// fastestOffset returns the offset of the fastest sample: its error is at most half the round trip. It returns
-// errSlowSample if one took more than maxSampleTime.
-func fastestOffset(samples []clockSample) (time.Duration, error) {
-	fastest := samples[0]
-	for _, s := range samples {
-		if s.took > maxSampleTime {
-			return 0, errSlowSample
-		}
-		if s.took < fastest.took {
-			fastest = s
-		}
-	}
-	return fastest.offset, nil
 }

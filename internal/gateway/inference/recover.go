@@ -138,7 +138,7 @@ func (h *Handler) EndLostHolds(ctx context.Context) (ended int, err error) {
 		return 0, err
 	}
 	if h.Node.CanJudge() {
-		dead, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Node.ID, h.Now().UnixMicro(), maxSweptHolds)
+		dead, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Node.ID, h.DB.Moment(), maxSweptHolds)
 		if err != nil {
 			return 0, err
 		}

@@ -287,7 +287,7 @@ func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
 // client has got nothing of the response, the follower may run or follow the call again (F-03).
 func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, error) {
 	if f.sent == 0 {
-		alive, err := store.IsNodeAlive(ctx, f.h.DB, f.held.NodeID, f.h.Now().UnixMicro())
+		alive, err := store.IsNodeAlive(ctx, f.h.DB, f.held.NodeID, f.h.DB.Moment())
 		if err != nil {
 			return false, err
 		}

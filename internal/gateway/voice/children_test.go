@@ -187,7 +187,7 @@ func TestChildSessionMoves(t *testing.T) {
 		w.untilHeld()
 		side.send(createdEvent("resp_1"))
 		w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
-		later := w.now().Add(24 * time.Hour).UnixMicro()
+		later := db.At(w.now().Add(24 * time.Hour))
 		orphans, err := store.HoldsOfDeadNodes(t.Context(), w.db, "node_other", later, 10)
 		if err != nil || len(orphans) != 0 {
 			t.Errorf("%v would be ended without their session, %v", orphans, err)

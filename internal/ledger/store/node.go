@@ -22,6 +22,7 @@ type Node struct {
 	mu        sync.Mutex
 	renewedAt time.Time // of the last renewal that succeeded, when it began
 	steadyAt  time.Time // since then no renewal has come later than half a lease after the one before
+	endUS     int64     // of the lease, as the last renewal has set it
 	left      bool
 	settings  string // JSON, see SetSettings
 }
@@ -54,27 +55,40 @@ func (n *Node) renew(ctx context.Context) error {
 	if left {
 		return nil
 	}
+	end := db.At(n.now())
+	if n.db.Engine == db.Postgres {
+		end = n.db.Moment()
+	}
+	end = end.Add(n.Lease)
 	began := n.clock()
-	_, err := n.db.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us, settings) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us, settings = excluded.settings`, n.ID, n.startedUS,
-		n.now().Add(n.Lease).UnixMicro(), settings)
+	var endUS int64
+	err := n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tx.QueryRowContext(ctx, `INSERT INTO nodes (id, started_us, lease_us, settings)
+			VALUES ($1, $2, `+end.SQL("$3")+`, $4)
+			ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us, settings = excluded.settings
+			RETURNING lease_us`, n.ID, n.startedUS, end.Arg(), settings).Scan(&endUS)
+	})
 	if err == nil {
-		n.noteRenewal(began)
+		n.noteRenewal(began, endUS)
 	}
 	return err
 }
 
-// noteRenewal notes a renewal that began at a time and succeeded.
-func (n *Node) noteRenewal(began time.Time) {
+// noteRenewal notes a renewal that began at a time and succeeded, and when the lease now ends
+// by the database's clock. A step of that clock counts as a gap between the renewals: for all
+// nodes it seems to end the leases of others.
+func (n *Node) noteRenewal(began time.Time, endUS int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if began.Before(n.renewedAt) {
 		return
 	}
-	if began.Sub(n.renewedAt) > n.Lease/2 {
+	passed := began.Sub(n.renewedAt)
+	step := time.Duration(endUS-n.endUS)*time.Microsecond - passed
+	if passed > n.Lease/2 || n.endUS > 0 && step.Abs() > n.Lease/2 {
 		n.steadyAt = began
 	}
-	n.renewedAt = began
+	n.renewedAt, n.endUS = began, endUS
 }
 
 // LeaseAge returns how long ago the lease was renewed.

@@ -143,7 +143,7 @@ func TestOwnHoldsAreNotOrphans(t *testing.T) {
 	w := startNodeWriter(t, d)
 	ctx := t.Context()
 	must(t)(w.Do(ctx, holdOf("key")))
-	after := d.Now().Add(time.Hour).UnixMicro()
+	after := db.At(d.Now().Add(time.Hour))
 	for _, tt := range []struct {
 		nodeID string
 		want   int
@@ -202,4 +202,52 @@ func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStepOfTheDatabasesClock: the database's clock steps by an hour, so that all leases seem to have ended. A node
+// finds no holds of dead nodes before its own renewal, and after that it judges others only when they have had a whole
+// lease to renew theirs.
+func TestStepOfTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	w := startNodeWriter(t, d)
+	ctx := t.Context()
+	must(t)(w.Do(ctx, holdOf("key")))
+	judge := joinTestNode(t, d, "judge")
+	judge.pass(10)
+	if !judge.CanJudge() {
+		t.Fatal("the judge cannot judge")
+	}
+	if list, err := HoldsOfDeadNodes(ctx, d, "judge", db.At(d.Now().Add(time.Hour)), 10); err != nil || len(list) != 0 {
+		t.Errorf("after the step %d holds are of dead nodes, %v", len(list), err)
+	}
+	judge.noteRenewal(judge.time.Add(time.Second), judge.endUS+time.Hour.Microseconds())
+	if judge.CanJudge() {
+		t.Error("the judge judges right after the step")
+	}
+}
+
+// TestLeaseFollowsTheDatabasesClock: the clock of a node is an hour behind or ahead. Its lease ends by the database's
+// clock, and so it is judged.
+func TestLeaseFollowsTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		d := dbtest.Open(t, db.Postgres)
+		n, err := JoinNode(t.Context(), d, "n", time.Minute, func() time.Time { return d.Now().Add(off) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var restUS int64
+		now := d.Moment()
+		if err := d.QueryRowContext(t.Context(), `SELECT lease_us - `+now.SQL("$2")+` FROM nodes WHERE id = $1`, n.ID,
+			now.Arg()).Scan(&restUS); err != nil {
+			t.Fatal(err)
+		}
+		if rest := time.Duration(restUS) * time.Microsecond; rest > time.Minute || rest < -10*time.Minute {
+			t.Errorf("with a clock that is off by %v the lease lasts for %v", off, rest)
+		}
+		if alive, err := IsNodeAlive(t.Context(), d, n.ID, d.Moment().Add(-10*time.Minute)); err != nil || !alive {
+			t.Errorf("with a clock that is off by %v the node is dead, %v", off, err)
+		}
+	}
 }

@@ -62,7 +62,7 @@ func TestPending(t *testing.T) {
 		if list, err := nodes[0].ClaimPendingCalls(ctx, time.Minute, calls); err != nil || len(list) != 0 {
 			t.Fatalf("claimed before the provider can know: %+v, %v", list, err)
 		}
-		list, err := HoldsOfDeadNodes(ctx, d, "", now.Add(time.Hour).UnixMicro(), calls)
+		list, err := HoldsOfDeadNodes(ctx, d, "", db.At(now.Add(time.Hour)), calls)
 		if err != nil || len(list) != 0 {
 			t.Errorf("a lease ends pending holds: %+v, %v", list, err)
 		}

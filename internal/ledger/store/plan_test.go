@@ -80,7 +80,7 @@ func TestFailedHoldsAreNotScanned(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if dead, err := HoldsOfDeadNodes(ctx, q, "node_y", 1, 10); err != nil || len(dead) != 4 {
+		if dead, err := HoldsOfDeadNodes(ctx, q, "node_y", db.At(time.UnixMicro(1)), 10); err != nil || len(dead) != 4 {
 			t.Error(len(dead), err)
 		}
 		if open, err := ListOpenHolds(ctx, q, "node_x", 10); err != nil || len(open) != 4 {

@@ -436,9 +436,10 @@ func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) 
 }
 
 // IsNodeAlive reports whether the lease of a node holds.
-func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, nowUS int64) (bool, error) {
+func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, now db.Moment) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE id = $1 AND lease_us > $2`, nodeID, nowUS).Scan(&n)
+	err := q.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE id = $1 AND lease_us > `+now.SQL("$2"), nodeID,
+		now.Arg()).Scan(&n)
 	return n > 0, err
 }
 
@@ -452,11 +453,13 @@ func CountOpenHolds(ctx context.Context, q db.Queryer) (count, oldestUS int64, e
 
 // HoldsOfDeadNodes returns open holds of nodes other than nodeID whose lease has ended,
 // oldest first. Those of voice sessions, whose keys are not UUIDs, end with their session.
-func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS int64,
+// A node whose own lease has ended finds none: it, or the clock, was away for others too.
+func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, now db.Moment,
 	limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold,
 		`SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
 		WHERE `+isOpen+` AND `+isNoReply+` AND holds.node_id <> $1
-		AND (nodes.id IS NULL OR nodes.lease_us <= $2)
-		ORDER BY holds.created_us LIMIT $3`, nodeID, nowUS, limit)
+		AND (nodes.id IS NULL OR nodes.lease_us <= `+now.SQL("$2")+`)
+		AND NOT EXISTS (SELECT 1 FROM nodes own WHERE own.id = $1 AND own.lease_us <= `+now.SQL("$2")+`)
+		ORDER BY holds.created_us LIMIT $3`, nodeID, now.Arg(), limit)
 }
