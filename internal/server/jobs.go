@@ -34,7 +34,7 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 			return err
 		}),
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
-		s.repeatJob(s.payouts.Pause(), "pay developers", s.payouts.Run),
+		s.repeatJob(s.payouts.Pause(), "pay developers", s.whenSteady(s.payouts.Run)),
 		s.sendMails,
 		s.writeBackups,
 		s.repeatJob(15*time.Second, "publish the ledger", s.publishLedger), // a drill must not fork the log
@@ -60,28 +60,30 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		}),
 		s.repeatJob(15*time.Second, "compare the nodes", s.compareNodes),
 		s.repeatJob(policies.ReadInterval, "read the policies", s.policies.Read),
-		s.repeatJob(5*time.Second, "end children whose time is over", s.children.ExpireDue),
+		s.repeatJob(5*time.Second, "end children whose time is over",
+			s.whenSteady(s.children.ExpireDue)),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
 		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
 		s.checkPages,
 		s.repeatJob(24*time.Hour, "keep the partitions of years", s.keepYears),
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),
-		s.repeatJob(time.Hour, "purge old events of Stripe", s.topups.Purge),
+		s.repeatJob(time.Hour, "purge old events of Stripe", s.whenSteady(s.topups.Purge)),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
-		s.repeatJob(10*time.Minute, "queue weekly digests", s.notices.QueueDigests),
+		s.repeatJob(10*time.Minute, "queue weekly digests", s.whenSteady(s.notices.QueueDigests)),
 		s.repeatJob(10*time.Minute, "queue reports of failed webhooks", (&webhooks.Reporter{
 			Store:   s.webhooks,
 			Apps:    s.Apps,
 			Notices: s.notices,
 			Log:     s.log,
 		}).QueueReports),
-		s.repeatJob(time.Hour, "purge old mail", func(ctx context.Context) error {
+		s.repeatJob(time.Hour, "purge old mail", s.whenSteady(func(ctx context.Context) error {
 			return s.Mails.Purge(ctx, s.Config.Retention.Mails)
-		}),
+		})),
 		s.repeatJob(30*time.Second, "read the database's clock", s.DB.SyncClock),
+		s.repeatJob(time.Minute, "note the clock", s.whenSteady(s.noteClock)),
 		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
-		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
+		s.repeatJob(time.Minute, "watch live apps", s.whenSteady(s.watch.Run)),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.repeatJob(15*time.Second, "store the price list",
@@ -91,18 +93,18 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 			(&operatorpages.Schedule{DB: s.DB, At: s.Config.VerifyAt, Now: s.DB.Now}).Once),
 		s.verifyLedger,
 		s.repeatJob(15*time.Second, "count the backlog", s.countBacklog),
-		s.repeatJob(time.Hour, "purge old answers", func(ctx context.Context) error {
+		s.repeatJob(time.Hour, "purge old answers", s.whenSteady(func(ctx context.Context) error {
 			return s.node.DeleteExpired(ctx, s.Config.Retention.Calls)
-		}),
-		s.repeatJob(time.Hour, "purge old tokens", s.Tokens.Purge),
-		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
+		})),
+		s.repeatJob(time.Hour, "purge old tokens", s.whenSteady(s.Tokens.Purge)),
+		s.repeatJob(time.Hour, "purge old deliveries", s.whenSteady(s.webhooks.Purge)),
 		s.repeatJob(5*time.Second, "write security events", s.Accounts.FlushEvents),
-		s.repeatJob(time.Hour, "purge old links", s.identity.Purge),
-		s.repeatJob(time.Hour, "purge old invitations", s.members.Purge),
-		s.repeatJob(time.Hour, "purge old sessions", func(ctx context.Context) error {
+		s.repeatJob(time.Hour, "purge old links", s.whenSteady(s.identity.Purge)),
+		s.repeatJob(time.Hour, "purge old invitations", s.whenSteady(s.members.Purge)),
+		s.repeatJob(time.Hour, "purge old sessions", s.whenSteady(func(ctx context.Context) error {
 			_, err := s.Accounts.Purge(ctx, s.Config.Retention.SecurityEvents)
 			return err
-		}),
+		})),
 	}
 }
 

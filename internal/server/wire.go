@@ -123,6 +123,9 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 		return err
 	}
 	tokens.Load()
+	if err := s.checkClock(ctx); err != nil {
+		return err
+	}
 	s.Ledger = store.NewWriter(s.DB, s.DB.Now)
 	if s.node, err = store.JoinNode(ctx, s.DB, id.New(id.Node, s.DB.Now()), s.Config.Lease, s.DB.Now); err != nil {
 		return err

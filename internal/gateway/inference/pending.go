@@ -13,6 +13,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
@@ -153,7 +154,8 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	if ctx.Err() != nil {
 		return false, nil // this node stops: another one asks when our lease has ended
 	}
-	if !found && h.Now().UnixMicro()-d.SinceUS < recordAwaited.Microseconds() {
+	waits := h.Now().UnixMicro()-d.SinceUS < recordAwaited.Microseconds() || !h.DB.IsClockSteady()
+	if !found && waits {
 		return false, h.Node.PostponePendingCall(ctx, d.RequestID, recordPause(d.Tries))
 	}
 	output := d.DeliveredTokens
@@ -180,7 +182,11 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 // endOwnWork releases the hold of an app's own work when its time is over, and reports whether it did.
 func (h *Handler) endOwnWork(ctx context.Context, d store.PendingCall) (bool, error) {
 	age := time.Duration(h.Now().UnixMicro()-d.SinceUS) * time.Microsecond
-	if rest := policy.WorkLifetime - age; rest > 0 {
+	rest := policy.WorkLifetime - age
+	if rest <= 0 && !h.DB.IsClockSteady() {
+		rest = db.ClockWait
+	}
+	if rest > 0 {
 		return false, h.Node.PostponePendingCall(ctx, d.RequestID, rest)
 	}
 	r, err := h.Ledger.Do(ctx, rules.Release{Call: d.Call, Attempt: d.Attempt, Pending: true})

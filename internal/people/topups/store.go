@@ -199,6 +199,9 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 			return err
 		}
 		for _, command := range f.makeCommands(c.order, s.Now(), s.Config.Clearance, byUser) {
+			if _, credits := command.(rules.SettlePayment); credits && s.Config.Clearance > 0 && !s.DB.IsClockSteady() {
+				continue // its clearance may not be over
+			}
 			r, err := s.Ledger.DoTx(ctx, tx, command)
 			if err != nil {
 				return err
