@@ -148,6 +148,7 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	c, now := s.Config, s.DB.Now
 	s.Accounts = accounts.NewStore(s.DB, now)
+	s.Accounts.RolesWithoutSecondStep = dev
 	s.sessions = accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 	s.Mails = &mail.Store{DB: s.DB, Now: now, Site: c.Site, Box: box}
 	if !dev {

@@ -179,6 +179,24 @@ func getLogo(ctx context.Context, q db.Queryer, hash string) (png []byte, err er
 	return png, err
 }
 
+// eraseProfiles empties what says who is behind the apps of an account, also what waits for a review, and their lists of
+// testers.
+func eraseProfiles(ctx context.Context, tx *db.Tx, ownerID string) error {
+	const own = `app_id IN (SELECT id FROM apps WHERE owner_id = $1)`
+	_, err := tx.ExecContext(ctx, `UPDATE apps SET developer_name = '', website_url = '', privacy_policy_url = '',
+			support = '', domain = '', domain_verified_us = 0, proposed = '', test_allowlist = '[]'
+		WHERE owner_id = $1`, ownerID)
+	_, logos := tx.ExecContext(ctx, `DELETE FROM app_logos WHERE `+own, ownerID)
+	_, proposals := tx.ExecContext(ctx, `DELETE FROM app_logo_proposals WHERE `+own, ownerID)
+	return errors.Join(err, logos, proposals)
+}
+
+// listWithTesters reads the apps that have testers. How an address is escaped in a list is up to JSON, so that the
+// caller looks for it.
+func listWithTesters(ctx context.Context, q db.Queryer) ([]App, error) {
+	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps WHERE test_allowlist <> '[]' ORDER BY id`)
+}
+
 // upsertLogoProposal stores a logo of a live app that waits for review.
 func upsertLogoProposal(ctx context.Context, tx *db.Tx, appID, hash string, png []byte, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO app_logo_proposals (app_id, hash, png, created_us)
@@ -219,7 +237,7 @@ func deleteLogo(ctx context.Context, tx *db.Tx, appID string) error {
 }
 
 // updateList replaces a list. The column is a constant of this package.
-func updateList(ctx context.Context, d *db.DB, appID, column string, values []string) error {
+func updateList(ctx context.Context, d db.Execer, appID, column string, values []string) error {
 	text, err := marshalList(values)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // A Store stores apps and authenticates their servers.
@@ -217,6 +219,33 @@ func (s *Store) ReplaceSecret(ctx context.Context, appID string, overlap bool) (
 func (s *Store) DeleteSecret(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret()), nil); err != nil {
 		return fmt.Errorf("apps: delete secret: %w", err)
+	}
+	return nil
+}
+
+// EraseAccount erases what the apps of an account that is closed say about their developer, and takes the account's
+// address out of the testers of all apps, in the caller's transaction.
+func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+	if err := eraseProfiles(ctx, tx, a.ID); err != nil {
+		return fmt.Errorf("apps: erase: %w", err)
+	}
+	list, err := listWithTesters(ctx, tx)
+	if err != nil {
+		return fmt.Errorf("apps: erase: %w", err)
+	}
+	isErased := func(email string) bool { return email == a.Email }
+	for _, app := range list {
+		if !slices.ContainsFunc(app.TestAllowlist, isErased) {
+			continue
+		}
+		locked, err := LockApp(ctx, tx, app.ID)
+		if err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(locked.TestAllowlist, isErased)
+		if err := updateList(ctx, tx, app.ID, "test_allowlist", rest); err != nil {
+			return fmt.Errorf("apps: erase: %w", err)
+		}
 	}
 	return nil
 }

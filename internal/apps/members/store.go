@@ -159,7 +159,7 @@ func (s *Store) Invite(ctx context.Context, appID string, by Actor, address stri
 	if err := checkRole(role); err != nil {
 		return err
 	}
-	email, err := accounts.NormalizeEmail(address)
+	email, err := accounts.NormalizeNewEmail(address)
 	if err != nil {
 		return apierr.InvalidRequest.Errorf("email: must be an address such as name@example.com")
 	}

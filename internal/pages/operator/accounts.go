@@ -85,7 +85,7 @@ func (d *Service) SignOut(ctx context.Context, by, accountID, reason string) (ac
 	})
 }
 
-// ResetTwoStep removes the second factors of an account whose owner has lost them.
+// ResetTwoStep removes the second factors of an account whose owner has lost them, and its role on the operator's pages.
 func (d *Service) ResetTwoStep(ctx context.Context, by, accountID, reason string) (accounts.Account, error) {
 	a := action{by: by, what: "reset_two_step", subject: accountID, reason: reason}
 	return d.changeAccount(ctx, &a, func(ctx context.Context, tx *db.Tx, _ accounts.Account) error {
@@ -177,10 +177,11 @@ type accountEntry struct {
 	AccountID string `json:"account_id"`
 	Status    string `json:"status"`
 	TwoStep   bool   `json:"two_step"`
+	Operator  bool   `json:"operator"` // has a role on the operator's pages
 }
 
 func describeAccount(a accounts.Account) accountEntry {
-	return accountEntry{a.ID, accountStatus(a), a.TwoStep}
+	return accountEntry{a.ID, accountStatus(a), a.TwoStep, a.Operator}
 }
 
 // accountStatus returns the status of an account in the API.

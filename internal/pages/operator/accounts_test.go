@@ -181,13 +181,24 @@ func TestSupportHelpsASignIn(t *testing.T) {
 		want(t, "no second factor", b.api.Do(t, "POST", path+"/reset-two-step", `{"reason":"x"}`), 400,
 			"no two-step verification")
 
+		grant := func(want int) {
+			t.Helper()
+			answer := b.api.Do(t, "POST", "/v1/operator/roles", `{"email":"`+person+`","role":"operator"}`)
+			if answer.Status != want {
+				t.Errorf("grant: %d, want %d", answer.Status, want)
+			}
+		}
+		grant(400) // who knows the password alone could add a second step
 		b.exec(t, `UPDATE accounts SET two_step = 1 WHERE id = '`+accountID+`'`)
+		grant(200)
 		b.exec(t, `INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ('`+accountID+`', 'x', 1, 0)`)
 		b.exec(t, `INSERT INTO recovery_codes (account_id, code_hash) VALUES ('`+accountID+`', 'x')`)
 		in := url.Values{"email": {person}, "password": {password}}
 		browser.Post("/sign-in", in).Leads(t, "/sign-in/code?next=%2F")
 		want(t, "reset", b.api.Do(t, "POST", path+"/reset-two-step", `{"reason":"Lost the phone."}`), 200,
 			`"two_step":false`)
+		want(t, "no role", b.api.Do(t, "GET", path, ""), 200, `"role":"none"`)
+		grant(400)
 		browser.Get("/settings").Leads(t, "/sign-in?next=%2Fsettings")
 		browser.Post("/sign-in", in).Leads(t, "/")
 		browser.Get("/settings/security").Want(t, 200, "Two-step verification turned off by support",

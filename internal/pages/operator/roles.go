@@ -31,7 +31,7 @@ type roleEntry struct {
 
 // Grant gives the account with an email address a role on the operator's pages; accounts.NoRole removes it. The pages
 // read the role at each request, so the change takes effect immediately. The last operator's role can be removed too:
-// the operator's token can grant it again.
+// the operator's token can grant it again. An account without two-step verification gets none: 400 invalid_request.
 func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
 	person, err := d.Accounts.GetByEmail(ctx, email)
 	if err != nil {

@@ -327,6 +327,9 @@ func TestClosedIsGone(t *testing.T) {
 		w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://id.example.com', '1', $1, '', 1)`, person)
 		w.exec(`INSERT INTO openid_attempts (state_hash, browser_hash, account_id, epoch, next, expires_us) VALUES ('s', 'b', $1, 0, '/', 1)`, person)
 		w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, last4, enabled, below_cents, add_cents, most_cents) VALUES ($1, 'cus_1', 'pm_1', '4242', 1, 500, 500, 5000)`, person)
+		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org","person@example.com"]'`)
+		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ('wac_squatter', $1, '', 1)`,
+			strings.ToLower(person)+"@closed.invalid") // from before this domain was refused
 		rows, found := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person), w.found()
 		page := b.post(closing, farewell(" Person@Example.com ")).want(t, 200, "Your account is closed")
 		if !strings.Contains(page.header.Get("Set-Cookie"), "purser=;") || w.changes != 1 {
@@ -376,10 +379,13 @@ func TestClosedIsGone(t *testing.T) {
 		if strings.ReplaceAll(same.page, "person@", "nobody@") != unknown.page {
 			t.Error("a closed account does not look like an unknown one")
 		}
-		tombstone := strings.ToLower(person) + "@closed.invalid"
+		if n := w.count(`SELECT COUNT(*) FROM apps WHERE test_allowlist = '["friend@example.org"]'`); n == 0 {
+			t.Error("the other tester is gone")
+		}
+		tombstone := strings.ToLower(person) + "@closed"
 		w.browser().post("/sign-in", url.Values{"email": {tombstone}, "password": {password}}).want(t, 401)
-		w.browser().post("/forgot", url.Values{"email": {tombstone}}).want(t, 200)
-		w.browser().post("/sign-up", url.Values{"email": {tombstone}, "password": {password}}).want(t, 200)
+		w.browser().post("/forgot", url.Values{"email": {tombstone}}).want(t, 400)
+		w.browser().post("/sign-up", url.Values{"email": {tombstone}, "password": {password}}).want(t, 400)
 		if n := w.count(`SELECT COUNT(*) FROM mails`); n != 1 {
 			t.Errorf("%d mails: the tombstone gets some", n)
 		}
@@ -406,6 +412,9 @@ func TestDeveloperCloses(t *testing.T) {
 		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
 		other := w.hook(w.newApp("person").ID)
 		w.hook(w.app.ID)
+		w.exec(`UPDATE apps SET developer_name = 'Jane Doe', support = 'jane@doe.example', domain = 'doe.example',
+			website_url = 'https://doe.example/', privacy_policy_url = 'https://doe.example/p', domain_verified_us = 1
+			WHERE id = $1`, w.app.ID)
 		b.get(closing).want(t, 200, "1 test account and your provider keys", "1 app of yours, with its webhooks",
 			"No apps are connected")
 		b.post(closing, developer).want(t, 200)
@@ -414,12 +423,14 @@ func TestDeveloperCloses(t *testing.T) {
 			t.Errorf("the app: %+v, %v", app, err)
 		}
 		for text, want := range map[string]int{
-			secrets:                              0,
-			`SELECT COUNT(*) FROM provider_keys`: 0,
-			`SELECT COUNT(*) FROM webhooks`:      1,
-			`SELECT COUNT(*) FROM deliveries`:    1,
-			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0,
-			`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`:    1,
+			secrets: 0,
+			`SELECT COUNT(*) FROM apps WHERE developer_name || support || website_url LIKE '%doe%'`: 0,
+			`SELECT COUNT(*) FROM apps WHERE privacy_policy_url || domain LIKE '%doe%'`:             0,
+			`SELECT COUNT(*) FROM provider_keys`:                                                    0,
+			`SELECT COUNT(*) FROM webhooks`:                                                         1,
+			`SELECT COUNT(*) FROM deliveries`:                                                       1,
+			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`:                     0,
+			`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`:                        1,
 		} {
 			if n := w.count(text); n != want {
 				t.Errorf("%s: %d, want %d", text, n, want)

@@ -88,6 +88,9 @@ func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOp
 	if err := s.suspendApps(ctx, tx, st.apps); err != nil {
 		return err
 	}
+	if err := s.Apps.EraseAccount(ctx, tx, a); err != nil {
+		return err
+	}
 	if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
 		return err
 	}

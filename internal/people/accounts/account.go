@@ -67,6 +67,23 @@ func NormalizeEmail(s string) (string, error) {
 	return s, nil
 }
 
+// NormalizeNewEmail is NormalizeEmail for an address that an account is to get. It also refuses the top-level domain
+// "invalid" (RFC 2606), where no person has an address and test accounts have theirs.
+func NormalizeNewEmail(s string) (string, error) {
+	email, err := NormalizeEmail(s)
+	if err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(email, ".invalid") {
+		return "", apierr.InvalidRequest.Errorf("email: must not be in a reserved domain")
+	}
+	return email, nil
+}
+
+// tombstone returns what a closed account has for an email. Nobody can take it, and nobody could before: an address has
+// a domain of two labels or more.
+func tombstone(accountID string) string { return strings.ToLower(accountID) + "@closed" }
+
 // isValidLocal reports whether local, the part before the @, is dot-separated atoms of RFC 5322.
 func isValidLocal(local string) bool {
 	for atom := range strings.SplitSeq(local, ".") {

@@ -33,9 +33,14 @@ func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string
 }
 
 // SetTwoStep turns two-step verification on or off and ends all sessions of the account, in the
-// caller's transaction: no session continues that passed only one step.
+// caller's transaction: no session continues that passed only one step. A role on the operator's
+// pages ends, too: it was given to whoever had the second step of that time, or before there was one.
 func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
-	return s.update(ctx, tx, accountID, SecondStepChange, `two_step = $2`, db.BoolInt(on))
+	set := `two_step = $2, operator = 0`
+	if s.RolesWithoutSecondStep {
+		set = `two_step = $2`
+	}
+	return s.update(ctx, tx, accountID, SecondStepChange, set, db.BoolInt(on))
 }
 
 // CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the

@@ -2,8 +2,10 @@ package accounts
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 )
 
@@ -24,10 +26,19 @@ func (s *Store) GetRole(ctx context.Context, accountID string) (Role, error) {
 
 // SetRole sets the role of an account, in the caller's transaction, and returns the former role. It
 // locks the account; the error wraps sql.ErrNoRows when there is no such account or it is a test
-// account.
+// account. An account without two-step verification is 400 invalid_request: who knows its password
+// could add a second step of their own.
 func (s *Store) SetRole(ctx context.Context, tx *db.Tx, accountID string, role Role) (before Role, err error) {
-	if _, err := Lock(ctx, tx, accountID); err != nil {
+	a, err := Lock(ctx, tx, accountID)
+	if err != nil {
 		return NoRole, err
+	}
+	if a.Sandbox {
+		return NoRole, fmt.Errorf("accounts: set role: %w", sql.ErrNoRows)
+	}
+	if role != NoRole && !a.TwoStep && !s.RolesWithoutSecondStep {
+		return NoRole, apierr.InvalidRequest.Errorf(
+			"this account has no two-step verification: its owner turns it on first, under Settings, Security")
 	}
 	if before, err = getRole(ctx, tx, accountID); err != nil {
 		return NoRole, err

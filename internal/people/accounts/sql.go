@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -127,7 +126,7 @@ func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64)
 		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0,
 			unconfirmed = 0, closed_us = $3, suspended_us = NULL, suspended_reason = ''
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
-		accountID, strings.ToLower(accountID)+"@closed.invalid", nowUS))
+		accountID, tombstone(accountID), nowUS))
 }
 
 // updateSuspended suspends an account since nowUS, or reinstates it if that is 0. The error is sql.ErrNoRows for a test

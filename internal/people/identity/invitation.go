@@ -33,7 +33,7 @@ type Invitation struct {
 // its owner sets a password, in the caller's transaction. A second invitation replaces the first. An address of a
 // confirmed account is 400 invalid_request.
 func (s *Store) Invite(ctx context.Context, tx *db.Tx, email string) (Invitation, error) {
-	email, err := accounts.NormalizeEmail(email)
+	email, err := accounts.NormalizeNewEmail(email)
 	if err != nil {
 		return Invitation{}, err
 	}

@@ -299,7 +299,7 @@ func (p *OpenIDClient) exchangeCode(ctx context.Context, origin string, t authRe
 		return login{}, err
 	}
 	l := login{issuer: p.Issuer, subject: said.Subject, verified: bool(c.Verified)}
-	if email, err := accounts.NormalizeEmail(c.Email); err == nil {
+	if email, err := accounts.NormalizeNewEmail(c.Email); err == nil {
 		l.email = email
 	}
 	return l, nil

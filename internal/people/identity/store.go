@@ -78,7 +78,7 @@ func errLink() error {
 // signUp sends a confirmation link, or an email saying that the account exists. The response is the
 // same, in the same time.
 func (s *Store) signUp(ctx context.Context, from accounts.Client, email, password, next string) error {
-	email, err := accounts.NormalizeEmail(email)
+	email, err := accounts.NormalizeNewEmail(email)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, hash stri
 // saying so. The links of earlier requests end. The account must re-authenticate.
 func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a accounts.Account,
 	email, password string) error {
-	email, err := accounts.NormalizeEmail(email)
+	email, err := accounts.NormalizeNewEmail(email)
 	if err != nil {
 		return err
 	}
