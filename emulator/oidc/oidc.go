@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Provider struct {
 	backTo []string
 	grants map[string]grant  // by code
 	access map[string]Person // by access token
+	known  map[string]known  // by the cookie of a browser
 	asked  int               // for discovery
 }
 
@@ -74,9 +76,19 @@ type Wrong struct {
 // A grant is the sign-in that a code was issued for.
 type grant struct {
 	person                     Person
+	asked                      time.Time // when the person gave their credentials
 	redirect, challenge, nonce string
 	until                      time.Time
 }
+
+// known is the session of a browser at the provider: whoever has it chooses the same person by a click, without
+// credentials, unless the client asks for them (OpenID Connect Core §3.1.2.1).
+type known struct {
+	subject string
+	asked   time.Time
+}
+
+const sessionCookie = "emulated-provider"
 
 // New returns a provider.
 func New(o Options) (*Provider, error) {
@@ -96,6 +108,7 @@ func New(o Options) (*Provider, error) {
 		backTo: o.Redirects,
 		grants: map[string]grant{},
 		access: map[string]Person{},
+		known:  map[string]known{},
 	}
 	p.mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
 	p.mux.HandleFunc("GET /keys", p.serveKeys)
@@ -239,12 +252,34 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	} else {
 		code := rand.Text()
 		back.Set("code", code)
+		asked := p.askCredentials(w, r, person)
 		p.mu.Lock()
-		p.grants[code] = grant{person, q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"),
+		p.grants[code] = grant{person, asked, q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"),
 			p.now().Add(time.Minute)}
 		p.mu.Unlock()
 	}
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
+}
+
+// askCredentials returns when the person has last given credentials in the browser of r: now, unless the browser has a
+// session of that person which is young enough for the client.
+func (p *Provider) askCredentials(w http.ResponseWriter, r *http.Request, person Person) time.Time {
+	q, now := r.URL.Query(), p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c, err := r.Cookie(sessionCookie); err == nil && q.Get("prompt") != "login" {
+		k, ok := p.known[c.Value]
+		age, limited := strconv.Atoi(q.Get("max_age"))
+		if ok && k.subject == person.Subject &&
+			(limited != nil || now.Sub(k.asked) < time.Duration(age)*time.Second) {
+			return k.asked
+		}
+	}
+	value := rand.Text()
+	p.known[value] = known{person.Subject, now}
+	http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: value, Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteLaxMode})
+	return now
 }
 
 // choose returns the person of the form; false = nobody.
@@ -293,12 +328,13 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.access[access] = g.person
 	p.mu.Unlock()
 	claims := map[string]any{
-		"iss":   p.issuer,
-		"aud":   ClientID,
-		"sub":   g.person.Subject,
-		"iat":   p.now().Unix(),
-		"exp":   p.now().Add(5 * time.Minute).Unix(),
-		"nonce": g.nonce,
+		"iss":       p.issuer,
+		"aud":       ClientID,
+		"sub":       g.person.Subject,
+		"iat":       p.now().Unix(),
+		"exp":       p.now().Add(5 * time.Minute).Unix(),
+		"auth_time": g.asked.Unix(),
+		"nonce":     g.nonce,
 	}
 	wrong := p.state()
 	if !wrong.Thin {

@@ -43,6 +43,23 @@ func pageHome(c config.Config) func(*http.Request) string {
 	}
 }
 
+// signInOrigins returns the origins at which people sign in, if there are several. A sign-out at one leads on to the
+// other, so that it ends all sessions of the browser.
+func signInOrigins(c config.Config) []string {
+	var list []string
+	for _, text := range []string{c.AuthURL, c.DashboardURL} {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" {
+			return nil
+		}
+		list = append(list, u.Scheme+"://"+strings.ToLower(u.Host))
+	}
+	if list[0] == list[1] {
+		return nil
+	}
+	return list
+}
+
 func isBelow(path string, roots []string) bool {
 	for _, root := range roots {
 		if path == root || strings.HasPrefix(path, root+"/") || strings.HasPrefix(path, root+".") {

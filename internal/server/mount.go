@@ -44,6 +44,7 @@ func (s *Server) Mount(home ui.Home) {
 	s.Router.SetTracer(s.telemetry.Tracer())
 	s.Router.SetLogSample(int64(c.LogSample))
 	s.Router.SetPageHome(pageHome(c))
+	s.Router.SetFormOrigins(signInOrigins(c)...)
 	if strings.HasPrefix(c.BaseURL, "https://") {
 		s.Router.SetSecure()
 	}
@@ -72,6 +73,7 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Prices:   func() []ui.PriceRow { return docs.ExamplePrices(s.modelList()) },
 		Provider: c.OIDC.Name,
 		Passkeys: s.passkeyParty.PageData(),
+		Origins:  signInOrigins(c),
 	}).Mount(s.Router)
 	(&identity.Handler{
 		Store:    s.identity,

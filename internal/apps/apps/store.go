@@ -361,7 +361,7 @@ func (s *Store) IdentifyPublic(ctx context.Context, r *http.Request, clientID st
 	} else if err != nil {
 		return App{}, err
 	}
-	if wait, ok := s.token.Allow(clientID + " " + web.ClientAddress(r)); !ok {
+	if wait, ok := s.token.Allow(clientID + " " + web.ClientNetwork(r)); !ok {
 		return App{}, rateLimitError(wait, "too many requests with this client_id from this address")
 	}
 	return a, nil
@@ -383,7 +383,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if err != nil {
 		return App{}, err
 	}
-	attempts := id.Hash(clientID + " " + web.ClientAddress(r)) // of fixed length, because clients choose the input
+	attempts := id.Hash(clientID + " " + web.ClientNetwork(r)) // of fixed length, because clients choose the input
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, rateLimitError(wait, "too many wrong credentials for this client_id from this address")
 	}

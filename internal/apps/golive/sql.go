@@ -69,6 +69,11 @@ func updateDecision(ctx context.Context, tx *db.Tx, r Request) error {
 	return err
 }
 
+func eraseReviewed(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE golive_requests SET reviewed = '' WHERE app_id = $1`, appID)
+	return err
+}
+
 func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM features WHERE app_id = $1`, appID).Scan(&n)
 	return n, err

@@ -235,6 +235,15 @@ func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r
 	return r, app, r.requirePending()
 }
 
+// EraseReviewed erases what the reviews of an app were asked about, in the caller's transaction: its developer's account
+// is closed.
+func EraseReviewed(ctx context.Context, tx *db.Tx, appID string) error {
+	if err := eraseReviewed(ctx, tx, appID); err != nil {
+		return fmt.Errorf("golive: erase: %w", err)
+	}
+	return nil
+}
+
 // ListPending returns the pending requests, oldest first, after the id after.
 func (s *Store) ListPending(ctx context.Context, after string, limit int) ([]Request, error) {
 	list, err := listPending(ctx, s.DB, after, limit)

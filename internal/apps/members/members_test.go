@@ -192,6 +192,25 @@ func TestInvitationRevealsNothing(t *testing.T) {
 	}
 }
 
+// What one account invites uses up nothing of another's.
+func TestInvitationsHaveShares(t *testing.T) {
+	t.Parallel()
+	w, ctx := newWorld(t, dbtest.Open(t, db.SQLite)), t.Context()
+	second := w.join("second@example.com", apps.Owner)
+	w.creator.From.Address, second.From.Address = "203.0.113.9", "198.51.100.7"
+	for range 6 {
+		_ = w.Invite(ctx, w.app.ID, w.creator, "colleague@example.com", apps.Viewer)
+	}
+	if err := w.Invite(ctx, w.app.ID, second, "colleague@example.com", apps.Viewer); err != nil {
+		t.Errorf("another account's invitation: %v", err)
+	}
+	third := w.join("third@example.com", apps.Owner)
+	third.From.Address = w.creator.From.Address
+	if err := w.Invite(ctx, w.app.ID, third, "colleague@example.com", apps.Viewer); err == nil {
+		t.Error("another account of the same network invites as many again")
+	}
+}
+
 // together runs functions at the same time and returns how many succeed.
 func together(list ...func() error) (succeeded int) {
 	var wg sync.WaitGroup

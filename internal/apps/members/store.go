@@ -34,10 +34,12 @@ type Store struct {
 	now       func() time.Time
 	dashboard string       // URL that mailed links begin with
 	sent      *web.Limiter // invitations, by inviter
+	shares    *web.Limiter // invitations to an address, by inviter and by client network
 	received  *web.Limiter // invitations, by address, whether or not it has an account
 }
 
-// NewStore returns a Store on d. An account may send 20 invitations an hour, and an address receives 5 an hour.
+// NewStore returns a Store on d. An account may send 20 invitations an hour. An address receives 5 an hour of one
+// account or of one client network, so that nobody uses up what others may send, and 30 in all.
 func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, now func() time.Time, dashboard string) *Store {
 	people.OnEnd(accounts.AppInvitation, deleteInvitationsOf)
 	return &Store{
@@ -47,7 +49,8 @@ func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, now func() ti
 		now:       now,
 		dashboard: dashboard,
 		sent:      web.NewLimiter(time.Hour/20, 20, now),
-		received:  web.NewLimiter(time.Hour/5, 5, now),
+		shares:    web.NewLimiter(time.Hour/5, 5, now),
+		received:  web.NewLimiter(time.Hour/30, 30, now),
 	}
 }
 
@@ -163,7 +166,7 @@ func (s *Store) Invite(ctx context.Context, appID string, by Actor, address stri
 	if err != nil {
 		return apierr.InvalidRequest.Errorf("email: must be an address such as name@example.com")
 	}
-	if err := s.throttle(by.ID, email); err != nil {
+	if err := s.throttle(by, email); err != nil {
 		return err
 	}
 	token := id.NewSecret()
@@ -197,11 +200,16 @@ func (s *Store) Invite(ctx context.Context, appID string, by Actor, address stri
 }
 
 // throttle counts an invitation and returns 429 rate_limited over the limits.
-func (s *Store) throttle(inviterID, email string) error {
+func (s *Store) throttle(by Actor, email string) error {
 	for _, l := range []struct {
 		limiter *web.Limiter
 		key     string
-	}{{s.sent, inviterID}, {s.received, id.Hash(email)}} {
+	}{
+		{s.sent, by.ID},
+		{s.shares, id.Hash(by.ID + " " + email)},
+		{s.shares, id.Hash(by.From.Network() + " " + email)},
+		{s.received, id.Hash(email)},
+	} {
 		if wait, ok := l.limiter.Allow(l.key); !ok {
 			e := apierr.RateLimited.Errorf("Too many invitations. Wait a while, then try again.")
 			e.RetryAfter = wait

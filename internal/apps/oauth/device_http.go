@@ -100,7 +100,7 @@ func (f *deviceFlow) authorizeDevice(w http.ResponseWriter, r *http.Request) err
 	if app.Suspended {
 		return newInvalidGrant(verdict.AppSuspended)
 	}
-	if wait, ok := f.starts.Allow(app.ClientID + " " + web.ClientAddress(r)); !ok {
+	if wait, ok := f.starts.Allow(app.ClientID + " " + web.ClientNetwork(r)); !ok {
 		e := apierr.RateLimited.Errorf("too many device codes for this client_id; see the header Retry-After")
 		e.RetryAfter = wait
 		return e
@@ -184,7 +184,7 @@ func (f *deviceFlow) submitCode(w http.ResponseWriter, r *http.Request) error {
 // findVisit returns the visit for a user code, or what is wrong with the code. It limits how many
 // codes an account and an address may try (RFC 8628 §5.1).
 func (f *deviceFlow) findVisit(r *http.Request, account accounts.Account, userCode string) (*visit, string, error) {
-	address := web.ClientAddress(r)
+	address := web.ClientNetwork(r)
 	waitAccount, _ := f.accountTries.Peek(account.ID)
 	waitAddress, _ := f.addressTries.Peek(address)
 	if wait := max(waitAccount, waitAddress); wait > 0 {

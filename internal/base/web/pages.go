@@ -23,8 +23,8 @@ const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data
 const formAction = "form-action 'self'"
 
 // setPageHeaders sets the security headers of a page. A handler may change them.
-func setPageHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", contentPolicy)
+func (rt *Router) setPageHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentPolicy+rt.formHosts)
 	// Not "no-referrer": browsers would send "Origin: null" with our own forms.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")

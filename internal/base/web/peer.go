@@ -16,6 +16,23 @@ func ClientAddress(r *http.Request) string {
 	return r.RemoteAddr
 }
 
+// ClientNetwork returns what requests of a client are counted by; see NetworkOf.
+func ClientNetwork(r *http.Request) string { return NetworkOf(ClientAddress(r)) }
+
+// NetworkOf returns the network that an IP address stands for in limits: an IPv4 address itself, and the /64 of an IPv6
+// address, all of which one subscriber has.
+func NetworkOf(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
+
 // TrustProxies takes the client's address from X-Forwarded-For when the peer is a trusted proxy: the last entry that
 // is not itself a trusted proxy. The client can forge the entries before that one, and the whole header when the peer
 // is not trusted.

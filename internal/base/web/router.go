@@ -33,6 +33,7 @@ type Router struct {
 	idHeaders map[string]string    // by the prefix of paths
 	site      Site
 	pageHome  func(*http.Request) string // see SetPageHome; nil = pages are everywhere
+	formHosts string                     // see SetFormOrigins
 	secure    bool                       // tell browsers to come by HTTPS alone
 	sample    int64                      // of a million successful requests, those that are logged
 	now       func() time.Time           // the time in the ids of requests
@@ -71,6 +72,14 @@ func (rt *Router) isSampled(requestID string) bool {
 // SetPageHome sets where a page is, by a function that returns the URL for a request, or "" if it is at the request's
 // own address. A visitor who comes by another host is sent there; a form that does is refused.
 func (rt *Router) SetPageHome(home func(*http.Request) string) { rt.pageHome = home }
+
+// SetFormOrigins sets the origins besides a page's own that the forms of pages may lead to.
+func (rt *Router) SetFormOrigins(origins ...string) {
+	rt.formHosts = ""
+	for _, origin := range origins {
+		rt.formHosts += " " + origin
+	}
+}
 
 // leavePage sends a visitor to the host of a page, and reports whether it is another one.
 func (rt *Router) leavePage(w http.ResponseWriter, r *http.Request) (left bool, err error) {
@@ -198,7 +207,7 @@ func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.rw.routed = true
 	x.ctx.page = ro.page
 	if ro.page {
-		setPageHeaders(w.Header())
+		x.ctx.rt.setPageHeaders(w.Header())
 		if left, err := x.ctx.rt.leavePage(w, r); err != nil {
 			WriteError(w, r, err)
 			return
@@ -270,7 +279,7 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 		}
 		if isBrowsing(r) {
 			x.ctx.page = true
-			setPageHeaders(x.rw.Header())
+			x.ctx.rt.setPageHeaders(x.rw.Header())
 		}
 		WriteError(&x.rw, r, errNoRoute())
 	case r.Method == http.MethodOptions:

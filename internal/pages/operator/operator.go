@@ -78,7 +78,7 @@ func (h *Handler) requireToken(f web.Handler) web.Handler {
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
-		from := web.ClientAddress(r)
+		from := web.ClientNetwork(r)
 		if wait, ok := h.failures.Peek(from); !ok {
 			e := apierr.RateLimited.Errorf(
 				"Too many wrong tokens from this address. Wait as long as the header Retry-After says.")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
@@ -156,6 +157,9 @@ func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) err
 			return err
 		}
 		if err := s.Webhooks.DeleteAppEndpoints(ctx, tx, app.ID); err != nil {
+			return err
+		}
+		if err := golive.EraseReviewed(ctx, tx, app.ID); err != nil {
 			return err
 		}
 	}

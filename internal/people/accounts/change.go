@@ -99,7 +99,7 @@ func (s *Store) update(ctx context.Context, tx *db.Tx, accountID string, c Chang
 // CheckPassword verifies the password of a signed-in account. It counts failures as SignIn does. A
 // wrong password is 401 unauthorized.
 func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, password string) error {
-	_, err := s.SignIn(ctx, from, a.Email, password)
+	_, err := s.signIn(ctx, from, a.Email, password, true)
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
 		return apierr.Unauthorized.Errorf("Incorrect password.")
 	}
@@ -111,8 +111,8 @@ const reauthWindow = 10 * time.Minute
 
 // Reauthenticate proves the identity of a signed-in account once more, before a change to how the
 // account signs in. An account with a password must give it; an account without one, which signs in
-// at an identity provider, must have signed in within reauthWindow in this browser. It needs the
-// context of With. A failure is 401 unauthorized.
+// at an identity provider, must have given its credentials there within reauthWindow, for this
+// session. It needs the context of With. A failure is 401 unauthorized.
 func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, password string) error {
 	if a.HasPassword {
 		return s.CheckPassword(ctx, from, a, password)
@@ -123,22 +123,29 @@ func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, pass
 	return nil
 }
 
-// MustSignInAgain reports whether Reauthenticate fails for a until a signs in again. Only the
-// sign-in counts, not later use of the session.
+// MustSignInAgain reports whether Reauthenticate fails for a until a signs in again. Only the proof
+// of the sign-in counts, not later use of the session, and not a click at a provider that still knew
+// the browser.
 func (s *Store) MustSignInAgain(ctx context.Context, a Account) bool {
 	if a.HasPassword {
 		return false
 	}
 	c, ok := ctx.Value(currentSessionKey{}).(currentSession)
-	return !ok || c.ID != a.ID || c.proof == ProofPending || s.now().Sub(time.UnixMicro(c.startedUS)) >= reauthWindow
+	return !ok || c.ID != a.ID || c.proof == ProofPending || !s.IsRecentProof(c.provenUS)
+}
+
+// IsRecentProof reports whether a proof of identity at provenUS still counts as one of now.
+func (s *Store) IsRecentProof(provenUS int64) bool {
+	return s.now().Sub(time.UnixMicro(provenUS)) < reauthWindow
 }
 
 // MatchPassword compares a password with a hash of HashPassword. An empty hash never matches and
 // takes the same time.
 func MatchPassword(ctx context.Context, password, hash string) (bool, error) {
-	if err := acquireHashSlot(ctx); err != nil {
+	release, err := hashes.acquire(ctx, "")
+	if err != nil {
 		return false, err
 	}
-	defer func() { <-hashSlots }()
+	defer release()
 	return comparePassword(password, hash)
 }

@@ -72,6 +72,9 @@ type Client struct {
 	Agent   string // the User-Agent header
 }
 
+// Network returns what attempts of the client are counted by.
+func (c Client) Network() string { return web.NetworkOf(c.Address) }
+
 // maxAgentBytes bounds the stored part of a User-Agent header.
 const maxAgentBytes = 300
 

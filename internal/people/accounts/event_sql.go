@@ -31,6 +31,12 @@ func listEvents(ctx context.Context, q db.Queryer, accountID string, limit int) 
 		WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
+// listSignInAddresses reads the addresses of the last sign-ins of an account.
+func listSignInAddresses(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT address FROM security_events
+		WHERE account_id = $1 AND kind = 'signed-in' ORDER BY id DESC LIMIT $2`, accountID, limit)
+}
+
 func deleteAccountEvents(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM security_events WHERE account_id = $1`, accountID)
 	return err

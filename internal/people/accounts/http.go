@@ -21,6 +21,7 @@ type Handler struct {
 	Prices   func() []ui.PriceRow // nil = the front page shows none
 	Provider string               // name of the OpenID Connect provider; "" = none
 	Passkeys ui.Passkeys
+	Origins  []string // where people sign in: of auth_url and dashboard_url; one or none = a single session
 }
 
 // Mount adds the routes.
@@ -29,6 +30,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /sign-in", h.Sessions.With(h.showSignIn))
 	rt.HandlePage("POST /sign-in", h.Sessions.With(h.signIn))
 	rt.HandlePage("POST /sign-out", h.Sessions.With(h.signOut))
+	rt.HandlePage("GET /sign-out/here", h.Sessions.With(h.signOutHere))
 	rt.HandlePage("GET /signed-out", showSignedOut)
 }
 
@@ -84,8 +86,8 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 	return web.SeeOther(w, next)
 }
 
-// signOut ends the session. With the form value next it redirects to the sign-in page, for a user
-// who wants to switch accounts.
+// signOut ends the sessions of this browser. With the form value next it redirects to the sign-in
+// page, for a user who wants to sign in again, or as somebody else.
 func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
@@ -94,10 +96,57 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Sessions.End(r.Context(), w); err != nil {
 		return err
 	}
+	to := "/signed-out"
 	if form.Has("next") {
-		return web.SeeOther(w, SignInPath(form.Get("next")))
+		h.Sessions.askAgain(w)
+		to = SignInPath(form.Get("next"))
 	}
-	return web.SeeOther(w, "/signed-out")
+	if other, here := h.otherOrigin(r); other != "" {
+		return web.SeeOther(w, other+"/sign-out/here?"+url.Values{"back": {here}, "to": {to}}.Encode())
+	}
+	return web.SeeOther(w, to)
+}
+
+// otherOrigin returns the other origin with sign-ins, and the present one; "" = there is one only, or the request came
+// to none of them. A browser has a session at each, because cookies belong to one host.
+func (h *Handler) otherOrigin(r *http.Request) (other, here string) {
+	for _, origin := range h.Origins {
+		u, err := url.Parse(origin)
+		if err != nil {
+			continue
+		}
+		if strings.EqualFold(u.Host, r.Host) {
+			here = origin
+		} else {
+			other = origin
+		}
+	}
+	if here == "" {
+		return "", ""
+	}
+	return other, here
+}
+
+// signOutHere ends the session at this origin after the one at the other has ended, and leads back there. A link on a
+// foreign site asks first.
+func (h *Handler) signOutHere(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		return ui.Render(w, http.StatusOK, ui.Form{
+			Heading: "Sign out here, too?",
+			Lead:    "Apps you connected stay connected.",
+			Action:  "/sign-out",
+			Button:  "Sign out",
+		})
+	}
+	if err := h.Sessions.End(r.Context(), w); err != nil {
+		return err
+	}
+	to := LocalPath(q.Get("to"))
+	if other, _ := h.otherOrigin(r); other != "" && other == q.Get("back") {
+		return web.SeeOther(w, other+to)
+	}
+	return web.SeeOther(w, to)
 }
 
 func showSignedOut(w http.ResponseWriter, _ *http.Request) error {

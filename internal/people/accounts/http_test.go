@@ -24,7 +24,8 @@ type site struct {
 	clock *clock
 }
 
-func serve(t *testing.T, d *db.DB, secure bool) *site {
+// serve starts the pages; origins are those with sign-ins, if there are several.
+func serve(t *testing.T, d *db.DB, secure bool, origins ...string) *site {
 	t.Helper()
 	c := newClock()
 	s := accounts.NewStore(d, c.now)
@@ -35,7 +36,9 @@ func serve(t *testing.T, d *db.DB, secure bool) *site {
 		Store:    s,
 		Sessions: accounts.NewSessions(s, secure),
 		Home:     ui.Home{BaseURL: "https://api.example.com"},
+		Origins:  origins,
 	}).Mount(rt)
+	rt.SetFormOrigins(origins...)
 	srv := httptest.NewServer(rt)
 	t.Cleanup(srv.Close)
 	return &site{srv, d, c}
@@ -56,6 +59,9 @@ func (s *site) do(t *testing.T, method, path, cookie string, form url.Values, he
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
@@ -116,6 +122,49 @@ func TestSessionsBeginAndEnd(t *testing.T) {
 			t.Error("the session works after signing out")
 		}
 	})
+}
+
+// A sign-out at one of two hosts leads on to the other, which ends the session of the same browser there.
+func TestSignOutEndsTheSessionsOfABrowser(t *testing.T) {
+	t.Parallel()
+	s := serve(t, dbtest.Open(t, db.SQLite), false, "https://connect.example", "https://my.example")
+	session := cookie(t, s.do(t, "POST", "/sign-in", "", signIn("/"), "Host", "connect.example"))
+	mine := cookie(t, s.do(t, "POST", "/sign-in", "", signIn("/"), "Host", "my.example"))
+
+	out := s.do(t, "POST", "/sign-out", mine, nil, "Host", "my.example")
+	to, ok := strings.CutPrefix(out.Header.Get("Location"), "https://connect.example/sign-out/here?")
+	if !ok || out.StatusCode != http.StatusSeeOther || s.who(t, mine) {
+		t.Fatalf("signing out leads to %q", out.Header.Get("Location"))
+	}
+	policy := out.Header.Get("Content-Security-Policy")
+	if !strings.HasSuffix(policy, "form-action 'self' https://connect.example https://my.example") {
+		t.Errorf("the browser does not follow: %s", policy)
+	}
+	asked := s.do(t, "GET", "/sign-out/here?"+to, session, nil, "Host", "connect.example", "Sec-Fetch-Site", "cross-site")
+	if asked.StatusCode != http.StatusOK || !s.who(t, session) {
+		t.Error("a foreign site signs out")
+	}
+	out = s.do(t, "GET", "/sign-out/here?"+to, session, nil, "Host", "connect.example", "Sec-Fetch-Site", "same-site")
+	if got := out.Header.Get("Location"); got != "https://my.example/signed-out" || s.who(t, session) {
+		t.Errorf("the other host leads to %q, or its session goes on", got)
+	}
+	for back, want := range map[string]string{
+		"https://my.example":      "https://my.example/signed-out",
+		"https://evil.example":    "/signed-out",
+		"https://my.example.evil": "/signed-out",
+		"":                        "/signed-out",
+	} {
+		q := url.Values{"back": {back}, "to": {"/signed-out"}}.Encode()
+		if got := s.do(t, "GET", "/sign-out/here?"+q, "", nil, "Host", "connect.example").Header.Get("Location"); got != want {
+			t.Errorf("back to %q leads to %q", back, got)
+		}
+	}
+	if got := s.do(t, "GET", "/sign-out/here?to=//evil.example", "", nil).Header.Get("Location"); got != "/" {
+		t.Errorf("an open redirect to %q", got)
+	}
+	if got := s.do(t, "POST", "/sign-out", "", nil, "Host", "node.internal").Header.Get("Location"); got != "/signed-out" {
+		t.Errorf("at a node's own address: %q", got)
+	}
 }
 
 // A session lasts 12 hours without use and 7 days with it.

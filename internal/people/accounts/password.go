@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/alexedwards/argon2id"
+
+	"github.com/purserhq/purser/internal/base/apierr"
 )
 
 // argonParams are the parameters of argon2id after RFC 9106: one pass over 64 MiB, about 50 ms on
@@ -19,9 +22,9 @@ var argonParams = argon2id.Params{
 	KeyLength:   32,
 }
 
-// hashSlots bounds concurrent hashes, so that sign-in attempts cannot exhaust the memory; further
-// attempts wait.
-var hashSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
+// hashes bounds concurrent hashes, so that sign-in attempts cannot exhaust the memory, and those that
+// wait, so that nobody waits long.
+var hashes = newHashQueue(runtime.GOMAXPROCS(0))
 
 // dummyHash is compared with when there is no account or no password, so that the response takes
 // the same time.
@@ -29,13 +32,64 @@ var dummyHash = sync.OnceValues(func() (string, error) {
 	return argon2id.CreateHash("no account has this password", &argonParams)
 })
 
-// acquireHashSlot waits for a slot to hash; the caller releases it with <-hashSlots.
-func acquireHashSlot(ctx context.Context) error {
+// A hashQueue has slots for hashes and a bounded queue for them.
+type hashQueue struct {
+	slots chan struct{}
+
+	mu        sync.Mutex
+	waiting   int
+	byNetwork map[string]int // those waiting, by client network; "" = not counted
+}
+
+// Hashes that may wait for each slot, about two seconds' worth on one core, and those of one network.
+const (
+	maxWaitingHashes     = 32
+	maxWaitingOfANetwork = 8
+)
+
+func newHashQueue(slots int) *hashQueue {
+	return &hashQueue{slots: make(chan struct{}, slots), byNetwork: map[string]int{}}
+}
+
+// acquire waits for a slot to hash. It returns 503 unavailable while too many wait, of the client's network or of all.
+func (q *hashQueue) acquire(ctx context.Context, network string) (release func(), err error) {
+	if err := q.enter(network); err != nil {
+		return nil, err
+	}
+	defer q.leave(network)
 	select {
-	case hashSlots <- struct{}{}:
-		return nil
+	case q.slots <- struct{}{}:
+		return func() { <-q.slots }, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
+	}
+}
+
+func (q *hashQueue) enter(network string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	slots := cap(q.slots)
+	if q.waiting >= slots*maxWaitingHashes || network != "" && q.byNetwork[network] >= slots*maxWaitingOfANetwork {
+		e := apierr.Unavailable.Errorf("Too many people are signing in right now. Try again in a moment.")
+		e.RetryAfter = 2 * time.Second
+		return e
+	}
+	q.waiting++
+	if network != "" {
+		q.byNetwork[network]++
+	}
+	return nil
+}
+
+func (q *hashQueue) leave(network string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting--
+	if network == "" {
+		return
+	}
+	if q.byNetwork[network]--; q.byNetwork[network] == 0 {
+		delete(q.byNetwork, network)
 	}
 }
 
@@ -45,10 +99,11 @@ func HashPassword(ctx context.Context, password string) (string, error) {
 	if err := validatePassword(password); err != nil {
 		return "", err
 	}
-	if err := acquireHashSlot(ctx); err != nil {
+	release, err := hashes.acquire(ctx, "")
+	if err != nil {
 		return "", err
 	}
-	defer func() { <-hashSlots }()
+	defer release()
 	return argon2id.CreateHash(password, &argonParams)
 }
 

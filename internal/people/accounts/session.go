@@ -30,6 +30,7 @@ const (
 	startedKey = "started_us"
 	epochKey   = "epoch"
 	proofKey   = "proof"
+	provenKey  = "proven_us"
 )
 
 // A Proof is the level of authentication of a session.
@@ -89,6 +90,7 @@ type currentSession struct {
 	proof     Proof
 	tokenHash string
 	startedUS int64
+	provenUS  int64 // when its user proved who they are; 0 = an identity provider did not say
 }
 
 // With loads the session of the request into its context; CurrentAccount returns the account.
@@ -122,8 +124,13 @@ func (s *Sessions) resumeSession(ctx context.Context, accountID string) (context
 		return nil, err
 	}
 	web.Log(ctx, slog.String("account_id", accountID))
-	c := currentSession{a, Proof(s.scs.GetString(ctx, proofKey)), id.Hash(s.scs.Token(ctx)),
-		s.scs.GetInt64(ctx, startedKey)}
+	c := currentSession{
+		Account:   a,
+		proof:     Proof(s.scs.GetString(ctx, proofKey)),
+		tokenHash: id.Hash(s.scs.Token(ctx)),
+		startedUS: s.scs.GetInt64(ctx, startedKey),
+		provenUS:  s.scs.GetInt64(ctx, provenKey),
+	}
 	if c.proof == ProofPending { // is not extended
 		return context.WithValue(ctx, currentSessionKey{}, c), nil
 	}
@@ -206,12 +213,41 @@ func (s *Sessions) EnsureBrowserID(w http.ResponseWriter, r *http.Request, lifet
 	return id.Hash(token)
 }
 
+// askAgain has sign-ins at an identity provider within the next minutes ask for the user's credentials: this browser
+// wants to sign in again, or as somebody else. It is a hint; what counts is when the provider says that it asked.
+func (s *Sessions) askAgain(w http.ResponseWriter) {
+	http.SetCookie(w, &http.Cookie{
+		Name:     s.againCookieName(),
+		Value:    "1",
+		Path:     "/",
+		MaxAge:   int(reauthWindow.Seconds()),
+		HttpOnly: true,
+		Secure:   s.scs.Cookie.Secure,
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// AsksAgain reports whether the browser of r signs in again, or as somebody else.
+func (s *Sessions) AsksAgain(r *http.Request) bool {
+	_, err := r.Cookie(s.againCookieName())
+	return err == nil
+}
+
+func (s *Sessions) againCookieName() string { return s.scs.Cookie.Name + "-again" }
+
 func (s *Sessions) visitorCookieName() string { return s.scs.Cookie.Name + "-visit" }
 
 // Start signs in a with the given proof, in the context of With. It always sets a new token, which
-// prevents session fixation.
+// prevents session fixation. The user has just proved who they are, by a password, a code or a passkey.
 func (s *Sessions) Start(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
-	return s.startSession(w, r, a, proof, s.store.now())
+	now := s.store.now()
+	return s.startSession(w, r, a, proof, now, now.UnixMicro())
+}
+
+// StartProvenAt is Start for a user whom an identity provider has authenticated at provenUS, long ago perhaps; 0 = it
+// did not say when.
+func (s *Sessions) StartProvenAt(w http.ResponseWriter, r *http.Request, a Account, proof Proof, provenUS int64) error {
+	return s.startSession(w, r, a, proof, s.store.now(), provenUS)
 }
 
 // Continue starts a session for an account that is signed in and has just ended all its sessions by
@@ -221,11 +257,11 @@ func (s *Sessions) Continue(w http.ResponseWriter, r *http.Request, a Account, p
 	if !ok || c.ID != a.ID {
 		return errors.New("accounts: there is no session to continue")
 	}
-	return s.startSession(w, r, a, proof, time.UnixMicro(c.startedUS))
+	return s.startSession(w, r, a, proof, time.UnixMicro(c.startedUS), c.provenUS)
 }
 
 func (s *Sessions) startSession(w http.ResponseWriter, r *http.Request, a Account, proof Proof,
-	started time.Time) error {
+	started time.Time, provenUS int64) error {
 	ctx := r.Context()
 	if err := s.scs.Clear(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
@@ -238,6 +274,7 @@ func (s *Sessions) startSession(w http.ResponseWriter, r *http.Request, a Accoun
 	s.scs.Put(ctx, startedKey, started.UnixMicro())
 	s.scs.Put(ctx, epochKey, a.SessionEpoch)
 	s.scs.Put(ctx, proofKey, string(proof))
+	s.scs.Put(ctx, provenKey, provenUS)
 	end := computeSessionEnd(started, now)
 	if proof == ProofPending {
 		end = now.Add(pendingSessionTimeout)

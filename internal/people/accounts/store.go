@@ -11,29 +11,27 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/base/web"
 )
 
 // A Store reads and writes accounts.
 type Store struct {
-	db       *db.DB
-	now      func() time.Time
-	failures *web.Limiter // failed sign-ins, by client address and email
-	queue    eventQueue   // events not written yet
-	enders   map[Thing]ender
+	db     *db.DB
+	now    func() time.Time
+	limits signInLimits
+	queue  eventQueue // events not written yet
+	enders map[Thing]ender
 
 	// RolesWithoutSecondStep lets accounts without two-step verification have a role on the operator's pages: purser dev.
 	RolesWithoutSecondStep bool
 }
 
-// NewStore returns a Store on d. Failed sign-ins are throttled to 10 a minute for one client
-// address and email (decision 044).
+// NewStore returns a Store on d. Failed sign-ins are throttled as decision 044 says.
 func NewStore(d *db.DB, now func() time.Time) *Store {
 	return &Store{
-		db:       d,
-		now:      now,
-		failures: web.NewLimiter(time.Minute/10, 10, now),
-		enders:   map[Thing]ender{SignInSession: deleteAccountSessions},
+		db:     d,
+		now:    now,
+		limits: newSignInLimits(now),
+		enders: map[Thing]ender{SignInSession: deleteAccountSessions},
 	}
 }
 
@@ -211,9 +209,14 @@ func ListTestAccounts(ctx context.Context, q db.Queryer, developerID string) ([]
 }
 
 // SignIn returns the account of an email and password. An unknown email and a wrong password get
-// the same 401 in the same time. After ten failures in a minute from one client address for one
-// email it returns 429 rate_limited, for unknown emails too. A suspended account is 401, too.
+// the same 401 in the same time. Beyond a limit of failures it returns 429 rate_limited, for unknown
+// emails too, and while too many hashes wait 503 unavailable. A suspended account is 401, too.
 func (s *Store) SignIn(ctx context.Context, from Client, email, password string) (Account, error) {
+	return s.signIn(ctx, from, email, password, false)
+}
+
+// signIn is SignIn. An attempt of a client that is signedIn is not held against other networks.
+func (s *Store) signIn(ctx context.Context, from Client, email, password string, signedIn bool) (Account, error) {
 	var a Account
 	var hash string
 	normal, err := NormalizeEmail(email)
@@ -226,24 +229,26 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 			hash = "" // treated as an account without a password
 		}
 	}
-	if err := acquireHashSlot(ctx); err != nil {
+	try := s.newAttempt(from, normal, a, signedIn)
+	if err := try.check(ctx); err != nil { // before it waits
 		return Account{}, err
 	}
-	defer func() { <-hashSlots }()
-	// Check the throttle while holding the slot, so that concurrent attempts cannot pass it before
+	release, err := hashes.acquire(ctx, from.Network())
+	if err != nil {
+		return Account{}, err
+	}
+	defer release()
+	// Check again while holding the slot, so that concurrent attempts cannot pass the limits before
 	// their failures are counted.
-	key := id.Hash(from.Address + " " + normal)
-	if wait, ok := s.failures.Peek(key); !ok {
-		e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a moment, then try again.")
-		e.RetryAfter = wait
-		return Account{}, e
+	if err := try.check(ctx); err != nil {
+		return Account{}, err
 	}
 	ok, err := comparePassword(password, hash)
 	if err != nil {
 		return Account{}, err
 	}
 	if !ok {
-		s.failures.Allow(key)
+		try.fail()
 		if a.ID != "" {
 			s.QueueEvent(a.ID, SignInFailed, from)
 		}

@@ -17,5 +17,6 @@
 // linked.
 //
 // A change to how an account signs in needs re-authentication: the password or, for an account
-// without one, a sign-in of the last ten minutes in this browser (accounts.Store.Reauthenticate).
+// without one, credentials given within the last ten minutes for this session
+// (accounts.Store.Reauthenticate, decision 124).
 package identity

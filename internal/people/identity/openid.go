@@ -239,10 +239,15 @@ func (p *OpenIDClient) makeOAuthConfig(d *providerMetadata, origin string) *oaut
 	}
 }
 
-// makeAuthorizationURL returns the URL of the authorization request.
-func (p *OpenIDClient) makeAuthorizationURL(d *providerMetadata, origin string, t authRequest) string {
-	return p.makeOAuthConfig(d, origin).AuthCodeURL(t.state, oidc.Nonce(t.nonce()),
-		oauth2.S256ChallengeOption(t.verifier()))
+// makeAuthorizationURL returns the URL of the authorization request. With again, the provider has to
+// ask for the user's credentials, whether or not it still knows the browser, and to say when it did
+// (OpenID Connect Core §3.1.2.1).
+func (p *OpenIDClient) makeAuthorizationURL(d *providerMetadata, origin string, t authRequest, again bool) string {
+	options := []oauth2.AuthCodeOption{oidc.Nonce(t.nonce()), oauth2.S256ChallengeOption(t.verifier())}
+	if again {
+		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+	}
+	return p.makeOAuthConfig(d, origin).AuthCodeURL(t.state, options...)
 }
 
 // A login is an authenticated subject at the provider.
@@ -250,6 +255,7 @@ type login struct {
 	issuer, subject string
 	email           string // normalized; "" = none, or not valid here
 	verified        bool   // the provider has verified the email
+	provenUS        int64  // when the provider asked for the user's credentials; 0 = it does not say
 }
 
 // claims are the claims of the ID token that go-oidc does not verify, and of the userinfo endpoint.
@@ -257,6 +263,7 @@ type claims struct {
 	AuthorizedParty string    `json:"azp"`
 	Email           string    `json:"email"`
 	Verified        looseBool `json:"email_verified"`
+	AuthTime        float64   `json:"auth_time"` // in seconds; a JSON number, which some providers write with a fraction
 }
 
 // looseBool is a boolean that some providers send as a string.
@@ -298,11 +305,33 @@ func (p *OpenIDClient) exchangeCode(ctx context.Context, origin string, t authRe
 	if err != nil {
 		return login{}, err
 	}
-	l := login{issuer: p.Issuer, subject: said.Subject, verified: bool(c.Verified)}
+	l := login{
+		issuer:   p.Issuer,
+		subject:  said.Subject,
+		verified: bool(c.Verified),
+		provenUS: p.readAuthTime(said),
+	}
 	if email, err := accounts.NormalizeNewEmail(c.Email); err == nil {
 		l.email = email
 	}
 	return l, nil
+}
+
+// maxClockSkew is how far the provider's clock may be ahead of ours.
+const maxClockSkew = time.Minute
+
+// readAuthTime returns when the provider asked for the user's credentials, by the claim auth_time, and 0 if it does not
+// say or names a time to come.
+func (p *OpenIDClient) readAuthTime(said *oidc.IDToken) int64 {
+	var c claims
+	if err := said.Claims(&c); err != nil || c.AuthTime <= 0 || c.AuthTime > 1<<40 {
+		return 0
+	}
+	asked, now := time.Unix(int64(c.AuthTime), 0), p.now()
+	if asked.After(now.Add(maxClockSkew)) {
+		return 0
+	}
+	return min(asked.UnixMicro(), now.UnixMicro())
 }
 
 // verifyClaims verifies what go-oidc leaves to its caller: nonce, authorized party and subject.

@@ -87,7 +87,7 @@ func (h openIDPages) startSignIn(w http.ResponseWriter, r *http.Request) error {
 // behind the provider are unknown.
 func (h openIDPages) redirectToProvider(w http.ResponseWriter, r *http.Request, a accounts.Account, next string) error {
 	p := h.Provider
-	if wait, ok := p.startLimiter.Allow(id.Hash(accounts.ClientOf(r).Address)); !ok {
+	if wait, ok := p.startLimiter.Allow(id.Hash(web.ClientNetwork(r))); !ok {
 		e := apierr.RateLimited.Errorf("Too many requests. Wait a moment, then try again.")
 		e.RetryAfter = wait
 		return e
@@ -105,7 +105,7 @@ func (h openIDPages) redirectToProvider(w http.ResponseWriter, r *http.Request, 
 	if err != nil {
 		return err
 	}
-	to := p.makeAuthorizationURL(d, origin, t)
+	to := p.makeAuthorizationURL(d, origin, t, a.ID == "" && h.Sessions.AsksAgain(r))
 	http.SetCookie(w, browserCookie(origin, browser))
 	w.Header().Set("Refresh", "0; url="+to)
 	return ui.Render(w, http.StatusOK, ui.Message{
@@ -134,6 +134,9 @@ func (h openIDPages) handleCallback(w http.ResponseWriter, r *http.Request) erro
 	if kept.accountID != "" {
 		return h.finishLink(w, r, kept, l)
 	}
+	if h.Sessions.AsksAgain(r) && !h.Accounts.IsRecentProof(l.provenUS) {
+		return h.showFailure(w, r, errNotProven, kept.next)
+	}
 	a, err := h.store.signIn(r.Context(), accounts.ClientOf(r), l, p.Name)
 	if err != nil {
 		return h.showFailure(w, r, err, kept.next)
@@ -145,7 +148,7 @@ func (h openIDPages) handleCallback(w http.ResponseWriter, r *http.Request) erro
 		}
 		return web.SeeOther(w, accounts.CodePath(next))
 	}
-	if err := h.Sessions.Start(w, r, a, accounts.ProofSingle); err != nil {
+	if err := h.Sessions.StartProvenAt(w, r, a, accounts.ProofSingle, l.provenUS); err != nil {
 		return err
 	}
 	return web.SeeOther(w, next)
@@ -219,6 +222,11 @@ func (h openIDPages) showFailure(w http.ResponseWriter, r *http.Request, err err
 		status, m.Heading = http.StatusConflict, "Another login is already linked"
 		m.Text = "Another " + name + " login is linked to your account. Unlink it first."
 		m.Link = &ui.Link{Href: loginPath, Text: "View login"}
+	case errors.Is(err, errNotProven):
+		status, m.Heading = http.StatusForbidden, name+" didn’t ask who you are"
+		m.Text = "You wanted to sign in again, but " + name + " let you pass without your credentials, or didn’t tell " +
+			"us when it asked for them. Sign out there and start over, or set a password for your account here."
+		m.Link = &ui.Link{Href: "/forgot", Text: "Set a password"}
 	case errors.Is(err, errAccountUnusable):
 		status, m.Heading, m.Text = http.StatusForbidden, "This account is closed",
 			"You can no longer sign in to it."

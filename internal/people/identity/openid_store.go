@@ -58,6 +58,8 @@ var (
 	errLoginLinkedElsewhere = errors.New("identity: the login is linked with another account")
 	// errOtherLoginLinked means that the account has another login at the same provider.
 	errOtherLoginLinked = errors.New("identity: the account has another login")
+	// errNotProven means that the provider did not ask for the user's credentials, or does not say so.
+	errNotProven = errors.New("identity: the provider did not ask again")
 	// errAccountUnusable means that the account is closed, deleted or unconfirmed.
 	errAccountUnusable = errors.New("identity: the account may not be used")
 )

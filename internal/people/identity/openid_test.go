@@ -433,6 +433,55 @@ func TestProviderSkipsNoSecondStep(t *testing.T) {
 	}
 }
 
+// A click at a provider that still knows the browser signs in and confirms nothing: who signs in again is asked for
+// credentials there, and the provider has to say so.
+func TestSigningInAgainIsAProofOfNow(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d, proved)
+		b := s.browser()
+		const page = "/settings/email"
+		b.enter(proved).want(t, 303, "/settings")
+		b.get(page).want(t, 200, "")
+		s.pass(11 * time.Minute)
+		to := b.leave("/sign-in/provider", "next", page)
+		if strings.Contains(to, "prompt=") || strings.Contains(to, "max_age=") {
+			t.Errorf("an ordinary sign-in asks for credentials: %s", to)
+		}
+		b.get(b.choose(to, proved)).want(t, 303, page) // a click
+		if a := b.get(page); a.status != 401 || !b.signedIn() {
+			t.Errorf("a click confirms: %d", a.status)
+		}
+		b.post("/sign-out", "next", page).want(t, 303, "/sign-in?next=%2Fsettings%2Femail")
+		to = b.leave("/sign-in/provider", "next", page)
+		if !strings.Contains(to, "prompt=login") || !strings.Contains(to, "max_age=0") {
+			t.Errorf("the provider is not told to ask: %s", to)
+		}
+		b.get(b.choose(to, proved)).want(t, 303, page)
+		b.get(page).want(t, 200, "")
+
+		// A provider that does not ask, or does not say so, confirms nothing.
+		for what, claims := range map[string]func(map[string]any){
+			"an old proof":     func(c map[string]any) { c["auth_time"] = s.now().Add(-11 * time.Minute).Unix() },
+			"no proof":         func(c map[string]any) { delete(c, "auth_time") },
+			"a proof to come":  func(c map[string]any) { c["auth_time"] = s.now().Add(time.Hour).Unix() },
+			"a negative proof": func(c map[string]any) { c["auth_time"] = -1 },
+		} {
+			s.login.Misbehave(oidctest.Wrong{Claims: claims})
+			b.post("/sign-out", "next", page).want(t, 303, "/sign-in?next=%2Fsettings%2Femail")
+			if a := b.get(b.choose(b.leave("/sign-in/provider", "next", page), proved)); a.status != 403 ||
+				!strings.Contains(a.page, "didn’t ask who you are") || b.signedIn() {
+				t.Errorf("%s: %d", what, a.status)
+			}
+			other := s.browser()
+			other.enter(proved).want(t, 303, "/settings")
+			if a := other.get(page); a.status != 401 {
+				t.Errorf("an ordinary sign-in with %s confirms: %d", what, a.status)
+			}
+		}
+	})
+}
+
 // A sign-in belongs to one browser, once, for ten minutes.
 func TestTripsAreNotTransferable(t *testing.T) {
 	t.Parallel()

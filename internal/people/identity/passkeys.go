@@ -275,7 +275,7 @@ func (s passkeyStore) beginSignIn(ctx context.Context, from accounts.Client, hal
 	if s.party.webauthn == nil {
 		return errPasskeysUnavailable()
 	}
-	if wait, ok := s.passkeyStarts.Allow(id.Hash(from.Address)); !ok {
+	if wait, ok := s.passkeyStarts.Allow(id.Hash(from.Network())); !ok {
 		e := apierr.RateLimited.Errorf("Too many requests. Wait a moment, then try again.")
 		e.RetryAfter = wait
 		return e
@@ -377,7 +377,7 @@ func (s passkeyStore) reportCopiedPasskey(ctx context.Context, tx *db.Tx, a acco
 	if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.PasskeyCopied, from); err != nil {
 		return err
 	}
-	if _, ok := s.mailsPerAddress.Allow(id.Hash(a.Email)); !ok {
+	if _, ok := s.mailShares.Allow(id.Hash(fmt.Sprint(warningMail, " ", a.ID))); !ok {
 		return nil
 	}
 	return s.sendMail(ctx, tx, a.ID, a.Email, passkeyCopiedEmail(s.dashboard))

@@ -25,17 +25,20 @@ type Store struct {
 	box             *seal.Box
 	now             func() time.Time
 	dashboard       string        // URL that mailed links begin with
-	mailRequests    *web.Limiter  // requests for an email, by client address
-	mailsPerAddress *web.Limiter  // emails to an address, known or not
-	codeFailures    *web.Limiter  // wrong codes and passwords, by account
+	mailRequests    *web.Limiter  // requests for an email, by client network
+	mailShares      *web.Limiter  // emails to an address, known or not, by purpose and client network
+	mailsPerAddress *web.Limiter  // emails to an address, by purpose
+	codeFailures    *web.Limiter  // wrong codes and passwords, by account and client network
+	codesPerAccount *web.Limiter  // wrong codes, by account
 	party           *PasskeyParty // WebAuthn relying party
 	SignUps         SignUps       // who may create an account
-	passkeyStarts   *web.Limiter  // started sign-ins by passkey, by client address
+	passkeyStarts   *web.Limiter  // started sign-ins by passkey, by client network
 }
 
-// NewStore returns a Store on d. A client address may request 10 emails and begin 30 sign-ins by
-// passkey per minute; an email address receives 5 emails per hour; an account has 5 attempts at a
-// code, and one more every five minutes.
+// NewStore returns a Store on d. A client network may request 10 emails and begin 30 sign-ins by
+// passkey per minute. For each purpose, an email address receives 5 emails per hour that one network
+// requests, and 30 in all. An account has 5 attempts at a code from a network and one more every five
+// minutes, and 20 from all and one more every quarter of an hour (decision 044).
 func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, box *seal.Box, now func() time.Time,
 	dashboard string, party *PasskeyParty) *Store {
 	people.OnEnd(accounts.AddressLink, deleteAddressLinks)
@@ -47,27 +50,59 @@ func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, box *seal.Box
 		now:             now,
 		dashboard:       dashboard,
 		mailRequests:    web.NewLimiter(time.Minute/10, 10, now),
-		mailsPerAddress: web.NewLimiter(time.Hour/5, 5, now),
+		mailShares:      web.NewLimiter(time.Hour/5, 5, now),
+		mailsPerAddress: web.NewLimiter(time.Hour/30, 30, now),
 		codeFailures:    web.NewLimiter(5*time.Minute, 5, now),
+		codesPerAccount: web.NewLimiter(15*time.Minute, 20, now),
 		party:           party,
 		passkeyStarts:   web.NewLimiter(2*time.Second, 30, now),
 	}
 }
 
+// A mailPurpose is what an email is for that somebody asks for without proof.
+type mailPurpose string
+
+const (
+	signUpMail  mailPurpose = "sign-up"
+	resetMail   mailPurpose = "reset"
+	addressMail mailPurpose = "address"
+	warningMail mailPurpose = "warning"
+)
+
 // throttleMail counts a requested email, whether or not it will be sent, and returns 429
-// rate_limited over the limit.
-func (s *Store) throttleMail(from accounts.Client, email string) error {
+// rate_limited over a limit. Limits have shares by purpose and network, so that a stranger does not
+// use up what the owner of the address needs; a network that its account signs in from always has one.
+func (s *Store) throttleMail(ctx context.Context, from accounts.Client, purpose mailPurpose, email string) error {
+	network := from.Network()
 	for _, l := range []struct {
 		limiter *web.Limiter
 		key     string
-	}{{s.mailRequests, from.Address}, {s.mailsPerAddress, email}} {
+	}{
+		{s.mailRequests, network},
+		{s.mailShares, fmt.Sprint(purpose, " ", network, " ", email)},
+	} {
 		if wait, ok := l.limiter.Allow(id.Hash(l.key)); !ok {
-			e := apierr.RateLimited.Errorf("Too many requests. Wait a while, then try again.")
-			e.RetryAfter = wait
-			return e
+			return errTooManyMails(wait)
 		}
 	}
-	return nil
+	wait, ok := s.mailsPerAddress.Allow(id.Hash(fmt.Sprint(purpose, " ", email)))
+	if ok {
+		return nil
+	}
+	accountID, err := accounts.IDByEmail(ctx, s.db, email)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("identity: limit: %w", err)
+	}
+	if known, err := s.accounts.KnowsNetwork(ctx, s.db, accountID, from); err != nil || known {
+		return err
+	}
+	return errTooManyMails(wait)
+}
+
+func errTooManyMails(wait time.Duration) error {
+	e := apierr.RateLimited.Errorf("Too many requests. Wait a while, then try again.")
+	e.RetryAfter = wait
+	return e
 }
 
 // errLink is the error of a link that is used, expired or unknown.
@@ -82,7 +117,7 @@ func (s *Store) signUp(ctx context.Context, from accounts.Client, email, passwor
 	if err != nil {
 		return err
 	}
-	if err := s.throttleMail(from, email); err != nil {
+	if err := s.throttleMail(ctx, from, signUpMail, email); err != nil {
 		return err
 	}
 	hash, err := accounts.HashPassword(ctx, password)
@@ -132,7 +167,8 @@ func (s *Store) confirmSignUp(ctx context.Context, from accounts.Client,
 	if err != nil {
 		return a, "", err
 	}
-	if err := s.checkCodeThrottle(l.accountID); err != nil {
+	tries := s.newCodeTries(from, l.accountID, l.epoch)
+	if err := tries.check(ctx, s.db); err != nil {
 		return a, "", err
 	}
 	ok, err := accounts.MatchPassword(ctx, password, l.passwordHash)
@@ -140,7 +176,7 @@ func (s *Store) confirmSignUp(ctx context.Context, from accounts.Client,
 		return a, "", err
 	}
 	if !ok {
-		s.codeFailures.Allow(l.accountID)
+		tries.fail()
 		return a, "", apierr.Unauthorized.Errorf(
 			"Incorrect password. Enter the one you chose when you requested this email.")
 	}
@@ -167,7 +203,7 @@ func (s *Store) requestReset(ctx context.Context, from accounts.Client, email st
 	if err != nil {
 		return err
 	}
-	if err := s.throttleMail(from, email); err != nil {
+	if err := s.throttleMail(ctx, from, resetMail, email); err != nil {
 		return err
 	}
 	token := id.NewSecret()
@@ -270,7 +306,7 @@ func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a 
 	if err := s.accounts.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
-	if err := s.throttleMail(from, email); err != nil {
+	if err := s.throttleMail(ctx, from, addressMail, email); err != nil {
 		return err
 	}
 	token := id.NewSecret()
@@ -403,15 +439,46 @@ func (s *Store) consumeLink(ctx context.Context, tx *db.Tx, token string, l link
 	return nil
 }
 
-// checkCodeThrottle returns 429 rate_limited after too many wrong codes. The caller counts each
-// failure in codeFailures.
-func (s *Store) checkCodeThrottle(accountID string) error {
-	if wait, ok := s.codeFailures.Peek(accountID); !ok {
-		e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a few minutes, then try again.")
-		e.RetryAfter = wait
-		return e
+// codeTries are the attempts of a client at the codes of an account.
+type codeTries struct {
+	*Store
+	from           accounts.Client
+	accountID      string
+	share, account string // keys of the limits
+}
+
+// newCodeTries returns the attempts at the codes of an account with an epoch. A higher epoch makes
+// the password worthless that an attacker knows, and the limit of the account starts anew.
+func (s *Store) newCodeTries(from accounts.Client, accountID string, epoch int64) codeTries {
+	return codeTries{
+		Store:     s,
+		from:      from,
+		accountID: accountID,
+		share:     id.Hash(accountID + " " + from.Network()),
+		account:   fmt.Sprint(accountID, " ", epoch),
 	}
-	return nil
+}
+
+// check returns 429 rate_limited after too many wrong codes, of this network or of all.
+func (t codeTries) check(ctx context.Context, q db.Queryer) error {
+	wait, ok := t.codeFailures.Peek(t.share)
+	if ok {
+		if wait, ok = t.codesPerAccount.Peek(t.account); ok {
+			return nil
+		}
+		if known, err := t.accounts.KnowsNetwork(ctx, q, t.accountID, t.from); err != nil || known {
+			return err
+		}
+	}
+	e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a few minutes, then try again.")
+	e.RetryAfter = wait
+	return e
+}
+
+// fail counts a wrong code.
+func (t codeTries) fail() {
+	t.codeFailures.Allow(t.share)
+	t.codesPerAccount.Allow(t.account)
 }
 
 // equalSecrets compares two secrets in constant time.

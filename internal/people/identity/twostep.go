@@ -97,10 +97,13 @@ func (s twoStepStore) openSeed(ctx context.Context, q db.Queryer, accountID stri
 func (s twoStepStore) finishSetup(ctx context.Context, from accounts.Client, a accounts.Account,
 	holder, code string) (accounts.Account, []string, error) {
 	var codes []string
-	changed := a
+	changed, tries := a, s.newCodeTries(from, a.ID, a.Epoch)
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		// the lock serializes attempts
-		if err := errors.Join(s.lockUnchanged(ctx, tx, a), s.checkCodeThrottle(a.ID)); err != nil {
+		if err := s.lockUnchanged(ctx, tx, a); err != nil {
+			return err
+		}
+		if err := tries.check(ctx, tx); err != nil {
 			return err
 		}
 		stored, err := getTOTPSeed(ctx, tx, a.ID)
@@ -115,7 +118,7 @@ func (s twoStepStore) finishSetup(ctx context.Context, from accounts.Client, a a
 			return err
 		}
 		if !ok {
-			s.codeFailures.Allow(a.ID)
+			tries.fail()
 			return errCode()
 		}
 		if err := activateTOTPSeed(ctx, tx, a.ID); err != nil {
@@ -143,9 +146,13 @@ func errCode() error {
 
 // verifyCode verifies a one-time code or a recovery code; each works once.
 func (s twoStepStore) verifyCode(ctx context.Context, from accounts.Client, a accounts.Account, code string) error {
+	tries := s.newCodeTries(from, a.ID, a.Epoch)
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		// the lock serializes attempts
-		if err := errors.Join(s.lockUnchanged(ctx, tx, a), s.checkCodeThrottle(a.ID)); err != nil {
+		if err := s.lockUnchanged(ctx, tx, a); err != nil {
+			return err
+		}
+		if err := tries.check(ctx, tx); err != nil {
 			return err
 		}
 		if ok, err := s.verifyTOTP(ctx, tx, a.ID, code, true); err != nil || ok {
@@ -156,7 +163,7 @@ func (s twoStepStore) verifyCode(ctx context.Context, from accounts.Client, a ac
 			return fmt.Errorf("identity: recovery code: %w", err)
 		}
 		if !ok {
-			s.codeFailures.Allow(a.ID)
+			tries.fail()
 			return errCode()
 		}
 		return s.accounts.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodeUsed, from)
