@@ -24,6 +24,7 @@ type fault struct {
 	Text     string            `json:"text"`      // a body that is not JSON
 	Cut      bool              `json:"cut"`       // close the connection without an answer
 	CutAfter int64             `json:"cut_after"` // forward, and break the answer off after so many bytes
+	Swallow  bool              `json:"swallow"`   // forward, and send nothing until the client leaves
 }
 
 // An sdkProxy stands between an SDK and its node. It counts requests and makes faults.
@@ -85,6 +86,10 @@ func (p *sdkProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f == nil:
 		p.forward.ServeHTTP(w, r)
 	case f.Cut:
+		panic(http.ErrAbortHandler)
+	case f.Swallow:
+		p.forward.ServeHTTP(httptest.NewRecorder(), r)
+		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	case f.CutAfter > 0:
 		p.forward.ServeHTTP(&cutWriter{ResponseWriter: w, left: f.CutAfter}, r)

@@ -87,8 +87,8 @@ func (r *liveReader) readStream() (goOn bool, err error) {
 	})
 	if err != nil {
 		refused := asError(err)
-		if refused != nil && refused.Code == CodeConnectionError && r.ctx.Err() == nil {
-			return true, nil // the network may come back
+		if refused != nil && refused.isTemporary() && r.ctx.Err() == nil {
+			return true, nil // the service may come back
 		}
 		return false, err
 	}

@@ -180,6 +180,8 @@ func TestLiveEvents(t *testing.T) {
 			}
 			writeStream(w, "data: {\"type\":\"hold\",\"hold_amount_mc\":9}\n\n")
 			panic(http.ErrAbortHandler)
+		case 3, 4, 5, 6, 7: // more than the tries of one request
+			refuse(w, 503, "unavailable")
 		default:
 			writeStream(w, "data: {\"type\":\"end\",\"reason\":\"connection_revoked\",\"reconnect\":false}\n\n")
 		}
