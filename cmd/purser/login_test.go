@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -232,15 +233,64 @@ func TestTokenRefreshes(t *testing.T) {
 	if len(keys) != 3 || keys[0] != keys[1] || keys[1] != keys[2] {
 		t.Errorf("keys: %q", keys)
 	}
-	if key, ok := id.ParseUUID(keys[0]); !ok || key != refreshKey("refresh-0") || key == refreshKey("refresh-1") {
+	if _, ok := id.ParseUUID(keys[0]); !ok {
 		t.Errorf("key %q", keys[0])
 	}
 	kept, err := logins.read(l.file())
-	if err != nil || kept.RefreshToken != "refresh-3" || !kept.isFresh(time.Now().Add(12*time.Minute)) {
+	if err != nil || kept.RefreshToken != "refresh-3" || kept.RefreshKey != "" ||
+		!kept.isFresh(time.Now().Add(12*time.Minute)) {
 		t.Errorf("kept: %+v, %v", kept, err)
 	}
 	if code, out, _ := command(environ, "token"); code != exitOK || out != "access-3\n" || f.refreshes.Load() != 3 {
 		t.Errorf("again: %d %q after %d refreshes", code, out, f.refreshes.Load())
+	}
+}
+
+// A process that ends within a refresh, or can't store its tokens, leaves the key in the file. The next one sends the
+// same key with the same token, and refreshes once more if the response that comes again is old.
+func TestTokenIsResumed(t *testing.T) {
+	t.Parallel()
+	f := newFakeService(t)
+	environ, logins, l := f.signedIn(t, time.Now())
+	path := filepath.Join(logins.folder, l.file())
+	var keys, used []string
+	var draft []byte
+	f.answer = func(w http.ResponseWriter, r *http.Request, n int64) bool {
+		keys, used = append(keys, r.Header.Get("Idempotency-Key")), append(used, r.FormValue("refresh_token"))
+		switch n {
+		case 1: // the new tokens can't be stored
+			draft, _ = os.ReadFile(path)
+			if err := errors.Join(os.Remove(path), os.MkdirAll(path+"/full", 0o700)); err != nil {
+				t.Error(err)
+			}
+		case 2: // the same response, an hour later
+			_, _ = w.Write([]byte(`{"access_token":"access-1","refresh_token":"refresh-1","expires_in":1}`))
+			return true
+		}
+		return false
+	}
+	if code, out, stderr := command(environ, "token"); code != exitFailed || out != "" ||
+		!strings.Contains(stderr, "nothing is lost") {
+		t.Errorf("full: %d %q %q", code, out, stderr)
+	}
+	var kept login
+	err := errors.Join(json.Unmarshal(draft, &kept), os.RemoveAll(path), os.WriteFile(path, draft, 0o600))
+	if err != nil || kept.RefreshToken != "refresh-0" || kept.RefreshKey != keys[0] {
+		t.Fatalf("the key %q was not stored before it was sent: %+v, %v", keys, kept, err)
+	}
+	if code, out, stderr := command(environ, "token"); code != exitOK || out != "access-3\n" || stderr != "" {
+		t.Errorf("again: %d %q %q", code, out, stderr)
+	}
+	if len(keys) != 3 || keys[1] != keys[0] || keys[2] == keys[0] || used[1] != "refresh-0" || used[2] != "refresh-1" {
+		t.Errorf("keys %q, tokens %q", keys, used)
+	}
+
+	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path+"/full", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	l.ExpiresAt = time.Now()
+	if _, err := logins.exchange(t.Context(), newOAuthClient(), l); err == nil || f.refreshes.Load() != 3 {
+		t.Errorf("the key can't be stored: %d refreshes, %v", f.refreshes.Load(), err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/filelock"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/retry"
 )
 
@@ -26,18 +27,19 @@ type login struct {
 	AccessToken        string    `json:"access_token"`
 	ExpiresAt          time.Time `json:"expires_at"` // of the access token
 	RefreshToken       string    `json:"refresh_token"`
+	RefreshKey         string    `json:"refresh_key,omitempty"` // Idempotency-Key of a refresh that has begun
 }
 
 // setTokens stores the tokens of a response.
 func (l *login) setTokens(t tokens) {
-	l.AccessToken, l.RefreshToken, l.ExpiresAt = t.AccessToken, t.RefreshToken, t.expiresAt
+	l.AccessToken, l.RefreshToken, l.ExpiresAt, l.RefreshKey = t.AccessToken, t.RefreshToken, t.expiresAt, ""
 	if t.ConnectionID != "" {
 		l.ConnectionID = t.ConnectionID
 	}
 }
 
-// minValidity is how long a printed access token is valid at least. It is longer than the service
-// replays a lost response, because a replayed token has lived for as long.
+// minValidity is how long a printed access token is valid at least. A response that comes again within its first minute
+// does not say how old it is.
 const minValidity = 2 * time.Minute
 
 // isFresh reports whether the access token is valid for long enough.
@@ -183,8 +185,8 @@ func (s loginStore) replace(ctx context.Context, l login) (old login, err error)
 	return old, s.write(l)
 }
 
-// refresh returns the login with a fresh access token. One process at a time exchanges the refresh
-// token, which works once; those that waited for it find its result in the file.
+// refresh returns the login with a fresh access token. One process at a time exchanges the refresh token, which works
+// once; those that waited for it find its result in the file.
 func (s loginStore) refresh(ctx context.Context, oauth *oauthClient, l login) (login, error) {
 	unlock, err := s.lock(ctx, l)
 	if err != nil {
@@ -196,10 +198,44 @@ func (s loginStore) refresh(ctx context.Context, oauth *oauthClient, l login) (l
 	} else if err != nil || l.isFresh(time.Now()) {
 		return l, err
 	}
+	isResumed := l.RefreshKey != ""
+	if l, err = s.exchange(ctx, oauth, l); err != nil || !isResumed || l.isFresh(time.Now()) {
+		return l, err
+	}
+	return s.exchange(ctx, oauth, l) // the response that came again was old
+}
+
+// exchange replaces the tokens of a login, which is locked. It writes the Idempotency-Key into the file before it sends
+// it: when the response is lost, or can't be stored, the next process sends the same key and gets the same tokens
+// (decision 035). A disk that is full ends it before anything is sent.
+func (s loginStore) exchange(ctx context.Context, oauth *oauthClient, l login) (login, error) {
+	if l.RefreshKey == "" {
+		l.RefreshKey = id.NewUUID()
+		if err := s.write(l); err != nil {
+			return login{}, err
+		}
+	}
 	t, err := oauth.refresh(ctx, l)
 	if err != nil {
 		return login{}, err
 	}
 	l.setTokens(t)
-	return l, s.write(l)
+	if err := s.writeAgain(ctx, l); err != nil {
+		return login{}, fmt.Errorf("the new tokens can’t be stored, and nothing is lost; run it again: %w", err)
+	}
+	return l, nil
+}
+
+// maxWriteTries is how often tokens that the service has issued are written.
+const maxWriteTries = 4
+
+// writeAgain replaces the file of a login, also when that fails at first.
+func (s loginStore) writeAgain(ctx context.Context, l login) error {
+	backoff := retry.Backoff{First: 100 * time.Millisecond, Max: time.Second}
+	for tries := 1; ; tries++ {
+		err := s.write(l)
+		if err == nil || tries == maxWriteTries || !retry.Sleep(ctx, backoff.Next()) {
+			return err
+		}
+	}
 }

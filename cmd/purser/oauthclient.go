@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -223,16 +221,14 @@ func (o *oauthClient) exchange(ctx context.Context, endpoint, key string, form u
 // maxRefreshTries is how often a refresh whose answer did not come is sent.
 const maxRefreshTries = 3
 
-// refresh exchanges the refresh token of a login. The Idempotency-Key is derived from the token:
-// when a process dies before it has stored the answer, the next one repeats the same request and
-// gets the same tokens (decision 035).
+// refresh exchanges the refresh token of a login with its RefreshKey.
 func (o *oauthClient) refresh(ctx context.Context, l login) (tokens, error) {
 	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {l.RefreshToken}, "client_id": {l.ClientID}}
 	tries := 0
 	t, err := retry.Do(ctx, retry.Backoff{First: 200 * time.Millisecond, Max: 2 * time.Second},
 		func(ctx context.Context) (tokens, error) {
 			tries++
-			return o.exchange(ctx, l.TokenEndpoint, refreshKey(l.RefreshToken), form)
+			return o.exchange(ctx, l.TokenEndpoint, l.RefreshKey, form)
 		},
 		func(err error) bool {
 			refusal, refused := errors.AsType[oauthRefusal](err)
@@ -242,14 +238,6 @@ func (o *oauthClient) refresh(ctx context.Context, l login) (tokens, error) {
 		return tokens{}, describeEndedLogin(refusal)
 	}
 	return t, err
-}
-
-// refreshKey derives the Idempotency-Key of a refresh from its token: a UUID of version 8 (RFC 9562).
-func refreshKey(refreshToken string) string {
-	b := sha256.Sum256([]byte("purser token\n" + refreshToken))
-	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80
-	h := hex.EncodeToString(b[:16])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // describeEndedLogin says why a login no longer works, and what to do.
