@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,10 +35,11 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
-			change(t, p, `UPDATE apps SET own_work = 1`, `INSERT INTO work_consents (app_id, account_id, created_us)
-				SELECT app_id, account_id, 1 FROM connections`)
-			time.Sleep(3 * time.Second) // longer than callers are cached
+			p := restart(t, servertest.Start(t, dbtest.URL(t, e)), []string{
+				`UPDATE apps SET own_work = 1`,
+				`INSERT INTO work_consents (app_id, account_id, created_us)
+					SELECT app_id, account_id, 1 FROM connections`,
+			})
 			keys := map[string]string{}
 			first := map[string]answer{}
 			ask := func(path, body string) answer {
@@ -64,13 +66,8 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 			var v struct{ From time.Time }
 			operate(t, p, &v, "set", "fee_rate=0.10", "--reason", "New prices.")
 			awaitFee(t, p, "0.1")
-			if code := p.Stop(); code != 0 {
-				t.Fatalf("exit code %d", code)
-			}
-			change(t, p, `UPDATE apps SET dev_margin_ppm = 300000, provider_mode = 'live'`)
-			p2 := servertest.Start(t, p.DB, "--prices="+dearPrices(t))
-			p2.App, p2.Connection = p.App, p.Connection
-			p = p2
+			p = restart(t, p, []string{`UPDATE apps SET dev_margin_ppm = 300000, provider_mode = 'live'`},
+				"PURSER_PRICES="+dearPrices(t))
 			for _, r := range repeatable {
 				if again := ask(r.path, r.body); again.body != first[r.path].body {
 					t.Errorf("%s: %s\nfirst %s", r.path, again.body, first[r.path].body)
@@ -87,16 +84,26 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 	}
 }
 
-// change changes a database beside its node.
-func change(t *testing.T, p *servertest.Process, statements ...string) {
+// restart stops a node, changes its database, and starts another node on it.
+func restart(t *testing.T, p *servertest.Process, statements []string, args ...string) *servertest.Process {
 	t.Helper()
-	d := openDatabase(t, p.DB)
-	defer d.Close()
-	for _, s := range statements {
-		if _, err := d.ExecContext(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+	if code := p.Stop(); code != 0 { // SQLite has one process at a time
+		t.Fatalf("exit code %d", code)
 	}
+	d, err := db.Open(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statements {
+		_, failed := d.ExecContext(t.Context(), s)
+		err = errors.Join(err, failed)
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := servertest.Start(t, p.DB, args...)
+	next.App, next.Connection = p.App, p.Connection
+	return next
 }
 
 // awaitFee waits until a fee is in force.
