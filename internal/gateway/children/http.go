@@ -138,9 +138,9 @@ func (h *Handler) delegate(r *http.Request, who *callers.Caller, child *rules.Ch
 	return "", err
 }
 
-// makeChild makes a child, or finds the one that the key has made. A child of the connection is bound to the grant family
-// of the request's token, which may have been revoked since the caller was cached: its revocation waits for the child,
-// and ends it.
+// makeChild makes a child, or finds the one that the key has made. A child of the connection is bound to the grant
+// family of the request's token, which may have been revoked since the caller was cached: its revocation waits for the
+// child, and ends it.
 func (h *Handler) makeChild(r *http.Request, who *callers.Caller, child rules.Child) (childID string, err error) {
 	err = h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
 		if who.Child == nil {
