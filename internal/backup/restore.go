@@ -25,8 +25,9 @@ const restoringSuffix = ".restoring"
 
 // Restore fills the database at target, which must be empty, with the rows of the backup at path, brings it to the
 // newest schema, and audits it. A SQLite file must not exist, nor a part of one; it appears under its name when it is
-// complete, and its lock is held until then. After an error nothing was restored. A result with findings is restored: the backup has what its database had. The backup has
-// no archived years of the ledger (decision 115), whose files the audit needs, in the folder archives.
+// complete, and its lock is held until then. After an error nothing was restored. A result with findings is restored:
+// the backup has what its database had. The backup has no archived years of the ledger (decision 115), whose files the
+// audit needs, in the folder archives.
 func Restore(ctx context.Context, path, target string, identities []age.Identity, archives string,
 ) (Manifest, audit.Result, error) {
 	fill := func(url string) (Manifest, audit.Result, error) {

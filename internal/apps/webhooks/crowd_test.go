@@ -152,7 +152,8 @@ func TestDeletedEndpointsArePurged(t *testing.T) {
 				FROM n`, e, deliveries)
 			b.exec(t, `INSERT INTO delivery_attempts (delivery_id, begun_us, duration_ms, excerpt)
 				SELECT id, 1, 1, '' FROM deliveries WHERE webhook_id = $1`, e)
-			b.exec(t, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed) VALUES ($1, '2026-11-20', 1, 1)`, e)
+			b.exec(t, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed)
+				VALUES ($1, '2026-11-20', 1, 1)`, e)
 		}
 		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 200, "")
 		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 404, "not_found")

@@ -196,7 +196,8 @@ func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	})
 }
 
-// DeleteAppEndpoints deletes all endpoints of an app as Delete does, in the transaction that closes its owner's account.
+// DeleteAppEndpoints deletes all endpoints of an app as Delete does, in the transaction that closes its owner's
+// account.
 func (s *Store) DeleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := markDeleted(ctx, tx, s.now().UnixMicro(), "app_id", appID); err != nil {
 		return fmt.Errorf("webhooks: erase: %w", err)

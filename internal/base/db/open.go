@@ -310,7 +310,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, file.Close()
 }
 
-// takeLock takes the lock of the file at path, which need not exist, and reports whether it has created the lock's file.
+// takeLock takes the lock of the file at path, which need not exist, and reports whether it has created the lock's
+// file.
 func takeLock(path string) (f *os.File, created bool, err error) {
 	f, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if created = err == nil; errors.Is(err, os.ErrExist) {
@@ -347,8 +348,8 @@ func refuseRemains(path string, hadLock bool) error {
 	if remains == "" {
 		return nil
 	}
-	return fmt.Errorf("database: %s is not there or empty, but %s is: the file was moved or deleted, or its disk is not "+
-		"mounted. Put it back. For a new database, first move away %[1]s-wal, %[1]s-shm and %[1]s.lock", path, remains)
+	return fmt.Errorf("database: %s is not there or empty, but %s is: the file was moved or deleted, or its disk is "+
+		"not mounted. Put it back. For a new database, first move away %[1]s-wal, %[1]s-shm and %[1]s.lock", path, remains)
 }
 
 func isThere(path string) bool {

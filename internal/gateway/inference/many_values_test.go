@@ -59,7 +59,8 @@ func TestManyValuesTakeLittleMemoryOnEveryRoute(t *testing.T) {
 		{"metadata", `{"model":"m","input":"hi","metadata":{`, names, `}}`, codex},
 
 		{"turns", `{"model":"m","max_tokens":9,"messages":[`, list(`{}`), `]}`, messages.Parse},
-		{"system", `{"model":"m","max_tokens":9,"system":[`, list(`{}`), `],"messages":[` + user + `]}`, messages.Parse},
+		{"system", `{"model":"m","max_tokens":9,"system":[`, list(`{}`), `],"messages":[` + user + `]}`,
+			messages.Parse},
 		{"blocks", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[`, list(`{}`), `]}]}`,
 			messages.ParseCount},
 		{"blocks of all", `{"model":"m","max_tokens":9,"messages":[`,

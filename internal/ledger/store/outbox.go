@@ -11,9 +11,9 @@ import (
 )
 
 // appsOfNewEvents is the part of a query that finds the apps with unclaimed events: one index look-up for each.
-const appsOfNewEvents = `WITH RECURSIVE apps(app_id) AS (SELECT MIN(app_id) FROM events WHERE passed = 0
-	UNION ALL SELECT (SELECT MIN(app_id) FROM events WHERE passed = 0 AND app_id > apps.app_id)
-		FROM apps WHERE apps.app_id IS NOT NULL)`
+const appsOfNewEvents = `WITH RECURSIVE waiting(app_id) AS (SELECT MIN(app_id) FROM events WHERE passed = 0
+	UNION ALL SELECT (SELECT MIN(app_id) FROM events WHERE passed = 0 AND app_id > waiting.app_id)
+		FROM waiting WHERE waiting.app_id IS NOT NULL)`
 
 // ClaimEvents takes at most limit unclaimed events and marks them in tx: when it commits, each event is claimed exactly
 // once. Each app has the same share of them, oldest first, so that many events of one app do not delay those of the
@@ -24,15 +24,15 @@ const appsOfNewEvents = `WITH RECURSIVE apps(app_id) AS (SELECT MIN(app_id) FROM
 // remembers an id would skip its events.
 func ClaimEvents(ctx context.Context, tx *db.Tx, limit int) (list []rules.Event, more bool, err error) {
 	var apps int
-	if err := tx.QueryRowContext(ctx, appsOfNewEvents+` SELECT COUNT(app_id) FROM apps`).Scan(&apps); err != nil {
+	if err := tx.QueryRowContext(ctx, appsOfNewEvents+` SELECT COUNT(app_id) FROM waiting`).Scan(&apps); err != nil {
 		return nil, false, err
 	}
 	share := limit/max(apps, 1) + 1
 	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(e *rules.Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
 	}), appsOfNewEvents+`, shares AS MATERIALIZED (SELECT app_id, COALESCE((SELECT id FROM events
-				WHERE passed = 0 AND app_id = apps.app_id ORDER BY id LIMIT 1 OFFSET $2), '~') AS after
-			FROM apps WHERE app_id IS NOT NULL),
+				WHERE passed = 0 AND app_id = waiting.app_id ORDER BY id LIMIT 1 OFFSET $2), '~') AS after
+			FROM waiting WHERE app_id IS NOT NULL),
 		fresh AS MATERIALIZED (SELECT e.id FROM shares JOIN events e ON e.app_id = shares.app_id
 			WHERE e.passed = 0 AND e.id < shares.after ORDER BY e.id LIMIT $1`+tx.Engine.ForUpdate()+`)
 		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)

@@ -71,8 +71,8 @@ func TestFailedHoldsAreNotScanned(t *testing.T) {
 			INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
 				account_id, app_id, model, terms, created_us, paid_by, counts)
 			SELECT 'conn_x', 'k' || i, 'req_' || i, 'f' || (i % 7),
-				CASE WHEN i % 5000 = 0 THEN 'open' ELSE 'failed' END, 1, 'node_x', 'c' || i, 1, 'wac_x', 'app_x', 'm', '{}',
-				i, 'wallet', '' FROM n`); err != nil {
+				CASE WHEN i % 5000 = 0 THEN 'open' ELSE 'failed' END, 1, 'node_x', 'c' || i, 1,
+				'wac_x', 'app_x', 'm', '{}', i, 'wallet', '' FROM n`); err != nil {
 			t.Fatal(err)
 		}
 		if d.Engine == db.Postgres {

@@ -88,5 +88,6 @@ func InsertStop(ctx context.Context, d *db.DB, connectionID, requestID string, n
 // SQLite a call appears when its hold is in the file, after holdFlushDelay.
 func ListRunningCalls(ctx context.Context, q db.Queryer, accountID string, limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds
-		WHERE account_id = $1 AND `+isOpen+` AND `+isNoReply+` ORDER BY holds.created_us DESC LIMIT $2`, accountID, limit)
+		WHERE account_id = $1 AND `+isOpen+` AND `+isNoReply+`
+		ORDER BY holds.created_us DESC LIMIT $2`, accountID, limit)
 }
