@@ -9,7 +9,7 @@ import (
 
 // Bounds of what is read of a request that is refused before its body was read.
 const (
-	maxDrainBytes = 32 << 20 // the largest body that a route takes
+	maxDrainBytes = 128 << 20 // four times the largest body that a route takes: one that is too large hears so, too
 	maxDrainTime  = 10 * time.Second
 )
 

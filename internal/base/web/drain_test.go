@@ -23,6 +23,10 @@ func newRefuser() *Router {
 	rt.Handle("POST /small", func(_ http.ResponseWriter, r *http.Request) error {
 		return ReadJSON(r, &struct{}{})
 	})
+	rt.Handle("POST /large", func(_ http.ResponseWriter, r *http.Request) error {
+		_, err := ReadBody(r, "application/json", 32<<20)
+		return err
+	})
 	rt.Handle("POST /own", func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(http.StatusTeapot)
 		return nil
@@ -42,12 +46,12 @@ func TestRefusalIsHeard(t *testing.T) {
 	server.Config = NewServer(newRefuser(), slog.New(slog.DiscardHandler))
 	server.Start()
 	t.Cleanup(server.Close)
-	const size = 6_000_000
 	for _, tt := range []struct {
 		method, path string
 		chunked      bool
 		want         int
 	}{
+		{"POST", "/large", false, 400},
 		{"POST", "/call", false, 401},
 		{"POST", "/call", true, 401},
 		{"POST", "/small", false, 400},
@@ -67,6 +71,10 @@ func TestRefusalIsHeard(t *testing.T) {
 			}
 			defer c.Close()
 			head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n", tt.method, tt.path)
+			size := 6_000_000
+			if tt.path == "/large" { // above what any route takes
+				size = 70_000_000
+			}
 			body := strings.Repeat("a", size)
 			if tt.chunked {
 				head += "Transfer-Encoding: chunked\r\n\r\n"
