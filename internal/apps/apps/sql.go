@@ -179,8 +179,8 @@ func getLogo(ctx context.Context, q db.Queryer, hash string) (png []byte, err er
 	return png, err
 }
 
-// eraseProfiles empties what says who is behind the apps of an account, also what waits for a review, and their lists of
-// testers.
+// eraseProfiles empties what says who is behind the apps of an account, also what waits for a review,
+// and their lists of testers.
 func eraseProfiles(ctx context.Context, tx *db.Tx, ownerID string) error {
 	const own = `app_id IN (SELECT id FROM apps WHERE owner_id = $1)`
 	_, err := tx.ExecContext(ctx, `UPDATE apps SET developer_name = '', website_url = '', privacy_policy_url = '',

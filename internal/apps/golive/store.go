@@ -235,8 +235,8 @@ func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r
 	return r, app, r.requirePending()
 }
 
-// EraseReviewed erases what the reviews of an app were asked about, in the caller's transaction: its developer's account
-// is closed.
+// EraseReviewed erases what the reviews of an app were asked about, in the caller's transaction: its
+// developer's account is closed.
 func EraseReviewed(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := eraseReviewed(ctx, tx, appID); err != nil {
 		return fmt.Errorf("golive: erase: %w", err)

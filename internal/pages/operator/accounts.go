@@ -85,7 +85,8 @@ func (d *Service) SignOut(ctx context.Context, by, accountID, reason string) (ac
 	})
 }
 
-// ResetTwoStep removes the second factors of an account whose owner has lost them, and its role on the operator's pages.
+// ResetTwoStep removes the second factors of an account whose owner has lost them, and its role on the operator's
+// pages.
 func (d *Service) ResetTwoStep(ctx context.Context, by, accountID, reason string) (accounts.Account, error) {
 	a := action{by: by, what: "reset_two_step", subject: accountID, reason: reason}
 	return d.changeAccount(ctx, &a, func(ctx context.Context, tx *db.Tx, _ accounts.Account) error {

@@ -145,8 +145,8 @@ func (h *Handler) requireStaff(next func(http.ResponseWriter, *http.Request, sta
 		if h.MFA != nil && !h.MFA(r) {
 			return ui.Render(w, http.StatusForbidden, ui.Message{
 				Heading: "Two-step verification required",
-				Text: "These pages need two-step verification. Sign in again with it. If your account has none yet, add a " +
-					"passkey or an authenticator app, and then have your role given again.",
+				Text: "These pages need two-step verification. Sign in again with it. If your account has none " +
+					"yet, add a passkey or an authenticator app, and then have your role given again.",
 				Link: &ui.Link{Href: "/settings/security", Text: "Security settings"},
 			})
 		}

@@ -424,13 +424,13 @@ func TestDeveloperCloses(t *testing.T) {
 		}
 		for text, want := range map[string]int{
 			secrets: 0,
-			`SELECT COUNT(*) FROM apps WHERE developer_name || support || website_url LIKE '%doe%'`: 0,
-			`SELECT COUNT(*) FROM apps WHERE privacy_policy_url || domain LIKE '%doe%'`:             0,
-			`SELECT COUNT(*) FROM provider_keys`:                                                    0,
-			`SELECT COUNT(*) FROM webhooks`:                                                         1,
-			`SELECT COUNT(*) FROM deliveries`:                                                       1,
-			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`:                     0,
-			`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`:                        1,
+			`SELECT COUNT(*) FROM apps WHERE developer_name || support || website_url LIKE '%doe%'`:               0,
+			`SELECT COUNT(*) FROM apps WHERE privacy_policy_url || domain LIKE '%doe%'`:                           0,
+			`SELECT COUNT(*) FROM provider_keys`:                                                                  0,
+			`SELECT COUNT(*) FROM webhooks WHERE deleted_us IS NULL OR url <> ''`:                                 1,
+			`SELECT COUNT(*) FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id WHERE w.deleted_us IS NULL`: 1,
+			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`:                                   0,
+			`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`:                                      1,
 		} {
 			if n := w.count(text); n != want {
 				t.Errorf("%s: %d, want %d", text, n, want)

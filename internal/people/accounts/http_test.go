@@ -140,7 +140,8 @@ func TestSignOutEndsTheSessionsOfABrowser(t *testing.T) {
 	if !strings.HasSuffix(policy, "form-action 'self' https://connect.example https://my.example") {
 		t.Errorf("the browser does not follow: %s", policy)
 	}
-	asked := s.do(t, "GET", "/sign-out/here?"+to, session, nil, "Host", "connect.example", "Sec-Fetch-Site", "cross-site")
+	asked := s.do(t, "GET", "/sign-out/here?"+to, session, nil, "Host", "connect.example", "Sec-Fetch-Site",
+		"cross-site")
 	if asked.StatusCode != http.StatusOK || !s.who(t, session) {
 		t.Error("a foreign site signs out")
 	}
@@ -155,14 +156,16 @@ func TestSignOutEndsTheSessionsOfABrowser(t *testing.T) {
 		"":                        "/signed-out",
 	} {
 		q := url.Values{"back": {back}, "to": {"/signed-out"}}.Encode()
-		if got := s.do(t, "GET", "/sign-out/here?"+q, "", nil, "Host", "connect.example").Header.Get("Location"); got != want {
+		out := s.do(t, "GET", "/sign-out/here?"+q, "", nil, "Host", "connect.example")
+		if got := out.Header.Get("Location"); got != want {
 			t.Errorf("back to %q leads to %q", back, got)
 		}
 	}
 	if got := s.do(t, "GET", "/sign-out/here?to=//evil.example", "", nil).Header.Get("Location"); got != "/" {
 		t.Errorf("an open redirect to %q", got)
 	}
-	if got := s.do(t, "POST", "/sign-out", "", nil, "Host", "node.internal").Header.Get("Location"); got != "/signed-out" {
+	out = s.do(t, "POST", "/sign-out", "", nil, "Host", "node.internal")
+	if got := out.Header.Get("Location"); got != "/signed-out" {
 		t.Errorf("at a node's own address: %q", got)
 	}
 }

@@ -16,7 +16,8 @@ func TestReservedAddresses(t *testing.T) {
 		people, ctx := accounts.NewStore(d, d.Now), t.Context()
 		var owner, squatter accounts.Account
 		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-			for _, email := range []string{"wac_1@closed.invalid", "Wac_1@Closed.Invalid ", "a@test.invalid", "wac_1@closed"} {
+			for _, email := range []string{"wac_1@closed.invalid", "Wac_1@Closed.Invalid ", "a@test.invalid",
+				"wac_1@closed"} {
 				if _, err := people.Create(ctx, tx, accounts.NewAccount{Email: email}); err == nil {
 					t.Errorf("%q was taken", email)
 				}

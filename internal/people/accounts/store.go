@@ -21,7 +21,8 @@ type Store struct {
 	queue  eventQueue // events not written yet
 	enders map[Thing]ender
 
-	// RolesWithoutSecondStep lets accounts without two-step verification have a role on the operator's pages: purser dev.
+	// RolesWithoutSecondStep lets accounts without two-step verification have a role on the operator's pages, in
+	// purser dev.
 	RolesWithoutSecondStep bool
 }
 

@@ -263,7 +263,7 @@ type claims struct {
 	AuthorizedParty string    `json:"azp"`
 	Email           string    `json:"email"`
 	Verified        looseBool `json:"email_verified"`
-	AuthTime        float64   `json:"auth_time"` // in seconds; a JSON number, which some providers write with a fraction
+	AuthTime        float64   `json:"auth_time"` // in seconds, which some providers write with a fraction
 }
 
 // looseBool is a boolean that some providers send as a string.

@@ -224,8 +224,8 @@ func (h openIDPages) showFailure(w http.ResponseWriter, r *http.Request, err err
 		m.Link = &ui.Link{Href: loginPath, Text: "View login"}
 	case errors.Is(err, errNotProven):
 		status, m.Heading = http.StatusForbidden, name+" didn’t ask who you are"
-		m.Text = "You wanted to sign in again, but " + name + " let you pass without your credentials, or didn’t tell " +
-			"us when it asked for them. Sign out there and start over, or set a password for your account here."
+		m.Text = "You wanted to sign in again, but " + name + " let you pass without your credentials, or didn’t " +
+			"tell us when it asked for them. Sign out there and start over, or set a password for your account here."
 		m.Link = &ui.Link{Href: "/forgot", Text: "Set a password"}
 	case errors.Is(err, errAccountUnusable):
 		status, m.Heading, m.Text = http.StatusForbidden, "This account is closed",

@@ -100,7 +100,8 @@ func getTOTPSeed(ctx context.Context, q db.Queryer, accountID string) (s totpSee
 
 // setTOTPSeed stores the seed of a set-up in place of an earlier one; an active seed stays unchanged.
 func setTOTPSeed(ctx context.Context, tx *db.Tx, accountID string, s totpSeed) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO totp_seeds (account_id, sealed, active, last_step, epoch, holder, expires_us)
+	_, err := tx.ExecContext(ctx, `INSERT INTO totp_seeds (account_id, sealed, active, last_step, epoch, holder,
+			expires_us)
 		VALUES ($1, $2, 0, 0, $3, $4, $5)
 		ON CONFLICT (account_id) DO UPDATE SET sealed = excluded.sealed, epoch = excluded.epoch,
 			holder = excluded.holder, expires_us = excluded.expires_us
