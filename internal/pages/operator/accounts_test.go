@@ -212,7 +212,7 @@ func TestSupportHelpsASignIn(t *testing.T) {
 		want(t, "a test account", b.api.Do(t, "POST", "/v1/operator/accounts/wac_test/sign-out", `{"reason":"x"}`), 400,
 			"belongs to its developer")
 		log := b.api.Do(t, "GET", "/v1/operator/log?subject="+accountID, "")
-		if strings.Contains(log.Body, "@") || strings.Count(log.Body, `"id":"opl_`) != 3 {
+		if strings.Contains(log.Body, "@") || strings.Count(log.Body, `"id":"opl_`) != 4 {
 			t.Errorf("the log: %v", log)
 		}
 	})
