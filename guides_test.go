@@ -126,6 +126,14 @@ var guideLimits = []guideLimit{
 		"SecretOverlap = 24 * time.Hour"},
 	{"Voice ticket", "60 s", "internal/gateway/voice/create.go", "ticketTTL = time.Minute"},
 
+	{"Charges of all users in the last hour", "more than $50, and more than 20 times",
+		"internal/apps/watch/rules/rules.go", "SpendFloor  = 50 * money.Dollar"},
+	{"The same, while there are fewer than 24 such hours", "more than $250", "internal/apps/watch/rules/rules.go",
+		"newAppFloor = 250 * money.Dollar\n\tminHours    = 24\n\tspendFactor = 20"},
+	{"Users who revoked within 24 hours", "at least 10, and a fifth", "internal/apps/watch/rules/rules.go",
+		"MinRevocations   = 10\n\tRevocationsShare = 5"},
+	{"Charges taken back by banks within 30 days", "3", "internal/apps/watch/rules/rules.go", "MinChargebacks   = 3"},
+
 	{"Hold margin", "5 %", "internal/models/pricing/pricing.go", "holdRate = money.One + money.One/20"},
 	{"Hold of a call whose node died", "5 minutes", "docs/contract.md", "| Authorization hold expiry | about 5 min |"},
 	{"Call", "10 minutes", "internal/gateway/inference/attempt.go", "maxCallDuration   = 10 * time.Minute"},

@@ -41,9 +41,9 @@ var overlong = map[string]int{
 
 	"internal/gateway": 1,
 
-	"internal/ledger": 136,
+	"internal/ledger": 135,
 
-	"internal/models": 170,
+	"internal/models": 169,
 
 	"internal/pages": 45,
 

@@ -55,7 +55,8 @@ func startWith(t *testing.T, url string, amount money.MC, args ...string) *serve
 		t.Fatalf("exit code %d", code)
 	}
 	d := dbtest.OpenURL(t, p.DB)
-	_, err := store.NewWriter(d, d.Now).Do(t.Context(), rules.ChangeCap{ConnectionID: p.Connection.ID, TargetMC: amount})
+	more := rules.ChangeCap{ConnectionID: p.Connection.ID, TargetMC: amount}
+	_, err := store.NewWriter(d, d.Now).Do(t.Context(), more)
 	if err := errors.Join(err, d.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -115,8 +115,9 @@ var emulatorAt = regexp.MustCompile(`"msg":"emulator started","emulator":"provid
 func startEmulated(t *testing.T, e db.Engine) *emulated {
 	t.Helper()
 	n := &emulated{
-		Process: servertest.Start(t, servertest.URL(t, e), "--providers=emulator", "--log-level=info", "--log-format=json"),
-		t:       t,
+		Process: servertest.Start(t, servertest.URL(t, e), "--providers=emulator", "--log-level=info",
+			"--log-format=json"),
+		t: t,
 	}
 	eventually(t, 10*time.Second, "the emulator's address", func() bool {
 		m := emulatorAt.FindStringSubmatch(n.Log())

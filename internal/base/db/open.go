@@ -349,7 +349,8 @@ func refuseRemains(path string, hadLock bool) error {
 		return nil
 	}
 	return fmt.Errorf("database: %s is not there or empty, but %s is: the file was moved or deleted, or its disk is "+
-		"not mounted. Put it back. For a new database, first move away %[1]s-wal, %[1]s-shm and %[1]s.lock", path, remains)
+		"not mounted. Put it back. For a new database, first move away %[1]s-wal, %[1]s-shm and %[1]s.lock",
+		path, remains)
 }
 
 func isThere(path string) bool {

@@ -65,7 +65,8 @@ func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 		[]byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\ndata: {\"choi")); got != "half" {
 		t.Errorf("of a torn store: %q", got)
 	}
-	body := `{"choices":[{"message":{"role":"assistant","reasoning_content":"c","content":"a","refusal":null,"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`
+	body := `{"choices":[{"message":{"role":"assistant","reasoning_content":"c","content":"a","refusal":null,` +
+		`"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`
 	if got := GeneratedBodyText([]byte(body)); got != "cab{}" {
 		t.Errorf("of a body: %q", got)
 	}

@@ -92,8 +92,8 @@ func (r relayed) String() string {
 	usage := "none"
 	if r.usage != nil {
 		u := *r.usage
-		usage = fmt.Sprintf("{Input:%d Cached:%d CacheWrite:%d Output:%d Reasoning:%d}", u.Input, u.Cached, u.CacheWrite,
-			u.Output, u.Reasoning)
+		usage = fmt.Sprintf("{Input:%d Cached:%d CacheWrite:%d Output:%d Reasoning:%d}", u.Input, u.Cached,
+			u.CacheWrite, u.Output, u.Reasoning)
 	}
 	return fmt.Sprintf("%s--- usage: %s\n%s--- end: %v\n", r.frames, usage, r.usageFrame, r.err)
 }

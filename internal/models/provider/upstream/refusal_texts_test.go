@@ -13,20 +13,23 @@ import (
 
 func TestOutlineText(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"This organization has been disabled.":                              "This organization has been disabled.",
-		"messages.12.content.0: Input should be 'text' or 'image'":          "messages.#.content.#: Input should be … or …",
-		`Invalid value: "my secret's plan". Supported values are: 'a', 'b'`: "Invalid value: …. Supported values are: …, …",
-		"max_tokens: 70,000 > 64.000 for claude-x":                          "max_tokens: # > # for claude-x",
-		"You can't use `tool's` here, and it isn't 'don't' either":          "You can't use … here, and it isn't … either",
-		`cut off: "a prompt without an end, 12`:                             "cut off: …",
-		"cut off: 'a prompt without an end":                                 "cut off: …",
-		"input {'a': 1} is wrong; so is “Zürich”":                           "input … is wrong; so is …",
-		"":                       "",
-		strings.Repeat("é", 300): strings.Repeat("é", 200),
+	for _, c := range []struct{ text, want string }{
+		{"This organization has been disabled.", "This organization has been disabled."},
+		{"messages.12.content.0: Input should be 'text' or 'image'", "messages.#.content.#: Input should be … or …"},
+		{
+			`Invalid value: "my secret's plan". Supported values are: 'a', 'b'`,
+			"Invalid value: …. Supported values are: …, …",
+		},
+		{"max_tokens: 70,000 > 64.000 for claude-x", "max_tokens: # > # for claude-x"},
+		{"You can't use `tool's` here, and it isn't 'don't' either", "You can't use … here, and it isn't … either"},
+		{`cut off: "a prompt without an end, 12`, "cut off: …"},
+		{"cut off: 'a prompt without an end", "cut off: …"},
+		{"input {'a': 1} is wrong; so is “Zürich”", "input … is wrong; so is …"},
+		{"", ""},
+		{strings.Repeat("é", 300), strings.Repeat("é", 200)},
 	} {
-		if got := outlineText(text); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
+		if got := outlineText(c.text); got != c.want {
+			t.Errorf("%s: %q, want %q", c.text, got, c.want)
 		}
 	}
 }
