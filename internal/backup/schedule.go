@@ -47,6 +47,7 @@ const (
 	retryPause   = 10 * time.Minute // after a failed backup
 	staleAfter   = 30 * time.Minute // an incomplete file that did not grow for so long was interrupted
 	alarmFailure = "backup failed"
+	alarmFuture  = "backups are dated in the future"
 )
 
 // Once writes the backup of the day if it is due.
@@ -77,7 +78,7 @@ func lastDue(now, at time.Time) time.Time {
 }
 
 func (s *Schedule) writeDue(ctx context.Context, now, due time.Time) error {
-	files, err := listBackups(s.Folder)
+	files, future, err := listPast(s.Folder, now)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,23 @@ func (s *Schedule) writeDue(ctx context.Context, now, due time.Time) error {
 	s.Metrics.SetNewestBackup(due)
 	s.Log.Info("backup written", "file", path, "rows", m.Rows(), "ledger_rows", m.Heads.Entries,
 		"heads", m.Heads.Digest, "digest", m.Digest, "duration", m.EndedAt.Sub(m.BeganAt))
-	return s.deleteOld()
+	if len(future) > 0 {
+		s.Metrics.RaiseAlarm(alarmFuture, "")
+		s.Log.Error("backup is dated in the future", "file", filepath.Join(s.Folder, future[0]))
+	}
+	return s.deleteOld(now)
+}
+
+// listPast returns the names of the backups that were due by now, oldest first, and of those that a clock which was
+// ahead has dated in the future: they are no reason to write none, and none is deleted for them.
+func listPast(folder string, now time.Time) (past, future []string, err error) {
+	names, err := listBackups(folder)
+	for i, name := range names {
+		if at, err := timeOf(name); err == nil && at.After(now) {
+			return names[:i], names[i:], nil
+		}
+	}
+	return names, nil, err
 }
 
 // listBackups returns the names of the backups in a folder, oldest first.
@@ -145,8 +162,8 @@ func removeStale(partial string, now time.Time) (wait bool, err error) {
 }
 
 // deleteOld deletes the oldest backups beyond those that are kept.
-func (s *Schedule) deleteOld() error {
-	files, err := listBackups(s.Folder)
+func (s *Schedule) deleteOld(now time.Time) error {
+	files, _, err := listPast(s.Folder, now)
 	if err != nil {
 		return err
 	}

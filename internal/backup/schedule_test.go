@@ -83,7 +83,21 @@ func TestSchedule(t *testing.T) {
 	once("purser-20261123T0400.backup", "purser-20261124T0400.backup")
 	now = now.Add(retryPause)
 	once("purser-20261124T0400.backup", "purser-20261125T0400.backup")
+
+	// A backup that a clock ahead has dated stands for no other, and none is deleted for it.
+	ahead := "purser-20271125T0400.backup"
+	if err := os.WriteFile(filepath.Join(folder, ahead), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(24 * time.Hour)
+	once("purser-20261125T0400.backup", "purser-20261126T0400.backup", ahead)
+	if !strings.Contains(log.String(), "dated in the future") {
+		t.Errorf("no word of it: %s", &log)
+	}
+	if err := os.Remove(filepath.Join(folder, ahead)); err != nil {
+		t.Fatal(err)
+	}
 	s.At = ""
 	now = now.Add(24 * time.Hour)
-	once("purser-20261124T0400.backup", "purser-20261125T0400.backup")
+	once("purser-20261125T0400.backup", "purser-20261126T0400.backup")
 }

@@ -13,11 +13,13 @@ import (
 )
 
 // claimTurn claims the check that is due and sets the time of the next one. It returns the first bucket that is not
-// counted yet, and false if no check is due or another node has claimed it.
+// counted yet, and false if no check is due or another node has claimed it. A time further ahead than two intervals was
+// written by a clock that was wrong, and counts as due.
 func claimTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64, ok bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		err := tx.QueryRowContext(ctx, `UPDATE watch_turns SET next_us = $2 WHERE name = 'apps' AND next_us <= $1
-			RETURNING bucket`, nowUS, nextUS).Scan(&bucket)
+		err := tx.QueryRowContext(ctx, `UPDATE watch_turns SET next_us = $2
+			WHERE name = 'apps' AND (next_us <= $1 OR next_us > $3) RETURNING bucket`,
+			nowUS, nextUS, nextUS+interval.Microseconds()).Scan(&bucket)
 		if ok = err == nil; errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -50,9 +52,10 @@ func listCounted(ctx context.Context, q db.Queryer, appID string, from int64) (m
 	return list[appID], err
 }
 
-// listCountedSince returns the stored sums of all apps since a bucket.
-func listCountedSince(ctx context.Context, q db.Queryer, from int64) (map[string]map[int64]money.MC, error) {
-	return querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1`, from)
+// listCountedBetween returns the stored sums of all apps from one bucket to another, both included.
+func listCountedBetween(ctx context.Context, q db.Queryer, from, to int64) (map[string]map[int64]money.MC, error) {
+	return querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1 AND bucket <= $2`,
+		from, to)
 }
 
 func querySums(ctx context.Context, q db.Queryer, text string,
@@ -86,7 +89,7 @@ func saveCounts(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.
 		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE watch_turns SET bucket = $1
-		WHERE name = 'apps' AND bucket < $1`, next); err != nil {
+		WHERE name = 'apps' AND bucket <> $1`, next); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM app_spend WHERE bucket < $1`, oldest)

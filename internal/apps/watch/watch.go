@@ -77,7 +77,7 @@ func (w *Watch) checkSpend(ctx context.Context, now time.Time, counted int64) er
 		return err
 	}
 	first := present - rules.BucketsPerHour + 1
-	hour, err := listCountedSince(ctx, w.DB, first)
+	hour, err := listCountedBetween(ctx, w.DB, first, present)
 	if err != nil {
 		return fmt.Errorf("watch: spend: %w", err)
 	}
@@ -126,6 +126,9 @@ func (w *Watch) countSpend(ctx context.Context, now time.Time,
 	present := rules.BucketOf(now.UnixMicro())
 	ended := rules.BucketOf(now.Add(-time.Minute).UnixMicro()) // buckets before this one are complete
 	oldest := present - rules.BucketsPerHour - int64(rules.Week/rules.BucketWidth)
+	if from > ended { // counted by a clock that was ahead: what it left out or deleted is counted again
+		from = oldest
+	}
 	for from = max(from, oldest); from < ended; { // several statements after a downtime of all nodes
 		to := min(ended, from+maxBucketsPerStatement)
 		list, err := sumSpend(ctx, w.DB, from, to)

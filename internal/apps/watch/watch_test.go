@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/watch/rules"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -202,6 +203,28 @@ func TestSpendAnomaly(t *testing.T) {
 		b.lift(fresh)
 		b.at = b.at.Add(2 * time.Hour)
 		b.want("over", fresh, "")
+	})
+}
+
+// A clock that was ahead for one check neither hides a later burst nor makes a steady app suspicious.
+func TestClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d)
+		for _, ahead := range []time.Duration{8 * time.Hour, 10 * rules.Day} {
+			app := b.app(apps.FullLive)
+			for n := range 30 { // $3 in each of 30 hours of the week: the limit is $60
+				b.spend(app, "wac_real", 3*money.Dollar, time.Duration(2+5*n)*time.Hour)
+			}
+			b.spend(app, "wac_real", 55*money.Dollar, 2*time.Minute)
+			b.want("steady", app, "")
+			b.at = b.at.Add(ahead)
+			b.want("ahead", app, "")
+			b.at = b.at.Add(-ahead)
+			b.want("steady by the right clock", app, "")
+			b.spend(app, "wac_real", 6*money.Dollar, time.Second)
+			b.want("a burst", app, "more than $60.00")
+		}
 	})
 }
 

@@ -122,7 +122,7 @@ func (d *DB) ensureFirstYears(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	err = ensureYears(ctx, pool, year)
-	if IsCheckViolation(err) || IsLocked(err) {
+	if IsLocked(err) {
 		return nil
 	}
 	return err

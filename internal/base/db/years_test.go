@@ -80,6 +80,16 @@ func TestYears(t *testing.T) {
 	if err := d.AnalyzeYears(ctx); err != nil {
 		t.Error(err)
 	}
+
+	// The partitions go round its year.
+	d.SetBack(-4 * 366 * 24 * time.Hour)
+	if err := d.EnsureYears(ctx); err != nil {
+		t.Error(err)
+	}
+	strays, want := yearsOf(t, d, "answers"), yearsOf(t, d, "ledger")
+	if len(strays) != len(want)-1 || strays[len(strays)-1] != want[len(want)-1] {
+		t.Errorf("around a stray row there are the years %q, of the ledger %q", strays, want)
+	}
 }
 
 // TestYearsAreAppendOnly tries to change rows of the ledger by the names of its partitions.
