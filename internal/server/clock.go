@@ -18,7 +18,7 @@ const clockSetting = "clock-seen"
 const maxDowntime = time.Hour
 
 // checkClock doubts the clock if it is far from when a node last ran. Then what is due waits for db.ClockWait, so that
-// a run with a wrong clock ends and deletes nothing (decision 132).
+// a run with a wrong clock ends and deletes nothing (decision 121).
 func (s *Server) checkClock(ctx context.Context) error {
 	text, err := settings.Get(ctx, s.DB, clockSetting)
 	if err != nil || text == "" {

@@ -13,7 +13,7 @@ import (
 )
 
 // This file holds back what the developer of a live app changes of what its users trust, until an operator has seen it
-// (decision 126).
+// (decision 119).
 
 // A Proposal has the members of a live app that wait for review; nil = the member does not. It is stored.
 type Proposal struct {

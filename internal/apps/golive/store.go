@@ -88,7 +88,7 @@ const (
 )
 
 // Follow keeps the pending request of an app in step with a change, in its transaction: a request is about what it
-// showed, and another one takes its place (decision 126). A change of a live app that needs a review asks for one.
+// showed, and another one takes its place (decision 119). A change of a live app that needs a review asks for one.
 func (s *Store) Follow(ctx context.Context, tx *db.Tx, app apps.App) error {
 	reviewed, err := app.Reviewed()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This file decides what time it is (decision 132). Clocks of machines are set: by an operator, by a hypervisor, by
+// This file decides what time it is (decision 121). Clocks of machines are set: by an operator, by a hypervisor, by
 // NTP at a start. So nothing that ends for good may follow from one reading of a clock that was set just now.
 //
 //   - On PostgreSQL Now is the database's clock at the last sample, plus what the monotonic clock of this machine has

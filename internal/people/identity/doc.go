@@ -18,5 +18,5 @@
 //
 // A change to how an account signs in needs re-authentication: the password or, for an account
 // without one, credentials given within the last ten minutes for this session
-// (accounts.Store.Reauthenticate, decision 124).
+// (accounts.Store.Reauthenticate, decision 118).
 package identity
