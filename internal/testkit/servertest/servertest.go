@@ -190,12 +190,12 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// writeOnce writes a file, unless there is one.
+// writeOnce writes a file, unless there is one, and makes its folder.
 func writeOnce(path string, content []byte) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(path, content, 0o600)
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600))
 }
 
 func (p *Process) cleanup() {
