@@ -324,7 +324,7 @@ func TestNodeWithoutLease(t *testing.T) {
 	b.sendInTime(a, b.addCalls(4, "!mock words=9")...)
 	d := dbtest.OpenURL(t, a.DB)
 	var first string
-	err := d.QueryRowContext(t.Context(), `SELECT id FROM nodes ORDER BY started_us LIMIT 1`).Scan(&first)
+	err := d.QueryRowContext(t.Context(), `SELECT id FROM nodes ORDER BY started_us DESC LIMIT 1 OFFSET 1`).Scan(&first)
 	if err != nil {
 		t.Fatal(err)
 	}

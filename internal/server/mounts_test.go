@@ -29,7 +29,7 @@ var pages = []string{
 	"GET /docs/{page}", "POST /docs/{page}", "GET /reference", "POST /reference",
 	"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "GET /device", "POST /device",
 	"POST /sign-in",
-	"POST /sign-out",
+	"POST /sign-out", "GET /sign-out/here",
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /activity/{id}/proof",
 	"GET /activity/{id}/proof.json", "GET /activity/history.json", "GET /requests/{id}",
 	"GET /dashboard/running", "GET /dashboard/pause", "POST /dashboard/pause",

@@ -37,8 +37,8 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 			t.Parallel()
 			p := restart(t, servertest.Start(t, dbtest.URL(t, e)), []string{
 				`UPDATE apps SET own_work = 1`,
-				`INSERT INTO work_consents (app_id, account_id, created_us)
-					SELECT app_id, account_id, 1 FROM connections`,
+				`INSERT INTO work_consents (app_id, account_id, connection_id, created_us)
+					SELECT app_id, account_id, id, 1 FROM connections`,
 			})
 			keys := map[string]string{}
 			first := map[string]answer{}

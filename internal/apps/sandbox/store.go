@@ -99,7 +99,7 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 		return TestAccount{}, "", e
 	}
 	password := id.NewSecret()[:20]
-	hashed, err := accounts.HashPassword(ctx, password)
+	hashed, err := accounts.HashNewPassword(ctx, password)
 	if err != nil {
 		return TestAccount{}, "", err
 	}

@@ -252,7 +252,7 @@ func TestOneNodeHasTheTurn(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app := b.app(apps.FullLive)
-		b.spend(app, "wac_real", 51*money.Dollar, time.Minute)
+		b.spend(app, "wac_real", 251*money.Dollar, time.Minute) // above the floor of a new app
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
@@ -293,7 +293,7 @@ func TestIndexesServe(t *testing.T) {
 	q := recorder{DB: d, explain: explain}
 	for _, f := range []func() error{
 		func() error { _, err := sumSpend(t.Context(), q, 1, 2); return err },
-		func() error { _, err := listCountedSince(t.Context(), q, 1); return err },
+		func() error { _, err := listCountedBetween(t.Context(), q, 1, 2); return err },
 		func() error { _, err := listCounted(t.Context(), q, "app_x", 1); return err },
 		func() error { _, err := listRevocationCandidates(t.Context(), q, 1, 10); return err },
 		func() error { _, _, err := countRevocations(t.Context(), q, "app_x", 1); return err },

@@ -83,7 +83,7 @@ func TestEmails(t *testing.T) {
 		"a b@example.com":                        "",
 		"a..b@example.com":                       "",
 		".a@example.com":                         "",
-		"aexample.com":                         "",
+		"a@@example.com":                         "",
 		"a@exa_mple.com":                         "",
 		"a@-example.com":                         "",
 		"a@example..com":                         "",

@@ -62,7 +62,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n NewAccount) (Account, e
 		return Account{}, err
 	}
 	if n.Password != "" {
-		if n.PasswordHash, err = HashPassword(ctx, n.Password); err != nil {
+		if n.PasswordHash, err = HashNewPassword(ctx, n.Password); err != nil {
 			return Account{}, err
 		}
 	}
