@@ -257,6 +257,9 @@ func (w *writer) verifiedRows(c *Checkpoint) (list []string) {
 		`SELECT r.request_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
+		`SELECT r.request_id, w.* FROM realtime_replies r JOIN windows w ON w.subject = 'voice/' || r.session_id
+			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
 	} {
 		if err := a.formatRows(w.ctx, query, nil, func(row string) { list = append(list, row) }); err != nil {
 			w.Fatal(err)
