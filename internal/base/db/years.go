@@ -39,8 +39,8 @@ const yearLockTimeout = "500ms"
 
 // EnsureYears creates the partitions of this year and of the next one where they are missing, and those between the
 // newest partition and them. It passes over a year of which rows are in the default partition already, as after a clock
-// that was ahead: its rows stay there, as CheckYears reports, and later years have their partitions. It fails if a table
-// is in use for longer than yearLockTimeout, by a backup for example.
+// that was ahead: its rows stay there, as CheckYears reports, and later years have their partitions. It fails if a
+// table is in use for longer than yearLockTimeout, by a backup for example.
 func (d *DB) EnsureYears(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil

@@ -268,7 +268,8 @@ func TestPlantedSessionConfirmsNothing(t *testing.T) {
 	planted := thief.Jar.Cookies(here)
 	victim.Jar.SetCookies(here, planted)
 	victim.enter(proved).want(t, 303, "/settings")
-	victim.get("/settings/email").want(t, 401, "")                                 // the provider knew the browser, and asked for nothing
+	// The provider knew the browser, and asked for nothing.
+	victim.get("/settings/email").want(t, 401, "")
 	thief.get("/settings/email").want(t, 303, "/sign-in?next=%2Fsettings%2Femail") // ended by it
 	for _, c := range victim.Jar.Cookies(here) {
 		if c.Name == "purser" && slices.ContainsFunc(planted, func(p *http.Cookie) bool { return p.Value == c.Value }) {
