@@ -745,8 +745,7 @@ func fixture(w *writer) {
 	// which said nothing
 	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2})
 	w.spend("conn_1", "rts_1/1", "chat", spoken)
-	w.insert("windows",
-		map[string]any{"subject": "voice/rts_1", "buckets": fmt.Sprint("0:", spoken.charge), "held": 0, "told": 0})
+	w.counter("voice/rts_1").settled[0] = spoken.charge
 	w.event("conn_1", "realtime_session.ended")
 
 	w.connect("conn_2", "app_2", "wac_a", 10_000_000) // revoked with two calls in flight
