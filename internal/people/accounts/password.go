@@ -99,25 +99,24 @@ func (q *hashQueue) leave(network string) {
 }
 
 // HashPassword returns the hash of a password, for NewAccount. It is slow: call it before a
-// transaction starts. A weak password is 400 invalid_request.
+// transaction starts. A weak password is 400 invalid_request, and it is 503 unavailable while too many
+// hashes wait.
 func HashPassword(ctx context.Context, password string) (string, error) {
-	if err := validatePassword(password); err != nil {
-		return "", err
-	}
-	release, err := hashes.acquire(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	return argon2id.CreateHash(password, &argonParams)
+	return createHash(ctx, password, func(ctx context.Context) (func(), error) { return hashes.acquire(ctx, "") })
 }
 
-// HashNewPassword is HashPassword for an account that a developer or operator makes, whose pace is limited by itself.
+// HashNewPassword is HashPassword for an account that a developer or an operator makes: it waits as long
+// as ctx lasts, because the pace of such callers has a limit by itself.
 func HashNewPassword(ctx context.Context, password string) (string, error) {
+	return createHash(ctx, password, hashes.wait)
+}
+
+// createHash hashes a password in the slot that acquire returns.
+func createHash(ctx context.Context, password string, acquire func(context.Context) (func(), error)) (string, error) {
 	if err := validatePassword(password); err != nil {
 		return "", err
 	}
-	release, err := hashes.wait(ctx)
+	release, err := acquire(ctx)
 	if err != nil {
 		return "", err
 	}
