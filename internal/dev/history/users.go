@@ -90,8 +90,8 @@ func (m *Maker) open(ctx context.Context, i int) error {
 		}
 		return m.connect(ctx, u, m.apps[0], money.MC(5+i%4*5)*money.Dollar)
 	}
-	if i%3 != 0 {
-		if err := m.connect(ctx, u, m.apps[1], money.MC(1+i%5)*6*money.Cent); err != nil {
+	if i%3 != 0 { // caps that some fill, whatever the number of days
+		if err := m.connect(ctx, u, m.apps[1], money.MC(1+i%5)*money.MC(m.Days)*money.Cent/10); err != nil {
 			return err
 		}
 	}

@@ -51,8 +51,10 @@ func TestChildrenRaced(t *testing.T) {
 					}
 					return r, true
 				}
-				child := func() string { return fmt.Sprint("chd_", random.IntN(24)) }
 				for i := range 30 {
+					// New names each few steps: what has ended is not made again, and most would soon be ended.
+					child := func() string { return fmt.Sprint("chd_", i/5, "_", random.IntN(12)) }
+					family := func() string { return fmt.Sprint("fam_", i/5, "_", random.IntN(6)) }
 					if n == 0 && i == 24 {
 						checkDelegated(t, d, "C1")
 						do(rules.Revoke{ConnectionID: "C1"})
@@ -63,7 +65,7 @@ func TestChildrenRaced(t *testing.T) {
 						c := rules.Child{
 							ID: made, ConnectionID: "C1", AmountMC: money.MC(1 + random.IntN(3000)), Key: made,
 							TokenHash: made, ExpiresUS: epoch.Add(time.Hour).UnixMicro(),
-							FamilyID: fmt.Sprint("fam_", random.IntN(3)),
+							FamilyID: family(),
 						}
 						if random.IntN(2) == 0 {
 							c.ParentID = child()
@@ -74,7 +76,7 @@ func TestChildrenRaced(t *testing.T) {
 					case 2:
 						do(rules.EndChild{ConnectionID: "C1", ChildID: child(), By: rules.EndedByApp})
 					case 3:
-						do(rules.EndFamily{ConnectionID: "C1", FamilyID: fmt.Sprint("fam_", random.IntN(3))})
+						do(rules.EndFamily{ConnectionID: "C1", FamilyID: family()})
 					default:
 						h := rules.Hold{Claim: name, NodeID: "n", ChildID: child(), Call: rules.Call{
 							ConnectionID: "C1", AccountID: "A", AppID: "app", RequestID: "req_" + name,
@@ -109,6 +111,7 @@ func TestChildrenRaced(t *testing.T) {
 			conn.DelegatedMC != 0 || conn.HeldMC != 0 {
 			t.Errorf("charged %d: %+v, %+v", charged.sum, balance, conn)
 		}
+		t.Logf("%d charges, %d children, %d refusals", charged.n, passed.n, refused.n)
 		if charged.n < 3 || passed.n < 3 || refused.n == 0 {
 			t.Errorf("vacuous: %d charges, %d children, %d refusals", charged.n, passed.n, refused.n)
 		}
