@@ -21,9 +21,15 @@ func (m *machine) beginEnd(reason string, immediate bool) {
 		}
 	}
 	if immediate && !m.Ending.Immediate {
-		m.Ending.Immediate, m.mustPersist = true, true
-		m.cancelReplies()
+		m.endAtOnce()
 	}
+}
+
+// endAtOnce cancels the replies in progress. Those that begin afterwards do not put off the hanging up: a browser may
+// ask for one after the other.
+func (m *machine) endAtOnce() {
+	m.Ending.Immediate, m.Ending.DeadlineUS, m.mustPersist = true, m.after(CancelWait), true
+	m.cancelReplies()
 }
 
 // mute keeps the provider from beginning a reply when the user has spoken.

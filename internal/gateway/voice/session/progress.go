@@ -122,11 +122,10 @@ func (m *machine) completeEnd() {
 		if m.Status == Live && !m.SidebandAttached {
 			m.cutReplies()
 		}
-		if len(m.Replies) > 0 {
-			if !e.Immediate {
-				e.Immediate = true
-				m.cancelReplies()
-			}
+		if len(m.Replies) > 0 && !e.Immediate {
+			m.endAtOnce()
+		}
+		if len(m.Replies) > 0 && !m.isDue(e.DeadlineUS) {
 			return // until each has reported its usage or is given up
 		}
 		e.HungUp, m.Playback, m.mustPersist = true, nil, true

@@ -110,7 +110,7 @@ type Ending struct {
 	Reason     string
 	BegunUS    int64 // when the end began
 	Immediate  bool  // replies in progress are cancelled
-	DeadlineUS int64 // how long the user may hear the current reply
+	DeadlineUS int64 // how long the user may hear the current reply, or a cancelled one has to report its usage
 	HungUp     bool  // the provider was asked to end the call
 	CallGone   bool  // the provider has ended the call
 }

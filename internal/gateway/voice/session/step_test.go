@@ -108,6 +108,9 @@ func TestSteps(t *testing.T) {
 			"svc.session.ending, session.update, settle 1, hang up"},
 		{"immediate cancels, and waits two seconds for the usage", "created, end now, 1s",
 			"svc.session.ending, session.update, response.cancel"},
+		{"also if another begins meanwhile", "created, end now, 1s, another, 1s",
+			"svc.session.ending, session.update, response.cancel, release 1, svc.response.settled, " +
+				"response.cancel, hang up"},
 		{"and no longer", "created, playing, end now, 2s",
 			"svc.session.ending, session.update, response.cancel, settle 1 estimated 40 audio, hang up"},
 		{"without a next hold the last reply is heard to its end",
