@@ -173,6 +173,41 @@ func TestInvitationEndsWithItsInviter(t *testing.T) {
 			if _, err := w.Accept(ctx, token, invited); (err != nil) != accounts.Ends(accounts.AppInvitation, c) {
 				t.Errorf("%s: %v", c, err)
 			}
+			if c != accounts.Suspension {
+				continue
+			}
+			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				return w.people.Reinstate(ctx, tx, second.ID)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// An owner whose page was loaded before an operator suspended the account invites nobody, and takes the place of no
+// other owner's invitation.
+func TestSuspendedOwnerInvitesNobody(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w, ctx := newWorld(t, d), t.Context()
+		second, invited := w.join("second@example.com", apps.Owner), w.account("invited@example.com")
+		token := w.invite(w.creator, invited.Email, apps.Viewer)
+		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return w.people.Suspend(ctx, tx, second.ID, "abuse")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, email := range []string{invited.Email, "other@example.com"} {
+			if err := w.Invite(ctx, w.app.ID, second, email, apps.Owner); err == nil {
+				t.Errorf("a suspended owner has invited %s", email)
+			}
+		}
+		if list, err := w.ListInvitations(ctx, w.app.ID); err != nil || len(list) != 1 {
+			t.Errorf("invitations: %+v, %v", list, err)
+		}
+		if _, err := w.Accept(ctx, token, invited); err != nil || w.role(invited) != apps.Viewer {
+			t.Errorf("the other owner's invitation: %v, %q", err, w.role(invited))
 		}
 	})
 }

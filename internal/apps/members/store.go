@@ -188,6 +188,9 @@ func (s *Store) Invite(ctx context.Context, appID string, by Actor, address stri
 		if err := upsertInvitation(ctx, tx, i, id.Hash(token)); err != nil {
 			return fmt.Errorf("members: invite: %w", err)
 		}
+		if err := requireActive(ctx, tx, by.ID); err != nil {
+			return err
+		}
 		if err := s.accounts.RecordEvent(ctx, tx, by.ID, accounts.MemberInvited, by.From); err != nil {
 			return err
 		}
@@ -197,6 +200,17 @@ func (s *Store) Invite(ctx context.Context, appID string, by Actor, address stri
 		}
 		return s.sendMail(ctx, tx, to.ID, email, invitationEmail(app.Name, i, s.dashboard+InvitationPath+token))
 	})
+}
+
+// requireActive returns an error for an inviter who was suspended or has closed the account since its session was
+// loaded: what ends the invitations of an account has run. It is called after the insert, whose foreign key waits for
+// a transaction that has locked the account, and lets later ones wait until they find the invitation.
+func requireActive(ctx context.Context, tx *db.Tx, inviterID string) error {
+	inviter, err := accounts.GetAccount(ctx, tx, inviterID)
+	if err == nil && inviter.Deactivated {
+		err = apierr.InvalidRequest.Errorf("Your account was suspended or closed. Reload the page.")
+	}
+	return err
 }
 
 // throttle counts an invitation and returns 429 rate_limited over the limits.
