@@ -514,6 +514,11 @@ func TestAnotherKeyEndsTheFamily(t *testing.T) {
 			return old, lost
 		}
 		old, lost := connect()
+		w.token(w.live, refreshForm(old.RefreshToken), "Idempotency-Key", key2).because(t, "a race", verdict.Used)
+		if !w.alive(lost.AccessToken) {
+			t.Fatal("the loser of a race ended the family")
+		}
+		w.clock.pass(2 * time.Second)
 		w.token(w.sandbox, refreshForm(old.RefreshToken), "Idempotency-Key", key2).because(t, "another app",
 			verdict.Unknown)
 		if !w.alive(lost.AccessToken) {

@@ -18,6 +18,10 @@ const (
 	ReplayTTL       = 60 * time.Second // of the answer to a code; that to a refresh token waits for its successor
 )
 
+// raceWindow is how long after an exchange a refresh with another key still counts as one that ran beside it: requests
+// overtake each other on their way, and the clocks of two nodes differ.
+const raceWindow = 2 * time.Second
+
 // maxFailures is the number of failed exchanges after which a code is rejected. A wrong verifier,
 // redirect URI or client does not consume the code, so that a client's mistake costs no consent.
 const maxFailures = 5
@@ -119,7 +123,7 @@ type Token struct {
 // an Idempotency-Key; "" = none. A used token whose successor is unused is most likely a retry after a lost response:
 // with the key of the exchange its answer comes again. Two parties have the tokens of the family once a used token
 // comes with another key, or after its successor was used (decision 035). A request that arrived before the token was
-// used lost a race.
+// used lost a race, and so did one with another key within the raceWindow.
 func (t Token) JudgeRefresh(appID, key string, connectionRevoked bool, arrivedUS, nowUS int64) (Verdict, Reason) {
 	if t.AppID != appID {
 		return Reject, Unknown
@@ -151,7 +155,8 @@ func (t Token) isReuse(key string, arrivedUS int64) bool {
 	if t.UsedUS == nil || arrivedUS <= *t.UsedUS {
 		return false
 	}
-	return t.SuccessorUsed || key != "" && t.AnswerKey != "" && key != t.AnswerKey
+	isOtherKey := key != "" && t.AnswerKey != "" && key != t.AnswerKey
+	return t.SuccessorUsed || isOtherKey && arrivedUS > *t.UsedUS+raceWindow.Microseconds()
 }
 
 // VerifierMatches reports whether challenge was derived from verifier (RFC 7636 §4.6, S256).

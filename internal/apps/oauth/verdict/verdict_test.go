@@ -284,7 +284,8 @@ func TestRefreshVerdicts(t *testing.T) {
 		{"answer kept, its key", kept, "app_1", "key_1", false, 150, 150, Replay, ""},
 		{"answer kept, its key, on its way", kept, "app_1", "key_1", false, 100, 150, Replay, ""},
 		{"answer kept, its key, long after", kept, "app_1", "key_1", false, 900, 900, Replay, ""},
-		{"answer kept, another key", kept, "app_1", "key_2", false, 101, 150, RevokeFamily, Used},
+		{"answer kept, another key", kept, "app_1", "key_2", false, 2_000_101, 2_000_150, RevokeFamily, Used},
+		{"answer kept, another key, in a race", kept, "app_1", "key_2", false, 2_000_100, 2_000_150, Reject, Used},
 		{"answer kept, another key, on its way", kept, "app_1", "key_2", false, 100, 150, Reject, Used},
 		{"answer kept, no key", kept, "app_1", "", false, 150, 150, Reject, Used},
 		{"answer kept, its key, another app", kept, "app_2", "key_1", false, 150, 150, Reject, Unknown},
@@ -294,6 +295,8 @@ func TestRefreshVerdicts(t *testing.T) {
 			with(func(r *Token) { r.UsedUS, r.AnswerKey, r.RevokedUS = &used, "key_1", &used }), "app_1",
 			"key_1", false, 150, 150, Reject, Used},
 		{"answer kept, successor used, its key", over, "app_1", "key_1", false, 150, 150, RevokeFamily, Used},
+		{"answer kept, successor used, another key, in a race", over, "app_1", "key_2", false, 101, 150, RevokeFamily,
+			Used},
 		{"answer kept, successor used, its key, on its way", over, "app_1", "key_1", false, 100, 150, Reject, Used},
 		{"exchanged without a key, then one", once, "app_1", "key_1", false, 150, 150, Reject, Used},
 	} {
