@@ -323,3 +323,42 @@ func TestQueuedEventsAreKept(t *testing.T) {
 		}
 	})
 }
+
+// TestClosedAccountsGetNoEvents: events of an account that another node has queued are not written after its closing,
+// also if they are being written while it closes.
+func TestClosedAccountsGetNoEvents(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s, other := accounts.NewStore(d, newClock().now), accounts.NewStore(d, newClock().now)
+		for _, meanwhile := range []bool{false, true} {
+			a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
+			other.QueueEvent(a.ID, accounts.SignInFailed, accounts.Client{Address: "192.0.2.1"})
+			flushed := make(chan error, 1)
+			flush := func() { flushed <- other.FlushEvents(context.WithoutCancel(t.Context())) }
+			meanwhile = meanwhile && d.Engine == db.Postgres // on SQLite nobody sees that a transaction waits
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				if _, err := accounts.Lock(ctx, tx, a.ID); err != nil {
+					return err
+				}
+				err := s.CloseAccount(ctx, tx, a.ID)
+				if meanwhile {
+					go flush()
+					dbtest.AwaitLock(t, d)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if !meanwhile {
+				flush()
+			}
+			if err := <-flushed; err != nil {
+				t.Fatal(err)
+			}
+			list, err := s.ListEvents(t.Context(), a.ID, 10)
+			if err != nil || len(list) != 1 || list[0].Kind != accounts.AccountClosed {
+				t.Errorf("meanwhile %t: %+v, %v", meanwhile, list, err)
+			}
+		}
+	})
+}

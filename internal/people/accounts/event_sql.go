@@ -14,11 +14,12 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 }
 
 // insertQueuedEvent is insertEvent for an event that may be written already, or whose account may be gone: it must not
-// keep the others from being written.
+// keep the others from being written. An account that is closed gets none, because the events of another node are
+// written later than its closing has erased them. The lock waits for a transaction that is closing it.
 func insertQueuedEvent(ctx context.Context, tx *db.Tx, e Event) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
 		SELECT CAST($1 AS TEXT), id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT)
-		FROM accounts WHERE id = $2
+		FROM accounts WHERE id = $2 AND closed_us IS NULL`+tx.Engine.ForShare()+`
 		ON CONFLICT (id) DO NOTHING`,
 		e.ID, e.AccountID, string(e.Kind), e.Address, e.Agent, e.CreatedUS)
 	return err

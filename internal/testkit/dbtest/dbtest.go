@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -52,6 +53,23 @@ func OpenURL(t testing.TB, target string) *db.DB {
 		}
 	})
 	return d
+}
+
+// AwaitLock waits until a transaction waits for the lock of another. SQLite tells nobody: there it returns immediately.
+func AwaitLock(t testing.TB, d *db.DB) {
+	t.Helper()
+	if d.Engine == db.SQLite {
+		return
+	}
+	for waits, late := false, time.Now().Add(time.Minute); !waits; time.Sleep(5 * time.Millisecond) {
+		if err := d.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		if !waits && time.Now().After(late) {
+			t.Fatal("no transaction waits for a lock")
+		}
+	}
 }
 
 // URL returns the URL of a fresh, migrated database that is not open, for tests that start
