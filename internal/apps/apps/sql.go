@@ -57,8 +57,21 @@ func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
 }
 
 // getApp returns the app whose column where has the value, and the hashes of its secrets.
-func getApp(ctx context.Context, q db.Queryer, where, value, lock string) (App, secretHashes, error) {
-	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`+lock, value))
+func getApp(ctx context.Context, q db.Queryer, where, value string) (App, secretHashes, error) {
+	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`, value))
+}
+
+// lockApp locks an app with the suffix lock, and returns it. It reads by a second statement: on PostgreSQL, one that has
+// waited for the lock sees the row as it is then, and the logo as it was before.
+func lockApp(ctx context.Context, tx *db.Tx, appID, lock string) (App, error) {
+	if lock != "" {
+		err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+lock, appID).Scan(&appID)
+		if err != nil {
+			return App{}, err
+		}
+	}
+	a, _, err := getApp(ctx, tx, "id", appID)
+	return a, err
 }
 
 // SuspendedSQL returns the condition that an app is suspended, by its developer or by the

@@ -126,7 +126,7 @@ func (s *Store) SetProviderMode(ctx context.Context, appID, mode string) error {
 
 // Get returns an app; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, appID string) (App, error) {
-	a, _, err := getApp(ctx, s.db, "id", appID, "")
+	a, _, err := getApp(ctx, s.db, "id", appID)
 	if err != nil {
 		return App{}, fmt.Errorf("apps: get: %w", err)
 	}
@@ -136,7 +136,7 @@ func (s *Store) Get(ctx context.Context, appID string) (App, error) {
 // GetByClientID returns the app of a client id; the error wraps sql.ErrNoRows when
 // there is none.
 func (s *Store) GetByClientID(ctx context.Context, clientID string) (App, error) {
-	a, _, err := getApp(ctx, s.db, "client_id", clientID, "")
+	a, _, err := getApp(ctx, s.db, "client_id", clientID)
 	if err != nil {
 		return App{}, fmt.Errorf("apps: by client id: %w", err)
 	}
@@ -165,7 +165,7 @@ func (s *Store) GetMembership(ctx context.Context, appID, accountID string) (Mem
 // LockApp returns an app and locks it until tx ends, as LockMembership does. The error wraps sql.ErrNoRows if there is
 // none.
 func LockApp(ctx context.Context, tx *db.Tx, appID string) (App, error) {
-	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForUpdate())
+	a, err := lockApp(ctx, tx, appID, tx.Engine.ForUpdate())
 	if err != nil {
 		return App{}, fmt.Errorf("apps: lock: %w", err)
 	}
@@ -261,7 +261,7 @@ func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) 
 // LockShared returns an app and locks it for reading until tx ends: no transaction can change it,
 // and others can lock it for reading too. The error wraps sql.ErrNoRows if there is none.
 func LockShared(ctx context.Context, tx *db.Tx, appID string) (App, error) {
-	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForShare())
+	a, err := lockApp(ctx, tx, appID, tx.Engine.ForShare())
 	if err != nil {
 		return App{}, fmt.Errorf("apps: lock shared: %w", err)
 	}
@@ -387,7 +387,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, rateLimitError(wait, "too many wrong credentials for this client_id from this address")
 	}
-	a, secrets, err := getApp(ctx, s.db, "client_id", clientID, "")
+	a, secrets, err := getApp(ctx, s.db, "client_id", clientID)
 	found := err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return App{}, fmt.Errorf("apps: authenticate: %w", err)

@@ -371,3 +371,41 @@ func TestRequestsAreRateLimited(t *testing.T) {
 		}
 	})
 }
+
+// Who has waited for the lock of an app sees it as the transaction before left it, its logo too.
+func TestLockedAppIsOfNow(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := apps.NewStore(d, newClock().now, false)
+		for logo, lock := range map[string]func(context.Context, *db.Tx, string) (apps.App, error){
+			"logo_1": apps.LockApp,
+			"logo_2": apps.LockShared,
+		} {
+			app, _ := create(t, d, s, apps.New{Name: "Reader", RedirectURIs: []string{"https://reader.example/cb"}})
+			ctx, read := t.Context(), make(chan error, 1)
+			var seen apps.App
+			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				if _, err := apps.LockApp(ctx, tx, app.ID); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, `INSERT INTO app_logos (app_id, hash, png, created_us)
+					VALUES ($1, $2, $3, 1)`, app.ID, logo, []byte{1}); err != nil {
+					return err
+				}
+				go func() {
+					read <- d.InTx(context.WithoutCancel(ctx), func(ctx context.Context, tx *db.Tx) (err error) {
+						seen, err = lock(ctx, tx, app.ID)
+						return err
+					})
+				}()
+				dbtest.AwaitLock(t, d)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-read; err != nil || seen.LogoHash != logo {
+				t.Errorf("logo %q, want %q, %v", seen.LogoHash, logo, err)
+			}
+		}
+	})
+}
