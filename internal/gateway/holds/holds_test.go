@@ -80,7 +80,7 @@ func (w *world) addNode(fee money.PPM) {
 	w.Helper()
 	p := policy.Default
 	p.Fee = fee
-	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{Dashboard: "https://purser.example"})
 	rt.SetClock(w.Now)
 	resolver := callers.NewResolver(w.DB, w.tokens, w.apps, features.NewStore(w.DB, w.Now, nil), w.Now)
 	(&holds.Handler{
@@ -256,6 +256,45 @@ func TestRepeatedUnderOtherSettings(t *testing.T) {
 			}
 		}
 		w.wantMoney("in the end", 1000, 61)
+	})
+}
+
+// TestRepeatedAfterAPause: a connection that is paused or revoked answers 403 to the key of a hold, at a node that has
+// just cached its caller as at any other, also while the app no longer charges for its own work.
+func TestRepeatedAfterAPause(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, ownWork := range []int{1, 0} {
+			w := newWorld(t, dbtest.Open(t, d.Engine))
+			w.allow()
+			w.signIn()
+			key, body := id.NewUUID(), `{"amount_mc":1000,"description":"A search"}`
+			h, _ := w.post(0, "/v1/holds", body, key)
+			if _, err := w.DB.ExecContext(t.Context(), `UPDATE apps SET own_work = $1`, ownWork); err != nil {
+				t.Fatal(err)
+			}
+			w.Pass(3 * time.Second) // longer than callers are cached
+			wantCode := func(code string) {
+				t.Helper()
+				for node := range w.nodes {
+					if _, a := w.post(node, "/v1/holds", body, key); a.Status != 403 || !strings.Contains(a.Body, code) {
+						t.Errorf("own work %d, node %d: %d %s, want %s", ownWork, node, a.Status, a.Body, code)
+					}
+				}
+			}
+			if again, a := w.post(0, "/v1/holds", body, key); again.ID != h.ID {
+				t.Errorf("own work %d: %d %s", ownWork, a.Status, a.Body)
+			}
+			w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByUser})
+			wantCode("connection_frozen")
+			w.Do(rules.Resume{ConnectionID: w.conn.ID})
+			w.Pass(3 * time.Second)
+			if again, a := w.post(0, "/v1/holds", body, key); again.ID != h.ID {
+				t.Errorf("own work %d, resumed: %d %s", ownWork, a.Status, a.Body)
+			}
+			w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+			wantCode("connection_revoked")
+		}
 	})
 }
 

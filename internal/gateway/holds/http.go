@@ -133,7 +133,8 @@ func readOrder(r *http.Request) (o *order, err error) {
 }
 
 // requestOfKey returns the request that an order's key was used for, whatever the settings say now, or refused if it
-// was used for no such hold. It compares what was asked for: fingerprints of earlier versions have the terms, too.
+// was used for no such hold. A connection that is paused or has ended answers that to a repeated key, too (decision
+// 008). It compares what was asked for: fingerprints of earlier versions have the terms, too.
 func (h *Handler) requestOfKey(ctx context.Context, who *callers.Caller, o *order, refused error) (string, error) {
 	key := rules.Key{ConnectionID: who.ConnectionID, Key: rules.ChildKey(who.ChildID(), o.key)}
 	requestID, err := store.RequestOfKey(ctx, h.DB, key)
@@ -149,7 +150,26 @@ func (h *Handler) requestOfKey(ctx context.Context, who *callers.Caller, o *orde
 	case out.AmountMC != o.amountMC || out.Description != o.description || slugOf(out.Feature) != o.feature:
 		return "", refused
 	}
-	return requestID, nil
+	return requestID, h.checkStatus(ctx, who)
+}
+
+// checkStatus is CheckAllowed with the connection and the child as they are now. A caller is cached, and the answer to a
+// repeated key must not depend on for how long.
+func (h *Handler) checkStatus(ctx context.Context, who *callers.Caller) error {
+	now := *who
+	conn, err := store.GetConnection(ctx, h.DB, who.ConnectionID)
+	if err != nil {
+		return err
+	}
+	now.Status = conn.Status
+	if who.Child != nil {
+		child, err := store.GetChild(ctx, h.DB, who.ChildID())
+		if err != nil {
+			return err
+		}
+		now.Child = &child
+	}
+	return now.CheckAllowed()
 }
 
 func slugOf(feature *string) string {
