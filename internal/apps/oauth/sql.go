@@ -191,11 +191,12 @@ func queryAccessGrant(ctx context.Context, q db.Queryer, lock, hash string, nowU
 	return g, err
 }
 
-// isRevoked reports whether a token was revoked by itself, or all of its family were: one of its refresh tokens then
-// is.
+// isRevoked reports whether a token was revoked by itself, or with its family. A refresh token is never revoked by
+// itself, so any one of the family tells: one that was refreshed for months has thousands.
 func isRevoked(ctx context.Context, q db.Queryer, hash, familyID string) (revoked bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM oauth_tokens
-		WHERE (hash = $1 OR family_id = $2 AND kind = 'refresh') AND revoked_us IS NOT NULL)`, hash, familyID).
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM oauth_tokens WHERE hash = $1 AND revoked_us IS NOT NULL)
+		OR EXISTS (SELECT 1 FROM (SELECT revoked_us FROM oauth_tokens
+			WHERE family_id = $2 AND kind = 'refresh' LIMIT 1) AS one WHERE revoked_us IS NOT NULL)`, hash, familyID).
 		Scan(&revoked)
 	return revoked, err
 }

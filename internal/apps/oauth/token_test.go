@@ -780,3 +780,42 @@ func TestPurge(t *testing.T) {
 		w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh after the purge", 200, "")
 	})
 }
+
+// A token counts as revoked when it was revoked itself, or its family, also once its own row is gone, however often the
+// family was refreshed.
+func TestRevokedTokens(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		list := []outcome{w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t,
+			"exchange", 200, "")}
+		for range 4 {
+			w.clock.pass(time.Second)
+			list = append(list, w.token(w.live, refreshForm(list[len(list)-1].RefreshToken)).want(t, "refresh", 200, ""))
+		}
+		var family string
+		if err := d.QueryRowContext(t.Context(), `SELECT MIN(family_id) FROM oauth_tokens`).Scan(&family); err != nil {
+			t.Fatal(err)
+		}
+		wantRevoked := func(what string, want ...bool) {
+			t.Helper()
+			for i, o := range list {
+				if got, err := w.store.IsRevoked(t.Context(), o.AccessToken, family); err != nil || got != want[i] {
+					t.Errorf("%s: access token %d: %t, %v", what, i, got, err)
+				}
+			}
+		}
+		wantRevoked("in order", false, false, false, false, false)
+		revoke := func(token string) {
+			t.Helper()
+			if err := w.store.RevokeToken(t.Context(), w.live.ID, token); err != nil {
+				t.Fatal(err)
+			}
+		}
+		revoke(list[4].AccessToken)
+		wantRevoked("one access token", false, false, false, false, true)
+		w.exec(`DELETE FROM oauth_tokens WHERE hash = $1`, id.Hash(list[0].AccessToken)) // as when it has expired
+		revoke(list[2].RefreshToken)
+		wantRevoked("the family", true, true, true, true, true)
+	})
+}

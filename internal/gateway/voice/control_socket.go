@@ -151,7 +151,7 @@ func isSendable(code websocket.StatusCode) bool {
 
 // readControl gives an app's events to its session until the channel is closed, or isRevoked says that the token was
 // revoked that opened it.
-func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked func() bool) {
+func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked tokenCheck) {
 	s.attachControl(sessionID, c)
 	pinging, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -162,7 +162,7 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked 
 		if err != nil {
 			break
 		}
-		if isRevoked() {
+		if isRevoked(messageCheckTimeout) {
 			c.closeRevoked() // the app's close ends the reading
 			continue
 		}
@@ -184,21 +184,28 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked 
 // stream is.
 const tokenCheckInterval = 15 * time.Second
 
+// messageCheckTimeout bounds the check of the token before an event is obeyed: cancelling and muting do not wait for a
+// database that does not answer (F-98). The next event, or the check of the interval, closes the channel then.
+const messageCheckTimeout = 300 * time.Millisecond
+
+// A tokenCheck reports whether the token of a control channel was revoked. While the database can't say within limit, it
+// was not.
+type tokenCheck func(limit time.Duration) (revoked bool)
+
 // closeRevoked closes a control channel when its token was revoked, until ctx ends.
-func closeRevoked(ctx context.Context, c *controlChannel, interval time.Duration, isRevoked func() bool) {
+func closeRevoked(ctx context.Context, c *controlChannel, interval time.Duration, isRevoked tokenCheck) {
 	for retry.Sleep(ctx, interval) {
-		if isRevoked() {
+		if isRevoked(controlWriteTimeout) {
 			c.closeRevoked()
 			return
 		}
 	}
 }
 
-// newTokenCheck returns what reports whether the token of a request was revoked. While the database can't say, it was
-// not.
-func (h *Handler) newTokenCheck(r *http.Request, who *callers.Caller) func() bool {
-	return func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), controlWriteTimeout)
+// newTokenCheck returns the check of the token of a request.
+func (h *Handler) newTokenCheck(r *http.Request, who *callers.Caller) tokenCheck {
+	return func(limit time.Duration) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		revoked, err := h.Callers.IsRevoked(ctx, r, who)
 		if err != nil {

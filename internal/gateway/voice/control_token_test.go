@@ -63,7 +63,8 @@ func TestSilentControlEndsWithItsToken(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
-		go closeRevoked(ctx, &controlChannel{ws: ws}, 10*time.Millisecond, func() bool { return revoked.Swap(true) })
+		go closeRevoked(ctx, &controlChannel{ws: ws}, 10*time.Millisecond,
+			func(time.Duration) bool { return revoked.Swap(true) })
 		_, _, _ = ws.Read(context.Background())
 	}))
 	t.Cleanup(node.Close)
