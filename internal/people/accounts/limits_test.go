@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,4 +127,34 @@ func TestHashQueue(t *testing.T) {
 	if _, err := q.acquire(canceled, "c"); !errors.Is(err, context.Canceled) || q.byNetwork["c"] != 0 {
 		t.Errorf("who leaves keeps a place: %v", err)
 	}
+}
+
+// The last sign-ins of an account are found among many failed attempts of strangers by their index.
+func TestSignInsUseTheirIndex(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		for _, text := range []string{
+			`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ('wac_x', 'x@example.com', '', 1)`,
+			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+			INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
+			SELECT 'sev_' || i, 'wac_x', CASE WHEN i % 5000 = 0 THEN 'signed-in' ELSE 'sign-in-failed' END, 'a' || i, '', i
+			FROM n`,
+			`ANALYZE`,
+		} {
+			if _, err := d.ExecContext(ctx, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan := dbtest.Explain(t, d, func(q db.Queryer) error {
+			list, err := listSignInAddresses(ctx, q, "wac_x", 20)
+			if len(list) != 4 || list[0] != "a5000" {
+				t.Errorf("sign-ins from %v", list)
+			}
+			return err
+		})
+		if !strings.Contains(plan, "security_events_sign_ins") {
+			t.Error(plan)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,40 @@ func TestStrangersUseUpNoCodes(t *testing.T) {
 		a.Epoch++ // the owner has set another password
 		if !wrong("198.51.100.8") {
 			t.Error("the owner is refused after a new password")
+		}
+	})
+}
+
+// The purge of set-ups reads no seed that is active.
+func TestSetupsUseTheirIndex(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const n = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) `
+		for _, text := range []string{
+			n + `INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_' || i, 'e' || i, '', 1 FROM n`,
+			n + `INSERT INTO totp_seeds (account_id, sealed, active, last_step, expires_us)
+				SELECT 'wac_' || i, '', CASE WHEN i % 1000 = 0 THEN 0 ELSE 1 END, 0, CASE WHEN i % 1000 = 0 THEN i ELSE 0 END
+				FROM n`,
+			`ANALYZE`,
+		} {
+			if _, err := d.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan := dbtest.Explain(t, d, func(q db.Queryer) error {
+			var found int
+			return q.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM totp_seeds WHERE `+isExpiredSetup, 2000).Scan(&found)
+		})
+		if !strings.Contains(plan, "totp_seeds_setups") {
+			t.Error(plan)
+		}
+		if err := deleteExpiredSetups(t.Context(), d, 2000); err != nil {
+			t.Fatal(err)
+		}
+		var left int
+		err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM totp_seeds`).Scan(&left)
+		if err != nil || left != 4998 {
+			t.Errorf("%d seeds are left, %v", left, err)
 		}
 	})
 }

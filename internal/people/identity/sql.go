@@ -109,8 +109,11 @@ func setTOTPSeed(ctx context.Context, tx *db.Tx, accountID string, s totpSeed) e
 	return err
 }
 
+// isExpiredSetup is the condition that a seed is of a set-up that has expired. Its index has no active seeds.
+const isExpiredSetup = `active = 0 AND expires_us <= $1`
+
 func deleteExpiredSetups(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "totp_seeds", `active = 0 AND expires_us <= $1`, nowUS)
+	_, err := d.DeleteSlices(ctx, "totp_seeds", isExpiredSetup, nowUS)
 	return err
 }
 

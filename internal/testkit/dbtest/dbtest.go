@@ -72,6 +72,59 @@ func AwaitLock(t testing.TB, d *db.DB) {
 	}
 }
 
+// Explain returns how the database answers the queries that f makes.
+func Explain(t testing.TB, d *db.DB, f func(q db.Queryer) error) string {
+	t.Helper()
+	e := &explainer{DB: d, t: t}
+	if err := f(e); err != nil {
+		t.Fatal(err)
+	}
+	return e.plans.String()
+}
+
+// An explainer asks the database for the plan of each query before it makes it.
+type explainer struct {
+	*db.DB
+	t     testing.TB
+	plans strings.Builder
+}
+
+func (e *explainer) explain(ctx context.Context, query string, args []any) {
+	e.t.Helper()
+	prefix, columns := `EXPLAIN QUERY PLAN `, make([]any, 4)
+	if e.Engine == db.Postgres {
+		prefix, columns = `EXPLAIN `, make([]any, 1)
+	}
+	var line string
+	for i := range columns {
+		columns[i] = new(any)
+	}
+	columns[len(columns)-1] = &line
+	rows, err := e.DB.QueryContext(ctx, prefix+query, args...)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for rows.Next() && err == nil {
+		err = rows.Scan(columns...)
+		e.plans.WriteString(line + "\n")
+	}
+	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *explainer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	e.t.Helper()
+	e.explain(ctx, query, args)
+	return e.DB.QueryContext(ctx, query, args...)
+}
+
+func (e *explainer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	e.t.Helper()
+	e.explain(ctx, query, args)
+	return e.DB.QueryRowContext(ctx, query, args...)
+}
+
 // URL returns the URL of a fresh, migrated database that is not open, for tests that start
 // a server. The database is deleted when the test ends.
 func URL(t testing.TB, e db.Engine) string {
