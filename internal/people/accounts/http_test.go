@@ -342,3 +342,41 @@ func TestRedirectsStayHere(t *testing.T) {
 		}
 	}
 }
+
+// Ending a session is an event; ending one that does not exist, or of another account, is none.
+func TestEndingNoSessionIsNoEvent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		site := serve(t, d, false)
+		cookie(t, site.do(t, "POST", "/sign-in", "", signIn("/")))
+		s := accounts.NewStore(d, site.clock.now)
+		sessions := accounts.NewSessions(s, false)
+		other := mustCreate(t, d, s, accounts.NewAccount{Email: "other@example.com"})
+		person, err := accounts.GetAccountByEmail(t.Context(), d, "person@example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := sessions.ListSessions(t.Context(), person.ID)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		for _, c := range []struct {
+			accountID, sessionID string
+			events               int
+		}{
+			{person.ID, "unknown", 0},
+			{other.ID, list[0].ID, 0},
+			{person.ID, list[0].ID, 1},
+			{person.ID, list[0].ID, 1},
+		} {
+			if err := sessions.Revoke(t.Context(), c.accountID, c.sessionID, accounts.Client{}); err != nil {
+				t.Error(err)
+			}
+			var n int
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM security_events
+				WHERE kind = 'session-ended'`).Scan(&n); err != nil || n != c.events {
+				t.Errorf("%+v: %d events, %v", c, n, err)
+			}
+		}
+	})
+}

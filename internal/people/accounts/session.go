@@ -312,12 +312,14 @@ func (s *Sessions) ListSessions(ctx context.Context, accountID string) ([]Sessio
 	return list, nil
 }
 
-// Revoke ends one session of an account. A session that has ended is not an error.
+// Revoke ends one session of an account. A session that has ended is not an error, and no event.
 func (s *Sessions) Revoke(ctx context.Context, accountID, sessionID string, from Client) error {
-	if err := deleteAccountSession(ctx, s.store.db, accountID, sessionID); err != nil {
-		return fmt.Errorf("accounts: revoke: %w", err)
-	}
 	return s.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if ended, err := deleteAccountSession(ctx, tx, accountID, sessionID); err != nil {
+			return fmt.Errorf("accounts: revoke: %w", err)
+		} else if !ended {
+			return nil
+		}
 		return s.store.RecordEvent(ctx, tx, accountID, SessionEnded, from)
 	})
 }

@@ -42,9 +42,14 @@ func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
 	return err
 }
 
-func deleteAccountSession(ctx context.Context, d *db.DB, accountID, tokenHash string) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE token_hash = $1 AND account_id = $2`, tokenHash, accountID)
-	return err
+func deleteAccountSession(ctx context.Context, tx *db.Tx, accountID, tokenHash string) (bool, error) {
+	res, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE token_hash = $1 AND account_id = $2`, tokenHash,
+		accountID)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
 }
 
 func deleteAccountSessions(ctx context.Context, tx *db.Tx, accountID string) error {
