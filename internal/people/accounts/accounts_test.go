@@ -362,3 +362,44 @@ func TestClosedAccountsGetNoEvents(t *testing.T) {
 		}
 	})
 }
+
+// TestEventsAreWrittenInSlices: an event that cannot be written keeps those before it from nothing, and is written with
+// the others later.
+func TestEventsAreWrittenInSlices(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := accounts.NewStore(d, newClock().now)
+		a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
+		exec := func(text string) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec(`CREATE UNIQUE INDEX one_agent ON security_events (agent)`)
+		const events = 1234
+		for i := range events {
+			from := accounts.Client{Address: "192.0.2.1", Agent: fmt.Sprint("agent ", i)}
+			if i == 700 {
+				from.Agent = "agent 0"
+			}
+			s.QueueEvent(a.ID, accounts.SignInFailed, from)
+		}
+		written := func() (n int) {
+			t.Helper()
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM security_events`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if err := s.FlushEvents(t.Context()); err == nil || written() != 500 {
+			t.Errorf("%d events are written, %v", written(), err)
+		}
+		exec(`DROP INDEX one_agent`)
+		for range 2 {
+			if err := s.FlushEvents(t.Context()); err != nil || written() != events {
+				t.Errorf("%d events are written, %v", written(), err)
+			}
+		}
+	})
+}

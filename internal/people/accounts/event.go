@@ -94,7 +94,8 @@ const (
 	// maxQueuedEvents bounds the queue between two flushes; further events are dropped.
 	maxQueuedEvents = 10_000
 	eventPrefix     = "sev_"
-	flushTimeout    = 10 * time.Second
+	eventsPerTx     = 500              // written by one statement
+	flushTimeout    = 10 * time.Second // of each transaction
 )
 
 // eventQueue holds events until a flush has written them.
@@ -134,31 +135,33 @@ func (s *Store) newEvent(accountID string, kind EventKind, from Client) Event {
 }
 
 // FlushEvents writes the queued events. Those of all accounts are in it, so it does not end with ctx, which is of one
-// request, and events that are not written stay queued. Their ids let a flush repeat whose outcome is not known.
+// request, and events that are not written stay queued. Their ids let a flush repeat whose outcome is not known. Each
+// transaction writes a slice, so that a slow database does not undo the work of all.
 func (s *Store) FlushEvents(ctx context.Context) error {
 	s.queue.flushing.Lock()
 	defer s.queue.flushing.Unlock()
-	list := s.queue.copy("")
-	if len(list) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer cancel()
-	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		for _, e := range list {
-			if err := insertQueuedEvent(ctx, tx, e); err != nil {
-				return err
-			}
+	for list := range slices.Chunk(s.queue.copy(""), eventsPerTx) {
+		if err := s.writeEvents(context.WithoutCancel(ctx), list); err != nil {
+			return fmt.Errorf("accounts: write events: %w", err)
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("accounts: write events: %w", err)
+		s.queue.drop(len(list))
 	}
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	s.queue.list = slices.Clone(s.queue.list[len(list):]) // later events came behind them
 	return nil
+}
+
+func (s *Store) writeEvents(ctx context.Context, list []Event) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return insertQueuedEvents(ctx, tx, list)
+	})
+}
+
+// drop forgets the first n events. Later ones came behind them.
+func (q *eventQueue) drop(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = slices.Clone(q.list[n:])
 }
 
 // copy returns the queued events of an account; "" = of all.

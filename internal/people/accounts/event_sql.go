@@ -2,6 +2,8 @@ package accounts
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -13,15 +15,27 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 	return err
 }
 
-// insertQueuedEvent is insertEvent for an event that may be written already, or whose account may be gone: it must not
+// insertQueuedEvents is insertEvent for events that may be written already, or whose account may be gone: those must not
 // keep the others from being written. An account that is closed gets none, because the events of another node are
 // written later than its closing has erased them. The lock waits for a transaction that is closing it.
-func insertQueuedEvent(ctx context.Context, tx *db.Tx, e Event) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
-		SELECT CAST($1 AS TEXT), id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT)
-		FROM accounts WHERE id = $2 AND closed_us IS NULL`+tx.Engine.ForShare()+`
-		ON CONFLICT (id) DO NOTHING`,
-		e.ID, e.AccountID, string(e.Kind), e.Address, e.Agent, e.CreatedUS)
+func insertQueuedEvents(ctx context.Context, tx *db.Tx, list []Event) error {
+	var values strings.Builder
+	args := make([]any, 0, 6*len(list))
+	for i, e := range list {
+		if i > 0 {
+			values.WriteByte(',')
+		}
+		n := len(args)
+		fmt.Fprintf(&values, `($%d, $%d, $%d, $%d, $%d, CAST($%d AS BIGINT))`, n+1, n+2, n+3, n+4, n+5, n+6)
+		args = append(args, e.ID, e.AccountID, string(e.Kind), e.Address, e.Agent, e.CreatedUS)
+	}
+	_, err := tx.ExecContext(ctx, `WITH new(id, account_id, kind, address, agent, created_us) AS (
+			VALUES `+values.String()+`)
+		INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
+		SELECT new.id, a.id, new.kind, new.address, new.agent, new.created_us
+		FROM new JOIN accounts a ON a.id = new.account_id
+		WHERE a.closed_us IS NULL`+tx.Engine.ForShare()+`
+		ON CONFLICT (id) DO NOTHING`, args...)
 	return err
 }
 
