@@ -139,13 +139,22 @@ func (s *Store) IsRecentProof(provenUS int64) bool {
 	return s.now().Sub(time.UnixMicro(provenUS)) < reauthWindow
 }
 
-// MatchPassword compares a password with a hash of HashPassword. An empty hash never matches and
-// takes the same time.
-func MatchPassword(ctx context.Context, password, hash string) (bool, error) {
-	release, err := hashes.acquire(ctx, "")
+// MatchPassword compares a password with a hash of HashPassword, in the client's share of the queue of hashes. An empty
+// hash never matches and takes the same time. check is called while it holds its slot, and fail before another attempt
+// gets the slot, so that concurrent attempts cannot pass a limit before their failures are counted.
+func MatchPassword(ctx context.Context, from Client, password, hash string, check func(context.Context) error,
+	fail func()) (bool, error) {
+	release, err := hashes.acquire(ctx, from.Network())
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	return comparePassword(password, hash)
+	if err := check(ctx); err != nil {
+		return false, err
+	}
+	ok, err := comparePassword(password, hash)
+	if err == nil && !ok {
+		fail()
+	}
+	return ok, err
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// signInLimits bound wrong passwords. Where a stranger could use up a limit that the owner needs, an attempt from a
+// signInLimits bound passwords, wrong ones above all. Where a stranger could use up a limit that the owner needs, an attempt from a
 // network that the account has signed in from passes it, and is left to the limit of its pair.
 type signInLimits struct {
 	pairs    *web.Limiter // by network and email
 	networks *web.Limiter // by network, for any email
 	accounts *web.Limiter // by email, from any network
+	correct  *web.Limiter // correct passwords, by account, so that it can't keep the hashes busy for everybody
 }
 
 func newSignInLimits(now func() time.Time) signInLimits {
@@ -26,6 +27,7 @@ func newSignInLimits(now func() time.Time) signInLimits {
 		pairs:    web.NewLimiter(time.Minute/10, 10, now),
 		networks: web.NewLimiter(3*time.Second, 50, now),
 		accounts: web.NewLimiter(5*time.Minute, 50, now),
+		correct:  web.NewLimiter(2*time.Second, 30, now),
 	}
 }
 
@@ -56,8 +58,11 @@ func (s *Store) newAttempt(from Client, email string, a Account, signedIn bool) 
 
 // check returns 429 rate_limited over a limit.
 func (t attempt) check(ctx context.Context) error {
+	if wait, ok := t.limits.correct.Peek(t.accountID); t.accountID != "" && !ok {
+		return rateLimited(wait, "Too many sign-ins. Wait a moment, then try again.")
+	}
 	if wait, ok := t.limits.pairs.Peek(t.pair); !ok {
-		return rateLimited(wait)
+		return rateLimited(wait, tooManyFailures)
 	}
 	waitNetwork, _ := t.limits.networks.Peek(t.network)
 	waitAccount, _ := t.limits.accounts.Peek(t.account)
@@ -69,14 +74,19 @@ func (t attempt) check(ctx context.Context) error {
 	if err != nil || known {
 		return err
 	}
-	return rateLimited(wait)
+	return rateLimited(wait, tooManyFailures)
 }
 
-func rateLimited(wait time.Duration) error {
-	e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a moment, then try again.")
+const tooManyFailures = "Too many failed attempts. Wait a moment, then try again."
+
+func rateLimited(wait time.Duration, text string) error {
+	e := apierr.RateLimited.Errorf("%s", text)
 	e.RetryAfter = wait
 	return e
 }
+
+// succeed counts a correct password.
+func (t attempt) succeed() { t.limits.correct.Allow(t.accountID) }
 
 // fail counts a wrong password.
 func (t attempt) fail() {

@@ -158,3 +158,48 @@ func TestSignInsUseTheirIndex(t *testing.T) {
 		}
 	})
 }
+
+// Who knows the password of an account, wherever from, has a share of the hashes.
+func TestCorrectPasswordsAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		now := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
+		s, ctx := NewStore(d, func() time.Time { return now }), t.Context()
+		var list [2]Account
+		if err := d.InTx(db.ForJob(ctx), func(ctx context.Context, tx *db.Tx) (err error) {
+			for i := range list {
+				n := NewAccount{Email: fmt.Sprintf("person%d@example.com", i), Password: "correct horse battery"}
+				if list[i], err = s.Create(ctx, tx, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		try := func(a Account) error {
+			tries++
+			_, err := s.SignIn(ctx, Client{Address: fmt.Sprintf("198.51.100.%d", tries)}, a.Email, "correct horse battery")
+			return err
+		}
+		for i := range 30 {
+			if err := try(list[0]); err != nil {
+				t.Fatalf("sign-in %d: %v", i+1, err)
+			}
+		}
+		if err := try(list[0]); !refused(err) {
+			t.Errorf("sign-in 31: %v", err)
+		}
+		if err := s.CheckPassword(ctx, Client{Address: "192.0.2.1"}, list[0], "correct horse battery"); !refused(err) {
+			t.Errorf("a step-up: %v", err)
+		}
+		if err := try(list[1]); err != nil {
+			t.Errorf("another account: %v", err)
+		}
+		now = now.Add(2 * time.Second)
+		if err := try(list[0]); err != nil {
+			t.Errorf("two seconds later: %v", err)
+		}
+	})
+}

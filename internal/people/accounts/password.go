@@ -38,7 +38,7 @@ type hashQueue struct {
 
 	mu        sync.Mutex
 	waiting   int
-	byNetwork map[string]int // those waiting, by client network; "" = not counted
+	byNetwork map[string]int // those waiting, by client network
 }
 
 // Hashes that may wait for each slot, about two seconds' worth on one core, and those of one network.
@@ -74,15 +74,13 @@ func (q *hashQueue) enter(network string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	slots := cap(q.slots)
-	if q.waiting >= slots*maxWaitingHashes || network != "" && q.byNetwork[network] >= slots*maxWaitingOfANetwork {
+	if q.waiting >= slots*maxWaitingHashes || q.byNetwork[network] >= slots*maxWaitingOfANetwork {
 		e := apierr.Unavailable.Errorf("Too many people are signing in right now. Try again in a moment.")
 		e.RetryAfter = 2 * time.Second
 		return e
 	}
 	q.waiting++
-	if network != "" {
-		q.byNetwork[network]++
-	}
+	q.byNetwork[network]++
 	return nil
 }
 
@@ -90,19 +88,18 @@ func (q *hashQueue) leave(network string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
-	if network == "" {
-		return
-	}
 	if q.byNetwork[network]--; q.byNetwork[network] == 0 {
 		delete(q.byNetwork, network)
 	}
 }
 
-// HashPassword returns the hash of a password, for NewAccount. It is slow: call it before a
+// HashPassword returns the hash of a client's password, for NewAccount. It is slow: call it before a
 // transaction starts. A weak password is 400 invalid_request, and it is 503 unavailable while too many
-// hashes wait.
-func HashPassword(ctx context.Context, password string) (string, error) {
-	return createHash(ctx, password, func(ctx context.Context) (func(), error) { return hashes.acquire(ctx, "") })
+// hashes wait, of the client's network or of all.
+func HashPassword(ctx context.Context, from Client, password string) (string, error) {
+	return createHash(ctx, password, func(ctx context.Context) (func(), error) {
+		return hashes.acquire(ctx, from.Network())
+	})
 }
 
 // HashNewPassword is HashPassword for an account that a developer or an operator makes: it waits as long

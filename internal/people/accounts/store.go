@@ -211,7 +211,7 @@ func ListTestAccounts(ctx context.Context, q db.Queryer, developerID string) ([]
 
 // SignIn returns the account of an email and password. An unknown email and a wrong password get
 // the same 401 in the same time. Beyond a limit of failures it returns 429 rate_limited, for unknown
-// emails too, and while too many hashes wait 503 unavailable. A suspended account is 401, too.
+// emails too, beyond that of correct passwords for the account, and while too many hashes wait 503 unavailable. A suspended account is 401, too.
 func (s *Store) SignIn(ctx context.Context, from Client, email, password string) (Account, error) {
 	return s.signIn(ctx, from, email, password, false)
 }
@@ -255,6 +255,7 @@ func (s *Store) signIn(ctx context.Context, from Client, email, password string,
 		}
 		return Account{}, apierr.Unauthorized.Errorf("Incorrect email or password.")
 	}
+	try.succeed()
 	if a.SuspendedUS > 0 { // only who knows the password reads it
 		return Account{}, apierr.Unauthorized.Errorf("This account is suspended. Contact support.")
 	}

@@ -101,7 +101,7 @@ func (s *Store) acceptInvitation(ctx context.Context, from accounts.Client,
 	} else if !may {
 		return a, apierr.InvalidRequest.Errorf("Sign-up is closed on this service now.")
 	}
-	hash, err := accounts.HashPassword(ctx, password)
+	hash, err := accounts.HashPassword(ctx, from, password)
 	if err != nil {
 		return a, err
 	}

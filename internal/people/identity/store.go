@@ -120,7 +120,7 @@ func (s *Store) signUp(ctx context.Context, from accounts.Client, email, passwor
 	if err := s.throttleMail(ctx, from, signUpMail, email); err != nil {
 		return err
 	}
-	hash, err := accounts.HashPassword(ctx, password)
+	hash, err := accounts.HashPassword(ctx, from, password)
 	if err != nil {
 		return err
 	}
@@ -168,15 +168,15 @@ func (s *Store) confirmSignUp(ctx context.Context, from accounts.Client,
 		return a, "", err
 	}
 	tries := s.newCodeTries(from, l.accountID, l.epoch)
-	if err := tries.check(ctx, s.db); err != nil {
+	check := func(ctx context.Context) error { return tries.check(ctx, s.db) }
+	if err := check(ctx); err != nil { // before it waits
 		return a, "", err
 	}
-	ok, err := accounts.MatchPassword(ctx, password, l.passwordHash)
+	ok, err := accounts.MatchPassword(ctx, from, password, l.passwordHash, check, tries.fail)
 	if err != nil {
 		return a, "", err
 	}
 	if !ok {
-		tries.fail()
 		return a, "", apierr.Unauthorized.Errorf(
 			"Incorrect password. Enter the one you chose when you requested this email.")
 	}
@@ -232,7 +232,7 @@ func (s *Store) resetPassword(ctx context.Context, from accounts.Client, token, 
 	if err != nil {
 		return err
 	}
-	hash, err := accounts.HashPassword(ctx, password)
+	hash, err := accounts.HashPassword(ctx, from, password)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (s *Store) changePassword(ctx context.Context, from accounts.Client, a acco
 	if err := s.accounts.CheckPassword(ctx, from, a, present); err != nil {
 		return a, err
 	}
-	hash, err := accounts.HashPassword(ctx, password)
+	hash, err := accounts.HashPassword(ctx, from, password)
 	if err != nil {
 		return a, err
 	}
