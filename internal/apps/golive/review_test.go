@@ -3,6 +3,7 @@ package golive_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/png"
 	"strings"
@@ -178,6 +179,38 @@ func TestLiveAppsAreReviewedAgain(t *testing.T) {
 		err = b.apps.RemoveLogo(t.Context(), b.app.ID)
 		if app := b.get(t); err != nil || app.LogoHash != "" || len(b.pending(t)) != 0 {
 			t.Errorf("a logo that was removed: %v, %+v", err, app)
+		}
+	})
+}
+
+// Changes during a review leave a bounded number of requests that they have replaced, and what an operator has decided.
+func TestReplacedRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d)
+		refused, err := b.store.CreateRequest(t.Context(), b.app.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.tx(t, func(ctx context.Context, tx *db.Tx) error {
+			_, err := b.store.Reject(ctx, tx, refused.ID, "No privacy policy.")
+			return err
+		})
+		if _, err := b.store.CreateRequest(t.Context(), b.app.ID); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 30 {
+			b.patch(t, apps.Change{Name: set(fmt.Sprint("Reader ", i))})
+		}
+		list := b.pending(t)
+		if len(list) != 1 || !strings.Contains(list[0].Reviewed, "Reader 29") {
+			t.Errorf("to review: %+v", list)
+		}
+		if n := b.number(t, `SELECT COUNT(*) FROM golive_requests`); n != 1+20+1 {
+			t.Errorf("%d requests, want a refused one, 20 that were replaced, and the pending one", n)
+		}
+		if r, err := b.store.Get(t.Context(), refused.ID); err != nil || r.Status != golive.Refused {
+			t.Errorf("the operator's decision: %+v, %v", r, err)
 		}
 	})
 }

@@ -18,6 +18,10 @@ import (
 // idPrefix is the prefix of request ids.
 const idPrefix = "glr_"
 
+// keptReplaced is the number of requests of an app that stay after a change has replaced or withdrawn them. Each shows
+// the whole app, and a developer makes one with each change.
+const keptReplaced = 20
+
 // shownRequests is the number of requests in the history of an app.
 const shownRequests = 100
 
@@ -105,7 +109,11 @@ func (s *Store) Follow(ctx context.Context, tx *db.Tx, app apps.App) error {
 		if reviewed == "" {
 			r.Reason = reasonWithdrawn
 		}
-		if err := updateDecision(ctx, tx, r); err != nil {
+		err := updateDecision(ctx, tx, r)
+		if err == nil {
+			err = deleteReplaced(ctx, tx, app.ID, keptReplaced)
+		}
+		if err != nil {
 			return fmt.Errorf("golive: follow: %w", err)
 		}
 	case !errors.Is(err, sql.ErrNoRows):
