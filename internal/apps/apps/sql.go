@@ -101,10 +101,15 @@ func searchApps(ctx context.Context, q db.Queryer, text, after string, limit int
 		return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
 			WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
 	}
-	like := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(text)) + "%"
+	like := likeText(strings.ToLower(text))
 	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
 		WHERE id < $1 AND (id = $3 OR client_id = $3 OR LOWER(name) LIKE $4 ESCAPE '\') ORDER BY id DESC LIMIT $2`,
 		after, limit, text, like)
+}
+
+// likeText returns the pattern of LIKE with ESCAPE '\' for what contains a text.
+func likeText(text string) string {
+	return "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text) + "%"
 }
 
 // listOwned returns a developer's apps, newest first.
@@ -204,10 +209,15 @@ func eraseProfiles(ctx context.Context, tx *db.Tx, ownerID string) error {
 	return errors.Join(err, logos, proposals)
 }
 
-// listWithTesters reads the apps that have testers. How an address is escaped in a list is up to JSON, so that the
-// caller looks for it.
-func listWithTesters(ctx context.Context, q db.Queryer) ([]App, error) {
-	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps WHERE test_allowlist <> '[]' ORDER BY id`)
+// listTested returns the ids of the apps that have an address among their testers, in their order. It looks for the
+// address as JSON has it in a list, quotes included; ids on SQLite, which ignores the case, may be too many.
+func listTested(ctx context.Context, q db.Queryer, email string) ([]string, error) {
+	quoted, err := json.Marshal(email)
+	if err != nil {
+		return nil, err
+	}
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM apps
+		WHERE test_allowlist LIKE $1 ESCAPE '\' ORDER BY id`, likeText(string(quoted)))
 }
 
 // upsertLogoProposal stores a logo of a live app that waits for review.

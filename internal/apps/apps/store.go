@@ -229,21 +229,17 @@ func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account)
 	if err := eraseProfiles(ctx, tx, a.ID); err != nil {
 		return fmt.Errorf("apps: erase: %w", err)
 	}
-	list, err := listWithTesters(ctx, tx)
+	list, err := listTested(ctx, tx, a.Email)
 	if err != nil {
 		return fmt.Errorf("apps: erase: %w", err)
 	}
-	isErased := func(email string) bool { return email == a.Email }
-	for _, app := range list {
-		if !slices.ContainsFunc(app.TestAllowlist, isErased) {
-			continue
-		}
-		locked, err := LockApp(ctx, tx, app.ID)
+	for _, appID := range list {
+		locked, err := LockApp(ctx, tx, appID)
 		if err != nil {
 			return err
 		}
-		rest := slices.DeleteFunc(locked.TestAllowlist, isErased)
-		if err := updateList(ctx, tx, app.ID, "test_allowlist", rest); err != nil {
+		rest := slices.DeleteFunc(locked.TestAllowlist, func(email string) bool { return email == a.Email })
+		if err := updateList(ctx, tx, appID, "test_allowlist", rest); err != nil {
 			return fmt.Errorf("apps: erase: %w", err)
 		}
 	}

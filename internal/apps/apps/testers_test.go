@@ -1,6 +1,7 @@
 package apps_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -87,4 +88,32 @@ func TestAllowlistsAreBounded(t *testing.T) {
 			t.Errorf("%s: %d addresses, %v, want %d", name, len(got), err, c.want)
 		}
 	}
+}
+
+// A closing takes the address of the account, and no other, out of the testers of all apps, whatever characters it has.
+func TestErasedTesters(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := apps.NewStore(d, newClock().now, false)
+		for _, email := range []string{"ann@example.com", "a%n_b@example.com", "r&d@example.com", "o'neil@example.com"} {
+			others := []string{"x" + email, email + ".au", "other@example.com"}
+			app, _ := create(t, d, s, apps.New{Name: "Reader"})
+			foreign, _ := create(t, d, s, apps.New{Name: "Writer"})
+			if err := errors.Join(s.SetTestAllowlist(t.Context(), app.ID, append([]string{email}, others...)),
+				s.SetTestAllowlist(t.Context(), foreign.ID, others)); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				return s.EraseAccount(ctx, tx, accounts.Account{ID: "wac_none", Email: email})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, appID := range []string{app.ID, foreign.ID} {
+				got, err := s.Get(t.Context(), appID)
+				if diff := cmp.Diff(others, got.TestAllowlist); err != nil || diff != "" {
+					t.Errorf("%s: %v %s", email, err, diff)
+				}
+			}
+		}
+	})
 }
