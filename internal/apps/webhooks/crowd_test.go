@@ -138,6 +138,21 @@ func TestBatchesShrink(t *testing.T) {
 	}
 }
 
+// An endpoint that had no deliveries leaves no row when it is deleted.
+func TestUnusedEndpointsLeaveNoRow(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		stays := b.create(t, `{"url":"http://127.0.0.1:2/"}`)
+		gone := b.create(t, `{"url":"http://127.0.0.1:1/"}`)
+		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 200, "")
+		want(t, b.mine.Do(t, "DELETE", b.collection()+"/"+gone.ID, ""), 404, "not_found")
+		if n := count(t, d, `SELECT COUNT(*) FROM webhooks`); n != 1 {
+			t.Errorf("%d rows, want that of %s", n, stays.ID)
+		}
+	})
+}
+
 // A deleted endpoint is gone at once, with the address and the secret. Its deliveries, however many, are for the purge.
 func TestDeletedEndpointsArePurged(t *testing.T) {
 	t.Parallel()

@@ -78,11 +78,19 @@ func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 }
 
 // markDeleted marks endpoints as deleted, and erases what they are: their URLs and secrets. A condition finds them. The
-// purge deletes the rows with their deliveries, of which there may be millions.
+// purge deletes the rows with their deliveries, of which there may be millions. Those without any are deleted at once,
+// so that an app that makes and deletes endpoints all the time leaves no rows: the mark has locked them, and a delivery
+// is inserted under that lock.
 func markDeleted(ctx context.Context, tx *db.Tx, nowUS int64, condition, arg string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET deleted_us = $1, status = 'disabled', url = '', events = '[]',
 			sealed = $2
 		WHERE `+condition+` = $3 AND deleted_us IS NULL`, nowUS, []byte{}, arg)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `DELETE FROM webhooks WHERE `+condition+` = $1 AND deleted_us IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = webhooks.id)
+		AND NOT EXISTS (SELECT 1 FROM webhook_days d WHERE d.webhook_id = webhooks.id)`, arg)
 	return err
 }
 
@@ -190,8 +198,8 @@ func requeueDeliveries(ctx context.Context, tx *db.Tx, list []Delivery, nowUS in
 // listReadyEndpoints returns the active endpoints with due deliveries. It costs one index lookup for each endpoint,
 // whatever the length of its queue.
 func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
-		AND EXISTS (SELECT 1 FROM deliveries d
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w
+		WHERE w.deleted_us IS NULL AND w.status = 'active' AND EXISTS (SELECT 1 FROM deliveries d
 			WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
 }
 
