@@ -61,8 +61,8 @@ func getApp(ctx context.Context, q db.Queryer, where, value string) (App, secret
 	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`, value))
 }
 
-// lockApp locks an app with the suffix lock, and returns it. It reads by a second statement: on PostgreSQL, one that has
-// waited for the lock sees the row as it is then, and the logo as it was before.
+// lockApp locks an app with the suffix lock, and returns it. It reads by a second statement: on PostgreSQL, one that
+// has waited for the lock sees the row as it is then, and the logo as it was before.
 func lockApp(ctx context.Context, tx *db.Tx, appID, lock string) (App, error) {
 	if lock != "" {
 		err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+lock, appID).Scan(&appID)

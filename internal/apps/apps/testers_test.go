@@ -95,7 +95,12 @@ func TestErasedTesters(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
-		for _, email := range []string{"ann@example.com", "a%n_b@example.com", "r&d@example.com", "o'neil@example.com"} {
+		for _, email := range []string{
+			"ann@example.com",
+			"a%n_b@example.com",
+			"r&d@example.com",
+			"o'neil@example.com",
+		} {
 			others := []string{"x" + email, email + ".au", "other@example.com"}
 			app, _ := create(t, d, s, apps.New{Name: "Reader"})
 			foreign, _ := create(t, d, s, apps.New{Name: "Writer"})

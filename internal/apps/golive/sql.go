@@ -69,12 +69,13 @@ func updateDecision(ctx context.Context, tx *db.Tx, r Request) error {
 	return err
 }
 
-// deleteReplaced deletes requests of an app that Follow has ended, all but the newest kept. What an operator has decided
-// stays.
+// deleteReplaced deletes requests of an app that Follow has ended, all but the newest kept. What an operator has
+// decided stays.
 func deleteReplaced(ctx context.Context, tx *db.Tx, appID string, kept int) error {
 	const ended = `app_id = $1 AND status = 'refused' AND reason IN ($2, $3)`
 	_, err := tx.ExecContext(ctx, `DELETE FROM golive_requests WHERE `+ended+` AND id <= (SELECT id FROM golive_requests
-		WHERE `+ended+` ORDER BY id DESC LIMIT 1 OFFSET CAST($4 AS BIGINT))`, appID, reasonChanged, reasonWithdrawn, kept)
+		WHERE `+ended+` ORDER BY id DESC LIMIT 1 OFFSET CAST($4 AS BIGINT))`,
+		appID, reasonChanged, reasonWithdrawn, kept)
 	return err
 }
 

@@ -791,7 +791,8 @@ func TestRevokedTokens(t *testing.T) {
 			"exchange", 200, "")}
 		for range 4 {
 			w.clock.pass(time.Second)
-			list = append(list, w.token(w.live, refreshForm(list[len(list)-1].RefreshToken)).want(t, "refresh", 200, ""))
+			last := list[len(list)-1].RefreshToken
+			list = append(list, w.token(w.live, refreshForm(last)).want(t, "refresh", 200, ""))
 		}
 		var family string
 		if err := d.QueryRowContext(t.Context(), `SELECT MIN(family_id) FROM oauth_tokens`).Scan(&family); err != nil {

@@ -277,7 +277,8 @@ func TestRepeatedAfterAPause(t *testing.T) {
 			wantCode := func(code string) {
 				t.Helper()
 				for node := range w.nodes {
-					if _, a := w.post(node, "/v1/holds", body, key); a.Status != 403 || !strings.Contains(a.Body, code) {
+					_, a := w.post(node, "/v1/holds", body, key)
+					if a.Status != 403 || !strings.Contains(a.Body, code) {
 						t.Errorf("own work %d, node %d: %d %s, want %s", ownWork, node, a.Status, a.Body, code)
 					}
 				}

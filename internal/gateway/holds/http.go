@@ -153,8 +153,8 @@ func (h *Handler) requestOfKey(ctx context.Context, who *callers.Caller, o *orde
 	return requestID, h.checkStatus(ctx, who)
 }
 
-// checkStatus is CheckAllowed with the connection and the child as they are now. A caller is cached, and the answer to a
-// repeated key must not depend on for how long.
+// checkStatus is CheckAllowed with the connection and the child as they are now. A caller is cached, and the answer to
+// a repeated key must not depend on for how long.
 func (h *Handler) checkStatus(ctx context.Context, who *callers.Caller) error {
 	now := *who
 	conn, err := store.GetConnection(ctx, h.DB, who.ConnectionID)

@@ -188,8 +188,8 @@ const tokenCheckInterval = 15 * time.Second
 // database that does not answer (F-98). The next event, or the check of the interval, closes the channel then.
 const messageCheckTimeout = 300 * time.Millisecond
 
-// A tokenCheck reports whether the token of a control channel was revoked. While the database can't say within limit, it
-// was not.
+// A tokenCheck reports whether the token of a control channel was revoked. While the database can't say within limit,
+// it was not.
 type tokenCheck func(limit time.Duration) (revoked bool)
 
 // closeRevoked closes a control channel when its token was revoked, until ctx ends.

@@ -15,8 +15,8 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 	return err
 }
 
-// insertQueuedEvents is insertEvent for events that may be written already, or whose account may be gone: those must not
-// keep the others from being written. An account that is closed gets none, because the events of another node are
+// insertQueuedEvents is insertEvent for events that may be written already, or whose account may be gone: those must
+// not keep the others from being written. An account that is closed gets none, because the events of another node are
 // written later than its closing has erased them. The lock waits for a transaction that is closing it.
 func insertQueuedEvents(ctx context.Context, tx *db.Tx, list []Event) error {
 	var values strings.Builder

@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// signInLimits bound passwords, wrong ones above all. Where a stranger could use up a limit that the owner needs, an attempt from a
-// network that the account has signed in from passes it, and is left to the limit of its pair.
+// signInLimits bound passwords, wrong ones above all. Where a stranger could use up a limit that the owner needs, an
+// attempt from a network that the account has signed in from passes it, and is left to the limit of its pair.
 type signInLimits struct {
 	pairs    *web.Limiter // by network and email
 	networks *web.Limiter // by network, for any email

@@ -138,8 +138,8 @@ func TestSignInsUseTheirIndex(t *testing.T) {
 			`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ('wac_x', 'x@example.com', '', 1)`,
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 			INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
-			SELECT 'sev_' || i, 'wac_x', CASE WHEN i % 5000 = 0 THEN 'signed-in' ELSE 'sign-in-failed' END, 'a' || i, '', i
-			FROM n`,
+			SELECT 'sev_' || i, 'wac_x', CASE WHEN i % 5000 = 0 THEN 'signed-in' ELSE 'sign-in-failed' END, 'a' || i,
+				'', i FROM n`,
 			`ANALYZE`,
 		} {
 			if _, err := d.ExecContext(ctx, text); err != nil {
@@ -163,12 +163,13 @@ func TestSignInsUseTheirIndex(t *testing.T) {
 func TestCorrectPasswordsAreBounded(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const password = "correct horse battery"
 		now := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 		s, ctx := NewStore(d, func() time.Time { return now }), t.Context()
 		var list [2]Account
 		if err := d.InTx(db.ForJob(ctx), func(ctx context.Context, tx *db.Tx) (err error) {
 			for i := range list {
-				n := NewAccount{Email: fmt.Sprintf("person%d@example.com", i), Password: "correct horse battery"}
+				n := NewAccount{Email: fmt.Sprintf("person%d@example.com", i), Password: password}
 				if list[i], err = s.Create(ctx, tx, n); err != nil {
 					return err
 				}
@@ -180,7 +181,7 @@ func TestCorrectPasswordsAreBounded(t *testing.T) {
 		tries := 0
 		try := func(a Account) error {
 			tries++
-			_, err := s.SignIn(ctx, Client{Address: fmt.Sprintf("198.51.100.%d", tries)}, a.Email, "correct horse battery")
+			_, err := s.SignIn(ctx, Client{Address: fmt.Sprintf("198.51.100.%d", tries)}, a.Email, password)
 			return err
 		}
 		for i := range 30 {
@@ -191,7 +192,7 @@ func TestCorrectPasswordsAreBounded(t *testing.T) {
 		if err := try(list[0]); !refused(err) {
 			t.Errorf("sign-in 31: %v", err)
 		}
-		if err := s.CheckPassword(ctx, Client{Address: "192.0.2.1"}, list[0], "correct horse battery"); !refused(err) {
+		if err := s.CheckPassword(ctx, Client{Address: "192.0.2.1"}, list[0], password); !refused(err) {
 			t.Errorf("a step-up: %v", err)
 		}
 		if err := try(list[1]); err != nil {

@@ -211,7 +211,8 @@ func ListTestAccounts(ctx context.Context, q db.Queryer, developerID string) ([]
 
 // SignIn returns the account of an email and password. An unknown email and a wrong password get
 // the same 401 in the same time. Beyond a limit of failures it returns 429 rate_limited, for unknown
-// emails too, beyond that of correct passwords for the account, and while too many hashes wait 503 unavailable. A suspended account is 401, too.
+// emails too, beyond that of correct passwords of the account 429, too, and while too many hashes
+// wait 503 unavailable. A suspended account is 401, too.
 func (s *Store) SignIn(ctx context.Context, from Client, email, password string) (Account, error) {
 	return s.signIn(ctx, from, email, password, false)
 }

@@ -238,8 +238,8 @@ func TestSignUp(t *testing.T) {
 	})
 }
 
-// The password of a sign-up cannot be guessed by concurrent attempts at its link: those that wait for a hash are checked
-// again when they get it.
+// The password of a sign-up cannot be guessed by concurrent attempts at its link: those that wait for a hash are
+// checked again when they get it.
 func TestSignUpLinksAreThrottled(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -102,10 +102,11 @@ func TestSetupsUseTheirIndex(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		const n = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) `
 		for _, text := range []string{
-			n + `INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_' || i, 'e' || i, '', 1 FROM n`,
+			n + `INSERT INTO accounts (id, email, password_hash, created_us)
+				SELECT 'wac_' || i, 'e' || i, '', 1 FROM n`,
 			n + `INSERT INTO totp_seeds (account_id, sealed, active, last_step, expires_us)
-				SELECT 'wac_' || i, '', CASE WHEN i % 1000 = 0 THEN 0 ELSE 1 END, 0, CASE WHEN i % 1000 = 0 THEN i ELSE 0 END
-				FROM n`,
+				SELECT 'wac_' || i, '', CASE WHEN i % 1000 = 0 THEN 0 ELSE 1 END, 0,
+					CASE WHEN i % 1000 = 0 THEN i ELSE 0 END FROM n`,
 			`ANALYZE`,
 		} {
 			if _, err := d.ExecContext(t.Context(), text); err != nil {
@@ -114,7 +115,8 @@ func TestSetupsUseTheirIndex(t *testing.T) {
 		}
 		plan := dbtest.Explain(t, d, func(q db.Queryer) error {
 			var found int
-			return q.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM totp_seeds WHERE `+isExpiredSetup, 2000).Scan(&found)
+			return q.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM totp_seeds WHERE `+isExpiredSetup, 2000).
+				Scan(&found)
 		})
 		if !strings.Contains(plan, "totp_seeds_setups") {
 			t.Error(plan)
