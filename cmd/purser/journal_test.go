@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -66,9 +67,15 @@ func TestJournal(t *testing.T) {
 			}
 			dev.Failure = "closed"
 			b.Do(dev)
+			balance, err := store.GetBalance(t.Context(), d, "wac_1")
+			if err != nil {
+				t.Fatal(err)
+			}
 			b.Do(rules.TakeDisputedMargin{
-				PaymentID: "top_1", AppID: dev.AppID, DeveloperID: dev.DeveloperID, TotalMC: 3 * money.Cent,
-				MarginMC: 3 * money.Cent,
+				Loss: rules.Loss{AccountID: "wac_1", Seq: balance.Seq, LossMC: 3 * money.Cent},
+				Shares: []rules.DisputedShare{
+					{AppID: dev.AppID, DeveloperID: dev.DeveloperID, TotalMC: 3 * money.Cent},
+				},
 			})
 
 			code, out, text := command(nil, "ledger", "journal", "--database", target, "--month", "2026-11")

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,10 +163,16 @@ func (w *world) topUp() {
 // call bills a call with a margin of dollars, and a cost of as many.
 func (w *world) call(key string, dollars int64) {
 	w.t.Helper()
+	w.callOn("con_1", w.app.ID, key, dollars)
+}
+
+// callOn is call on a connection of an app.
+func (w *world) callOn(connectionID, appID, key string, dollars int64) {
+	w.t.Helper()
 	amount := money.MC(dollars) * money.Dollar
 	call := rules.Call{
-		ConnectionID: "con_1", AccountID: w.user.ID, AppID: w.app.ID, Key: key, RequestID: "req_" + key,
-		Fingerprint: key, Model: "m", HoldMC: 3 * amount, Terms: "{}",
+		ConnectionID: connectionID, AccountID: w.user.ID, AppID: appID, Key: key, RequestID: "req_" + key,
+		Fingerprint: key, Model: "m", HoldMC: 2 * amount, Terms: "{}",
 	}
 	attempt := w.do(rules.Hold{Call: call, NodeID: "n", Claim: key}).Attempt
 	w.do(rules.Settle{
@@ -265,11 +274,40 @@ func (w *world) transferUnheard(cents int64) {
 // margin is the margin of the app.
 func (w *world) margin() payouts.AppMargin {
 	w.t.Helper()
+	return w.marginOf(w.app.ID)
+}
+
+// marginOf is the margin of an app of the developer.
+func (w *world) marginOf(appID string) payouts.AppMargin {
+	w.t.Helper()
 	list, err := w.ListMargins(w.t.Context(), w.dev.ID)
-	if err != nil || len(list) != 1 {
-		w.t.Fatalf("%+v, %v", list, err)
+	for _, m := range list {
+		if m.ID == appID {
+			return m
+		}
 	}
-	return list[0]
+	w.t.Fatalf("%s of %+v, %v", appID, list, err)
+	return payouts.AppMargin{}
+}
+
+// secondApp makes another app of the developer, and connects the user's money with it.
+func (w *world) secondApp(connectionID string, dollars int64) (appID string) {
+	w.t.Helper()
+	err := w.DB.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		app, _, err := w.Apps.Create(ctx, tx, apps.New{
+			OwnerID: w.dev.ID, Name: "Second", RedirectURIs: []string{"https://second.example.com/back"},
+		})
+		appID = app.ID
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.do(rules.Connect{
+		ConnectionID: connectionID, AppID: appID, AccountID: w.user.ID,
+		RequestedMC: money.MC(dollars) * money.Dollar,
+	})
+	return appID
 }
 
 // verify runs the audit. The calls of these tests have no terms, so only what is said of payouts counts.
@@ -407,7 +445,8 @@ func TestRefusedLookUpEndsNoPayout(t *testing.T) {
 	})
 }
 
-// TestDisputedMarginIsNotPaid takes the margin that a disputed payment brought, and pays it once the dispute is won.
+// TestDisputedMarginIsNotPaid takes of the margin what the balance cannot bear of a dispute, and pays it once the
+// dispute is won.
 func TestDisputedMarginIsNotPaid(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -417,11 +456,11 @@ func TestDisputedMarginIsNotPaid(t *testing.T) {
 		w.pass(time.Hour)
 		w.do(rules.DisputePayment{PaymentID: "top_1", DisputeID: "du_1"})
 		w.exec(
-			`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ('du_1', 'top_1', 1000, 1, $1)`,
+			`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ('du_1', 'top_1', 9000, 1, $1)`,
 			w.now().Add(3*day).UnixMicro(),
 		)
 		w.pass(3 * day)
-		w.run() // half of what the calls cost is disputed
+		w.run() // the balance bears $80 of $90, and the other $10 are half of what the calls cost
 		w.wants([]int64{500}, "paid")
 		w.exec(`UPDATE disputes SET cents = 10000 WHERE id = 'du_1'`)
 		w.run()
@@ -462,6 +501,12 @@ func (w *world) disputed(want money.MC) {
 	w.verify()
 }
 
+// loses ends the dispute of all of a payment badly.
+func (w *world) loses(payment string) {
+	w.t.Helper()
+	w.do(rules.ReversePayment{PaymentID: payment, Reason: rules.ReasonDisputeLost, TotalMC: 100 * money.Dollar})
+}
+
 // TestPaymentsOfAnAccountTakeItsMarginOnce disputes several top-ups that one call may have been paid from: together
 // they take what it brought, also when some are won or lost, and when it is refunded.
 func TestPaymentsOfAnAccountTakeItsMarginOnce(t *testing.T) {
@@ -474,21 +519,84 @@ func TestPaymentsOfAnAccountTakeItsMarginOnce(t *testing.T) {
 		w.topUp()
 		w.call("k1", 10)
 		w.pass(time.Hour)
-		for _, p := range payments {
+		for _, p := range payments[1:] {
 			w.disputes(p)
+			w.disputed(0) // the balance bears it
+		}
+		w.disputes("top_1")
+		w.disputed(10 * money.Dollar)
+		w.exec(`UPDATE disputes SET cents = 9750`) // ten dollars less: half of what the call cost
+		w.disputed(5 * money.Dollar)
+		w.wins("top_2")
+		w.disputed(0)
+		w.exec(`UPDATE disputes SET cents = 10000, contested = 1`)
+		w.disputed(10 * money.Dollar)
+		for _, p := range payments {
+			w.loses(p)
 			w.disputed(10 * money.Dollar)
 		}
-		w.wins("top_1")
+		w.pays("top_5") // which pays the debt
+		w.disputed(0)
+		w.disputes("top_5")
 		w.disputed(10 * money.Dollar)
-		w.exec(`UPDATE disputes SET cents = 1000`) // each is half of what the call cost
-		w.disputed(10 * money.Dollar)
-		w.wins("top_2")
-		w.wins("top_3")
-		w.disputed(5 * money.Dollar)
-		w.do(rules.ReversePayment{PaymentID: "top_4", Reason: "dispute_lost", TotalMC: 10 * money.Dollar})
-		w.disputed(5 * money.Dollar)
 		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
 		w.disputed(0)
+	})
+}
+
+// TestLossThatTheBalanceBore loses a dispute of one of two top-ups, of which the other covers all that was spent:
+// nothing was lost, so the app keeps its margin.
+func TestLossThatTheBalanceBore(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.pays("top_2")
+		w.topUp()
+		w.call("k1", 10)
+		w.pass(time.Hour)
+		w.disputes("top_2")
+		w.disputed(0)
+		w.loses("top_2")
+		w.disputed(0)
+		w.do(rules.Resume{ConnectionID: "con_1"})
+		w.call("k2", 30) // most of what is left is spent, and then disputed
+		w.disputes("top_1")
+		w.disputed(40 * money.Dollar)
+		w.wins("top_1")
+		w.disputed(0)
+	})
+}
+
+// TestAppsBearALossTogether disputes all that an account has spent at two apps. Each app bears its share, whichever
+// calls are refunded between, and each gets it back with the dispute that is won.
+func TestAppsBearALossTogether(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.pays("top_1")
+		first := w.secondApp("con_1", 50)
+		second := w.secondApp("con_2", 50)
+		w.callOn("con_1", first, "k1", 10)
+		w.callOn("con_1", first, "k2", 10)
+		w.callOn("con_2", second, "k3", 5)
+		w.pass(time.Hour)
+		wants := func(ofFirst, ofSecond money.MC) {
+			w.t.Helper()
+			w.run()
+			w.verify()
+			if a, b := w.marginOf(first).DisputedMC, w.marginOf(second).DisputedMC; a != ofFirst || b != ofSecond {
+				w.t.Errorf("disputes take %s and %s, want %s and %s", a.Display(), b.Display(), ofFirst.Display(),
+					ofSecond.Display())
+			}
+		}
+		w.disputes("top_1")
+		wants(20*money.Dollar, 5*money.Dollar)
+		w.do(rules.Reverse{EntryID: "led_k3", AccountID: w.user.ID, Reason: "provider_error"})
+		wants(20*money.Dollar, 0)
+		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
+		wants(10*money.Dollar, 0)
+		w.do(rules.Reverse{EntryID: "led_k2", AccountID: w.user.ID, Reason: "provider_error"})
+		wants(0, 0)
+		w.wins("top_1")
+		wants(0, 0)
 	})
 }
 
@@ -510,6 +618,288 @@ func TestMarginOfARefundedCallComesBack(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	})
+}
+
+// A person is the user of a random history, and what it has made.
+type person struct {
+	*world
+	random   *rand.Rand
+	n        int
+	apps     []string
+	payments []string
+	open     map[string]bool // disputes
+	calls    []string        // that were not refunded
+}
+
+// step does one thing that may happen to a person's money.
+func (p *person) step() {
+	p.n++
+	pick := func() string { return p.payments[p.random.IntN(len(p.payments))] }
+	switch p.random.IntN(16) {
+	case 0, 1:
+		payment := fmt.Sprint("top_", p.n)
+		p.pays(payment)
+		p.payments = append(p.payments, payment)
+	case 2, 3, 4, 5, 6, 7:
+		n := p.random.IntN(len(p.apps))
+		connection, call := fmt.Sprint("con_", n), fmt.Sprint("k", p.n)
+		if dollars := p.makeReady(connection); dollars >= 2 {
+			p.callOn(connection, p.apps[n], call, max(dollars/2/(1+p.random.Int64N(3)), 1))
+			p.calls = append(p.calls, call)
+		}
+	case 8: // somebody refunds a part of a payment, which fails if a lost dispute has taken it
+		_, _ = p.Ledger.Do(p.t.Context(), rules.ReversePayment{
+			PaymentID: pick(), Reason: "refunded", TotalMC: 10 * money.Dollar,
+		})
+	case 9:
+		if len(p.calls) > 0 {
+			i := p.random.IntN(len(p.calls))
+			p.do(rules.Reverse{EntryID: "led_" + p.calls[i], AccountID: p.user.ID, Reason: "provider_error"})
+			p.calls = slices.Delete(p.calls, i, i+1)
+		}
+	case 10, 11, 12:
+		if payment := pick(); !p.open[payment] {
+			p.open[payment] = true
+			cents, dispute := min(100*(1+p.random.Int64N(200)), 10000), fmt.Sprint("du_", p.n)
+			p.do(rules.DisputePayment{PaymentID: payment, DisputeID: dispute})
+			p.exec(`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ($1, $2, $3, 1, $4)`,
+				dispute, payment, cents, p.now().UnixMicro())
+		}
+	default:
+		payment := pick()
+		d, err := store.ReadDisputedPayment(p.t.Context(), p.DB, payment, 0)
+		switch {
+		case err != nil:
+			p.t.Fatal(err)
+		case !p.open[payment] || d.DisputedMC > 0: // no dispute, or a lost one
+		case p.random.IntN(2) == 0:
+			p.wins(payment)
+			p.open[payment] = false
+		default:
+			var cents int64
+			if err := p.DB.QueryRowContext(p.t.Context(), `SELECT cents FROM disputes WHERE payment_id = $1
+				AND contested = 1`, payment).Scan(&cents); err == nil {
+				before, err := store.GetPayment(p.t.Context(), p.DB, payment)
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				p.do(rules.ReversePayment{
+					PaymentID: payment,
+					Reason:    rules.ReasonDisputeLost,
+					TotalMC:   min(money.MC(cents)*money.Cent, before.AmountMC-before.ReversedMC),
+				})
+			}
+		}
+	}
+}
+
+// makeReady resumes a connection, allocates all that is available to it, and returns how many dollars it may spend.
+func (p *person) makeReady(connectionID string) int64 {
+	p.t.Helper()
+	b, err := store.GetBalance(p.t.Context(), p.DB, p.user.ID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c, err := store.GetConnection(p.t.Context(), p.DB, connectionID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if c.Status == rules.Frozen && b.AvailableMC >= 0 {
+		p.do(rules.Resume{ConnectionID: connectionID})
+	} else if c.Status == rules.Frozen {
+		return 0
+	}
+	if b.AvailableMC > 0 {
+		c = p.do(rules.ChangeCap{ConnectionID: connectionID, TargetMC: c.AllocationMC + b.AvailableMC}).Connection
+	}
+	return int64(c.RemainingMC() / money.Dollar)
+}
+
+// check compares what disputes take with what the person's account is short of, and with what its calls brought.
+func (p *person) check() (taken money.MC) {
+	p.t.Helper()
+	b, err := store.GetBalance(p.t.Context(), p.DB, p.user.ID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var open, lost, margin money.MC
+	for _, q := range []struct {
+		into  *money.MC
+		query string
+	}{
+		{&lost, `SELECT CAST(COALESCE(SUM(amount_mc), 0) AS BIGINT) FROM payment_records
+			WHERE kind = 'reversed' AND reason = 'dispute_lost'`},
+		{&open, `SELECT CAST(COALESCE(SUM(cents), 0) * 1000000 AS BIGINT) FROM disputes WHERE contested = 1`},
+		{&margin, `SELECT CAST(COALESCE(SUM(dev_margin_mc), 0) AS BIGINT) FROM ledger l WHERE type = 'spend'
+			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`},
+		{&taken, `SELECT CAST(COALESCE(SUM(amount_mc), 0) AS BIGINT) FROM margin_records WHERE kind = 'disputed'`},
+	} {
+		if err := p.DB.QueryRowContext(p.t.Context(), q.query).Scan(q.into); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	loss := max(open-lost-b.AvailableMC-b.ReservedMC, 0)
+	if taken < 0 || taken > min(margin, loss) {
+		p.t.Fatalf("step %d: disputes take %s of a margin of %s, and %s are lost", p.n, taken.Display(),
+			margin.Display(), loss.Display())
+	}
+	return taken
+}
+
+// TestRandomDisputes tops up, calls, refunds, disputes, wins and loses in random order. After each step what disputes
+// take is at most what was lost, and at most what the calls brought; the audit computes each share again.
+func TestRandomDisputes(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := &person{
+			world: w, random: rand.New(rand.NewPCG(14, 110)), payments: []string{"top_0"}, open: map[string]bool{},
+		}
+		w.pays("top_0")
+		for n := range 3 {
+			p.apps = append(p.apps, w.secondApp(fmt.Sprint("con_", n), 30))
+		}
+		took, gaveBack, before := 0, 0, money.MC(0)
+		for range 80 {
+			p.step()
+			w.pass(time.Minute)
+			w.run()
+			taken := p.check()
+			if taken > before {
+				took++
+			} else if taken < before {
+				gaveBack++
+			}
+			if before = taken; p.n%20 == 0 {
+				w.verify()
+			}
+		}
+		if took < 5 || gaveBack < 5 {
+			t.Errorf("%d steps took margin, %d gave it back: the history is too tame", took, gaveBack)
+		}
+	})
+}
+
+// TestDisputesRaced runs the job on several nodes while disputes are opened and won, and calls are refunded. The next
+// run takes exactly what was lost.
+func TestDisputesRaced(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		for i := range 8 {
+			w.call(fmt.Sprint("k", i), 5)
+		}
+		w.disputes("top_1")
+		var wg sync.WaitGroup
+		for n := range 4 {
+			wg.Go(func() {
+				for range 5 {
+					if err := w.Run(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			wg.Go(func() {
+				w.do(rules.Reverse{EntryID: fmt.Sprint("led_k", n), AccountID: w.user.ID, Reason: "provider_error"})
+			})
+			wg.Go(func() { // as topups does: under the lock of the account's balance
+				err := w.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+					if _, err := store.LockBalance(ctx, tx, w.user.ID); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, `UPDATE disputes SET cents = $1, changed_us = $2`, 8000+500*n, n+1)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		// $30 more than the $60 that are left, of $40 that were spent
+		w.exec(`UPDATE disputes SET cents = 9000, changed_us = 99`)
+		w.disputed(15 * money.Dollar)
+	})
+}
+
+// TestRecordsOfPaymentsCount takes over from an earlier version, which took margin payment by payment.
+func TestRecordsOfPaymentsCount(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.pays("top_2")
+		w.topUp()
+		w.call("k1", 10)
+		w.pass(time.Hour)
+		for n, payment := range []string{"top_1", "top_2"} {
+			w.disputes(payment)
+			w.exec(`INSERT INTO margin_records (app_id, n, kind, subject, developer_id, amount_mc, taken_mc, created_us)
+				VALUES ($1, $2, 'disputed', $3, $4, $5, $6, 1)`, w.app.ID, n+1, payment, w.dev.ID, 5*money.Dollar,
+				money.MC(n+1)*5*money.Dollar)
+		}
+		w.disputed(10 * money.Dollar)
+		if m := w.margin(); m.TakenMC != 10*money.Dollar {
+			t.Errorf("%+v", m)
+		}
+		w.wins("top_1")
+		w.disputed(0)
+	})
+}
+
+// TestAppsOfADeveloperAreNetted pays no more than the developer's apps are owed together, and nothing while the
+// developer owes it from its own balance.
+func TestAppsOfADeveloperAreNetted(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.pass(3 * day)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.do(rules.Reverse{EntryID: "led_k1", AccountID: w.user.ID, Reason: "provider_error"})
+		w.do(rules.Revoke{ConnectionID: "con_1"})
+		second := w.secondApp("con_2", 90)
+		w.callOn("con_2", second, "k2", 10)
+		w.pass(7 * day)
+		w.run() // ten dollars were earned, and paid
+		w.wants([]int64{1000}, "paid")
+		if m := w.marginOf(second); m.Balance() != 10*money.Dollar || m.Payable(0) != 0 {
+			t.Errorf("%+v", m)
+		}
+		w.callOn("con_2", second, "k3", 5)
+		w.pass(3 * day)
+		w.owes("top_d", 500)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.exec(`INSERT INTO checkouts (id, account_id, token, cents, created_us) VALUES ('top_e', $1, 'e', 50000, 1)`,
+			w.dev.ID)
+		w.do(rules.OpenPayment{PaymentID: "top_e", AccountID: w.dev.ID, AmountMC: 500 * money.Dollar})
+		w.do(rules.MarkPaymentPaid{PaymentID: "top_e", PaymentIntent: "pi_e"})
+		w.do(rules.SettlePayment{PaymentID: "top_e"})
+		w.run()
+		w.wants([]int64{1000, 500}, "paid", "paid")
+	})
+}
+
+// owes lets the developer spend a payment of dollars, and lose a dispute of it.
+func (w *world) owes(payment string, dollars int64) {
+	w.t.Helper()
+	amount := money.MC(dollars) * money.Dollar
+	w.exec(`INSERT INTO checkouts (id, account_id, token, cents, created_us) VALUES ($1, $2, $1, $3, 1)`, payment,
+		w.dev.ID, dollars*100)
+	w.do(rules.OpenPayment{PaymentID: payment, AccountID: w.dev.ID, AmountMC: amount})
+	w.do(rules.MarkPaymentPaid{PaymentID: payment, PaymentIntent: "pi_" + payment})
+	w.do(rules.SettlePayment{PaymentID: payment})
+	w.do(rules.Connect{ConnectionID: "con_d", AppID: "app_other", AccountID: w.dev.ID, RequestedMC: amount})
+	call := rules.Call{
+		ConnectionID: "con_d", AccountID: w.dev.ID, AppID: "app_other", Key: "kd", RequestID: "req_kd",
+		Fingerprint: "kd", Model: "m", HoldMC: amount, Terms: "{}",
+	}
+	attempt := w.do(rules.Hold{Call: call, NodeID: "n", Claim: "kd"}).Attempt
+	w.do(rules.Settle{
+		Call: call, Attempt: attempt, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"},
+		Charge: rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount},
+	})
+	w.do(rules.ReversePayment{PaymentID: payment, Reason: rules.ReasonDisputeLost, TotalMC: amount})
 }
 
 // TestPausedPayeeIsAskedAgain pays a payee that Stripe had paused, and one that has answered Stripe's questions without

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -40,9 +38,8 @@ const (
 
 // Waits.
 const (
-	payeeTTL       = time.Hour            // how long Stripe's answer about a payee is taken as true
-	reversible     = 30 * 24 * time.Hour  // how long a transfer is looked at again
-	disputeHorizon = 100 * 24 * time.Hour // how long shares of a dispute may change: calls are refunded for 90 days
+	payeeTTL   = time.Hour           // how long Stripe's answer about a payee is taken as true
+	reversible = 30 * 24 * time.Hour // how long a transfer is looked at again
 )
 
 // pageSize is how many payees or payouts are read at once.
@@ -179,6 +176,11 @@ func (s *Store) ListMargins(ctx context.Context, developerID string) (list []App
 	if err != nil {
 		return nil, err
 	}
+	developer, err := store.GetBalance(ctx, s.DB, developerID)
+	if err != nil {
+		return nil, fmt.Errorf("payouts: balance of %s: %w", developerID, err)
+	}
+	var together money.MC
 	for _, app := range owned {
 		v, err := store.ViewAppMargin(ctx, s.DB, app.ID, s.matured(), s.Now())
 		if err != nil {
@@ -192,6 +194,10 @@ func (s *Store) ListMargins(ctx context.Context, developerID string) (list []App
 			return nil, err
 		}
 		list = append(list, AppMargin{app, v, max(last+s.Config.Every.Microseconds(), s.Now().UnixMicro())})
+		together += v.Balance()
+	}
+	for i := range list {
+		list[i].KeepFor(together, developer.AvailableMC)
 	}
 	return list, nil
 }
@@ -251,7 +257,7 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 			continue
 		}
 		for outcome := rules.Waiting; outcome == rules.Waiting; { // its margin has changed: look again
-			if outcome, err = s.payApp(ctx, &p, app.ID); err != nil {
+			if outcome, err = s.payApp(ctx, &p, app.ID, owned); err != nil {
 				return err
 			}
 		}
@@ -259,9 +265,10 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 	return nil
 }
 
-// payApp begins a payout of an app if one is due, there is enough to pay, and Stripe lets its payee be paid. It asks
-// Stripe also about a payee that could not be paid when Stripe was last asked.
-func (s *Store) payApp(ctx context.Context, p *Payee, appID string) (rules.Outcome, error) {
+// payApp begins a payout of an app, which is one of those that its developer owns, if one is due, there is enough to
+// pay, and Stripe lets its payee be paid. It asks Stripe also about a payee that could not be paid when Stripe was last
+// asked.
+func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps.App) (rules.Outcome, error) {
 	last, err := store.LastPayoutUS(ctx, s.DB, appID)
 	if err != nil || last > s.Now().Add(-s.Config.Every).UnixMicro() {
 		return rules.Done, err
@@ -278,11 +285,21 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string) (rules.Outco
 	if !p.Enabled {
 		return rules.Done, nil
 	}
+	others := map[string]rules.MaturedMargin{}
+	for _, other := range owned {
+		if other.ID == appID {
+			continue
+		}
+		if others[other.ID], err = store.ReadMaturedMargin(ctx, s.DB, other.ID, s.matured()); err != nil {
+			return rules.Done, err
+		}
+	}
 	r, err := s.Ledger.Do(ctx, rules.BeginPayout{
 		PayoutID:    id.New(idPrefix, s.Now()),
 		AppID:       appID,
 		DeveloperID: p.AccountID,
 		Margin:      margin,
+		Others:      others,
 		MinimumMC:   s.Config.MinimumMC,
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.InvalidRequest { // nothing to pay yet
@@ -377,119 +394,4 @@ func (s *Store) followTransfers(ctx context.Context) error {
 		}
 	}
 	return failed
-}
-
-// takeDisputed takes from the margins of apps what disputed payments have paid for, and gives back what was won.
-func (s *Store) takeDisputed(ctx context.Context) error {
-	list, err := topups.ListDisputedPayments(ctx, s.DB, s.Now().Add(-disputeHorizon).UnixMicro())
-	if err != nil {
-		return fmt.Errorf("payouts: disputes: %w", err)
-	}
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && list[n].AccountID == list[0].AccountID {
-			n++
-		}
-		if err := s.takeShares(ctx, list[:n]); err != nil {
-			return err
-		}
-		list = list[n:]
-	}
-	return nil
-}
-
-// takeShares takes from each app its shares of the margin that the disputed payments of an account have brought. Each
-// payment, the oldest first, takes what those before it have left.
-func (s *Store) takeShares(ctx context.Context, list []topups.DisputedPayment) error {
-	shares, err := s.computeShares(ctx, list)
-	if err != nil {
-		return err
-	}
-	for range 2 { // the second time takes what another payment has given back
-		for _, share := range shares {
-			if _, err := s.Ledger.Do(ctx, share); err != nil {
-				return fmt.Errorf("payouts: dispute of %s: %w", share.PaymentID, err)
-			}
-		}
-	}
-	return nil
-}
-
-// computeShares computes what disputed payments of an account take from each app's margin, and from those that they
-// took of before.
-func (s *Store) computeShares(ctx context.Context, list []topups.DisputedPayment) ([]rules.TakeDisputedMargin, error) {
-	var payments []*rules.Payment
-	contested := map[string]money.MC{}
-	for _, d := range list {
-		p, err := store.GetPayment(ctx, s.DB, d.PaymentID)
-		if errors.Is(err, sql.ErrNoRows) {
-			continue
-		} else if err != nil {
-			return nil, fmt.Errorf("payouts: payment %s: %w", d.PaymentID, err)
-		}
-		payments = append(payments, &p)
-		contested[p.ID] = min(money.MC(d.Cents)*money.Cent, p.AmountMC)
-	}
-	together, err := store.ChargesOfPayments(ctx, s.DB, payments...)
-	if err != nil {
-		return nil, err
-	}
-	brought, left := map[string]money.MC{}, map[string]money.MC{}
-	for _, c := range together {
-		brought[c.AppID], left[c.AppID] = c.MarginMC, c.MarginMC
-	}
-	var shares []rules.TakeDisputedMargin
-	for _, p := range payments {
-		totals, err := s.sharesOfPayment(ctx, p, contested[p.ID])
-		if err != nil {
-			return nil, err
-		}
-		for _, appID := range slices.Sorted(maps.Keys(totals)) {
-			app, err := s.Apps.Get(ctx, appID)
-			if err != nil {
-				return nil, fmt.Errorf("payouts: app %s: %w", appID, err)
-			}
-			share := rules.TakeDisputedMargin{
-				PaymentID:   p.ID,
-				AppID:       appID,
-				DeveloperID: app.OwnerID,
-				TotalMC:     min(totals[appID], left[appID]),
-				MarginMC:    brought[appID],
-			}
-			for _, other := range payments {
-				if other != p {
-					share.Others = append(share.Others, other.ID)
-				}
-			}
-			left[appID] -= share.TotalMC
-			shares = append(shares, share)
-		}
-	}
-	return shares, nil
-}
-
-// sharesOfPayment returns what a disputed payment by itself takes of each app's margin: nothing of an app that it took
-// of before, and whose calls were all refunded since.
-func (s *Store) sharesOfPayment(ctx context.Context, p *rules.Payment,
-	contested money.MC) (map[string]money.MC, error) {
-	charges, err := store.ChargesOfPayments(ctx, s.DB, p)
-	if err != nil {
-		return nil, err
-	}
-	before, err := store.AppsOfDispute(ctx, s.DB, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	totals := map[string]money.MC{}
-	for _, appID := range before {
-		totals[appID] = 0
-	}
-	var sum money.MC
-	for _, c := range charges {
-		sum += c.ChargedMC
-	}
-	for _, c := range charges {
-		totals[c.AppID] = rules.DisputedShare(c.MarginMC, sum, contested)
-	}
-	return totals, nil
 }

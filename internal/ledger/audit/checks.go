@@ -939,7 +939,7 @@ var checks = []check{
 		title: "payouts: each takes whole cents of what had matured and not come back; a failed one returns them",
 		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'begun'`,
 		query: `SELECT b.subject AS payout, b.app_id AS app, b.amount_mc, b.matured_mc, b.returned_mc,
-				b.taken_mc - b.amount_mc AS taken_before_mc, b.days_mc, b.back_mc, b.paid, b.begun FROM (
+				b.taken_mc - b.amount_mc AS taken_before_mc, b.kept_mc, b.days_mc, b.back_mc, b.paid, b.begun FROM (
 				SELECT m.*, (SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN balances u
 						ON u.account_id = t.account_id
 						WHERE t.app_id = m.app_id AND t.day < m.matured_day AND u.sandbox = 0) AS days_mc,
@@ -950,9 +950,9 @@ var checks = []check{
 						AND o.app_id = m.app_id AND o.n < m.n) AS begun
 				FROM margin_records m WHERE m.kind = 'begun') AS b
 			WHERE b.amount_mc <= 0 OR b.amount_mc % 1000000 <> 0 OR b.days_mc <> b.matured_mc
-				OR b.amount_mc > b.matured_mc - b.returned_mc - (b.taken_mc - b.amount_mc)
+				OR b.amount_mc > b.matured_mc - b.returned_mc - (b.taken_mc - b.amount_mc) - b.kept_mc OR b.kept_mc < 0
 				OR b.back_mc NOT IN (0, b.amount_mc) OR b.paid > 1 OR b.begun > 0
-			UNION ALL SELECT e.subject, e.app_id, e.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+			UNION ALL SELECT e.subject, e.app_id, e.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 			FROM margin_records e WHERE e.kind IN ('paid', 'failed') AND NOT EXISTS (SELECT 1 FROM margin_records o
 				WHERE o.subject = e.subject AND o.app_id = e.app_id AND o.kind = 'begun' AND o.n < e.n)`,
 	},
@@ -960,16 +960,20 @@ var checks = []check{
 		id:    "I35",
 		title: "payouts: margin is taken only for disputed payments, at most what their account's calls brought",
 		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'disputed'`,
-		query: `SELECT s.app_id AS app, s.subject AS payment, s.taken_mc, s.account_id AS account, s.together_mc,
-				s.margin_mc FROM (
-				SELECT m.app_id, m.subject, p.account_id, SUM(m.amount_mc) AS taken_mc,
-					SUM(SUM(m.amount_mc)) OVER (PARTITION BY m.app_id, p.account_id) AS together_mc,
-					(SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l WHERE l.account_id = p.account_id
+		query: `SELECT s.app_id AS app, s.account_id AS account, s.taken_mc, s.margin_mc FROM (
+				SELECT m.app_id, m.account_id, SUM(m.amount_mc) AS taken_mc,
+					(SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l WHERE l.account_id = m.account_id
 						AND l.app_id = m.app_id AND l.type = 'spend' AND l.status = 'settled') AS margin_mc
-				FROM margin_records m LEFT JOIN payment_records p ON p.payment_id = m.subject AND p.n = 1
-				WHERE m.kind = 'disputed' GROUP BY m.app_id, m.subject, p.account_id) AS s
-			WHERE s.account_id IS NULL OR s.taken_mc < 0 OR s.together_mc > s.margin_mc AND {nothing archived}
-				OR NOT EXISTS (SELECT 1 FROM payment_records d WHERE d.payment_id = s.subject AND d.kind = 'disputed')`,
+				FROM (SELECT r.app_id, r.amount_mc, COALESCE(p.account_id, r.subject) AS account_id
+					FROM margin_records r LEFT JOIN payment_records p ON p.payment_id = r.subject AND p.n = 1
+					WHERE r.kind = 'disputed') AS m GROUP BY m.app_id, m.account_id) AS s
+			WHERE s.taken_mc < 0 OR s.taken_mc > s.margin_mc AND {nothing archived} OR NOT EXISTS (
+				SELECT 1 FROM payment_records d WHERE d.account_id = s.account_id AND d.kind = 'disputed')`,
+	},
+	{
+		id:     "I35",
+		title:  "payouts: disputes take each app's share of what their account has lost, once, or nothing",
+		verify: checkLosses,
 	},
 }
 

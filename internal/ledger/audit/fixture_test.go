@@ -783,6 +783,7 @@ func fixture(w *writer) {
 	fixtureCardRefunds(w)
 	fixtureGoodwill(w)
 	fixtureCallRefund(w, refundByApp)
+	fixtureLoss(w)
 	fixturePayouts(w)
 
 	// a test account
@@ -825,7 +826,7 @@ func fixture(w *writer) {
 }
 
 func fixtureTokens(w *writer) {
-	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p", "wac_g"} {
+	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p", "wac_g", "wac_l"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
 	w.insert("accounts", map[string]any{
@@ -931,8 +932,55 @@ func fixtureCallRefund(w *writer, reversal string) {
 	})
 }
 
-// fixturePayouts are three payouts of app_1, of which one is open, one was paid and one failed, and two disputed
-// payments of one account.
+// What was lost by the disputed payment of wac_l, and the share of app_1 of two calls.
+const (
+	fixtureLossMC  = 8_000_000 - (300_000 + 8_000_000 - 754_994)
+	fixtureShareMC = (90_000 + 4_374) * fixtureLossMC / 754_994
+)
+
+// fixtureLoss is a payment of wac_l that is disputed: the balance bears most of it. Before it the account has made one
+// call, since then two that count, one that was refunded, and one after the loss was computed.
+func fixtureLoss(w *writer) {
+	w.addLedgerRow("wac_l", movement{available: 334_994}, map[string]any{"type": "topup", "amount_mc": 334_994})
+	w.connect("conn_l", "app_1", "wac_l", 334_994)
+	w.spend("conn_l", "k1l", "chat", estimate)
+	w.addLedgerRow("wac_l", movement{}, map[string]any{
+		"id": "led_l1", "type": "topup", "status": "pending", "amount_mc": 8_000_000,
+	})
+	w.addLedgerRow("wac_l", movement{available: 8_000_000}, map[string]any{
+		"id": "led_l2", "type": "topup", "amount_mc": 8_000_000,
+	})
+	for i, r := range []map[string]any{
+		{"kind": "opened", "entry_id": "led_l1"},
+		{"kind": "paid", "payment_intent": "pi_l", "hold_until_us": noon.UnixMicro()},
+		{"kind": "settled", "entry_id": "led_l2"},
+		{"kind": "disputed", "reason": "du_l"},
+	} {
+		r["payment_id"], r["n"], r["account_id"], r["amount_mc"] = "top_l", i+1, "wac_l", 8_000_000
+		r["created_us"] = noon.UnixMicro()
+		w.insert("payment_records", r)
+	}
+	w.insert("checkouts", map[string]any{
+		"id": "top_l", "account_id": "wac_l", "token": "top_l", "cents": 8, "created_us": noon.UnixMicro(),
+	})
+	w.revoke("conn_l")
+	w.connect("conn_m", "app_1", "wac_l", 5_000_000)
+	w.spend("conn_m", "k2l", "chat", plain)
+	w.spend("conn_m", "k3l", "chat", estimate)
+	w.spend("conn_m", "k4l", "chat", plain)
+	w.refund("conn_m", "k4l", "chat", plain)
+	w.insert("disputes", map[string]any{
+		"id": "du_l", "payment_id": "top_l", "cents": 8, "contested": 1, "changed_us": 5,
+	})
+	w.insert("losses", map[string]any{
+		"account_id": "wac_l", "seq": w.balances["wac_l"].seq, "disputed_cents": 8, "changed_us": 5,
+		"loss_mc": fixtureLossMC,
+	})
+	w.spend("conn_m", "k5l", "chat", estimate)
+}
+
+// fixturePayouts are three payouts of app_1, of which one is open, one was paid and one failed, what two disputed
+// payments of one account take, as an earlier version has recorded it, and what those of another account take.
 // The matured days are those of all of its calls.
 func fixturePayouts(w *writer) {
 	for _, payment := range []string{"top_a", "top_a2"} {
@@ -970,6 +1018,7 @@ func fixturePayouts(w *writer) {
 		{"disputed", "top_a", -2, nil},
 		{"begun", "po_3", 2_000_000, nil},
 		{"disputed", "top_a2", 2, nil},
+		{"disputed", "wac_l", fixtureShareMC, nil},
 	} {
 		taken += r.amount
 		given := map[string]any{

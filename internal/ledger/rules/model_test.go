@@ -61,7 +61,7 @@ var rare = []string{
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
 	"delegated", "delegated by a child", "delegated again", "child full", "child ended",
 	"child held", "children revoked",
-	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won", "dispute takes the rest",
+	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won", "margin kept",
 	"margin owed",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
@@ -1233,8 +1233,13 @@ func (m *machine) payout(t *rapid.T) {
 	c.Margin.Refunds = refunds.N - rapid.Int64Range(0, 1).Draw(t, "stale refunds")
 	c.Margin.Records = last.N - rapid.Int64Range(0, 1).Draw(t, "stale records")
 	old, records := m.s.payout(app, c.PayoutID), len(m.s.Changes.MarginRecords)
-	r, err := m.do(t, c)
 	owed := c.Margin.MaturedMC - c.Margin.ReversedMC - refunds.MarginUsedMC - last.TakenMC
+	besides := m.besides(t, &c)
+	r, err := m.do(t, c)
+	if besides < 0 {
+		m.seen["margin kept"] += int(intOf(owed > 0))
+		owed += besides
+	}
 	switch added := len(m.s.Changes.MarginRecords) - records; {
 	case old.ID != "":
 		if m.seen["payout again"]++; err != nil || r.Outcome != Done || r.Payout != old || added != 0 {
@@ -1257,6 +1262,24 @@ func (m *machine) payout(t *rapid.T) {
 	default:
 		m.seen["paid nothing"]++
 	}
+}
+
+// besides draws what is matured of the developer's other app, and returns what that app and the developer's own balance
+// are owed, or owe.
+func (m *machine) besides(t *rapid.T, c *BeginPayout) (sum money.MC) {
+	if b := m.s.Balances[c.DeveloperID]; b != nil {
+		sum = min(b.AvailableMC, 0)
+	}
+	if c.AppID != "p" || rapid.Bool().Draw(t, "the only app") {
+		return sum
+	}
+	last, refunds := m.s.lastMargin("s"), int64(0)
+	matured := money.MC(rapid.Int64Range(-20, 20).Draw(t, "matured of the other")) * money.Cent / 4
+	if r := m.s.callRefunds.last["s"]; r != nil {
+		refunds, sum = r.N, sum-r.MarginUsedMC
+	}
+	c.Others = map[string]MaturedMargin{"s": {Refunds: refunds, Records: last.N, MaturedMC: matured}}
+	return sum + matured - last.TakenMC
 }
 
 // endPayout records what Stripe made of a payout.
@@ -1283,34 +1306,43 @@ func (m *machine) endPayout(t *rapid.T) {
 	}
 }
 
-// disputeMargin takes margin for a disputed payment, more, less or none.
+// disputeMargin takes margin of both apps for the disputed payments of an account, more, less or none.
 func (m *machine) disputeMargin(t *rapid.T) {
-	app := drawApp(t)
-	c := TakeDisputedMargin{
-		PaymentID:   "top_" + rapid.StringMatching("[12]").Draw(t, "payment"),
-		AppID:       app,
-		DeveloperID: appDevelopers[app],
-		TotalMC:     money.MC(rapid.Int64Range(0, 2).Draw(t, "total")) * money.Cent,
-		MarginMC:    money.MC(rapid.Int64Range(0, 3).Draw(t, "margin")) * money.Cent,
+	const account = "A"
+	c := TakeDisputedMargin{Loss: Loss{
+		AccountID: account,
+		Seq:       -rapid.Int64Range(0, 1).Draw(t, "stale account"),
+		LossMC:    money.MC(rapid.Int64Range(0, 3).Draw(t, "loss")) * money.Cent,
+	}}
+	if b := m.s.Balances[account]; b != nil {
+		c.Loss.Seq += b.Seq
 	}
-	c.Others = []string{map[string]string{"top_1": "top_2", "top_2": "top_1"}[c.PaymentID]}
-	before, byOther := m.s.lastMargin(app).TakenMC, m.s.takenOf(app, c.Others[0])
-	if _, err := m.do(t, c); err != nil {
-		t.Fatal(err)
+	before, sum := map[string]money.MC{}, money.MC(0)
+	for _, app := range []string{"p", "q"} {
+		share := DisputedShare{
+			AppID:       app,
+			DeveloperID: appDevelopers[app],
+			TotalMC:     money.MC(rapid.Int64Range(0, 2).Draw(t, "share")) * money.Cent,
+		}
+		before[app], sum = m.s.takenOf(app, account), sum+share.TotalMC
+		c.Shares = append(c.Shares, share)
 	}
-	switch taken := m.s.takenOf(app, c.PaymentID); {
-	case taken > c.TotalMC || taken > 0 && taken+byOther > c.MarginMC || m.s.takenOf(app, c.Others[0]) != byOther:
-		t.Fatalf("I35: %+v takes %d, and the other %d", c, taken, byOther)
-	case taken < c.TotalMC && taken+byOther < c.MarginMC:
-		t.Fatalf("I35: %+v takes only %d beside %d", c, taken, byOther)
-	case taken < c.TotalMC && taken > 0:
-		m.seen["dispute takes the rest"]++
+	r, err := m.do(t, c)
+	isCurrent := m.s.Balances[account] != nil && m.s.Balances[account].Seq == c.Loss.Seq
+	if (err == nil) != (sum <= c.Loss.LossMC && m.s.Balances[account] != nil) ||
+		err == nil && (r.Outcome == Applied) != isCurrent {
+		t.Fatalf("I35: %+v: %+v, %v", c, r, err)
 	}
-	switch after := m.s.lastMargin(app).TakenMC; {
-	case after > before:
-		m.seen["disputed"]++
-	case after < before:
-		m.seen["dispute won"]++
+	for _, share := range c.Shares {
+		after := m.s.takenOf(share.AppID, account)
+		switch want := share.TotalMC; {
+		case err == nil && isCurrent && after != want, (err != nil || !isCurrent) && after != before[share.AppID]:
+			t.Fatalf("I35: %+v takes %d after %d", c, after, before[share.AppID])
+		case after > before[share.AppID]:
+			m.seen["disputed"]++
+		case after < before[share.AppID]:
+			m.seen["dispute won"]++
+		}
 	}
 }
 

@@ -13,24 +13,25 @@ const (
 	marginDisputed = "disputed"
 )
 
-// MarginRecord is one thing that happened to the margin of an app besides its calls and their refunds: a payout, or a
-// disputed payment of one of its users (decision 110).
+// MarginRecord is one thing that happened to the margin of an app besides its calls and their refunds: a payout, or the
+// disputed payments of one of its users (decision 110).
 type MarginRecord struct {
 	AppID       string
 	N           int64  // 1, 2, … per app
 	Kind        string // begun, paid, failed or disputed
-	Subject     string // the payout, or the payment that is disputed
+	Subject     string // the payout, or the account whose payments are disputed; of earlier versions: the payment
 	DeveloperID string
 	AmountMC    money.MC // what it takes from the margin; below zero: what it gives back
 	TakenMC     money.MC // Σ AmountMC of the app, with this one
 	MaturedDay  string   // begun: MaturedMC is the margin of the days before this one
 	MaturedMC   money.MC
 	ReturnedMC  money.MC // begun: margin that came back since that day, and what refunds had used
+	KeptMC      money.MC // begun: what the developer owes besides, which the payout leaves to the app
 	Detail      string   // paid: Stripe's id of the transfer; failed: why
 	CreatedUS   int64
 }
 
-// IsDispute reports whether the record is of a disputed payment, and not of a payout.
+// IsDispute reports whether the record is of disputed payments, and not of a payout.
 func (r *MarginRecord) IsDispute() bool { return r.Kind == marginDisputed }
 
 // Payout is the fold of a payout's records. It is begun before Stripe is asked, so that no crash pays it twice.
@@ -76,34 +77,30 @@ type Margin struct {
 	ReturnedMC money.MC
 	// TakenMC is what payouts took, and what disputes of payments take.
 	TakenMC money.MC
+	// KeptMC is kept of the balance until others are no longer below zero: the developer's other apps, and its own
+	// balance.
+	KeptMC money.MC
 }
 
 // Balance is what the app is owed. Below zero, the app was paid margin that came back later, and what matures next
 // makes up for it first.
 func (m Margin) Balance() money.MC { return m.MaturedMC - m.ReturnedMC - m.TakenMC }
 
-// Payable is what a payout pays now: the balance in whole cents, since banks move no smaller amounts, or nothing while
-// it is below the minimum. The rest stays in the balance.
+// KeepFor keeps of an app's margin what its developer owes: together is the sum of the balances of all of its apps,
+// with this one, and developer what is available to its own account, which counts while it is below zero.
+func (m *Margin) KeepFor(together, developer money.MC) {
+	m.KeptMC = max(m.Balance()-max(together+min(developer, 0), 0), 0)
+}
+
+// Payable is what a payout pays now: the balance without what is kept, in whole cents, since banks move no smaller
+// amounts, or nothing while it is below the minimum. The rest stays in the balance.
 func (m Margin) Payable(minimum money.MC) money.MC {
-	balance := m.Balance()
+	balance := m.Balance() - m.KeptMC
 	cents := balance - balance%money.Cent
 	if cents <= 0 || cents < minimum {
 		return 0
 	}
 	return cents
-}
-
-// DisputedShare is what an app owes of the margin that an account's calls brought it, of all of which charges is the
-// sum, if the part contested of a payment of the account is lost. It is rounded up: the operator loses nothing by it.
-func DisputedShare(margin, charges, contested money.MC) money.MC {
-	if margin <= 0 || charges <= 0 || contested <= 0 {
-		return 0
-	}
-	share, err := money.MulDiv(int64(margin), int64(min(contested, charges)), int64(charges), money.Up)
-	if err != nil { // the quotient is at most margin
-		return margin
-	}
-	return money.MC(share)
 }
 
 // MaturedMargin is the margin of an app as it was read before a BeginPayout.
@@ -115,12 +112,13 @@ type MaturedMargin struct {
 	ReversedMC money.MC // margin of calls that were reversed since
 }
 
-// BeginPayout takes what can be paid of an app's margin for a payout. If the payout is there already, the outcome is
-// Done. If the app's margin has changed since it was read, the outcome is Waiting: read it again. Nothing that can be
-// paid is 400 invalid_request.
+// BeginPayout takes what can be paid of an app's margin for a payout. Others are the margins of all other apps of the
+// developer: what is below zero there is kept. If the payout is there already, the outcome is Done. If a margin has
+// changed since it was read, the outcome is Waiting: read it again. Nothing that can be paid is 400 invalid_request.
 type BeginPayout struct {
 	PayoutID, AppID, DeveloperID string
 	Margin                       MaturedMargin
+	Others                       map[string]MaturedMargin // by app
 	MinimumMC                    money.MC
 }
 
@@ -129,16 +127,6 @@ type BeginPayout struct {
 type EndPayout struct {
 	PayoutID, AppID, DeveloperID string
 	TransferID, Failure          string
-}
-
-// TakeDisputedMargin takes an app's margin of what a disputed payment has paid for: TotalMC is all of it up to now, and
-// zero once the dispute is won. The account's disputed payments, which are this one and Others, together take at most
-// MarginMC, the margin that the account's calls brought the app: each call was paid once. It may be repeated, and come
-// in any order.
-type TakeDisputedMargin struct {
-	PaymentID, AppID, DeveloperID string
-	TotalMC, MarginMC             money.MC
-	Others                        []string
 }
 
 // MarginKeys name the newest MarginRecord of an app, and the records of a subject of it; "" = of none.
@@ -176,6 +164,19 @@ func (s *State) lastMargin(appID string) MarginRecord {
 	return MarginRecord{}
 }
 
+// margin is the margin of an app, and whether what was read of it is still so.
+func (s *State) margin(appID string, read MaturedMargin) (m Margin, isCurrent bool) {
+	refunds, last := CallRefund{}, s.lastMargin(appID)
+	if r := s.callRefunds.last[appID]; r != nil {
+		refunds = *r
+	}
+	return Margin{
+		MaturedMC:  read.MaturedMC,
+		ReturnedMC: read.ReversedMC + refunds.MarginUsedMC,
+		TakenMC:    last.TakenMC,
+	}, refunds.N == read.Refunds && last.N == read.Records
+}
+
 // payout folds the records of a payout; its id is "" if there are none.
 func (s *State) payout(appID, payoutID string) (p Payout) {
 	for _, r := range s.margins.bySubject[appID+"/"+payoutID] {
@@ -199,27 +200,33 @@ func (w *RowKeys) addMargin(appID, subject, developerID string) {
 	w.Margins = append(w.Margins, MarginKeys{appID, subject})
 }
 
-func (c BeginPayout) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PayoutID, c.DeveloperID) }
+func (c BeginPayout) addKeys(w *RowKeys) {
+	w.addMargin(c.AppID, c.PayoutID, c.DeveloperID)
+	for appID := range c.Others {
+		w.addMargin(appID, c.PayoutID, c.DeveloperID)
+	}
+}
 
 func (c BeginPayout) apply(s *State, nowUS int64) (Result, error) {
 	if p := s.payout(c.AppID, c.PayoutID); p.ID != "" {
 		return Result{Outcome: Done, Payout: p}, nil
 	}
-	refunds := CallRefund{}
-	if r := s.callRefunds.last[c.AppID]; r != nil {
-		refunds = *r
+	margin, isCurrent := s.margin(c.AppID, c.Margin)
+	together := margin.Balance()
+	for appID, read := range c.Others {
+		other, isOtherCurrent := s.margin(appID, read)
+		together, isCurrent = together+other.Balance(), isCurrent && isOtherCurrent
 	}
-	last := s.lastMargin(c.AppID)
-	margin := Margin{
-		MaturedMC:  c.Margin.MaturedMC,
-		ReturnedMC: c.Margin.ReversedMC + refunds.MarginUsedMC,
-		TakenMC:    last.TakenMC,
+	own := money.MC(0)
+	if b := s.Balances[c.DeveloperID]; b != nil {
+		own = b.AvailableMC
 	}
+	margin.KeepFor(together, own)
 	amount := margin.Payable(c.MinimumMC)
 	switch {
 	case c.PayoutID == "":
 		return Result{}, apierr.InvalidRequest.Errorf("payout: required")
-	case refunds.N != c.Margin.Refunds || last.N != c.Margin.Records:
+	case !isCurrent:
 		return Result{Outcome: Waiting}, nil
 	case amount == 0:
 		return Result{}, apierr.InvalidRequest.Errorf("nothing of this app's margin can be paid out now")
@@ -233,6 +240,7 @@ func (c BeginPayout) apply(s *State, nowUS int64) (Result, error) {
 		MaturedDay:  c.Margin.Day,
 		MaturedMC:   margin.MaturedMC,
 		ReturnedMC:  margin.ReturnedMC,
+		KeptMC:      margin.KeptMC,
 	}, nowUS)
 	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
 }
@@ -263,35 +271,4 @@ func (s *State) takenOf(appID, subject string) (taken money.MC) {
 		taken += r.AmountMC
 	}
 	return taken
-}
-
-func (c TakeDisputedMargin) addKeys(w *RowKeys) {
-	w.addMargin(c.AppID, c.PaymentID, c.DeveloperID)
-	for _, other := range c.Others {
-		w.addMargin(c.AppID, other, c.DeveloperID)
-	}
-}
-
-func (c TakeDisputedMargin) apply(s *State, nowUS int64) (Result, error) {
-	taken, left := s.takenOf(c.AppID, c.PaymentID), c.MarginMC
-	for _, other := range c.Others {
-		left -= s.takenOf(c.AppID, other)
-	}
-	total := min(c.TotalMC, max(left, 0))
-	switch {
-	case c.PaymentID == "":
-		return Result{}, apierr.InvalidRequest.Errorf("payment: required")
-	case c.TotalMC < 0 || c.TotalMC > money.Max:
-		return Result{}, apierr.InvalidRequest.Errorf("total_mc: must be between 0 and %d", money.Max)
-	case total == taken:
-		return Result{Outcome: Done}, nil
-	}
-	s.appendMarginRecord(MarginRecord{
-		AppID:       c.AppID,
-		Kind:        marginDisputed,
-		Subject:     c.PaymentID,
-		DeveloperID: c.DeveloperID,
-		AmountMC:    total - taken,
-	}, nowUS)
-	return Result{}, nil
 }

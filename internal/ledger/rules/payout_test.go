@@ -22,6 +22,7 @@ func TestPayable(t *testing.T) {
 		"returned first":    {Margin{MaturedMC: money.Dollar, ReturnedMC: money.Cent}, 0, 99 * money.Cent},
 		"paid before":       {Margin{MaturedMC: money.Dollar, TakenMC: money.Dollar}, 0, 0},
 		"carried":           {Margin{MaturedMC: money.Dollar, ReturnedMC: 2 * money.Cent, TakenMC: money.Dollar}, 0, 0},
+		"kept":              {Margin{MaturedMC: money.Dollar, KeptMC: 2*money.Cent - 1}, 0, 98 * money.Cent},
 	} {
 		if got := c.margin.Payable(c.minimum); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -115,21 +116,22 @@ func TestRandomHistories(t *testing.T) {
 	t.Logf("%d histories, %d payouts, %d days with a negative balance", histories, payouts, carried)
 }
 
-// TestDisputedShare is the share at its boundaries: rounded up, and never more than the margin.
-func TestDisputedShare(t *testing.T) {
+// TestKeepFor keeps what the developer owes besides, and never more than the app is owed.
+func TestKeepFor(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ margin, charges, contested, want money.MC }{
-		"all is contested":                    {10, 100, 100, 10},
-		"more than was spent":                 {10, 100, 200, 10},
-		"half":                                {10, 100, 50, 5},
-		"a fraction is the operator's":        {10, 100, 51, 6},
-		"no margin":                           {0, 100, 100, 0},
-		"nothing was spent":                   {0, 0, 100, 0},
-		"the dispute was won":                 {10, 100, 0, 0},
-		"as much money as can be in the book": {money.Max, money.Max * 1000, money.Max * 1000, money.Max},
+	for name, c := range map[string]struct{ balance, others, developer, want money.MC }{
+		"nothing is owed":               {10, 0, 5, 0},
+		"another app is below zero":     {10, -4, 0, 4},
+		"a third app pays":              {10, 1, 0, 0},
+		"the developer owes, too":       {10, -4, -3, 7},
+		"a balance is no margin":        {10, -4, 100, 4},
+		"more is owed than the app has": {10, -40, 0, 10},
+		"the app itself is below zero":  {-10, -40, -5, 0},
+		"the developer alone":           {10, 20, -30, 10},
 	} {
-		if got := DisputedShare(c.margin, c.charges, c.contested); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+		m := Margin{MaturedMC: c.balance}
+		if m.KeepFor(c.balance+c.others, c.developer); m.KeptMC != c.want {
+			t.Errorf("%s: %d, want %d", name, m.KeptMC, c.want)
 		}
 	}
 }

@@ -59,6 +59,7 @@ type Changes struct {
 	GoodwillRecords    []GoodwillRecord
 	CallRefunds        []CallRefund
 	MarginRecords      []MarginRecord
+	Losses             []Loss
 	Children           []*Child // in the order of their changes
 	Stops              []Stop
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered

@@ -13,12 +13,12 @@ import (
 )
 
 const marginColumns = `app_id, n, kind, subject, developer_id, amount_mc, taken_mc, COALESCE(matured_day, ''),
-	COALESCE(matured_mc, 0), COALESCE(returned_mc, 0), COALESCE(detail, ''), created_us`
+	COALESCE(matured_mc, 0), COALESCE(returned_mc, 0), kept_mc, COALESCE(detail, ''), created_us`
 
 func readMarginRecords(ctx context.Context, q db.Queryer, where string, args ...any) ([]*rules.MarginRecord, error) {
 	list, err := db.QueryAll(ctx, q, db.ScanFields(func(r *rules.MarginRecord) []any {
 		return []any{&r.AppID, &r.N, &r.Kind, &r.Subject, &r.DeveloperID, &r.AmountMC, &r.TakenMC, &r.MaturedDay,
-			&r.MaturedMC, &r.ReturnedMC, &r.Detail, &r.CreatedUS}
+			&r.MaturedMC, &r.ReturnedMC, &r.KeptMC, &r.Detail, &r.CreatedUS}
 	}), `SELECT `+marginColumns+` FROM margin_records WHERE `+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: margin records: %w", err)
@@ -169,65 +169,6 @@ func LastPayoutUS(ctx context.Context, q db.Queryer, appID string) (int64, error
 	return r.CreatedUS, err
 }
 
-// An AppCharges is what calls of an account to an app cost, and what margin they brought it.
-type AppCharges struct {
-	AppID               string
-	ChargedMC, MarginMC money.MC
-}
-
-// ChargesOfPayments returns what the calls of an account cost by app, which payments of it may have paid for: those
-// between the first settlement and the last payment's first dispute that were not reversed.
-func ChargesOfPayments(ctx context.Context, q db.Queryer, payments ...*rules.Payment) ([]AppCharges, error) {
-	var first *rules.Payment
-	var from, to int64
-	for _, p := range payments {
-		settled, disputed := settledAndDisputed(p)
-		if settled == 0 || disputed == 0 {
-			continue
-		}
-		if to = max(to, disputed); first == nil || settled < from {
-			first, from = p, settled
-		}
-	}
-	if first == nil {
-		return nil, nil
-	}
-	list, err := db.QueryAll(ctx, q, db.ScanFields(func(c *AppCharges) []any {
-		return []any{&c.AppID, &c.ChargedMC, &c.MarginMC}
-	}), `SELECT l.app_id, CAST(SUM(l.user_charge_mc) AS BIGINT), CAST(SUM(l.dev_margin_mc) AS BIGINT) FROM ledger l
-		WHERE l.account_id = $1 AND l.seq > (SELECT s.seq FROM ledger s WHERE s.id = $2) AND l.created_us < $3
-			AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
-			AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)
-		GROUP BY l.app_id ORDER BY l.app_id`, first.AccountID, first.SettledEntry, to)
-	if err != nil {
-		return nil, fmt.Errorf("ledger: charges of payment %s: %w", first.ID, err)
-	}
-	return list, nil
-}
-
-// settledAndDisputed returns when a payment was settled and when it was first disputed; 0 = never.
-func settledAndDisputed(p *rules.Payment) (settledUS, disputedUS int64) {
-	for _, r := range p.Records {
-		switch {
-		case r.Kind == "settled":
-			settledUS = r.CreatedUS
-		case r.Kind == "disputed" && disputedUS == 0:
-			disputedUS = r.CreatedUS
-		}
-	}
-	return settledUS, disputedUS
-}
-
-// AppsOfDispute returns the apps whose margin a disputed payment has taken, or has given back.
-func AppsOfDispute(ctx context.Context, q db.Queryer, paymentID string) ([]string, error) {
-	list, err := db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT DISTINCT app_id FROM margin_records
-		WHERE subject = $1 AND kind = 'disputed' ORDER BY app_id`, paymentID)
-	if err != nil {
-		return nil, fmt.Errorf("ledger: margin of payment %s: %w", paymentID, err)
-	}
-	return list, nil
-}
-
 // findMargins reads the newest records of the apps that are named, the newest refunds of their calls, and the records
 // of subjects, under the locks of the balances of the apps' developers.
 func (r *rareRows) findMargins(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
@@ -257,16 +198,19 @@ func (r *rareRows) findMargins(ctx context.Context, tx *db.Tx, keys *rules.RowKe
 	return nil
 }
 
-// saveMargins appends what happened to the margins of apps.
+// saveMargins appends what happened to the margins of apps, and says of which losses it follows.
 func saveMargins(ctx context.Context, tx *db.Tx, s *rules.State) error {
+	if err := saveLosses(ctx, tx, s); err != nil {
+		return err
+	}
 	for _, r := range s.Changes.MarginRecords {
 		begun := r.Kind == "begun"
 		_, err := tx.ExecContext(ctx, `INSERT INTO margin_records (app_id, n, kind, subject, developer_id, amount_mc,
-				taken_mc, matured_day, matured_mc, returned_mc, detail, created_us)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+				taken_mc, matured_day, matured_mc, returned_mc, kept_mc, detail, created_us)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
 			r.AppID, r.N, r.Kind, r.Subject, r.DeveloperID, r.AmountMC, r.TakenMC, db.NullText(r.MaturedDay),
 			sql.NullInt64{Int64: int64(r.MaturedMC), Valid: begun},
-			sql.NullInt64{Int64: int64(r.ReturnedMC), Valid: begun}, db.NullText(r.Detail), r.CreatedUS)
+			sql.NullInt64{Int64: int64(r.ReturnedMC), Valid: begun}, r.KeptMC, db.NullText(r.Detail), r.CreatedUS)
 		if err != nil {
 			return err
 		}

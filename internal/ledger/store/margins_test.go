@@ -15,7 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// payoutCommand reads a command of a payout: payout and transfer of it, and disputed of a payment.
+// payoutCommand reads a command of a payout: payout and transfer of it, and disputed of an account.
 func payoutCommand(f []string, num func(string) money.MC, option func(string) (string, bool)) rules.Command {
 	read := func(name string) (n money.MC) {
 		if v, ok := option(name); ok {
@@ -25,7 +25,7 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 	}
 	switch f[0] {
 	case "payout":
-		return rules.BeginPayout{
+		c := rules.BeginPayout{
 			PayoutID:    f[1],
 			AppID:       "app",
 			DeveloperID: "D",
@@ -38,6 +38,12 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 				ReversedMC: read("reversed"),
 			},
 		}
+		if _, ok := option("other"); ok { // what is matured of the developer's other app
+			c.Others = map[string]rules.MaturedMargin{
+				"app2": {MaturedMC: read("other"), Records: int64(read("otherseen"))},
+			}
+		}
+		return c
 	case "transfer":
 		c := rules.EndPayout{PayoutID: f[1], AppID: "app", DeveloperID: "D"}
 		if c.Failure = strings.Join(f[2:], " "); strings.HasPrefix(c.Failure, "tr_") {
@@ -45,14 +51,18 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 		}
 		return c
 	}
-	c := rules.TakeDisputedMargin{
-		PaymentID: f[1], AppID: "app", DeveloperID: "D", TotalMC: num(f[2]), MarginMC: money.Max,
+	// disputed A <loss> <share>… after=<row> [was=<payment>]
+	c := rules.TakeDisputedMargin{Loss: rules.Loss{
+		AccountID: f[1], Seq: int64(read("after")), DisputedCents: 1, LossMC: num(f[2]),
+	}}
+	for i, share := range f[3:] {
+		if !strings.Contains(share, "=") {
+			appID := []string{"app", "app2"}[i]
+			c.Shares = append(c.Shares, rules.DisputedShare{AppID: appID, DeveloperID: "D", TotalMC: num(share)})
+		}
 	}
-	if margin, ok := option("margin"); ok {
-		c.MarginMC = num(margin)
-	}
-	if other, ok := option("beside"); ok {
-		c.Others = []string{other}
+	if payment, ok := option("was"); ok {
+		c.Payments = []string{payment}
 	}
 	return c
 }
@@ -61,15 +71,22 @@ func prefixPayout(c rules.Command, p string) rules.Command {
 	switch c := c.(type) {
 	case rules.BeginPayout:
 		c.PayoutID, c.AppID, c.DeveloperID = p+c.PayoutID, p+c.AppID, p+c.DeveloperID
+		others := map[string]rules.MaturedMargin{}
+		for appID, m := range c.Others {
+			others[p+appID] = m
+		}
+		c.Others = others
 		return c
 	case rules.EndPayout:
 		c.PayoutID, c.AppID, c.DeveloperID = p+c.PayoutID, p+c.AppID, p+c.DeveloperID
 		return c
 	case rules.TakeDisputedMargin:
-		c.PaymentID, c.AppID, c.DeveloperID = p+c.PaymentID, p+c.AppID, p+c.DeveloperID
-		c.Others = slices.Clone(c.Others)
-		for i := range c.Others {
-			c.Others[i] = p + c.Others[i]
+		c.Loss.AccountID, c.Shares, c.Payments = p+c.Loss.AccountID, slices.Clone(c.Shares), slices.Clone(c.Payments)
+		for i, share := range c.Shares {
+			c.Shares[i].AppID, c.Shares[i].DeveloperID = p+share.AppID, p+share.DeveloperID
+		}
+		for i := range c.Payments {
+			c.Payments[i] = p + c.Payments[i]
 		}
 		return c
 	}
@@ -173,27 +190,34 @@ func TestPayoutsRaced(t *testing.T) {
 				}
 			}
 		}
-		for n := range 24 {
-			wg.Go(func() { payout(n) })
-			wg.Go(func() {
-				payments := []string{"top_1", "top_2"}
-				_, err := nodes[n%len(nodes)].do(rules.TakeDisputedMargin{
-					PaymentID: payments[n%2], AppID: "app", DeveloperID: "D", TotalMC: money.MC(n%3) * money.Dollar,
-					MarginMC: 3 * money.Dollar, Others: payments[1-n%2 : 2-n%2],
-				})
+		take := func(n int, share money.MC) {
+			for { // calls are refunded to the account meanwhile
+				balance, err := GetBalance(ctx, d, "A")
 				if err != nil {
 					t.Error(err)
+					return
 				}
-			})
+				r, err := nodes[n%len(nodes)].do(rules.TakeDisputedMargin{
+					Loss:   rules.Loss{AccountID: "A", Seq: balance.Seq, LossMC: 2 * money.Dollar},
+					Shares: []rules.DisputedShare{{AppID: "app", DeveloperID: "D", TotalMC: share}},
+				})
+				if err != nil || r.Outcome != rules.Waiting {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		}
+		for n := range 24 {
+			wg.Go(func() { payout(n) })
+			wg.Go(func() { take(n, money.MC(n%3)*money.Dollar) })
 			if n < calls/2 {
 				wg.Go(func() { refund(n) })
 			}
 		}
 		wg.Wait()
-		do(rules.TakeDisputedMargin{PaymentID: "top_2", AppID: "app", DeveloperID: "D"})
-		do(rules.TakeDisputedMargin{
-			PaymentID: "top_1", AppID: "app", DeveloperID: "D", TotalMC: money.Dollar, MarginMC: money.Dollar,
-		})
+		take(0, money.Dollar)
 		payout(99)
 		list, err := readMarginRecords(ctx, d, `app_id = 'app' ORDER BY n`)
 		if err != nil {
@@ -204,12 +228,15 @@ func TestPayoutsRaced(t *testing.T) {
 			if r.IsDispute() {
 				disputed += r.AmountMC
 			}
-			if disputed > 3*money.Dollar {
-				t.Errorf("record %d: two payments of an account take %d", i, disputed)
+			if disputed < 0 || disputed > 2*money.Dollar {
+				t.Errorf("record %d: disputes of an account take %d", i, disputed)
 			}
 			if taken += r.AmountMC; r.N != int64(i+1) || r.TakenMC != taken {
 				t.Errorf("record %d: %+v, Σ %d", i, r, taken)
 			}
+		}
+		if disputed != money.Dollar {
+			t.Errorf("disputes take %d in the end", disputed)
 		}
 		v, err := ViewAppMargin(ctx, d, "app", matured, epoch.Add(30*time.Hour))
 		if err != nil {

@@ -148,8 +148,14 @@ func (h *history) endPayout() {
 
 func (h *history) disputed() {
 	total := money.MC(h.random.Int64N(3)) * money.Cent
-	c := rules.TakeDisputedMargin{PaymentID: "top_" + h.app, AppID: h.app, DeveloperID: "D", TotalMC: total,
-		MarginMC: total}
+	balance, err := GetBalance(h.t.Context(), h.d, "A")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	c := rules.TakeDisputedMargin{
+		Loss:   rules.Loss{AccountID: "A", Seq: balance.Seq, LossMC: total},
+		Shares: []rules.DisputedShare{{AppID: h.app, DeveloperID: "D", TotalMC: total}},
+	}
 	if _, ok := h.do(c); ok {
 		h.month().DisputedMC += total - h.dispute
 		h.dispute = total

@@ -108,14 +108,15 @@ func (h payoutPages) fillPayee(r *http.Request, a accounts.Account, page *ui.Pay
 
 // marginRow is the line of an app.
 func marginRow(m payouts.AppMargin, minimum money.MC) ui.PayoutApp {
+	payable := max(m.Balance()-m.KeptMC, 0)
 	row := ui.PayoutApp{
 		ID:       m.ID,
 		Name:     m.Name,
 		Earned:   ui.Dollars(m.EarnedMC),
 		Paid:     ui.Dollars(m.TakenMC - m.DisputedMC),
 		Disputed: ui.Dollars(m.DisputedMC),
-		Waiting:  ui.Dollars(max(m.EarnedMC-m.TakenMC-max(m.Balance(), 0), 0)),
-		Payable:  ui.Dollars(max(m.Balance(), 0)),
+		Waiting:  ui.Dollars(max(m.EarnedMC-m.TakenMC-payable, 0)),
+		Payable:  ui.Dollars(payable),
 		Next:     ui.Date(m.NextUS),
 	}
 	switch {

@@ -26,16 +26,24 @@ func saveDisputes(ctx context.Context, tx *db.Tx, paymentID string, list []*stri
 type DisputedPayment struct {
 	AccountID, PaymentID string
 	Cents                int64 // in disputes that are open or lost; 0 = all were won
+	ChangedUS            int64 // when the newest change of a dispute was stored
 }
 
-// ListDisputedPayments returns all disputed payments of the accounts of which a dispute has changed since a time, by
-// account, oldest first.
-func ListDisputedPayments(ctx context.Context, q db.Queryer, sinceUS int64) ([]DisputedPayment, error) {
+// ListDisputedPayments returns all disputed payments, by account.
+func ListDisputedPayments(ctx context.Context, q db.Queryer) ([]DisputedPayment, error) {
+	return listDisputedPayments(ctx, q, "")
+}
+
+// DisputedPaymentsOfAccount returns the disputed payments of an account. A transaction that has locked the account's
+// balance keeps them as they are.
+func DisputedPaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string) ([]DisputedPayment, error) {
+	return listDisputedPayments(ctx, q, `WHERE c.account_id = $1`, accountID)
+}
+
+func listDisputedPayments(ctx context.Context, q db.Queryer, where string, args ...any) ([]DisputedPayment, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(p *DisputedPayment) []any {
-		return []any{&p.AccountID, &p.PaymentID, &p.Cents}
-	}), `SELECT c.account_id, d.payment_id, CAST(SUM(d.cents * d.contested) AS BIGINT)
-		FROM disputes d JOIN checkouts c ON c.id = d.payment_id
-		WHERE c.account_id IN (SELECT o.account_id FROM disputes n JOIN checkouts o ON o.id = n.payment_id
-			WHERE n.changed_us >= $1)
-		GROUP BY c.account_id, d.payment_id ORDER BY c.account_id, d.payment_id`, sinceUS)
+		return []any{&p.AccountID, &p.PaymentID, &p.Cents, &p.ChangedUS}
+	}), `SELECT c.account_id, d.payment_id, CAST(SUM(d.cents * d.contested) AS BIGINT), MAX(d.changed_us)
+		FROM disputes d JOIN checkouts c ON c.id = d.payment_id `+where+`
+		GROUP BY c.account_id, d.payment_id ORDER BY c.account_id, d.payment_id`, args...)
 }
