@@ -2,11 +2,15 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -128,6 +132,43 @@ func TestSetupsUseTheirIndex(t *testing.T) {
 		err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM totp_seeds`).Scan(&left)
 		if err != nil || left != 4998 {
 			t.Errorf("%d seeds are left, %v", left, err)
+		}
+	})
+}
+
+// The password of a sign-up cannot be guessed by concurrent attempts at its link: those that wait for a hash are
+// checked again when they get it, and wait in the share of their network.
+func TestSignUpLinksAreThrottled(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newEndingsWorld(t, d)
+		a, network := w.account(true), "203.0.113.77" // of no other test, which would wait for a hash behind this one
+		if d.Engine == db.Postgres {
+			network = "203.0.113.78"
+		}
+		w.link(a, signUpLink)
+		token := fmt.Sprint("token ", w.n)
+		codes := make([]apierr.Code, 20)
+		var wg sync.WaitGroup
+		for i := range codes {
+			wg.Go(func() {
+				_, _, err := w.confirmSignUp(t.Context(), clientAt(network), token, "a wrong password")
+				if e, ok := errors.AsType[*apierr.Error](err); ok {
+					codes[i] = e.Code
+				}
+			})
+		}
+		wg.Wait()
+		tried := 0
+		for _, code := range codes {
+			if code == apierr.Unauthorized {
+				tried++
+			} else if code != apierr.RateLimited && code != apierr.Unavailable {
+				t.Errorf("answered with %v", code)
+			}
+		}
+		if most := 5 + runtime.GOMAXPROCS(0) - 1; tried == 0 || tried > most {
+			t.Errorf("%d of 20 wrong passwords were looked at, want from 1 to %d", tried, most)
 		}
 	})
 }
