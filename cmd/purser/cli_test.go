@@ -243,7 +243,8 @@ func TestVerify(t *testing.T) {
 			verify := func(want int, environ []string, args ...string) {
 				t.Helper()
 				code, out, err := command(environ, append([]string{"ledger", "verify"}, args...)...)
-				err = regexp.MustCompile(`(?m)^\d+ % · .*\n`).ReplaceAllString(err, "") // how far it is, on a slow machine
+				// On a slow machine it says how far it is.
+				err = regexp.MustCompile(`(?m)^\d+ % · .*\n`).ReplaceAllString(err, "")
 				if code != want || err != "" || strings.Contains(out, "acc_broken") != (want == exitFailed) {
 					t.Errorf("%v: exit %d\n%s%s", args, code, out, err)
 				}

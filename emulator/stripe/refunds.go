@@ -42,6 +42,13 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	case cents <= 0 || cents > amount-refunded:
 		return nil, badRequest("Refund amount is greater than unrefunded amount on charge.")
 	}
+	refund := s.addRefund(intent, charge, cents, readMetadata(f))
+	s.storeAnswer(r, refund["id"].(string))
+	return refund, nil
+}
+
+// addRefund refunds a part of a charge. A refund that fails at once takes nothing from it.
+func (s *Server) addRefund(intent, charge object, cents int64, metadata object) object {
 	refund := object{
 		"id":             newID("re_"),
 		"object":         "refund",
@@ -49,15 +56,20 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 		"currency":       charge["currency"],
 		"charge":         charge["id"],
 		"payment_intent": intent["id"],
-		"metadata":       readMetadata(f),
+		"metadata":       metadata,
 		"status":         cmp.Or(s.refundStatus, "succeeded"),
 		"created":        s.o.Now().Unix(),
 	}
 	s.refunds = append(s.refunds, refund)
-	s.storeAnswer(r, refund["id"].(string))
+	if refund["status"] == "failed" {
+		s.appendEvent("refund.failed", refund)
+		return refund
+	}
+	refunded, _ := charge["amount_refunded"].(int64)
+	amount, _ := charge["amount"].(int64)
 	charge["amount_refunded"], charge["refunded"] = refunded+cents, refunded+cents == amount
 	s.appendEvent("charge.refunded", charge)
-	return refund, nil
+	return refund
 }
 
 // setRefundStatus gives this status to refunds, pending ones and those to come. One that fails returns its amount to
@@ -68,9 +80,10 @@ func (s *Server) setRefundStatus(w steering) error {
 		if refund["status"] != "pending" && w.with.Get("all") == "" {
 			continue
 		}
+		was := refund["status"]
 		refund["status"] = s.refundStatus
 		charge, ok := s.intents[refund["payment_intent"].(string)]["latest_charge"].(object)
-		if ok && s.refundStatus == "failed" {
+		if ok && s.refundStatus == "failed" && was != "failed" {
 			refunded, _ := charge["amount_refunded"].(int64)
 			charge["amount_refunded"], charge["refunded"] = refunded-refund["amount"].(int64), false
 		}

@@ -207,8 +207,7 @@ func (s *Server) reverseCharge(intent, charge object, do string, with url.Values
 	}
 	switch do {
 	case "refund":
-		charge["amount_refunded"], charge["refunded"] = refunded+cents, refunded+cents == amount
-		s.appendEvent("charge.refunded", charge)
+		s.addRefund(intent, charge, cents, object{})
 	case "dispute":
 		d := object{
 			"id":             newID("du_"),

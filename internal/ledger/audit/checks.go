@@ -356,22 +356,26 @@ var checks = []check{
 	},
 	{
 		id:    "I20",
-		title: "reversals: each names an earlier row of the same kind, settled or a top-up that never was, and a reason",
+		title: "reversals: each names an earlier row of the same kind, settled or a top-up's, and a reason",
 		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
 		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type,
 				o.status AS original_status FROM {ledger} AS r LEFT JOIN ledger o ON o.id = r.reversal_of
 			WHERE r.reversal_of IS NOT NULL AND {archived r.reversal_of}
 				AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
-				OR o.status <> 'settled' AND (r.type <> 'topup' OR o.status <> 'pending' OR r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
+				OR o.status <> 'settled' AND (r.type <> 'topup'
+					OR o.status = 'pending' AND (r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
+					OR o.status = 'reversed' AND (o.available_delta_mc >= 0 OR r.available_delta_mc <= 0))
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
 	},
 	{
 		id:    "I20",
-		title: "reversals: never more than the original",
+		title: "reversals: never more than the original, without what came back",
 		count: `SELECT COUNT(DISTINCT reversal_of) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
 		query: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
 				o.amount_mc, s.amount AS reversed_amount_mc FROM (
-				SELECT reversal_of, SUM(user_charge_mc) AS charge, SUM(provider_cost_mc) AS cost, SUM(dev_margin_mc) AS margin, SUM(amount_mc) AS amount
+				SELECT reversal_of, SUM(user_charge_mc) AS charge, SUM(provider_cost_mc) AS cost,
+					SUM(dev_margin_mc) AS margin, SUM(amount_mc - COALESCE((SELECT SUM(b.amount_mc) FROM ledger b
+						WHERE b.reversal_of = ledger.id), 0)) AS amount
 				FROM ledger WHERE reversal_of IN (SELECT n.reversal_of FROM {ledger} AS n WHERE n.reversal_of IS NOT
 					NULL) GROUP BY reversal_of) AS s JOIN ledger o ON o.id = s.reversal_of
 			WHERE s.charge > o.user_charge_mc OR s.cost > o.provider_cost_mc OR s.margin > o.dev_margin_mc OR s.amount > o.amount_mc`,
@@ -457,29 +461,49 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM payment_records WHERE created_us >= {from time}`,
 		query: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
 			FROM payment_records p LEFT JOIN ledger l ON l.id = p.entry_id
-			LEFT JOIN payment_records o ON o.payment_id = p.payment_id AND o.kind = CASE p.kind WHEN 'failed' THEN 'opened' WHEN 'reversed' THEN 'settled' END
+			LEFT JOIN payment_records o ON o.payment_id = p.payment_id AND o.n < p.n AND o.entry_id = l.reversal_of
+				AND CASE p.kind WHEN 'failed' THEN o.kind IN ('opened', 'reopened')
+					WHEN 'reversed' THEN o.kind = 'settled' ELSE p.kind = 'restored' AND o.kind = 'reversed' AND o.reason = p.reason END
 			WHERE p.created_us >= {from time} AND p.kind NOT IN ('paid', 'disputed') AND (l.id IS NULL
 				OR l.type <> 'topup' OR l.account_id <> p.account_id OR l.amount_mc <> p.amount_mc
-				OR l.status <> CASE p.kind WHEN 'opened' THEN 'pending' WHEN 'settled' THEN 'settled' ELSE 'reversed' END
-				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> COALESCE(p.reason, ''))
+				OR l.status <> CASE WHEN p.kind IN ('opened', 'reopened') THEN 'pending'
+					WHEN p.kind = 'settled' THEN 'settled' ELSE 'reversed' END
+				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '')
+				OR p.kind IN ('failed', 'reversed', 'restored') AND o.entry_id IS NULL
+				OR COALESCE(l.reason, '') <> COALESCE(p.reason, ''))
 			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
 			FROM {ledger} AS l WHERE l.type = 'topup' AND l.status = 'pending' AND NOT EXISTS (SELECT 1
-				FROM payment_records p WHERE p.entry_id = l.id AND p.kind = 'opened')`,
+				FROM payment_records p WHERE p.entry_id = l.id AND p.kind IN ('opened', 'reopened'))`,
 	},
 	{
 		id:    "I23",
 		title: "payments: opened first; settled once, if paid and cleared, or failed; no more goes back than came",
 		count: `SELECT COUNT(DISTINCT payment_id) FROM payment_records`,
 		query: `SELECT payment_id AS payment, MIN(account_id) AS account, COUNT(*) AS records, SUM(opened) AS opened, SUM(paid) AS paid, SUM(settled) AS settled, SUM(failed) AS failed,
+				SUM(reopened) AS reopened,
 				SUM(came) AS settled_mc, SUM(back) AS reversed_mc, MIN(hold_until_us) AS hold_until_us, MIN(settled_us) AS settled_us FROM (
 				SELECT payment_id, n, account_id, hold_until_us, CASE kind WHEN 'opened' THEN 1 ELSE 0 END AS opened, CASE kind WHEN 'paid' THEN 1 ELSE 0 END AS paid,
 					CASE kind WHEN 'settled' THEN 1 ELSE 0 END AS settled, CASE kind WHEN 'failed' THEN 1 ELSE 0 END AS failed,
-					CASE kind WHEN 'settled' THEN amount_mc ELSE 0 END AS came, CASE kind WHEN 'reversed' THEN amount_mc ELSE 0 END AS back,
-					CASE kind WHEN 'settled' THEN created_us END AS settled_us, CASE WHEN kind IN ('opened', 'paid', 'settled', 'failed') THEN amount_mc END AS whole,
+					CASE kind WHEN 'reopened' THEN 1 ELSE 0 END AS reopened,
+					CASE kind WHEN 'settled' THEN amount_mc ELSE 0 END AS came,
+					CASE kind WHEN 'reversed' THEN amount_mc WHEN 'restored' THEN -amount_mc ELSE 0 END AS back,
+					CASE kind WHEN 'settled' THEN created_us END AS settled_us, 
+					CASE WHEN kind NOT IN ('reversed', 'restored', 'disputed') THEN amount_mc END AS whole,
 					CASE WHEN kind = 'opened' AND n <> 1 THEN 1 ELSE 0 END AS late
 				FROM payment_records) AS records
 			GROUP BY payment_id HAVING SUM(opened) <> 1 OR SUM(late) <> 0 OR MAX(n) <> COUNT(*) OR MIN(n) <> 1 OR COUNT(DISTINCT account_id) <> 1 OR COUNT(DISTINCT whole) <> 1
-				OR SUM(paid) > 1 OR SUM(settled) + SUM(failed) > 1 OR SUM(settled) > SUM(paid) OR SUM(settled) = 1 AND MIN(settled_us) < MIN(hold_until_us) OR SUM(back) > SUM(came)`,
+				OR SUM(paid) > 1 OR SUM(settled) > 1
+				OR SUM(settled) + SUM(failed) - SUM(reopened) NOT IN (0, 1) OR SUM(reopened) > SUM(failed)
+				OR SUM(settled) > SUM(paid) OR SUM(settled) = 1 AND MIN(settled_us) < MIN(hold_until_us) OR SUM(back) > SUM(came) OR SUM(back) < 0`,
+	},
+	{
+		id:    "I23",
+		title: "payments: no more is restored than was reversed for the same reason",
+		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'restored'`,
+		query: `SELECT payment_id AS payment, reason,
+				SUM(CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END) AS reversed_mc FROM payment_records
+			WHERE kind IN ('reversed', 'restored') GROUP BY payment_id, reason
+			HAVING SUM(CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END) < 0`,
 	},
 	{
 		id:    "I23",
@@ -863,23 +887,14 @@ var checks = []check{
 	},
 	{
 		id:    "I33",
-		title: "money back to cards: what users asked for of a payment was reversed of it",
+		title: "money back to cards: what users asked for of a payment, and Stripe did not refuse, is reversed of it",
 		count: `SELECT COUNT(*) FROM refunds WHERE by_user = 1`,
 		query: `SELECT payment_id AS payment, SUM(asked) AS asked_mc, SUM(reversed) AS reversed_mc FROM (
-				SELECT payment_id, cents * 1000000 AS asked, 0 AS reversed FROM refunds WHERE by_user = 1
-				UNION ALL SELECT payment_id, 0, amount_mc FROM payment_records
-					WHERE kind = 'reversed' AND reason = 'returned_to_card') AS sides
+				SELECT payment_id, cents * 1000000 AS asked, 0 AS reversed FROM refunds
+					WHERE by_user = 1 AND state <> 'refused'
+				UNION ALL SELECT payment_id, 0, CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END
+					FROM payment_records WHERE kind IN ('reversed', 'restored') AND reason = 'returned_to_card') AS sides
 			GROUP BY payment_id HAVING SUM(asked) <> SUM(reversed)`,
-	},
-	{
-		id:    "I33",
-		title: "money back to cards: a refused refund, and no other, was given back",
-		count: `SELECT COUNT(*) FROM refunds WHERE by_user = 1`,
-		query: `SELECT r.id AS refund, r.state, r.account_id AS account, r.cents, g.account_id AS given_to, g.amount_mc
-			FROM refunds r LEFT JOIN goodwill_records g ON g.goodwill_id = 'gwc_' || substr(r.id, 5) AND g.n = 1
-			WHERE r.by_user = 1 AND (r.state = 'refused' AND g.goodwill_id IS NULL
-				OR r.state <> 'refused' AND g.goodwill_id IS NOT NULL
-				OR g.account_id <> r.account_id OR g.amount_mc <> r.cents * 1000000)`,
 	},
 	{
 		id:    "I34",

@@ -14,7 +14,7 @@ import (
 var (
 	commonPlaceholders = []string{
 		"{spent}", `CASE WHEN type = 'spend' AND paid_by = 'wallet' THEN CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END ELSE 0 END`,
-		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN CASE available_delta_mc WHEN 0 THEN 0 ELSE -amount_mc END ELSE 0 END ELSE 0 END`,
+		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN CASE WHEN available_delta_mc = 0 THEN 0 WHEN available_delta_mc > 0 THEN amount_mc ELSE -amount_mc END ELSE 0 END ELSE 0 END`,
 	}
 	placeholders = map[db.Engine]*strings.Replacer{
 		db.SQLite: strings.NewReplacer(slices.Concat(commonPlaceholders, []string{

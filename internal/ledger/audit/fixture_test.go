@@ -1156,20 +1156,22 @@ func fixtureCardRefunds(w *writer) {
 		})
 	}
 	w.addLedgerRow("wac_p", movement{available: 5_000_000}, map[string]any{
-		"id":        "led_p9",
-		"type":      "topup",
-		"amount_mc": 5_000_000,
-		"reason":    "Not accepted.",
-	})
-	w.insert("goodwill_records", map[string]any{
-		"goodwill_id": "gwc_1_back",
-		"n":           1,
-		"kind":        "given",
-		"account_id":  "wac_p",
+		"id":          "led_p9",
+		"type":        "topup",
+		"status":      "reversed",
 		"amount_mc":   5_000_000,
-		"entry_id":    "led_p9",
-		"reason":      "Not accepted.",
-		"created_us":  noon.UnixMicro(),
+		"reversal_of": "led_p8",
+		"reason":      "returned_to_card",
+	})
+	w.insert("payment_records", map[string]any{
+		"payment_id": "top_1",
+		"n":          8,
+		"kind":       "restored",
+		"account_id": "wac_p",
+		"amount_mc":  5_000_000,
+		"entry_id":   "led_p9",
+		"reason":     "returned_to_card",
+		"created_us": noon.UnixMicro(),
 	})
 }
 

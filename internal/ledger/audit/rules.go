@@ -54,7 +54,10 @@ func checkMovement(f *accountTotals, r *ledgerRow) string {
 	case "topup settled":
 		want = movement{available: r.amount}
 	case "topup reversed":
-		if !f.pendingTopups[r.reversalOf] {
+		switch {
+		case f.reversedTopups[r.reversalOf]: // it came back
+			want = movement{available: r.amount}
+		case !f.pendingTopups[r.reversalOf]:
 			want = movement{available: -r.amount}
 		}
 	case "topup pending":

@@ -60,6 +60,7 @@ type accountTotals struct {
 	disputed            bool // a payment was reversed, so available may be negative
 	connections         map[string]*connectionTotals
 	pendingTopups       map[string]bool // top-ups that may still fail: what reverses one moves nothing
+	reversedTopups      map[string]bool // reversals of top-ups: what reverses one gives back
 	goodwill            map[string]bool // rows of goodwill credits: what reverses one must be available
 
 	// About the present row:
@@ -190,6 +191,12 @@ func (f *accountTotals) noteTopUp(r *ledgerRow) {
 			f.goodwill = map[string]bool{}
 		}
 		f.goodwill[r.id] = true
+	}
+	if r.kind == "topup" && r.status == "reversed" {
+		if f.reversedTopups == nil {
+			f.reversedTopups = map[string]bool{}
+		}
+		f.reversedTopups[r.id] = true
 	}
 	if r.kind == "topup" && r.status == "pending" {
 		if f.pendingTopups == nil {

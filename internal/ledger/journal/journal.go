@@ -130,6 +130,8 @@ func Describe(e *rules.Entry, c Cause) string {
 		return "goodwill credit withdrawn"
 	case c.Goodwill:
 		return "goodwill credit"
+	case e.Status == "reversed" && e.AvailableDeltaMC > 0:
+		return "money of a top-up came back: " + e.Reason
 	case e.Status == "reversed":
 		return "top-up paid back: " + e.Reason
 	case e.AmountMC < 0:

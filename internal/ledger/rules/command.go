@@ -50,6 +50,7 @@ type Result struct {
 	Waived            bool              // Settle: the call is free, by its Waiver
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
+	RestMC            money.MC          // ReversePayment: what is gone beyond what was paid, and is not booked
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
 	CallRefund        CallRefund        // RefundCall: who paid for it
 	Payout            Payout            // BeginPayout, EndPayout: as it is now

@@ -13,8 +13,8 @@ import (
 // PaymentStatus is where a payment stands: the fold of its records.
 type PaymentStatus string
 
-// A payment is pending until it is paid and cleared, or has failed. What went back
-// afterwards is in ReversedMC (contract §3, Ledger entry status).
+// A payment is pending until it is paid and cleared, or has failed; one that has failed may be reopened. What went
+// back afterwards, less what came back of that, is in ReversedMC (contract §3, Ledger entry status).
 const (
 	PaymentPending PaymentStatus = "pending"
 	PaymentSettled PaymentStatus = "settled"
@@ -40,7 +40,7 @@ type Payment struct {
 type PaymentRecord struct {
 	PaymentID     string
 	N             int64
-	Kind          string // opened, paid, settled, failed, reversed or disputed
+	Kind          string // opened, reopened, paid, settled, failed, reversed, restored or disputed
 	AccountID     string
 	AmountMC      money.MC
 	EntryID       string
@@ -53,19 +53,33 @@ type PaymentRecord struct {
 // Paid says whether the money has reached the processor.
 func (p *Payment) Paid() bool { return p.PaymentIntent != "" }
 
-// ReversedFor is the sum that was reversed for one reason.
+// ReversedFor is the sum that is reversed for one reason, without what was restored of it.
 func (p *Payment) ReversedFor(reason string) (sum money.MC) {
 	for _, r := range p.Records {
-		if r.Kind == "reversed" && r.Reason == reason {
+		if r.Reason != reason {
+			continue
+		}
+		switch r.Kind {
+		case "reversed":
 			sum += r.AmountMC
+		case "restored":
+			sum -= r.AmountMC
 		}
 	}
 	return sum
 }
 
-// UnreversedAmount is the part of c's total that is not reversed yet.
-func (p *Payment) UnreversedAmount(c ReversePayment) money.MC {
-	return c.TotalMC - p.ReversedFor(c.Reason)
+// Difference is what c books of a payment that was credited: the difference between its total and what is reversed for
+// its reason, below zero if that is less. No more is reversed than was paid; rest is what that leaves out.
+func (p *Payment) Difference(c ReversePayment) (mc, rest money.MC) {
+	if p.Status != PaymentSettled {
+		return 0, 0
+	}
+	mc = max(c.TotalMC, 0) - p.ReversedFor(c.Reason)
+	if left := p.AmountMC - p.ReversedMC; mc > left {
+		return left, mc - left
+	}
+	return mc, 0
 }
 
 // HasDispute reports whether the dispute is recorded.
@@ -81,6 +95,8 @@ func (p *Payment) Fold(r PaymentRecord) {
 	case "opened":
 		p.ID, p.AccountID, p.AmountMC, p.Status, p.PendingEntry, p.OpenedUS = r.PaymentID, r.AccountID, r.AmountMC,
 			PaymentPending, r.EntryID, r.CreatedUS
+	case "reopened":
+		p.Status, p.Reason, p.PendingEntry = PaymentPending, "", r.EntryID
 	case "paid":
 		p.PaymentIntent, p.HoldUntilUS = r.PaymentIntent, r.HoldUntilUS
 	case "settled":
@@ -89,6 +105,8 @@ func (p *Payment) Fold(r PaymentRecord) {
 		p.Status, p.Reason = PaymentFailed, r.Reason
 	case "reversed":
 		p.ReversedMC += r.AmountMC
+	case "restored":
+		p.ReversedMC -= r.AmountMC
 	}
 	p.Records = append(p.Records, r)
 }
@@ -115,9 +133,14 @@ type SettlePayment struct{ PaymentID string }
 // FailPayment ends a payment that has not settled: nothing was credited, nothing is.
 type FailPayment struct{ PaymentID, Reason string }
 
-// ReversePayment takes back what was returned to the payer: TotalMC is all of it, for
-// that reason, up to now. The balance may fall below zero by it, and by nothing
-// else; then the account's active connections are frozen.
+// ReopenPayment makes a payment pending again that had failed, because the processor has its money after all: it was
+// paid late, or what was returned before it was credited came back.
+type ReopenPayment struct{ PaymentID string }
+
+// ReversePayment books what is gone from a payment: TotalMC is all of it now, for that reason. More than is booked is
+// taken from the balance, which may fall below zero by it, and by nothing else; then the account's active connections
+// are frozen. Less than is booked comes back to the balance. No more is booked than was paid: Result.RestMC is what
+// that left out.
 type ReversePayment struct {
 	PaymentID, Reason string
 	TotalMC           money.MC
@@ -209,6 +232,25 @@ func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
 	return r, nil
 }
 
+func (c ReopenPayment) addKeys(w *RowKeys) { w.Payments = append(w.Payments, c.PaymentID) }
+
+func (c ReopenPayment) apply(s *State, nowUS int64) (Result, error) {
+	p, b, err := s.payment(c.PaymentID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.Status != PaymentFailed:
+		return Result{Outcome: Done, Payment: *p}, nil
+	}
+	e := s.appendEntry(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "pending",
+		AmountMC: p.AmountMC, CreatedUS: nowUS,
+	}, b, nil)
+	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "reopened", EntryID: e.ID}, nowUS)
+	r.Entry = e
+	return r, nil
+}
+
 func (c MarkPaymentPaid) addKeys(w *RowKeys) {
 	w.Payments = append(w.Payments, c.PaymentID)
 	w.PaymentIntents = append(w.PaymentIntents, c.PaymentIntent)
@@ -292,32 +334,57 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	back := p.UnreversedAmount(c)
+	back, rest := p.Difference(c)
 	switch {
 	case p.Status == PaymentPending:
 		return Result{Outcome: Waiting, Payment: *p}, nil
-	case p.Status == PaymentFailed || back <= 0:
-		return Result{Outcome: Done, Payment: *p}, nil
+	case back == 0:
+		return Result{Outcome: Done, Payment: *p, RestMC: rest}, nil
 	case c.Reason == "":
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
-	case p.ReversedMC+back > p.AmountMC:
-		return Result{}, apierr.InvalidRequest.Errorf("more would be reversed than was paid")
 	}
-	e := s.appendEntry(Entry{
-		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
-		ReversalOf: p.SettledEntry, Reason: c.Reason, AmountMC: back, AvailableDeltaMC: -back, CreatedUS: nowUS,
-	}, b, nil)
-	r := s.appendPaymentRecord(p, PaymentRecord{
-		Kind:     "reversed",
-		EntryID:  e.ID,
-		Reason:   c.Reason,
-		AmountMC: back,
-	}, nowUS)
-	r.Entry = e
+	move := func(kind, of string, amount money.MC) (r Result) {
+		e := s.appendEntry(Entry{
+			ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
+			ReversalOf: of, Reason: c.Reason, AmountMC: max(amount, -amount), AvailableDeltaMC: amount, CreatedUS: nowUS,
+		}, b, nil)
+		r = s.appendPaymentRecord(p, PaymentRecord{
+			Kind: kind, EntryID: e.ID, Reason: c.Reason, AmountMC: e.AmountMC,
+		}, nowUS)
+		r.Entry, r.RestMC = e, rest
+		return r
+	}
+	var r Result
+	if back > 0 {
+		r = move("reversed", p.SettledEntry, -back)
+	}
+	for gone := p.reversals(c.Reason); back < 0; gone = gone[:len(gone)-1] { // the newest first
+		last := gone[len(gone)-1]
+		last.AmountMC = min(last.AmountMC, -back)
+		r = move("restored", last.EntryID, last.AmountMC)
+		back += last.AmountMC
+	}
 	if b.AvailableMC < 0 {
 		s.freezeConnections(p.AccountID, nowUS)
 	}
 	return r, nil
+}
+
+// reversals returns the records of what is reversed for a reason, each with what was not restored of it.
+func (p *Payment) reversals(reason string) (list []PaymentRecord) {
+	for _, r := range p.Records {
+		switch {
+		case r.Reason != reason:
+		case r.Kind == "reversed":
+			list = append(list, r)
+		case r.Kind == "restored": // of the newest, and of no other
+			last := &list[len(list)-1]
+			if last.AmountMC -= r.AmountMC; last.AmountMC == 0 {
+				list = list[:len(list)-1]
+			}
+		}
+	}
+	return list
 }
 
 func (c DisputePayment) addKeys(w *RowKeys) {

@@ -39,6 +39,8 @@ func paymentCommand(t *testing.T, f []string) rules.Command {
 		return rules.SettlePayment{PaymentID: f[1]}
 	case "fail":
 		return rules.FailPayment{PaymentID: f[1], Reason: f[2]}
+	case "reopen":
+		return rules.ReopenPayment{PaymentID: f[1]}
 	case "back":
 		return rules.ReversePayment{PaymentID: f[1], Reason: f[2], TotalMC: num(f[3])}
 	}
@@ -55,6 +57,8 @@ func prefixPayment(c rules.Command, p string) rules.Command {
 		return c
 	case rules.SettlePayment:
 		return rules.SettlePayment{PaymentID: p + c.PaymentID}
+	case rules.ReopenPayment:
+		return rules.ReopenPayment{PaymentID: p + c.PaymentID}
 	case rules.FailPayment:
 		return rules.FailPayment{PaymentID: p + c.PaymentID, Reason: c.Reason}
 	case rules.ReversePayment:
@@ -67,6 +71,6 @@ func prefixPayment(c rules.Command, p string) rules.Command {
 
 func toldPayment(r rules.Result, b rules.Balance) string {
 	done := map[rules.Outcome]string{rules.Applied: "ok", rules.Done: "done", rules.Waiting: "waiting"}[r.Outcome]
-	return fmt.Sprintf("%s %s row=%s moved=%d back=%d available=%d reserved=%d", done, r.Payment.Status, r.Entry.Status,
-		r.Entry.AvailableDeltaMC, r.Payment.ReversedMC, b.AvailableMC, b.ReservedMC)
+	return fmt.Sprintf("%s %s row=%s moved=%d back=%d rest=%d available=%d reserved=%d", done, r.Payment.Status,
+		r.Entry.Status, r.Entry.AvailableDeltaMC, r.Payment.ReversedMC, r.RestMC, b.AvailableMC, b.ReservedMC)
 }

@@ -104,8 +104,7 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 // is really reversed. The schema allows it in no other case.
 func allowOverdraft(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Payment) error {
 	for _, c := range keys.Reversals {
-		if back := p.UnreversedAmount(c); c.PaymentID != p.ID || p.Status != rules.PaymentSettled || back <= 0 ||
-			p.ReversedMC+back > p.AmountMC {
+		if back, _ := p.Difference(c); c.PaymentID != p.ID || back <= 0 {
 			continue
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE balances SET disputed = 1 WHERE account_id = $1`,

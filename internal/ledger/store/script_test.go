@@ -178,7 +178,7 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return prefixRaise(c, p)
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
-		rules.DisputePayment:
+		rules.DisputePayment, rules.ReopenPayment:
 		return prefixPayment(c, p)
 	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
 		return prefixPayout(c, p)
@@ -388,7 +388,7 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return toldRaise(r, b.read("A"))
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
-		rules.DisputePayment:
+		rules.DisputePayment, rules.ReopenPayment:
 		return toldPayment(r, b.read("A"))
 	case rules.GiveGoodwill, rules.WithdrawGoodwill:
 		return formatGoodwill(r, b.read("A"))
@@ -530,7 +530,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		return rules.SetVelocityLimit{ConnectionID: f[1], LimitMC: &n}
 	case "ask", "approve", "deny":
 		return raiseCommand(t, f)
-	case "open", "pay", "clear", "fail", "back", "dispute":
+	case "open", "reopen", "pay", "clear", "fail", "back", "dispute":
 		return paymentCommand(t, f)
 	case "give":
 		return rules.GiveGoodwill{

@@ -54,6 +54,8 @@ func (n appNames) entryName(ctx context.Context, e *rules.Entry) (string, error)
 		return withdrawnName, nil
 	case !errors.Is(err, sql.ErrNoRows):
 		return "", fmt.Errorf("dashboard: goodwill credit: %w", err)
+	case e.AvailableDeltaMC > 0: // a refund that the bank did not carry out
+		return "Refund came back", nil
 	case e.Reason == "returned_to_card":
 		return "Returned to your card", nil
 	case e.AvailableDeltaMC == 0: // it was pending

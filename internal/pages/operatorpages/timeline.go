@@ -188,6 +188,8 @@ func moveMoment(m *move) moment {
 		e.What.Text = "Paid for a refund"
 	case m.kind == string(rules.EntryTopUp) && m.status == "settled":
 		e.Dot = "good"
+	case m.kind == string(rules.EntryTopUp) && m.status == "reversed" && m.availableMC > 0:
+		e.What.Text = "Refund came back"
 	case m.kind == string(rules.EntryTopUp) && m.status == "reversed":
 		e.Dot = "bad"
 	case m.status == "reversed":

@@ -245,7 +245,11 @@ func TestSignInIsThrottled(t *testing.T) {
 		for wave := range slices.Chunk(answers, 8) { // as many as may wait on one core
 			var wg sync.WaitGroup
 			for i := range wave {
-				wg.Go(func() { wave[i] = try("192.0.2.1", email, "wrong password") })
+				wg.Go(func() {
+					for wave[i] == "" || wave[i] == "unavailable" { // while others are hashed
+						wave[i] = try("192.0.2.1", email, "wrong password")
+					}
+				})
 			}
 			wg.Wait()
 		}

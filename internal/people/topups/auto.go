@@ -163,10 +163,10 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	}
 	_, end := monthBounds(now)
 	switch soon := now.Add(recheckDelay); {
+	case a.SuspendedUS > 0 && !a.Closed:
+		return obstacle{"suspended", soon}, nil
 	case a.Sandbox || a.Deactivated || a.Unconfirmed:
 		return obstacle{offClosed, soon}, nil
-	case a.SuspendedUS > 0:
-		return obstacle{"suspended", soon}, nil
 	case available < 0: // a payment was reversed after it was spent
 		return obstacle{"below-zero", soon}, nil
 	case paused:

@@ -35,7 +35,7 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 		Metadata:           c.metadata(),
 	}
 	p.SetIdempotencyKey(c.ID)
-	intent, err := s.client.V1PaymentIntents.Create(ctx, p)
+	intent, err := s.charges.V1PaymentIntents.Create(ctx, p)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil {
 		return e.PaymentIntent, nil
 	}

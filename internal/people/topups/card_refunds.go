@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -85,17 +83,17 @@ func (s *Store) planUserRefunds(ctx context.Context, tx *db.Tx, balance rules.Ba
 }
 
 // refundable returns how many cents of a balance can go back, and to which payments, newest first: settled ones without
-// a dispute and without a refund that is still open, each up to what is left of it.
+// a dispute and without a refund that is still open or was refused, each up to what is left of it.
 func (s *Store) refundable(ctx context.Context, q db.Queryer, balance rules.Balance) (int64, []refund, error) {
-	payments, err := store.PaymentsOfAccount(ctx, q, balance.AccountID, maxPayments)
-	if err != nil {
-		return 0, nil, err
-	}
 	open, err := listOpenRefunds(ctx, q, balance.AccountID)
 	if err != nil {
 		return 0, nil, err
 	}
-	sum, list := int64(0), chooseRefunds(balance.AvailableMC, payments, open)
+	list, err := s.chooseRefunds(ctx, q, balance, open)
+	if err != nil {
+		return 0, nil, err
+	}
+	sum := int64(0)
 	for _, r := range list {
 		sum += r.Cents
 	}
@@ -121,53 +119,6 @@ func (s *Store) openUserRefund(ctx context.Context, tx *db.Tx, r *refund) error 
 		TotalMC:   p.ReversedFor(returnedToCard) + money.MC(r.Cents)*money.Cent,
 	})
 	return err
-}
-
-// followUserRefund records what Stripe says of a refund: one that is pending there stays open.
-func (s *Store) followUserRefund(ctx context.Context, r refund, asked *stripe.Refund) error {
-	switch asked.Status {
-	case stripe.RefundStatusSucceeded:
-		return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			if ended, err := setRefundState(ctx, tx, r.ID, refundDone, ""); err != nil || !ended {
-				return err
-			}
-			return s.sendMail(ctx, tx, r.AccountID, returnedEmail(r.Cents, s.DashboardURL))
-		})
-	case stripe.RefundStatusFailed, stripe.RefundStatusCanceled:
-		return s.giveRefundBack(ctx, r, "the refund is "+string(asked.Status))
-	}
-	return retryLater("Stripe has not carried out the refund yet")
-}
-
-// giveRefundBack ends a refund that Stripe refuses, and gives its amount back by a goodwill credit: the payment itself
-// cannot take it, so it is not offered again. It raises an alarm.
-func (s *Store) giveRefundBack(ctx context.Context, r refund, why string) error {
-	s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
-	s.Metrics.RaiseAlarm("refund_refused", "stripe")
-	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if ended, err := setRefundState(ctx, tx, r.ID, refundRefused, why); err != nil || !ended {
-			return err
-		}
-		_, err := s.Ledger.DoTx(ctx, tx, rules.GiveGoodwill{
-			GoodwillID: goodwillOfRefund(r.ID),
-			AccountID:  r.AccountID,
-			AmountMC:   money.MC(r.Cents) * money.Cent,
-			Reason:     "Your card did not accept the refund.",
-		})
-		if err != nil {
-			return err
-		}
-		return s.sendMail(ctx, tx, r.AccountID, notReturnedEmail(r.Cents, s.DashboardURL))
-	})
-	if err != nil {
-		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
-	}
-	return nil
-}
-
-// goodwillOfRefund is the id of the credit that gives a refused refund back.
-func goodwillOfRefund(refundID string) string {
-	return id.ReplacePrefix(refundID, refundPrefix, id.Goodwill)
 }
 
 func returnedEmail(cents int64, dashboard string) ui.Email {

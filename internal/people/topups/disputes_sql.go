@@ -7,6 +7,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // saveDisputes stores the disputes of a payment as Stripe tells them.
@@ -20,6 +21,20 @@ func saveDisputes(ctx context.Context, tx *db.Tx, paymentID string, list []*stri
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// sumContested returns what is in disputes, open or lost, by payment of an account.
+func sumContested(ctx context.Context, q db.Queryer, accountID string) (map[string]money.MC, error) {
+	list, err := db.QueryAll(ctx, q, db.ScanFields(func(p *DisputedPayment) []any {
+		return []any{&p.AccountID, &p.PaymentID, &p.Cents}
+	}), `SELECT c.account_id, d.payment_id, CAST(SUM(d.cents) AS BIGINT)
+		FROM checkouts c JOIN disputes d ON d.payment_id = c.id WHERE c.account_id = $1 AND d.contested = 1
+		GROUP BY c.account_id, d.payment_id`, accountID)
+	sums := map[string]money.MC{}
+	for _, p := range list {
+		sums[p.PaymentID] = money.MC(p.Cents) * money.Cent
+	}
+	return sums, err
 }
 
 // A DisputedPayment is a payment of which disputes are known.

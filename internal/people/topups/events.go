@@ -55,12 +55,6 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 	if e.Livemode != s.Config.isLive() || e.Account != "" {
 		return s.refuseTopUp("", fmt.Sprintf("event %s is of another account or mode", e.ID))
 	}
-	if kind := string(e.Type); strings.HasPrefix(kind, "refund.") || kind == "charge.refund.updated" {
-		if err := s.followRefundEvent(ctx, e); err != nil {
-			return err
-		}
-		return markSeen(ctx, s.DB, e.ID, kind, s.Now().UnixMicro())
-	}
 	c, err := s.findCheckoutOfEvent(ctx, e)
 	if errors.Is(err, sql.ErrNoRows) { // the event is about another payment of this Stripe account
 		return markSeen(ctx, s.DB, e.ID, string(e.Type), s.Now().UnixMicro())
@@ -70,30 +64,6 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 	return s.reconcile(ctx, c, func(ctx context.Context, tx *db.Tx) error {
 		return markSeen(ctx, tx, e.ID, string(e.Type), s.Now().UnixMicro())
 	})
-}
-
-// followRefundEvent asks Stripe for the refund that an event is about, if a user of ours has asked for it: a refund may
-// fail days after it succeeded.
-func (s *Store) followRefundEvent(ctx context.Context, e stripe.Event) error {
-	var of stripe.Refund
-	if err := json.Unmarshal(e.Data.Raw, &of); err != nil {
-		return s.refuseTopUp("", "event "+e.ID+" is not about a refund")
-	}
-	r, err := getRefund(ctx, s.DB, of.Metadata["refund_id"])
-	if errors.Is(err, sql.ErrNoRows) || err == nil && (r.byUser == 0 || r.State == refundRefused) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("topups: refund of an event: %w", err)
-	}
-	p, err := store.GetPayment(ctx, s.DB, r.PaymentID)
-	if err != nil {
-		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
-	}
-	asked, err := s.findRefund(ctx, p.PaymentIntent, r.ID)
-	if err != nil || asked == nil || asked.Status == stripe.RefundStatusPending {
-		return err
-	}
-	return s.followUserRefund(ctx, r, asked)
 }
 
 // findCheckoutOfEvent finds the checkout that an event is about, or sql.ErrNoRows.
@@ -112,7 +82,7 @@ func (s *Store) findCheckoutOfEvent(ctx context.Context, e stripe.Event) (checko
 			return checkout{}, s.refuseTopUp("", "event "+e.ID+" is not about a payment")
 		}
 		return s.findCheckoutOfAttempt(ctx, &intent)
-	case strings.HasPrefix(kind, "charge."): // refunds and disputes
+	case strings.HasPrefix(kind, "charge.") || strings.HasPrefix(kind, "refund."): // refunds and disputes
 		var of struct {
 			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"`
 		}

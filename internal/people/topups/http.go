@@ -288,6 +288,12 @@ func describeRecord(r rules.PaymentRecord) string {
 	case "failed":
 		return "Not paid"
 	}
+	switch {
+	case r.Kind == "reopened":
+		return "Started again"
+	case r.Kind == "restored":
+		return "Refund came back"
+	}
 	switch r.Reason {
 	case "dispute_lost":
 		return "Returned after a dispute"

@@ -75,27 +75,20 @@ func (s *Store) RefundRest(ctx context.Context, accountID string) (refundedMC mo
 }
 
 // SumUnrefundable returns how much of what an account has available its user paid, and no payment takes back: what is
-// left of disputed payments, and of the credits by which refused refunds came back. The user has spent goodwill first.
+// left of disputed payments, and of those whose card has refused a refund. The user has spent goodwill first.
 func (s *Store) SumUnrefundable(ctx context.Context, q db.Queryer, b rules.Balance) (sum money.MC, err error) {
 	payments, err := store.PaymentsOfAccount(ctx, q, b.AccountID, maxPayments)
 	if err != nil {
 		return 0, fmt.Errorf("topups: unrefundable: %w", err)
 	}
-	for _, p := range payments {
-		if p.Status == rules.PaymentSettled && isDisputed(p) {
-			sum += p.AmountMC - p.ReversedMC
-		}
-	}
-	refused, err := listRefusedUserRefunds(ctx, q, b.AccountID)
+	refused, err := listRefusedPayments(ctx, q, b.AccountID)
 	if err != nil {
 		return 0, fmt.Errorf("topups: unrefundable: %w", err)
 	}
-	for _, refundID := range refused {
-		credit, err := store.GetGoodwill(ctx, q, goodwillOfRefund(refundID))
-		if err != nil {
-			return 0, fmt.Errorf("topups: unrefundable: %w", err)
+	for _, p := range payments {
+		if p.Status == rules.PaymentSettled && (isDisputed(p) || slices.Contains(refused, p.ID)) {
+			sum += p.AmountMC - p.ReversedMC
 		}
-		sum += credit.RestMC()
 	}
 	return max(min(sum, b.AvailableMC), 0), nil
 }
@@ -120,14 +113,14 @@ func (s *Store) planRefunds(ctx context.Context, accountID string) (open []refun
 		if err != nil {
 			return err
 		}
-		payments, err := store.PaymentsOfAccount(ctx, tx, accountID, maxPayments)
-		if err != nil {
-			return err
-		}
 		if open, err = listOpenRefunds(ctx, tx, accountID); err != nil {
 			return err
 		}
-		for _, r := range chooseRefunds(balance.AvailableMC, payments, open) {
+		list, err := s.chooseRefunds(ctx, tx, balance, open)
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
 			now := s.Now()
 			r.ID, r.State, r.CreatedUS = id.New(refundPrefix, now), refundOpen, now.UnixMicro()
 			r.NextUS = now.Add(refundRetry).UnixMicro()
@@ -144,18 +137,35 @@ func (s *Store) planRefunds(ctx context.Context, accountID string) (open []refun
 	return open, nil
 }
 
-// chooseRefunds returns the refunds, besides those that are open, by which an available balance goes back to the
-// payments, newest first. An open refund of an operator's may or may not have left the balance already; it is counted
-// as if it had not.
-func chooseRefunds(available money.MC, payments []*rules.Payment, open []refund) (list []refund) {
+// chooseRefunds returns the refunds, besides those that are open, by which a balance goes back to the payments that
+// brought it, newest first. An open refund of an operator's may or may not have left the balance already; it is counted
+// as if it had not. What open disputes would take if they were lost stays.
+func (s *Store) chooseRefunds(ctx context.Context, q db.Queryer, balance rules.Balance, open []refund) (
+	list []refund, err error) {
+	payments, err := store.PaymentsOfAccount(ctx, q, balance.AccountID, maxPayments)
+	if err != nil {
+		return nil, err
+	}
+	refused, err := listRefusedPayments(ctx, q, balance.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	disputed, err := sumContested(ctx, q, balance.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	available := balance.AvailableMC
 	for _, r := range open {
 		if r.byUser == 0 {
 			available -= money.MC(r.Cents) * money.Cent
 		}
 	}
 	for _, p := range payments {
+		available -= max(min(disputed[p.ID]-p.ReversedFor("dispute_lost"), p.AmountMC-p.ReversedMC), 0)
+	}
+	for _, p := range payments {
 		isOpen := slices.ContainsFunc(open, func(r refund) bool { return r.PaymentID == p.ID })
-		if p.Status != rules.PaymentSettled || isDisputed(p) || isOpen {
+		if p.Status != rules.PaymentSettled || isDisputed(p) || isOpen || slices.Contains(refused, p.ID) {
 			continue
 		}
 		cents := int64(min(available, p.AmountMC-p.ReversedMC) / money.Cent)
@@ -170,10 +180,10 @@ func chooseRefunds(available money.MC, payments []*rules.Payment, open []refund)
 		})
 		available -= money.MC(cents) * money.Cent
 	}
-	return list
+	return list, nil
 }
 
-// finishRefund asks Stripe for a refund, unless Stripe has it already, and takes its amount from the balance.
+// finishRefund asks Stripe for a refund, unless Stripe has it already, and records what Stripe says of it.
 func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	c, err := getCheckout(ctx, s.DB, r.PaymentID)
 	if err != nil {
@@ -183,72 +193,131 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	if err != nil {
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
 	}
-	asked, err := s.findRefund(ctx, p.PaymentIntent, r.ID)
-	if err == nil && asked == nil {
-		asked, err = s.createRefund(ctx, p.PaymentIntent, r)
+	known, err := s.listRefunds(ctx, p.PaymentIntent)
+	isKnown := slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID })
+	if err == nil && !isKnown {
+		err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
 	if e, ok := errors.AsType[*Refusal](err); ok {
-		if r.byUser == 1 {
-			return s.giveRefundBack(ctx, r, e.Text)
-		}
-		return s.recordRefusal(ctx, r, e.Text)
+		return s.refuseRefund(ctx, r, e.Text)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
 		s.Metrics.RaiseAlarm("refund_waits", "stripe")
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	}
-	if r.byUser == 1 {
-		return s.followUserRefund(ctx, r, asked)
-	}
-	if asked.Status == stripe.RefundStatusFailed || asked.Status == stripe.RefundStatusCanceled {
-		return s.recordRefusal(ctx, r, "the refund is "+string(asked.Status))
-	}
 	if err := s.reconcile(ctx, c, noChange); err != nil {
 		return err
 	}
-	if p, err = store.GetPayment(ctx, s.DB, r.PaymentID); err != nil {
+	switch r, err = getRefund(ctx, s.DB, r.ID); {
+	case err != nil:
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
-	}
-	if p.ReversedFor("refunded") < money.MC(r.TotalCents)*money.Cent {
+	case r.State == refundOpen:
 		return retryLater("Stripe has not carried out the refund yet; repeat the command later")
+	case r.State == refundRefused && r.byUser == 0:
+		return refusedRefund(r, r.Error)
 	}
-	_, err = setRefundState(ctx, s.DB, r.ID, refundDone, "")
-	return err
+	return nil
 }
 
-// recordRefusal ends a refund that Stripe refuses, and raises an alarm.
-func (s *Store) recordRefusal(ctx context.Context, r refund, why string) error {
-	s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
-	s.Metrics.RaiseAlarm("refund_refused", "stripe")
-	if _, err := setRefundState(ctx, s.DB, r.ID, refundRefused, why); err != nil {
-		return err
+// followRefunds brings the refunds of a payment that were asked for here to what Stripe says of them, and returns those
+// of its user that Stripe has carried out or may still carry out.
+func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, told []*stripe.Refund) (
+	returns []refund, err error) {
+	list, err := refundsOfPayment(ctx, tx, paymentID)
+	if err != nil {
+		return nil, err
 	}
-	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
-}
-
-// findRefund returns the refund that Stripe has made for ours, or nil. Idempotency keys expire, this does not.
-func (s *Store) findRefund(ctx context.Context, intent, refundID string) (*stripe.Refund, error) {
-	for r, err := range s.client.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
+	for _, r := range list {
+		i := slices.IndexFunc(told, func(t *stripe.Refund) bool { return t.Metadata["refund_id"] == r.ID })
+		switch {
+		case i < 0:
+		case hasFailed(told[i]):
+			err = s.endRefund(ctx, tx, &r, refundRefused, "the refund is "+string(told[i].Status))
+		case told[i].Status == stripe.RefundStatusSucceeded:
+			err = s.endRefund(ctx, tx, &r, refundDone, "")
+		}
 		if err != nil {
 			return nil, err
 		}
-		if r.Metadata["refund_id"] == refundID {
-			return r, nil
+		if r.byUser == 1 && r.State != refundRefused {
+			returns = append(returns, r)
 		}
 	}
-	return nil, nil
+	return returns, nil
+}
+
+// hasFailed reports whether a refund came back, or never left.
+func hasFailed(r *stripe.Refund) bool {
+	return r.Status == stripe.RefundStatusFailed || r.Status == stripe.RefundStatusCanceled
+}
+
+// endRefund records how a refund has ended, once, and mails its user. One that is refused raises an alarm.
+func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refundState, why string) error {
+	changed, err := setRefundState(ctx, tx, r.ID, state, why)
+	if err != nil || !changed {
+		return err
+	}
+	r.State, r.Error = state, why
+	mail := returnedEmail(r.Cents, s.DashboardURL)
+	if state == refundRefused {
+		s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
+		s.Metrics.RaiseAlarm("refund_refused", "stripe")
+		mail = notReturnedEmail(r.Cents, s.DashboardURL)
+	}
+	if r.byUser == 0 {
+		return nil
+	}
+	return s.sendMail(ctx, tx, r.AccountID, mail)
+}
+
+// refuseRefund ends a refund that Stripe refuses to make. What a user asked for comes back to the balance, on its
+// payment.
+func (s *Store) refuseRefund(ctx context.Context, r refund, why string) error {
+	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := s.endRefund(ctx, tx, &r, refundRefused, why); err != nil || r.byUser == 0 {
+			return err
+		}
+		returns, err := s.followRefunds(ctx, tx, r.PaymentID, nil)
+		if err != nil {
+			return err
+		}
+		_, err = s.Ledger.DoTx(ctx, tx, facts{}.level(returns).commands(r.PaymentID)[0])
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
+	case r.byUser == 0:
+		return refusedRefund(r, why)
+	}
+	return nil
+}
+
+func refusedRefund(r refund, why string) *apierr.Error {
+	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
+}
+
+// listRefunds returns the refunds of a payment as Stripe has them. Idempotency keys expire, this does not.
+func (s *Store) listRefunds(ctx context.Context, intent string) (list []*stripe.Refund, err error) {
+	for r, err := range s.client.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("topups: refunds of %s: %w", intent, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }
 
 // createRefund asks Stripe for a refund. The error is a *Refusal if Stripe will never make it.
-func (s *Store) createRefund(ctx context.Context, intent string, r refund) (*stripe.Refund, error) {
+func (s *Store) createRefund(ctx context.Context, intent string, r refund) error {
 	p := &stripe.RefundCreateParams{
 		PaymentIntent: &intent,
 		Amount:        &r.Cents,
 		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
 	}
 	p.SetIdempotencyKey(r.ID)
-	made, err := s.client.V1Refunds.Create(ctx, p)
-	return made, AsRefusal(err)
+	_, err := s.client.V1Refunds.Create(ctx, p)
+	return AsRefusal(err)
 }
 
 // finishDueRefund finishes a refund that was left open by a crash or while Stripe was unreachable. It is a part of

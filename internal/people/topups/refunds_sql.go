@@ -40,18 +40,16 @@ func refundsOfForm(ctx context.Context, q db.Queryer, accountID, token string) (
 		WHERE account_id = $1 AND token = $2 ORDER BY id`, accountID, token)
 }
 
-// sumUserRefunds returns the cents of a payment that its user has asked for and Stripe has not refused.
-func sumUserRefunds(ctx context.Context, q db.Queryer, paymentID string) (cents int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(cents), 0) AS BIGINT) FROM refunds
-		WHERE payment_id = $1 AND by_user = 1 AND state <> 'refused'`, paymentID).Scan(&cents)
-	return cents, err
+// refundsOfPayment returns the refunds of a payment, oldest first.
+func refundsOfPayment(ctx context.Context, q db.Queryer, paymentID string) ([]refund, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*refund).fields), `SELECT `+refundColumns+` FROM refunds
+		WHERE payment_id = $1 ORDER BY id`, paymentID)
 }
 
-// listRefusedUserRefunds returns the refunds that the user of an account asked for and Stripe refused. Each was given
-// back by a goodwill credit.
-func listRefusedUserRefunds(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM refunds
-		WHERE account_id = $1 AND by_user = 1 AND state = 'refused' ORDER BY id`, accountID)
+// listRefusedPayments returns the payments of an account of which its user asked for a refund that was refused.
+func listRefusedPayments(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT DISTINCT payment_id FROM refunds
+		WHERE account_id = $1 AND by_user = 1 AND state = 'refused' ORDER BY payment_id`, accountID)
 }
 
 // getRefund returns a refund, or sql.ErrNoRows.

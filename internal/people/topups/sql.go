@@ -87,6 +87,12 @@ func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) err
 	return err
 }
 
+// endUnopened ends a checkout of which Stripe has opened no session.
+func endUnopened(ctx context.Context, q db.Execer, topupID string) error {
+	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = NULL WHERE id = $1 AND session_id IS NULL`, topupID)
+	return err
+}
+
 // getNextDue returns the checkout that is due for the longest time, or sql.ErrNoRows.
 func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
@@ -104,6 +110,26 @@ func claimCheckout(ctx context.Context, d *db.DB, topupID string, nextUS, untilU
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err
+}
+
+// takeNumber numbers a question to Stripe about a checkout.
+func takeNumber(ctx context.Context, d *db.DB, topupID string) (n int64, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tx.QueryRowContext(ctx, `UPDATE checkouts SET asked_n = asked_n + 1 WHERE id = $1
+			RETURNING asked_n`, topupID).Scan(&n)
+	})
+	return n, err
+}
+
+// markApplied reports whether no answer to a later question than n was applied, and records that n's is. It locks the
+// checkout until the transaction ends.
+func markApplied(ctx context.Context, tx *db.Tx, topupID string, n int64) (bool, error) {
+	r, err := tx.ExecContext(ctx, `UPDATE checkouts SET applied_n = $2 WHERE id = $1 AND applied_n < $2`, topupID, n)
+	if err != nil {
+		return false, err
+	}
+	rows, err := r.RowsAffected()
+	return rows == 1, err
 }
 
 func wasSeen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err error) {

@@ -1,11 +1,13 @@
 package topups
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +54,8 @@ type Store struct {
 	Log          *slog.Logger
 	Now          func() time.Time
 
-	client *stripe.Client
+	client  *stripe.Client
+	charges *stripe.Client // which repeats nothing by itself: the terms of a charge are read again before each try
 }
 
 // Configure checks the configuration and makes the Stripe client. It refuses a key without a webhook secret, because an
@@ -62,7 +65,8 @@ func (s *Store) Configure() error {
 		return err
 	}
 	if s.Config.Key != "" {
-		s.client = newClient(s.Config, s.Metrics)
+		s.client = newClient(s.Config, s.Metrics, stripe.DefaultMaxNetworkRetries)
+		s.charges = newClient(s.Config, s.Metrics, 0)
 	}
 	return nil
 }
@@ -102,7 +106,7 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 	now := s.Now()
 	fresh := id.New(id.Payment, now)
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := accounts.Lock(ctx, tx, accountID); err != nil { // one form after the other
+		if err := s.refuseClosed(ctx, tx, accountID); err != nil { // one form after the other
 			return err
 		}
 		c, err = insertCheckout(ctx, tx, checkout{
@@ -134,13 +138,24 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 	}
 	c.SessionID, c.URL = session.ID, session.URL
 	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if c.NextUS == 0 { // of a form that was sent again after the job had given up
-			if err := setNext(ctx, tx, c.ID, s.Now().Add(reconcileAfter).UnixMicro()); err != nil {
-				return err
-			}
+		if err := s.refuseClosed(ctx, tx, c.AccountID); err != nil { // the page of the session is never shown
+			return err
+		}
+		// The job may have given up meanwhile.
+		if err := setNext(ctx, tx, c.ID, s.Now().Add(reconcileAfter).UnixMicro()); err != nil {
+			return err
 		}
 		return s.openPayment(ctx, tx, c)
 	})
+}
+
+// refuseClosed locks an account, and refuses one that was closed or suspended since its page was shown.
+func (s *Store) refuseClosed(ctx context.Context, tx *db.Tx, accountID string) error {
+	a, err := accounts.Lock(ctx, tx, accountID)
+	if err == nil && a.Deactivated {
+		err = apierr.InvalidRequest.Errorf("This account can’t be topped up.")
+	}
+	return err
 }
 
 // openPayment records the session or intent of a checkout and opens its payment in the ledger (decision 023). It may be
@@ -175,9 +190,13 @@ func (s *Store) refuseTopUp(topupID, text string) error {
 	return &refused{text}
 }
 
-// reconcile fetches the state of a checkout from Stripe and applies the commands that follow. also runs in the
-// transaction.
+// reconcile fetches the state of a checkout from Stripe and applies the commands that follow, unless an answer to a
+// later question was applied meanwhile. also runs in the transaction.
 func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
+	n, err := takeNumber(ctx, s.DB, c.ID)
+	if err != nil {
+		return fmt.Errorf("topups: number of %s: %w", c.ID, err)
+	}
 	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
 		return err
@@ -190,27 +209,21 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
+		if newest, err := markApplied(ctx, tx, c.ID, n); err != nil || !newest {
+			return errors.Join(err, also(ctx, tx))
+		}
 		if err := s.openPayment(ctx, tx, c); err != nil {
 			return err
 		}
-		p, fresh := rules.Payment{}, []rules.Command{}
-		byUser, err := sumUserRefunds(ctx, tx, c.ID)
+		returns, err := s.followRefunds(ctx, tx, c.ID, f.refunds)
 		if err != nil {
 			return err
 		}
-		for _, command := range f.makeCommands(c.order, s.Now(), s.Config.Clearance, byUser) {
-			if _, credits := command.(rules.SettlePayment); credits && s.Config.Clearance > 0 && !s.DB.IsClockSteady() {
-				continue // its clearance may not be over
-			}
-			r, err := s.Ledger.DoTx(ctx, tx, command)
-			if err != nil {
-				return err
-			} else if r.Outcome == rules.Applied {
-				fresh = append(fresh, command)
-			}
-			p = r.Payment
+		p, fresh, err := s.book(ctx, tx, c, f, f.level(returns))
+		if err != nil {
+			return err
 		}
-		if err := setNext(ctx, tx, c.ID, nextReconcileUS(p, s.Now())); err != nil {
+		if err := setNext(ctx, tx, c.ID, s.nextReconcileUS(p)); err != nil {
 			return err
 		}
 		return errors.Join(saveDisputes(ctx, tx, c.ID, f.disputes, s.Now().UnixMicro()),
@@ -222,10 +235,99 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 	return err
 }
 
-// makeCommands returns the ledger commands that follow from the facts. Each command is idempotent, and commands from
-// older facts change nothing. byUserCents of the payment have left the balance when its user asked for their refund.
-func (f facts) makeCommands(o order, now time.Time, clearance time.Duration,
-	byUserCents int64) (list []rules.Command) {
+// book brings a payment to what Stripe says of it. It returns the payment and the commands that changed something, but
+// not those by which money came back to the balance.
+func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l level) (
+	p rules.Payment, fresh []rules.Command, err error) {
+	do := func(command rules.Command) error {
+		r, err := s.Ledger.DoTx(ctx, tx, command)
+		if err != nil {
+			return err
+		}
+		if p = r.Payment; r.Outcome == rules.Applied && r.Entry.AvailableDeltaMC >= 0 == isCredit(command) {
+			fresh = append(fresh, command)
+		}
+		if _, ok := command.(rules.ReopenPayment); ok && r.Outcome == rules.Applied {
+			s.Log.Error("an ended top-up has money at stripe", "topup_id", c.ID)
+			s.Metrics.RaiseAlarm("payment_reopened", "stripe")
+		}
+		return nil
+	}
+	for _, command := range f.makeCommands(c.order, l, s.Now(), s.Config.Clearance) {
+		if _, credits := command.(rules.SettlePayment); credits && s.clearanceIsUnsure() {
+			continue // its clearance may not be over
+		}
+		if err := do(command); err != nil {
+			return p, nil, err
+		}
+	}
+	if !f.isPaid() {
+		return p, fresh, nil
+	}
+	gone := l.commands(c.ID)
+	slices.SortStableFunc(gone, func(a, b rules.ReversePayment) int { // what comes back first
+		x, _ := p.Difference(a)
+		y, _ := p.Difference(b)
+		return cmp.Compare(x, y)
+	})
+	for _, command := range gone {
+		if err := do(command); err != nil {
+			return p, nil, err
+		}
+		if _, rest := p.Difference(command); rest > 0 {
+			s.Log.Error("more is gone than was paid", "topup_id", c.ID, "reason", command.Reason, "rest_mc", rest)
+			s.Metrics.RaiseAlarm("payment_rest", "stripe")
+		}
+	}
+	return p, fresh, nil
+}
+
+// isCredit reports whether a command never takes from a balance.
+func isCredit(c rules.Command) bool {
+	_, takes := c.(rules.ReversePayment)
+	return !takes
+}
+
+// A level is what is gone of a payment now, by who sent it away.
+type level struct {
+	refunded money.MC // by others, such as support in Stripe's dashboard, or when an account was closed
+	returned money.MC // by its user; it left the balance before Stripe was asked (decision 108)
+	lost     money.MC // in disputes
+}
+
+// level folds what Stripe says of a payment, and what its user has asked for, into what is gone of it. A refund that
+// Stripe could not carry out is not gone; one that is pending is.
+func (f facts) level(returns []refund) (l level) {
+	isReturn := map[string]bool{}
+	for _, r := range returns {
+		isReturn[r.ID] = true
+		l.returned += money.MC(r.Cents) * money.Cent
+	}
+	for _, r := range f.refunds {
+		if !hasFailed(r) && !isReturn[r.Metadata["refund_id"]] {
+			l.refunded += money.MC(r.Amount) * money.Cent
+		}
+	}
+	for _, d := range f.disputes {
+		if d.Status == stripe.DisputeStatusLost {
+			l.lost += money.MC(d.Amount) * money.Cent
+		}
+	}
+	return l
+}
+
+// commands return the ledger commands that bring a payment to the level.
+func (l level) commands(paymentID string) []rules.ReversePayment {
+	return []rules.ReversePayment{
+		{PaymentID: paymentID, Reason: returnedToCard, TotalMC: l.returned},
+		{PaymentID: paymentID, Reason: "refunded", TotalMC: l.refunded},
+		{PaymentID: paymentID, Reason: "dispute_lost", TotalMC: l.lost},
+	}
+}
+
+// makeCommands returns the ledger commands, before those of its level, that follow from the facts. Each command is
+// idempotent.
+func (f facts) makeCommands(o order, l level, now time.Time, clearance time.Duration) (list []rules.Command) {
 	list = append(list, rules.OpenPayment{
 		PaymentID: o.ID,
 		AccountID: o.AccountID,
@@ -236,21 +338,19 @@ func (f facts) makeCommands(o order, now time.Time, clearance time.Duration,
 	} else if !f.isPaid() {
 		return list
 	}
+	isGone := l.refunded+l.lost >= money.MC(o.Cents)*money.Cent
+	if !isGone { // it may have failed: by our own decision, or since what was refunded at once came back
+		list = append(list, rules.ReopenPayment{PaymentID: o.ID})
+	}
 	list = append(list, rules.MarkPaymentPaid{
 		PaymentID:     o.ID,
 		PaymentIntent: f.intent.ID,
 		HoldUntilUS:   now.Add(clearance).UnixMicro(),
 	})
-	amount := money.MC(o.Cents) * money.Cent
-	refunded := f.refundedMC()
-	lost := min(f.lostMC(), amount-refunded)
 	switch {
-	case refunded+lost >= amount: // a payment that is not credited yet fails
-		list = append(list,
-			rules.FailPayment{
-				PaymentID: o.ID,
-				Reason:    map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost],
-			})
+	case isGone: // a payment that is not credited yet fails
+		why := map[bool]string{true: "refunded", false: "dispute_lost"}[l.refunded >= l.lost]
+		list = append(list, rules.FailPayment{PaymentID: o.ID, Reason: why})
 	case !f.isOpen():
 		list = append(list, rules.SettlePayment{PaymentID: o.ID})
 	}
@@ -259,22 +359,22 @@ func (f facts) makeCommands(o order, now time.Time, clearance time.Duration,
 			list = append(list, rules.DisputePayment{PaymentID: o.ID, DisputeID: d.ID})
 		}
 	}
-	return append(list,
-		rules.ReversePayment{
-			PaymentID: o.ID,
-			Reason:    "refunded",
-			TotalMC:   max(refunded-money.MC(byUserCents)*money.Cent, 0),
-		},
-		rules.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
+	return list
 }
 
+// clearanceIsUnsure reports whether the clock may be wrong by as much as a payment's clearance.
+func (s *Store) clearanceIsUnsure() bool { return s.Config.Clearance > 0 && !s.DB.IsClockSteady() }
+
 // nextReconcileUS returns the time of the next reconciliation in microseconds; 0 = only after an event.
-func nextReconcileUS(p rules.Payment, now time.Time) int64 {
+func (s *Store) nextReconcileUS(p rules.Payment) int64 {
+	now := s.Now()
 	switch {
 	case p.Status != rules.PaymentPending:
 		return 0
 	case p.Paid() && p.HoldUntilUS > now.UnixMicro():
 		return p.HoldUntilUS
+	case p.Paid() && s.clearanceIsUnsure():
+		return now.Add(db.ClockWait).UnixMicro()
 	}
 	return now.Add(reconcileAfter).UnixMicro()
 }
@@ -332,7 +432,7 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	case c.automatic():
 		err = s.chargeAttempt(ctx, c)
 	case c.SessionID == "": // Stripe did not answer, so the user was never redirected
-		return setNext(ctx, s.DB, c.ID, 0)
+		return endUnopened(ctx, s.DB, c.ID)
 	default:
 		err = s.reconcile(ctx, c, noChange)
 	}

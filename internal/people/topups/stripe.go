@@ -9,7 +9,6 @@ import (
 
 	"github.com/stripe/stripe-go/v85"
 
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -41,10 +40,11 @@ func (c Config) isLive() bool {
 // requestTimeout is the time limit for one request to Stripe.
 const requestTimeout = 20 * time.Second
 
-func newClient(c Config, m *metrics.Metrics) *stripe.Client {
+func newClient(c Config, m *metrics.Metrics, retries int64) *stripe.Client {
 	backend := &stripe.BackendConfig{
-		HTTPClient:    &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
-		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+		MaxNetworkRetries: &retries,
+		HTTPClient:        &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 	}
 	if c.BaseURL != "" {
 		backend.URL = &c.BaseURL
@@ -163,6 +163,7 @@ func (o order) metadata() map[string]string {
 type facts struct {
 	session  *stripe.CheckoutSession // nil for automatic payments
 	intent   *stripe.PaymentIntent   // nil = not paid yet
+	refunds  []*stripe.Refund
 	disputes []*stripe.Dispute
 }
 
@@ -186,7 +187,14 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 		}
 		f.intent = f.session.PaymentIntent
 	}
-	if charge := f.latestCharge(); charge != nil && charge.Disputed {
+	charge := f.latestCharge()
+	if charge == nil {
+		return f, nil
+	}
+	if f.refunds, err = s.listRefunds(ctx, f.intent.ID); err != nil {
+		return f, err
+	}
+	if charge.Disputed {
 		for d, err := range s.client.V1Disputes.List(ctx,
 			&stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
 			if err != nil {
@@ -248,24 +256,6 @@ func (f facts) failureReason() string {
 		return "payment_failed" // an asynchronous payment method failed
 	}
 	return ""
-}
-
-// refundedMC returns the refunded part of the charge.
-func (f facts) refundedMC() money.MC {
-	if c := f.latestCharge(); c != nil {
-		return money.MC(c.AmountRefunded) * money.Cent
-	}
-	return 0
-}
-
-// lostMC returns the sum of the lost disputes.
-func (f facts) lostMC() (sum money.MC) {
-	for _, d := range f.disputes {
-		if d.Status == stripe.DisputeStatusLost {
-			sum += money.MC(d.Amount) * money.Cent
-		}
-	}
-	return sum
 }
 
 // isContested reports whether a dispute is open or lost.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,7 +46,52 @@ type world struct {
 
 	mu    sync.Mutex
 	ahead time.Duration
-	told  int // events that were delivered
+	told  int   // events that were delivered
+	held  *held // the next request or answer that waits
+}
+
+// A held request of ours to Stripe waits before Stripe gets it, or its answer before we do.
+type held struct {
+	method, path string
+	isAnswer     bool
+	here, goOn   chan struct{}
+}
+
+// hold makes the next such request wait, or its answer. It waits from when here is closed until goOn is.
+func (w *world) hold(method, path string, isAnswer bool) *held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = &held{method, path, isAnswer, make(chan struct{}), make(chan struct{})}
+	return w.held
+}
+
+// takeHeld returns what is held if the request is it.
+func (w *world) takeHeld(r *http.Request, isAnswer bool) *held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.held
+	if h == nil || h.method != r.Method || h.path != r.URL.Path || h.isAnswer != isAnswer {
+		return nil
+	}
+	w.held = nil
+	return h
+}
+
+// serveStripe is Stripe behind a network that holds what it is told to hold.
+func (w *world) serveStripe(rw http.ResponseWriter, r *http.Request) {
+	wait := func(isAnswer bool) {
+		if h := w.takeHeld(r, isAnswer); h != nil {
+			close(h.here)
+			<-h.goOn
+		}
+	}
+	wait(false)
+	answer := httptest.NewRecorder()
+	w.stripe.ServeHTTP(answer, r)
+	wait(true)
+	maps.Copy(rw.Header(), answer.Header())
+	rw.WriteHeader(answer.Code)
+	_, _ = rw.Write(answer.Body.Bytes())
 }
 
 // each runs f on both databases.
@@ -77,7 +123,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 		}
 	})
 	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: secret})
-	api := httptest.NewServer(w.stripe)
+	api := httptest.NewServer(http.HandlerFunc(w.serveStripe))
 	t.Cleanup(api.Close)
 	w.people = accounts.NewStore(d, w.now)
 	w.store = &topups.Store{

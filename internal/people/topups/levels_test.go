@@ -1,0 +1,156 @@
+package topups_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// failedReturn pays $10, of which $4 go back to a card that does not accept them, and returns the session.
+func (p *person) failedReturn() (session string) {
+	p.t.Helper()
+	session = p.topUp("10")
+	p.do("", "refunds", "status", "pending")
+	p.toCard("4")
+	p.do("", "refunds", "status", "failed")
+	p.deliver(p.fresh(), 200)
+	p.wants(10*money.Dollar, rules.PaymentSettled)
+	p.do("", "refunds", "status", "succeeded")
+	return session
+}
+
+// TestRefusedReturnIsOfItsPayment takes all of a payment that is gone at Stripe, also what a card had not accepted
+// before: it came back to the payment, and not as a gift.
+func TestRefusedReturnIsOfItsPayment(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(p *person, session string){
+		"a lost dispute": func(p *person, session string) {
+			p.do(session, "dispute")
+			p.do(session, "lost")
+		},
+		"a refund in Stripe's dashboard": func(p *person, session string) { p.do(session, "refund", "cents", "1000") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(w *world) {
+				p := w.person(accounts.NewAccount{})
+				session := p.failedReturn()
+				if got := p.reversed(); got[0] != 0 {
+					t.Errorf("reversed %v", got)
+				}
+				p.Get(refundPage).Want(t, 200, "Nothing to return.") // the card would not accept it again
+				p.Get("/top-ups/"+p.payment().ID).Want(t, 200, "Refund came back")
+				leave(p, session)
+				w.deliver(w.fresh(), 200)
+				p.wants(0, rules.PaymentSettled)
+				if got := p.reversed(); got[0] != 10*money.Dollar {
+					t.Errorf("reversed %v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestRefundOfADashboardFails gives back what somebody else refunded and the bank did not carry out, also of a payment
+// that had failed by it before it was credited.
+func TestRefundOfADashboardFails(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		session := p.topUp("10")
+		w.do(session, "refund", "cents", "300")
+		w.deliver(w.fresh(), 200)
+		p.wants(7*money.Dollar, rules.PaymentSettled)
+		w.do("", "refunds", "status", "failed", "all", "1")
+		w.deliver(w.fresh(), 200)
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+	})
+	each(t, func(w *world) {
+		w.store.Config.Clearance = time.Hour
+		p := w.person(accounts.NewAccount{})
+		session := p.topUp("10")
+		w.do(session, "refund")
+		w.deliver(w.fresh(), 200)
+		p.wants(0, rules.PaymentFailed)
+		w.do("", "refunds", "status", "failed", "all", "1")
+		w.deliver(w.fresh(), 200)
+		p.wants(0, rules.PaymentPending)
+		w.later(2 * time.Hour)
+		if err := w.store.RunDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+	})
+}
+
+// TestStaleAnswerIsDropped holds an answer of Stripe's until a later question was answered and applied.
+func TestStaleAnswerIsDropped(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		session := p.topUp("10")
+		w.do(session, "refund", "cents", "300")
+		h := w.hold("GET", "/v1/refunds", true)
+		late, done := w.fresh(), make(chan struct{})
+		go func() {
+			defer close(done)
+			w.deliver(late, 200)
+		}()
+		<-h.here
+		w.do("", "refunds", "status", "failed", "all", "1")
+		w.deliver(w.fresh(), 200)
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+		close(h.goOn)
+		<-done
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+	})
+}
+
+// TestChargedAfterItEnded charges a card although the attempt has ended meanwhile: the money is credited.
+func TestChargedAfterItEnded(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.saves("25", "works")
+		p.wishes("30", "50", "100")
+		h, done := w.hold("POST", "/v1/payment_intents", false), make(chan error, 1)
+		go func() { done <- w.store.RunDue(t.Context()) }()
+		<-h.here
+		p.Post("/top-up/auto/off", url.Values{})
+		w.later(6 * time.Minute) // past the claim
+		if err := w.store.RunDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.wants(25*money.Dollar, rules.PaymentFailed)
+		close(h.goOn)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		p.wants(75*money.Dollar, rules.PaymentSettled)
+		w.deliver(w.fresh(), 200)
+		p.wants(75*money.Dollar, rules.PaymentSettled)
+	})
+}
+
+// TestNoReturnThatADisputeNeeds keeps in the balance what the loss of an open dispute would take.
+func TestNoReturnThatADisputeNeeds(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		disputed := p.topUp("10")
+		p.topUp("10")
+		p.allocate(7 * money.Dollar)
+		w.do(disputed, "dispute", "cents", "900")
+		w.deliver(w.fresh(), 200)
+		p.Get(refundPage).Want(t, 200, `value="4.00"`)
+		p.Post(refundPage, p.refundForm("5")).Want(t, 422, "You can return up to $4.00 now.")
+		p.toCard("4")
+		w.do(disputed, "lost")
+		w.deliver(w.fresh(), 200)
+		p.wants(0, rules.PaymentSettled)
+	})
+}
