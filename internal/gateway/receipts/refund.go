@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // maxRefundReason is the longest reason of a refund, in characters.
@@ -63,7 +64,7 @@ func (f *Refunder) Refund(ctx context.Context, app *apps.App, requestID, reason 
 		if err != nil {
 			return Refund{}, err
 		}
-		done, err := f.Ledger.Do(ctx, rules.RefundCall{
+		done, err := f.refundOnce(ctx, rules.RefundCall{
 			EntryID:     original.ID,
 			AccountID:   original.AccountID,
 			AppID:       app.ID,
@@ -82,6 +83,25 @@ func (f *Refunder) Refund(ctx context.Context, app *apps.App, requestID, reason 
 	e := apierr.Unavailable.Errorf("too many refunds of this app at once; nothing was refunded")
 	e.RetryAfter = time.Second
 	return Refund{}, e
+}
+
+// refundOnce applies a refund under the lock of the user's account, so that the account is not closed meanwhile:
+// nothing is returned to an account that is closed. A call that was refunded before stays refunded.
+func (f *Refunder) refundOnce(ctx context.Context, c rules.RefundCall) (done rules.Result, err error) {
+	err = f.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		user, err := accounts.Lock(ctx, tx, c.AccountID)
+		if err != nil {
+			return err
+		}
+		if done, err = f.Ledger.DoTx(ctx, tx, c); err != nil {
+			return err
+		}
+		if user.Closed && done.Outcome == rules.Applied {
+			return apierr.InvalidRequest.Errorf("the user has closed the account; the charge can't be returned to it")
+		}
+		return nil
+	})
+	return done, err
 }
 
 // findCall returns the spend row of a call that can be refunded.

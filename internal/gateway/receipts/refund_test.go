@@ -42,6 +42,10 @@ func newRefundWorld(t *testing.T, d *db.DB) *refundWorld {
 		r.do(rules.GiveGoodwill{GoodwillID: "gwc_" + account, AccountID: account, AmountMC: amount, Reason: "hello"})
 	}
 	r.do(rules.Connect{ConnectionID: "conn_1", AppID: "app_1", AccountID: "wac_user", RequestedMC: 8 * money.Dollar})
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, created_us)
+		VALUES ('wac_user', 'user@example.com', '', 1)`); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
@@ -153,6 +157,37 @@ func TestRefundOfACall(t *testing.T) {
 		if _, err := w.Refund(t.Context(), &w.app, dear, strings.Repeat("x", 201)); err == nil ||
 			!strings.Contains(err.Error(), "reason") {
 			t.Errorf("a reason that is too long: %v", err)
+		}
+	})
+}
+
+// TestNoRefundToAClosedAccount refunds no call to an account that is closed: neither its balance nor the developer's
+// moves. A call that was refunded before stays refunded.
+func TestNoRefundToAClosedAccount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newRefundWorld(t, d)
+		before, after := w.bill(money.Dollar/2, money.Dollar/5), w.bill(money.Dollar/2, money.Dollar/5)
+		if _, err := w.Refund(t.Context(), &w.app, before, ""); err != nil {
+			t.Fatal(err)
+		}
+		w.do(rules.Revoke{ConnectionID: "conn_1"})
+		if _, err := d.ExecContext(t.Context(), `UPDATE accounts SET closed_us = 5 WHERE id = 'wac_user'`); err != nil {
+			t.Fatal(err)
+		}
+		rows := func() (n int) {
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ledger`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		n := rows()
+		w.refused(w.app, after, apierr.InvalidRequest, "the user has closed the account")
+		if _, err := w.Refund(t.Context(), &w.app, before, ""); err != nil {
+			t.Errorf("the refund of before: %v", err)
+		}
+		if rows() != n {
+			t.Error("money moved")
 		}
 	})
 }
