@@ -188,7 +188,12 @@ func LockMembership(ctx context.Context, tx *db.Tx, appID, accountID string) (Me
 
 // ListMemberships returns the apps in which an account has a role, newest first.
 func (s *Store) ListMemberships(ctx context.Context, accountID string) ([]Membership, error) {
-	list, err := listMemberships(ctx, s.db, accountID)
+	return ListMemberships(ctx, s.db, accountID)
+}
+
+// ListMemberships is the method of that name, with or without a transaction.
+func ListMemberships(ctx context.Context, q db.Queryer, accountID string) ([]Membership, error) {
+	list, err := listMemberships(ctx, q, accountID)
 	if err != nil {
 		return nil, fmt.Errorf("apps: memberships: %w", err)
 	}

@@ -107,6 +107,32 @@ func leftEmail(app apps.App, m Member, dashboard string) ui.Email {
 	}
 }
 
+// endedEmail tells a member that an app has ended, because the account that created it was closed.
+func endedEmail(app apps.App, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: quote(app.Name) + " has ended",
+		Paragraphs: []string{
+			fmt.Sprintf("The account that created %s was closed, and the app ended with it. Its users can’t use it "+
+				"any more, and you can no longer open its pages in the console.", quote(app.Name)),
+			"To go on, create an app of your own. Its users connect again.",
+		},
+		Action: &ui.Link{Href: dashboard + "/developer", Text: "Open the console"},
+	}
+}
+
+// closedEmail tells the owners of an app that the account of a member was closed. It does not name the account, whose
+// personal data is erased.
+func closedEmail(app apps.App, role apps.Role, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "A member left " + quote(app.Name),
+		Paragraphs: []string{
+			fmt.Sprintf("The account of a member, who was %s of %s, was closed.", withArticle(role), quote(app.Name)),
+			"A secret that the member has seen still works. Replace it if you have to.",
+		},
+		Action: membersLink(dashboard, app),
+	}
+}
+
 // ListOwners returns the accounts of the owners of an app, its own account first.
 func ListOwners(ctx context.Context, tx *db.Tx, app apps.App) ([]accounts.Account, error) {
 	list, err := listMembers(ctx, tx, app.ID)

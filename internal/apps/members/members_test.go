@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -377,5 +378,44 @@ func TestRemoval(t *testing.T) {
 				t.Errorf("the mails of being %s: %+v, %v", what, list, err)
 			}
 		}
+	})
+}
+
+// TestClosingIsTold tells the members of an app that it ended with the account that created it, and the owners of an
+// app that a member's account was closed, without the address, which is erased.
+func TestClosingIsTold(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w, ctx := newWorld(t, d), t.Context()
+		w.join("second@example.com", apps.Owner)
+		third := w.join("third@example.com", apps.Viewer)
+		told := func() (list []string) {
+			mails, err := w.mails.ListNewest(ctx, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range mails {
+				if strings.Contains(m.Text, "third@") || strings.Contains(m.Text, "creator@") {
+					t.Errorf("the address of a closed account is in %s", m.Text)
+				}
+				list = append(list, m.To+": "+m.Subject)
+			}
+			slices.Sort(list)
+			return list
+		}
+		erase := func(who members.Actor, want ...string) {
+			t.Helper()
+			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				return w.EraseAccount(ctx, tx, who.Account)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got := told(); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		erase(third, "creator@example.com: A member left “Reader”", "second@example.com: A member left “Reader”")
+		w.join("fourth@example.com", apps.Developer)
+		erase(w.creator, "fourth@example.com: “Reader” has ended", "second@example.com: “Reader” has ended")
 	})
 }

@@ -453,10 +453,49 @@ func (s *Store) record(ctx context.Context, tx *db.Tx, by Actor, accountID strin
 }
 
 // EraseAccount ends the memberships of an account that is closed and the invitations to and by it, in the caller's
-// transaction. All other members of its own apps end too: those apps are over.
+// transaction. All other members of its own apps end too: those apps are over. The members, and the owners of the apps
+// in which the account had a role, learn of it by email.
 func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+	if err := s.reportClosing(ctx, tx, a); err != nil {
+		return err
+	}
 	if err := deleteOfAccount(ctx, tx, a.ID, a.Email); err != nil {
 		return fmt.Errorf("members: erase: %w", err)
+	}
+	return nil
+}
+
+// reportClosing sends the emails of EraseAccount.
+func (s *Store) reportClosing(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+	owned, err := apps.ListOwned(ctx, tx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, app := range owned {
+		list, err := listMembers(ctx, tx, app.ID)
+		if err != nil {
+			return fmt.Errorf("members: erase: %w", err)
+		}
+		for _, m := range list {
+			if err := s.sendMail(ctx, tx, m.AccountID, m.Email, endedEmail(app, s.dashboard)); err != nil {
+				return err
+			}
+		}
+	}
+	roles, err := apps.ListMemberships(ctx, tx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, m := range roles {
+		if m.OwnerID == a.ID {
+			continue
+		}
+		if _, err := deleteMember(ctx, tx, m.ID, a.ID); err != nil { // it gets no email about itself
+			return fmt.Errorf("members: erase: %w", err)
+		}
+		if err := s.notifyOwners(ctx, tx, m.App, closedEmail(m.App, m.Role, s.dashboard)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
