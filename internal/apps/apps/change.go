@@ -213,6 +213,15 @@ func (a App) suspend(by, reason string, nowUS int64) (App, error) {
 	return a, nil
 }
 
+// ClosedReason is the reason of the suspension of an app whose developer's account is closed.
+const ClosedReason = "The developer closed their account."
+
+// EndedWithAccount reports whether the app is suspended because its developer's account is closed, and for no other
+// cause.
+func (a App) EndedWithAccount() bool {
+	return a.Suspension != nil && a.Suspension.By == ByOperator && a.Suspension.Reason == ClosedReason
+}
+
 // lift ends the suspension by the service. The developer's own suspension stays.
 func (a App) lift(nowUS int64) (App, error) {
 	if a.Suspension == nil {

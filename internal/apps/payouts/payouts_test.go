@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -965,5 +966,53 @@ func TestReversedMarginComesFirst(t *testing.T) {
 		w.pass(7 * day)
 		w.run() // ten dollars of the twelve were paid already
 		w.wants([]int64{1000, 200}, "paid", "paid")
+	})
+}
+
+// TestClosedDeveloperIsPaid pays on what a developer has earned before the account was closed, also less than the
+// minimum, and sends no email to an address that is erased. An app that an operator has suspended before waits.
+func TestClosedDeveloperIsPaid(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.Config.MinimumMC = 100 * money.Dollar
+		w.topUp()
+		w.onboard()
+		w.call("k1", 10)
+		st, err := w.LoadStanding(w.t.Context(), w.DB, w.dev.ID)
+		midnight := w.now().UTC().Truncate(day).Add(3 * day)
+		if err != nil || st.UnpaidMC != 10*money.Dollar || !st.Payable || st.FromUS != midnight.UnixMicro() {
+			w.t.Errorf("%+v, %v; want it paid from %v", st, err, midnight)
+		}
+		w.pass(4 * day)
+		w.run()
+		w.wants(nil) // less than the minimum
+		suspend := func(reason string) {
+			w.t.Helper()
+			w.exec(`UPDATE accounts SET closed_us = 1, email = $2 WHERE id = $1`, w.dev.ID, w.dev.ID+"@closed")
+			err := w.DB.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				if _, _, err := w.Apps.Lift(ctx, tx, w.app.ID); err != nil && !errors.Is(err, apps.ErrUnchanged) {
+					return err
+				}
+				_, _, err := w.Apps.Suspend(ctx, tx, w.app.ID, apps.ByOperator, reason)
+				return err
+			})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		suspend("It steals.")
+		w.run()
+		w.wants(nil)
+		suspend(apps.ClosedReason)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		st, err = w.LoadStanding(w.t.Context(), w.DB, w.dev.ID)
+		if err != nil || st.UnpaidMC != 0 || st.UnderWayMC != 0 {
+			w.t.Errorf("%+v, %v", st, err)
+		}
+		list, err := w.Mails.ListNewest(w.t.Context(), 10)
+		if err != nil || len(list) != 0 {
+			w.t.Errorf("mails to a closed account: %+v, %v", list, err)
+		}
 	})
 }

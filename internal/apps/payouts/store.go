@@ -242,7 +242,9 @@ func (s *Store) payDue(ctx context.Context) error {
 	}
 }
 
-// payDeveloper begins the payouts of a developer's apps that are due. Who is suspended waits.
+// payDeveloper begins the payouts of a developer's apps that are due. Who is suspended waits. Who has closed the
+// account is paid on, also less than the minimum, because nothing more is earned; an app that was suspended before
+// waits.
 func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 	a, err := accounts.GetAccount(ctx, s.DB, p.AccountID)
 	if err != nil || a.SuspendedUS > 0 {
@@ -253,11 +255,11 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 		return err
 	}
 	for _, app := range owned {
-		if app.Suspension != nil {
+		if app.Suspension != nil && !(a.Closed && app.EndedWithAccount()) {
 			continue
 		}
 		for outcome := rules.Waiting; outcome == rules.Waiting; { // its margin has changed: look again
-			if outcome, err = s.payApp(ctx, &p, app.ID, owned); err != nil {
+			if outcome, err = s.payApp(ctx, &p, app.ID, owned, a.Closed); err != nil {
 				return err
 			}
 		}
@@ -267,14 +269,20 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 
 // payApp begins a payout of an app, which is one of those that its developer owns, if one is due, there is enough to
 // pay, and Stripe lets its payee be paid. It asks Stripe also about a payee that could not be paid when Stripe was last
-// asked.
-func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps.App) (rules.Outcome, error) {
+// asked. closed says that the developer's account is closed: then a payee that cannot be paid is an alarm, because the
+// developer sees no page that says so.
+func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps.App, closed bool) (rules.Outcome,
+	error) {
+	minimum := s.Config.MinimumMC
+	if closed {
+		minimum = money.Cent
+	}
 	last, err := store.LastPayoutUS(ctx, s.DB, appID)
 	if err != nil || last > s.Now().Add(-s.Config.Every).UnixMicro() {
 		return rules.Done, err
 	}
 	margin, err := store.ReadMaturedMargin(ctx, s.DB, appID, s.matured())
-	if err != nil || margin.MaturedMC < max(s.Config.MinimumMC, money.Cent) {
+	if err != nil || margin.MaturedMC < max(minimum, money.Cent) {
 		return rules.Done, err
 	}
 	if p.CheckedUS < s.Now().Add(-payeeTTL).UnixMicro() {
@@ -283,6 +291,10 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps
 		}
 	}
 	if !p.Enabled {
+		if closed {
+			s.Log.Error("margin of a closed account not payable", "account_id", p.AccountID, "app_id", appID)
+			s.Metrics.RaiseAlarm("payout_waits", "stripe")
+		}
 		return rules.Done, nil
 	}
 	others := map[string]rules.MaturedMargin{}
@@ -300,7 +312,7 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps
 		DeveloperID: p.AccountID,
 		Margin:      margin,
 		Others:      others,
-		MinimumMC:   s.Config.MinimumMC,
+		MinimumMC:   minimum,
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.InvalidRequest { // nothing to pay yet
 		return rules.Done, nil

@@ -43,10 +43,10 @@ func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination
 	return transfer, topups.AsRefusal(err)
 }
 
-// sendMail tells a developer how a payout has ended.
+// sendMail tells a developer how a payout has ended. A closed account has no address.
 func (s *Store) sendMail(ctx context.Context, tx *db.Tx, p *rules.Payout) error {
 	a, err := accounts.GetAccount(ctx, tx, p.DeveloperID)
-	if err != nil {
+	if err != nil || a.Closed {
 		return err
 	}
 	amount := ui.Dollars(p.AmountMC)
