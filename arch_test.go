@@ -261,7 +261,7 @@ var foreignReaders = map[string][]string{
 	"pages/console":  {"apps", "balances", "connections", "ledger", "refusals", "rollups"},
 	"pages/operatorpages": {"accounts", "apps", "balances", "connections", "deliveries", "events", "golive_requests",
 		"incidents", "ledger", "mails", "nodes", "operator_log", "payment_records", "rollups", "windows"},
-	"pages/privacy": {"apps", "connections", "holds", "notices"},
+	"pages/privacy": {"app_members", "apps", "connections", "holds", "notices"},
 	"people/mail":   {"accounts"},
 	"people/topups": {"balances", "connections", "payment_records"},
 }

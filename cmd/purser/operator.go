@@ -41,8 +41,10 @@ type operatorCmd struct {
 	Reverse      reverseCmd      `cmd:"" help:"Refund a charge by a new ledger row."`
 	Credit       creditCmd       `cmd:"" help:"Credit an account without a payment, as goodwill."`
 	Close        closeAccountCmd `cmd:"" help:"Close an account, and refund what is left of its payments."`
+	Settle       settleCmd       `cmd:"" help:"Record that a user was paid a balance otherwise than by a card."`
 	Freeze       freezeCmd       `cmd:"" help:"Pause a connection."`
 	Resume       resumeCmd       `cmd:"" help:"Resume a connection."`
+	Revoke       revokeCmd       `cmd:"" help:"End a connection."`
 	Invite       inviteCmd       `cmd:"" help:"Print a link by which the owner of an email address gets an account."`
 	SignOut      signOutCmd      `cmd:"" help:"End all sessions of an account."`
 	ResetTwoStep resetTwoStepCmd `cmd:"" help:"Remove the second factors of an account whose owner has lost them."`
@@ -327,6 +329,23 @@ func (resumeCmd) Help() string { return exampleHelp("resume conn_06f2k8m3q5t7w9y
 // Run resumes the connection.
 func (a *resumeCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
+}
+
+type revokeCmd struct {
+	ID string `arg:"" help:"The connection, conn_…"`
+	reason
+}
+
+// Help is shown by purser operator revoke --help.
+func (revokeCmd) Help() string {
+	return "Its calls end, what is left of its allocation returns to its user's balance, and the user gets an email " +
+		"with the reason. This cannot be undone; the user can connect again.\n\n" +
+		exampleHelp("revoke conn_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'The developer has left.'")
+}
+
+// Run revokes the connection.
+func (a *revokeCmd) Run(p *program, c *cli) error {
+	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/revoke", a.requestBody())
 }
 
 type grantCmd struct {

@@ -156,14 +156,39 @@ type closeAccountCmd struct {
 // Help is shown by purser operator close --help.
 func (closeAccountCmd) Help() string {
 	return "Suspends the account, revokes its connections, refunds what is left of its payments at Stripe, takes back what " +
-		"is left of goodwill credits, and erases its personal data. The ledger stays. While a call runs or a payment is " +
-		"pending it stops in between and says so: repeat it then. This cannot be undone.\n\n" +
+		"is left of goodwill credits, and erases its personal data. The ledger stays. While a call runs, a payment " +
+		"or a refund is pending, or users are connected to its apps, it stops in between and says so: repeat it " +
+		"then. This cannot be undone. Of an account that is closed it returns what came back to it since, such as " +
+		"a refund that the bank rejected.\n\n" +
 		exampleHelp("close person@example.com --reason 'Asked for by its user.'")
 }
 
 // Run closes the account.
 func (a *closeAccountCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "POST", a.path()+"/close", a.requestBody())
+}
+
+type settleCmd struct {
+	namedAccount
+	Amount string `arg:"" help:"In dollars, such as 20 or 0.50."`
+	reason
+}
+
+// Help is shown by purser operator settle --help.
+func (settleCmd) Help() string {
+	return "For money of a suspended or closed account that no card takes back: pay the user otherwise, such as by " +
+		"bank transfer, and record it. The amount leaves the balance; no money moves by this.\n\n" +
+		exampleHelp("settle person@example.com 20 --reason 'Paid by bank transfer.'")
+}
+
+// Run records the payment.
+func (a *settleCmd) Run(p *program, c *cli) error {
+	amount, err := money.Parse(a.Amount)
+	if err != nil {
+		return exitError{fmt.Errorf("AMOUNT: %w", err), exitUsage}
+	}
+	body := map[string]any{"amount_mc": int64(amount), "reason": a.Reason}
+	return c.Operator.callAPI(p, "POST", a.path()+"/settle", body)
 }
 
 type mailsCmd struct {

@@ -81,7 +81,11 @@ func operateAccounts(t *testing.T, node *servertest.Process) {
 		{args: "suspend " + email, why: "Asked for by its user.", want: `"status": "suspended"`, then: func() {
 			signIn(http.StatusUnauthorized, "This account is suspended")
 		}},
+		{args: "settle " + email + " 0.25", why: "Paid in cash.", want: "is no payment", code: exitFailed},
 		{args: "lift " + email, want: `"status": "active"`, then: func() { signIn(http.StatusSeeOther) }},
+		{args: "settle " + email + " 0.25", why: "Paid in cash.", want: "suspended or closed", code: exitFailed},
+		{args: "settle " + email + " some", why: "Paid in cash.", want: "AMOUNT", code: exitUsage},
+		{args: "revoke conn_06f2k8m3q5t7w9y1b3d5f7h9j1", why: "None.", want: "not_found", code: exitFailed},
 		{args: "close " + email, why: "Asked for by its user.", want: `"withdrawn_mc": 150000000`, then: func() {
 			signIn(http.StatusUnauthorized, "Incorrect email or password")
 		}},

@@ -342,6 +342,7 @@ func (s *Server) wireOperator() {
 		Topups:   s.topups,
 		Webhooks: s.webhooks,
 		Members:  s.members,
+		Payouts:  s.payouts,
 		Ledger:   s.Ledger,
 		Now:      s.DB.Now,
 	}

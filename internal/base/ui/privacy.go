@@ -15,11 +15,13 @@ func (YourData) formAction() string { return "" }
 type CloseAccount struct {
 	Shell
 	Obstacles    []Obstacle // with one, there is no form
+	Notes        []Obstacle // what ends or goes on besides
 	Connections  int        // that would end
 	Apps         int        // that would be switched off
 	TestAccounts int        // that would be deleted
 	Rest         string     // less than a cent, which cannot be paid out; "" = nothing
 	Password     bool       // is asked for: the account has one
+	MayReturn    bool       // everybody may sign up
 	Typed        string     // the address, as typed before
 	Errors       []Problem
 }

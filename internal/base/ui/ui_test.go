@@ -427,6 +427,7 @@ func hostilePages() []Page {
 			Connections:  1,
 			Apps:         2,
 			TestAccounts: 3,
+			Notes:        []Obstacle{{hostile, &Link{"javascript:alert(1)", hostile}}},
 			Rest:         hostile,
 			Typed:        hostile,
 			Errors:       []Problem{{"confirm", hostile}, {"present", hostile}},

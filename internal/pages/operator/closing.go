@@ -22,16 +22,22 @@ type Closing struct {
 	RefundedMC  money.MC // to payments, by the call that closed it
 	WithdrawnMC money.MC // goodwill credits that were not spent
 	RestMC      money.MC // less than a cent, which no card can take
+	PendingMC   money.MC // of an account that was closed before: on its way to cards
+	GoesOn      []string // what goes on after the closing, such as margin that is paid later
 }
 
 // CloseAccount suspends a user's account, ends its connections, refunds what is left of its payments, withdraws what is
 // left of goodwill credits, and closes it: its personal data is erased, the ledger stays (decision 095). Calls that run
 // and payments that are pending must end first, and nothing that the user paid may be left: then it is 400
-// invalid_request, the account stays suspended, and the command can be repeated.
+// invalid_request, the account stays suspended, and the command can be repeated. Of an account that is closed it
+// returns what came back to it since.
 func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string) (c Closing, err error) {
 	a, err := d.Accounts.Get(ctx, accountID)
 	if err != nil {
 		return c, missing(err, "account")
+	}
+	if a.Closed {
+		return d.returnRest(ctx, by, a, reason)
 	}
 	if a.Operator {
 		return c, apierr.InvalidRequest.Errorf("the account may open the operator pages; take its role first")
@@ -66,8 +72,41 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 			return err
 		}
 		c.RestMC = balance.AvailableMC
-		return d.Privacy.CloseForOperator(ctx, tx, now)
+		c.GoesOn, err = d.Privacy.CloseForOperator(ctx, tx, now)
+		return err
 	})
+	return c, err
+}
+
+// returnRest returns what came back to an account after it was closed, such as a refund that failed late, to its cards
+// again. Where there is nothing of it, and when the cards refuse it again, it is 400 invalid_request.
+func (d *Service) returnRest(ctx context.Context, by string, a accounts.Account, reason string) (c Closing, err error) {
+	c.Account = a
+	st, err := d.Topups.LoadStandingOf(ctx, a.ID)
+	if err != nil {
+		return c, err
+	}
+	if st.ReturnableMC+st.ReturningMC == 0 {
+		return c, apierr.InvalidRequest.Errorf("the account is closed, and nothing of its balance can go to a card")
+	}
+	act := action{by: by, what: "close", subject: a.ID, reason: reason}
+	err = d.runAction(ctx, &act, func(context.Context, *db.Tx) error {
+		act.before, act.after = describeAccount(a), describeAccount(a)
+		return nil
+	})
+	if err != nil {
+		return c, err
+	}
+	rest, err := d.Topups.ReturnRest(ctx, a.ID)
+	if err != nil {
+		return c, err
+	}
+	if c.RefundedMC, c.PendingMC = rest.ReturnedMC, rest.PendingMC; c.RefundedMC+c.PendingMC == 0 {
+		return c, apierr.InvalidRequest.Errorf("Stripe refuses to refund it. Pay the user otherwise, and record it " +
+			"by purser operator settle")
+	}
+	balance, err := store.GetBalance(ctx, d.DB, a.ID)
+	c.RestMC = balance.AvailableMC
 	return c, err
 }
 
@@ -85,7 +124,7 @@ func (d *Service) withdrawAllGoodwill(ctx context.Context, tx *db.Tx, accountID,
 		return 0, err
 	} else if paid >= money.Cent {
 		return 0, apierr.InvalidRequest.Errorf("%s that the user paid cannot be refunded to a payment; the account "+
-			"stays suspended", paid.Display())
+			"stays suspended. Pay the user otherwise, record it by purser operator settle, and repeat", paid.Display())
 	}
 	list, err := store.GoodwillOfAccount(ctx, tx, accountID, maxGoodwill)
 	if err != nil {
@@ -117,6 +156,9 @@ type closingResource struct {
 	WithdrawnDisplay string          `json:"withdrawn_display"`
 	RestMC           money.MC        `json:"rest_mc"`
 	RestDisplay      string          `json:"rest_display"`
+	PendingMC        money.MC        `json:"pending_mc"`
+	PendingDisplay   string          `json:"pending_display"`
+	GoesOn           []string        `json:"goes_on"`
 }
 
 func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request) error {
@@ -140,5 +182,8 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request) error {
 		WithdrawnDisplay: c.WithdrawnMC.Display(),
 		RestMC:           c.RestMC,
 		RestDisplay:      c.RestMC.Display(),
+		PendingMC:        c.PendingMC,
+		PendingDisplay:   c.PendingMC.Display(),
+		GoesOn:           append([]string{}, c.GoesOn...),
 	})
 }

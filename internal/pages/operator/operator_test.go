@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -43,9 +44,11 @@ const token = "0123456789abcdefghijklmnopqrstuvwxyz"
 type bundle struct {
 	d        *db.DB
 	ids      accounts.SafetyIdentifiers
+	people   *accounts.Store
 	identity *identity.Store
 	mails    *mail.Store
 	topups   *topups.Store
+	payouts  *payouts.Store
 	stripe   *stripe.Server
 	api      apitest.Client
 	app      apps.App
@@ -72,6 +75,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	people := accounts.NewStore(d, now)
+	b.people = people
 	box, err := seal.New(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +104,37 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	if err := b.topups.Configure(); err != nil {
 		t.Fatal(err)
 	}
+	b.payouts = &payouts.Store{
+		DB:     d,
+		Ledger: money,
+		Apps:   registry,
+		Stripe: b.topups.Stripe(),
+		Config: payouts.Config{Every: 7 * 24 * time.Hour, Window: 48 * time.Hour, MinimumMC: 100_000_000},
+		Mails:  b.mails,
+		Log:    slog.New(slog.DiscardHandler),
+		Now:    now,
+	}
 	(&topups.Handler{Store: b.topups, Accounts: people, Sessions: sessions}).Mount(rt)
 	settings, err := policies.Open(t.Context(), d, policy.Default, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	closing := &privacy.Store{
+		DB:       d,
+		Accounts: people,
+		Sessions: sessions,
+		Identity: b.identity,
+		Apps:     registry,
+		Sandbox:  sandbox.NewStore(d, people, money, now),
+		Keys:     providerkeys.NewStore(d, box, now, nil),
+		Topups:   b.topups,
+		Webhooks: webhooks.NewStore(d, box, now, webhooks.Addresses{}, web.Links{}),
+		Members:  members.NewStore(d, people, b.mails, now, server.URL),
+		Payouts:  b.payouts,
+		Ledger:   money,
+		Now:      now,
+	}
+	(&privacy.Handler{Store: closing}).Mount(rt)
 	(&operator.Handler{Tokens: strings.Fields(token), Service: &operator.Service{
 		Policies:    settings,
 		DB:          d,
@@ -116,22 +146,9 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 		Notices:     &notices.Store{DB: d, Apps: registry, Mails: b.mails, Ledger: money},
 		Ledger:      money,
 		Topups:      b.topups,
-		Privacy: &privacy.Store{
-			DB:       d,
-			Accounts: people,
-			Sessions: sessions,
-			Identity: b.identity,
-			Apps:     registry,
-			Sandbox:  sandbox.NewStore(d, people, money, now),
-			Keys:     providerkeys.NewStore(d, box, now, nil),
-			Topups:   b.topups,
-			Webhooks: webhooks.NewStore(d, box, now, webhooks.Addresses{}, web.Links{}),
-			Members:  members.NewStore(d, people, b.mails, now, server.URL),
-			Ledger:   money,
-			Now:      now,
-		},
-		Mails: b.mails,
-		Now:   now,
+		Privacy:     closing,
+		Mails:       b.mails,
+		Now:         now,
 	}}).Mount(rt)
 	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {

@@ -110,7 +110,7 @@ func (d *Service) Approve(ctx context.Context, by, requestID string) (req golive
 			return err
 		}
 		a.before, a.after = resource(before), resource(app)
-		return nil
+		return d.Notices.ReportReview(ctx, tx, app, notices.Review{Approved: true, Change: req.IsChange()})
 	})
 	return req, app, err
 }
@@ -125,7 +125,11 @@ func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req
 		before := req
 		before.Status, before.Reason, before.DecidedUS = golive.Pending, "", 0
 		a.before, a.after = before.Resource(), req.Resource()
-		return nil
+		app, err := apps.LockApp(ctx, tx, req.AppID)
+		if err != nil {
+			return err
+		}
+		return d.Notices.ReportReview(ctx, tx, app, notices.Review{Change: req.IsChange(), Reason: reason})
 	})
 	return req, err
 }
@@ -142,13 +146,30 @@ func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.A
 		})
 }
 
-// Lift ends a suspension by the service. The reason may be empty.
+// Lift ends a suspension by the service. The reason may be empty. An app whose developer's account is closed stays
+// suspended for that cause, so that its margin is paid and no call is made.
 func (d *Service) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "lift", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the service has not suspended this app",
 		func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-			return d.Apps.Lift(ctx, tx, appID)
+			return d.lift(ctx, tx, appID)
 		})
+}
+
+func (d *Service) lift(ctx context.Context, tx *db.Tx, appID string) (before, after apps.App, err error) {
+	if before, after, err = d.Apps.Lift(ctx, tx, appID); err != nil {
+		return before, after, err
+	}
+	owner, err := accounts.GetAccount(ctx, tx, after.OwnerID)
+	if err != nil || !owner.Closed {
+		return before, after, err
+	}
+	if before.EndedWithAccount() {
+		return before, after, apierr.InvalidRequest.Errorf("the account of the app's developer is closed; the app " +
+			"has ended")
+	}
+	_, after, err = d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, apps.ClosedReason)
+	return before, after, err
 }
 
 func (d *Service) changeApp(ctx context.Context, a *action, same string,
@@ -198,6 +219,13 @@ func (d *Service) Reverse(ctx context.Context, by, charge, reason string) (rever
 
 func (d *Service) reverseCharge(ctx context.Context, tx *db.Tx, original rules.Entry,
 	reason string) (rules.Entry, error) {
+	user, err := accounts.Lock(ctx, tx, original.AccountID)
+	if err != nil {
+		return rules.Entry{}, err
+	} else if user.Closed {
+		return rules.Entry{}, apierr.InvalidRequest.Errorf("the account of this charge is closed; nothing can be " +
+			"returned to it")
+	}
 	done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{
 		EntryID:   original.ID,
 		AccountID: original.AccountID,

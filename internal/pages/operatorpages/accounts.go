@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -146,7 +147,7 @@ func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 		{Heading: "Ledger, newest first", Table: ledger},
 		{Heading: "Emails", Table: mails},
 	}
-	if s.canAct() && !a.Sandbox && !a.Closed {
+	if s.canAct() && !a.Sandbox && (!a.Closed || balance.AvailableMC >= money.Cent) {
 		c.Blocks = append(c.Blocks, supportBlock(a))
 	}
 	return c, nil
@@ -339,7 +340,9 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 		More:    &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"},
 	}}
 	if s.canAct() && x.Status != rules.Revoked {
-		c.Blocks = append(c.Blocks, pauseBlock(x))
+		pause := pauseBlock(x)
+		pause.More = &ui.Link{Href: connectionsPath + "/" + url.PathEscape(x.ID) + "/revoke", Text: "Revoke it"}
+		c.Blocks = append(c.Blocks, pause)
 	}
 	calls, err := store.RecentEntries(r.Context(), h.DB, x.AccountID, x.ID, 20)
 	if err != nil {

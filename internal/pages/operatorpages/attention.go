@@ -27,7 +27,7 @@ func (h *Handler) queueBlock(ctx context.Context, now time.Time, last verificati
 	}
 	q := &ui.Queue{}
 	for _, add := range []func(context.Context, *ui.Queue, backlog, time.Time) error{
-		h.addReviews, h.addPaused, h.addSuspended, h.addDisputes,
+		h.addReviews, h.addPaused, h.addSuspended, h.addDisputes, h.addOwed,
 	} {
 		if err := add(ctx, q, b, now); err != nil {
 			return nil, err
@@ -152,6 +152,31 @@ func (h *Handler) addDisputes(ctx context.Context, q *ui.Queue, _ backlog, now t
 			Text: ui.Dollars(w.amountMC) + " of " + w.email,
 			Href: "/operator/accounts/" + url.PathEscape(w.accountID),
 			Sub:  formatMinute(w.createdUS),
+		})
+	}
+	q.Tasks = append(q.Tasks, t)
+	return nil
+}
+
+// addOwed lists closed accounts that are owed money: a refund failed late, or a payment came late. Their pages have the
+// actions.
+func (h *Handler) addOwed(ctx context.Context, q *ui.Queue, _ backlog, _ time.Time) error {
+	list, err := listOwed(ctx, h.DB, maxListed)
+	if err != nil {
+		return fmt.Errorf("operatorpages: closed accounts with money: %w", err)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	t := ui.QueueTask{Count: ui.Count(int64(len(list))), Title: "Closed accounts that are owed money", Tone: "bad"}
+	if len(list) == maxListed {
+		t.Count += "+"
+	}
+	for _, w := range list[:min(len(list), maxItems)] {
+		t.Items = append(t.Items, ui.QueueItem{
+			Text: ui.Dollars(w.amountMC),
+			Href: accountsPath + "/" + url.PathEscape(w.accountID),
+			Sub:  w.accountID,
 		})
 	}
 	q.Tasks = append(q.Tasks, t)

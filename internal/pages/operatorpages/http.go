@@ -57,6 +57,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	h.mountSupport(rt)
 	rt.HandlePage("GET /operator/connections/{id}", h.servePage(h.showConnection))
 	rt.HandlePage("POST /operator/connections/{id}", h.serveAction(h.showConnection, h.changeFreeze))
+	rt.HandlePage("GET /operator/connections/{id}/revoke", h.servePage(h.showRevoke))
+	rt.HandlePage("POST /operator/connections/{id}/revoke", h.serveAction(h.showRevoke, h.revokeConnection))
 	rt.HandlePage("GET /operator/ledger/{id}", h.servePage(h.showEntry))
 	rt.HandlePage("GET /operator/ledger/{id}/reverse", h.servePage(h.showRefund))
 	rt.HandlePage("POST /operator/ledger/{id}/reverse", h.serveAction(h.showRefund, h.reverseCharge))
@@ -186,6 +188,7 @@ var doneTexts = map[string]string{
 	"lift":     "Suspension lifted.",
 	"freeze":   "Connection paused. Its calls are refused.",
 	"resume":   "Connection resumed.",
+	"revoke":   "Connection revoked. What was left of its allocation is back in the user’s balance.",
 	"reverse":  "Charge refunded. This entry is the refund.",
 	"incident": "Published on the status page.",
 	"settings": "Saved. Every node follows at its time.",
@@ -198,6 +201,8 @@ var doneTexts = map[string]string{
 	"account-suspend":        "Account suspended.",
 	"account-lift":           "Suspension lifted.",
 	"account-close":          "Account closed. Its personal data is erased.",
+	"account-return":         "Returned to the card. If the bank takes its time, a job finishes it.",
+	"account-settle":         "Recorded. The amount is no longer owed.",
 }
 
 // notFound turns sql.ErrNoRows into 404; it returns other errors as they are.

@@ -73,6 +73,7 @@ func TestPagesUseIndexes(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"backlog":  func() error { _, err := countBacklog(ctx, q); return err },
 		"ledger":   func() error { _, err := listEntriesBefore(ctx, q, "wac_x", 5, 5); return err },
+		"owed":     func() error { _, err := listOwed(ctx, q, 5); return err },
 		"reversal": func() error { _, err := findReversal(ctx, q, "led_x"); return err },
 		"risk":     func() error { _, err := listRiskEvents(ctx, q, riskFilter{}, "", 5); return err },
 		"risk of an app": func() error {

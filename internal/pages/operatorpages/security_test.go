@@ -125,12 +125,17 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	if after := w.everything(); after != before || len(w.routes) < 20 {
 		t.Errorf("%s has become %s by %d routes", before, after, len(w.routes))
 	}
-	for pattern := range decisions { // and by their own forms they do it
+	const revoke = "/operator/connections/{id}/revoke" // last, because a revoked connection is not paused
+	for pattern := range decisions {                   // and by their own forms they do it
+		if pattern == revoke {
+			continue
+		}
 		operator.Post(address(pattern), formOf(pattern), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
 			http.StatusSeeOther)
 	}
-	for _, action := range []string{"sign-out", "suspend", "lift"} {
-		pattern := "/operator/accounts/{id}/" + action
+	for _, pattern := range []string{
+		"/operator/accounts/{id}/sign-out", "/operator/accounts/{id}/suspend", "/operator/accounts/{id}/lift", revoke,
+	} {
 		operator.Post(address(pattern), formOf(pattern), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
 			http.StatusSeeOther)
 	}
@@ -146,6 +151,8 @@ var decisions = map[string]string{
 	"/operator/settings":            "change",
 	"/operator/settings/{id}":       "withdraw",
 	"/operator/incidents/{id}":      "resolve",
+
+	"/operator/connections/{id}/revoke": "revoke",
 }
 
 // twoSteps is a browser in which somebody signed in by both steps.

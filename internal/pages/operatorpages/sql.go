@@ -153,7 +153,7 @@ func countBacklog(ctx context.Context, q db.Queryer) (b backlog, err error) {
 	return b, nil
 }
 
-// A waiting is a paused connection or a disputed payment.
+// A waiting is a paused connection, a disputed payment, or a closed account that is owed money.
 type waiting struct {
 	id, accountID, appName, email string
 	cause                         string // of the pause
@@ -179,6 +179,14 @@ func listDisputes(ctx context.Context, q db.Queryer, sinceUS int64, limit int) (
 		FROM (SELECT payment_id, account_id, amount_mc, created_us FROM payment_records
 		WHERE kind = 'disputed' AND created_us >= $1 ORDER BY created_us DESC LIMIT $2) AS p
 		JOIN accounts ON accounts.id = p.account_id ORDER BY p.created_us DESC`, sinceUS, limit)
+}
+
+// listOwed returns closed accounts that have a cent or more, which is owed to their users.
+func listOwed(ctx context.Context, q db.Queryer, limit int) ([]waiting, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
+		return []any{&w.accountID, &w.amountMC}
+	}), `SELECT b.account_id, b.available_mc + b.reserved_mc FROM accounts a JOIN balances b ON b.account_id = a.id
+		WHERE a.closed_us IS NOT NULL AND b.available_mc + b.reserved_mc >= 1000000 ORDER BY a.id LIMIT $1`, limit)
 }
 
 // A node is a server that holds calls.

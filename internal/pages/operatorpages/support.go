@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -27,6 +28,7 @@ type supportAction struct {
 	text    string // what it does
 	button  string
 	danger  bool
+	closed  bool                        // of closed accounts, too
 	offered func(accounts.Account) bool // nil = always
 	fields  func() []ui.Entry           // nil = the reason
 	act     func(h *Handler, r *http.Request, s staff, form url.Values, reason string) error
@@ -108,14 +110,44 @@ var supportActions = []supportAction{
 		link:    "Close",
 		heading: "Close this account?",
 		text: "The account is suspended, its connections are revoked, what is left of its payments goes back to the card, " +
-			"what is left of goodwill credits is taken back, and its personal data is erased. If a call still runs or a " +
-			"payment is pending, this stops and says so: repeat it then. This can’t be undone.",
+			"what is left of goodwill credits is taken back, and its personal data is erased. If something below " +
+			"still blocks it, this stops and says so: repeat it then. This can’t be undone.",
 		button: "Close account",
 		danger: true,
 		act: func(h *Handler, r *http.Request, s staff, _ url.Values, reason string) error {
 			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason)
 			return err
 		},
+	},
+	{
+		name:    "return",
+		about:   "Money that came back",
+		link:    "Return it to the card",
+		heading: "Return what came back to this closed account?",
+		text: "A refund that a bank rejects comes back to the balance, also after the account was closed. This asks " +
+			"for refunds to the cards that paid it, newest first.",
+		button:  "Return to the card",
+		closed:  true,
+		offered: func(a accounts.Account) bool { return a.Closed },
+		act: func(h *Handler, r *http.Request, s staff, _ url.Values, reason string) error {
+			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason)
+			return err
+		},
+	},
+	{
+		name:    "settle",
+		about:   "Paid otherwise",
+		link:    "Record a payment to the user",
+		heading: "Did you pay the user otherwise?",
+		text: "Where no card takes the money, pay the user otherwise, such as by bank transfer, and record it here. " +
+			"The amount leaves the balance. No money moves by this.",
+		button:  "Record",
+		closed:  true,
+		offered: func(a accounts.Account) bool { return a.Closed || a.SuspendedUS > 0 },
+		fields: func() []ui.Entry {
+			return append([]ui.Entry{{ID: "amount", Label: "Amount in dollars"}}, reasonField("For the audit log.")...)
+		},
+		act: (*Handler).settleAccount,
 	},
 }
 
@@ -134,7 +166,7 @@ func (h *Handler) mountSupport(rt *web.Router) {
 
 // offers reports whether an action is possible on an account.
 func (a supportAction) offers(account accounts.Account) bool {
-	return !account.Sandbox && !account.Closed && (a.offered == nil || a.offered(account))
+	return !account.Sandbox && (a.closed || !account.Closed) && (a.offered == nil || a.offered(account))
 }
 
 // supportBlock links to the actions that are possible on an account.
@@ -181,7 +213,40 @@ func (h *Handler) showSupport(r *http.Request, s staff, a supportAction) (ui.Rep
 		form.Action += "?" + url.Values{"credit": {id.New(id.Goodwill, h.Service.Now())}}.Encode()
 	}
 	c.Blocks = []ui.Block{{Heading: account.Email, Form: form}}
-	return c, nil
+	if a.name != "close" {
+		return c, nil
+	}
+	open, err := h.openTable(r, account)
+	c.Blocks = append([]ui.Block{{Heading: "What is open", Table: open}}, c.Blocks...)
+	return c, err
+}
+
+// openTable lists what an account owes and is owed, and what closing does with each.
+func (h *Handler) openTable(r *http.Request, a accounts.Account) (*ui.Table, error) {
+	t := &ui.Table{Label: "Open", Heads: []ui.Head{{Name: "What"}, {Name: "When it is closed"}}, Empty: "Nothing."}
+	list, err := h.Service.Privacy.ListOpen(r.Context(), a)
+	if err != nil {
+		return t, err
+	}
+	for _, item := range list {
+		fate := map[privacy.Fate]ui.Cell{
+			privacy.Blocks:   {Text: "Blocks it", Tone: "bad"},
+			privacy.Returned: {Text: "Goes to the card first", Tone: "warn"},
+			privacy.Ends:     {Text: "Ends", Tone: "plain"},
+			privacy.GoesOn:   {Text: "Goes on", Tone: "plain"},
+		}[item.Fate]
+		t.Rows = append(t.Rows, []ui.Cell{{Text: ui.Sentence(item.Text)}, fate})
+	}
+	return t, nil
+}
+
+func (h *Handler) settleAccount(r *http.Request, s staff, form url.Values, reason string) error {
+	amount, err := money.Parse(form.Get("amount"))
+	if err != nil || amount == 0 {
+		return apierr.InvalidRequest.Errorf("amount: must be dollars and cents, such as 5 or 0.50")
+	}
+	_, err = h.Service.SettleAccount(r.Context(), s.ID, r.PathValue("id"), amount, reason)
+	return err
 }
 
 // support is POST /operator/accounts/{id}/NAME.

@@ -75,7 +75,8 @@ func TestSupportForms(t *testing.T) {
 			t.Errorf("the connection of a reinstated account is %s", c.Status)
 		}
 		w.browser().Post("/sign-in", in).Want(t, 303)
-		b.Get(account+"/close").Want(t, 200, "can’t be undone", "Close account")
+		b.Get(account+"/close").Want(t, 200, "can’t be undone", "Close account", "A balance of $21.00",
+			"Goes to the card first")
 
 		b.Post("/operator/invitations", url.Values{"email": {"no address"}}).Want(t, 422, "no address")
 		page := b.Post("/operator/invitations", url.Values{"email": {"new@example.com"}}).Want(t, 200,
@@ -84,5 +85,36 @@ func TestSupportForms(t *testing.T) {
 			"suspend", "lift").Body, page.Found(t, `(http://purser\.example/[^<"\s]+)`)) {
 			t.Error("the audit log has the link of an invitation")
 		}
+	})
+}
+
+// TestRevokeAndSettle sends the forms by which an operator ends a connection, and settles what came back to an account
+// after it was closed. The overview lists such an account, and only as long as it is owed something.
+func TestRevokeAndSettle(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		at := "/operator/connections/" + w.conn.ID
+		b.Get(at).Want(t, 200, at+`/revoke"`)
+		b.Get(at+"/revoke").Want(t, 200, "$5.00 returns to the user’s balance", "can’t be undone")
+		b.Post(at+"/revoke", act("revoke", "")).Want(t, 422, "reason")
+		b.Post(at+"/revoke", act("revoke", "The developer has <left>.")).Leads(t, at+"?done=revoke")
+		if c := w.Is(w.conn); c.Status != rules.Revoked {
+			t.Errorf("the connection is %s", c.Status)
+		}
+		b.Get(at+"?done=revoke").Want(t, 200, "Connection revoked").Lacks(t, at+`/revoke"`)
+		b.Get(at+"/revoke").Want(t, 200, "This can’t be done")
+		b.Post(at+"/revoke", act("revoke", "Again.")).Want(t, 422, "revoked already")
+
+		account := "/operator/accounts/" + w.ids["person"]
+		b.Get("/operator").Want(t, 200).Lacks(t, "Closed accounts that are owed money")
+		b.Get(account).Want(t, 200).Lacks(t, account+`/settle"`)
+		w.exec(`UPDATE accounts SET closed_us = 1 WHERE id = $1`, w.ids["person"])
+		b.Get("/operator").Want(t, 200, "Closed accounts that are owed money", "$20.00", account)
+		b.Get(account).Want(t, 200, account+`/settle"`, account+`/return"`).Lacks(t, account+`/close"`)
+		form := act("settle", "Paid by bank transfer.")
+		form.Set("amount", "21")
+		b.Post(account+"/settle", form).Want(t, 422, "at most $20.00")
 	})
 }

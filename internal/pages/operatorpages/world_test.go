@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/notices"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -27,6 +28,7 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/pages/status"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -91,6 +93,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	clients.OnChange = func() { w.changes.Add(1) }
 	mails := &mail.Store{DB: w.d, Now: w.Now}
+	payments := &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now}
 	w.admin = &operatorpages.Handler{
 		DB:        w.d,
 		Accounts:  w.accounts,
@@ -112,7 +115,15 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 			Apps:     clients,
 			GoLive:   reviews,
 			Ledger:   w.Ledger,
-			Topups:   &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now},
+			Topups:   payments,
+			Privacy: &privacy.Store{
+				DB:       w.d,
+				Accounts: w.accounts,
+				Topups:   payments,
+				Payouts:  &payouts.Store{DB: w.d, Now: w.Now},
+				Ledger:   w.Ledger,
+				Now:      w.Now,
+			},
 			Mails:    mails,
 			Notices:  &notices.Store{DB: w.d, Apps: clients, Mails: mails, Ledger: w.Ledger},
 			Policies: settings,

@@ -38,6 +38,9 @@ apps.jsonl                 your apps
 memberships.jsonl          apps of other accounts in which you have a role
 invitations.jsonl          invitations to your address, and those that you sent
 test-accounts.jsonl        your test accounts
+margins.jsonl              what your apps earned, was paid, and is owed
+payee.jsonl                your account at Stripe that is paid
+payouts.jsonl              payouts of margin
 
 Passwords, keys, tokens and other users' addresses are not included. Responses
 to calls are stored for 7 days for the app that made them. Ask the app for them.
@@ -63,7 +66,8 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
 		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps},
 		{"memberships", s.putMemberships}, {"invitations", s.putInvitations},
-		{"test-accounts", s.putTestAccounts},
+		{"test-accounts", s.putTestAccounts}, {"margins", s.putMargins}, {"payee", s.putPayee},
+		{"payouts", s.putPayouts},
 	} {
 		file, err := s.create(z, f.name+".jsonl")
 		if err != nil {
@@ -386,6 +390,61 @@ func (s *Store) putTestAccounts(ctx context.Context, a accounts.Account, row put
 			ID        string `json:"id"`
 			CreatedAt string `json:"created_at"`
 		}{t.ID, timestamp.Format(t.CreatedUS)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putMargins writes the margins of the apps that have or had any.
+func (s *Store) putMargins(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Payouts.ListMargins(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if err := row(struct {
+			AppID      string   `json:"app_id"`
+			App        string   `json:"app_name"`
+			EarnedMC   money.MC `json:"earned_mc"`
+			PaidMC     money.MC `json:"paid_mc"`
+			DisputedMC money.MC `json:"disputed_mc"`
+			UnpaidMC   money.MC `json:"unpaid_mc"`
+		}{m.ID, m.Name, m.EarnedMC, m.TakenMC - m.DisputedMC, m.DisputedMC, m.EarnedMC - m.TakenMC}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putPayee writes no row for an account that has not said whom to pay.
+func (s *Store) putPayee(ctx context.Context, a accounts.Account, row put) error {
+	p, ok, err := s.Payouts.FindPayee(ctx, a.ID)
+	if err != nil || !ok {
+		return err
+	}
+	return row(struct {
+		StripeAccount string `json:"stripe_account"`
+		Submitted     bool   `json:"details_submitted"`
+		Payable       bool   `json:"can_be_paid"`
+	}{p.StripeID, p.Submitted, p.Enabled})
+}
+
+func (s *Store) putPayouts(ctx context.Context, a accounts.Account, row put) error {
+	list, err := store.PayoutsOfDeveloper(ctx, s.DB, a.ID, maxRows)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		if err := row(struct {
+			ID        string   `json:"id"`
+			AppID     string   `json:"app_id"`
+			AmountMC  money.MC `json:"amount_mc"`
+			Status    string   `json:"status"`
+			Transfer  string   `json:"stripe_transfer,omitempty"`
+			Reason    string   `json:"reason,omitempty"`
+			CreatedAt string   `json:"created_at"`
+		}{p.ID, p.AppID, p.AmountMC, p.Status, p.TransferID, p.Reason, timestamp.Format(p.CreatedUS)}); err != nil {
 			return err
 		}
 	}

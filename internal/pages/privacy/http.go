@@ -84,7 +84,7 @@ func (h *Handler) showClose(w http.ResponseWriter, r *http.Request, a accounts.A
 	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
 		return accounts.RenderSignInAgain(w, r, a)
 	}
-	return ui.Render(w, http.StatusOK, st.closePage(a))
+	return ui.Render(w, http.StatusOK, h.Store.closePage(st, a, st.ownObstacles()))
 }
 
 // closeAccount is POST /settings/data/close. It checks the form before the password, so that a typing error costs no
@@ -98,17 +98,20 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request, a account
 		return accounts.RenderSignInAgain(w, r, a)
 	}
 	typed := form.Get("confirm")
-	renderAgain := func(status int, problems ...ui.Problem) error {
+	renderAgain := func(status int, blocking []row, problems ...ui.Problem) error {
 		st, err := h.Store.loadStanding(r.Context(), h.Store.DB, a)
 		if err != nil {
 			return err
 		}
-		page := st.closePage(a)
+		if blocking == nil {
+			blocking = st.ownObstacles()
+		}
+		page := h.Store.closePage(st, a, blocking)
 		page.Typed, page.Errors = typed, problems
 		return ui.Render(w, status, page)
 	}
 	if email, err := accounts.NormalizeEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
-		return renderAgain(http.StatusUnprocessableEntity,
+		return renderAgain(http.StatusUnprocessableEntity, nil,
 			ui.Problem{Field: "confirm", Text: "This is not your account’s email address."})
 	}
 	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
@@ -116,12 +119,13 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request, a account
 		if e.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 		}
-		return renderAgain(e.Code.Status, ui.Problem{Field: "present", Text: e.Message})
+		return renderAgain(e.Code.Status, nil, ui.Problem{Field: "present", Text: e.Message})
 	} else if err != nil {
 		return err
 	}
-	if err := h.Store.Close(r.Context(), a); errors.Is(err, errObstacles) {
-		return renderAgain(http.StatusConflict)
+	err = h.Store.Close(r.Context(), a)
+	if o, ok := errors.AsType[*obstacles](err); ok {
+		return renderAgain(http.StatusConflict, o.rows)
 	} else if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 const closing = "/settings/data/close"
@@ -202,7 +203,7 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		open("with a call")
 		w.bill(call)
 		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
-		b.post(closing, person).want(t, 409, "A top-up is in progress")
+		b.post(closing, person).want(t, 409, "A top-up of $9.00 is in progress")
 		open("with a payment")
 		w.Do(rules.FailPayment{PaymentID: "top_1", Reason: "expired"})
 
@@ -442,6 +443,36 @@ func TestDeveloperCloses(t *testing.T) {
 		w.signedIn("person").get("/settings").want(t, 200)
 		if after := w.found(); after+found != "" {
 			t.Errorf("the books, before:\n%safter:\n%s", found, after)
+		}
+	})
+}
+
+// TestExportOfADeveloper has what the apps earned, whom Stripe pays, and what was paid.
+func TestExportOfADeveloper(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		w.Spend(w.conn, money.Dollar) // of which the margin is $0.25
+		w.exec(`INSERT INTO payees (account_id, stripe_id, created_us) VALUES ($1, 'acct_1', 1)`, w.ids["developer"])
+		m, err := store.ReadMaturedMargin(t.Context(), w.d, w.app.ID, w.Now().Add(48*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Do(rules.BeginPayout{
+			PayoutID: "po_1", AppID: w.app.ID, DeveloperID: w.ids["developer"], Margin: m, MinimumMC: money.Cent,
+		})
+		got := files(t, w.signedIn("developer").post("/settings/data/export", nil))
+		for name, says := range map[string]string{
+			"margins.jsonl": `"earned_mc":25000000,"paid_mc":25000000,"disputed_mc":0,"unpaid_mc":0}`,
+			"payee.jsonl":   `{"stripe_account":"acct_1","details_submitted":false,"can_be_paid":false}`,
+			"payouts.jsonl": `{"id":"po_1","app_id":"` + w.app.ID + `","amount_mc":25000000,"status":"begun",`,
+		} {
+			if !strings.Contains(got[name], says) || strings.Count(got[name], "\n") != 1 {
+				t.Errorf("%s lacks %s: %s", name, says, got[name])
+			}
+		}
+		theirs := files(t, w.signedIn("person").post("/settings/data/export", nil))
+		if theirs["margins.jsonl"]+theirs["payee.jsonl"]+theirs["payouts.jsonl"] != "" {
+			t.Errorf("the export of a user has margins: %v", theirs)
 		}
 	})
 }

@@ -25,6 +25,20 @@ func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err
 	return n, err
 }
 
+// listUsers returns the first connections that countUsers counts.
+func listUsers(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT c.id FROM apps a JOIN connections c ON c.app_id = a.id
+		WHERE a.owner_id = $1 AND a.tier <> 'sandbox' AND c.status <> 'revoked' AND c.account_id <> $1
+		ORDER BY c.id LIMIT $2`, accountID, limit)
+}
+
+// listSharedApps returns the names of an account's apps in which other accounts have a role.
+func listSharedApps(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.name FROM apps a
+		WHERE a.owner_id = $1 AND EXISTS (SELECT 1 FROM app_members m WHERE m.app_id = a.id)
+		ORDER BY a.id`, accountID)
+}
+
 // liveConnections returns the connections of an account that are not revoked, in the order in which they are locked.
 // While the account is locked, no connection is added.
 func liveConnections(ctx context.Context, q db.Queryer, accountID string) (list []string, err error) {

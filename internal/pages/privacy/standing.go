@@ -7,7 +7,6 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -17,16 +16,47 @@ import (
 // ledger is read in steps.
 const maxRows = 100_000
 
+// maxNamed is the number of apps or connections that a row names.
+const maxNamed = 5
+
 // A standing is the data that decides whether an account can be closed.
 type standing struct {
 	balance      rules.Balance
-	live         int  // connections that are not revoked
-	held         bool // a call is in progress, or its charge is pending
-	paying       bool // a payment is pending
-	unpaid       bool // of these, none is paid: closing the account ends them
-	users        int  // connections of other accounts to the account's live apps
+	live         int // connections that are not revoked
 	apps         []apps.App
 	testAccounts []accounts.Account
+	rows         []row // in the order of the kinds
+}
+
+// A kind is a kind of thing that an account owes or is owed. closing.go says what becomes of each when the account is
+// closed.
+type kind string
+
+const (
+	runningCalls  kind = "calls"          // calls that run, charges that are pending, and holds of an app's own work
+	topUps        kind = "top-ups"        // payments that are not credited yet, and charges of a card that have begun
+	unpaidTopUps  kind = "unpaid top-ups" // checkouts that nobody has paid yet
+	returns       kind = "returns"        // refunds on their way to a card
+	debt          kind = "debt"           // a balance below zero
+	balance       kind = "balance"        // available or reserved
+	users         kind = "users"          // other accounts that are connected to the account's live apps
+	sharedApps    kind = "shared apps"    // apps of the account on which others work
+	payoutsBegun  kind = "payouts"        // of margin, whose transfer is not confirmed
+	margin        kind = "margin"         // earned, not paid yet, and the developer has said whom to pay
+	marginUnnamed kind = "margin unnamed" // earned, not paid yet, and nobody is named whom to pay
+	marginLapsing kind = "margin lapsing" // as marginUnnamed, and less than a payout; or this server pays nobody
+	marginDebt    kind = "margin debt"    // paid to the developer, and returned to users since
+)
+
+// A row is one thing that an account owes or is owed.
+type row struct {
+	kind         kind
+	amountMC     money.MC
+	reservedMC   money.MC // of a balance: the part that is reserved for apps
+	returnableMC money.MC // of a balance: the part that cards can take back now
+	count        int
+	names        []string // of apps, or ids of connections: the first of them
+	fromUS       int64    // when the last of a margin can be paid; 0 = not known
 }
 
 // loadStanding loads the standing of an account; q may be a transaction.
@@ -34,86 +64,126 @@ func (s *Store) loadStanding(ctx context.Context, q db.Queryer, a accounts.Accou
 	if st.balance, err = store.GetBalance(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: balance: %w", err)
 	}
+	st.balance.AccountID = a.ID // of one that has no balance yet
+	if st.apps, err = apps.ListOwned(ctx, q, a.ID); err != nil {
+		return st, err
+	}
+	if st.testAccounts, err = accounts.ListTestAccounts(ctx, q, a.ID); err != nil {
+		return st, err
+	}
+	for _, add := range []func(context.Context, db.Queryer, accounts.Account, *standing) error{
+		s.addCalls, s.addPayments, s.addUsers, s.addMargin,
+	} {
+		if err := add(ctx, q, a, &st); err != nil {
+			return st, err
+		}
+	}
+	return st, nil
+}
+
+func (st *standing) add(r row) { st.rows = append(st.rows, r) }
+
+func (s *Store) addCalls(ctx context.Context, q db.Queryer, a accounts.Account, st *standing) error {
 	connections, err := store.ConnectionsOfAccount(ctx, q, a.ID, maxRows)
 	if err != nil {
-		return st, fmt.Errorf("privacy: connections: %w", err)
+		return fmt.Errorf("privacy: connections: %w", err)
 	}
+	held := false
 	for _, c := range connections {
-		st.held = st.held || c.HeldMC > 0
+		held = held || c.HeldMC > 0
 		if c.Status != rules.Revoked {
 			st.live++
 		}
 	}
 	holds, err := countHolds(ctx, q, a.ID) // a call on free credit holds nothing of its connection
 	if err != nil {
-		return st, fmt.Errorf("privacy: holds: %w", err)
+		return fmt.Errorf("privacy: holds: %w", err)
 	}
-	st.held = st.held || holds > 0
-	payments, err := store.PaymentsOfAccount(ctx, q, a.ID, maxRows)
+	if held || holds > 0 {
+		st.add(row{kind: runningCalls, count: max(holds, 1)})
+	}
+	return nil
+}
+
+// addPayments adds the money that is on its way, and the balance. A balance below a cent is left out: no card takes it.
+func (s *Store) addPayments(ctx context.Context, q db.Queryer, _ accounts.Account, st *standing) error {
+	b := st.balance
+	t, err := s.Topups.LoadStanding(ctx, q, b)
 	if err != nil {
-		return st, fmt.Errorf("privacy: payments: %w", err)
+		return err
 	}
-	st.unpaid = s.Topups.IsConfigured()
-	for _, p := range payments {
-		if p.Status == rules.PaymentPending {
-			st.paying, st.unpaid = true, st.unpaid && !p.Paid()
+	if !s.Topups.IsConfigured() { // without Stripe no checkout can be ended
+		t.UnderWayMC, t.UnpaidMC = t.UnderWayMC+t.UnpaidMC, 0
+	}
+	for _, r := range []row{
+		{kind: topUps, amountMC: t.UnderWayMC},
+		{kind: unpaidTopUps, amountMC: t.UnpaidMC},
+		{kind: returns, amountMC: t.ReturningMC},
+		{kind: debt, amountMC: max(-b.AvailableMC, 0)},
+	} {
+		if r.amountMC > 0 {
+			st.add(r)
 		}
 	}
-	if st.users, err = countUsers(ctx, q, a.ID); err != nil {
-		return st, fmt.Errorf("privacy: users: %w", err)
+	if sum := b.AvailableMC + b.ReservedMC; b.AvailableMC >= 0 && sum >= money.Cent {
+		st.add(row{kind: balance, amountMC: sum, reservedMC: b.ReservedMC, returnableMC: t.ReturnableMC})
 	}
-	if st.apps, err = apps.ListOwned(ctx, q, a.ID); err != nil {
-		return st, err
-	}
-	st.testAccounts, err = accounts.ListTestAccounts(ctx, q, a.ID)
-	return st, err
+	return nil
 }
 
-// expectedObstacles lists the obstacles that closing does not remove by itself.
-func (st standing) expectedObstacles() []ui.Obstacle {
-	st.paying = st.paying && !st.unpaid
-	return st.obstacles()
+func (s *Store) addUsers(ctx context.Context, q db.Queryer, a accounts.Account, st *standing) error {
+	n, err := countUsers(ctx, q, a.ID)
+	if err != nil {
+		return fmt.Errorf("privacy: users: %w", err)
+	}
+	if n > 0 {
+		connections, err := listUsers(ctx, q, a.ID, maxNamed)
+		if err != nil {
+			return fmt.Errorf("privacy: users: %w", err)
+		}
+		st.add(row{kind: users, count: n, names: connections})
+	}
+	shared, err := listSharedApps(ctx, q, a.ID)
+	if err != nil {
+		return fmt.Errorf("privacy: shared apps: %w", err)
+	}
+	if len(shared) > 0 {
+		st.add(row{kind: sharedApps, count: len(shared), names: shared[:min(len(shared), maxNamed)]})
+	}
+	return nil
 }
 
-// obstacles lists what the user must do before the account can be closed, in that order. A balance below a cent is no
-// obstacle: it cannot be refunded to a card.
-func (st standing) obstacles() (list []ui.Obstacle) {
-	add := func(link *ui.Link, format string, args ...any) {
-		list = append(list, ui.Obstacle{Text: fmt.Sprintf(format, args...), Link: link})
+func (s *Store) addMargin(ctx context.Context, q db.Queryer, a accounts.Account, st *standing) error {
+	p, err := s.Payouts.LoadStanding(ctx, q, a.ID)
+	if err != nil {
+		return err
 	}
-	if st.held {
-		add(&ui.Link{Href: "/connections", Text: "Your connections"},
-			"A call is still in progress, or its charge is pending. This takes a few minutes at most. Pause or revoke "+
-				"the connection to prevent new calls.")
+	if p.UnderWayMC > 0 {
+		st.add(row{kind: payoutsBegun, amountMC: p.UnderWayMC})
 	}
-	if st.paying {
-		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"},
-			"A top-up is in progress. If you don’t pay for it, it expires within a day.")
-	}
-	sum := st.balance.AvailableMC + st.balance.ReservedMC
+	r := row{amountMC: p.UnpaidMC - p.UnderWayMC, fromUS: p.FromUS}
 	switch {
-	case st.balance.AvailableMC < 0:
-		add(nil, "Your balance is %s, because a payment was reversed after it was spent. Contact support.",
-			st.balance.AvailableMC.Display())
-	case sum >= money.Cent && st.balance.ReservedMC > 0:
-		add(&ui.Link{Href: "/connections", Text: "Revoke your connections"},
-			"You still have %s: %s ready to use and %s reserved for apps. Revoke their connections, then contact "+
-				"support for a refund to your card.",
-			sum.Display(), st.balance.AvailableMC.Display(), st.balance.ReservedMC.Display())
-	case sum >= money.Cent:
-		add(nil, "You still have %s. Spend it, or contact support for a refund to your card.", sum.Display())
+	case r.amountMC < 0:
+		r.kind, r.amountMC = marginDebt, -r.amountMC
+	case r.amountMC < money.Cent:
+		return nil
+	case p.On && p.Payable:
+		r.kind = margin
+	case p.On && r.amountMC >= p.MinimumMC:
+		r.kind = marginUnnamed
+	default:
+		r.kind = marginLapsing
 	}
-	if st.users > 0 {
-		add(&ui.Link{Href: "/developer", Text: "Your apps"},
-			"Users are connected to your live apps, over %d connection%s. Revoke those first: your app can, by DELETE "+
-				"/v1/connections/{id}.", st.users, plural(st.users))
-	}
-	return list
+	st.add(r)
+	return nil
 }
 
-func plural(n int) string {
-	if n == 1 {
-		return ""
+// endCheckouts turns the checkouts that are left after ExpireUnpaid into payments under way: Stripe ends none that was
+// paid, such as by a bank debit, whose money comes days later.
+func (st *standing) endCheckouts() {
+	for i, r := range st.rows {
+		if r.kind == unpaidTopUps {
+			st.rows[i].kind = topUps
+		}
 	}
-	return "s"
 }

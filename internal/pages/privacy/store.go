@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/apps/members"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -34,18 +36,14 @@ type Store struct {
 	Topups   *topups.Store
 	Webhooks *webhooks.Store
 	Members  *members.Store
+	Payouts  *payouts.Store
 	Ledger   *store.Writer
 	Now      func() time.Time
 }
 
-// errObstacles is returned while obstacles keep the account from being closed.
-var errObstacles = errors.New("privacy: the account cannot be closed yet")
-
-const closedReason = "The developer closed their account."
-
 // Close closes an account whose user has confirmed it with the password. In one transaction it revokes the connections,
-// suspends the apps, deletes the test accounts and erases the personal data. The error wraps errObstacles while
-// obstacles remain.
+// suspends the apps, deletes the test accounts and erases the personal data. The error is *obstacles while something
+// keeps it open.
 func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if a.Sandbox {
 		return apierr.InvalidRequest.Errorf("A test account is deleted by its developer, in the developer console.")
@@ -54,8 +52,8 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if err != nil {
 		return err
 	}
-	if len(st.expectedObstacles()) > 0 {
-		return errObstacles
+	if list := st.ownObstacles(); len(list) > 0 {
+		return &obstacles{list}
 	}
 	if err := s.Topups.ExpireUnpaid(ctx, a.ID); err != nil {
 		return err
@@ -71,7 +69,8 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 		if now.Deactivated || now.Epoch != a.Epoch || now.Email != a.Email {
 			return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
 		}
-		return s.closeTx(ctx, tx, now, false)
+		_, err = s.closeTx(ctx, tx, now, false)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("privacy: close: %w", err)
@@ -80,35 +79,46 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	return nil
 }
 
-// closeTx closes an account that the transaction has locked.
-func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) error {
-	st, err := s.endConnections(ctx, tx, a)
-	if err != nil {
-		return err
+// closeTx closes an account that the transaction has locked. It returns the account's standing at that moment.
+func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) (st standing, err error) {
+	if st, err = s.endConnections(ctx, tx, a); err != nil {
+		return st, err
+	}
+	list := st.ownObstacles()
+	if byOperator {
+		list = st.operatorObstacles()
+	}
+	if len(list) > 0 {
+		return st, &obstacles{list}
+	}
+	for _, t := range st.testAccounts {
+		if err := s.Sandbox.DeleteTx(ctx, tx, a.ID, t.ID); err != nil {
+			return st, err
+		}
 	}
 	if err := s.suspendApps(ctx, tx, st.apps); err != nil {
-		return err
+		return st, err
 	}
 	if err := s.Apps.EraseAccount(ctx, tx, a); err != nil {
-		return err
+		return st, err
 	}
 	if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
-		return err
+		return st, err
 	}
 	if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
-		return err
+		return st, err
 	}
 	if err := s.Members.EraseAccount(ctx, tx, a); err != nil {
-		return err
+		return st, err
 	}
-	if err := s.Identity.EraseAccount(ctx, tx, a, byOperator); err != nil {
-		return err
+	if err := s.Identity.EraseAccount(ctx, tx, a, byOperator, st.farewell()); err != nil {
+		return st, err
 	}
-	return s.Accounts.CloseAccount(ctx, tx, a.ID)
+	return st, s.Accounts.CloseAccount(ctx, tx, a.ID)
 }
 
-// endConnections revokes the connections of the account and deletes its test accounts, under the account's lock. It
-// then checks the standing again: a call that started meanwhile leaves money reserved after its connection is revoked.
+// endConnections revokes the connections of the account, under the account's lock, and loads the standing then: a call
+// that started meanwhile leaves money reserved after its connection is revoked.
 func (s *Store) endConnections(ctx context.Context, tx *db.Tx, a accounts.Account) (st standing, err error) {
 	if err := s.revokeConnections(ctx, tx, a.ID, false); err != nil {
 		return st, err
@@ -116,13 +126,9 @@ func (s *Store) endConnections(ctx context.Context, tx *db.Tx, a accounts.Accoun
 	if st, err = s.loadStanding(ctx, tx, a); err != nil {
 		return st, err
 	}
-	if len(st.obstacles()) > 0 || st.balance.ReservedMC != 0 {
-		return st, errObstacles
-	}
-	for _, t := range st.testAccounts {
-		if err := s.Sandbox.DeleteTx(ctx, tx, a.ID, t.ID); err != nil {
-			return st, err
-		}
+	st.endCheckouts()
+	if st.balance.ReservedMC != 0 && !slices.ContainsFunc(st.rows, func(r row) bool { return r.kind == runningCalls }) {
+		st.rows = slices.Insert(st.rows, 0, row{kind: runningCalls, count: 1})
 	}
 	return st, nil
 }
@@ -149,7 +155,7 @@ func (s *Store) revokeConnections(ctx context.Context, tx *db.Tx, accountID stri
 // no event of a user reaches a developer whose account is closed.
 func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) error {
 	for _, app := range list {
-		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil &&
+		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, apps.ClosedReason); err != nil &&
 			!errors.Is(err, apps.ErrUnchanged) {
 			return err
 		}
@@ -166,15 +172,24 @@ func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) err
 	return nil
 }
 
-// closePage returns the page that asks for confirmation.
-func (st standing) closePage(a accounts.Account) ui.CloseAccount {
+// closePage returns the page that asks for confirmation, or says what blocks it.
+func (s *Store) closePage(st standing, a accounts.Account, blocking []row) ui.CloseAccount {
 	p := ui.CloseAccount{
 		Shell:        a.Shell(ui.Settings),
-		Obstacles:    st.expectedObstacles(),
 		Connections:  st.live,
 		Apps:         len(st.apps),
 		TestAccounts: len(st.testAccounts),
 		Password:     a.HasPassword,
+		MayReturn:    s.Identity.SignUps == "" || s.Identity.SignUps == identity.OpenSignUps,
+	}
+	for _, r := range blocking {
+		item := r.own()
+		p.Obstacles = append(p.Obstacles, ui.Obstacle{Text: item.Text, Link: item.Link})
+	}
+	for _, r := range st.rows {
+		if item := r.own(); item.Fate != Blocks && item.Text != "" {
+			p.Notes = append(p.Notes, ui.Obstacle{Text: item.Text, Link: item.Link})
+		}
 	}
 	if rest := st.balance.AvailableMC + st.balance.ReservedMC; rest > 0 {
 		p.Rest = rest.Display()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -37,42 +36,51 @@ func (s *Store) PrepareClosing(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// CheckRefundable returns 400 invalid_request while the balance of a suspended account may still change by itself: a
-// call runs, or a payment is pending.
+// CheckRefundable returns 400 invalid_request while something blocks the closing of a suspended account that refunds do
+// not change, such as a call that runs or a payment that is pending.
 func (s *Store) CheckRefundable(ctx context.Context, a accounts.Account) error {
 	st, err := s.loadStanding(ctx, s.DB, a)
 	if err != nil {
 		return err
 	}
-	switch {
-	case st.held:
-		return apierr.InvalidRequest.Errorf("a call still ends, or its charge is pending; repeat in a few minutes")
-	case st.paying:
-		return apierr.InvalidRequest.Errorf("a top-up is being cleared or was just paid; repeat when it has settled")
-	case st.users > 0:
-		return apierr.InvalidRequest.Errorf("users are connected to live apps of this account, over %d connection%s; "+
-			"revoke them first", st.users, plural(st.users))
+	st.endCheckouts() // PrepareClosing has ended those that can be ended
+	for _, r := range st.rows {
+		if item := r.operator(); item.Fate == Blocks {
+			return apierr.InvalidRequest.Errorf("%s", item.Text)
+		}
 	}
 	return nil
 }
 
 // CloseForOperator closes a suspended account and erases its personal data, in the caller's transaction, which has
-// locked the account. While an obstacle remains it is 400 invalid_request.
-func (s *Store) CloseForOperator(ctx context.Context, tx *db.Tx, a accounts.Account) error {
-	err := s.closeTx(ctx, tx, a, true)
-	if !errors.Is(err, errObstacles) {
-		return err
+// locked the account. While something blocks it, it is 400 invalid_request. It returns what goes on after the closing.
+func (s *Store) CloseForOperator(ctx context.Context, tx *db.Tx, a accounts.Account) (goesOn []string, err error) {
+	st, err := s.closeTx(ctx, tx, a, true)
+	if o, ok := errors.AsType[*obstacles](err); ok {
+		return nil, apierr.InvalidRequest.Errorf("%s", o.rows[0].operator().Text)
+	} else if err != nil {
+		return nil, err
 	}
-	st, err := s.loadStanding(ctx, tx, a)
+	for _, r := range st.rows {
+		if item := r.operator(); item.Fate == GoesOn {
+			goesOn = append(goesOn, item.Text)
+		}
+	}
+	return goesOn, nil
+}
+
+// ListOpen returns what an account owes and is owed, in words for an operator who is to close it.
+func (s *Store) ListOpen(ctx context.Context, a accounts.Account) (list []Item, err error) {
+	st, err := s.loadStanding(ctx, s.DB, a)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if sum := st.balance.AvailableMC + st.balance.ReservedMC; sum >= money.Cent {
-		return apierr.InvalidRequest.Errorf("%s cannot be refunded to a payment; the account stays suspended",
-			sum.Display())
-	} else if st.balance.AvailableMC < 0 {
-		return apierr.InvalidRequest.Errorf("the balance is %s below zero; the account stays suspended",
-			(-st.balance.AvailableMC).Display())
+	for _, r := range st.rows {
+		item := r.operator()
+		if r.kind == balance { // its text is about what refunds have left
+			item.Text = "a balance of " + r.amountMC.Display()
+		}
+		list = append(list, item)
 	}
-	return apierr.InvalidRequest.Errorf("something changed meanwhile; repeat the command")
+	return list, nil
 }

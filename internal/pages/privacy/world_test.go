@@ -16,6 +16,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/members"
+	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
@@ -113,8 +114,15 @@ func newWorld(t *testing.T, target string) *world {
 		Topups:   &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now},
 		Webhooks: w.webhooks,
 		Members:  members.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.Now, "https://example.com"),
-		Ledger:   w.Ledger,
-		Now:      w.Now,
+		Payouts: &payouts.Store{
+			DB:     d,
+			Ledger: w.Ledger,
+			Apps:   w.apps,
+			Config: payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
+			Now:    w.Now,
+		},
+		Ledger: w.Ledger,
+		Now:    w.Now,
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -86,25 +87,17 @@ func addressChangedEmail() ui.Email {
 	}
 }
 
-func accountClosedEmail(byOperator bool) ui.Email {
+func accountClosedEmail(byOperator bool, goesOn []string) ui.Email {
+	first, last := "Your Purser account is closed, as you asked, and your personal data is erased. Payment records "+
+		"stay, without your name. This is our last email to you.", "If this wasn’t you, contact support right away."
 	if byOperator {
-		return ui.Email{
-			Subject: "Your account is closed",
-			Paragraphs: []string{
-				"We closed your Purser account, and your personal data is erased. Money of your payments that you had " +
-					"not spent goes back to your card. Payment records stay, without your name. This is our last email " +
-					"to you.",
-				"Contact support if you don’t agree.",
-			},
-		}
+		first, last = "We closed your Purser account, and your personal data is erased. Money of your payments that "+
+			"you had not spent goes back to your card. Payment records stay, without your name. This is our last "+
+			"email to you.", "Contact support if you don’t agree."
 	}
 	return ui.Email{
-		Subject: "Your account is closed",
-		Paragraphs: []string{
-			"Your Purser account is closed, as you asked, and your personal data is erased. Payment records stay, " +
-				"without your name. This is our last email to you.",
-			"If this wasn’t you, contact support right away.",
-		},
+		Subject:    "Your account is closed",
+		Paragraphs: slices.Concat([]string{first}, goesOn, []string{last}),
 	}
 }
 

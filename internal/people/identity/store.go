@@ -378,15 +378,17 @@ func (s *Store) enableDeveloper(ctx context.Context, from accounts.Client, accou
 }
 
 // EraseAccount deletes the credentials and the mail of an account and queues a last email, in the
-// transaction that closes the account, at the request of its owner or by an operator.
-func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) error {
+// transaction that closes the account, at the request of its owner or by an operator. goesOn are paragraphs of that
+// email about money that is paid after the closing.
+func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool,
+	goesOn []string) error {
 	if err := deleteIdentity(ctx, tx, a.ID); err != nil {
 		return fmt.Errorf("identity: erase: %w", err)
 	}
 	if err := s.mails.DeleteAccountMail(ctx, tx, a.ID); err != nil {
 		return err
 	}
-	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail(byOperator))
+	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail(byOperator, goesOn))
 }
 
 // Purge deletes expired links, invitations, set-ups, challenges and authorization requests.

@@ -98,10 +98,10 @@ func formatTimes(n int64) string {
 }
 
 // sendMail queues an email in the caller's transaction. An email that cannot be sent is logged: it must not hold up the
-// money.
+// money. A closed account has no address.
 func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID string, e ui.Email) error {
 	a, err := accounts.GetAccount(ctx, tx, accountID)
-	if err != nil {
+	if err != nil || a.Closed {
 		return err
 	}
 	text, html, err := e.Render(s.Mails.Site)
