@@ -71,7 +71,7 @@ func allowSpending(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 	}
 	b.unfold()
 	b.says("Sample app", "Chat", "Summaries", p.TestAccount.Email, "Every offered model", "To revoke",
-		"Unspent money returns at once", "stays free")
+		"neither spent nor held returns at once", "stays free")
 	if v := b.cap(); v != "15.00" {
 		t.Errorf("the cap is pre-filled with %q", v)
 	}

@@ -320,15 +320,24 @@ func (a *freezeCmd) Run(p *program, c *cli) error {
 }
 
 type resumeCmd struct {
-	ID string `arg:"" help:"The connection, conn_…"`
+	ID     string `arg:"" help:"The connection, conn_…"`
+	Reason string `placeholder:"TEXT" help:"Why, for the audit log. Required while a payment is disputed."`
 }
 
 // Help is shown by purser operator resume --help.
-func (resumeCmd) Help() string { return exampleHelp("resume conn_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+func (resumeCmd) Help() string {
+	return "Ends the pauses by operators and by the risk layer. What the user has paused stays so, and what the " +
+		"suspension of the account has paused goes on when it is lifted.\n\n" +
+		exampleHelp("resume conn_06f2k8m3q5t7w9y1b3d5f7h9j1")
+}
 
 // Run resumes the connection.
 func (a *resumeCmd) Run(p *program, c *cli) error {
-	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
+	var body any
+	if a.Reason != "" {
+		body = map[string]string{"reason": a.Reason}
+	}
+	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", body)
 }
 
 type revokeCmd struct {

@@ -3,11 +3,12 @@ package stripe
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 )
 
 // createRefund serves POST /v1/refunds: it refunds a part of the charge of an intent. As Stripe does, it refuses more
-// than is left of the charge, and a charge that is disputed.
+// than is left of the charge, and a charge with a dispute that was not won.
 func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	old, f, failed := s.readForm(r)
 	if failed != nil {
@@ -37,7 +38,7 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 		cents = n
 	}
 	switch {
-	case charge["disputed"] == true:
+	case s.isContested(intent):
 		return nil, badRequest("The charge has been charged back; cannot issue a refund.")
 	case cents <= 0 || cents > amount-refunded:
 		return nil, badRequest("Refund amount is greater than unrefunded amount on charge.")
@@ -114,4 +115,11 @@ func (s *Server) expireSession(r *http.Request) (object, *apiError) {
 	}
 	s.completeSession(session, "expire", "")
 	return session, nil
+}
+
+// isContested reports whether a payment has a dispute that is open or lost.
+func (s *Server) isContested(intent object) bool {
+	return slices.ContainsFunc(s.disputes, func(d object) bool {
+		return d["payment_intent"] == intent["id"] && d["status"] != "won"
+	})
 }

@@ -321,7 +321,7 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 		t.Errorf("event connection.frozen has the data %s, want %s", event, want)
 	}
 	whole(t, p.Call("POST", luna, prompt("frozen"))).wantAnswer(t, 403, "connection_frozen")
-	run("frozen already", "freeze", connectionID, "--reason", "x")
+	run(`"status": "frozen"`, "freeze", connectionID, "--reason", "x") // a second cause
 	run(`"status": "active"`, "resume", connectionID)
 	whole(t, p.Call("POST", luna, prompt("resumed"))).billing(t)
 	run("no such connection", "freeze", "conn_absent", "--reason", "x")

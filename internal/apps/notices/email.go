@@ -69,30 +69,40 @@ func exhaustedEmail(links web.Links, app string, n rules.Notice, d data) ui.Emai
 	}
 }
 
+// appendWork adds what an app can still charge although it is paused (decision 109).
+func appendWork(paragraphs []string, app string, d data) []string {
+	if d.WorkMC == 0 {
+		return paragraphs
+	}
+	return append(paragraphs, fmt.Sprintf("%s can still charge up to %s that it holds for its own work, within ten "+
+		"minutes.", quoted(app), d.WorkMC.Display()))
+}
+
 func frozenEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": please review its spending",
-		Paragraphs: []string{
+		Paragraphs: appendWork([]string{
 			fmt.Sprintf("%s suddenly spent much more of your balance than usual, so we paused it. It can’t make "+
 				"calls until you decide.",
 				quoted(app)),
 			fmt.Sprintf("It has used %s of its %s spend cap.", d.Connection.ConsumedMC.Display(),
 				d.Connection.AllocationMC.Display()),
 			"Review its calls, then resume the app or revoke its access.",
-		},
+		}, app, d),
 		Amounts: capAmounts(d.Connection),
 		Action:  &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}
 }
 
-func paymentReversedEmail(links web.Links, app string, n rules.Notice, _ data) ui.Email {
+func paymentReversedEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": a payment was reversed",
-		Paragraphs: []string{
+		Paragraphs: appendWork([]string{
 			"One of your payments was reversed or disputed by your bank. Until this is resolved, your connected apps " +
-				"are paused.",
-			fmt.Sprintf("%s is paused. You can resume it once your balance is no longer below zero.", quoted(app)),
-		},
+				"are paused, and you can’t connect others.",
+			fmt.Sprintf("If the payment is disputed, %s goes on by itself once your bank has decided. If your balance "+
+				"is below zero, top it up, then resume the app.", quoted(app)),
+		}, app, d),
 		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}
 }
@@ -104,10 +114,10 @@ func frozenByOperatorEmail(links web.Links, app string, n rules.Notice, d data) 
 	}
 	return ui.Email{
 		Subject: "We paused " + quoted(app),
-		Paragraphs: append(paragraphs,
+		Paragraphs: append(appendWork(paragraphs, app, d),
 			fmt.Sprintf("It has used %s of its %s spend cap. The rest of the cap stays reserved.",
 				d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
-			"You can review its calls, and resume the app or revoke its access."),
+			"You can review its calls, and revoke its access. To resume it, contact support."),
 		Amounts: capAmounts(d.Connection),
 		Action:  &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}

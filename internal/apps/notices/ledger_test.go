@@ -87,6 +87,23 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			{func() {
 				do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByOperator, Reason: "Its secret has leaked."})
 			}, "The reason: Its secret has leaked."},
+			{func() { do(rules.Resume{ConnectionID: c.ID, By: rules.FrozenByOperator}) }, ""},
+			{func() {
+				do(rules.ChangeCap{ConnectionID: c.ID, TargetMC: 11 * money.Dollar})
+				call := rules.Call{
+					ConnectionID: c.ID,
+					AccountID:    c.AccountID,
+					AppID:        c.AppID,
+					Key:          "work",
+					RequestID:    id.New(id.Request, time.Now()),
+					Fingerprint:  "f",
+					Model:        rules.OwnWork,
+					Terms:        "{}",
+					HoldMC:       20 * money.Cent,
+				}
+				do(rules.Hold{Call: call, NodeID: "n", Claim: "c", Pending: rules.OwnWork})
+				do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByRisk})
+			}, "can still charge up to $0.20 that it holds for its own work"},
 		} {
 			step.do()
 			w.once()

@@ -42,6 +42,7 @@ type data struct {
 		CurrentMC money.MC `json:"current_allocation_mc"`
 		TargetMC  money.MC `json:"target_allocation_mc"`
 	} `json:"allocation_request"`
+	WorkMC money.MC `json:"-"` // what the app holds for work of its own
 }
 
 // QueuePending turns all waiting notices into emails.
@@ -96,6 +97,13 @@ func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) e
 	var d data
 	if err := json.Unmarshal([]byte(n.Data), &d); err != nil {
 		return fmt.Errorf("%w: its data is not what it should be", errNotice)
+	}
+	work, err := store.ListWorkHolds(ctx, tx, n.AccountID, n.ConnectionID)
+	if err != nil {
+		return err
+	}
+	for i := range work {
+		d.WorkMC += work[i].HoldMC
 	}
 	e := kind.write(s.Links, app.Name, n, d)
 	if kind.optional {

@@ -229,7 +229,11 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 	if approve {
 		var problems []ui.Problem
 		values, problems = form.parse(maxCap(v.app))
-		if problems = append(findProblems(v, form), problems...); len(problems) > 0 {
+		disputed, err := f.findDisputeProblems(r.Context(), v, values)
+		if err != nil {
+			return err
+		}
+		if problems = append(append(findProblems(v, form), problems...), disputed...); len(problems) > 0 {
 			return f.renderConsent(w, r, v, &form, problems)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -101,7 +102,12 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	}
 	form := readConsentForm(body)
 	values, problems := form.parse(maxCap(v.app))
-	if problems = append(findProblems(v, form), problems...); len(problems) > 0 {
+	problems = append(findProblems(v, form), problems...)
+	disputed, err := h.findDisputeProblems(r.Context(), v, values)
+	if err != nil {
+		return err
+	}
+	if problems = append(problems, disputed...); len(problems) > 0 {
 		return h.renderConsent(w, r, v, &form, problems)
 	}
 	code, err := h.approveConsent(r.Context(), v, form, values)
@@ -207,6 +213,28 @@ func findProblems(v *visit, form consentForm) []ui.Problem {
 		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
 	}
 	return nil
+}
+
+// findDisputeProblems refuses what would spend more while a payment of the account is disputed (decision 123).
+func (h *Handler) findDisputeProblems(ctx context.Context, v *visit, values consentValues) ([]ui.Problem, error) {
+	if v.role.UsesTestAccount() {
+		return nil, nil
+	}
+	open, err := store.ListOpenDisputes(ctx, h.Store.DB, v.account.ID)
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	conn, err := store.LiveConnection(ctx, h.Store.DB, v.app.ID, v.account.ID)
+	if err == nil && values.CapMC <= conn.AllocationMC {
+		return nil, nil
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+	return []ui.Problem{{
+		Field: fieldCap,
+		Text: "One of your payments is disputed. Until your bank has decided, you can’t connect apps or raise a " +
+			"spend cap.",
+	}}, nil
 }
 
 // approveConsent creates the code, and a new test account if the user chose one.

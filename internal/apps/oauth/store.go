@@ -326,7 +326,9 @@ func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given verd
 		RequestedMC:     given.AllocationMC,
 		VelocityLimitMC: given.VelocityMC,
 	})
-	if err != nil {
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.ConnectionFrozen {
+		return reject(verdict.ConnectionRevoked), nil // a payment was disputed between consent and exchange
+	} else if err != nil {
 		return answer{}, err
 	}
 	// The ledger has locked the account's money, so no revocation comes after the count.

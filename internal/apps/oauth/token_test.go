@@ -312,6 +312,44 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 	})
 }
 
+// TestNoConnectionInADispute: while a payment of the user is disputed, no app is connected and no cap is raised, also
+// by a consent of before; a connection that is there keeps its tokens (decision 123).
+func TestNoConnectionInADispute(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("person@example.com")
+		o := w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "exchange", 200, "")
+		command := func(c rules.Command) {
+			w.tx(func(ctx context.Context, tx *db.Tx) error {
+				_, err := w.store.Ledger.DoTx(ctx, tx, c)
+				return err
+			})
+		}
+		raise, same := w.approve(b, w.live, "7"), w.approve(b, w.live, "4")
+		command(rules.OpenPayment{
+			PaymentID: "top_1",
+			AccountID: w.accountOf(o.ConnectionID),
+			AmountMC:  money.Dollar,
+		})
+		command(rules.DisputePayment{PaymentID: "top_1", DisputeID: "du_1"})
+		w.token(w.live, codeForm(raise)).because(t, "a raise of before", verdict.ConnectionRevoked)
+		again := w.token(w.live, codeForm(same)).want(t, "no more than before", 200, "")
+		w.token(w.live, refreshForm(again.RefreshToken)).want(t, "refresh", 200, "")
+		form := url.Values{"decision": {"approve"}, "spend_cap": {"6"}}
+		if p := b.Post(authorizePath(w.live), form); p.Status != 422 || !strings.Contains(p.Body, "is disputed") {
+			t.Errorf("a raise in a dispute: %d", p.Status)
+		}
+		command(rules.Revoke{ConnectionID: o.ConnectionID})
+		form.Set("spend_cap", "1")
+		if p := b.Post(authorizePath(w.live), form); p.Status != 422 || !strings.Contains(p.Body, "is disputed") {
+			t.Errorf("a connection in a dispute: %d", p.Status)
+		}
+		command(rules.EndDispute{PaymentID: "top_1", DisputeID: "du_1"})
+		w.token(w.live, codeForm(w.approve(b, w.live, "6"))).want(t, "after it was won", 200, "")
+	})
+}
+
 // A live app's code is worth nothing to a test account, also when the app went
 // live between consent and exchange (I-29).
 func TestSandboxWallHoldsAtTheExchange(t *testing.T) {

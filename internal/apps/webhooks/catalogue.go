@@ -7,7 +7,7 @@ import (
 // descriptions say when each event of Types comes.
 var descriptions = map[string]string{
 	"connection.created":          "A user connected your app, and you have exchanged the code.",
-	"connection.updated":          "The user changed the spend cap or the daily limit.",
+	"connection.updated":          "The spend cap or the daily limit changed, or the cause that keeps it paused.",
 	"connection.exhausted":        "The allocation is spent, by a call or because the user lowered the cap.",
 	"connection.revoked":          "The connection ended: the user, your app or the service revoked it.",
 	"connection.frozen":           "The connection is paused. Calls are refused until it is resumed.",

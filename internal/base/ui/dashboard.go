@@ -28,6 +28,9 @@ type Funds struct {
 	Logo      string // address of the app's logo; "" = it has none
 
 	PausedSince Moment // zero = it is not paused, or the time is not known
+
+	Work      string // held for the app's own work, which it can charge after a pause or a revocation; "" = nothing
+	WorkUntil Moment // when the last of these holds ends
 }
 
 // NewMoment returns the Moment of a time in microseconds.
@@ -139,6 +142,7 @@ type Review struct {
 	ConnectionID string
 	Today        string // spent in the last 24 hours
 	BelowZero    string // how much the balance is below zero, so that it can't be resumed; "" = it is not
+	Resumable    bool   // its user can end all that keeps it paused
 	Calls        []Spent
 	Speeds       []Choice // none where speed was not the cause
 	Done         string   // what was just done: resume or revoke; "" = nothing

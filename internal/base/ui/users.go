@@ -102,6 +102,7 @@ type Pause struct {
 	Shell
 	Apps    []string // that may spend now
 	Running int      // calls
+	Work    string   // held for the apps' own work; "" = nothing
 }
 
 func (Pause) name() string       { return "dashboard/pause" }
@@ -230,6 +231,14 @@ type Connection struct {
 	Done          string // freeze or resume: what the user has just done; "" = nothing
 	Resumable     bool   // the user paused it
 	Children      []Child
+	WorkHolds     []WorkHold
+}
+
+// WorkHold is what an app holds for work of its own.
+type WorkHold struct {
+	ID, Description string
+	Amount          Amount
+	Until           Moment
 }
 
 // Child is a part of a connection's budget that the app has passed on.

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // OwnWork stands in rows where calls have their model: the app charges for work of its own, such as a search, at its
 // own price.
-const OwnWork = "own-work"
+const OwnWork = rules.OwnWork
 
 // WorkLifetime is how long the hold of an app's own work lasts: the app captures or releases it before.
 const WorkLifetime = 10 * time.Minute

@@ -150,6 +150,30 @@ var checks = []check{
 			WHERE status <> 'frozen' AND frozen_by <> '' OR frozen_by <> 'operator' AND frozen_reason <> ''`,
 	},
 	{
+		id:    "I37",
+		title: "connections: frozen ⇔ there is a cause, and the strongest is shown",
+		count: countConnections,
+		query: `SELECT COALESCE(c.id, f.connection_id) AS connection, c.status, c.frozen_by,
+				COALESCE(f.causes, 0) AS causes
+			FROM connections c FULL JOIN (SELECT connection_id, COUNT(*) AS causes,
+				MAX(CASE cause WHEN 'user' THEN 1 WHEN 'risk' THEN 2 WHEN 'payment' THEN 3 ELSE 4 END) AS strongest
+				FROM freezes GROUP BY connection_id) AS f ON f.connection_id = c.id
+			WHERE c.id IS NULL OR (c.status = 'frozen') <> (f.causes IS NOT NULL) OR c.status = 'frozen' AND
+				f.strongest <> CASE c.frozen_by WHEN 'user' THEN 1 WHEN 'risk' THEN 2 WHEN 'payment' THEN 3
+					ELSE 4 END`,
+	},
+	{
+		id:    "I37",
+		title: "disputes: an open one is recorded with its payment, and stops its account's connections alone",
+		count: `SELECT COUNT(*) FROM open_disputes`,
+		query: `SELECT o.dispute_id AS dispute, o.account_id AS account, '' AS connection FROM open_disputes o
+			WHERE NOT EXISTS (SELECT 1 FROM payment_records r WHERE r.payment_id = o.payment_id AND r.kind = 'disputed'
+				AND r.reason = o.dispute_id AND r.account_id = o.account_id)
+			UNION ALL SELECT f.subject, c.account_id, c.id FROM freezes f JOIN connections c ON c.id = f.connection_id
+				LEFT JOIN open_disputes o ON o.dispute_id = f.subject AND o.account_id = c.account_id
+			WHERE f.cause = 'payment' AND f.subject <> 'below_zero' AND o.dispute_id IS NULL`,
+	},
+	{
 		id:    "I8",
 		title: "connections: one connect row, and one revoke row ⇔ revoked",
 		count: countConnections,

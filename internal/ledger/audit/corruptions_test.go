@@ -475,13 +475,38 @@ var corruptions = []corruption{
 			WHERE key = 'k1c'`}},
 	{name: "an app is in mock mode again after a live call above its hold",
 		sql: []string{`UPDATE apps SET provider_mode = 'mock'`}},
+	{name: "a connection is frozen without a cause",
+		red: []string{"I37 connections", "I28 events: one for each"},
+		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'risk' WHERE id = 'conn_1'`}},
+	{name: "a connection goes on with a cause",
+		red: []string{"I37 connections"},
+		sql: []string{`INSERT INTO freezes (connection_id, cause, subject, actor, reason, since_us)
+			VALUES ('conn_1', 'user', '', '', '', 1)`}},
+	{name: "a connection shows the weaker of two causes",
+		red: []string{"I37 connections", "I28 events: one for each"},
+		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'user' WHERE id = 'conn_1'`,
+			`INSERT INTO freezes (connection_id, cause, subject, actor, reason, since_us)
+			VALUES ('conn_1', 'user', '', '', '', 1), ('conn_1', 'operator', 'opl_1', '', 'abuse', 1)`}},
+	{name: "a dispute stops the connection of another account",
+		red: []string{"I37 disputes", "I28 events: one for each"},
+		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'payment' WHERE id = 'conn_1'`,
+			`INSERT INTO open_disputes (dispute_id, payment_id, account_id, since_us)
+			VALUES ('du_1', 'top_1', 'wac_p', 1)`,
+			`INSERT INTO freezes (connection_id, cause, subject, actor, reason, since_us)
+			VALUES ('conn_1', 'payment', 'du_1', 'top_1', '', 1)`}},
+	{name: "a dispute is open that no payment has",
+		red: []string{"I37 disputes"},
+		sql: []string{`INSERT INTO open_disputes (dispute_id, payment_id, account_id, since_us)
+			VALUES ('du_9', 'top_1', 'wac_p', 1)`}},
 	{name: "a connection that is not frozen has a cause",
 		red: []string{"I8 connections: the cause"},
 		sql: []string{`UPDATE connections SET frozen_by = 'risk' WHERE id = 'conn_1'`}},
 	{name: "a pause by the user has a reason of the operator",
 		red: []string{"I8 connections: the cause", "I28 events: one for each"},
 		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'user', frozen_reason = 'abuse'
-			WHERE id = 'conn_1'`}},
+			WHERE id = 'conn_1'`,
+			`INSERT INTO freezes (connection_id, cause, subject, actor, reason, since_us)
+			VALUES ('conn_1', 'user', '', '', 'abuse', 1)`}},
 	{name: "a request waits for no more than the cap",
 		red: []string{"I9 allocation requests"},
 		sql: []string{`UPDATE allocation_requests SET target_mc = 600000000 WHERE id = 'acr_pending'`}},
@@ -854,7 +879,9 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE events SET app_id = 'app_2' WHERE connection_id = 'conn_1' AND seq = 2`}},
 	{name: "a freeze was not told",
 		red: []string{"I28 events: one for each"},
-		sql: []string{`UPDATE connections SET status = 'frozen' WHERE id = 'conn_1'`}},
+		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'user' WHERE id = 'conn_1'`,
+			`INSERT INTO freezes (connection_id, cause, subject, actor, reason, since_us)
+			VALUES ('conn_1', 'user', '', '', '', 1)`}},
 	{name: "a sandbox app went live with a test account connected",
 		red: []string{"I29 connections: no test account"},
 		sql: []string{`UPDATE apps SET tier = 'limited-live' WHERE id = 'app_test'`}},

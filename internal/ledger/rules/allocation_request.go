@@ -149,6 +149,7 @@ func (c RequestAllocation) apply(s *State, nowUS int64) (Result, error) {
 
 func (c DecideAllocationRequest) addKeys(w *RowKeys) {
 	w.AllocationRequests = append(w.AllocationRequests, c.RequestID)
+	w.Disputes = true
 }
 
 func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {

@@ -96,23 +96,6 @@ type Revoke struct {
 	StopCalls    bool // its running calls end now (decision 067); otherwise they may finish
 }
 
-// Freeze pauses a connection and keeps the cause (contract §3). A user who pauses it gets no
-// notice. If it is frozen already, the first cause stays. Running calls end now if its user or
-// the operator pauses it (decision 067).
-type Freeze struct {
-	ConnectionID string
-	By           FreezeCause
-	Reason       string // the operator's, in words that app and user may read; "" = none
-}
-
-// Resume lifts a freeze. Faster, from 1 to 3, is how many times the usual pace the
-// user allows from now on; 0 leaves it. The risk thresholds count spend from this moment.
-type Resume struct {
-	ConnectionID string
-	FasterSpend  int64
-	OnlyFrozenBy FreezeCause // refuse a freeze of another cause; "" = any
-}
-
 // Hold reserves the most that a call can cost, or answers what its key already
 // did. It enforces every limit; nothing after it checks again.
 type Hold struct {

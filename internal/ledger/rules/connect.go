@@ -3,7 +3,6 @@ package rules
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +41,7 @@ func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
 
 func (c Connect) addKeys(w *RowKeys) {
 	w.Accounts[c.AccountID] = true
+	w.Disputes = true
 	w.NewBalances[c.AccountID] = c.Sandbox // an account without a top-up can have free credit
 	w.AppAccounts[AppAccount{c.AppID, c.AccountID}] = true
 }
@@ -66,14 +66,23 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	if c.VelocityLimitMC != nil && *c.VelocityLimitMC < 0 {
 		return Result{}, apierr.InvalidRequest.Errorf("velocity_limit_mc: must not be negative")
 	}
+	live := s.live[AppAccount{c.AppID, c.AccountID}]
+	delta := min(c.RequestedMC, max(0, b.AvailableMC))
+	if live != "" {
+		conn := s.Connections[live]
+		delta = min(max(c.RequestedMC, conn.CommittedMC())-conn.AllocationMC, max(0, b.AvailableMC))
+	}
+	if live == "" || delta > 0 {
+		if err := s.refuseDisputed(c.AccountID, live); err != nil {
+			return Result{}, err
+		}
+	}
 	s.Balances[c.AccountID] = b
-	if live := s.live[AppAccount{c.AppID, c.AccountID}]; live != "" {
+	if live != "" {
 		conn := s.Connections[live]
 		before := *conn
 		conn.VelocityLimitMC = c.VelocityLimitMC
 		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
-		target := max(c.RequestedMC, conn.CommittedMC())
-		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
 		r := s.moveAllocation(conn, b, EntryCap, delta, nowUS)
 		s.reportLimits(&before, conn, nowUS)
 		s.approveMetRequest(conn, nowUS)
@@ -87,7 +96,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	s.Connections[conn.ID] = conn
 	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID
 	s.Changes.Connections[conn.ID] = true
-	r := s.moveAllocation(conn, b, EntryConnect, min(c.RequestedMC, max(0, b.AvailableMC)), nowUS)
+	r := s.moveAllocation(conn, b, EntryConnect, delta, nowUS)
 	s.emitConnectionEvent("connection.created", conn, nowUS)
 	r.Connection = *conn
 	return r, nil
@@ -95,6 +104,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 
 func (c ChangeCap) addKeys(w *RowKeys) {
 	w.Connections[c.ConnectionID] = ""
+	w.Disputes = true
 	w.PendingRequestsOf = append(w.PendingRequestsOf, c.ConnectionID)
 }
 
@@ -154,6 +164,11 @@ func (c ChangeCap) moveCap(s *State, nowUS int64) (Result, error) {
 				"Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
 				delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
 	}
+	if delta > 0 {
+		if err := s.refuseDisputed(conn.AccountID, conn.ID); err != nil {
+			return Result{}, err
+		}
+	}
 	return s.moveAllocation(conn, b, EntryCap, delta, nowUS), nil
 }
 
@@ -196,6 +211,8 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	s.endAllChildren(conn, nowUS)
 	freed := conn.RemainingMC()
 	conn.Status, conn.RevokedUS, conn.FrozenBy, conn.FrozenReason = Revoked, &nowUS, "", ""
+	delete(s.freezes, conn.ID)
+	s.Changes.EndedFreezes = append(s.Changes.EndedFreezes, FreezeRow{ConnectionID: conn.ID})
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
 	s.Changes.Connections[conn.ID] = true
 	if c.StopCalls {
@@ -208,74 +225,6 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	}
 	r.ReleasedMC, r.Connection = freed, *conn
 	return r, nil
-}
-
-func (c Freeze) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
-func (c Resume) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
-
-func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
-	conn, err := s.connection(c.ConnectionID)
-	switch {
-	case err != nil:
-		return Result{}, err
-	case conn.Status == Revoked:
-		return Result{}, cannotChangeRevoked(c.ConnectionID)
-	case !slices.Contains(freezeCauses, c.By):
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "by: %q is not a cause of a freeze", c.By)
-	case conn.Status == Active:
-		s.freeze(conn, c.By, c.Reason, nowUS)
-	}
-	if c.By == FrozenByUser || c.By == FrozenByOperator {
-		s.stopCalls(conn.ID, StoppedByPause, nowUS)
-	}
-	return Result{Connection: *conn}, nil
-}
-
-var freezeCauses = []FreezeCause{FrozenByRisk, FrozenByUser, FrozenByPayment, FrozenByOperator}
-
-// freezeNotices are the notices to the user, by the cause of the freeze.
-var freezeNotices = map[FreezeCause]string{
-	FrozenByRisk:     NoticeFrozen,
-	FrozenByPayment:  NoticeFrozenPayment,
-	FrozenByOperator: NoticeFrozenOperator,
-}
-
-// freeze pauses an active connection, and notifies the app and the user.
-func (s *State) freeze(conn *Connection, by FreezeCause, reason string, nowUS int64) {
-	conn.Status, conn.FrozenBy, conn.FrozenReason = Frozen, by, reason
-	s.emitConnectionEvent("connection.frozen", conn, nowUS)
-	if notice := freezeNotices[by]; notice != "" {
-		s.notifyUser(notice, conn, nowUS)
-	}
-}
-
-func (c Resume) apply(s *State, nowUS int64) (Result, error) {
-	if c.FasterSpend < 0 || c.FasterSpend > 3 {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "faster: must be from 1 to 3")
-	}
-	conn, err := s.connection(c.ConnectionID)
-	switch {
-	case err != nil:
-		return Result{}, err
-	case conn.Status == Revoked:
-		return Result{}, cannotChangeRevoked(c.ConnectionID)
-	case conn.Status == Active:
-		return Result{Connection: *conn}, nil
-	case c.OnlyFrozenBy != "" && conn.FrozenBy != c.OnlyFrozenBy:
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "this connection is paused for another reason")
-	case s.Balances[conn.AccountID].AvailableMC < 0:
-		return Result{},
-			apierr.InvalidRequest.On(c.ConnectionID,
-				"A payment was reversed and your balance is %s below zero. Top up first.",
-				(-s.Balances[conn.AccountID].AvailableMC).Display())
-	}
-	if c.FasterSpend > 0 {
-		conn.FasterSpend = c.FasterSpend
-	}
-	conn.Status, conn.FrozenBy, conn.FrozenReason = Active, "", ""
-	conn.Forgiven = conn.Spent.Since(time.UnixMicro(nowUS), limits.RiskWindow)
-	s.emitConnectionEvent("connection.resumed", conn, nowUS)
-	return Result{Connection: *conn}, nil
 }
 
 // cannotChangeRevoked is the error for a change of a revoked connection.

@@ -19,17 +19,6 @@ const (
 	Revoked ConnectionStatus = "revoked"
 )
 
-// FreezeCause is why a connection is frozen (decision 025).
-type FreezeCause string
-
-// The causes of a freeze.
-const (
-	FrozenByRisk     FreezeCause = "risk"     // it spent far more than usual
-	FrozenByUser     FreezeCause = "user"     // its user paused it
-	FrozenByPayment  FreezeCause = "payment"  // a payment of its user was reversed or is disputed
-	FrozenByOperator FreezeCause = "operator" // the operator paused it, for a reason in words
-)
-
 // Balance is what an account owns: the part that no connection has reserved, and the reserved part.
 type Balance struct {
 	AccountID   string
@@ -52,8 +41,8 @@ type Connection struct {
 	Status               ConnectionStatus
 	Spent                limits.Series // settled spend of the last 24 hours
 	Forgiven             limits.Series // what of Spent the risk thresholds leave out, because of a resume
-	FrozenBy             FreezeCause   // why it is frozen; "" = it is not, or was before causes were kept
-	FrozenReason         string        // the operator's reason for the freeze; "" = none
+	FrozenBy             FreezeCause   // the strongest of the causes why it is frozen; "" = it is not
+	FrozenReason         string        // the operator's reason for that one; "" = none
 	FasterSpend          int64         // times the usual pace that its user allows, 1 to 3
 	WarnedUS             int64         // time of the last risk warning
 	EventSeq             int64
@@ -110,6 +99,9 @@ const (
 
 // HoldsMoney reports whether the row holds money: it is open or pending.
 func (h *HoldRow) HoldsMoney() bool { return h != nil && h.State != Failed }
+
+// OwnWork is the model of a call that is work of an app's own (decision 109).
+const OwnWork = "own-work"
 
 // Call is what a hold and the row that settles it say about a call.
 type Call struct {

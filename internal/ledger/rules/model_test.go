@@ -32,6 +32,9 @@ type machine struct {
 	calling map[string][]time.Time // when calls were admitted, by rate limit
 	tier    map[string]string      // of each app; "" = limited-live, full, or sandbox for app s
 	lenient map[string]bool        // connections of which a forgiven charge was refunded
+
+	causes   map[string]map[string]bool // why each connection is stopped
+	disputes map[string]string          // open ones, with their accounts
 }
 
 type attemptOf struct {
@@ -56,6 +59,7 @@ var rare = []string{
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
+	"several causes", "resumed in part", "lifted in part", "refused resume", "won",
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
 	"own work", "own work too late", "own work released",
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
@@ -88,6 +92,9 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			calling: map[string][]time.Time{},
 			tier:    map[string]string{"s": "sandbox"},
 			lenient: map[string]bool{},
+
+			causes:   map[string]map[string]bool{},
+			disputes: map[string]string{},
 		}
 		m.s = NewState()
 		if rapid.Bool().Draw(t, "begun") {
@@ -110,6 +117,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"revoke":       m.revoke,
 			"freeze":       m.freeze,
 			"pause":        m.pauseAccount,
+			"dispute":      m.dispute,
 			"ask":          m.ask,
 			"decide":       m.decide,
 			"velocity":     m.velocity,
@@ -142,7 +150,9 @@ func (m *machine) begin(t *rapid.T) {
 
 func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 	before := m.s.digest()
+	connections, disputed := m.copyConnections()
 	r, err := m.apply(c)
+	m.spendsNoMore(t, connections, disputed, c)
 	if r.Refused != nil { // the event that goes with it is meant to stay
 		last := m.s.Changes.Events[len(m.s.Changes.Events)-1]
 		m.s.Changes.Events = m.s.Changes.Events[:len(m.s.Changes.Events)-1]
@@ -186,7 +196,8 @@ func (m *machine) apply(c Command) (Result, error) {
 func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
 		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill),
-		len(s.Changes.CallRefunds), len(s.Changes.Children), len(s.Changes.MarginRecords))
+		len(s.Changes.CallRefunds), len(s.Changes.Children), len(s.Changes.MarginRecords), len(s.Changes.Freezes),
+		len(s.Changes.EndedFreezes), len(s.disputes))
 	for _, id := range slices.Sorted(maps.Keys(s.children)) {
 		out += fmt.Sprint(s.children[id].EndedUS != nil, s.Counters[ChildSubject(id)].BudgetMC())
 	}
@@ -1003,62 +1014,6 @@ func (m *machine) revoke(t *rapid.T) {
 	_, _ = m.do(t, Revoke{ConnectionID: c.ID, StopCalls: rapid.Bool().Draw(t, "stop calls")})
 }
 
-func (m *machine) pauseAccount(t *rapid.T) {
-	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
-		t.Skip("paused connections are dull")
-	}
-	accountID, active, alive := m.connection(t).AccountID, 0, 0
-	for _, c := range m.s.Connections {
-		if c.AccountID == accountID && c.Status != Revoked {
-			alive++
-			active += int(intOf(c.Status == Active))
-		}
-	}
-	events, stops := len(m.s.Changes.Events), len(m.s.Changes.Stops)
-	by := rapid.SampledFrom([]FreezeCause{FrozenByUser, FrozenByOperator}).Draw(t, "by")
-	if _, err := m.do(t, PauseAccount{AccountID: accountID, By: by}); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(m.s.Changes.Events) - events; n != active {
-		t.Fatalf("%d active connections were paused by %d events", active, n)
-	}
-	if n := len(m.s.Changes.Stops) - stops; n != alive {
-		t.Fatalf("the calls of %d connections end by %d stops", alive, n)
-	}
-	for _, c := range m.s.Connections {
-		if c.AccountID == accountID && c.Status == Active {
-			t.Fatalf("connection %s is still active", c.ID)
-		}
-	}
-	if active > 1 {
-		m.seen["paused everything"]++
-	}
-}
-
-func (m *machine) freeze(t *rapid.T) {
-	c := m.connection(t)
-	if rapid.Bool().Draw(t, "thaw") {
-		faster := rapid.Int64Range(-1, 4).Draw(t, "faster")
-		before, was := c.Status, c.FasterSpend
-		r, err := m.do(t, Resume{ConnectionID: c.ID, FasterSpend: faster})
-		if bad := faster < 0 || faster > 3; (err == nil) == bad && before != Revoked {
-			t.Fatalf("faster %d: %v", faster, err)
-		}
-		if want := max(faster, was*intOf(faster == 0)); err == nil && before == Frozen &&
-			r.Connection.FasterSpend != want || err == nil && before != Frozen && r.Connection.FasterSpend != was {
-			t.Fatalf("faster %d of a connection that was %s at %d: %d", faster, before, was, r.Connection.FasterSpend)
-		} else if err == nil && before == Frozen && faster > 1 {
-			m.seen["faster"]++
-		}
-		if err == nil && before == Frozen {
-			m.forgive(c.ID)
-		}
-	} else {
-		by := rapid.SampledFrom([]FreezeCause{"", FrozenByUser, FrozenByOperator, FrozenByPayment}).Draw(t, "by")
-		_, _ = m.do(t, Freeze{ConnectionID: c.ID, By: by})
-	}
-}
-
 // forgive notes that a connection was resumed.
 func (m *machine) forgive(connectionID string) {
 	if m.s.Connections[connectionID].Forgiven.Sum(m.now, limits.RiskWindow) > 0 {
@@ -1451,6 +1406,7 @@ func (m *machine) check(t *rapid.T) {
 	m.callRefunds(t)
 	m.marginRecords(t)
 	m.children(t)
+	m.checkCauses(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {
 		switch {

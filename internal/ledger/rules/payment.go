@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -146,8 +145,16 @@ type ReversePayment struct {
 	TotalMC           money.MC
 }
 
-// DisputePayment freezes the account's active connections, once for each dispute.
-type DisputePayment struct{ PaymentID, DisputeID string }
+// DisputePayment records a dispute of a payment, once. While it is open, it stops the account's connections, and its
+// user can neither resume nor connect nor raise a spend cap.
+type DisputePayment struct {
+	PaymentID, DisputeID string
+	Lost                 bool // it is decided already: nothing stops
+}
+
+// EndDispute ends what an open dispute has stopped: it was won, lost or withdrawn. Without an open one the outcome is
+// Done.
+type EndDispute struct{ PaymentID, DisputeID string }
 
 // payments are the payments of a State. Its zero value is ready to use.
 type payments struct {
@@ -403,21 +410,42 @@ func (c DisputePayment) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.Errorf("dispute: required")
 	}
 	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "disputed", Reason: c.DisputeID}, nowUS)
-	s.freezeConnections(p.AccountID, nowUS)
+	if !c.Lost {
+		s.openDispute(OpenDispute{DisputeID: c.DisputeID, PaymentID: p.ID, AccountID: p.AccountID, SinceUS: nowUS})
+		s.freezeForPayment(p.AccountID, c.DisputeID, p.ID, nowUS)
+	}
 	return r, nil
 }
 
-// freezeConnections freezes all active connections of an account, and notifies the
-// apps and the user.
-func (s *State) freezeConnections(accountID string, nowUS int64) {
-	var list []*Connection
-	for _, c := range s.Connections {
-		if c.AccountID == accountID && c.Status == Active {
-			list = append(list, c)
-		}
+func (c EndDispute) addKeys(w *RowKeys) {
+	w.Payments = append(w.Payments, c.PaymentID)
+	w.FreezesAccount, w.Freezes, w.Disputes = true, true, true
+}
+
+func (c EndDispute) apply(s *State, nowUS int64) (Result, error) {
+	p, _, err := s.payment(c.PaymentID)
+	if err != nil {
+		return Result{}, err
 	}
-	slices.SortFunc(list, func(a, b *Connection) int { return strings.Compare(a.ID, b.ID) })
-	for _, c := range list {
-		s.freeze(c, FrozenByPayment, "", nowUS)
+	if !s.endDispute(p.ID, c.DisputeID) {
+		return Result{Outcome: Done, Payment: *p}, nil
+	}
+	for _, conn := range s.connectionsOf(p.AccountID) {
+		s.endFreezes(conn, func(f *FreezeRow) bool {
+			return f.Cause == FrozenByPayment && f.Subject == c.DisputeID
+		}, nowUS)
+	}
+	return Result{Payment: *p}, nil
+}
+
+// freezeConnections stops all connections of an account whose balance is below zero.
+func (s *State) freezeConnections(accountID string, nowUS int64) {
+	s.freezeForPayment(accountID, BelowZero, "", nowUS)
+}
+
+// freezeForPayment stops all connections of an account, and notifies the apps and the user.
+func (s *State) freezeForPayment(accountID, subject, paymentID string, nowUS int64) {
+	for _, conn := range s.connectionsOf(accountID) {
+		s.addFreeze(conn, FreezeRow{Cause: FrozenByPayment, Subject: subject, Actor: paymentID}, nowUS)
 	}
 }

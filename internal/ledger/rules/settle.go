@@ -239,16 +239,18 @@ const warningInterval = 10 * time.Minute
 
 // applyRiskThresholds compares the spend of a connection after a settlement with its
 // usual spend: beyond the first threshold the app gets a warning, beyond the last the
-// connection is frozen until its user resumes it (contract §3).
+// connection is frozen until its user resumes it (contract §3). What a stopped connection's calls still spend may add
+// this cause to the others.
 func (s *State) applyRiskThresholds(risk *limits.RiskThresholds, conn *Connection, now time.Time) {
-	if risk == nil || conn.Status != Active {
+	if risk == nil || conn.Status == Revoked || conn.FrozenBy == FrozenByRisk {
 		return
 	}
 	switch pace := risk.LevelOf(money.MC(conn.RiskSpend().Sum(now, limits.RiskWindow)),
 		risk.UsualMC(conn.Spent, conn.FasterSpend, now)); {
 	case pace == limits.AboveFreeze:
-		s.freeze(conn, FrozenByRisk, "", now.UnixMicro())
-	case pace >= limits.AboveWarn && now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
+		s.addFreeze(conn, FreezeRow{Cause: FrozenByRisk}, now.UnixMicro())
+	case conn.Status == Active && pace >= limits.AboveWarn &&
+		now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
 		conn.WarnedUS = now.UnixMicro()
 		s.emitConnectionEvent("connection.risk_warning", conn, now.UnixMicro())
 	}

@@ -35,6 +35,8 @@ type State struct {
 	callRefunds callRefunds
 	margins     margins
 	children    map[string]*Child
+	freezes     map[string][]FreezeRow // by connection
+	disputes    []OpenDispute
 }
 
 // Changes is what the commands of a batch have changed. A set names rows of the
@@ -62,6 +64,10 @@ type Changes struct {
 	Losses             []Loss
 	Children           []*Child // in the order of their changes
 	Stops              []Stop
+	EndedFreezes       []FreezeRow // come before Freezes; without a cause: all of the connection
+	Freezes            []FreezeRow // a row that is there already stays as it is
+	OpenedDisputes     []OpenDispute
+	EndedDisputes      []OpenDispute
 	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
 }
 
@@ -124,6 +130,7 @@ func NewState() *State {
 		},
 		live:      map[AppAccount]string{},
 		originals: map[string]*original{},
+		freezes:   map[string][]FreezeRow{},
 	}
 }
 
@@ -165,7 +172,9 @@ type RowKeys struct {
 	CallRefunds        map[string]string // spend row → app: its refund, and the newest of the app, are needed
 	Margins            []MarginKeys
 	Children           []ChildKeys
-	FreezesAccount     bool // all active connections of the payments' accounts are needed
+	FreezesAccount     bool // all connections of the payments' accounts are needed, without revoked ones
+	Freezes            bool // why the connections are stopped is needed
+	Disputes           bool // the open disputes of the accounts are needed
 
 	ConnectionsOf string // the account whose connections are all needed, without revoked ones; "" = none
 }
@@ -206,7 +215,7 @@ func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 		return nil, apierr.ConnectionRevoked.On(connectionID,
 			"this connection was revoked; ask the user to connect again")
 	case Frozen:
-		return nil, apierr.ConnectionFrozen.On(connectionID, "this connection is paused until its user resumes it")
+		return nil, apierr.ConnectionFrozen.On(connectionID, "%s", frozenText[c.FrozenBy])
 	}
 	return c, nil
 }

@@ -40,34 +40,55 @@ func (s *State) stopCalls(connectionID string, cause StopCause, nowUS int64) {
 	})
 }
 
-// PauseAccount freezes all active connections of an account, and has the running calls of its connections ended.
+// PauseAccount adds a cause to all connections of an account, stopped ones too, and has their running calls ended.
 type PauseAccount struct {
 	AccountID string
 	By        FreezeCause // FrozenByUser or FrozenByOperator
+	Subject   string      // the operator's: Suspension
+	Actor     string      // who pauses
 	Reason    string      // the operator's, in words that apps and user may read; "" = none
 }
+
+// ResumeAccount ends what PauseAccount has added for an operator's Subject. A connection without another cause resumes.
+type ResumeAccount struct{ AccountID, Subject string }
 
 func (c PauseAccount) addKeys(w *RowKeys) {
 	w.Accounts[c.AccountID] = true
 	w.ConnectionsOf = c.AccountID
 }
 
+func (c ResumeAccount) addKeys(w *RowKeys) {
+	w.Accounts[c.AccountID] = true
+	w.ConnectionsOf, w.Freezes = c.AccountID, true
+}
+
 func (c PauseAccount) apply(s *State, nowUS int64) (Result, error) {
 	if c.By != FrozenByUser && c.By != FrozenByOperator || c.By == FrozenByUser && c.Reason != "" {
 		return Result{}, apierr.InvalidRequest.Errorf("by: %q cannot pause an account", c.By)
 	}
-	var list []*Connection
+	for _, conn := range s.connectionsOf(c.AccountID) {
+		s.addFreeze(conn, FreezeRow{Cause: c.By, Subject: c.Subject, Actor: c.Actor, Reason: c.Reason}, nowUS)
+		s.stopCalls(conn.ID, StoppedByPause, nowUS)
+	}
+	return Result{}, nil
+}
+
+func (c ResumeAccount) apply(s *State, nowUS int64) (Result, error) {
+	for _, conn := range s.connectionsOf(c.AccountID) {
+		s.endFreezes(conn, func(f *FreezeRow) bool {
+			return f.Cause == FrozenByOperator && f.Subject == c.Subject
+		}, nowUS)
+	}
+	return Result{}, nil
+}
+
+// connectionsOf returns the loaded connections of an account in the order of their ids, without revoked ones.
+func (s *State) connectionsOf(accountID string) (list []*Connection) {
 	for _, conn := range s.Connections {
-		if conn.AccountID == c.AccountID && conn.Status != Revoked {
+		if conn.AccountID == accountID && conn.Status != Revoked {
 			list = append(list, conn)
 		}
 	}
 	slices.SortFunc(list, func(a, b *Connection) int { return cmp.Compare(a.ID, b.ID) })
-	for _, conn := range list {
-		if conn.Status == Active {
-			s.freeze(conn, c.By, c.Reason, nowUS)
-		}
-		s.stopCalls(conn.ID, StoppedByPause, nowUS)
-	}
-	return Result{}, nil
+	return list
 }

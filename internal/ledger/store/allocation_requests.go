@@ -90,15 +90,6 @@ func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 		limit)
 }
 
-// FrozenConnections returns the connections of an account that were frozen by a cause for a reason, in the order in
-// which they are locked.
-func FrozenConnections(ctx context.Context, q db.Queryer, accountID string, by rules.FreezeCause,
-	reason string) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM connections
-		WHERE account_id = $1 AND status = 'frozen' AND frozen_by = $2 AND frozen_reason = $3 ORDER BY id`,
-		accountID, string(by), reason)
-}
-
 // LiveConnectionsOfAccount returns the newest connections of an account that are not revoked, at most limit.
 func LiveConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
 	limit int) (list []rules.Connection, err error) {
@@ -112,14 +103,6 @@ func LiveConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID strin
 		}
 	})
 	return list, err
-}
-
-// FindFreezeTime returns when a frozen connection was frozen, in microseconds: the time of its
-// newest event of a freeze. The error is sql.ErrNoRows if it never was.
-func FindFreezeTime(ctx context.Context, q db.Queryer, connectionID string) (us int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT created_us FROM events
-		WHERE connection_id = $1 AND type = 'connection.frozen' ORDER BY seq DESC LIMIT 1`, connectionID).Scan(&us)
-	return us, err
 }
 
 // findRequestConnections adds the connections of the requests that are named: a

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -43,8 +44,10 @@ func paymentCommand(t *testing.T, f []string) rules.Command {
 		return rules.ReopenPayment{PaymentID: f[1]}
 	case "back":
 		return rules.ReversePayment{PaymentID: f[1], Reason: f[2], TotalMC: num(f[3])}
+	case "decide":
+		return rules.EndDispute{PaymentID: f[1], DisputeID: f[2]}
 	}
-	return rules.DisputePayment{PaymentID: f[1], DisputeID: f[2]}
+	return rules.DisputePayment{PaymentID: f[1], DisputeID: f[2], Lost: slices.Contains(f[3:], "lost")}
 }
 
 func prefixPayment(c rules.Command, p string) rules.Command {
@@ -64,7 +67,9 @@ func prefixPayment(c rules.Command, p string) rules.Command {
 	case rules.ReversePayment:
 		return rules.ReversePayment{PaymentID: p + c.PaymentID, Reason: c.Reason, TotalMC: c.TotalMC}
 	case rules.DisputePayment:
-		return rules.DisputePayment{PaymentID: p + c.PaymentID, DisputeID: c.DisputeID}
+		return rules.DisputePayment{PaymentID: p + c.PaymentID, DisputeID: p + c.DisputeID, Lost: c.Lost}
+	case rules.EndDispute:
+		return rules.EndDispute{PaymentID: p + c.PaymentID, DisputeID: p + c.DisputeID}
 	}
 	return c
 }

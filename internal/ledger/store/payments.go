@@ -91,7 +91,7 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 		}
 		r.payments = append(r.payments, &p)
 		if keys.FreezesAccount {
-			err = errors.Join(findActiveConnections(ctx, tx, keys, p.AccountID), allowOverdraft(ctx, tx, keys, &p))
+			err = errors.Join(findLiveConnectionsOf(ctx, tx, keys, p.AccountID), allowOverdraft(ctx, tx, keys, &p))
 		}
 		if err != nil {
 			return err
@@ -113,16 +113,6 @@ func allowOverdraft(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rule
 		}
 	}
 	return nil
-}
-
-// findActiveConnections finds the connections of an account that a command may freeze.
-func findActiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
-	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
-		`SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
-	for _, connectionID := range active {
-		keys.Connections[connectionID] = accountID
-	}
-	return err
 }
 
 // savePayments appends what was recorded.

@@ -139,10 +139,13 @@ func TestPagesOfUsersUseIndexes(t *testing.T) {
 	if _, err := SpendsOfAccount(ctx, q, "wac_x", 0, 5); err != nil {
 		t.Error(err)
 	}
-	if _, err := FrozenConnections(ctx, q, "wac_x", rules.FrozenByOperator, "why"); err != nil {
+	if _, err := ListWorkHolds(ctx, q, "wac_x", "conn_x"); err != nil {
 		t.Error(err)
 	}
-	if _, err := FindFreezeTime(ctx, q, "conn_x"); err != sql.ErrNoRows {
+	if _, err := ListFreezes(ctx, q, "conn_x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := ListOpenDisputes(ctx, q, "wac_x"); err != nil {
 		t.Error(err)
 	}
 }

@@ -394,6 +394,12 @@ func (q *postgres) saveAppended(s *rules.State) {
 	for _, requestID := range s.Changes.EndedDeferrals {
 		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
 	}
+	for _, f := range s.Changes.EndedFreezes {
+		q.pipeline.Queue(deleteFreezes, f.ConnectionID, string(f.Cause), f.Subject)
+	}
+	for _, f := range s.Changes.Freezes {
+		q.pipeline.Queue(insertFreeze, f.ConnectionID, string(f.Cause), f.Subject, f.Actor, f.Reason, f.SinceUS)
+	}
 	for _, e := range s.Changes.Events {
 		q.pipeline.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2,
 			$3, $4, $5, $6, $7)`,

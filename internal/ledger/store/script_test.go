@@ -178,7 +178,7 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return prefixRaise(c, p)
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
-		rules.DisputePayment, rules.ReopenPayment:
+		rules.DisputePayment, rules.ReopenPayment, rules.EndDispute:
 		return prefixPayment(c, p)
 	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
 		return prefixPayout(c, p)
@@ -213,6 +213,9 @@ func prefix(c rules.Command, p string) rules.Command {
 		c.ConnectionID = p + c.ConnectionID
 		return c
 	case rules.PauseAccount:
+		c.AccountID = p + c.AccountID
+		return c
+	case rules.ResumeAccount:
 		c.AccountID = p + c.AccountID
 		return c
 	case rules.Freeze:
@@ -388,7 +391,7 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return toldRaise(r, b.read("A"))
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
-		rules.DisputePayment, rules.ReopenPayment:
+		rules.DisputePayment, rules.ReopenPayment, rules.EndDispute:
 		return toldPayment(r, b.read("A"))
 	case rules.GiveGoodwill, rules.WithdrawGoodwill:
 		return formatGoodwill(r, b.read("A"))
@@ -530,7 +533,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		return rules.SetVelocityLimit{ConnectionID: f[1], LimitMC: &n}
 	case "ask", "approve", "deny":
 		return raiseCommand(t, f)
-	case "open", "reopen", "pay", "clear", "fail", "back", "dispute":
+	case "open", "reopen", "pay", "clear", "fail", "back", "dispute", "decide":
 		return paymentCommand(t, f)
 	case "give":
 		return rules.GiveGoodwill{
@@ -563,16 +566,24 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			c.By = rules.FreezeCause(v)
 		}
 		c.Reason, _ = option("reason")
+		c.Subject, _ = option("subject")
 		return c
+	case "lift":
+		return rules.ResumeAccount{AccountID: f[1], Subject: rules.Suspension}
 	case "freeze":
-		c := rules.Freeze{ConnectionID: f[1], By: rules.FrozenByOperator}
+		c := rules.Freeze{ConnectionID: f[1], By: rules.FrozenByUser}
 		if v, ok := option("by"); ok {
 			c.By = rules.FreezeCause(v)
 		}
 		c.Reason, _ = option("reason")
+		c.Subject, _ = option("subject")
 		return c
 	case "resume":
 		c := rules.Resume{ConnectionID: f[1]}
+		if v, ok := option("by"); ok {
+			c.By = rules.FreezeCause(v)
+		}
+		_, c.DespiteDispute = option("despite")
 		if v, ok := option("faster"); ok {
 			c.FasterSpend = int64(num(v))
 		}

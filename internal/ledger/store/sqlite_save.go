@@ -178,6 +178,17 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 			return err
 		}
 	}
+	for _, f := range s.Changes.EndedFreezes {
+		if err := q.exec(deleteFreezes, f.ConnectionID, string(f.Cause), f.Subject); err != nil {
+			return err
+		}
+	}
+	for _, f := range s.Changes.Freezes {
+		if err := q.exec(insertFreeze, f.ConnectionID, string(f.Cause), f.Subject, f.Actor, f.Reason,
+			f.SinceUS); err != nil {
+			return err
+		}
+	}
 	for _, e := range s.Changes.Events {
 		if err := q.exec(
 			`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,

@@ -62,10 +62,15 @@ func findConnectionsOf(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) erro
 	if keys.ConnectionsOf == "" {
 		return nil
 	}
+	return findLiveConnectionsOf(ctx, tx, keys, keys.ConnectionsOf)
+}
+
+// findLiveConnectionsOf adds the connections of an account, without revoked ones.
+func findLiveConnectionsOf(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
 	found, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
-		`SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked'`, keys.ConnectionsOf)
+		`SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked'`, accountID)
 	for _, connectionID := range found {
-		keys.Connections[connectionID] = keys.ConnectionsOf
+		keys.Connections[connectionID] = accountID
 	}
 	return err
 }
@@ -82,6 +87,17 @@ func InsertStop(ctx context.Context, d *db.DB, connectionID, requestID string, n
 			CreatedUS:    now.UnixMicro(),
 		})
 	})
+}
+
+// maxWorkHolds is the most holds of apps' own work that ListWorkHolds returns.
+const maxWorkHolds = 1000
+
+// ListWorkHolds returns the holds of apps' own work (decision 109), the oldest first: of an account, or of a connection
+// of it if that is not empty. The app can charge them after the connection was paused or revoked.
+func ListWorkHolds(ctx context.Context, q db.Queryer, accountID, connectionID string) ([]rules.HoldRow, error) {
+	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds
+		WHERE account_id = $1 AND ($2 = '' OR connection_id = $2) AND `+isLive+` AND state = 'pending' AND model = $3
+		ORDER BY created_us LIMIT $4`, accountID, connectionID, rules.OwnWork, maxWorkHolds)
 }
 
 // ListRunningCalls returns at most limit calls of an account that run now, newest first, without voice replies. On

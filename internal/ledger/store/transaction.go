@@ -51,7 +51,8 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 		return res, err
 	}
 	return res, errors.Join(saveRequests(ctx, tx, s), savePayments(ctx, tx, s), saveGoodwill(ctx, tx, s),
-		saveCallRefunds(ctx, tx, s), saveMargins(ctx, tx, s), saveChildren(ctx, tx, s), saveStops(ctx, tx, s))
+		saveCallRefunds(ctx, tx, s), saveMargins(ctx, tx, s), saveChildren(ctx, tx, s), saveStops(ctx, tx, s),
+		saveDisputes(ctx, tx, s))
 }
 
 // rareRows are the rows that only commands outside the hot path need.
@@ -64,6 +65,8 @@ type rareRows struct {
 	refunds   []*rules.CallRefund
 	margins   []*rules.MarginRecord // those of one subject in their order
 	children  []*rules.Child
+	freezes   []rules.FreezeRow
+	disputes  []rules.OpenDispute
 }
 
 // resolve finds what a command outside the hot path does not know: the account of
@@ -76,7 +79,7 @@ func resolve(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) (*rareRows, er
 		rare.findOriginals, findRequestConnections, findPaymentAccounts, findGoodwillAccounts, findAccounts,
 		lockAccounts,
 		findLiveConnections, findConnectionsOf, rare.findReversals, rare.findRequests, rare.findPayments,
-		rare.findGoodwill, rare.findCallRefunds, rare.findMargins, rare.findChildren,
+		rare.findGoodwill, rare.findCallRefunds, rare.findMargins, rare.findChildren, rare.findFreezes,
 	} {
 		if err := step(ctx, tx, keys); err != nil {
 			return nil, err
@@ -107,6 +110,12 @@ func (r *rareRows) addTo(s *rules.State, keys *rules.RowKeys) {
 	}
 	for _, c := range r.children {
 		s.AddChild(c)
+	}
+	for _, f := range r.freezes {
+		s.AddFreeze(f)
+	}
+	for _, d := range r.disputes {
+		s.AddOpenDispute(d)
 	}
 	s.FindLive(keys.AppAccounts)
 }

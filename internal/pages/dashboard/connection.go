@@ -77,6 +77,7 @@ func (h *Handler) connectionPage(v visit) ui.Connection {
 		Since:        time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
 		Calls:        "No calls in progress",
 		Resumable:    c.FrozenBy == rules.FrozenByUser,
+		WorkHolds:    workRows(v.work),
 	}
 	if c.HeldMC > 0 {
 		page.Calls = "For calls in progress. Unused money returns"

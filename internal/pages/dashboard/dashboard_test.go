@@ -247,22 +247,30 @@ func TestReviewSaysWhoPaused(t *testing.T) {
 		for by, want := range map[rules.FreezeCause]string{
 			rules.FrozenByRisk:     "suddenly spent much faster",
 			rules.FrozenByUser:     "You paused it.",
-			rules.FrozenByPayment:  "payments was reversed or disputed",
+			rules.FrozenByPayment:  "your balance fell below zero",
 			rules.FrozenByOperator: "The reason: “leaked &lt;b&gt;secret”.",
 		} {
-			reason := ""
-			if by == rules.FrozenByOperator {
-				reason = "leaked <b>secret"
+			freeze, resume := rules.Freeze{ConnectionID: w.conn.ID, By: by}, rules.Resume{ConnectionID: w.conn.ID}
+			button := "Resume</button>"
+			switch by {
+			case rules.FrozenByPayment:
+				freeze.Subject = rules.BelowZero
+			case rules.FrozenByOperator:
+				freeze.Reason, resume.By, button = "leaked <b>secret", by, "To resume it, contact support."
 			}
-			w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: by, Reason: reason})
-			page := b.Get(path).Want(t, 200, want, "Resume</button>").Lacks(t, "Either you")
+			w.Do(freeze)
+			page := b.Get(path).Want(t, 200, want, button).Lacks(t, "Either you")
+			if by == rules.FrozenByOperator {
+				page.Lacks(t, "Resume</button>")
+				b.Post(path, decision("resume")).Want(t, 422, "We paused this app. Please contact support.")
+			}
 			if by == rules.FrozenByRisk {
 				page.Want(t, 200, "Usual speed")
 			} else {
 				page.Lacks(t, "Usual speed")
 			}
 			b.Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, want)
-			w.Do(rules.Resume{ConnectionID: w.conn.ID})
+			w.Do(resume)
 		}
 		for _, c := range []rules.Command{
 			rules.OpenPayment{PaymentID: "top_1", AccountID: w.conn.AccountID, AmountMC: 300 * money.Dollar},
@@ -276,8 +284,17 @@ func TestReviewSaysWhoPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Do(rules.ChangeCap{ConnectionID: w.conn.ID, TargetMC: w.conn.AllocationMC + balance.AvailableMC})
+		// Two causes: both are named, and the dispute leaves nothing to resume.
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByUser})
+		w.Do(rules.DisputePayment{PaymentID: "top_1", DisputeID: "du_1"})
+		b.Get(path).Want(t, 200, "One of your payments is disputed.", "You paused it.").Lacks(t, "Resume</button>")
+		b.Post("/connections/"+w.conn.ID+"/increase", url.Values{"spend_cap": {"1000"}}).Want(t, 422)
+		w.Do(rules.Resume{ConnectionID: w.conn.ID})
+		b.Post(path, decision("resume")).Want(t, 422, "stays paused until your bank has decided")
+		w.Do(rules.EndDispute{PaymentID: "top_1", DisputeID: "du_1"})
+		b.Get(path).Want(t, 200, "This connection is not paused")
 		w.Do(rules.ReversePayment{PaymentID: "top_1", Reason: "refunded", TotalMC: 300 * money.Dollar})
-		b.Get(path).Want(t, 200, "payments was reversed or disputed", "$300.00 below zero", `href="/top-up"`).
+		b.Get(path).Want(t, 200, "your balance fell below zero", "$300.00 below zero", `href="/top-up"`).
 			Lacks(t, "Resume</button>")
 		b.Post(path, decision("resume")).Want(t, 422, `role="alert"`, "Top up first", `href="/top-up"`)
 	})

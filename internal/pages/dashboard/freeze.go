@@ -2,11 +2,11 @@ package dashboard
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
@@ -18,43 +18,61 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// A freeze says why a connection is paused and since when; both are zero if it is not.
+// A freeze says why a connection is paused and since when; all is zero if it is not.
 type freeze struct {
-	why   string
-	since ui.Moment
+	why       string
+	since     ui.Moment // of the cause that it shows
+	resumable bool      // its user ends all causes
 }
 
-// explainFreeze says who paused a connection, why and when.
+// explainFreeze says who paused a connection, why and when: the cause that it shows first.
 func (h *Handler) explainFreeze(ctx context.Context, c *rules.Connection) (f freeze, err error) {
 	if c.Status != rules.Frozen {
 		return freeze{}, nil
 	}
-	us, err := store.FindFreezeTime(ctx, h.DB, c.ID)
-	if errors.Is(err, sql.ErrNoRows) { // frozen by a version that kept no event
-		us, err = 0, nil
-	}
+	causes, err := store.ListFreezes(ctx, h.DB, c.ID)
 	if err != nil {
 		return freeze{}, fmt.Errorf("dashboard: freeze: %w", err)
 	}
-	if us > 0 {
+	if len(causes) == 0 { // frozen by a node of an earlier version
+		causes = []rules.FreezeRow{{Cause: c.FrozenBy, Reason: c.FrozenReason}}
+	}
+	rules.SortFreezes(causes)
+	if us := causes[0].SinceUS; us > 0 {
 		f.since = ui.NewMoment(us)
 	}
-	switch c.FrozenBy {
-	case rules.FrozenByRisk:
-		f.why = "We paused it because it suddenly spent much faster than usual" + h.describeRisk(c, us) + "."
-	case rules.FrozenByUser:
-		f.why = "You paused it."
-	case rules.FrozenByPayment:
-		f.why = "One of your payments was reversed or disputed, so we paused your connected apps."
-	case rules.FrozenByOperator:
-		f.why = "We paused it."
-		if c.FrozenReason != "" {
-			f.why = "We paused it. The reason: “" + c.FrozenReason + "”."
-		}
-	default: // before causes were kept
-		f.why = "Either you paused it, or we did."
+	f.resumable = true
+	var sentences []string
+	for i := range causes {
+		sentences = append(sentences, h.describeCause(c, &causes[i]))
+		f.resumable = f.resumable && rules.Resume{}.Ends(&causes[i])
 	}
+	f.why = strings.Join(slices.Compact(sentences), " ")
 	return f, nil
+}
+
+// describeCause says why a connection is paused by one of its causes.
+func (h *Handler) describeCause(c *rules.Connection, f *rules.FreezeRow) string {
+	switch f.Cause {
+	case rules.FrozenByRisk:
+		return "We paused it because it suddenly spent much faster than usual" + h.describeRisk(c, f.SinceUS) + "."
+	case rules.FrozenByUser:
+		return "You paused it."
+	case rules.FrozenByPayment:
+		if f.Subject == rules.BelowZero {
+			return "One of your payments was reversed, and your balance fell below zero."
+		}
+		return "One of your payments is disputed. Your apps stay paused until your bank has decided."
+	case rules.FrozenByOperator:
+		if f.Subject == rules.Suspension {
+			return "The account is suspended."
+		}
+		if f.Reason != "" {
+			return "We paused it. The reason: “" + f.Reason + "”. To resume it, contact support."
+		}
+		return "We paused it. To resume it, contact support."
+	}
+	return "Either you paused it, or we did."
 }
 
 // describeRisk writes the spend that froze a connection, as ": $4.20 within 20 minutes, 21 times its usual". It is ""
@@ -75,7 +93,7 @@ func (h *Handler) describeRisk(c *rules.Connection, frozenUS int64) string {
 // freezeConnection is POST /connections/{id}/freeze: the user pauses it (contract §3).
 func (h *Handler) freezeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
-		return rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByUser}
+		return rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByUser, Actor: a.ID}
 	}, "?done=freeze", "")
 }
 

@@ -77,7 +77,8 @@ type visit struct {
 	app     apps.App
 	balance rules.Balance
 	freeze  freeze
-	size    usage.CallSize // of the app's calls; only on pages that change the spend cap
+	work    []rules.HoldRow // held for the app's own work
+	size    usage.CallSize  // of the app's calls; only on pages that change the spend cap
 }
 
 // loadVisit loads a connection. It is 404 unless the connection belongs to a, or to a test account of a: developers
@@ -109,7 +110,10 @@ func (h *Handler) loadVisit(ctx context.Context, a accounts.Account, connectionI
 	if v.freeze, err = h.explainFreeze(ctx, &v.conn); err != nil {
 		return visit{}, err
 	}
-	return v, nil
+	if v.conn.HeldMC > 0 {
+		v.work, err = h.listWork(ctx, v.conn.AccountID, v.conn.ID)
+	}
+	return v, err
 }
 
 // loadCapVisit is loadVisit for a page that changes the spend cap and says what it pays for.
@@ -125,7 +129,13 @@ func (h *Handler) loadCapVisit(ctx context.Context, a accounts.Account, connecti
 // policy returns what the app's current tier allows.
 func (v visit) policy() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 
-func (v visit) funds() ui.Funds { return describeFunds(v.conn, v.app, v.freeze) }
+func (v visit) funds() ui.Funds {
+	funds := describeFunds(v.conn, v.app, v.freeze)
+	if funds.Work = sumWork(v.work); funds.Work != "" {
+		funds.WorkUntil = workUntil(&v.work[len(v.work)-1])
+	}
+	return funds
+}
 
 func describeFunds(c rules.Connection, app apps.App, f freeze) ui.Funds {
 	funds := ui.Funds{
@@ -158,7 +168,7 @@ func splitCap(c rules.Connection) capParts {
 // refusalText returns the message of a refused command, or "" for an error that the user can do nothing about.
 func refusalText(err error) string {
 	if e, ok := errors.AsType[*apierr.Error](err); ok && (e.Code == apierr.InvalidRequest ||
-		e.Code == apierr.ConnectionRevoked) {
+		e.Code == apierr.ConnectionRevoked || e.Code == apierr.ConnectionFrozen) {
 		return e.Message
 	}
 	return ""

@@ -44,13 +44,13 @@ func TestPauseOneConnection(t *testing.T) {
 			b.Get(list+"?done=resume").Want(t, 200, "<strong>Resumed.</strong>")
 		}
 		for _, by := range []rules.FreezeCause{rules.FrozenByRisk, rules.FrozenByPayment, rules.FrozenByOperator} {
-			w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: by})
+			w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: by, Subject: rules.BelowZero})
 			b.Get("/connections").Want(t, 200, `href="`+path+`/review">Review`).Lacks(t, path+`/resume"`)
 			b.Post(path+"/resume", url.Values{"from": {"connections"}}).Leads(t, path+"/review")
 			if c := w.Is(w.conn); c.Status != rules.Frozen || c.FrozenBy != by {
 				t.Errorf("paused by %s, and it is %s by %s", by, c.Status, c.FrozenBy)
 			}
-			w.Do(rules.Resume{ConnectionID: w.conn.ID})
+			w.Do(rules.Resume{ConnectionID: w.conn.ID, By: rules.FrozenByOperator})
 		}
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Post(path+"/resume", url.Values{}).Leads(t, path+"/review")

@@ -126,6 +126,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		ConnectionID: v.conn.ID,
 		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 	}
+	p.Resumable = v.freeze.resumable
 	if v.conn.FrozenBy == rules.FrozenByRisk || v.conn.FrozenBy == "" {
 		p.Speeds = speedChoices(v.conn.FasterSpend)
 	}

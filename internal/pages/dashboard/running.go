@@ -142,7 +142,11 @@ func (h *Handler) showPause(w http.ResponseWriter, r *http.Request, a accounts.A
 	if err != nil {
 		return err
 	}
-	page := ui.Pause{Shell: a.Shell(ui.Overview), Running: len(running)}
+	work, err := h.listWork(ctx, a.ID, "")
+	if err != nil {
+		return err
+	}
+	page := ui.Pause{Shell: a.Shell(ui.Overview), Running: len(running), Work: sumWork(work)}
 	for _, c := range list {
 		if c.Status != rules.Active {
 			continue
@@ -173,7 +177,8 @@ func (h *Handler) pauseEverything(w http.ResponseWriter, r *http.Request, a acco
 		}
 	}
 	h.Calls.PauseCalls(connectionIDs)
-	if _, err := h.Ledger.Do(r.Context(), rules.PauseAccount{AccountID: a.ID, By: rules.FrozenByUser}); err != nil {
+	c := rules.PauseAccount{AccountID: a.ID, By: rules.FrozenByUser, Actor: a.ID}
+	if _, err := h.Ledger.Do(r.Context(), c); err != nil {
 		return err
 	}
 	h.Calls.PauseCalls(connectionIDs) // those that began meanwhile

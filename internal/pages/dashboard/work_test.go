@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -55,6 +56,18 @@ func TestOwnWorkIsShown(t *testing.T) {
 		b.Get("/activity/"+e.ID).Want(t, 200, "Work for", "No provider was paid", "Service fee",
 			"charged $0.10 for its own work: “Search of &lt;12&gt; archives”").Lacks(t, "reported by the provider")
 		held := hold()
+		path, until := "/connections/"+w.conn.ID, "own work, until"
+		b.Get(path).Want(t, 200, "Held for its own work", "Search of &lt;12&gt; archives", "$0.20")
+		b.Get(path+"/revoke").Want(t, 200, `up to <strong class="num">$0.20</strong> of that for its own work, until`)
+		b.Get("/dashboard/pause").Want(t, 200, "What apps hold for their own work, they can still charge: up to $0.20")
+		b.Post(path+"/freeze", url.Values{}).Leads(t, path+"?done=freeze")
+		b.Get(path+"?done=freeze").Want(t, 200, "the app can still charge up to $0.20 that it holds for its own work")
+		b.Get(path+"/review").Want(t, 200, "It can still charge up to $0.20 that it holds for its "+until)
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+		b.Get(path).Want(t, 200, "Held for its own work", "What is neither spent nor held is back")
+		for _, page := range []string{path + "/review", path + "/increase"} {
+			b.Get(page).Want(t, 200, "The app can still charge up to $0.20 for its "+until)
+		}
 		b.Get("/requests/"+held.RequestID).Want(t, 200, "Up to $0.20 is held", "“Search of &lt;12&gt; archives”")
 	})
 }

@@ -109,14 +109,16 @@ func (d *Service) SuspendAccount(ctx context.Context, by, accountID, reason stri
 		_, err := d.Ledger.DoTx(ctx, tx, rules.PauseAccount{
 			AccountID: accountID,
 			By:        rules.FrozenByOperator,
+			Subject:   rules.Suspension,
+			Actor:     by,
 			Reason:    reason,
 		})
 		return err
 	})
 }
 
-// ReinstateAccount ends the suspension of an account, and resumes the connections that the suspension has paused. The
-// reason may be empty. While the balance is below zero, the connections stay paused.
+// ReinstateAccount ends the suspension of an account, and what the suspension has paused. A connection that is paused
+// for another reason, too, stays so. The reason may be empty.
 func (d *Service) ReinstateAccount(ctx context.Context, by, accountID, reason string) (accounts.Account, error) {
 	a := action{by: by, what: "lift", subject: accountID, reason: reason}
 	return d.changeAccount(ctx, &a, func(ctx context.Context, tx *db.Tx, before accounts.Account) error {
@@ -126,23 +128,8 @@ func (d *Service) ReinstateAccount(ctx context.Context, by, accountID, reason st
 		if err := d.Identity.ReinstateAccount(ctx, tx, before); err != nil {
 			return err
 		}
-		balance, err := store.GetBalance(ctx, tx, accountID)
-		if err != nil || balance.AvailableMC < 0 {
-			return err
-		}
-		list, err := store.FrozenConnections(ctx, tx, accountID, rules.FrozenByOperator, before.SuspendedReason)
-		if err != nil {
-			return err
-		}
-		for _, connectionID := range list {
-			if _, err := d.Ledger.DoTx(ctx, tx, rules.Resume{
-				ConnectionID: connectionID,
-				OnlyFrozenBy: rules.FrozenByOperator,
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := d.Ledger.DoTx(ctx, tx, rules.ResumeAccount{AccountID: accountID, Subject: rules.Suspension})
+		return err
 	})
 }
 

@@ -149,7 +149,11 @@ func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) resume(w http.ResponseWriter, r *http.Request) error {
-	c, err := h.Service.Resume(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
+	reason, err := readOptionalReason(r)
+	if err != nil {
+		return err
+	}
+	c, err := h.Service.Resume(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}

@@ -118,3 +118,18 @@ func readReason(r *http.Request) (string, error) {
 	}
 	return CheckReason(b.Reason.Value)
 }
+
+// readOptionalReason returns the reason of an action that needs none; "" = none. The body may be missing, too.
+func readOptionalReason(r *http.Request) (string, error) {
+	if r.ContentLength == 0 {
+		return "", nil
+	}
+	var b reasonBody
+	if err := web.ReadJSON(r, &b); err != nil {
+		return "", err
+	}
+	if b.Reason.Value == "" {
+		return "", nil
+	}
+	return CheckReason(b.Reason.Value)
+}

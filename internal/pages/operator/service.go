@@ -50,6 +50,7 @@ type Service struct {
 
 // An action is an entry to append to the audit log.
 type action struct {
+	id            string // of the entry; runAction sets it before it runs the action
 	by            string
 	what, subject string
 	reason        string
@@ -59,7 +60,7 @@ type action struct {
 // runAction runs f and appends the action to the audit log, in one transaction.
 func (d *Service) runAction(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
 	err := d.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a.before, a.after = nil, nil
+		a.id, a.before, a.after = id.New(logPrefix, d.Now()), nil, nil
 		if err := f(ctx, tx); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (d *Service) runAction(ctx context.Context, a *action, f func(ctx context.C
 func (d *Service) appendEntry(ctx context.Context, tx *db.Tx, a action) error {
 	now := d.Now()
 	e := Entry{
-		ID:        id.New(logPrefix, now),
+		ID:        a.id,
 		Actor:     a.by,
 		Action:    a.what,
 		Subject:   a.subject,
@@ -235,32 +236,48 @@ func (d *Service) reverseCharge(ctx context.Context, tx *db.Tx, original rules.E
 	return done.Entry, err
 }
 
-// Freeze pauses a connection.
+// Freeze pauses a connection, also one that is paused already: each pause by an operator is a cause of its own, until
+// Resume.
 func (d *Service) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
-	c := rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByOperator, Reason: reason}
-	return d.changeFreeze(ctx, &a, c, rules.Frozen)
+	return d.changeFreeze(ctx, &a, func(rules.Connection) rules.Command {
+		return rules.Freeze{
+			ConnectionID: connectionID,
+			By:           rules.FrozenByOperator,
+			Subject:      a.id,
+			Actor:        by,
+			Reason:       reason,
+		}
+	})
 }
 
-// Resume lifts the pause of a connection. The reason may be empty.
+// Resume ends the pauses of a connection by operators and by the risk layer. What its user has paused stays so. The
+// reason may be empty; while a payment is disputed it is required, and the connection goes on before the dispute is
+// decided.
 func (d *Service) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
-	return d.changeFreeze(ctx, &a, rules.Resume{ConnectionID: connectionID}, rules.Active)
+	return d.changeFreeze(ctx, &a, func(before rules.Connection) rules.Command {
+		if before.Status == rules.Active {
+			return nil
+		}
+		return rules.Resume{ConnectionID: connectionID, By: rules.FrozenByOperator, DespiteDispute: reason != ""}
+	})
 }
 
-// changeFreeze pauses or resumes a connection.
-func (d *Service) changeFreeze(ctx context.Context, a *action, c rules.Command,
-	to rules.ConnectionStatus) (after rules.Connection, err error) {
+// changeFreeze pauses or resumes a connection by the command that follows from it; nil = it is active already.
+func (d *Service) changeFreeze(ctx context.Context, a *action,
+	command func(before rules.Connection) rules.Command) (after rules.Connection, err error) {
 	err = d.runAction(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := store.LockConnection(ctx, tx, a.subject)
 		if err != nil {
 			return missing(err, "connection")
 		}
-		switch before.Status {
-		case rules.Revoked:
+		if before.Status == rules.Revoked {
 			return apierr.InvalidRequest.Errorf("the connection is revoked, and cannot be changed")
-		case to:
-			return apierr.InvalidRequest.Errorf("the connection is %s already", to)
+		}
+		c := command(before)
+		if c == nil {
+			return apierr.InvalidRequest.Errorf("the connection is active already")
 		}
 		done, err := d.Ledger.DoTx(ctx, tx, c)
 		if err != nil {

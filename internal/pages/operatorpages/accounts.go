@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -339,6 +340,16 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 		Facts:   facts,
 		More:    &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"},
 	}}
+	causes, err := store.ListFreezes(r.Context(), h.DB, x.ID)
+	if err != nil {
+		return c, fmt.Errorf("operatorpages: causes: %w", err)
+	}
+	if len(causes) > 0 {
+		c.Blocks = append(c.Blocks, causesBlock(causes))
+	}
+	if s.canAct() && x.Status == rules.Frozen {
+		c.Blocks = append(c.Blocks, resumeBlock(x, causes))
+	}
 	if s.canAct() && x.Status != rules.Revoked {
 		pause := pauseBlock(x)
 		pause.More = &ui.Link{Href: connectionsPath + "/" + url.PathEscape(x.ID) + "/revoke", Text: "Revoke it"}
@@ -376,26 +387,49 @@ func fasterSpend(multiple int64) string {
 	return fmt.Sprintf("Up to %d× the usual spend", multiple)
 }
 
-// pauseBlock has the button that pauses or resumes a connection.
-func pauseBlock(x rules.Connection) ui.Block {
-	at := "/operator/connections/" + url.PathEscape(x.ID)
-	if x.Status == rules.Frozen {
-		return ui.Block{
-			Heading: "Resume",
-			Text:    "The app can make calls again, within the risk thresholds its user allows.",
-			Form: &ui.Ask{
-				Action:   at,
-				Decision: "resume",
-				Fields:   reasonField("For the audit log."),
-				Button:   "Resume",
-			},
-		}
+// causesBlock lists why a connection is paused, the cause that it shows first.
+func causesBlock(causes []rules.FreezeRow) ui.Block {
+	rules.SortFreezes(causes)
+	t := &ui.Table{
+		Label: "Why it is paused",
+		Heads: []ui.Head{{Name: "Cause"}, {Name: "Of"}, {Name: "By"}, {Name: "Reason"}, {Name: "Since"}},
+	}
+	for _, f := range causes {
+		t.Rows = append(t.Rows, []ui.Cell{{Text: string(f.Cause)}, {Text: f.Subject, Code: f.Subject != ""},
+			{Text: f.Actor, Code: f.Actor != ""}, {Text: f.Reason}, timeCell(f.SinceUS)})
+	}
+	return ui.Block{Heading: "Why it is paused", Table: t}
+}
+
+// resumeBlock has the button that ends the pauses of a connection that an operator can end.
+func resumeBlock(x rules.Connection, causes []rules.FreezeRow) ui.Block {
+	text := "Ends the pauses by operators and by the risk layer. What its user has paused stays paused, and the " +
+		"suspension of its account ends by lifting it."
+	if slices.ContainsFunc(causes, func(f rules.FreezeRow) bool {
+		return f.Cause == rules.FrozenByPayment && f.Subject != rules.BelowZero
+	}) {
+		text += " A payment of the account is disputed: the app’s calls would go on before the bank has decided, and " +
+			"what they spend is the operator’s loss if the dispute is lost."
 	}
 	return ui.Block{
-		Heading: "Pause this connection",
-		Text:    "The app’s calls are refused until the user or an operator resumes the connection. No money moves.",
+		Heading: "Resume",
+		Text:    text,
 		Form: &ui.Ask{
-			Action:   at,
+			Action:   "/operator/connections/" + url.PathEscape(x.ID),
+			Decision: "resume",
+			Fields:   reasonField("For the audit log."),
+			Button:   "Resume",
+		},
+	}
+}
+
+// pauseBlock has the button that pauses a connection, also one that is paused for another reason.
+func pauseBlock(x rules.Connection) ui.Block {
+	return ui.Block{
+		Heading: "Pause this connection",
+		Text:    "The app’s calls are refused until an operator resumes the connection. No money moves.",
+		Form: &ui.Ask{
+			Action:   "/operator/connections/" + url.PathEscape(x.ID),
 			Decision: "freeze",
 			Fields:   reasonField("For the audit log."),
 			Button:   "Pause",

@@ -410,7 +410,11 @@ func TestAutoStops(t *testing.T) {
 			p, connection := ready(w)
 			w.do(w.session(p), "dispute")
 			w.deliver(w.fresh(), http.StatusOK)
-			if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: connection}); err != nil {
+			if _, err := w.ledger.Do(t.Context(), rules.Resume{
+				ConnectionID:   connection,
+				By:             rules.FrozenByOperator,
+				DespiteDispute: true,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			w.later(time.Hour)

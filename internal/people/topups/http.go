@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
@@ -217,8 +218,6 @@ func (h *Handler) renderReceipt(w http.ResponseWriter, r *http.Request, a accoun
 			page.Settled = ui.Date(rec.CreatedUS)
 		case "paid":
 			page.Clears = ui.Date(rec.HoldUntilUS)
-		case "disputed":
-			page.Disputed = true
 		}
 		if rec.EntryID != "" {
 			amount := rec.AmountMC
@@ -233,6 +232,11 @@ func (h *Handler) renderReceipt(w http.ResponseWriter, r *http.Request, a accoun
 			})
 		}
 	}
+	open, err := store.ListOpenDisputes(r.Context(), h.Store.DB, a.ID)
+	if err != nil {
+		return fmt.Errorf("topups: disputes: %w", err)
+	}
+	page.Disputed = slices.ContainsFunc(open, func(d rules.OpenDispute) bool { return d.PaymentID == p.ID })
 	c, err := getCheckout(r.Context(), h.Store.DB, p.ID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("topups: checkout: %w", err)

@@ -85,16 +85,16 @@ func (s *Store) SumUnrefundable(ctx context.Context, q db.Queryer, b rules.Balan
 	if err != nil {
 		return 0, fmt.Errorf("topups: unrefundable: %w", err)
 	}
+	disputed, err := sumContested(ctx, q, b.AccountID)
+	if err != nil {
+		return 0, fmt.Errorf("topups: unrefundable: %w", err)
+	}
 	for _, p := range payments {
-		if p.Status == rules.PaymentSettled && (isDisputed(p) || slices.Contains(refused, p.ID)) {
+		if p.Status == rules.PaymentSettled && (disputed[p.ID] > 0 || slices.Contains(refused, p.ID)) {
 			sum += p.AmountMC - p.ReversedMC
 		}
 	}
 	return max(min(sum, b.AvailableMC), 0), nil
-}
-
-func isDisputed(p *rules.Payment) bool {
-	return slices.ContainsFunc(p.Records, func(r rules.PaymentRecord) bool { return r.Kind == "disputed" })
 }
 
 // planRefunds returns the open refunds of an account, after adding those that its balance still allows. It locks the
@@ -165,7 +165,7 @@ func (s *Store) chooseRefunds(ctx context.Context, q db.Queryer, balance rules.B
 	}
 	for _, p := range payments {
 		isOpen := slices.ContainsFunc(open, func(r refund) bool { return r.PaymentID == p.ID })
-		if p.Status != rules.PaymentSettled || isDisputed(p) || isOpen || slices.Contains(refused, p.ID) {
+		if p.Status != rules.PaymentSettled || disputed[p.ID] > 0 || isOpen || slices.Contains(refused, p.ID) {
 			continue
 		}
 		cents := int64(min(available, p.AmountMC-p.ReversedMC) / money.Cent)

@@ -148,7 +148,7 @@ func TestRefundRace(t *testing.T) {
 	})
 }
 
-// Stripe refuses some refunds, finally; disputed payments are left alone.
+// Stripe refuses some refunds, finally; disputed payments are left alone, until the dispute is won.
 func TestRefundIsRefused(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -161,6 +161,10 @@ func TestRefundIsRefused(t *testing.T) {
 		p.refunds(10 * money.Dollar)
 		p.wants(20*money.Dollar, rules.PaymentSettled)
 		p.refunds(0)
+		w.do(disputed, "won") // it is over
+		w.deliver(w.fresh(), 200)
+		p.refunds(20 * money.Dollar)
+		p.wants(0, rules.PaymentSettled)
 
 		other := w.person(accounts.NewAccount{})
 		session := other.topUp("10")

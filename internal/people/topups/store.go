@@ -279,6 +279,14 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 			s.Metrics.RaiseAlarm("payment_rest", "stripe")
 		}
 	}
+	for _, d := range f.disputes { // after what was lost is taken: the balance may be below zero
+		if isContested(d) && d.Status != stripe.DisputeStatusLost {
+			continue
+		}
+		if err := do(rules.EndDispute{PaymentID: c.ID, DisputeID: d.ID}); err != nil {
+			return p, nil, err
+		}
+	}
 	return p, fresh, nil
 }
 
@@ -356,7 +364,11 @@ func (f facts) makeCommands(o order, l level, now time.Time, clearance time.Dura
 	}
 	for _, d := range f.disputes {
 		if isContested(d) {
-			list = append(list, rules.DisputePayment{PaymentID: o.ID, DisputeID: d.ID})
+			list = append(list, rules.DisputePayment{
+				PaymentID: o.ID,
+				DisputeID: d.ID,
+				Lost:      d.Status == stripe.DisputeStatusLost,
+			})
 		}
 	}
 	return list

@@ -42,7 +42,11 @@ var termChanges = map[string]struct {
 		err := w.d.QueryRowContext(w.t.Context(), `SELECT id FROM connections WHERE account_id = $1`, p.ID).
 			Scan(&connection)
 		if err == nil {
-			_, err = w.ledger.Do(w.t.Context(), rules.Resume{ConnectionID: connection})
+			_, err = w.ledger.Do(w.t.Context(), rules.Resume{
+				ConnectionID:   connection,
+				By:             rules.FrozenByOperator,
+				DespiteDispute: true,
+			})
 		}
 		if err != nil {
 			w.t.Fatal(err)

@@ -350,8 +350,8 @@ func TestTakenBack(t *testing.T) {
 		if got := w.status(lent); got != rules.Frozen {
 			t.Error("disputed:", got)
 		}
-		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err != nil {
-			t.Error(err) // the money is still there
+		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err == nil {
+			t.Error("resumed in an open dispute")
 		}
 		w.do(session, "lost")
 		w.deliver(w.fresh(), http.StatusOK)
