@@ -138,7 +138,7 @@ func (l *liveApp) fillDay(t *testing.T, node string, left money.MC) {
 	}
 	l.openHold(t, node, whale, tiers.DefaultFreeCredit.PoolMC, true, free)
 	terms := tiers.PolicyOf(tiers.LimitedLive)
-	l.openHold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id)[1:]) // of the app alone
+	l.openHold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id, whale.AccountID)[1:]) // of the app alone
 }
 
 // TestNodesAppDay races 64 callers on two processes, over eight connections, for a

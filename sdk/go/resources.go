@@ -290,7 +290,7 @@ type Feature struct {
 	MaxTokens        *int64      `json:"max_tokens"` // the output cap of calls that send none
 	Fit              *bool       `json:"fit"`
 	FitMinTokens     *int64      `json:"fit_min_tokens"`
-	RateLimit        *int64      `json:"rate_limit"`    // calls in any 60 seconds for each connection
+	RateLimit        *int64      `json:"rate_limit"`    // calls in any 60 seconds for each user
 	DefaultModel     string      `json:"default_model"` // CallFeature needs it
 	DevMarginRate    json.Number `json:"dev_margin_rate"`
 }

@@ -25,7 +25,7 @@ type Policy struct {
 	SandboxDayMC money.MC              // provider cost of all sandbox apps of a developer in 24 hours
 
 	SandboxTotalDayMC money.MC // provider cost of all sandbox apps of all developers in 24 hours
-	EmptyAnswersDayMC money.MC // provider cost of a connection's empty answers that are free, in 24 hours
+	EmptyAnswersDayMC money.MC // provider cost of a user's empty answers on an app that are free, in 24 hours
 }
 
 // A Call is a text call or a voice reply that is about to be held.
@@ -56,7 +56,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	// Voice replies are exempt from the rate limit: contract §4.4 does not list rate_limited.
 	if c.RateLimit != nil && !c.PriceTerms.Voice {
 		d.Limits = append(d.Limits, limits.Limit{
-			Subject: "rate/" + c.ConnectionID + "/" + c.Feature,
+			Subject: "rate/" + c.App.ID + "/" + c.AccountID + "/" + c.Feature,
 			Unit:    limits.Calls,
 			Window:  time.Minute,
 			Max:     *c.RateLimit,
@@ -76,7 +76,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 		return d
 	}
 	tier := tiers.PolicyOf(c.App.Tier)
-	d.Limits = append(d.Limits, tier.Limits(c.App.ID)...)
+	d.Limits = append(d.Limits, tier.Limits(c.App.ID, c.AccountID)...)
 	d.MaxCapMC = tier.MaxCapMC
 	if p.Free.PoolMC > 0 && c.CostMC > 0 { // it pays the provider alone
 		d.FreeCredit = p.freeCredit(c, now)

@@ -60,7 +60,7 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 	}
 	checkAllGuardrailsSet(t, registered["f"])
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
-	const limited = "daily_limit_reached  500000000 in 24h0m0s; " +
+	const limited = "daily_limit_reached spend/app/wac 500000000 in 24h0m0s; " +
 		"app_spend_limited spend/app 25000000000 in 24h0m0s; risk; cap 2500000000; "
 	const free = "free free/app/2026-11 5000000000, free/app/wac 200000000, free/wac 1000000000, "
 	promoted := fmt.Sprintf("cap %d; ", money.Max)
@@ -124,7 +124,7 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 			}
 			wantText := tt.want
 			if tt.feature == "f" {
-				wantText = "rate_limited rate/conn/f 7 in 1m0s; " + tt.want
+				wantText = "rate_limited rate/app/wac/f 7 in 1m0s; " + tt.want
 			}
 			text := demandText(t, who, set, prices, tt.feature, tt.at)
 			voice := demandVoice(t, who, set, prices, tt.feature, tt.at)

@@ -661,6 +661,8 @@ var checks = []check{
 		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
 				UNION ALL ` + rowsByBucket("'spend/' || l.app_id", "user_charge_mc", "", notRefunded) + `
+				UNION ALL ` + rowsByBucket("'spend/' || l.app_id || '/' || l.account_id", "user_charge_mc", "",
+			notRefunded) + `
 				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc",
 			"JOIN apps a ON a.id = l.app_id", "") + `
 				UNION ALL ` + rowsByBucket("'live/*'", "provider_cost_mc", "", "") + `) AS sides
@@ -675,7 +677,7 @@ var checks = []check{
 				SUM(likely) AS with_the_bucket_before_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely
 				FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'waived/%'
-				UNION ALL ` + rowsByBucket("'waived/' || l.connection_id", "provider_cost_mc", "",
+				UNION ALL ` + rowsByBucket("'waived/' || l.app_id || '/' || l.account_id", "provider_cost_mc", "",
 			` AND l.usage LIKE '%"waived"%'`) + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
 		queryArgs: skewAndFirstBucket,

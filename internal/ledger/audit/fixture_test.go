@@ -153,7 +153,7 @@ func (c call) counts(app, account string) []string {
 	if c.free {
 		return []string{"free/" + app + "/2026-11", "free/" + app + "/" + account, "free/" + account}
 	}
-	return []string{"spend/" + app, "live/wac_dev", "live/*"}
+	return []string{"spend/" + app, "spend/" + app + "/" + account, "live/wac_dev", "live/*"}
 }
 
 // counter is a row of windows: what is held, and what was settled in each bucket.
@@ -478,7 +478,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		w.counter(id).settled[index] += c.charge
 	}
 	if strings.Contains(c.usage, "waived") {
-		w.counter("waived/" + id).settled[index] += c.cost
+		w.counter("waived/" + at.app + "/" + at.account).settled[index] += c.cost
 	}
 	w.insert("answers", map[string]any{
 		"request_id": "req_" + suffix,
@@ -522,7 +522,7 @@ func (w *writer) refund(id, key, bucket string, c call) {
 	})
 	c.input, c.output, c.cached = 0, 0, 0
 	w.rollup(id, bucket, 0, -1, c)
-	for _, subject := range []string{id, "spend/" + at.app} {
+	for _, subject := range []string{id, "spend/" + at.app, "spend/" + at.app + "/" + at.account} {
 		w.counter(subject).settled[w.bucketOf[key]] -= c.charge
 	}
 	w.eventWith(id, "request.refunded", fmt.Sprintf(`{"request":{"id":"req_z%s","refunded_mc":%d,"reversed_by":%q}}`,
@@ -556,6 +556,7 @@ func (w *writer) unhold(id string, c call) {
 	at := w.connections[id]
 	at.held -= c.hold
 	w.counter("spend/" + at.app).held -= c.hold
+	w.counter("spend/" + at.app + "/" + at.account).held -= c.hold
 	w.counter("live/wac_dev").held -= c.cost
 	w.counter("live/*").held -= c.cost
 }

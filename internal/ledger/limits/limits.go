@@ -26,7 +26,7 @@ const (
 
 // A Limit bounds what may happen to one subject in a rolling window.
 type Limit struct {
-	Subject string        // the counter, for example "rate/conn_…/slug"; "" = the connection's spend
+	Subject string        // the counter, for example "rate/app_…/wac_…/slug"
 	Unit    Unit          // what is counted
 	Window  time.Duration // the time that is counted; 0 = all time
 	Max     int64         // calls, or micro-cents

@@ -69,10 +69,6 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (admission,
 	for i := range c.Limits {
 		switch l := &c.Limits[i]; {
 		case l.Unit == limits.Calls: // see checkCallRates
-		case l.Subject == "":
-			if e := checkWindow(l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
-				return admission{}, e
-			}
 		default:
 			useProviderKey, e := s.checkCounter(c, l, now)
 			if e != nil {

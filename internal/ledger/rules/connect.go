@@ -254,7 +254,9 @@ func (k *RowKeys) AddOriginal(e *Entry) {
 		return
 	}
 	k.Connections[e.ConnectionID] = e.AccountID
-	k.Counters[tiers.AppSpendSubject(e.AppID)] = limits.Spend.BucketWidth(tiers.DailyWindow)
+	for _, subject := range tiers.SpendSubjects(e.AppID, e.AccountID) {
+		k.Counters[subject] = limits.Spend.BucketWidth(tiers.DailyWindow)
+	}
 }
 
 // apply refunds a spend by a new row: to the connection's reserved pool, or to
@@ -341,15 +343,17 @@ func storedCacheSaved(e *Entry) (money.MC, error) {
 	return u.CacheSavedMC, nil
 }
 
-// removeFromWindows takes a refunded charge out of the windows of its connection and of its
-// app. No call of a test account was ever counted for an app: only live apps have such a window.
+// removeFromWindows takes a refunded charge out of the windows of its connection, of its app and of
+// the user on the app. No call of a test account was ever counted in the last two: only live apps
+// have such windows.
 func (s *State) removeFromWindows(e *Entry, conn *Connection) {
 	at, charged := time.UnixMicro(e.CreatedUS), int64(e.UserChargeMC)
 	conn.Spent = conn.Spent.Remove(at, charged)
-	subject := tiers.AppSpendSubject(e.AppID)
-	if counter := s.Counters[subject]; counter != nil && !s.Balances[e.AccountID].Sandbox {
-		counter.Spent = counter.Spent.Remove(at, charged)
-		s.Changes.Counters[subject] = true
+	for _, subject := range tiers.SpendSubjects(e.AppID, e.AccountID) {
+		if counter := s.Counters[subject]; counter != nil && !s.Balances[e.AccountID].Sandbox {
+			counter.Spent = counter.Spent.Remove(at, charged)
+			s.Changes.Counters[subject] = true
+		}
 	}
 }
 

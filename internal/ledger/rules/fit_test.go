@@ -48,12 +48,10 @@ func drawFitCase(t *rapid.T) fitCase {
 		f.conn.VelocityLimitMC = &v
 	}
 	limit := func(subject string, unit limits.Unit, window time.Duration, code apierr.Code, event string) limits.Limit {
-		if subject != "" {
-			f.counters[subject] = Counter{
-				Spent: limits.Series{Width: unit.BucketWidth(window)}.
-					Add(fitTime, rapid.Int64Range(0, 60).Draw(t, subject+" spent"), max(window, time.Hour)),
-				HeldMC: drawMC(t, subject+" held", 60),
-			}
+		f.counters[subject] = Counter{
+			Spent: limits.Series{Width: unit.BucketWidth(window)}.
+				Add(fitTime, rapid.Int64Range(0, 60).Draw(t, subject+" spent"), max(window, time.Hour)),
+			HeldMC: drawMC(t, subject+" held", 60),
 		}
 		return limits.Limit{
 			Subject: subject,
@@ -71,7 +69,7 @@ func drawFitCase(t *rapid.T) fitCase {
 	}
 	if rapid.Bool().Draw(t, "day") {
 		f.hold.Limits = append(f.hold.Limits,
-			limit("", limits.Spend, VelocityWindow, apierr.DailyLimitReached, ""))
+			limit("spend/p/A", limits.Spend, VelocityWindow, apierr.DailyLimitReached, ""))
 	}
 	if rapid.Bool().Draw(t, "app") {
 		f.hold.Limits = append(f.hold.Limits,

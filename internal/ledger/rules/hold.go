@@ -26,9 +26,8 @@ func (c Hold) addKeys(keys *RowKeys) {
 
 func addLimitKeys(keys *RowKeys, list []limits.Limit) {
 	for i := range list {
-		if l := &list[i]; l.Subject != "" {
-			keys.Counters[l.Subject] = l.Unit.BucketWidth(l.Window)
-		}
+		l := &list[i]
+		keys.Counters[l.Subject] = l.Unit.BucketWidth(l.Window)
 	}
 }
 
@@ -153,7 +152,7 @@ func (s *State) countCall(list []limits.Limit, now time.Time) {
 		case l.Unit == limits.Calls:
 			counter.Spent = counter.Spent.Add(now, 1, l.Window)
 			s.Changes.Counters[l.Subject] = true
-		case counter != nil && counter.LimitReported &&
+		case counter.LimitReported &&
 			counter.Spent.Sum(now, l.Window)+int64(counter.HeldMC) < l.Max-l.Max/10:
 			counter.LimitReported = false
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
 // machine drives the bare rules with random commands and checks every invariant
@@ -441,7 +442,12 @@ func (m *machine) hold(t *rapid.T) {
 		h.Key = ChildKey(h.ChildID, h.Key)
 	}
 	if rapid.Bool().Draw(t, "rate") {
-		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: rateOf, Code: apierr.RateLimited}}
+		h.Limits = []limits.Limit{{
+			Subject: "rate/" + c.AppID + "/" + c.AccountID,
+			Window:  time.Minute,
+			Max:     rateOf,
+			Code:    apierr.RateLimited,
+		}}
 	}
 	if tier := m.tier[c.AppID]; tier == "sandbox" {
 		h.Limits = append(h.Limits, limits.Limit{
@@ -455,11 +461,12 @@ func (m *machine) hold(t *rapid.T) {
 	} else {
 		if tier == "" {
 			h.Limits = append(h.Limits, limits.Limit{
-				Unit:   limits.Spend,
-				Window: VelocityWindow,
-				Max:    connectionDay,
-				Code:   apierr.DailyLimitReached,
-				Owner:  "the tier",
+				Subject: tiers.UserSpendSubject(c.AppID, c.AccountID),
+				Unit:    limits.Spend,
+				Window:  VelocityWindow,
+				Max:     connectionDay,
+				Code:    apierr.DailyLimitReached,
+				Owner:   "the tier",
 			},
 				limits.Limit{
 					Subject: "spend/" + c.AppID,
@@ -656,17 +663,13 @@ func (m *machine) windows(h Hold) []limits.Limit {
 	list := slices.Clone(h.Limits)
 	if v := m.s.Connections[h.ConnectionID].VelocityLimitMC; v != nil {
 		list = append(list, limits.Limit{
-			Unit:   limits.Spend,
-			Window: VelocityWindow,
-			Max:    int64(*v),
-			Code:   apierr.DailyLimitReached,
-			Owner:  "the user",
+			Subject: h.ConnectionID,
+			Unit:    limits.Spend,
+			Window:  VelocityWindow,
+			Max:     int64(*v),
+			Code:    apierr.DailyLimitReached,
+			Owner:   "the user",
 		})
-	}
-	for i := range list {
-		if list[i].Subject == "" {
-			list[i].Subject = h.ConnectionID
-		}
 	}
 	return list
 }
@@ -817,6 +820,7 @@ func (m *machine) counters(t *rapid.T) {
 			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
 		}
 		app, isSpend := strings.CutPrefix(subject, "spend/")
+		app, _, _ = strings.Cut(app, "/")
 		if width := c.Spent.Width; width == limits.SpendBucketWidth && !(isSpend && m.tier[app] == "full") {
 			if got, want := c.Spent.Sum(m.now, VelocityWindow),
 				m.inBucket(subject, width, VelocityWindow, true); got != want {
@@ -853,7 +857,7 @@ func (m *machine) settle(t *rapid.T) {
 		day := cost + money.MC(rapid.Int64Range(-10, 40).Draw(t, "free of a day"))
 		waiver = &Waiver{DayMC: day, Usage: Usage{JSON: "{" + WaivedEmpty + "}"}}
 	}
-	waived := m.inBucket(WaiverSubject(h.ConnectionID), limits.SpendBucketWidth, waiverWindow, true)
+	waived := m.inBucket(WaiverSubject(h.AppID, h.AccountID), limits.SpendBucketWidth, waiverWindow, true)
 	r, err := m.do(t, Settle{
 		Call:       h.Call,
 		Attempt:    attempt,
@@ -917,7 +921,7 @@ func (m *machine) checkWaiver(t *rapid.T, waiver *Waiver, used int64, r Result) 
 	if free {
 		m.seen["waived"]++
 		m.counted = append(m.counted, counted{
-			Reservation: Reservation{WaiverSubject(e.ConnectionID), limits.Cost, waiverWindow, 0},
+			Reservation: Reservation{WaiverSubject(e.AppID, e.AccountID), limits.Cost, waiverWindow, 0},
 			spent:       e.ProviderCostMC,
 			at:          m.now,
 			entry:       e.ID,

@@ -21,7 +21,7 @@ func (c Settle) addKeys(keys *RowKeys) {
 		keys.Counters[c.Budget.Subject] = 0
 	}
 	if c.Waiver != nil {
-		keys.Counters[WaiverSubject(c.ConnectionID)] = limits.Cost.BucketWidth(waiverWindow)
+		keys.Counters[WaiverSubject(c.AppID, c.AccountID)] = limits.Cost.BucketWidth(waiverWindow)
 	}
 }
 
@@ -69,7 +69,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	s.Changes.Holds[c.key()] = true
 	s.Billed[c.key()] = BilledKey{e.ID, c.Fingerprint}
 	if waived {
-		s.countWaiver(conn.ID, a.amounts.ProviderCostMC, now)
+		s.countWaiver(WaiverSubject(c.AppID, c.AccountID), a.amounts.ProviderCostMC, now)
 	}
 	s.countBudget(c.Budget, a.charged)
 	if a.charged > 0 {

@@ -8,7 +8,7 @@ import (
 )
 
 // A Waiver makes a call free whose answer is empty (decision 112): the user pays nothing, the app earns nothing, and
-// the service's fee bears what the provider is paid. It applies while all such calls of the connection cost the
+// the service's fee bears what the provider is paid. It applies while all such calls of the user on the app cost the
 // service at most DayMC in 24 hours, and to calls that the wallet pays: free credit is the service's already.
 type Waiver struct {
 	DayMC money.MC
@@ -24,15 +24,16 @@ func (e *Entry) IsWaived() bool { return strings.Contains(e.Usage, WaivedEmpty) 
 // waiverWindow is the time in which the calls are counted that were free.
 const waiverWindow = 24 * time.Hour
 
-// WaiverSubject is the counter of what the free calls of a connection have cost the service.
-func WaiverSubject(connectionID string) string { return "waived/" + connectionID }
+// WaiverSubject is the counter of what the free calls of a user on an app have cost the service. It is not the
+// connection's: a user who connects again gets no new day.
+func WaiverSubject(appID, accountID string) string { return "waived/" + appID + "/" + accountID }
 
 // isWaived reports whether the call is free by its waiver.
 func (c *Settle) isWaived(s *State, now time.Time) bool {
 	if c.Waiver == nil || c.PaidBy != PaidByWallet || c.Settlement != Settled {
 		return false
 	}
-	spent := s.Counters[WaiverSubject(c.ConnectionID)].Spent.Sum(now, waiverWindow)
+	spent := s.Counters[WaiverSubject(c.AppID, c.AccountID)].Spent.Sum(now, waiverWindow)
 	return spent+int64(c.Charge.ProviderCostMC) <= int64(c.Waiver.DayMC)
 }
 
@@ -42,8 +43,7 @@ func (a Amounts) waive() Amounts {
 }
 
 // countWaiver counts what a free call has cost the service.
-func (s *State) countWaiver(connectionID string, cost money.MC, now time.Time) {
-	subject := WaiverSubject(connectionID)
+func (s *State) countWaiver(subject string, cost money.MC, now time.Time) {
 	s.Counters[subject].Spent = s.Counters[subject].Spent.Add(now, int64(cost), waiverWindow)
 	s.Changes.Counters[subject] = true
 }

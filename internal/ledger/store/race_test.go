@@ -87,7 +87,8 @@ var races = []limitRace{
 	{
 		name:        "connection day",
 		connections: 1,
-		limit:       spendOf("", limits.Spend, apierr.DailyLimitReached),
+		limit:       spendOf("spend/p0/A", limits.Spend, apierr.DailyLimitReached),
+		subject:     "spend/p0/A",
 		refused:     apierr.DailyLimitReached,
 		wins:        10,
 	},
@@ -131,7 +132,7 @@ var races = []limitRace{
 		connections: 1,
 		limit: func(h *rules.Hold) {
 			h.Limits = []limits.Limit{{
-				Subject: "rate/C0/f",
+				Subject: "rate/p0/A/f",
 				Unit:    limits.Calls,
 				Window:  time.Hour,
 				Max:     10,

@@ -240,9 +240,13 @@ func prefix(c rules.Command, p string) rules.Command {
 			c.ChildID = p + c.ChildID
 		}
 		for i := range c.Limits {
-			if app, ok := strings.CutPrefix(c.Limits[i].Subject, "spend/"); ok {
+			subject, ok := strings.CutPrefix(c.Limits[i].Subject, "spend/")
+			switch app, account, ofUser := strings.Cut(subject, "/"); {
+			case ofUser:
+				c.Limits[i].Subject = tiers.UserSpendSubject(p+app, p+account)
+			case ok:
 				c.Limits[i].Subject = tiers.AppSpendSubject(p + app)
-			} else if c.Limits[i].Subject != "" {
+			default:
 				c.Limits[i].Subject = p + c.Limits[i].Subject
 			}
 		}
@@ -601,7 +605,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		h.ChildID, _ = option("child")
 		if v, ok := option("rate"); ok {
 			h.Limits = []limits.Limit{{
-				Subject: "rate/" + f[1],
+				Subject: "rate/" + h.AppID + "/" + h.AccountID,
 				Window:  time.Minute,
 				Max:     int64(num(v)),
 				Code:    apierr.RateLimited,
@@ -610,11 +614,12 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 		if v, ok := option("day"); ok {
 			h.Limits = append(h.Limits, limits.Limit{
-				Unit:   limits.Spend,
-				Window: rules.VelocityWindow,
-				Max:    int64(num(v)),
-				Code:   apierr.DailyLimitReached,
-				Owner:  "a limited-live app",
+				Subject: tiers.UserSpendSubject(h.AppID, h.AccountID),
+				Unit:    limits.Spend,
+				Window:  rules.VelocityWindow,
+				Max:     int64(num(v)),
+				Code:    apierr.DailyLimitReached,
+				Owner:   "a limited-live app",
 			})
 		}
 		if v, ok := option("app"); ok {

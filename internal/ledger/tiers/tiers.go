@@ -27,7 +27,7 @@ const DailyWindow = 24 * time.Hour
 type Policy struct {
 	DefaultCapMC    money.MC // what the consent screen proposes unless the app asks for a cap
 	MaxCapMC        money.MC // of one connection
-	ConnectionDayMC money.MC // spend of one connection in 24 hours; 0 = no limit
+	ConnectionDayMC money.MC // spend of one user on the app in 24 hours; 0 = no limit
 	AppDayMC        money.MC // spend across the app in 24 hours; 0 = no limit
 }
 
@@ -44,18 +44,19 @@ func PolicyOf(tier string) Policy {
 	return Policy{DefaultCapMC: 10 * money.Dollar, MaxCapMC: money.Max}
 }
 
-// Limits returns the tier's rolling limits for a call of an app.
-func (t Policy) Limits(appID string) []limits.Limit {
+// Limits returns the tier's rolling limits for a call of an app for a user.
+func (t Policy) Limits(appID, accountID string) []limits.Limit {
 	if t.AppDayMC == 0 {
 		return nil
 	}
 	return []limits.Limit{
 		{
-			Unit:   limits.Spend,
-			Window: DailyWindow,
-			Max:    int64(t.ConnectionDayMC),
-			Code:   apierr.DailyLimitReached,
-			Owner:  "a limited-live app",
+			Subject: UserSpendSubject(appID, accountID),
+			Unit:    limits.Spend,
+			Window:  DailyWindow,
+			Max:     int64(t.ConnectionDayMC),
+			Code:    apierr.DailyLimitReached,
+			Owner:   "a limited-live app",
 		},
 		{
 			Subject: AppSpendSubject(appID),
@@ -71,6 +72,15 @@ func (t Policy) Limits(appID string) []limits.Limit {
 
 // AppSpendSubject is the counter of what all users together spend on an app.
 func AppSpendSubject(appID string) string { return "spend/" + appID }
+
+// UserSpendSubject is the counter of what a user spends on an app, over all connections: a user who connects again has
+// the same one.
+func UserSpendSubject(appID, accountID string) string { return "spend/" + appID + "/" + accountID }
+
+// SpendSubjects are the counters of a tier's limits in which a charge is counted.
+func SpendSubjects(appID, accountID string) [2]string {
+	return [2]string{AppSpendSubject(appID), UserSpendSubject(appID, accountID)}
+}
 
 // DefaultSandboxDayMC is how much of real provider cost a developer's sandbox apps
 // may cause in 24 hours, all together (contract §8), unless the operator says otherwise.

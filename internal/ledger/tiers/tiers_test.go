@@ -18,7 +18,7 @@ func TestTerms(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", tier, got, want)
 		}
 	}
-	if n := len(PolicyOf(FullLive).Limits("app_1")) + len(PolicyOf(Sandbox).Limits("app_1")); n != 0 {
+	if n := len(PolicyOf(FullLive).Limits("app_1", "acc_1")) + len(PolicyOf(Sandbox).Limits("app_1", "acc_1")); n != 0 {
 		t.Errorf("%d limits on tiers without limits", n)
 	}
 }

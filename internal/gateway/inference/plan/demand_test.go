@@ -32,8 +32,9 @@ func TestDemand(t *testing.T) {
 		MaxCostPerCallMC: &most,
 	}, "g": {Slug: "g"}}
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
-	const rateLimit = "rate_limited rate/conn/f 7 in 1m0s; "
-	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s " +
+	const rateLimit = "rate_limited rate/app/wac/f 7 in 1m0s; "
+	const limited = "daily_limit_reached spend/app/wac 500000000 in 24h0m0s; " +
+		"app_spend_limited spend/app 25000000000 in 24h0m0s " +
 		"tells app.spend_limit_reached; risk; cap 2500000000; "
 	const free = "free free/app/2026-11 5000000000, free/app/wac 200000000, free/wac 1000000000"
 	for _, tt := range []struct {
