@@ -89,7 +89,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestReadLedger counts settled calls of live apps in the month, by day and model, and nothing else.
+// TestReadLedger counts settled live calls in the month, by day and model, and nothing else, whatever the apps' modes
+// are now.
 func TestReadLedger(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
@@ -108,12 +109,16 @@ func TestReadLedger(t *testing.T) {
 			add := func(at time.Time, app, status, model string, costMC int64) {
 				seq++
 				asked := at.Add(-time.Minute) // the id has the time of the request
-				exec(t, d, `INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, app_id, model,
+				terms := `{"margin_ppm":0}`
+				if app == "app_mock" {
+					terms = `{"margin_ppm":0,"mock":true}`
+				}
+				exec(t, d, `INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, app_id, model, terms,
 						provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, available_delta_mc,
 						reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
-					VALUES ($1, 'wac_1', $2, 'spend', $3, $4, $5, $6, $7, 0, 0, $7, 0, 0, 0, 0, $8, $9)`,
+					VALUES ($1, 'wac_1', $2, 'spend', $3, $4, $5, $6, $10, $7, 0, 0, $7, 0, 0, 0, 0, $8, $9)`,
 					id.New(id.Ledger, asked), seq, status, reversal(status), app, model, costMC, at.UnixMicro(),
-					fmt.Sprint("hash", seq))
+					fmt.Sprint("hash", seq), terms)
 			}
 			add(month.Add(-time.Second), "app_live", "settled", "gpt-6", 1)
 			add(month, "app_live", "settled", "gpt-6", 10)
@@ -122,6 +127,7 @@ func TestReadLedger(t *testing.T) {
 			add(month.Add(24*time.Hour), "app_live", "settled", "gpt-6", 40)
 			add(month.Add(24*time.Hour), "app_mock", "settled", "gpt-6", 80)
 			add(month.AddDate(0, 1, 0), "app_live", "settled", "gpt-6", 160)
+			exec(t, d, `UPDATE apps SET provider_mode = CASE provider_mode WHEN 'live' THEN 'mock' ELSE 'live' END`)
 			got, err := ReadLedger(t.Context(), d, month, month.AddDate(0, 1, 0))
 			want := []Cost{{"2026-10-01", "gpt-6", 30}, {"2026-10-02", "gpt-6", 40}}
 			if err != nil || !cmp.Equal(got, want) {

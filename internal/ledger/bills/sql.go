@@ -15,8 +15,9 @@ const lateness = 7 * 24 * time.Hour
 
 // ReadLedger returns what live calls from one time to another have cost at the providers, by day and model. Refunds do
 // not count: the provider has been paid. Calls by a developer's own provider key are among them, since the ledger does
-// not tell them apart. A row's id has the time of its request: the index finds rows by it, and
-// lateness is how much later a call may be charged. If the rows are archived, the error is a store.ArchivedError.
+// not tell them apart. A row's terms say whether the call was live: the app's mode may have changed since. A row's id
+// has the time of its request: the index finds rows by it, and lateness is how much later a call may be charged. If the
+// rows are archived, the error is a store.ArchivedError.
 func ReadLedger(ctx context.Context, q db.Queryer, from, to time.Time) ([]Cost, error) {
 	if err := store.RefuseArchivedRows(ctx, q, from); err != nil {
 		return nil, fmt.Errorf("bills: %w", err)
@@ -28,9 +29,8 @@ func ReadLedger(ctx context.Context, q db.Queryer, from, to time.Time) ([]Cost, 
 		c.Day = time.UnixMicro(day * dayUS).UTC().Format(time.DateOnly)
 		return c, err
 	}, `SELECT l.created_us / $1 AS day, l.model, CAST(SUM(l.provider_cost_mc) AS BIGINT) FROM ledger l
-		JOIN apps a ON a.id = l.app_id
 		WHERE l.id >= $2 AND l.id < $3 AND l.created_us >= $4 AND l.created_us < $5
-			AND l.type = 'spend' AND l.status = 'settled' AND a.provider_mode = 'live'
+			AND l.type = 'spend' AND l.status = 'settled' AND COALESCE(l.terms, '') NOT LIKE '%"mock":true%'
 		GROUP BY 1, 2 ORDER BY 1, 2`, dayUS, id.Floor(id.Ledger, from.Add(-lateness)),
 		id.Floor(id.Ledger, to), from.UnixMicro(), to.UnixMicro())
 	if err != nil {
