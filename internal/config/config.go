@@ -171,7 +171,7 @@ var ownKeys = []Key{
 		setURL(func(c *Config) *string { return &c.AuthURL })},
 	{"dashboard_url", "URL by which users reach their dashboard", false,
 		setURL(func(c *Config) *string { return &c.DashboardURL })},
-	{"signups", "who may create an account: open (everybody), invited (whom purser operator invite names), or closed",
+	{"signups", "who may create an account: open (everybody), invited (by you or an app's owner), or closed",
 		false, func(c *Config, v string) error {
 			switch c.SignUps = identity.SignUps(v); c.SignUps {
 			case identity.OpenSignUps, identity.InvitedSignUps, identity.ClosedSignUps:

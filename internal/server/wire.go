@@ -179,6 +179,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 	s.Features = features.NewStore(s.DB, now, s.isModelOffered)
 	s.sandbox = sandbox.NewStore(s.DB, s.Accounts, s.Ledger, now)
 	s.members = members.NewStore(s.DB, s.Accounts, s.Mails, now, c.DashboardURL)
+	s.identity.Admits = s.members.IsInvited
 	s.payouts = &payouts.Store{
 		DB:           s.DB,
 		Ledger:       s.Ledger,

@@ -137,3 +137,10 @@ func changed(res sql.Result, err error) (bool, error) {
 	n, err := res.RowsAffected()
 	return n == 1, err
 }
+
+// hasInvitation reports whether an address has an open invitation into an app.
+func hasInvitation(ctx context.Context, q db.Queryer, email string, nowUS int64) (invited bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM app_invitations WHERE email = $1 AND expires_us > $2)`,
+		email, nowUS).Scan(&invited)
+	return invited, err
+}

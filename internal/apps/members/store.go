@@ -213,6 +213,19 @@ func requireActive(ctx context.Context, tx *db.Tx, inviterID string) error {
 	return err
 }
 
+// IsInvited reports whether an app's owner has invited an address, and the invitation is still open.
+func (s *Store) IsInvited(ctx context.Context, q db.Queryer, address string) (bool, error) {
+	email, err := accounts.NormalizeEmail(address)
+	if err != nil {
+		return false, nil
+	}
+	invited, err := hasInvitation(ctx, q, email, s.now().UnixMicro())
+	if err != nil {
+		return false, fmt.Errorf("members: invited: %w", err)
+	}
+	return invited, nil
+}
+
 // throttle counts an invitation and returns 429 rate_limited over the limits.
 func (s *Store) throttle(by Actor, email string) error {
 	for _, l := range []struct {

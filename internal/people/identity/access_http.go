@@ -46,7 +46,7 @@ func (h accessPages) makeSignUpPage(next, email string) ui.Form {
 }
 
 func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
-	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps {
+	if !h.showsSignUp(accounts.LocalPath(r.URL.Query().Get("next"))) {
 		return h.showSignUpsClosed(w, http.StatusOK)
 	}
 	if h.NoMail && h.Provider == nil {
@@ -56,14 +56,20 @@ func (h accessPages) showSignUp(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h accessPages) submitSignUp(w http.ResponseWriter, r *http.Request) error {
-	if h.Store.SignUps == ClosedSignUps || h.Store.SignUps == InvitedSignUps {
-		return h.showSignUpsClosed(w, http.StatusForbidden) // an invitation has a link of its own
-	}
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
 	next := accounts.LocalPath(form.Get("next"))
+	may := h.showsSignUp(next)
+	if may {
+		if may, err = h.Store.mayCreate(r.Context(), h.Store.db, form.Get("email")); err != nil {
+			return err
+		}
+	}
+	if !may {
+		return h.showSignUpsClosed(w, http.StatusForbidden)
+	}
 	if err := h.Store.signUp(r.Context(), accounts.ClientOf(r), form.Get("email"), form.Get("password"),
 		next); err != nil {
 		return renderFormError(w, err, h.makeSignUpPage(next, form.Get("email")), "email")
@@ -211,6 +217,7 @@ func (h *Handler) makeCodePage(r *http.Request, half accounts.Account, next stri
 			Type:     "text",
 			Complete: "one-time-code",
 			Code:     true,
+			Hint:     "Lost all of these? Contact support, who can turn two-step verification off for you.",
 		}},
 	}
 	if len(f.Passkeys) > 0 {

@@ -15,7 +15,7 @@ type SignUps string
 // The kinds of SignUps; "" is OpenSignUps.
 const (
 	OpenSignUps    SignUps = "open"    // everybody
-	InvitedSignUps SignUps = "invited" // whom the operator has invited
+	InvitedSignUps SignUps = "invited" // whom the operator or an app's owner has invited
 	ClosedSignUps  SignUps = "closed"  // nobody, not even by an invitation
 )
 
@@ -28,9 +28,23 @@ func (s *Store) mayCreate(ctx context.Context, q db.Queryer, email string) (bool
 	case ClosedSignUps:
 		return false, nil
 	case InvitedSignUps:
-		return s.IsInvited(ctx, q, email)
+		if invited, err := s.IsInvited(ctx, q, email); err != nil || invited || s.Admits == nil {
+			return invited, err
+		}
+		return s.Admits(ctx, q, email)
 	}
 	return true, nil
+}
+
+// invitationsPath is where an account accepts an invitation into an app. A sign-up that leads there may have been
+// invited by the app's owner.
+const invitationsPath = "/invitations"
+
+// showsSignUp reports whether a sign-up that continues at a path has a form. The operator's invitations have a link of
+// their own.
+func (h accessPages) showsSignUp(next string) bool {
+	return h.Store.SignUps == "" || h.Store.SignUps == OpenSignUps ||
+		h.Store.SignUps == InvitedSignUps && h.Store.Admits != nil && next == invitationsPath
 }
 
 // showSignUpsClosed says why there is no form.

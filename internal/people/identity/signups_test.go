@@ -66,6 +66,29 @@ func TestSignUps(t *testing.T) {
 			}
 			s.post(byLink, "", "password", password).want(t, status, to)
 			s.signIn(password).want(t, 303, "/")
+
+			// An app's owner has invited a colleague: the sign-up that leads to the invitation admits that address.
+			s.store.Admits = func(_ context.Context, _ db.Queryer, email string) (bool, error) {
+				return email == "colleague@example.com", nil
+			}
+			const next = "/sign-up?next=%2Finvitations"
+			mayJoin := want.form || state == identity.InvitedSignUps
+			if has := strings.Contains(s.get(next, "").page, `name="password"`); has != mayJoin {
+				t.Errorf("there is a form for a colleague: %t", has)
+			}
+			if strings.Contains(s.get("/sign-up", "").page, `name="password"`) != want.form {
+				t.Error("there is a form for a stranger")
+			}
+			for email, may := range map[string]bool{"colleague@example.com": mayJoin, "x@example.com": want.form} {
+				mails, status := s.mailCount(), 403
+				if may {
+					status = 200
+				}
+				s.post("/sign-up", "", "email", email, "password", password, "next", "/invitations").want(t, status, "")
+				if sent := s.mailCount() > mails; sent != may {
+					t.Errorf("a mail is sent to %s: %t", email, sent)
+				}
+			}
 		})
 	}
 }

@@ -32,7 +32,11 @@ type Store struct {
 	codesPerAccount *web.Limiter  // wrong codes, by account
 	party           *PasskeyParty // WebAuthn relying party
 	SignUps         SignUps       // who may create an account
-	passkeyStarts   *web.Limiter  // started sign-ins by passkey, by client network
+
+	// Admits reports whether another than the operator has invited an address, such as an app's owner. nil = no one.
+	Admits func(ctx context.Context, q db.Queryer, email string) (bool, error)
+
+	passkeyStarts *web.Limiter // started sign-ins by passkey, by client network
 }
 
 // NewStore returns a Store on d. A client network may request 10 emails and begin 30 sign-ins by
