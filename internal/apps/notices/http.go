@@ -33,10 +33,19 @@ func (h *Handler) Mount(rt *web.Router) {
 }
 
 func (h *Handler) showSettings(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
+	return renderSettings(w, a, false)
+}
+
+func renderSettings(w http.ResponseWriter, a accounts.Account, saved bool) error {
+	choice := func(on bool) string { return map[bool]string{true: "on", false: "off"}[on] }
 	return ui.Render(w, http.StatusOK, ui.Notices{
-		Shell:       a.Shell(ui.Settings),
-		On:          a.Notices,
-		Digest:      a.Digest,
+		Shell:  a.Shell(ui.Settings),
+		On:     a.Notices,
+		Digest: a.Digest,
+		Shown: ui.ShownFields([]ui.Field{
+			{ID: "notices", Value: choice(a.Notices)}, {ID: "digest", Value: choice(a.Digest)},
+		}),
+		Saved:       saved,
 		TestAccount: a.Sandbox,
 	})
 }
@@ -46,30 +55,25 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a account
 	if err != nil {
 		return err
 	}
-	choice := form.Get("notices")
-	if choice != "on" && choice != "off" {
-		return apierr.InvalidRequest.Errorf("notices: must be on or off")
+	for _, name := range []string{"notices", "digest"} {
+		if choice := form.Get(name); choice != "on" && choice != "off" && (name == "notices" || choice != "") {
+			return apierr.InvalidRequest.Errorf("%s: must be on or off", name)
+		}
 	}
-	switch digest := form.Get("digest"); digest {
-	case "": // a form that has only the other choice
-	case "on", "off":
-		a.Digest = digest == "on"
+	typed := ui.TypedFields(form)
+	if choice := typed.Get("digest"); choice != "" { // else it stays
+		a.Digest = choice == "on"
 		if err := h.Accounts.SetDigest(r.Context(), a.ID, a.Digest); err != nil {
 			return err
 		}
-	default:
-		return apierr.InvalidRequest.Errorf("digest: must be on or off")
 	}
-	if err := h.Accounts.SetNotices(r.Context(), a.ID, choice == "on"); err != nil {
-		return err
+	if choice := typed.Get("notices"); choice != "" {
+		a.Notices = choice == "on"
+		if err := h.Accounts.SetNotices(r.Context(), a.ID, a.Notices); err != nil {
+			return err
+		}
 	}
-	return ui.Render(w, http.StatusOK, ui.Notices{
-		Shell:       a.Shell(ui.Settings),
-		On:          choice == "on",
-		Digest:      a.Digest,
-		Saved:       true,
-		TestAccount: a.Sandbox,
-	})
+	return renderSettings(w, a, true)
 }
 
 // showUnsubscribe is the page that the link in an email leads to. It changes nothing: mail scanners open every link.

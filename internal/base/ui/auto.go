@@ -13,6 +13,7 @@ type TopUpAuto struct {
 	Summary   string // what happens while it is on
 	Below     Field
 	Add, Most Field
+	Shown     Shown // of these fields, and that it is on
 	Month     AutoMonth
 	Attempts  []AutoAttempt
 	Token     string // of the form that saves a card: one attempt, however often it is sent

@@ -142,6 +142,7 @@ type FormPage struct {
 	Console
 	Lead, Action, Button string
 	Fields               []Field
+	Shown                Shown
 	Back                 Link
 }
 
@@ -227,9 +228,13 @@ func (AppOverview) live() bool   { return true }
 // AppSettings is the page of what a developer may change of an app.
 type AppSettings struct {
 	Console
-	Fields     []Field
-	Models     []ModelGroup
-	Profile    []Field
+	Fields  []Field
+	Models  []ModelGroup
+	Shown   Shown // of Fields and Models
+	Profile []Field
+
+	ProfileShown Shown
+
 	Domain     Domain
 	LogoError  string // why a file did not become the logo
 	ClientID   string
@@ -326,8 +331,9 @@ type EndpointPage struct {
 	Endpoint
 	Fields  []Field
 	Choices []Option // of events
-	Table   List     // the deliveries
-	Since   Field    // of the form that recovers deliveries
+	Shown   Shown
+	Table   List  // the deliveries
+	Since   Field // of the form that recovers deliveries
 }
 
 // Delivery is one delivery of an event.

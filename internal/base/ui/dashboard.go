@@ -106,6 +106,7 @@ type Increase struct {
 	Request              string // id of the allocation request that waits; "" = none
 	RequestTarget        string
 	SpendCap, DailyLimit string // as typed
+	Shown                Shown
 	CapHint              string
 	Caps                 []Tab        // amounts to choose from; each leads to what it would change
 	Change               []CapRow     // the cap now and, on a preview, with the amounts of the form

@@ -45,6 +45,7 @@ type Notices struct {
 	Shell
 	On          bool
 	Digest      bool // the weekly summary
+	Shown       Shown
 	Saved       bool // they just said so
 	TestAccount bool // gets no mail at all
 }

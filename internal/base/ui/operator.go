@@ -54,13 +54,16 @@ func (c Report) scripts() (names []string) {
 // Refill puts back what was typed into the forms, and what is wrong with it.
 func (c *Report) Refill(form url.Values, problems []Problem) {
 	c.Errors = problems
+	typed := TypedFields(form)
 	for i := range c.Blocks {
 		f := c.Blocks[i].Form
 		if f == nil {
 			continue
 		}
 		for j := range f.Fields {
-			f.Fields[j].Value = form.Get(f.Fields[j].ID)
+			if f.Shown == "" || typed.Has(f.Fields[j].ID) {
+				f.Fields[j].Value = form.Get(f.Fields[j].ID)
+			}
 			for _, p := range problems {
 				if p.Field == f.Fields[j].ID {
 					f.Fields[j].Error = p.Text
@@ -213,6 +216,7 @@ type Ask struct {
 	Action   string
 	Decision string // value of its hidden field "decision"; "" = none
 	Fields   []Entry
+	Shown    Shown // of a form that changes what its fields show; "" = another form
 	Button   string
 	Danger   bool
 }

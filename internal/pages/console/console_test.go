@@ -766,3 +766,66 @@ func (w *world) checkUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleForms: a tab that was open while another one saved the form changes what was typed in it, and nothing else.
+func TestStaleForms(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		save := func(path string, form url.Values, done string) {
+			t.Helper()
+			b.Post(path, form).Leads(t, path+done)
+		}
+		path := w.mine("/settings")
+		first := url.Values{"shown": {b.Get(path).Shown(t, path)}, "name": {"My <b>App</b>"}, "dev_margin_rate": {"0"},
+			"redirect_uris": {strings.Join(w.is().RedirectURIs, "\r\n")}, "default_max_tokens": {"77"}}
+		for _, m := range w.is().AllowedModels {
+			first.Set("model."+m, "on")
+		}
+		save(path, url.Values{"shown": {first.Get("shown")}, "name": {"Renamed"}, "dev_margin_rate": {"20"},
+			"redirect_uris": {"https://new.example.com/cb"}, "default_max_tokens": {""},
+			"model.gpt-5.6-terra": {"on"}, "model.gpt-6-luna": {"on"}}, "?done=saved")
+		models := len(w.is().AllowedModels)
+		save(path, first, "?done=saved")
+		if a := w.is(); a.Name != "Renamed" || a.DevMargin != money.One/5 || a.DefaultMaxTokens == nil ||
+			*a.DefaultMaxTokens != 77 || len(a.AllowedModels) != models ||
+			a.RedirectURIs[0] != "https://new.example.com/cb" {
+			t.Errorf("settings: %+v", a)
+		}
+		profile := w.mine("/profile")
+		shown := b.Get(path).Shown(t, profile)
+		b.Post(profile, url.Values{"shown": {shown}, "developer_name": {"Ada"}, "support": {""}}).Leads(t,
+			w.mine("/settings?done=profile"))
+		b.Post(profile, url.Values{"shown": {shown}, "developer_name": {""}, "support": {"help@example.com"}}).Leads(t,
+			w.mine("/settings?done=profile"))
+		if p := w.is().Profile; p.DeveloperName != "Ada" || p.Support != "help@example.com" {
+			t.Errorf("profile: %+v", p)
+		}
+
+		feature := url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."},
+			"max_cost_per_call_mc": {"0.05"}, "rate_limit": {"60"}, "dev_margin_rate": {""}}
+		b.Post(w.mine("/features"), feature).Leads(t, w.mine("/features?done=feature"))
+		path = w.mine("/features/chat")
+		feature.Set("shown", b.Get(path).Shown(t, path))
+		safer := url.Values{"shown": {feature.Get("shown")}, "max_cost_per_call_mc": {"0.01"},
+			"dev_margin_rate": {"10"}}
+		save(path, safer, "?done=saved")
+		feature.Set("rate_limit", "30")
+		save(path, feature, "?done=saved")
+		b.Get(path).Want(t, 200, `value="0.01"`, `value="30"`, `value="10"`, `value="Chat"`)
+
+		made := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"},
+			"event.request.settled": {"on"}, "event.connection.frozen": {"on"}}).Want(t, 200)
+		path = made.Found(t, `href="(/developer/apps/[^"]+)">Continue`)
+		shown = b.Get(path).Shown(t, path)
+		save(path, url.Values{"shown": {shown}, "url": {"https://hooks.example.com/2"}, "status": {"disabled"},
+			"event.request.settled": {"on"}}, "?done=saved")
+		save(path, url.Values{"shown": {shown}, "url": {"https://hooks.example.com/"}, "status": {"active"},
+			"event.request.settled": {"on"}, "event.connection.frozen": {"on"}, "event.connection.revoked": {"on"}},
+			"?done=saved")
+		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled")
+		b.Get(path).Want(t, 200, `name="event.request.settled" value="on" checked`,
+			`name="event.connection.revoked" value="on" checked`, `name="event.connection.frozen" value="on">`)
+	})
+}

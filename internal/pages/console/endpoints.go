@@ -66,16 +66,14 @@ func endpointFields(e webhooks.Endpoint) []ui.Field {
 	return fields
 }
 
-// parseEndpoint reads the form. The form of a new endpoint has no status.
-func parseEndpoint(form url.Values) webhooks.Change {
-	c := webhooks.Change{
-		URL:    setField(strings.TrimSpace(form.Get("url"))),
-		Events: setField(checkedBoxes(form, eventPrefix, webhooks.Types)),
+// parseEndpoint reads the form, which changes the events of an endpoint. The form of a new endpoint has no status.
+func parseEndpoint(form url.Values, events []string) webhooks.Change {
+	in := formReader{form: ui.TypedFields(form)}
+	return webhooks.Change{
+		URL:    in.readText("url"),
+		Events: setField(tickedBoxes(form, eventPrefix, webhooks.Types, events)),
+		Status: in.readText("status"),
 	}
-	if form.Has("status") {
-		c.Status = setField(form.Get("status"))
-	}
-	return c
 }
 
 func describeEndpoint(e webhooks.Endpoint) ui.Endpoint {
@@ -143,7 +141,7 @@ func (h endpointPages) createEndpoint(w http.ResponseWriter, r *http.Request, v 
 	if err != nil {
 		return err
 	}
-	e, secret, err := h.Webhooks.Create(r.Context(), v.app.ID, parseEndpoint(form))
+	e, secret, err := h.Webhooks.Create(r.Context(), v.app.ID, parseEndpoint(form, nil))
 	if err == nil {
 		return h.showSecret(w, r, v, e, "The endpoint is ready", secret)
 	}
@@ -188,6 +186,7 @@ func (h endpointPages) endpointPage(r *http.Request, v visit, e webhooks.Endpoin
 			Hint:  "Such as " + h.Now().UTC().Format(sinceLayout),
 		},
 	}
+	page.Shown = ui.ShownFields(page.Fields, page.Choices...)
 	page.Only = v.explain(apps.Configure)
 	days, err := h.Webhooks.ListDays(r.Context(), v.app.ID, shownDays)
 	if err != nil {
@@ -240,7 +239,8 @@ func (h endpointPages) saveEndpoint(w http.ResponseWriter, r *http.Request, v vi
 	if err != nil {
 		return err
 	}
-	if _, err = h.Webhooks.Patch(r.Context(), v.app.ID, e.ID, parseEndpoint(form)); err == nil {
+	change := parseEndpoint(form, e.Events)
+	if _, err = h.Webhooks.Patch(r.Context(), v.app.ID, e.ID, change); err == nil {
 		return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=saved"))
 	}
 	page, listErr := h.endpointPage(r, v, e)
@@ -250,8 +250,8 @@ func (h endpointPages) saveEndpoint(w http.ResponseWriter, r *http.Request, v vi
 	if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
 		return notFound(err)
 	}
-	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
-	page.Choices = checkboxes(eventPrefix, webhooks.Types, checkedBoxes(form, eventPrefix, webhooks.Types))
+	page.Fields = withErrors(withValues(page.Fields, ui.TypedFields(form)), page.Errors)
+	page.Choices = checkboxes(eventPrefix, webhooks.Types, change.Events.Value)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 

@@ -44,7 +44,7 @@ func (h featurePages) featureFields(v visit, f features.Feature) []ui.Field {
 			ID:    "rate_limit",
 			Label: "Calls per minute (optional)",
 			Kind:  "number",
-			Hint:  "Per connection, in any 60 seconds.",
+			Hint:  "Per user, in any 60 seconds.",
 		},
 		{ID: "default_model", Label: "Default model", Kind: "select", Hint: "For calls that don’t name a model."},
 		{
@@ -111,10 +111,10 @@ func parseFeature(form url.Values) (features.Change, []ui.Problem) {
 		FitMinTokens:     in.readInteger("fit_min_tokens", "Lowest output limit"),
 		RateLimit:        in.readInteger("rate_limit", "Calls per minute"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", true),
-		DefaultModel:     nullField[string](),
+		DefaultModel:     in.readText("default_model"),
 	}
-	if form.Get("default_model") != "" {
-		c.DefaultModel = in.readText("default_model")
+	if form.Has("default_model") && form.Get("default_model") == "" {
+		c.DefaultModel = nullField[string]()
 	}
 	return c, in.problems
 }
@@ -197,9 +197,11 @@ func (h featurePages) createFeature(w http.ResponseWriter, r *http.Request, v vi
 }
 
 func (h featurePages) featurePage(r *http.Request, v visit, f features.Feature) ui.FormPage {
+	fields := h.featureFields(v, f)
 	return ui.FormPage{
 		Console: v.newPage(r, "Feature "+f.Slug, "/features"),
-		Fields:  h.featureFields(v, f),
+		Fields:  fields,
+		Shown:   ui.ShownFields(fields),
 		Action:  v.path("/features/" + f.Slug),
 		Button:  "Save",
 		Back:    ui.Link{Href: v.path("/features"), Text: "All features"},
@@ -225,6 +227,7 @@ func (h featurePages) saveFeature(w http.ResponseWriter, r *http.Request, v visi
 	if err != nil {
 		return err
 	}
+	form = ui.TypedFields(form)
 	change, found := parseFeature(form)
 	if f.DefaultModel != nil && *f.DefaultModel == change.DefaultModel.Value {
 		change.DefaultModel = web.Field[string]{} // a model that has retired since may stay

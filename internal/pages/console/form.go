@@ -48,9 +48,12 @@ func withErrors(fields []ui.Field, list []ui.Problem) []ui.Field {
 	return fields
 }
 
-// withValues fills the fields with the values of the submitted form.
+// withValues fills the fields with the values that the submitted form has for them.
 func withValues(fields []ui.Field, form url.Values) []ui.Field {
 	for i := range fields {
+		if !form.Has(fields[i].ID) {
+			continue
+		}
 		fields[i].Value = form.Get(fields[i].ID)
 		for j := range fields[i].Options {
 			fields[i].Options[j].Chosen = fields[i].Options[j].ID == fields[i].Value
@@ -81,6 +84,18 @@ func checkedBoxes(form url.Values, prefix string, all []string) []string {
 	return list
 }
 
+// tickedBoxes returns which of the boxes "prefix.x" are ticked after the submitted form, where those of chosen are
+// ticked now, in the order of all.
+func tickedBoxes(form url.Values, prefix string, all, chosen []string) []string {
+	list := []string{}
+	for _, x := range all {
+		if ui.Ticked(form, prefix+x, slices.Contains(chosen, x)) {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
 // checkboxes returns the boxes "prefix.x", with those of chosen ticked.
 func checkboxes(prefix string, all, chosen []string) (list []ui.Option) {
 	for _, x := range all {
@@ -95,7 +110,8 @@ func setField[T any](v T) web.Field[T] { return web.Field[T]{Set: true, Value: v
 // nullField returns a member that is null in a change.
 func nullField[T any]() web.Field[T] { return web.Field[T]{Set: true, Null: true} }
 
-// A formReader reads optional values of a form and collects what is wrong with them.
+// A formReader reads values of a form and collects what is wrong with them. A field that the form lacks is absent from
+// the change.
 type formReader struct {
 	form     url.Values
 	problems []ui.Problem
@@ -107,12 +123,18 @@ func (r *formReader) addProblem(field, text string) {
 
 // readText returns a field's text, trimmed.
 func (r *formReader) readText(field string) web.Field[string] {
+	if !r.form.Has(field) {
+		return web.Field[string]{}
+	}
 	return setField(strings.TrimSpace(r.form.Get(field)))
 }
 
 // readInteger returns a whole number; null for an empty field.
 func (r *formReader) readInteger(field, label string) web.Field[int64] {
 	text := strings.TrimSpace(r.form.Get(field))
+	if !r.form.Has(field) {
+		return web.Field[int64]{}
+	}
 	if text == "" {
 		return nullField[int64]()
 	}
@@ -123,8 +145,15 @@ func (r *formReader) readInteger(field, label string) web.Field[int64] {
 	return setField(n)
 }
 
-// readSwitch returns whether a choice of on and off is on; null if neither is chosen, and absent
-// if the form lacks it.
+// readLines returns the lines of a text area.
+func (r *formReader) readLines(field string) web.Field[[]string] {
+	if !r.form.Has(field) {
+		return web.Field[[]string]{}
+	}
+	return setField(splitLines(r.form.Get(field)))
+}
+
+// readSwitch returns whether a choice of on and off is on; null if neither is chosen.
 func (r *formReader) readSwitch(field string) web.Field[bool] {
 	switch text := r.form.Get(field); {
 	case !r.form.Has(field):
@@ -142,6 +171,9 @@ func (r *formReader) readSwitch(field string) web.Field[bool] {
 // readDollars returns an amount; null for an empty field.
 func (r *formReader) readDollars(field, label string) web.Field[money.MC] {
 	text := strings.TrimSpace(r.form.Get(field))
+	if !r.form.Has(field) {
+		return web.Field[money.MC]{}
+	}
 	if text == "" {
 		return nullField[money.MC]()
 	}
@@ -156,6 +188,9 @@ func (r *formReader) readDollars(field, label string) web.Field[money.MC] {
 // optional, and 0 otherwise.
 func (r *formReader) readPercent(field, label string, optional bool) web.Field[jsontext.Value] {
 	text := strings.TrimSuffix(strings.TrimSpace(r.form.Get(field)), "%")
+	if !r.form.Has(field) {
+		return web.Field[jsontext.Value]{}
+	}
 	if text = strings.TrimSpace(text); text == "" && optional {
 		return nullField[jsontext.Value]()
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/domains"
@@ -56,13 +55,14 @@ func (h settingsPages) saveProfile(w http.ResponseWriter, r *http.Request, v vis
 	if err != nil {
 		return err
 	}
-	text := func(field string) web.Field[string] { return setField(strings.TrimSpace(form.Get(field))) }
+	form = ui.TypedFields(form)
+	in := formReader{form: form}
 	change := apps.Change{ProfileChange: apps.ProfileChange{
-		DeveloperName:    text("developer_name"),
-		WebsiteURL:       text("website_url"),
-		PrivacyPolicyURL: text("privacy_policy_url"),
-		Support:          text("support"),
-		Domain:           text("domain"),
+		DeveloperName:    in.readText("developer_name"),
+		WebsiteURL:       in.readText("website_url"),
+		PrivacyPolicyURL: in.readText("privacy_policy_url"),
+		Support:          in.readText("support"),
+		Domain:           in.readText("domain"),
 	}}
 	if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.isOffered); err == nil {
 		h.Apps.NotifyChange()

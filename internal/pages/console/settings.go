@@ -161,6 +161,11 @@ func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 	if waiting := v.app.Proposed.Members(); len(waiting) > 0 {
 		p.InReview = strings.ReplaceAll(strings.Join(waiting, ", "), "_", " ")
 	}
+	boxes := []ui.Option{}
+	for _, g := range p.Models {
+		boxes = append(boxes, g.Models...)
+	}
+	p.Shown, p.ProfileShown = ui.ShownFields(p.Fields, boxes...), ui.ShownFields(p.Profile)
 	p.OnlySecret, p.OnlySwitch = v.explain(apps.ManageSecret), v.explain(apps.Disable)
 	if v.app.OldSecretUntilUS > h.Now().UnixMicro() {
 		p.OldSecret = ui.Date(v.app.OldSecretUntilUS)
@@ -176,8 +181,7 @@ func (h settingsPages) showSettings(w http.ResponseWriter, r *http.Request, v vi
 	return ui.Render(w, http.StatusOK, h.settingsPage(r, v))
 }
 
-// saveSettings is POST /developer/apps/{id}/settings: it patches every setting of the
-// form.
+// saveSettings is POST /developer/apps/{id}/settings: it patches every setting that was typed.
 func (h settingsPages) saveSettings(w http.ResponseWriter, r *http.Request, v visit) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
@@ -197,14 +201,15 @@ func (h settingsPages) saveSettings(w http.ResponseWriter, r *http.Request, v vi
 			return err
 		}
 	}
-	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
+	page.Fields = withErrors(withValues(page.Fields, ui.TypedFields(form)), page.Errors)
 	page.Models = modelGroups(h.Catalog.Current().Offered(h.Now()), change.AllowedModels.Value)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
 // parseSettings reads the form.
 func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, []ui.Problem) {
-	in := formReader{form: form}
+	typed := ui.TypedFields(form)
+	in := formReader{form: typed}
 	all := a.AllowedModels // retired models may stay
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
 		if !slices.Contains(a.AllowedModels, m.ID) {
@@ -213,24 +218,22 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 	}
 	c := apps.Change{
 		Name:             in.readText("name"),
-		RedirectURIs:     setField(splitLines(form.Get("redirect_uris"))),
-		AllowedModels:    setField(checkedBoxes(form, modelPrefix, all)),
+		RedirectURIs:     in.readLines("redirect_uris"),
+		AllowedModels:    setField(tickedBoxes(form, modelPrefix, all, a.AllowedModels)),
 		DefaultMaxTokens: in.readInteger("default_max_tokens", "Default output limit"),
 		Fit:              in.readSwitch("fit"),
 		FitMinTokens:     in.readInteger("fit_min_tokens", "Lowest output limit"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", false),
 	}
-	if form.Has("client_type") {
-		c.ClientType = in.readText("client_type")
+	c.ClientType = in.readText("client_type")
+	if typed.Has("prompt_cache") {
+		c.PromptCache = setField(typed.Get("prompt_cache") == "on")
 	}
-	if form.Has("prompt_cache") {
-		c.PromptCache = setField(form.Get("prompt_cache") == "on")
-	}
-	if form.Has("own_work") {
-		c.OwnWork = setField(form.Get("own_work") == "on")
+	if typed.Has("own_work") {
+		c.OwnWork = setField(typed.Get("own_work") == "on")
 	}
 	if a.Tier == apps.Sandbox {
-		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), setField(splitLines(form.Get("test_allowlist")))
+		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), in.readLines("test_allowlist")
 	}
 	return c, in.problems
 }

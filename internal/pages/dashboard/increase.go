@@ -24,8 +24,22 @@ const (
 	fieldDaily = "daily_limit"
 )
 
-// A Form is the submitted form.
-type Form struct{ Cap, Daily string }
+// A Form is the submitted form. What was not typed in it is not changed.
+type Form struct {
+	Cap, Daily       string
+	HasCap, HasDaily bool // it was typed
+}
+
+// readForm reads the submitted form, or the query of a preview.
+func readForm(form url.Values) Form {
+	typed := ui.TypedFields(form)
+	return Form{
+		Cap:      typed.Get(fieldCap),
+		Daily:    typed.Get(fieldDaily),
+		HasCap:   typed.Has(fieldCap),
+		HasDaily: typed.Has(fieldDaily),
+	}
+}
 
 // Limits are the amounts of the form.
 type Limits struct {
@@ -33,23 +47,25 @@ type Limits struct {
 	VelocityMC *money.MC // spend per 24 hours; nil = no limit
 }
 
-// Parse reads the amounts, and returns a problem for each invalid field. A cap of zero is valid: it returns all unused
-// money.
-func (f Form) Parse() (t Limits, problems []ui.Problem) {
+// Parse reads the amounts that were typed, and returns a problem for each invalid field. The others are those of now. A
+// cap of zero is valid: it returns all unused money.
+func (f Form) Parse(now Limits) (t Limits, problems []ui.Problem) {
+	t = now
 	var problem string
-	if t.CapMC, problem = ui.ReadCap(f.Cap); problem != "" {
-		problems = append(problems, ui.Problem{Field: fieldCap, Text: problem})
+	if f.HasCap {
+		if t.CapMC, problem = ui.ReadCap(f.Cap); problem != "" {
+			problems = append(problems, ui.Problem{Field: fieldCap, Text: problem})
+		}
 	}
-	if t.VelocityMC, problem = ui.ReadDailyLimit(f.Daily); problem != "" {
-		problems = append(problems, ui.Problem{Field: fieldDaily, Text: problem})
+	if f.HasDaily {
+		if t.VelocityMC, problem = ui.ReadDailyLimit(f.Daily); problem != "" {
+			problems = append(problems, ui.Problem{Field: fieldDaily, Text: problem})
+		}
 	}
 	return t, problems
 }
 
 func increasePath(connectionID string) string { return "/connections/" + connectionID + "/increase" }
-
-// currentLimit stands for the connection's daily limit in a preview that names only a spend cap.
-const currentLimit = "current"
 
 // capSteps are the amounts by which the page offers to raise a cap.
 var capSteps = []money.MC{5 * money.Dollar, 10 * money.Dollar, 25 * money.Dollar}
@@ -58,10 +74,8 @@ var capSteps = []money.MC{5 * money.Dollar, 10 * money.Dollar, 25 * money.Dollar
 func (h *Handler) showIncrease(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	var form *Form // nil = no preview
 	if q := r.URL.Query(); q.Has(fieldCap) {
-		form = &Form{Cap: q.Get(fieldCap), Daily: q.Get(fieldDaily)}
-		if !q.Has(fieldDaily) {
-			form.Daily = currentLimit
-		}
+		typed := readForm(q)
+		form = &typed
 	}
 	page, err := h.increasePage(r, a, form)
 	if err != nil {
@@ -83,10 +97,10 @@ func (h *Handler) saveLimits(w http.ResponseWriter, r *http.Request, a accounts.
 	if err != nil {
 		return err
 	}
-	form := Form{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily)}
-	limits, problems := form.Parse()
+	form := readForm(body)
+	limits, problems := form.Parse(v.limits())
 	if len(problems) == 0 {
-		err = h.changeLimits(r.Context(), v, limits)
+		err = h.changeLimits(r.Context(), v, form, limits)
 		text := refusalText(err)
 		if err == nil {
 			return web.SeeOther(w, increasePath(v.conn.ID)+"?"+url.Values{"saved": {"1"}}.Encode())
@@ -103,14 +117,20 @@ func (h *Handler) saveLimits(w http.ResponseWriter, r *http.Request, a accounts.
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-// changeLimits changes both limits, or none. It writes no ledger row for an unchanged cap.
-func (h *Handler) changeLimits(ctx context.Context, v visit, limits Limits) error {
+// limits are those of the connection.
+func (v visit) limits() Limits { return Limits{v.conn.AllocationMC, v.conn.VelocityLimitMC} }
+
+// changeLimits changes the limits that were typed, or none. It writes no ledger row for an unchanged cap.
+func (h *Handler) changeLimits(ctx context.Context, v visit, form Form, limits Limits) error {
 	return h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if limits.CapMC != v.conn.AllocationMC {
+		if form.HasCap && limits.CapMC != v.conn.AllocationMC {
 			c := rules.ChangeCap{ConnectionID: v.conn.ID, TargetMC: limits.CapMC, MaxMC: v.policy().MaxCapMC}
 			if _, err := h.Ledger.DoTx(ctx, tx, c); err != nil {
 				return err
 			}
+		}
+		if !form.HasDaily {
+			return nil
 		}
 		_, err := h.Ledger.DoTx(ctx, tx, rules.SetVelocityLimit{ConnectionID: v.conn.ID, LimitMC: limits.VelocityMC})
 		return err
@@ -143,11 +163,13 @@ func (v visit) leastCap() money.MC {
 
 // fillPreview shows what saving the form would change.
 func (v visit) fillPreview(p *ui.Increase, form Form) {
-	p.SpendCap = form.Cap
-	if form.Daily != currentLimit {
+	if form.HasCap {
+		p.SpendCap = form.Cap
+	}
+	if form.HasDaily {
 		p.DailyLimit = form.Daily
 	}
-	limits, problems := Form{Cap: p.SpendCap, Daily: p.DailyLimit}.Parse()
+	limits, problems := form.Parse(v.limits())
 	if len(problems) == 0 && limits.CapMC > max(v.policy().MaxCapMC, v.conn.AllocationMC) {
 		problems = []ui.Problem{{
 			Field: fieldCap,
@@ -158,7 +180,7 @@ func (v visit) fillPreview(p *ui.Increase, form Form) {
 		return
 	}
 	for i := range p.Caps {
-		p.Caps[i].Current = p.Caps[i].Href == increasePath(v.conn.ID)+"?"+url.Values{fieldCap: {form.Cap}}.Encode()
+		p.Caps[i].Current = p.Caps[i].Href == increasePath(v.conn.ID)+"?"+url.Values{fieldCap: {p.SpendCap}}.Encode()
 	}
 	limits.CapMC = max(limits.CapMC, v.conn.CommittedMC()) // as rules.ChangeCap does
 	p.Change = v.capChange("After saving", limits.CapMC)
@@ -209,6 +231,7 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account, form *Form) 
 	if v.conn.VelocityLimitMC != nil {
 		p.DailyLimit = ui.Typed(*v.conn.VelocityLimitMC)
 	}
+	p.Shown = ui.ShownFields([]ui.Field{{ID: fieldCap, Value: p.SpendCap}, {ID: fieldDaily, Value: p.DailyLimit}})
 	if form != nil {
 		v.fillPreview(&p, *form)
 	}

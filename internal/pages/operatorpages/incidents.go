@@ -121,9 +121,16 @@ func (h *Handler) showIncident(r *http.Request, s staff) (ui.Report, error) {
 				Form:    &ui.Ask{Action: at, Decision: "resolve", Button: "Resolve"},
 			})
 		}
+		fields := h.incidentFields(i)
 		c.Blocks = append(c.Blocks, ui.Block{
 			Heading: "Change",
-			Form:    &ui.Ask{Action: at, Decision: "post", Fields: h.incidentFields(i), Button: "Save"},
+			Form: &ui.Ask{
+				Action:   at,
+				Decision: "post",
+				Fields:   fields,
+				Shown:    ui.ShownEntries(fields),
+				Button:   "Save",
+			},
 		})
 	}
 	return c, nil
@@ -145,10 +152,19 @@ func (h *Handler) saveIncident(r *http.Request, s staff, form url.Values) (strin
 		}
 		i.ResolvedUS = h.Service.Now().UnixMicro()
 	case "post":
-		i.Title, i.Text, i.Impact, i.Service = form.Get("title"), form.Get("text"), form.Get("impact"),
-			form.Get("service")
+		typed := ui.TypedFields(form)
+		for name, set := range map[string]*string{
+			"title": &i.Title, "text": &i.Text, "impact": &i.Impact, "service": &i.Service,
+		} {
+			if i.ID == "" || typed.Has(name) {
+				*set = form.Get(name)
+			}
+		}
 		if i.Service != "" && !slices.Contains(h.Status.Names(), i.Service) {
 			return "", apierr.InvalidRequest.Errorf("service: is not a part of the service")
+		}
+		if i.ID != "" && !typed.Has("from") {
+			break
 		}
 		from, err := time.Parse(incidentTime, strings.TrimSpace(form.Get("from")))
 		if err != nil {

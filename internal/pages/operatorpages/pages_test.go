@@ -86,6 +86,14 @@ func TestIncidents(t *testing.T) {
 			t.Errorf("%s %v", s.State, s.Incidents)
 		}
 		b.Post(path, incident("Answers")).Leads(t, path+"?done=incident")
+		stale := incident("Answers")
+		stale.Set("shown", b.Get(path).Shown(t,
+			path+"\" novalidate>\n    <input type=\"hidden\" name=\"decision\" value=\"post"))
+		b.Post(path, incident("Answers again")).Leads(t, path+"?done=incident")
+		stale.Set("text", "It is mended.")
+		b.Post(path, stale).Leads(t, path+"?done=incident")
+		b.Get(path).Want(t, 200, "Answers again", "It is mended.")
+		b.Post(path, incident("Answers")).Leads(t, path+"?done=incident")
 		b.Post(path, act("resolve", "")).Leads(t, path+"?done=incident")
 		b.Post(path, act("resolve", "")).Want(t, 422)
 		b.Get(path+"?done=incident").Want(t, 200, "Resolved", "Published on the status page")
@@ -93,7 +101,7 @@ func TestIncidents(t *testing.T) {
 			t.Errorf("%s %v", s.State, s.Incidents)
 		}
 		b.Get("/operator/log?action=incident").Want(t, 200, path, "operator@example.com")
-		w.actors(map[string]int{w.ids["operator"]: 3})
+		w.actors(map[string]int{w.ids["operator"]: 6})
 		b.Get("/operator/incidents/inc_x").Want(t, 404)
 	})
 }

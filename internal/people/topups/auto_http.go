@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -66,6 +67,16 @@ func (h *Handler) showAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return h.renderAuto(w, r, a, p, http.StatusOK, page)
 }
 
+// shownPlan is what the form shows of a plan that is on. The whole form of one that is off is submitted.
+func shownPlan(p plan) ui.Shown {
+	return ui.ShownFields([]ui.Field{
+		{ID: "on", Value: "yes"},
+		{ID: "below", Value: formatCents(p.Below)},
+		{ID: "add", Value: formatCents(p.Add)},
+		{ID: "most", Value: formatCents(p.Most)},
+	})
+}
+
 // getPlan returns the plan of an account, which is empty if the user has never saved a card.
 func (h *Handler) getPlan(ctx context.Context, accountID string) (plan, error) {
 	p, err := getPlan(ctx, h.Store.DB, accountID)
@@ -97,6 +108,7 @@ func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.
 	}
 	page.On, page.WentOff = p.On, describeOff(p.OffReason)
 	if p.On {
+		page.Shown = shownPlan(p)
 		page.Since, page.Summary = formatDay(p.Since), p.summary()
 	}
 	if err := s.fillMonth(r.Context(), p, now, &page); err != nil {
@@ -224,19 +236,35 @@ func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return err
 	}
-	set, page := readPlan(form.Get)
+	set, page := readPlan(planValues(form, p))
+	if !p.On && ui.ShownValue(form, "on") != "" {
+		page.Errors = []ui.Problem{{Text: "Automatic top-up was turned off after you opened this page, and stays " +
+			"off. Turn it on if you want it."}}
+	}
 	if len(page.Errors) > 0 {
 		page.First.Value = "25"
 		return h.renderAuto(w, r, a, p, http.StatusUnprocessableEntity, page)
 	}
 	set.AccountID = a.ID
-	ok, err := turnOn(r.Context(), h.Store.DB, set, h.Store.Now().UnixMicro())
+	ok, err := turnOn(r.Context(), h.Store.DB, p, set, h.Store.Now().UnixMicro())
 	if err != nil {
 		return fmt.Errorf("topups: turn on: %w", err)
-	} else if !ok { // the card was removed meanwhile: the page asks for one
+	} else if !ok { // the card was removed or the plan changed at this moment: the page shows it
 		return web.SeeOther(w, autoPath)
 	}
 	return web.SeeOther(w, autoPath+"?done=on")
+}
+
+// planValues returns the values of the form. Of a plan that is on, what was not typed stays as it is.
+func planValues(form url.Values, p plan) func(string) string {
+	now, _ := url.ParseQuery(string(shownPlan(p)))
+	typed := ui.TypedFields(form)
+	return func(name string) string {
+		if p.On && !typed.Has(name) {
+			return now.Get(name)
+		}
+		return form.Get(name)
+	}
 }
 
 // readPlan reads the amounts of the form. The page has the typed values and the errors.

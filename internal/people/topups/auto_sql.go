@@ -56,12 +56,15 @@ func setCustomer(ctx context.Context, d *db.DB, accountID, customer string) erro
 	return err
 }
 
-// turnOn turns automatic top-up on. It returns false if there is no card.
-func turnOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) {
+// turnOn turns automatic top-up on, or changes its amounts, if it still is as it was before. It returns false if it is
+// not, or if there is no card.
+func turnOn(ctx context.Context, d *db.DB, before, p plan, nowUS int64) (bool, error) {
 	r, err := d.ExecContext(ctx, `UPDATE auto_topups
 		SET enabled = 1, off_reason = '', below_cents = $2, add_cents = $3, most_cents = $4, failures = 0, next_us = 0,
 			agreed_us = $5
-		WHERE account_id = $1 AND payment_method IS NOT NULL`, p.AccountID, p.Below, p.Add, p.Most, nowUS)
+		WHERE account_id = $1 AND payment_method IS NOT NULL
+			AND enabled = $6 AND below_cents = $7 AND add_cents = $8 AND most_cents = $9`,
+		p.AccountID, p.Below, p.Add, p.Most, nowUS, db.BoolInt(before.On), before.Below, before.Add, before.Most)
 	if err != nil {
 		return false, err
 	}

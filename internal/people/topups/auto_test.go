@@ -656,3 +656,26 @@ func TestAutoRace(t *testing.T) {
 		w.verify()
 	})
 }
+
+// TestStalePlan: a tab that was open while another one lowered the amounts changes what was typed in it, and one that
+// was open while automatic top-up was turned off does not turn it on.
+func TestStalePlan(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.saves("25", "works")
+		set := func(shown, below, add, most string) apitest.Page {
+			return p.Post("/top-up/auto", url.Values{"shown": {shown}, "below": {below}, "add": {add}, "most": {most}})
+		}
+		set(p.Get("/top-up/auto").Shown(t, "/top-up/auto"), "10", "25", "100").Want(t, http.StatusSeeOther)
+		stale := p.Get("/top-up/auto").Shown(t, "/top-up/auto")
+		set(stale, "10", "20", "50").Want(t, http.StatusSeeOther)
+		set(stale, "5", "25", "100").Want(t, http.StatusSeeOther)
+		p.auto("Change settings", `value="5"`, `value="20"`, `value="50"`)
+		p.Post("/top-up/auto/off", nil).Want(t, http.StatusSeeOther)
+		set(stale, "10", "25", "90").Want(t, http.StatusUnprocessableEntity, "turned off after you opened this page")
+		p.auto("Turn on</h2>")
+		set(p.Get("/top-up/auto").Shown(t, "/top-up/auto"), "5", "20", "50").Want(t, http.StatusSeeOther)
+		p.auto("Change settings")
+	})
+}

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -152,6 +153,14 @@ func (p Page) Found(t testing.TB, pattern string) string {
 		t.Fatalf("the page lacks %s:\n%s", pattern, p.Body)
 	}
 	return m[1]
+}
+
+// Shown returns the hidden field of the form on the page that says what the form shows, as a browser sends it.
+func (p Page) Shown(t testing.TB, form string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(p.Body, `action="`+form+`"`)
+	p.Body = rest
+	return html.UnescapeString(p.Found(t, `name="shown" value="([^"]*)"`))
 }
 
 // WantSecurityHeaders checks that the page must not be framed or cached, and runs no script.
