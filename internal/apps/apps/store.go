@@ -272,12 +272,18 @@ func LockShared(ctx context.Context, tx *db.Tx, appID string) (App, error) {
 // Patch changes an app and returns it. What needs a review of a live app waits for it as proposed. An invalid member is
 // 400 invalid_request. offered reports whether a model can be called now.
 func (s *Store) Patch(ctx context.Context, appID string, c Change, offered func(model string) bool) (App, error) {
-	return s.updateReviewed(ctx, appID, func(_ context.Context, _ *db.Tx, a App) (App, error) {
+	return s.updateReviewed(ctx, appID, func(ctx context.Context, tx *db.Tx, a App) (App, error) {
 		after, err := c.applyTo(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
 		if err != nil {
 			return a, err
 		}
-		return c.hold(a, after), nil
+		after = c.hold(a, after)
+		return after, RecordMargin(ctx, tx, a.Tier, MarginChange{
+			AppID:     a.ID,
+			Before:    a.DevMargin,
+			After:     after.DevMargin,
+			ChangedUS: s.now().UnixMicro(),
+		})
 	})
 }
 

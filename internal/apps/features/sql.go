@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 const featureColumns = `app_id, slug, display_name, description, max_cost_per_call_mc, max_tokens, rate_limit,
@@ -46,6 +47,12 @@ func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err erro
 	}
 	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM features WHERE app_id = $1`, appID).Scan(&n)
 	return n, err
+}
+
+// getAppMargin returns the tier of an app and its own margin rate.
+func getAppMargin(ctx context.Context, tx *db.Tx, appID string) (tier string, rate money.PPM, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT tier, dev_margin_ppm FROM apps WHERE id = $1`, appID).Scan(&tier, &rate)
+	return tier, rate, err
 }
 
 func insertFeature(ctx context.Context, tx *db.Tx, f Feature, nowUS int64) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/web"
@@ -85,6 +86,9 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, er
 		if n >= MaxPerApp {
 			return apierr.InvalidRequest.Errorf("an app has at most %d features", MaxPerApp)
 		}
+		if err := s.recordMargin(ctx, tx, Feature{AppID: appID}, f); err != nil {
+			return err
+		}
 		return insertFeature(ctx, tx, f, s.now().UnixMicro())
 	})
 	if err != nil {
@@ -105,10 +109,37 @@ func (s *Store) Patch(ctx context.Context, appID, slug string, c Change) (Featur
 		if f, err = c.applyTo(before, s.offered); err != nil {
 			return err
 		}
+		if err := s.recordMargin(ctx, tx, before, f); err != nil {
+			return err
+		}
 		return updateFeature(ctx, tx, f)
 	})
 	if err != nil {
 		return Feature{}, fmt.Errorf("features: patch: %w", err)
 	}
 	return f, nil
+}
+
+// recordMargin records a change of the rate by which users pay for a feature. Without a rate of its own, also before it
+// is created, that is the app's.
+func (s *Store) recordMargin(ctx context.Context, tx *db.Tx, before, after Feature) error {
+	tier, rate, err := getAppMargin(ctx, tx, after.AppID)
+	if err != nil {
+		return err
+	}
+	c := apps.MarginChange{
+		AppID:     after.AppID,
+		Feature:   after.Slug,
+		Name:      after.DisplayName,
+		Before:    rate,
+		After:     rate,
+		ChangedUS: s.now().UnixMicro(),
+	}
+	if before.DevMargin != nil {
+		c.Before = *before.DevMargin
+	}
+	if after.DevMargin != nil {
+		c.After = *after.DevMargin
+	}
+	return apps.RecordMargin(ctx, tx, tier, c)
 }

@@ -2,6 +2,8 @@
 // frozen (contract §3), and when an app requests a higher allocation. The ledger writes a notice in the transaction of
 // the change. This package turns it into an email in one transaction, so that each notice is sent one time.
 //
+// It emails the users of a live app when the app's margin has risen (decision 125).
+//
 // Every Monday it emails each user whose apps made calls a summary of the week (decision 089).
 //
 // Users can turn off all notices except those about frozen connections, on a page or with the one-click unsubscribe of

@@ -39,13 +39,15 @@ type world struct {
 	app                  apps.App
 	log                  bytes.Buffer
 	seq                  int
+	clock                time.Time
 }
 
 // newWorld makes one. With a password everybody can sign in by it; hashing it takes time.
 func newWorld(t *testing.T, d *db.DB, appName, password string) *world {
 	t.Helper()
-	now := func() time.Time { return time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC) }
-	w := &world{t: t, accounts: accounts.NewStore(d, now)}
+	w := &world{t: t, clock: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	now := func() time.Time { return w.clock }
+	w.accounts = accounts.NewStore(d, now)
 	stops, err := notices.NewSigner(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -351,6 +353,12 @@ func TestSettings(t *testing.T) {
 				map[bool]string{true: "on", false: "off"}[c.on]); c.status == 200 && !strings.Contains(page, checked) {
 				t.Errorf("%q: the page does not show it", c.body)
 			}
+		}
+		// A tab that was open for long changes what was chosen in it.
+		if resp, page := w.do("POST", "/settings/notices", ada, form,
+			"notices=off&digest=off&shown=notices%3Doff%26digest%3Don"); resp.StatusCode != http.StatusOK ||
+			!w.on(w.ada.ID) || !strings.Contains(page, `name="digest" value="off" checked`) {
+			t.Errorf("a stale tab: %d, on is %v", resp.StatusCode, w.on(w.ada.ID))
 		}
 		if !w.on(w.developer.ID) {
 			t.Error("somebody else's setting changed")

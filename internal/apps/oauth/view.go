@@ -203,7 +203,7 @@ func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	if margin > 0 {
 		price += " and " + upTo + percent(margin) + " for " + app.Name
 	}
-	return price + "."
+	return price + ". " + app.Name + " sets its margin and can change it. We email you when it rises."
 }
 
 // describeProviders names the providers that may receive requests: those of the app's models, or of all offered models.

@@ -232,6 +232,7 @@ type Connection struct {
 	Resumable     bool   // the user paused it
 	Children      []Child
 	WorkHolds     []WorkHold
+	Raised        []Raise // margin rates that the app has raised lately
 }
 
 // WorkHold is what an app holds for work of its own.
@@ -240,6 +241,9 @@ type WorkHold struct {
 	Amount          Amount
 	Until           Moment
 }
+
+// Raise is a rate that has risen.
+type Raise struct{ Name, Before, After, On string }
 
 // Child is a part of a connection's budget that the app has passed on.
 type Child struct {

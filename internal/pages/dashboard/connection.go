@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -60,8 +62,35 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 		return fmt.Errorf("dashboard: children: %w", err)
 	}
 	page.Children = listChildren(children)
+	if c.Status != rules.Revoked {
+		if page.Raised, err = h.listRaises(ctx, c); err != nil {
+			return err
+		}
+	}
 	page.Done = confirmDone(r, c.Status)
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// raiseShown is how long the page of a connection says that the app has raised its margin.
+const raiseShown = 30 * 24 * time.Hour
+
+// listRaises returns the margin rates of the connection's app that have risen since its user connected (decision 125).
+func (h *Handler) listRaises(ctx context.Context, c rules.Connection) ([]ui.Raise, error) {
+	since := max(c.CreatedUS, h.DB.Now().Add(-raiseShown).UnixMicro())
+	changes, err := apps.ListMarginChanges(ctx, h.DB, c.AppID, since)
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: margins: %w", err)
+	}
+	var list []ui.Raise
+	for _, m := range apps.RaisedMargins(changes) {
+		list = append(list, ui.Raise{
+			Name:   m.Of(),
+			Before: apps.FormatMargin(m.Before),
+			After:  apps.FormatMargin(m.After),
+			On:     time.UnixMicro(m.ChangedUS).UTC().Format("2 January 2006"),
+		})
+	}
+	return list, nil
 }
 
 // connectionPage returns the page with the current amounts.
