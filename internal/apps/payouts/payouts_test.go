@@ -490,6 +490,20 @@ func (w *world) disputes(payment string) {
 func (w *world) wins(payment string) {
 	w.t.Helper()
 	w.exec(`UPDATE disputes SET contested = 0, changed_us = $2 WHERE payment_id = $1`, payment, w.now().UnixMicro())
+	w.decided(payment)
+}
+
+// decided ends what the disputes of a payment have stopped.
+func (w *world) decided(payment string) {
+	w.t.Helper()
+	list, err := db.QueryAll(w.t.Context(), w.DB, db.ScanColumn[string], `SELECT id FROM disputes WHERE payment_id = $1`,
+		payment)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, dispute := range list {
+		w.do(rules.EndDispute{PaymentID: payment, DisputeID: dispute})
+	}
 }
 
 // disputed checks what disputed payments take of the app's margin.
@@ -506,6 +520,7 @@ func (w *world) disputed(want money.MC) {
 func (w *world) loses(payment string) {
 	w.t.Helper()
 	w.do(rules.ReversePayment{PaymentID: payment, Reason: rules.ReasonDisputeLost, TotalMC: 100 * money.Dollar})
+	w.decided(payment)
 }
 
 // TestPaymentsOfAnAccountTakeItsMarginOnce disputes several top-ups that one call may have been paid from: together
@@ -558,7 +573,6 @@ func TestLossThatTheBalanceBore(t *testing.T) {
 		w.disputed(0)
 		w.loses("top_2")
 		w.disputed(0)
-		w.do(rules.Resume{ConnectionID: "con_1"})
 		w.call("k2", 30) // most of what is left is spent, and then disputed
 		w.disputes("top_1")
 		w.disputed(40 * money.Dollar)
@@ -662,7 +676,8 @@ func (p *person) step() {
 		if payment := pick(); !p.open[payment] {
 			p.open[payment] = true
 			cents, dispute := min(100*(1+p.random.Int64N(200)), 10000), fmt.Sprint("du_", p.n)
-			p.do(rules.DisputePayment{PaymentID: payment, DisputeID: dispute})
+			// As if it were decided, so that spending goes on and more histories lose something.
+			p.do(rules.DisputePayment{PaymentID: payment, DisputeID: dispute, Lost: true})
 			p.exec(`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ($1, $2, $3, 1, $4)`,
 				dispute, payment, cents, p.now().UnixMicro())
 		}
@@ -689,6 +704,7 @@ func (p *person) step() {
 					Reason:    rules.ReasonDisputeLost,
 					TotalMC:   min(money.MC(cents)*money.Cent, before.AmountMC-before.ReversedMC),
 				})
+				p.decided(payment)
 			}
 		}
 	}
@@ -706,7 +722,7 @@ func (p *person) makeReady(connectionID string) int64 {
 		p.t.Fatal(err)
 	}
 	if c.Status == rules.Frozen && b.AvailableMC >= 0 {
-		p.do(rules.Resume{ConnectionID: connectionID})
+		p.do(rules.Resume{ConnectionID: connectionID, By: rules.FrozenByOperator, DespiteDispute: true})
 	} else if c.Status == rules.Frozen {
 		return 0
 	}
