@@ -100,7 +100,11 @@ func TestStopStream(t *testing.T) {
 					t.Errorf("the stopped stream is\n%s", first)
 				}
 				if s.code == "connection_frozen" { // otherwise its replay is 403, as every call (F-39)
-					b.do(rules.Resume{ConnectionID: b.who.ConnectionID})
+					by := rules.FrozenByUser
+					if strings.Contains(s.name, "operator") {
+						by = rules.FrozenByOperator
+					}
+					b.do(rules.Resume{ConnectionID: b.who.ConnectionID, By: by})
 				}
 				for range 2 {
 					if s.code == "connection_revoked" {
