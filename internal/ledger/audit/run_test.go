@@ -68,7 +68,7 @@ func TestRunBesideAServer(t *testing.T) {
 		if n != 0 {
 			t.Fatalf("%d findings\n%s", n, out)
 		}
-		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 6 checked 0 findings"; !strings.Contains(joinFields(out), want) {
+		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 8 checked 0 findings"; !strings.Contains(joinFields(out), want) {
 			t.Errorf("no line for I4 in\n%s", out)
 		}
 		if _, err := d.ExecContext(db.ForJob(t.Context()),
@@ -131,7 +131,7 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 			}
 		}
 		if n, out := verifyDatabase(t, "sqlite:"+copied); n != 0 ||
-			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 47 checked") {
+			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 59 checked") {
 			t.Errorf("copy of %q: %d findings\n%s", suffixes, n, out)
 		}
 	}
@@ -189,7 +189,7 @@ func TestRunOnAReadOnlyFileSystem(t *testing.T) {
 	disk.MakeReadOnly(t)
 	for _, copied := range []string{withLog, alone} {
 		if n, out := verifyDatabase(t, "sqlite:"+copied); n != 0 ||
-			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 47 checked") {
+			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 59 checked") {
 			t.Errorf("%d findings\n%s", n, out)
 		}
 	}
