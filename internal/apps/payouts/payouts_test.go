@@ -496,8 +496,8 @@ func (w *world) wins(payment string) {
 // decided ends what the disputes of a payment have stopped.
 func (w *world) decided(payment string) {
 	w.t.Helper()
-	list, err := db.QueryAll(w.t.Context(), w.DB, db.ScanColumn[string], `SELECT id FROM disputes WHERE payment_id = $1`,
-		payment)
+	list, err := db.QueryAll(w.t.Context(), w.DB, db.ScanColumn[string], `SELECT id FROM disputes
+		WHERE payment_id = $1`, payment)
 	if err != nil {
 		w.t.Fatal(err)
 	}
