@@ -965,6 +965,38 @@ func TestSuspendedAreNotPaid(t *testing.T) {
 	})
 }
 
+// TestSuspendedSinceItBegan begins a payout while Stripe cannot make its transfer, and then suspends the app: the
+// transfer is made once the suspension is lifted.
+func TestSuspendedSinceItBegan(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.pass(3 * day)
+		w.steer("", "transfers", "status", "balance")
+		w.run()
+		w.steer("", "transfers", "status", "")
+		change := func(do func(context.Context, *db.Tx) error) {
+			if err := w.DB.InTx(t.Context(), do); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := w.Apps.Suspend(ctx, tx, w.app.ID, "operator", "fraud")
+			return err
+		})
+		w.run()
+		w.wants(nil, "begun")
+		change(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := w.Apps.Lift(ctx, tx, w.app.ID)
+			return err
+		})
+		w.run()
+		w.wants([]int64{1000}, "paid")
+	})
+}
+
 // TestReversedMarginComesFirst pays nothing of a call that was reversed, before or after it was paid.
 func TestReversedMarginComesFirst(t *testing.T) {
 	t.Parallel()

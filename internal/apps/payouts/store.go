@@ -45,6 +45,9 @@ const (
 // pageSize is how many payees or payouts are read at once.
 const pageSize = 100
 
+// maxOpenPayouts bounds the payouts that wait, which a run asks Stripe about: those of suspended developers stay.
+const maxOpenPayouts = 10_000
+
 // idPrefix is that of the ids of payouts.
 const idPrefix = "po_"
 
@@ -247,7 +250,7 @@ func (s *Store) payDue(ctx context.Context) error {
 // waits.
 func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 	a, err := accounts.GetAccount(ctx, s.DB, p.AccountID)
-	if err != nil || a.SuspendedUS > 0 {
+	if err != nil {
 		return err
 	}
 	owned, err := apps.ListOwned(ctx, s.DB, p.AccountID)
@@ -255,7 +258,7 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 		return err
 	}
 	for _, app := range owned {
-		if app.Suspension != nil && !(a.Closed && app.EndedWithAccount()) {
+		if !mayBePaid(a, app) {
 			continue
 		}
 		for outcome := rules.Waiting; outcome == rules.Waiting; { // its margin has changed: look again
@@ -265,6 +268,12 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 		}
 	}
 	return nil
+}
+
+// mayBePaid reports whether neither a developer nor an app is suspended. An app that ended with its developer's account
+// is paid.
+func mayBePaid(developer accounts.Account, app apps.App) bool {
+	return developer.SuspendedUS == 0 && (app.Suspension == nil || developer.Closed && app.EndedWithAccount())
 }
 
 // payApp begins a payout of an app, which is one of those that its developer owns, if one is due, there is enough to
@@ -322,7 +331,7 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps
 
 // finishOpen asks Stripe for the transfers of payouts that have begun.
 func (s *Store) finishOpen(ctx context.Context) error {
-	open, err := store.OpenPayouts(ctx, s.DB, pageSize)
+	open, err := store.OpenPayouts(ctx, s.DB, maxOpenPayouts)
 	if err != nil {
 		return err
 	}
@@ -338,8 +347,8 @@ func (s *Store) finishOpen(ctx context.Context) error {
 }
 
 // finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
-// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, and while Stripe
-// does not say whether it has the transfer.
+// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, while Stripe does not
+// say whether it has the transfer, and while the developer or the app was suspended since it began.
 func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
@@ -347,6 +356,11 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	}
 	transfer, err := s.findTransfer(ctx, p.ID)
 	if err == nil && transfer == nil {
+		developer, failed := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
+		app, unknown := s.Apps.Get(ctx, p.AppID)
+		if failed = errors.Join(failed, unknown); failed != nil || !mayBePaid(developer, app) {
+			return failed
+		}
 		transfer, err = s.createTransfer(ctx, p, payee.StripeID)
 	}
 	if e, ok := errors.AsType[*topups.Refusal](err); ok {
