@@ -159,15 +159,10 @@ func (b *tab) light(page string) {
 	if bytes := run(b, chromedp.Evaluate[int64](weigh)); bytes > maxPageBytes {
 		b.t.Errorf("%s came with %d bytes, at most %d", page, bytes, maxPageBytes)
 	}
-	// What the person does ends the loading: an answer to it may come late on a slow machine.
 	const moved = `(() => {
 		const o = new PerformanceObserver(() => {});
 		o.observe({ type: "layout-shift", buffered: true });
-		o.observe({ type: "first-input", buffered: true });
-		const all = o.takeRecords();
-		const loaded = all.find((e) => e.entryType === "first-input")?.startTime ?? Infinity;
-		return all.filter((e) => e.entryType === "layout-shift" && e.startTime < loaded)
-			.reduce((sum, e) => sum + e.value, 0);
+		return o.takeRecords().filter((e) => !e.hadRecentInput).reduce((sum, e) => sum + e.value, 0);
 	})()`
 	if shift := run(b, chromedp.Evaluate[float64](moved)); shift > maxLayoutShift {
 		b.t.Errorf("%s moved by %.3f as it loaded, at most %.2f", page, shift, maxLayoutShift)
