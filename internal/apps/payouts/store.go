@@ -347,8 +347,8 @@ func (s *Store) finishOpen(ctx context.Context) error {
 }
 
 // finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
-// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, while Stripe does not
-// say whether it has the transfer, and while the developer or the app was suspended since it began.
+// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, while Stripe does
+// not say whether it has the transfer, and while the developer or the app was suspended since it began.
 func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
