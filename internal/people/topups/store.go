@@ -244,7 +244,10 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 		if err != nil {
 			return err
 		}
-		if p = r.Payment; r.Outcome == rules.Applied && r.Entry.AvailableDeltaMC >= 0 == isCredit(command) {
+		p = r.Payment
+		_, reverses := command.(rules.ReversePayment)
+		cameBack := reverses && r.Entry.AvailableDeltaMC >= 0
+		if r.Outcome == rules.Applied && !cameBack {
 			fresh = append(fresh, command)
 		}
 		if _, ok := command.(rules.ReopenPayment); ok && r.Outcome == rules.Applied {
@@ -288,12 +291,6 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 		}
 	}
 	return p, fresh, nil
-}
-
-// isCredit reports whether a command never takes from a balance.
-func isCredit(c rules.Command) bool {
-	_, takes := c.(rules.ReversePayment)
-	return !takes
 }
 
 // A level is what is gone of a payment now, by who sent it away.
