@@ -162,9 +162,18 @@ func (b *tab) light(page string) {
 	const moved = `(() => {
 		const o = new PerformanceObserver(() => {});
 		o.observe({ type: "layout-shift", buffered: true });
-		return o.takeRecords().filter((e) => !e.hadRecentInput).reduce((sum, e) => sum + e.value, 0);
+		const shifts = o.takeRecords().filter((e) => !e.hadRecentInput);
+		const name = ({ node }) => node?.nodeName + (node?.id && "#" + node.id) + (node?.className && "." + node.className);
+		return {
+			sum: shifts.reduce((sum, e) => sum + e.value, 0),
+			nodes: shifts.flatMap((e) => e.sources.map(name)).join(", "),
+		};
 	})()`
-	if shift := run(b, chromedp.Evaluate[float64](moved)); shift > maxLayoutShift {
-		b.t.Errorf("%s moved by %.3f as it loaded, at most %.2f", page, shift, maxLayoutShift)
+	shifts := run(b, chromedp.Evaluate[struct {
+		Sum   float64
+		Nodes string
+	}](moved))
+	if shifts.Sum > maxLayoutShift {
+		b.t.Errorf("%s moved by %.3f as it loaded, at most %.2f: %s", page, shifts.Sum, maxLayoutShift, shifts.Nodes)
 	}
 }

@@ -26,6 +26,9 @@ func TestPlayground(t *testing.T) {
 		run(b, chromedp.Evaluate[bool](`(() => { const s = document.getElementById("`+id+`"); s.value = "`+value+
 			`"; s.dispatchEvent(new Event("change")); return true; })()`))
 	}
+	// A shift that comes more than half a second after an input counts as one of loading.
+	run(b, chromedp.Evaluate[bool](`(() => { const send = fetch; window.fetch = async (...request) => {
+		await new Promise((done) => setTimeout(done, 1000)); return send(...request); }; return true; })()`))
 	const lanes = `[...document.querySelectorAll(".lane:not([hidden])")]`
 	const billed = `.every((lane) => [...lane.querySelectorAll(".figures")]
 		.every((f) => /^\$0\.0\d+ ·.* out · Receipt/.test(f.innerText)))`

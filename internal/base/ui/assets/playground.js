@@ -324,6 +324,30 @@
     showProblem("");
   };
 
+  // openCode shows the panel of the code, which keeps its size when the code comes.
+  const openCode = () => {
+    const panel = part("code"), tabs = create("div", "code-choices"), pre = create("pre");
+    const code = create("code", "", "Writing the code…"), copy = create("button", "small", "Copy");
+    pre.tabIndex = 0;
+    pre.id = "code-panel";
+    pre.append(code);
+    copy.type = "button";
+    copy.disabled = true;
+    copy.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        copy.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(code);
+        copy.textContent = "Selected: press Ctrl+C";
+      }
+      setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+    });
+    panel.replaceChildren(create("h2", "", "The same call in code"), tabs, pre, copy);
+    panel.hidden = false;
+    return { tabs, pre, code, copy };
+  };
+
   // showCode has the server write the next call as code, and shows it in tabs.
   const showCode = async () => {
     const lane = prepareLanes()[0];
@@ -331,19 +355,22 @@
     const added = text || !lane.messages.length ? nextMessages(lane, text || "Hello") : [];
     const messages = added.length ? lane.messages.concat(added) : lane.messages.filter((m, i, all) =>
       i < all.length - 1 || m.role !== "assistant"); // the call that led to the last answer
-    let answer;
-    try { answer = await post(form.dataset.code, requestOf(lane, messages)); } catch (error) {
-      return showProblem(error.message);
+    let request;
+    try { request = requestOf(lane, messages); } catch (error) { return showProblem(error.message, field("tools")); }
+    const { tabs, pre, code, copy } = openCode();
+    let list;
+    try {
+      const answer = await post(form.dataset.code, request);
+      if (!answer.ok) throw new Error("The code could not be made (" + answer.status + ").");
+      list = await answer.json();
+    } catch (error) {
+      code.textContent = part("announce").textContent = error.message;
+      return;
     }
-    if (!answer.ok) return showProblem("The code could not be made (" + answer.status + ").");
-    const list = await answer.json();
-    const panel = part("code"), tabs = create("div", "code-choices"), pre = create("pre"), code = create("code");
     tabs.setAttribute("role", "tablist");
     tabs.setAttribute("aria-label", "Language");
-    pre.tabIndex = 0;
-    pre.id = "code-panel";
     pre.setAttribute("role", "tabpanel");
-    pre.append(code);
+    copy.disabled = false;
     const buttons = list.map((item, i) => {
       const button = create("button", "", item.Language);
       button.type = "button";
@@ -371,21 +398,7 @@
       choose(next);
       buttons[next].focus();
     });
-    const copy = create("button", "small", "Copy");
-    copy.type = "button";
-    copy.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(code.textContent);
-        copy.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(code);
-        copy.textContent = "Selected: press Ctrl+C";
-      }
-      setTimeout(() => { copy.textContent = "Copy"; }, 2000);
-    });
     choose(0);
-    panel.replaceChildren(create("h2", "", "The same call in code"), tabs, pre, copy);
-    panel.hidden = false;
     buttons[0].focus();
   };
 
