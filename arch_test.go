@@ -42,7 +42,7 @@ var groups = []group{
 		"", "limits", "tiers", "rules", "statements", "store", "archive", "audit", "bills", "proofs", "summary",
 		"journal",
 	}},
-	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
+	{"people", []string{"", "mail", "accounts", "identity", "stripeapi", "topups"}},
 	{"apps", []string{
 		"", "apps", "members", "usage", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
 		"payouts", "oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
@@ -339,6 +339,34 @@ func TestSQLStandsInItsFiles(t *testing.T) {
 		if !elsewhere[name] {
 			t.Errorf("%s holds no SQL any more: take it out of sqlElsewhere", name)
 		}
+	}
+}
+
+// answerNames are what stripe-go calls the errors of Stripe, their types and their codes.
+var answerNames = regexp.MustCompile(`^(?:Error|(?:ErrorType|ErrorCode|DeclineCode)(?:[A-Z].*)?)$`)
+
+// One package sorts Stripe's answers: whoever reads a status or a code elsewhere takes a refusal of our key for one of
+// a bank sooner or later.
+func TestOnePackageSortsStripesAnswers(t *testing.T) {
+	t.Parallel()
+	for _, s := range productSources(t) {
+		if s.pkg == "people/stripeapi" || !slices.ContainsFunc(imports(s.file), func(name string) bool {
+			return strings.HasPrefix(name, "github.com/stripe/stripe-go/")
+		}) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			c, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, _ := c.X.(*ast.Ident)
+			if x != nil && x.Name == "stripe" && answerNames.MatchString(c.Sel.Name) ||
+				slices.Contains([]string{"HTTPStatusCode", "LastPaymentError", "LastResponse"}, c.Sel.Name) {
+				t.Errorf("%s reads %s: ask stripeapi.Sort", s.path, c.Sel.Name)
+			}
+			return true
+		})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type apiError struct {
 	status              int
 	kind, code, message string
+	param               string
 	intent              object // that was made all the same
 }
 
@@ -42,7 +43,13 @@ func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.Handle
 		}
 		status := http.StatusOK
 		if failed != nil {
-			failure := object{"type": failed.kind, "code": failed.code, "message": failed.message}
+			failure := object{"type": failed.kind, "message": failed.message}
+			if failed.code != "" {
+				failure["code"] = failed.code
+			}
+			if failed.param != "" {
+				failure["param"] = failed.param
+			}
 			if failed.intent != nil {
 				failure["payment_intent"] = failed.intent
 			}
@@ -93,7 +100,9 @@ func (s *Server) createSession(r *http.Request) (object, *apiError) {
 		"cancel_url":          f.Get("cancel_url"),
 		"url":                 "http://" + r.Host + "/pay/" + id,
 	}
-	if customer := f.Get("customer"); customer != "" {
+	if customer := f.Get("customer"); customer != "" && !s.customers[customer] {
+		return nil, missingParam("customer", customer)
+	} else if customer != "" {
 		session["customer"] = customer
 	}
 	// the real one tells it of the payment only
@@ -109,8 +118,18 @@ func badRequest(message string) *apiError {
 	return &apiError{
 		status:  http.StatusBadRequest,
 		kind:    "invalid_request_error",
-		code:    "parameter_invalid",
 		message: message,
+	}
+}
+
+// missingParam is the 400 for a parameter that names an object that does not exist.
+func missingParam(name, id string) *apiError {
+	return &apiError{
+		status:  http.StatusBadRequest,
+		kind:    "invalid_request_error",
+		code:    "resource_missing",
+		param:   name,
+		message: "No such " + name + ": '" + id + "'",
 	}
 }
 

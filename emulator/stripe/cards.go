@@ -101,6 +101,7 @@ func (s *Server) createCustomer(r *http.Request) (object, *apiError) {
 	}
 	if old == "" {
 		old = newID("cus_")
+		s.customers[old] = true
 		s.storeAnswer(r, old)
 	}
 	return object{"id": old, "object": "customer", "livemode": false, "metadata": readMetadata(f)}, nil
@@ -122,8 +123,13 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 		return nil, badRequest("Amount must convert to at least 50 cents.")
 	case f.Get("confirm") != "true" || f.Get("off_session") != "true":
 		return nil, badRequest("The emulator knows automatic payments only.")
-	case card == nil || card.customer == nil:
-		return nil, notFound("PaymentMethod")
+	case !s.customers[f.Get("customer")]:
+		return nil, missingParam("customer", f.Get("customer"))
+	case card == nil:
+		return nil, missingParam("payment_method", f.Get("payment_method"))
+	case card.customer == nil:
+		return nil, badRequest("The provided PaymentMethod was previously used with a PaymentIntent without Customer " +
+			"attachment, or was detached from a Customer. It may not be used again.")
 	case card.customer != f.Get("customer"):
 		return nil, badRequest("The PaymentMethod does not belong to the Customer.")
 	}
@@ -213,6 +219,9 @@ func (s *Server) retrieveIntent(r *http.Request) (object, *apiError) {
 }
 
 func (s *Server) listIntents(r *http.Request) (object, *apiError) {
+	if customer := r.URL.Query().Get("customer"); !s.customers[customer] {
+		return nil, missingParam("customer", customer)
+	}
 	list := []object{}
 	for id, i := range s.intents {
 		if i["customer"] == r.URL.Query().Get("customer") {
@@ -244,11 +253,24 @@ func (s *Server) cancelIntent(r *http.Request) (object, *apiError) {
 func (s *Server) detachMethod(r *http.Request) (object, *apiError) {
 	id := r.PathValue("id")
 	c := s.cards[id]
-	if c == nil || c.customer == nil {
-		return nil, notFound("PaymentMethod")
+	switch {
+	case c == nil:
+		return nil, notFound("PaymentMethod: '" + id + "'")
+	case c.customer == nil:
+		return nil, badRequest("The payment method you provided is not attached to a customer so detachment is " +
+			"impossible.")
 	}
 	c.customer = nil
 	return c.object(id), nil
+}
+
+// retrieveMethod serves GET /v1/payment_methods/{id}.
+func (s *Server) retrieveMethod(r *http.Request) (object, *apiError) {
+	id := r.PathValue("id")
+	if s.cards[id] == nil {
+		return nil, notFound("PaymentMethod: '" + id + "'")
+	}
+	return s.cards[id].object(id), nil
 }
 
 // doIntent makes something happen to an automatic payment.

@@ -89,7 +89,7 @@ func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
 	a := s.connected[f.Get("destination")]
 	switch {
 	case a == nil:
-		return nil, badRequest("No such destination: '" + f.Get("destination") + "'")
+		return nil, missingParam("destination", f.Get("destination"))
 	case err != nil || cents <= 0 || f.Get("currency") != "usd":
 		return nil, badRequest("Invalid positive integer")
 	case s.transfersFail == "balance":
@@ -100,8 +100,10 @@ func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
 			message: "You have insufficient available funds in your Stripe account.",
 		}
 	case a.account["payouts_enabled"] != true || s.transfersFail == "refuse":
-		return nil, badRequest("Your destination account needs to have at least one of the following capabilities " +
+		failed := badRequest("Your destination account needs to have at least one of the following capabilities " +
 			"enabled: transfers")
+		failed.code = "insufficient_capabilities_for_transfer"
+		return nil, failed
 	}
 	t := object{
 		"id":              newID("tr_"),

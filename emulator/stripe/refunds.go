@@ -39,7 +39,9 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	}
 	switch {
 	case s.isContested(intent):
-		return nil, badRequest("The charge has been charged back; cannot issue a refund.")
+		failed := badRequest("The charge has been charged back; cannot issue a refund.")
+		failed.code = "charge_disputed"
+		return nil, failed
 	case cents <= 0 || cents > amount-refunded:
 		return nil, badRequest("Refund amount is greater than unrefunded amount on charge.")
 	}

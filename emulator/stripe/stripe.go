@@ -75,6 +75,7 @@ type Server struct {
 	refunds      []object
 	refundStatus string // of refunds; "" = succeeded
 	invoices     map[string]object
+	customers    map[string]bool
 	cards        map[string]*savedCard
 	answers      map[string]storedAnswer // by idempotency key
 	events       []object
@@ -97,6 +98,7 @@ func New(o Options) *Server {
 		sessions:  map[string]object{},
 		intents:   map[string]object{},
 		invoices:  map[string]object{},
+		customers: map[string]bool{},
 		cards:     map[string]*savedCard{},
 		connected: map[string]*connectedAccount{},
 		answers:   map[string]storedAnswer{},
@@ -113,6 +115,7 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("GET /v1/payment_intents", s.serveAPI(s.listIntents))
 	s.mux.HandleFunc("GET /v1/payment_intents/{id}", s.serveAPI(s.retrieveIntent))
 	s.mux.HandleFunc("POST /v1/payment_intents/{id}/cancel", s.serveAPI(s.cancelIntent))
+	s.mux.HandleFunc("GET /v1/payment_methods/{id}", s.serveAPI(s.retrieveMethod))
 	s.mux.HandleFunc("POST /v1/payment_methods/{id}/detach", s.serveAPI(s.detachMethod))
 	s.mux.HandleFunc("POST /v1/accounts", s.serveAPI(s.createAccount))
 	s.mux.HandleFunc("GET /v1/accounts/{id}", s.serveAPI(s.retrieveAccount))

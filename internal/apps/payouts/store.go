@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
-	"github.com/purserhq/purser/internal/people/topups"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // Config says when developers are paid.
@@ -363,9 +363,9 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 		}
 		transfer, err = s.createTransfer(ctx, p, payee.StripeID)
 	}
-	if e, ok := errors.AsType[*topups.Refusal](err); ok {
+	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Refused {
 		s.Metrics.RaiseAlarm("payout_refused", "stripe")
-		return s.end(ctx, p, rules.EndPayout{Failure: e.Text})
+		return s.end(ctx, p, rules.EndPayout{Failure: answer.Text})
 	} else if err != nil {
 		s.Metrics.RaiseAlarm("payout_waits", "stripe")
 		return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
-	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // Page is where developers see their payouts.
@@ -28,8 +27,7 @@ func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Tran
 	return nil, nil
 }
 
-// createTransfer asks Stripe for a transfer. The error is a *topups.Refusal if Stripe will never make it. Money that we
-// do not have at Stripe yet comes with the next top-ups.
+// createTransfer asks Stripe for a transfer. Money that we do not have at Stripe yet comes with the next top-ups.
 func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination string) (*stripe.Transfer, error) {
 	params := &stripe.TransferCreateParams{
 		Amount:        stripe.Int64(int64(p.AmountMC / money.Cent)),
@@ -39,8 +37,7 @@ func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination
 		Metadata:      map[string]string{"payout_id": p.ID, "app_id": p.AppID},
 	}
 	params.SetIdempotencyKey(p.ID)
-	transfer, err := s.Stripe.V1Transfers.Create(ctx, params)
-	return transfer, topups.AsRefusal(err)
+	return s.Stripe.V1Transfers.Create(ctx, params)
 }
 
 // sendMail tells a developer how a payout has ended. A closed account has no address.

@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // Bounds of a plan. A top-up adds at least the threshold, so that the balance is above it after one top-up.
@@ -42,6 +43,7 @@ var failurePauses = [maxFailures]time.Duration{1: time.Hour, 2: 24 * time.Hour}
 const (
 	offReversed = "went_back" // a payment of the account was disputed or reversed
 	offClosed   = "closed"
+	cardGone    = "card_gone" // Stripe no longer has the card, or the customer; an attempt fails with it, too
 )
 
 // monthBounds returns the start and the end of the calendar month of a time (UTC).
@@ -200,7 +202,10 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 		if err != nil {
 			return err
 		} else if why != "" {
-			return s.failAttempt(ctx, c, why)
+			return s.failAttempt(ctx, c, why, noChange)
+		}
+		if intent == nil { // it has ended
+			return nil
 		}
 		c.IntentID = intent.ID
 	}
@@ -227,7 +232,16 @@ func (s *Store) createOrFindIntent(ctx context.Context,
 	if wanted && s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds() {
 		why = "payment_failed" // for example, Stripe no longer has the card
 		intent, err = s.createIntent(ctx, c)
-		if _, ok := errors.AsType[*Refusal](err); !ok {
+		switch answer := stripeapi.Sort(err); answer.Outcome {
+		case stripeapi.Refused:
+		case stripeapi.Gone:
+			return nil, "", s.forgetGone(ctx, c, answer.Missing)
+		case stripeapi.Ours: // Stripe has no code for a card that it no longer keeps
+			if kept, failed := s.isCardKept(ctx, c.PaymentMethod); failed == nil && !kept {
+				return nil, "", s.forgetGone(ctx, c, stripeapi.MissingCard)
+			}
+			fallthrough
+		default:
 			return intent, "", err
 		}
 		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "error", err)
@@ -266,8 +280,9 @@ func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	return o.why == "", err
 }
 
-// failAttempt fails an attempt for which Stripe has no payment.
-func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
+// failAttempt fails an attempt for which Stripe has no payment. also runs in the transaction that does.
+func (s *Store) failAttempt(ctx context.Context, c checkout, why string,
+	also func(context.Context, *db.Tx) error) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // closing the account deleted it
@@ -285,7 +300,31 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 			return err
 		}
 		return errors.Join(setNext(ctx, tx, c.ID, 0),
-			s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}))
+			s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}), also(ctx, tx))
+	})
+}
+
+// forgetGone fails an attempt whose card Stripe no longer has, forgets the card, and with it a customer that Stripe no
+// longer has, and tells the user. A card that the user has saved meanwhile stays.
+func (s *Store) forgetGone(ctx context.Context, c checkout, missing string) error {
+	s.Log.Error("saved card is gone at stripe", "account_id", c.AccountID, "topup_id", c.ID, "missing", missing)
+	s.Metrics.RaiseAlarm("card_gone", "stripe")
+	return s.failAttempt(ctx, c, cardGone, func(ctx context.Context, tx *db.Tx) error {
+		p, err := lockPlan(ctx, tx, c.AccountID)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && p.PaymentMethod != c.PaymentMethod {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		err = setCard(ctx, tx, p, "", "", "", "")
+		if missing == stripeapi.MissingCustomer {
+			err = errors.Join(err, clearCustomer(ctx, tx, c.AccountID, c.Customer))
+		}
+		if err != nil || !p.On {
+			return err
+		}
+		return errors.Join(turnOff(ctx, tx, c.AccountID, cardGone),
+			s.sendMail(ctx, tx, c.AccountID, s.cardGoneEmail(p)))
 	})
 }
 
@@ -335,7 +374,7 @@ func (s *Store) turnOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) er
 
 // countFailure sets a longer pause after each failure, and turns automatic top-up off after the third.
 func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string) error {
-	if why == "stopped" { // the card was not charged
+	if why == "stopped" || why == cardGone { // the card was not charged
 		return nil
 	}
 	p.Failures++

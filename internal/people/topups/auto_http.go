@@ -37,6 +37,8 @@ func describeOff(reason string) string {
 		return "One of your payments was refunded or disputed."
 	case offClosed:
 		return "This account can’t be topped up."
+	case cardGone:
+		return "Stripe no longer has your saved card. Save it again, or another one."
 	}
 	return "Your card was declined three times. " + failureTexts[reason]
 }

@@ -56,6 +56,13 @@ func setCustomer(ctx context.Context, d *db.DB, accountID, customer string) erro
 	return err
 }
 
+// clearCustomer forgets a Stripe customer of an account, unless it has another one by now.
+func clearCustomer(ctx context.Context, q db.Execer, accountID, customer string) error {
+	_, err := q.ExecContext(ctx, `UPDATE auto_topups SET customer = NULL
+		WHERE account_id = $1 AND customer = $2`, accountID, customer)
+	return err
+}
+
 // turnOn turns automatic top-up on, or changes its amounts, if it still is as it was before. It returns false if it is
 // not, or if there is no card.
 func turnOn(ctx context.Context, d *db.DB, before, p plan, nowUS int64) (bool, error) {

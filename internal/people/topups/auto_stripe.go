@@ -2,10 +2,11 @@ package topups
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // createCustomer creates the Stripe customer of an account, which holds its card.
@@ -20,7 +21,7 @@ func (s *Store) createCustomer(ctx context.Context, accountID string) (string, e
 }
 
 // createIntent charges the saved card without the user (off session). It returns the payment of a card that was
-// declined, too. The error is a *Refusal if Stripe will never make a payment.
+// declined, too.
 func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
@@ -36,10 +37,10 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 	}
 	p.SetIdempotencyKey(c.ID)
 	intent, err := s.charges.V1PaymentIntents.Create(ctx, p)
-	if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil {
-		return e.PaymentIntent, nil
+	if declined := stripeapi.DeclinedPayment(err); declined != nil {
+		return declined, nil
 	}
-	return intent, AsRefusal(err)
+	return intent, err
 }
 
 // getIntent finds the payment of an attempt whose response was lost; nil if there is none.
@@ -60,19 +61,39 @@ func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentInten
 // fetches its state.
 func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
 	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, nil)
-	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Code == stripe.ErrorCodePaymentIntentUnexpectedState {
+	if err == nil {
 		return nil
 	}
-	return err
+	intent, failed := s.client.V1PaymentIntents.Retrieve(ctx, intentID, nil)
+	if failed == nil && !(facts{intent: intent}).isStuck() {
+		return nil
+	}
+	return fmt.Errorf("topups: cancel %s: %w", intentID, err)
 }
 
-// detachCard deletes a card at Stripe. A card that Stripe does not know, or has detached, is no error.
+// detachCard deletes a card at Stripe. A card that Stripe does not know, or that belongs to no customer any more, is no
+// error.
 func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
-	if _, ok := errors.AsType[*Refusal](AsRefusal(err)); ok {
+	if err == nil {
 		return nil
 	}
-	return err
+	kept, failed := s.isCardKept(ctx, paymentMethod)
+	if failed == nil && !kept {
+		return nil
+	}
+	return fmt.Errorf("topups: detach: %w", err)
+}
+
+// isCardKept reports whether Stripe keeps a card for a customer.
+func (s *Store) isCardKept(ctx context.Context, paymentMethod string) (bool, error) {
+	m, err := s.client.V1PaymentMethods.Retrieve(ctx, paymentMethod, nil)
+	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Gone && answer.Missing == stripeapi.MissingCard {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("topups: card: %w", err)
+	}
+	return m.Customer != nil, nil
 }
 
 // isStuck reports whether an automatic payment waits for an action of the user.
@@ -83,32 +104,6 @@ func (f facts) isStuck() bool {
 		return true
 	}
 	return false
-}
-
-// declineReason returns why an automatic payment failed. The charge keeps the reason after the payment is canceled.
-func (f facts) declineReason() string {
-	code, reason := "", ""
-	if c := f.latestCharge(); c != nil {
-		code = c.FailureCode
-		if c.Outcome != nil {
-			reason = c.Outcome.Reason
-		}
-	}
-	if e := f.intent.LastPaymentError; e != nil && code == "" {
-		code, reason = string(e.Code), string(e.DeclineCode)
-	}
-	switch {
-	case code == string(stripe.ErrorCodeAuthenticationRequired) ||
-		reason == string(stripe.ErrorCodeAuthenticationRequired):
-		return "needs_authentication"
-	case code == string(stripe.ErrorCodeExpiredCard):
-		return "card_expired"
-	case reason == "insufficient_funds":
-		return "insufficient_funds"
-	case code == string(stripe.ErrorCodeCardDeclined):
-		return "card_declined"
-	}
-	return "payment_failed"
 }
 
 // findIntentDifference describes how an automatic payment differs from the order, "" if it does not.

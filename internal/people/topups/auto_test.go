@@ -478,7 +478,8 @@ func TestAutoStops(t *testing.T) {
 			w.exec(`UPDATE auto_topups SET payment_method = 'pm_gone' WHERE account_id = '` + p.ID + `'`)
 			w.once()
 			p.wants(15*dollars, rules.PaymentFailed)
-			p.auto("We’ll try again after")
+			p.auto("Stripe no longer has your saved card")
+			p.told(1, "save your card again")
 			p.charged(0, 0)
 		},
 		"switched off": func(t *testing.T, w *world) {

@@ -60,6 +60,17 @@ func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
 	)
 }
 
+// cardGoneEmail reports that automatic top-up was turned off because Stripe no longer has the card.
+func (s *Store) cardGoneEmail(p plan) ui.Email {
+	return s.automaticEmail(
+		"Automatic top-up is off: save your card again",
+		ui.Link{Href: s.DashboardURL + autoPath, Text: "Save a card"},
+		"Stripe, which keeps your card for us, no longer has your "+p.card()+". You haven’t been charged.",
+		"Save it again, or another one, and turn automatic top-up on again. Until then, apps can only spend what is "+
+			"left of your balance.",
+	)
+}
+
 func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.Email {
 	return s.automaticEmail(
 		"Automatic top-up is paused until next month",

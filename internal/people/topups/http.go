@@ -315,7 +315,8 @@ var failureTexts = map[string]string{
 	"card_expired":         "Your card has expired.",
 	"insufficient_funds":   "Your card has insufficient funds.",
 	"needs_authentication": "Your bank requires you to confirm payments with this card.",
-	"stopped":              "Automatic top-up was turned off before your card was charged.",
+	"stopped":              "Your card wasn’t charged: your settings or your balance had changed.",
+	cardGone:               "Your card wasn’t charged: Stripe no longer has it.",
 	"refunded":             "The payment was refunded before it was credited.",
 	"dispute_lost":         "Your bank reversed the payment before it was credited.",
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // refundPrefix is that of the ids of refunds.
@@ -195,11 +196,13 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	}
 	known, err := s.listRefunds(ctx, p.PaymentIntent)
 	isKnown := slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID })
-	if err == nil && !isKnown {
+	if err == nil && !isKnown && r.Cents > leftOf(c, known) { // others have refunded it meanwhile
+		return s.refuseRefund(ctx, r, "less than the refund is left of the payment")
+	} else if err == nil && !isKnown {
 		err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
-	if e, ok := errors.AsType[*Refusal](err); ok {
-		return s.refuseRefund(ctx, r, e.Text)
+	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Refused {
+		return s.refuseRefund(ctx, r, answer.Text)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
 		s.Metrics.RaiseAlarm("refund_waits", "stripe")
@@ -217,6 +220,17 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		return refusedRefund(r, r.Error)
 	}
 	return nil
+}
+
+// leftOf returns how many cents of a payment its refunds at Stripe have left.
+func leftOf(c checkout, known []*stripe.Refund) int64 {
+	left := c.Cents
+	for _, r := range known {
+		if !hasFailed(r) {
+			left -= r.Amount
+		}
+	}
+	return left
 }
 
 // followRefunds brings the refunds of a payment that were asked for here to what Stripe says of them, and returns those
@@ -308,7 +322,7 @@ func (s *Store) listRefunds(ctx context.Context, intent string) (list []*stripe.
 	return list, nil
 }
 
-// createRefund asks Stripe for a refund. The error is a *Refusal if Stripe will never make it.
+// createRefund asks Stripe for a refund.
 func (s *Store) createRefund(ctx context.Context, intent string, r refund) error {
 	p := &stripe.RefundCreateParams{
 		PaymentIntent: &intent,
@@ -317,7 +331,7 @@ func (s *Store) createRefund(ctx context.Context, intent string, r refund) error
 	}
 	p.SetIdempotencyKey(r.ID)
 	_, err := s.client.V1Refunds.Create(ctx, p)
-	return AsRefusal(err)
+	return err
 }
 
 // finishDueRefund finishes a refund that was left open by a crash or while Stripe was unreachable. It is a part of
@@ -356,15 +370,27 @@ func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
 		} else if err != nil {
 			return fmt.Errorf("topups: unpaid: %w", err)
 		}
-		_, err = s.client.V1CheckoutSessions.Expire(ctx, c.SessionID, &stripe.CheckoutSessionExpireParams{})
-		if _, ok := errors.AsType[*Refusal](AsRefusal(err)); err != nil && !ok {
+		if err := s.expireSession(ctx, c.SessionID); err != nil {
 			return retryLater("We can’t reach Stripe right now. Please try again in a minute.").WithCause(err)
-		} // a refusal: the session has ended; its state is asked for now
+		}
 		if err := s.reconcile(ctx, c, noChange); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// expireSession ends a session. One that has ended already is no error; the caller fetches its state.
+func (s *Store) expireSession(ctx context.Context, sessionID string) error {
+	_, err := s.client.V1CheckoutSessions.Expire(ctx, sessionID, &stripe.CheckoutSessionExpireParams{})
+	if err == nil {
+		return nil
+	}
+	session, failed := s.client.V1CheckoutSessions.Retrieve(ctx, sessionID, nil)
+	if failed == nil && session.Status != stripe.CheckoutSessionStatusOpen {
+		return nil
+	}
+	return fmt.Errorf("topups: expire %s: %w", sessionID, err)
 }
 
 // retryLater returns a 503 that names a minute in the header Retry-After.

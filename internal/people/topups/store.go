@@ -23,6 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // Bounds of one top-up.
@@ -65,8 +66,8 @@ func (s *Store) Configure() error {
 		return err
 	}
 	if s.Config.Key != "" {
-		s.client = newClient(s.Config, s.Metrics, stripe.DefaultMaxNetworkRetries)
-		s.charges = newClient(s.Config, s.Metrics, 0)
+		s.client = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, stripeapi.DefaultRetries)
+		s.charges = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, 0)
 	}
 	return nil
 }
@@ -445,7 +446,7 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	default:
 		err = s.reconcile(ctx, c, noChange)
 	}
-	if isUnknown(err) {
+	if stripeapi.Sort(err).Outcome == stripeapi.Gone {
 		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(retryUnknownAfter).UnixMicro()))
 	}
 	return err

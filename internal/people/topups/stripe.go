@@ -2,14 +2,12 @@ package topups
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
 
-	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // Config is the configuration of Stripe.
@@ -35,41 +33,6 @@ const (
 // isLive reports whether the key is for live mode, which moves real money.
 func (c Config) isLive() bool {
 	return len(c.Key) > 8 && (c.Key[:8] == "sk_live_" || c.Key[:8] == "rk_live_")
-}
-
-// requestTimeout is the time limit for one request to Stripe.
-const requestTimeout = 20 * time.Second
-
-func newClient(c Config, m *metrics.Metrics, retries int64) *stripe.Client {
-	backend := &stripe.BackendConfig{
-		MaxNetworkRetries: &retries,
-		HTTPClient:        &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
-	}
-	if c.BaseURL != "" {
-		backend.URL = &c.BaseURL
-	}
-	return stripe.NewClient(c.Key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
-}
-
-// countingTransport counts the requests to Stripe, from which the status of payments is known.
-type countingTransport struct{ metrics *metrics.Metrics }
-
-// RoundTrip sends a request. A request that we ended ourselves says nothing about Stripe. It raises an alarm when
-// Stripe refuses our key, and when it refuses a look-up: the caller asks again, and only the operator can mend it.
-func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err == nil || r.Context().Err() != context.Canceled {
-		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
-	}
-	switch {
-	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500:
-	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
-		t.metrics.RaiseAlarm("the key is refused", "stripe")
-	case r.Method == http.MethodGet && answer.StatusCode != http.StatusTooManyRequests:
-		t.metrics.RaiseAlarm("a look-up is refused", "stripe")
-	}
-	return answer, err
 }
 
 // order has the values of a checkout that Stripe must confirm.
@@ -146,7 +109,7 @@ func (s *Store) invoiceURL(ctx context.Context, c checkout) (string, error) {
 	p.AddExpand("invoice")
 	session, err := s.client.V1CheckoutSessions.Retrieve(ctx, c.SessionID, p)
 	switch {
-	case isUnknown(err) || err == nil && session.Invoice == nil:
+	case stripeapi.Sort(err).Outcome == stripeapi.Gone || err == nil && session.Invoice == nil:
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("topups: invoice: %w", err)
@@ -218,12 +181,6 @@ func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string,
 	return "", nil
 }
 
-// isUnknown reports whether Stripe does not have the requested object.
-func isUnknown(err error) bool {
-	e, ok := errors.AsType[*stripe.Error](err)
-	return ok && e.Code == stripe.ErrorCodeResourceMissing
-}
-
 func (f facts) latestCharge() *stripe.Charge {
 	if f.intent == nil {
 		return nil
@@ -244,7 +201,7 @@ func (f facts) failureReason() string {
 	case f.isPaid():
 		return ""
 	case f.session == nil && f.intent.Status == stripe.PaymentIntentStatusCanceled:
-		return f.declineReason()
+		return stripeapi.NameDecline(f.intent)
 	case f.session == nil:
 		return ""
 	case f.session.Status == stripe.CheckoutSessionStatusExpired:

@@ -1,0 +1,50 @@
+package stripeapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/models/metrics"
+)
+
+// requestTimeout is the time limit for one request to Stripe.
+const requestTimeout = 20 * time.Second
+
+// DefaultRetries is how often a client repeats a request whose answer it did not get.
+const DefaultRetries = stripe.DefaultMaxNetworkRetries
+
+// NewClient returns a client with an API key. baseURL is that of an emulator; "" = Stripe's.
+func NewClient(key, baseURL string, m *metrics.Metrics, retries int64) *stripe.Client {
+	backend := &stripe.BackendConfig{
+		MaxNetworkRetries: &retries,
+		HTTPClient:        &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
+	}
+	if baseURL != "" {
+		backend.URL = &baseURL
+	}
+	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
+}
+
+// countingTransport counts the requests to Stripe, from which the status of payments is known.
+type countingTransport struct{ metrics *metrics.Metrics }
+
+// RoundTrip sends a request. A request that we ended ourselves says nothing about Stripe. It raises an alarm when
+// Stripe refuses our key, and when it refuses a look-up: the caller asks again, and only the operator can mend it.
+func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil || r.Context().Err() != context.Canceled {
+		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
+	}
+	switch {
+	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500:
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		t.metrics.RaiseAlarm("the key is refused", "stripe")
+	case r.Method == http.MethodGet && answer.StatusCode != http.StatusTooManyRequests:
+		t.metrics.RaiseAlarm("a look-up is refused", "stripe")
+	}
+	return answer, err
+}
