@@ -80,7 +80,7 @@ var order = func() []string {
 // helpers are for tests and benchmarks: no package of the list may import them.
 var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
-	"testkit/servertest",
+	"testkit/servertest", "testkit/bank",
 	"bench", "release",
 }
 

@@ -79,6 +79,9 @@ func (s *Server) addRefund(intent, charge object, cents int64, metadata object) 
 // the charge, as at Stripe.
 func (s *Server) setRefundStatus(w steering) error {
 	s.refundStatus = w.with.Get("status")
+	if w.with.Get("new") != "" {
+		return nil
+	}
 	for _, refund := range s.refunds {
 		if refund["status"] != "pending" && w.with.Get("all") == "" {
 			continue

@@ -62,6 +62,10 @@ func (s *Server) Steer(id, word string, with url.Values) error {
 	session, ok := s.sessions[id]
 	if strings.HasPrefix(id, "acct_") {
 		return s.onboard(id, word)
+	} else if strings.HasPrefix(id, "re_") {
+		return s.endRefund(id, word)
+	} else if strings.HasPrefix(id, "du_") {
+		return s.endDispute(id, word)
 	} else if !ok && strings.HasPrefix(id, "pm_") {
 		return s.setCardBehavior(id, with.Get("card"))
 	} else if !ok {

@@ -47,7 +47,7 @@ type Options struct {
 //	reverse      every event is sent again, the last first
 //	forget       every idempotency key has expired
 //	refunds      status=pending, succeeded or failed is that of refunds from now on, and of those that are pending;
-//	             all=1: of all that there are
+//	             all=1: of all that there are; new=1: of those from now on alone
 //	lose=n       the next n answers of the API are lost after the request was carried out
 //	down=n       the next n requests to the API are lost before anything is done
 //
@@ -64,6 +64,9 @@ type Options struct {
 //	enable       it can be paid
 //	submit       its owner has answered, and Stripe checks the answers
 //	restrict     it can no longer be paid
+//
+// The word for one refund, re_…, is the status that it gets: succeeded, failed or canceled; for one dispute, du_…: won,
+// lost or warning_closed.
 type Server struct {
 	o   Options
 	mux *http.ServeMux

@@ -1,0 +1,151 @@
+package bank_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/bank"
+)
+
+// historyFile has the steps of one history to play.
+var historyFile = flag.String("history", "", "play the steps of this file")
+
+// A history has so many steps. The audit, which takes longer than a step, is asked after every so many.
+const (
+	steps      = 120
+	auditEvery = 20
+)
+
+// play plays a history, and returns what does not hold after a step. The audit is asked after each step, or after every
+// so many.
+func play(t testing.TB, e db.Engine, history []bank.Step, auditEvery int) (*table, error) {
+	w := newTable(t, e)
+	defer w.Stop()
+	for i, s := range history {
+		err := errors.Join(w.Play(s), w.CheckStep())
+		if err == nil && i%auditEvery == auditEvery-1 {
+			err = w.audit()
+		}
+		if err != nil {
+			return w, fmt.Errorf("step %d, %s: %w", i+1, s, err)
+		}
+	}
+	err := w.Settle()
+	if err == nil {
+		err = errors.Join(w.CheckStep(), w.CheckSettled())
+	}
+	if err == nil {
+		err = w.audit()
+	}
+	if err != nil {
+		return w, fmt.Errorf("at the end: %w", err)
+	}
+	return w, nil
+}
+
+// audit is purser ledger verify.
+func (w *table) audit() error {
+	var out bytes.Buffer
+	n, err := audit.VerifyAndPrint(w.local.t.Context(), w.at, &out, w.local.Now())
+	if err != nil || n == 0 {
+		return err
+	}
+	var found bytes.Buffer
+	for line := range bytes.Lines(out.Bytes()) {
+		if !bytes.Contains(line, []byte(" 0 findings")) {
+			found.Write(line)
+		}
+	}
+	return fmt.Errorf("verify: %s", found.Bytes())
+}
+
+// fixedSeeds is how many histories of the same seeds are played on each engine.
+const fixedSeeds = 25
+
+// newSeeds is for how long histories of new seeds are played on each engine after those.
+func newSeeds(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("PURSER_TEST_BOOKS")
+	if text == "" && testkit.IsLong() {
+		return 10 * time.Minute
+	} else if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		t.Fatalf("PURSER_TEST_BOOKS: %q is not a duration", text)
+	}
+	return d
+}
+
+// TestBooks plays random histories of people, their banks and the operator. After each step the books agree with
+// Stripe's as far as its events have come, and when all have come, in everything. PURSER_TEST_BOOKS says for how long
+// new histories are played, such as 10m. A history that fails is printed, and a shorter one that fails, too:
+// go test -history FILE plays it.
+func TestBooks(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			done := map[string]int{}
+			if *historyFile != "" {
+				text, err := os.ReadFile(*historyFile)
+				if err != nil {
+					t.Fatal(err)
+				}
+				history, err := bank.Parse(string(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				playOne(t, e, "file", history, done)
+				return
+			}
+			seed := uint64(1)
+			for ; seed <= fixedSeeds && !t.Failed(); seed++ {
+				playOne(t, e, fmt.Sprint("seed ", seed), bank.Random(seed, steps), done)
+			}
+			until := time.Now().Add(newSeeds(t))
+			n := 0
+			for ; !t.Failed() && time.Now().Before(until); n++ {
+				seed = rand.Uint64()
+				playOne(t, e, fmt.Sprint("seed ", seed), bank.Random(seed, steps), done)
+			}
+			t.Logf("%d histories of fixed seeds, %d of new ones: %v", fixedSeeds, n, done)
+		})
+	}
+}
+
+// playOne plays a history, and prints it and a shorter one if it fails.
+func playOne(t *testing.T, e db.Engine, name string, history []bank.Step, done map[string]int) {
+	t.Run(name, func(t *testing.T) {
+		w, err := play(t, e, history, auditEvery)
+		if err != nil {
+			t.Errorf("%v\nhistory:\n%s\nshorter:\n%s", err, bank.Format(history), bank.Format(shrink(t, e, history)))
+		}
+		for what, n := range w.Done {
+			done[what] += n
+		}
+	})
+}
+
+// shrink cuts a history that fails.
+func shrink(t *testing.T, e db.Engine, history []bank.Step) []bank.Step {
+	n := 0
+	return bank.Shrink(history, 60, func(cut []bank.Step) (fails bool) {
+		n++
+		t.Run(fmt.Sprint("cut ", n), func(t *testing.T) {
+			_, err := play(t, e, cut, 1)
+			fails = err != nil
+		})
+		return fails
+	})
+}

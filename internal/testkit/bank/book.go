@@ -1,0 +1,253 @@
+package bank
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/purserhq/purser/emulator/stripe"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/store"
+)
+
+// A Book compares what the ledger says of people's money with what Stripe says.
+type Book struct {
+	DB     *db.DB
+	Stripe *stripe.Server
+	People map[string]string // ids of accounts, by name
+}
+
+// sum returns the sum that a query selects.
+func (b *Book) sum(query string, args ...any) (mc money.MC, err error) {
+	err = b.DB.QueryRowContext(context.Background(), query, args...).Scan(&mc)
+	return mc, err
+}
+
+// sums fills each of into by its query.
+func (b *Book) sums(into map[string]*money.MC, args ...any) (err error) {
+	for query, mc := range into {
+		if *mc, err = b.sum(query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckStep returns the first property that does not hold now, of those that hold after each step (4 and 6).
+func (b *Book) CheckStep() error {
+	for name, accountID := range b.People {
+		if err := b.checkMargin(name, accountID); err != nil {
+			return err
+		}
+	}
+	return b.checkBounds()
+}
+
+// settledCalls are the rows of an account's calls that were charged and not refunded.
+const settledCalls = ` FROM ledger l WHERE l.account_id = $1 AND l.type = 'spend' AND l.status = 'settled'
+	AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`
+
+// checkMargin compares the margin that a person's disputed payments have taken with that of the person's calls, and
+// with what the operator has lost or would lose. It does so when the job has looked at the newest row and dispute.
+func (b *Book) checkMargin(name, accountID string) error {
+	var current int
+	err := b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*) FROM losses l
+		JOIN balances b ON b.account_id = l.account_id AND b.seq = l.seq WHERE l.account_id = $1
+		AND l.changed_us = (SELECT MAX(d.changed_us) FROM disputes d JOIN checkouts c ON c.id = d.payment_id
+			WHERE c.account_id = $1)`, accountID).Scan(&current)
+	if err != nil || current == 0 {
+		return err
+	}
+	var taken, margin, open, lost, balance money.MC
+	err = b.sums(map[string]*money.MC{
+		`SELECT CAST(COALESCE(SUM(m.amount_mc), 0) AS BIGINT) FROM margin_records m
+			WHERE m.kind = 'disputed' AND m.subject = $1`: &taken,
+		`SELECT CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT)` + settledCalls: &margin,
+		`SELECT CAST(COALESCE(SUM(d.cents), 0) * 1000000 AS BIGINT) FROM disputes d
+			JOIN checkouts c ON c.id = d.payment_id WHERE d.contested = 1 AND c.account_id = $1`: &open,
+		`SELECT CAST(COALESCE(SUM(CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END), 0) AS BIGINT)
+			FROM payment_records WHERE kind IN ('reversed', 'restored') AND reason = 'dispute_lost'
+			AND account_id = $1`: &lost,
+		`SELECT COALESCE(SUM(available_mc + reserved_mc), 0) FROM balances WHERE account_id = $1`: &balance,
+	}, accountID)
+	if err != nil {
+		return err
+	}
+	if loss := max(open-lost-balance, 0); taken < 0 || taken > min(margin, loss) {
+		return fmt.Errorf("property 4: disputes of %s take %s of a margin of %s, and %s are lost", name,
+			taken.Display(), margin.Display(), loss.Display())
+	}
+	return nil
+}
+
+// checkBounds compares what empty answers have cost in any 24 hours with the bound, by app and account: connecting
+// again changes nothing.
+func (b *Book) checkBounds() error {
+	var appID, accountID string
+	var cost money.MC
+	err := b.DB.QueryRowContext(context.Background(), `SELECT l.app_id, l.account_id,
+			CAST(SUM(m.provider_cost_mc) AS BIGINT) AS cost
+		FROM ledger l JOIN ledger m ON m.app_id = l.app_id AND m.account_id = l.account_id AND m.usage LIKE '%waived%'
+			AND m.type = 'spend' AND m.status = 'settled'
+			AND m.created_us <= l.created_us AND m.created_us > l.created_us - 86400000000
+		WHERE l.usage LIKE '%waived%' AND l.type = 'spend' AND l.status = 'settled'
+		GROUP BY l.id, l.app_id, l.account_id ORDER BY cost DESC LIMIT 1`).Scan(&appID, &accountID, &cost)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if cost > WaivedDayMC {
+		return fmt.Errorf("property 6: empty answers of %s on %s cost %s in a day", accountID, appID, cost.Display())
+	}
+	return nil
+}
+
+// CheckSettled returns the first property that does not hold now, of those that hold when everything has come to its
+// end (2, 3 and 5).
+func (b *Book) CheckSettled() error {
+	var paid, gone, rest money.MC
+	for _, p := range b.Stripe.Payments() {
+		r, err := b.checkPayment(p)
+		if err != nil {
+			return err
+		}
+		rest += r
+		if p.Paid {
+			paid += money.MC(p.Cents) * money.Cent
+			gone += money.MC(p.RefundedCents()+p.LostCents()) * money.Cent
+		}
+	}
+	return b.checkCash(paid-gone, rest)
+}
+
+// checkPayment compares a payment with the ledger's (property 2). rest is what is gone and cannot be booked, because it
+// is more than was paid.
+func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
+	p, err := store.GetPayment(context.Background(), b.DB, at.TopUp)
+	if err != nil {
+		return 0, fmt.Errorf("property 2: payment %s at Stripe: %w", at.TopUp, err)
+	}
+	if !at.Paid {
+		if p.Status == "settled" || p.Paid() {
+			return 0, fmt.Errorf("property 2: %s was never paid, and is %s", p.ID, p.Status)
+		}
+		return 0, nil
+	}
+	gone := money.MC(at.RefundedCents()+at.LostCents()) * money.Cent
+	waits := at.DisputedCents(stripe.Dispute.IsOpen) > 0
+	switch {
+	case p.Status == "settled":
+	case p.Status == "failed" && gone >= p.AmountMC:
+		return gone - p.AmountMC, nil
+	case p.Status == "pending" && waits:
+		return 0, nil // gone is booked when it is credited
+	default:
+		return 0, fmt.Errorf("property 2: %s is paid, %s of it is gone, and it is %s %s", p.ID, gone.Display(),
+			p.Status, p.Reason)
+	}
+	asked, err := b.sum(`SELECT CAST(COALESCE(SUM(cents), 0) * 1000000 AS BIGINT) FROM refunds WHERE payment_id = $1
+		AND by_user = 1 AND state = 'open'`, p.ID)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range at.Refunds { // what Stripe has of these is in gone
+		n, err := b.sum(`SELECT COUNT(*) FROM refunds WHERE id = $1 AND by_user = 1 AND state = 'open'`, r.Name)
+		if err != nil {
+			return 0, err
+		}
+		if n > 0 && r.IsGone() {
+			asked -= money.MC(r.Cents) * money.Cent
+		}
+	}
+	should := gone + asked + p.ReversedFor("paid_elsewhere")
+	if p.ReversedMC != min(should, p.AmountMC) {
+		return 0, fmt.Errorf("property 2: of %s of %s: gone at Stripe %s, asked for %s, paid otherwise %s; booked %s",
+			p.ID, p.AmountMC.Display(), gone.Display(), asked.Display(), p.ReversedFor("paid_elsewhere").Display(),
+			p.ReversedMC.Display())
+	}
+	return max(should-p.AmountMC, 0), nil
+}
+
+// checkCash compares the cash that is kept at Stripe with what it is for (property 3).
+func (b *Book) checkCash(cash, rest money.MC) error {
+	for _, cents := range b.Stripe.Transferred() {
+		cash -= money.MC(cents) * money.Cent
+	}
+	var balances, kept, refunded, earned, used, paidOut, goodwill, elsewhere, asked, pending money.MC
+	err := b.sums(map[string]*money.MC{
+		`SELECT CAST(COALESCE(SUM(available_mc + reserved_mc), 0) AS BIGINT) FROM balances`: &balances,
+		`SELECT CAST(COALESCE(SUM(user_charge_mc - dev_margin_mc), 0) AS BIGINT) FROM ledger l WHERE type = 'spend'
+			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`: &kept,
+		`SELECT CAST(COALESCE(SUM(l.user_charge_mc - l.dev_margin_mc), 0) AS BIGINT) FROM ledger l
+			JOIN call_refunds c ON c.entry_id = l.id`: &refunded,
+		`SELECT CAST(COALESCE(SUM(dev_margin_mc), 0) AS BIGINT) FROM ledger l WHERE type = 'spend'
+			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`: &earned,
+		`SELECT CAST(COALESCE(SUM(c.margin_used_mc), 0) AS BIGINT) FROM call_refunds c WHERE NOT EXISTS
+			(SELECT 1 FROM call_refunds d WHERE d.app_id = c.app_id AND d.n > c.n)`: &used,
+		`SELECT CAST(COALESCE(SUM(m.amount_mc), 0) AS BIGINT) FROM margin_records m WHERE m.kind = 'begun'
+			AND EXISTS (SELECT 1 FROM margin_records p WHERE p.subject = m.subject AND p.kind = 'paid')
+			AND NOT EXISTS (SELECT 1 FROM margin_records f
+				WHERE f.subject = m.subject AND f.kind = 'failed')`: &paidOut,
+		`SELECT CAST(COALESCE(SUM(CASE kind WHEN 'given' THEN amount_mc ELSE -amount_mc END), 0) AS BIGINT)
+			FROM goodwill_records`: &goodwill,
+		`SELECT CAST(COALESCE(SUM(CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END), 0) AS BIGINT)
+			FROM payment_records WHERE kind IN ('reversed', 'restored') AND reason = 'paid_elsewhere'`: &elsewhere,
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.underWay(&asked, &pending); err != nil {
+		return err
+	}
+	// Disputes move margin from the apps to the operator, so the margin that they take is in neither sum.
+	should := balances + kept + refunded + earned - used - paidOut - goodwill + asked + pending - rest
+	if cash-elsewhere != should {
+		return fmt.Errorf("property 3: cash is %s; balances %s, fees and costs %s + %s, margin owed %s, "+
+			"goodwill %s, asked for %s, pending %s, not booked %s: %s", (cash - elsewhere).Display(), balances.Display(), kept.Display(),
+			refunded.Display(), (earned - used - paidOut).Display(), goodwill.Display(), asked.Display(),
+			pending.Display(), rest.Display(), should.Display())
+	}
+	return nil
+}
+
+// underWay returns what users have asked for and Stripe has not, and what is paid and not credited yet.
+func (b *Book) underWay(asked, pending *money.MC) error {
+	for _, at := range b.Stripe.Payments() {
+		p, err := store.GetPayment(context.Background(), b.DB, at.TopUp)
+		if err != nil {
+			return err
+		}
+		if at.Paid && p.Status == "pending" {
+			*pending += p.AmountMC - money.MC(at.RefundedCents()+at.LostCents())*money.Cent
+		}
+		if p.Status == "settled" {
+			gone := money.MC(at.RefundedCents()+at.LostCents()) * money.Cent
+			*asked += max(p.ReversedMC-p.ReversedFor("paid_elsewhere")-gone, 0)
+		}
+	}
+	return nil
+}
+
+// Owed returns what closed accounts have, by account. Each is a task of the operator's.
+func (b *Book) Owed() (list map[string]money.MC, err error) {
+	rows, err := b.DB.QueryContext(context.Background(), `SELECT b.account_id, b.available_mc + b.reserved_mc
+		FROM accounts a JOIN balances b ON b.account_id = a.id
+		WHERE a.closed_us IS NOT NULL AND b.available_mc + b.reserved_mc >= 1000000`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // it was read
+	list = map[string]money.MC{}
+	for rows.Next() {
+		var accountID string
+		var mc money.MC
+		if err := rows.Scan(&accountID, &mc); err != nil {
+			return nil, err
+		}
+		list[accountID] = mc
+	}
+	return list, rows.Err()
+}

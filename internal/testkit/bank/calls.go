@@ -1,0 +1,257 @@
+package bank
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+)
+
+// WaivedDayMC bounds what the empty answers of a user on an app may cost the service in a day.
+const WaivedDayMC = money.Dollar
+
+// connection returns the live connection of a person with an app, and whether there is one.
+func (p *Player) connection(person string, app App) (c rules.Connection, ok bool, err error) {
+	list, err := store.ConnectionsOfAccount(context.Background(), p.Service.DB(), p.People[person], 1000)
+	for _, c := range list {
+		if c.AppID == app.ID && c.Status != rules.Revoked {
+			return c, true, err
+		}
+	}
+	return c, false, err
+}
+
+// try applies a command of a person or an app. That the rules refuse it is no failure.
+func (p *Player) try(s Step, c rules.Command) (r rules.Result, ok bool, failed error) {
+	r, err := p.Service.Do(context.Background(), p.node(s), c)
+	if e, refused := errors.AsType[*apierr.Error](err); refused && e.Code.Status < 500 {
+		return r, false, nil
+	}
+	return r, err == nil, err
+}
+
+func (p *Player) choose(s Step) (person string, app App) {
+	return p.person(s.A), p.Apps[s.B%len(p.Apps)]
+}
+
+// cap connects a person with an app, or sets the spend cap, of at most $40.
+func (p *Player) cap(s Step) error {
+	person, app := p.choose(s)
+	amount := money.MC(1+s.C%40) * money.Dollar
+	c, ok, err := p.connection(person, app)
+	if err != nil {
+		return err
+	}
+	if ok {
+		_, _, err = p.try(s, rules.ChangeCap{ConnectionID: c.ID, TargetMC: c.ConsumedMC + c.HeldMC + amount})
+		return err
+	}
+	open, err := p.isOpen(person)
+	if err != nil || !open {
+		return err
+	}
+	_, _, err = p.try(s, rules.Connect{
+		ConnectionID: id.New(id.Connection, p.Service.Now()), AppID: app.ID, AccountID: p.People[person],
+		RequestedMC: amount,
+	})
+	return err
+}
+
+// isOpen reports whether a person can act: who is suspended or has left connects nothing.
+func (p *Player) isOpen(person string) (open bool, err error) {
+	err = p.Service.DB().QueryRowContext(context.Background(), `SELECT COUNT(*) FROM accounts WHERE id = $1
+		AND suspended_us IS NULL AND closed_us IS NULL`, p.People[person]).Scan(&open)
+	return open, err
+}
+
+func (p *Player) revoke(s Step) error {
+	c, ok, err := p.connection(p.choose(s))
+	if ok && err == nil {
+		_, _, err = p.try(s, rules.Revoke{ConnectionID: c.ID, StopCalls: true})
+	}
+	return err
+}
+
+func (p *Player) pause(s Step) error {
+	c, ok, err := p.connection(p.choose(s))
+	if ok && err == nil {
+		_, _, err = p.try(s, rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByUser})
+	}
+	return err
+}
+
+func (p *Player) resume(s Step) error {
+	c, ok, err := p.connection(p.choose(s))
+	if ok && err == nil {
+		_, _, err = p.try(s, rules.Resume{ConnectionID: c.ID, By: rules.FrozenByUser})
+	}
+	return err
+}
+
+// tokenMC is what a token costs. Margin and fee are half of the cost each.
+const tokenMC = 10_001
+
+// termsOf returns the price terms of a call of so many tokens, and what it costs, is charged and holds.
+func termsOf(tokens int64) (terms string, a rules.Amounts, hold money.MC) {
+	terms = fmt.Sprintf(`{"rates":{"book":"2026-11-01","mc_per_million":[[0,1,1,1,%d]]},"margin_ppm":500000,`+
+		`"fee_ppm":500000,"input_tokens":0,"max_tokens":%d}`, tokenMC*1_000_000, tokens)
+	cost := money.MC(tokens * tokenMC)
+	a = rules.Amounts{ProviderCostMC: cost, SvcFeeMC: (cost + 1) / 2, DevMarginMC: (cost + 1) / 2}
+	a.UserChargeMC = a.ProviderCostMC + a.SvcFeeMC + a.DevMarginMC
+	return terms, a, (a.UserChargeMC*105 + 99) / 100
+}
+
+// call bills a call of some tokens. An empty answer is free if the day's bound allows.
+func (p *Player) call(s Step) error {
+	c, ok, err := p.connection(p.choose(s))
+	if !ok && err == nil {
+		if err = p.cap(s); err == nil {
+			c, ok, err = p.connection(p.choose(s))
+		}
+	}
+	if !ok || err != nil {
+		return err
+	}
+	if c.RemainingMC() < money.Dollar {
+		r, ok, err := p.try(s, rules.ChangeCap{ConnectionID: c.ID, TargetMC: c.AllocationMC + 20*money.Dollar})
+		if err != nil {
+			return err
+		} else if ok {
+			c = r.Connection
+		}
+	}
+	tokens := min(int64(c.RemainingMC())/(2*tokenMC*106/100+2), int64(1+s.C)*150+int64(s.A%7))
+	if tokens <= 0 || c.Status != rules.Active {
+		return nil
+	}
+	p.calls++
+	terms, charge, hold := termsOf(tokens)
+	call := rules.Call{
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("key ", p.calls), Fingerprint: "f",
+		RequestID: id.New(id.Request, p.Service.Now()), Model: "gpt-5.6-terra", Terms: terms, HoldMC: hold,
+	}
+	r, ok, err := p.try(s, rules.Hold{Call: call, NodeID: "node", Claim: call.RequestID})
+	if !ok || err != nil {
+		return err
+	}
+	usage := fmt.Sprintf(`{"input":0,"cached":0,"cache_write":0,"output":%[1]d,"reasoning":%[1]d}`, tokens)
+	settle := rules.Settle{
+		Call: call, Attempt: r.Attempt, Settlement: rules.Settled, Charge: charge,
+		Usage: rules.Usage{OutputTokens: tokens, JSON: usage},
+	}
+	if s.A%5 == 0 {
+		settle.Waiver = &rules.Waiver{DayMC: WaivedDayMC, Usage: rules.Usage{
+			OutputTokens: tokens, JSON: usage[:len(usage)-1] + "," + rules.WaivedEmpty + "}",
+		}}
+	}
+	_, err = p.Service.Do(context.Background(), p.node(s), settle)
+	p.Done["call"]++
+	return err
+}
+
+// A billed call is named by its app and its row.
+type billed struct{ appID, entryID string }
+
+// pickCall chooses a call that was charged.
+func (p *Player) pickCall(n int) (c billed, ok bool, err error) {
+	rows, err := p.Service.DB().QueryContext(context.Background(), `SELECT app_id, id FROM ledger WHERE type = 'spend'
+		AND status = 'settled' ORDER BY id DESC LIMIT 6`)
+	if err != nil {
+		return c, false, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var list []billed
+	for rows.Next() {
+		if err := rows.Scan(&c.appID, &c.entryID); err != nil {
+			return c, false, err
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return c, false, rows.Err()
+	}
+	return list[n%len(list)], true, rows.Err()
+}
+
+func (p *Player) refundCall(s Step) error {
+	c, ok, err := p.pickCall(s.A)
+	if !ok || err != nil {
+		return err
+	}
+	requestID := id.ReplacePrefix(c.entryID, id.Ledger, id.Request)
+	err = p.Service.RefundCall(context.Background(), p.node(s), c.appID, requestID)
+	if e, refused := errors.AsType[*apierr.Error](err); refused && e.Code.Status < 500 {
+		return nil
+	}
+	p.Done["call refunded"]++
+	return err
+}
+
+func (p *Player) reverseCall(s Step) error {
+	c, ok, err := p.pickCall(s.A)
+	if !ok || err != nil {
+		return err
+	}
+	a, err := p.Service.Operate(context.Background(), p.node(s), "POST", "/v1/operator/ledger/"+c.entryID+"/reverse",
+		because)
+	if err == nil && a.Status >= 500 {
+		err = fmt.Errorf("property 1: a reversal is answered by %d: %.300s", a.Status, a.Body)
+	}
+	return err
+}
+
+// A kind is a kind of step.
+type kind struct {
+	name   string
+	weight int
+	play   func(*Player, Step) error
+}
+
+// kinds are all kinds of steps, with how often they come.
+var kinds []kind
+
+func init() {
+	kinds = []kind{
+		{"top-up", 12, (*Player).topUp},
+		{"checkout", 8, (*Player).checkout},
+		{"save-card", 3, (*Player).saveCard},
+		{"automatic", 4, (*Player).automatic},
+		{"automatic-off", 1, (*Player).automaticOff},
+		{"card", 1, (*Player).card},
+		{"return", 6, (*Player).toCard},
+		{"refunds-will-be", 3, (*Player).refundsWillBe},
+		{"refund-ends", 6, (*Player).refundEnds},
+		{"dashboard-refund", 3, (*Player).dashboardRefund},
+		{"dispute", 6, (*Player).dispute},
+		{"dispute-ends", 7, (*Player).disputeEnds},
+		{"cap", 6, (*Player).cap},
+		{"call", 16, (*Player).call},
+		{"revoke", 2, (*Player).revoke},
+		{"pause", 1, (*Player).pause},
+		{"resume", 3, (*Player).resume},
+		{"refund-call", 3, (*Player).refundCall},
+		{"reverse-call", 1, (*Player).reverseCall},
+		{"top-up-jobs", 7, (*Player).topUpJobs},
+		{"payout-jobs", 6, (*Player).payoutJobs},
+		{"time", 8, (*Player).time},
+		{"onboard", 3, (*Player).onboard},
+		{"transfers", 2, (*Player).transfers},
+		{"suspend", 1, (*Player).suspend},
+		{"reinstate", 3, (*Player).reinstate},
+		{"close", 1, (*Player).close},
+		{"settle", 1, (*Player).settle},
+		{"goodwill", 1, (*Player).goodwill},
+		{"leave", 1, (*Player).leave},
+		{"suspend-app", 1, (*Player).suspendApp},
+		{"event", 24, (*Player).event},
+		{"event-again", 4, (*Player).eventAgain},
+		{"event-never", 2, (*Player).eventNever},
+		{"fault", 8, (*Player).fault},
+		{"wait", 5, (*Player).wait},
+	}
+}

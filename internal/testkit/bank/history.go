@@ -1,0 +1,75 @@
+package bank
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// A Step is one thing that happens. Its numbers choose of what there is then, so that each step may be left out.
+type Step struct {
+	Do      string
+	A, B, C int
+}
+
+// String returns the step as Parse reads it.
+func (s Step) String() string { return fmt.Sprintf("%s %d %d %d", s.Do, s.A, s.B, s.C) }
+
+// Parse reads steps that String has written, one a line.
+func Parse(text string) (history []Step, err error) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		var s Step
+		if _, err := fmt.Sscanf(line, "%s %d %d %d", &s.Do, &s.A, &s.B, &s.C); err != nil {
+			return nil, fmt.Errorf("step %q: %w", line, err)
+		}
+		history = append(history, s)
+	}
+	return history, nil
+}
+
+// Format writes a history, one step a line.
+func Format(history []Step) string {
+	var b strings.Builder
+	for _, s := range history {
+		fmt.Fprintf(&b, "%s\n", s)
+	}
+	return b.String()
+}
+
+// Random returns a random history of n steps. The same seed gives the same history.
+func Random(seed uint64, n int) (history []Step) {
+	random, all := rand.New(rand.NewPCG(seed, 40)), 0
+	for _, w := range kinds {
+		all += w.weight
+	}
+	for range n {
+		x := random.IntN(all)
+		for _, w := range kinds {
+			if x -= w.weight; x < 0 {
+				history = append(history, Step{w.name, random.IntN(1000), random.IntN(1000), random.IntN(1000)})
+				break
+			}
+		}
+	}
+	return history
+}
+
+// Shrink cuts a history that fails to a shorter one that fails, too: it leaves out ever smaller parts (ddmin). tries
+// bounds how often it plays.
+func Shrink(history []Step, tries int, fails func([]Step) bool) []Step {
+	for size := len(history) / 2; size > 0; size /= 2 {
+		for from := 0; from < len(history) && tries > 0; {
+			cut := slices.Delete(slices.Clone(history), from, min(from+size, len(history)))
+			if tries--; fails(cut) {
+				history = cut
+			} else {
+				from += size
+			}
+		}
+	}
+	return history
+}

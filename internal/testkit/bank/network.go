@@ -1,0 +1,130 @@
+package bank
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+)
+
+// A Fault is what the network between the service and Stripe does to one request.
+type Fault string
+
+// The faults. After each but a refusal the service cannot know what Stripe did.
+const (
+	LoseRequest  Fault = "lose request" // Stripe never gets it
+	LoseAnswer   Fault = "lose answer"  // Stripe does what is asked
+	EndBefore    Fault = "end before"   // the service's process ends before Stripe gets it
+	EndAfter     Fault = "end after"    // and after Stripe has done it
+	HoldRequest  Fault = "hold request" // it waits before Stripe gets it
+	HoldAnswer   Fault = "hold answer"  // its answer waits
+	Unauthorized Fault = "unauthorized" // Stripe refuses the key
+	Forbidden    Fault = "forbidden"    // Stripe refuses what the key may do
+	TooMany      Fault = "too many"     // Stripe refuses the pace
+	Conflict     Fault = "conflict"     // Stripe is busy with the same object
+)
+
+// faults are the faults by number.
+var faults = []Fault{LoseRequest, LoseAnswer, EndBefore, EndAfter, HoldAnswer, HoldRequest, HoldAnswer, Unauthorized,
+	Forbidden, TooMany, Conflict}
+
+// Network stands between the service and Stripe.
+type Network struct {
+	Stripe http.Handler
+
+	mu      sync.Mutex
+	fault   Fault // "" = none
+	after   int   // how many requests pass before it
+	current *act
+}
+
+// An act is something that the service does, which may wait for the network.
+type act struct {
+	end    context.CancelFunc // of the process that does it
+	parked chan struct{}      // it waits
+	goOn   chan struct{}
+	done   chan struct{}
+	hit    bool // a fault was in it
+	check  func() error
+}
+
+// Arm lets a fault happen to the request after so many others.
+func (n *Network) Arm(f Fault, after int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fault, n.after = f, after
+}
+
+// begin makes a the act to which requests belong.
+func (n *Network) begin(a *act) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.current = a
+}
+
+// take returns the fault of a request, and the act that it belongs to.
+func (n *Network) take() (f Fault, a *act) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fault == "" || n.current == nil {
+		return "", n.current
+	}
+	if n.after > 0 {
+		n.after--
+		return "", n.current
+	}
+	f, n.fault = n.fault, ""
+	n.current.hit = true
+	return f, n.current
+}
+
+// statuses are the answers of refusals.
+var statuses = map[Fault]int{
+	Unauthorized: http.StatusUnauthorized, Forbidden: http.StatusForbidden, TooMany: http.StatusTooManyRequests,
+	Conflict: http.StatusConflict, LoseRequest: http.StatusBadGateway, LoseAnswer: http.StatusBadGateway,
+}
+
+// ServeHTTP passes a request on to Stripe, unless a fault is due. What is lost is answered as by a proxy that has lost
+// it, without a repetition by the client itself, which waits.
+func (n *Network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, a := n.take()
+	switch f {
+	case EndBefore:
+		a.end()
+		panic(http.ErrAbortHandler)
+	case HoldRequest:
+		a.wait()
+	case Unauthorized, Forbidden, TooMany, Conflict, LoseRequest:
+		refuse(w, statuses[f])
+		return
+	}
+	answer := httptest.NewRecorder()
+	n.Stripe.ServeHTTP(answer, r)
+	switch f {
+	case EndAfter:
+		a.end()
+		panic(http.ErrAbortHandler)
+	case HoldAnswer:
+		a.wait()
+	case LoseAnswer:
+		refuse(w, statuses[f])
+		return
+	}
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the client may have left
+}
+
+// wait lets an act wait until it goes on.
+func (a *act) wait() {
+	a.parked <- struct{}{}
+	<-a.goOn
+}
+
+func refuse(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Stripe-Should-Retry", "false")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(`{"error":{"type":"api_error","message":"a fault of the test"}}`)) // the client may have left
+}
