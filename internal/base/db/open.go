@@ -296,28 +296,34 @@ func openSQLite(path string) (*DB, error) {
 // lockFile locks the file at path for this process, and makes the file readable by its owner only. It creates a missing
 // file, unless there are remains of an earlier one. The kernel releases the lock when the process dies.
 func lockFile(path string) (*os.File, error) {
-	f, created, err := takeLock(path)
+	f, unused, err := takeLock(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseRemains(path, !created); err != nil {
+	if err := refuseRemains(path, !unused); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), f.Close())
 	}
-	return f, file.Close()
+	if err := errors.Join(file.Close(), f.Truncate(0)); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: %w", err), f.Close())
+	}
+	return f, nil
 }
 
-// takeLock takes the lock of the file at path, which need not exist, and reports whether it has created the lock's
-// file.
-func takeLock(path string) (f *os.File, created bool, err error) {
-	f, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if created = err == nil; errors.Is(err, os.ErrExist) {
-		f, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+// unusedLock is the content of the lock's file until the database's file is there. A process that is killed between
+// the two leaves nothing that a later start would miss. All other locks are empty.
+const unusedLock = "unused"
+
+// takeLock takes the lock of the file at path, which need not exist, and reports whether the lock has never locked a
+// file: it creates the lock's file with unusedLock, and who creates the database's file empties it.
+func takeLock(path string) (f *os.File, unused bool, err error) {
+	if err := makeLock(path + ".lock"); err != nil {
+		return nil, false, fmt.Errorf("database: %w", err)
 	}
-	if err != nil {
+	if f, err = os.OpenFile(path+".lock", os.O_RDWR, 0o600); err != nil {
 		return nil, false, fmt.Errorf("database: %w", err)
 	}
 	if locked, err := filelock.TryLock(f); err != nil {
@@ -327,7 +333,40 @@ func takeLock(path string) (f *os.File, created bool, err error) {
 			fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path),
 			f.Close())
 	}
-	return f, created, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, errors.Join(fmt.Errorf("database: %w", err), f.Close())
+	}
+	return f, info.Size() > 0, nil
+}
+
+// makeLock creates the file of a lock, unless it is there. The file is never without its content, or a kill would
+// leave the lock of a database.
+func makeLock(path string) (err error) {
+	if isThere(path) {
+		return nil
+	}
+	draft, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-*.new") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(draft.Name())) }()
+	_, err = draft.WriteString(unusedLock)
+	if err = errors.Join(err, draft.Sync(), draft.Close()); err != nil {
+		return err
+	}
+	err = os.Link(draft.Name(), path)
+	if err != nil && !isThere(path) { // a file system without links
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err == nil {
+			_, err = f.WriteString(unusedLock)
+			return errors.Join(err, f.Close())
+		}
+	}
+	if isThere(path) { // made by this process or another
+		return nil
+	}
+	return err
 }
 
 // refuseRemains returns an error if the SQLite file at path is not there, or empty, and its log is: that has what was
@@ -360,10 +399,10 @@ func isThere(path string) bool {
 
 // A Place is where a SQLite file will appear, with the lock of that file, so that no node starts on it meanwhile.
 type Place struct {
-	path    string
-	lock    *os.File
-	created bool // the lock's file
-	filled  bool
+	path   string
+	lock   *os.File
+	unused bool // no file was here
+	filled bool
 }
 
 // TakePlace locks a path for a new SQLite file. It refuses one where there is a file, or a part of one: SQLite would
@@ -379,12 +418,13 @@ func TakePlace(file string) (*Place, error) {
 	if err := refuseParts(path); err != nil { // before a lock is made beside them
 		return nil, err
 	}
-	lock, created, err := takeLock(path)
+	lock, unused, err := takeLock(path)
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{path: path, lock: lock, created: created}
-	if err := refuseParts(path); err != nil {
+	p := &Place{path: path, lock: lock, unused: unused}
+	// From now on no start makes an empty database here, also if this process is killed.
+	if err := errors.Join(refuseParts(path), lock.Truncate(0)); err != nil {
 		return nil, errors.Join(err, p.Leave())
 	}
 	return p, nil
@@ -413,7 +453,7 @@ func (p *Place) Fill(draft string) error {
 
 // Leave releases the lock.
 func (p *Place) Leave() (err error) {
-	if p.created && !p.filled { // or the next start would miss a file
+	if p.unused && !p.filled { // or the next start would miss a file
 		err = os.Remove(p.lock.Name())
 	}
 	return errors.Join(err, unlockFile(p.lock))
