@@ -324,6 +324,11 @@ func TestLostPoll(t *testing.T) {
 		if !again.Replayed || again.Body != first.Body {
 			t.Errorf("replayed %t: %s, was %s", again.Replayed, again.Body, first.Body)
 		}
+		w.clock.pass(8 * time.Minute)
+		again = dev.poll("Idempotency-Key", key1).want(t, "when the user has approved long ago", 200, "")
+		if again.ExpiresIn != 361 || again.AccessToken != first.AccessToken {
+			t.Errorf("after 539 of 900 s: %d s", again.ExpiresIn)
+		}
 		if !w.alive(first.AccessToken) {
 			t.Error("the token does not work")
 		}

@@ -411,11 +411,11 @@ func (s *Store) findReplay(ctx context.Context, tx *db.Tx, appID string,
 	case r.Successor != "":
 		return answer{}, false, nil
 	}
-	a, err = r.open(req)
+	a, err = r.open(req, s.Now())
 	return a, err == nil, err
 }
 
-// replayRefresh answers a refresh again. After the first minute the answer says how long its access token still lasts.
+// replayRefresh answers a refresh again.
 func (s *Store) replayRefresh(ctx context.Context, tx *db.Tx, appID string, req tokenRequest) (answer, error) {
 	now := s.Now()
 	r, err := getReplay(ctx, tx, appID, req.Key, now.UnixMicro())
@@ -424,18 +424,12 @@ func (s *Store) replayRefresh(ctx context.Context, tx *db.Tx, appID string, req 
 	} else if err != nil {
 		return answer{}, err
 	}
-	a, err := r.open(req)
-	if err != nil {
-		return answer{}, err
-	}
-	if age := now.Sub(time.UnixMicro(r.ExpiresUS).Add(-verdict.RefreshTokenTTL)); age > verdict.ReplayTTL {
-		a.tokens.ExpiresIn = max(1, int64((verdict.AccessTokenTTL - age).Seconds()))
-	}
-	return a, nil
+	return r.open(req, now)
 }
 
-// open returns the answer of a stored response to a request with its credential and key.
-func (r replay) open(req tokenRequest) (answer, error) {
+// open returns the answer of a stored response to a request with its credential and key. After the first minute
+// the answer says how long its access token still lasts.
+func (r replay) open(req tokenRequest, now time.Time) (answer, error) {
 	plain, err := openResponse(req.credential(), req.Key, r.Sealed)
 	if err != nil {
 		return answer{}, err
@@ -444,11 +438,25 @@ func (r replay) open(req tokenRequest) (answer, error) {
 	if err := json.Unmarshal(plain, &a.tokens); err != nil {
 		return answer{}, fmt.Errorf("oauth: stored response: %w", err)
 	}
+	if age := now.Sub(time.UnixMicro(r.ExpiresUS).Add(-req.replayTTL())); age > verdict.ReplayTTL {
+		a.tokens.ExpiresIn = max(1, int64((verdict.AccessTokenTTL - age).Seconds()))
+	}
 	return a, nil
 }
 
-// saveReplay stores a response for a retry with the same key: that to a refresh until its successor is used, that to a
-// device as long as it may poll, that to a code for ReplayTTL.
+// replayTTL returns how long the response to a request is stored, unless its refresh token is used before: that to a
+// refresh as long as this token lives, that to a device as long as it may poll, that to a code for ReplayTTL.
+func (req tokenRequest) replayTTL() time.Duration {
+	switch {
+	case req.RefreshToken != "":
+		return verdict.RefreshTokenTTL
+	case req.DeviceCode != "":
+		return verdict.DeviceCodeTTL
+	}
+	return verdict.ReplayTTL
+}
+
+// saveReplay stores a response for a retry with the same key.
 func (s *Store) saveReplay(ctx context.Context, tx *db.Tx, appID string, req tokenRequest, t TokenResponse) error {
 	plain, err := json.Marshal(t)
 	if err != nil {
@@ -459,12 +467,9 @@ func (s *Store) saveReplay(ctx context.Context, tx *db.Tx, appID string, req tok
 		return err
 	}
 	now := s.Now()
-	r := replay{Fingerprint: req.Fingerprint, Sealed: sealed, ExpiresUS: now.Add(verdict.ReplayTTL).UnixMicro()}
-	switch {
-	case req.DeviceCode != "":
-		r.ExpiresUS = now.Add(verdict.DeviceCodeTTL).UnixMicro()
-	case req.RefreshToken != "":
-		r.Successor, r.ExpiresUS = id.Hash(t.RefreshToken), now.Add(verdict.RefreshTokenTTL).UnixMicro()
+	r := replay{Fingerprint: req.Fingerprint, Sealed: sealed, ExpiresUS: now.Add(req.replayTTL()).UnixMicro()}
+	if req.RefreshToken != "" {
+		r.Successor = id.Hash(t.RefreshToken)
 	}
 	err = insertReplay(ctx, tx, appID, req.Key, r, now.UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
