@@ -163,7 +163,7 @@ func (b *tab) light(page string) {
 		const o = new PerformanceObserver(() => {});
 		o.observe({ type: "layout-shift", buffered: true });
 		const shifts = o.takeRecords().filter((e) => !e.hadRecentInput);
-		const name = ({ node }) => node?.nodeName + (node?.id && "#" + node.id) + (node?.className && "." + node.className);
+		const name = ({ node }) => node?.id || node?.className || node?.nodeName;
 		return {
 			sum: shifts.reduce((sum, e) => sum + e.value, 0),
 			nodes: shifts.flatMap((e) => e.sources.map(name)).join(", "),
