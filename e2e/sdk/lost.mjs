@@ -35,6 +35,24 @@ const works = {
     assert.equal(requests[0].kept.refresh_token, "refresh-0");
     assert.equal((await store.load("conn_1")).refresh_key, undefined);
   },
+  async "the key survives a lock that is rolled back"() {
+    const tokens = new MemoryTokenStore(), lock = tokens.lock.bind(tokens);
+    tokens.lock = (id, work) => lock(id, async () => {
+      const before = await tokens.load(id);
+      try {
+        return await work();
+      } catch (error) {
+        await tokens.save(id, before);
+        throw error;
+      }
+    });
+    const cut = () => { throw new TypeError("fetch failed"); };
+    const { connection, requests } = await serve([cut, renewed(1)], expired, { tokens, maxRetries: 0 });
+    await assert.rejects(connection.accessToken(), { code: "connection_error" });
+    assert.equal(await connection.accessToken(), "access-1");
+    assert.equal(requests[0].key, requests[1].key);
+    assert.equal((await tokens.load("conn_1")).refresh_key, undefined);
+  },
   async "a refresh that another process has begun goes on with its key"() {
     const old = Response.json({ access_token: "access-1", refresh_token: "refresh-1", expires_in: 1 });
     const { connection, requests } = await serve([old, renewed(2)], { ...expired, refresh_key: "key-1" });

@@ -33,5 +33,6 @@
 //
 // A [TokenStore] keeps the tokens of each connection. A refresh token works once: the store's lock makes sure that one
 // process at a time uses it. [NewFileTokenStore] shares the tokens between the processes of a machine; an app on
-// several machines implements the interface by its database.
+// several machines implements the interface by its database. The lock may be a transaction: a refresh saves its
+// Idempotency-Key in one, and uses it in the next, so that a crash loses no tokens.
 package purser

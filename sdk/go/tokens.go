@@ -28,13 +28,14 @@ var ErrNoTokens = errors.New("purser: no tokens of this connection in the store"
 type TokenStore interface {
 	// Load returns the tokens of a connection. The error is ErrNoTokens if there are none.
 	Load(ctx context.Context, connectionID string) (Tokens, error)
-	// Save replaces the tokens of a connection, with all their fields. They must be safe when it returns: the previous
-	// ones no longer work. It is called before and after a refresh.
+	// Save replaces the tokens of a connection, with all their fields. They must be safe when it returns, or when the
+	// lock is released: the previous ones no longer work. It is called before and after a refresh, each time under a
+	// lock of its own.
 	Save(ctx context.Context, connectionID string, tokens Tokens) error
 	// Delete removes the tokens of a connection, if there are any.
 	Delete(ctx context.Context, connectionID string) error
-	// Lock waits until no one else has the lock of a connection, in any process that shares the store. The lock is held
-	// while a refresh token is used.
+	// Lock waits until no one else has the lock of a connection, in any process that shares the store, for example in a
+	// transaction with SELECT … FOR UPDATE that unlock commits. The lock is held while a refresh token is used.
 	Lock(ctx context.Context, connectionID string) (unlock func(), err error)
 }
 
@@ -208,9 +209,28 @@ type unsavedTokens struct {
 	replaced string // the used refresh token that the store still has
 }
 
+// A renewal is a refresh in sections of the connection's lock.
+type renewal struct {
+	connectionID string
+	rejected     string // an access token that the service did not accept, or ""
+	begun        string // the refresh token whose key this renewal has saved, or ""
+}
+
 // refresh returns a fresh access token of a connection. rejected is a token that the service did not accept, or "".
 func (c *Client) refresh(ctx context.Context, connectionID, rejected string) (string, error) {
-	// A store may tie a lock to its context. That ends with the caller's while it waits, and later with the refresh.
+	r := &renewal{connectionID: connectionID, rejected: rejected}
+	for {
+		token, err := c.runLocked(ctx, connectionID, func(ctx context.Context) (string, error) { return c.renew(ctx, r) })
+		if token != "" || err != nil {
+			return token, err
+		}
+	}
+}
+
+// runLocked runs work under the lock of a connection. The caller may stop waiting, but work goes on.
+func (c *Client) runLocked(ctx context.Context, connectionID string,
+	work func(ctx context.Context) (string, error)) (string, error) {
+	// A store may tie a lock to its context. That ends with the caller's while it waits, and later with the work.
 	locked, release := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, release)
 	unlock, err := c.options.Tokens.Lock(locked, connectionID)
@@ -225,25 +245,37 @@ func (c *Client) refresh(ctx context.Context, connectionID, rejected string) (st
 	return runToEnd(ctx, func(ctx context.Context) (string, error) {
 		defer release()
 		defer unlock()
-		tokens, err := c.loadNewest(ctx, connectionID)
-		if err != nil {
+		return work(ctx)
+	})
+}
+
+// renew does the next step of a renewal, under the lock: it saves the Idempotency-Key, or sends it. It returns "" if
+// another step follows. The lock may be a transaction, which a crash rolls back, so the key is saved in a section of
+// its own. A store that can't save the key could not save the new tokens either, so that nothing is sent.
+func (c *Client) renew(ctx context.Context, r *renewal) (string, error) {
+	tokens, err := c.loadNewest(ctx, r.connectionID)
+	if err != nil {
+		return "", err
+	}
+	isGood := func(t Tokens) bool { return t.isFresh(c.clock.now()) && t.AccessToken != r.rejected }
+	if isGood(tokens) {
+		return tokens.AccessToken, nil // another goroutine or process was first
+	}
+	isOwn := tokens.RefreshToken == r.begun
+	if tokens.RefreshKey == "" && !isOwn {
+		tokens.RefreshKey = newUUID()
+		if err := c.options.Tokens.Save(ctx, r.connectionID, tokens); err != nil {
 			return "", err
 		}
-		isResumed := tokens.RefreshKey != ""
-		for range 2 {
-			if tokens.isFresh(c.clock.now()) && tokens.AccessToken != rejected {
-				break // another goroutine or process was first
-			}
-			if tokens, err = c.exchangeRefreshToken(ctx, tokens); err != nil {
-				return "", err
-			}
-			if !isResumed {
-				break
-			}
-			isResumed = false // a repeated answer may be old
-		}
-		return tokens.AccessToken, nil
-	})
+		c.unsaved.Delete(r.connectionID)
+		r.begun = tokens.RefreshToken
+		return "", nil
+	}
+	fresh, err := c.exchangeRefreshToken(ctx, tokens)
+	if err != nil || isOwn || isGood(fresh) {
+		return fresh.AccessToken, err
+	}
+	return "", nil // the answer to another process's refresh may be old
 }
 
 // loadNewest returns the tokens of a connection: those of the store, or newer ones that it could not save, which it is
@@ -268,22 +300,9 @@ func (c *Client) loadNewest(ctx context.Context, connectionID string) (Tokens, e
 	return unsaved.tokens, nil
 }
 
-// exchangeRefreshToken replaces tokens, under the lock of their connection. It saves the Idempotency-Key before it
-// sends: a store that can't save the key could not save the new tokens either, so that nothing is sent.
+// exchangeRefreshToken replaces tokens, under the lock of their connection.
 func (c *Client) exchangeRefreshToken(ctx context.Context, tokens Tokens) (Tokens, error) {
 	id, key := tokens.ConnectionID, tokens.RefreshKey
-	if key == "" {
-		tokens.RefreshKey = newUUID()
-		if err := c.options.Tokens.Save(ctx, id, tokens); err != nil {
-			return Tokens{}, err
-		}
-		c.unsaved.Delete(id)
-		saved, err := c.options.Tokens.Load(ctx, id)
-		if err != nil {
-			return Tokens{}, err
-		}
-		key = saved.RefreshKey
-	}
 	if key == "" { // the store has dropped it
 		key = deriveRefreshKey(tokens.RefreshToken)
 	}

@@ -178,6 +178,63 @@ func TestDroppedRefreshKey(t *testing.T) {
 	}
 }
 
+// A transactionStore's lock is a transaction: what is saved under it is there after unlock.
+type transactionStore struct {
+	*MemoryTokenStore
+	open map[string]Tokens // not committed yet
+}
+
+func (s *transactionStore) Load(ctx context.Context, id string) (Tokens, error) {
+	if tokens, ok := s.open[id]; ok {
+		return tokens, nil
+	}
+	return s.MemoryTokenStore.Load(ctx, id)
+}
+
+func (s *transactionStore) Save(_ context.Context, id string, tokens Tokens) error {
+	s.open[id] = tokens
+	return nil
+}
+
+func (s *transactionStore) Lock(ctx context.Context, id string) (func(), error) {
+	unlock, err := s.MemoryTokenStore.Lock(ctx, id)
+	s.open = map[string]Tokens{}
+	return func() {
+		for id, tokens := range s.open {
+			_ = s.MemoryTokenStore.Save(ctx, id, tokens)
+		}
+		unlock()
+	}, err
+}
+
+// A crash while the answer is on its way rolls back the transaction of the lock. The key was committed before.
+func TestKeySurvivesARollback(t *testing.T) {
+	t.Parallel()
+	store := &transactionStore{MemoryTokenStore: NewMemoryTokenStore()}
+	sent := ""
+	c, _ := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+		committed, err := store.MemoryTokenStore.Load(r.Context(), "conn_1")
+		sent = r.Header.Get("Idempotency-Key")
+		if err != nil || sent == "" || committed.RefreshKey != sent || committed.RefreshToken != "refresh-0" {
+			t.Errorf("a crash would leave %+v of key %q: %v", committed, sent, err)
+		}
+		writeTokens(w, 1)
+	})
+	connection := connect(t, c, 0)
+	before, err := c.options.Tokens.Load(t.Context(), "conn_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = store.MemoryTokenStore.Save(t.Context(), "conn_1", before)
+	c.options.Tokens = store
+	if token, err := connection.Token(t.Context()); err != nil || token != "access-1" || sent == "" {
+		t.Errorf("%q: %v", token, err)
+	}
+	if kept, err := store.MemoryTokenStore.Load(t.Context(), "conn_1"); err != nil || kept.RefreshToken != "refresh-1" {
+		t.Errorf("kept %+v, %v", kept, err)
+	}
+}
+
 // A process that ends within a refresh leaves its key. The next one sends the same key with the same token, and
 // refreshes once more if the repeated answer is old.
 func TestRefreshIsResumed(t *testing.T) {

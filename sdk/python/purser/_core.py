@@ -374,24 +374,39 @@ class Core:
     def fresh_tokens(self, connection_id: str, known: Tokens | None, rejected: str | None) -> Operation[Tokens]:
         """Return tokens that are valid for a minute. ``rejected`` is an access token that the service refused."""
         tokens: Tokens | None = known if known is not None else (yield LoadTokens(connection_id))
-        if tokens is not None and tokens.access_token != rejected and tokens.is_fresh(self.now()):
+        if tokens is not None and self.is_good(tokens, rejected):
             return tokens
-        refreshed: Tokens = yield Locked(connection_id, self.refresh(connection_id, rejected))
-        return refreshed
+        begun: str | None = None  # the refresh token whose key is saved
+        while True:
+            step: Tokens | str = yield Locked(connection_id, self.refresh(connection_id, rejected, begun))
+            if isinstance(step, Tokens):
+                return step
+            begun = step
 
-    def refresh(self, connection_id: str, rejected: str | None) -> Operation[Tokens]:
-        """Refresh under the store's lock, unless another process has done so meanwhile."""
+    def refresh(self, connection_id: str, rejected: str | None, begun: str | None) -> Operation[Tokens | str]:
+        """Do the next step of a refresh under the store's lock: save its key, or send it.
+
+        Return the fresh tokens. If another step follows, return the refresh token whose key is saved, or "". The lock
+        may be a transaction, which a crash rolls back, so that the key is saved under a lock of its own. A store that
+        can't save it could not save the new tokens either.
+        """
         tokens: Tokens | None = yield LoadTokens(connection_id)
         if tokens is None:
             raise sdk_error("not_connected", "the token store has no tokens of this connection")
         tokens = yield from self.newest_tokens(connection_id, tokens)
-        resumed = tokens.refresh_key is not None
-        while tokens.access_token == rejected or not tokens.is_fresh(self.now()):
-            tokens = yield from self.exchange_refresh_token(connection_id, tokens)
-            if not resumed:
-                break
-            resumed = False  # a repeated answer may be old
-        return tokens
+        if self.is_good(tokens, rejected):
+            return tokens  # another thread or process was first
+        own = tokens.refresh_token == begun
+        if tokens.refresh_key is None and not own:
+            yield SaveTokens(replace(tokens, refresh_key=str(uuid.uuid4())))
+            self.unsaved.pop(connection_id, None)
+            return tokens.refresh_token
+        tokens = yield from self.exchange_refresh_token(connection_id, tokens)
+        return tokens if own or self.is_good(tokens, rejected) else ""  # a repeated answer may be old
+
+    def is_good(self, tokens: Tokens, rejected: str | None) -> bool:
+        """Report whether the access token is fresh and was not refused."""
+        return tokens.access_token != rejected and tokens.is_fresh(self.now())
 
     def newest_tokens(self, connection_id: str, stored: Tokens) -> Operation[Tokens]:
         """Return newer tokens that the store could not save, and save them again. Else return the stored ones."""
@@ -407,13 +422,8 @@ class Core:
         return unsaved
 
     def exchange_refresh_token(self, connection_id: str, tokens: Tokens) -> Operation[Tokens]:
-        """Replace tokens. The key is saved before it is sent: a store that can't could not save the new tokens either."""
+        """Replace tokens, under the store's lock."""
         key = tokens.refresh_key
-        if key is None:
-            yield SaveTokens(replace(tokens, refresh_key=str(uuid.uuid4())))
-            self.unsaved.pop(connection_id, None)
-            saved: Tokens | None = yield LoadTokens(connection_id)
-            key = saved.refresh_key if saved is not None else None
         if key is None:  # the store has dropped it
             key = derive_refresh_key(tokens.refresh_token)
         now = self.now()

@@ -79,8 +79,9 @@ class TokenStore(Protocol):
     """Keeps the tokens of connections. Implement it for your database.
 
     A refresh token works once, so that ``lock`` must exclude every other process that shares the
-    store: an advisory lock or a row lock of the database. ``save`` keeps all fields, and must be
-    durable when it returns. It is called before and after a refresh.
+    store: an advisory lock, or a row lock in a transaction that the end of the context commits.
+    ``save`` keeps all fields, which must be durable when it returns, or when the lock is released.
+    It is called before and after a refresh, each time under a lock of its own.
     """
 
     def load(self, connection_id: str) -> Tokens | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import time
 import unittest
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +129,30 @@ class TokenTest(unittest.TestCase):
         self.assertEqual(kept[0].refresh_token, "r1")
         self.assertEqual(call.headers["Authorization"], "Bearer a2")
         self.assertEqual((store.load("conn_1").refresh_token, store.load("conn_1").refresh_key), ("r2", None))
+
+    def test_the_key_survives_a_lock_that_is_rolled_back(self) -> None:
+        store = stored(EXPIRED)
+        lock = store.lock
+
+        @contextlib.contextmanager
+        def transaction(name: str) -> Iterator[None]:
+            with lock(name):
+                before = store.load(name)
+                try:
+                    yield
+                except BaseException:
+                    store.save(name, before)
+                    raise
+
+        store.lock = transaction  # type: ignore[method-assign]
+        service = Service(httpx.ConnectError("cut"), ok(RENEWED))
+        connection = service.purser(tokens=store, max_retries=0).connection("conn_1")
+        with self.assertRaises(purser.PurserError):
+            connection.access_token()
+        self.assertEqual(connection.access_token(), "a2")
+        self.assertEqual(len(service.requests), 2)
+        self.assertEqual(len(service.keys), 1)
+        self.assertIsNone(store.load("conn_1").refresh_key)
 
     def test_a_refresh_that_another_process_has_begun_goes_on_with_its_key(self) -> None:
         store = stored(EXPIRED)

@@ -22,11 +22,14 @@ export interface TokenStore {
   /** load returns the tokens of a connection, or undefined if there are none. */
   load(connectionID: string): Promise<Tokens | undefined>;
   /**
-   * save replaces the tokens of a connection, with all their members. It returns when they are durable. It is called
-   * before and after a refresh.
+   * save replaces the tokens of a connection, with all their members. They are durable when it returns, or when the lock
+   * is released. It is called before and after a refresh, each time under a lock of its own.
    */
   save(connectionID: string, tokens: Tokens): Promise<void>;
-  /** lock runs `work` while no other process runs work for the same connection, for example in a transaction with `SELECT … FOR UPDATE`. */
+  /**
+   * lock runs `work` while no other process runs work for the same connection, for example in a transaction with
+   * `SELECT … FOR UPDATE`, which may be rolled back if `work` fails.
+   */
   lock<T>(connectionID: string, work: () => Promise<T>): Promise<T>;
 }
 
@@ -165,24 +168,34 @@ export class StoredTokens implements AccessTokens {
       t.access_token !== rejected && Date.parse(t.expires_at) - Date.now() > refreshEarlyMS;
     const stored = await this.#load();
     if (isFresh(stored)) return stored.access_token;
-    return this.store.lock(this.connectionID, async () => {
-      let tokens = await this.#loadNewest(); // another process may have refreshed them
-      // The answer to a refresh that is resumed may be old: then they are refreshed once more.
-      for (let tries = tokens.refresh_key ? 2 : 1; tries > 0 && !isFresh(tokens); tries--) {
-        tokens = await this.#refresh(tokens);
-      }
-      return tokens.access_token;
-    });
+    let begun: string | undefined; // the refresh token whose key is saved
+    for (;;) {
+      const token = await this.store.lock(this.connectionID, async () => {
+        const tokens = await this.#loadNewest(); // another process may have refreshed them
+        if (isFresh(tokens)) return tokens.access_token;
+        const isOwn = tokens.refresh_token === begun;
+        if (!tokens.refresh_key && !isOwn) {
+          await this.#saveKey(tokens);
+          begun = tokens.refresh_token;
+          return undefined; // another step follows
+        }
+        const renewed = await this.#refresh(tokens);
+        // The answer to another process's refresh may be old: then they are refreshed once more.
+        return isOwn || isFresh(renewed) ? renewed.access_token : undefined;
+      });
+      if (token !== undefined) return token;
+    }
   }
 
-  // The key is saved before it is sent: a store that can't save it could not save the new tokens either.
+  // The key is saved before it is sent: a store that can't save it could not save the new tokens either. The lock may
+  // be a transaction, which a crash rolls back, so the key is saved under a lock of its own.
+  async #saveKey(tokens: Tokens): Promise<void> {
+    await this.store.save(this.connectionID, { ...tokens, refresh_key: crypto.randomUUID() });
+    this.#unsaved.delete(this.connectionID);
+  }
+
   async #refresh(tokens: Tokens): Promise<Tokens> {
-    let key = tokens.refresh_key;
-    if (!key) {
-      await this.store.save(this.connectionID, { ...tokens, refresh_key: crypto.randomUUID() });
-      this.#unsaved.delete(this.connectionID);
-      key = (await this.#load()).refresh_key ?? await deriveRefreshKey(tokens.refresh_token);
-    }
+    const key = tokens.refresh_key ?? await deriveRefreshKey(tokens.refresh_token); // the store has dropped it
     let renewed: Tokens;
     try {
       const { data } = await this.transport.getJSON<TokenResponse>({
