@@ -45,7 +45,7 @@ func TestKeysOfAProvider(t *testing.T) {
 		t.Errorf("the refused key was asked %d times", refused.Load())
 	}
 	states := n.pools["openai"].States()
-	if states[0].ID != "…0001" || states[0].Why != "refused" || states[1].Served != 6 {
+	if states[0].ID != "…0001" || len(states[0].Rests) != 1 || states[0].Rests[0].Model != "" || states[1].Served != 6 {
 		t.Errorf("%+v", states)
 	}
 	_, metrics := fetch(t, n.metrics+"/metrics")

@@ -68,13 +68,13 @@ func (k keyRecorders) GetStoredUsage(ctx context.Context, responseID, requestID 
 	return nil, false, failed
 }
 
-// chooseVoiceKey returns the key for a new voice session, "" if there is none.
-func (s *Server) chooseVoiceKey() string {
+// chooseVoiceKey returns the key for a new voice session of a model, "" if there is none.
+func (s *Server) chooseVoiceKey(model string) string {
 	keys := s.Config.Providers["openai"].Keys
 	if len(keys) == 0 {
 		return ""
 	}
-	return keys[s.pools["openai"].Choose()]
+	return keys[s.pools["openai"].Choose(model)]
 }
 
 // providerURL returns the base URL of a provider's API.

@@ -72,7 +72,7 @@ func (h *Handler) newAttempt(
 		estimates: h.liveEstimates(&c.who.App),
 		started:   time.Now(),
 	}
-	a.request.ID, a.request.AppID = held.RequestID, held.Call.AppID
+	a.request.ID, a.request.AppID, a.request.ConnectionID = held.RequestID, held.Call.AppID, held.Call.ConnectionID
 	a.request.EndUser = h.Identifiers.Identify(held.Call.AccountID)
 	a.request.MaxTokens = held.MaxTokens // the hold may have lowered it
 	switch {

@@ -79,7 +79,7 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		return "", err
 	}
 	now := s.Now()
-	saved.Terms.PlatformKey = s.node.provider.chooseKey()
+	saved.Terms.PlatformKey = s.node.provider.chooseKey(saved.Terms.Model)
 	state := &saved.State
 	state.ID, state.CreatedUS = id.New(id.Voice, now), now.UnixMicro()
 	state.TicketExpiresUS = now.Add(ticketTTL).UnixMicro()

@@ -31,8 +31,8 @@ const (
 type Provider struct {
 	BaseURL      string
 	PlatformKeys []string // none = only apps with a provider key have live sessions
-	// ChooseKey returns the platform key for a new session; nil = the first one.
-	ChooseKey func() string
+	// ChooseKey returns the platform key for a new session of a model; nil = the first one.
+	ChooseKey func(model string) string
 	// DeveloperKey returns an account's own provider key; nil = no account has one.
 	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
 	Client       *http.Client
@@ -50,11 +50,11 @@ func nameKey(key string) string {
 
 // chooseKey returns the name of the platform key for a new session, which stays with its key: another account could not
 // hang up its call.
-func (p *Provider) chooseKey() string {
+func (p *Provider) chooseKey(model string) string {
 	if p.ChooseKey == nil || len(p.PlatformKeys) < 2 {
 		return ""
 	}
-	return nameKey(p.ChooseKey())
+	return nameKey(p.ChooseKey(model))
 }
 
 // findKey returns the platform key of a name, or the first one if the operator has removed it; "" = there is none.

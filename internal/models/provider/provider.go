@@ -62,7 +62,8 @@ type Usage struct {
 // already. A call for embeddings has Embedding and nothing else of what a model reads or writes.
 type Request struct {
 	ID                string // our request id, req_…
-	AppID             string // whose call it is; the circuit breaker keeps apps apart
+	AppID             string // whose call it is; the circuit breaker keeps apps apart,
+	ConnectionID      string // and the connections of an app
 	Model             string
 	Messages          []Message
 	MaxTokens         int64    // the resolved maximum of output tokens (contract §2, holds 5); always set

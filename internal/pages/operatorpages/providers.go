@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/estimates/calibration"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/pages/status"
 )
 
@@ -72,7 +73,7 @@ const brokenPrices = "The price file can’t be used. The previous prices stay i
 
 // keysText explains the table of keys.
 const keysText = "Keys of a provider serve in turn, and for each other. A key that is refused, or whose account is " +
-	"out of quota, rests."
+	"out of quota, rests; a refusal that is about a model concerns only that model."
 
 // keyTable lists the operator's keys, by provider.
 func (h *Handler) keyTable() *ui.Table {
@@ -86,24 +87,37 @@ func (h *Handler) keyTable() *ui.Table {
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.Pools)) {
 		for _, k := range h.Pools[name].States() {
-			state := ui.Cell{Text: "Ready", Tone: "good"}
-			if h.Service.Now().Before(k.Rests) {
-				why := map[string]string{
-					"refused": "Refused", "out_of_quota": "Out of quota", "rate_limited": "Rate limited",
-				}[k.Why]
-				state = ui.Cell{Text: why, Tone: "bad", Sub: "rests until " + formatTime(k.Rests.UnixMicro())}
-			}
 			last := ui.Cell{Text: "–"}
 			if !k.LastUse.IsZero() {
 				last = timeCell(k.LastUse.UnixMicro())
 			}
 			t.Rows = append(t.Rows, []ui.Cell{
-				{Text: status.Title(name)}, {Text: k.ID, Code: true}, state, countCell(k.Served), countCell(k.Failed),
+				{Text: status.Title(name)}, {Text: k.ID, Code: true}, keyStateCell(k.Rests), countCell(k.Served), countCell(k.Failed),
 				last,
 			})
 		}
 	}
 	return t
+}
+
+// keyStateCell says whether a key serves, and until when it rests. Its rests are in the order of their models: that for
+// all models comes first.
+func keyStateCell(rests []upstream.KeyRest) ui.Cell {
+	if len(rests) == 0 {
+		return ui.Cell{Text: "Ready", Tone: "good"}
+	}
+	r := rests[0]
+	why := map[string]string{
+		"refused": "Refused", "out_of_quota": "Out of quota", "rate_limited": "Rate limited",
+	}[r.Why]
+	until := "rests until " + formatTime(r.Until.UnixMicro())
+	if r.Model == "" {
+		return ui.Cell{Text: why, Tone: "bad", Sub: until}
+	}
+	if len(rests) > 1 {
+		return ui.Cell{Text: fmt.Sprintf("%s for %d models", why, len(rests)), Tone: "bad", Sub: r.Model + " " + until}
+	}
+	return ui.Cell{Text: why + " for " + r.Model, Tone: "bad", Sub: until}
 }
 
 // refusalsText explains the table of refusals.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -33,13 +34,20 @@ type KeyState struct {
 	ID      string
 	Served  int64     // calls that it has served, or that failed for another reason
 	Failed  int64     // calls that went to another key, or failed, because of it
-	Rests   time.Time // until then, other keys go first; zero = it does not rest
-	Why     string    // of the last rest: refused, out_of_quota, rate_limited; "" = it has never rested
+	Rests   []KeyRest // that have not ended
 	LastUse time.Time
 }
 
+// A KeyRest says until when other keys go first.
+type KeyRest struct {
+	Model string // "" = for all models
+	Until time.Time
+	Why   string // refused, out_of_quota, rate_limited
+}
+
 // A Pool calls a provider by several keys, in turn: they have the same models at the same prices. If a key is refused,
-// or its account is out of quota, the call goes to the next key, as long as nothing of the answer has arrived.
+// or its account is out of quota, the call goes to the next key, as long as nothing of the answer has arrived. The key
+// then rests: for all models if the refusal is of the key itself, and otherwise for the model.
 type Pool struct {
 	alarm func(provider, alarm string, cause error)
 	now   func() time.Time
@@ -54,7 +62,18 @@ type Pool struct {
 
 type pooledKey struct {
 	Key
-	state KeyState
+	state  KeyState           // without its rests
+	rests  map[string]KeyRest // by model; "" = of the whole key
+	rested time.Time          // when the last rest began
+}
+
+// restsUntil returns when the key serves a model again; a past time: it serves it now.
+func (k *pooledKey) restsUntil(model string) time.Time {
+	whole, one := k.rests[""].Until, k.rests[model].Until
+	if whole.After(one) {
+		return whole
+	}
+	return one
 }
 
 // NewPool returns a Pool of one key or more. It reports a failure that the operator must fix, and that no app sees,
@@ -63,7 +82,7 @@ func NewPool(keys []Key, now func() time.Time, log *slog.Logger,
 	alarm func(provider, alarm string, cause error)) *Pool {
 	p := &Pool{alarm: alarm, now: now, log: log}
 	for _, k := range keys {
-		p.keys = append(p.keys, &pooledKey{k, KeyState{ID: k.ID}})
+		p.keys = append(p.keys, &pooledKey{Key: k, state: KeyState{ID: k.ID}})
 	}
 	return p
 }
@@ -73,26 +92,36 @@ func (p *Pool) Name() string { return p.keys[0].Provider.Name() }
 
 // Complete runs a request to its end.
 func (p *Pool) Complete(ctx context.Context, q *provider.Request) (*provider.Response, error) {
-	return callByKeys(ctx, p, func(at provider.Provider) (*provider.Response, error) { return at.Complete(ctx, q) })
+	return callByKeys(ctx, p, q.Model, func(at provider.Provider) (*provider.Response, error) { return at.Complete(ctx, q) })
 }
 
 // Stream starts a streamed request.
 func (p *Pool) Stream(ctx context.Context, q *provider.Request) (provider.Stream, error) {
-	return callByKeys(ctx, p, func(at provider.Provider) (provider.Stream, error) { return at.Stream(ctx, q) })
+	return callByKeys(ctx, p, q.Model, func(at provider.Provider) (provider.Stream, error) { return at.Stream(ctx, q) })
 }
 
-func callByKeys[T any](ctx context.Context, p *Pool, call func(provider.Provider) (T, error)) (T, error) {
-	tried := []*pooledKey{p.choose(nil)}
+func callByKeys[T any](ctx context.Context, p *Pool, model string, call func(provider.Provider) (T, error)) (T, error) {
+	tried := []*pooledKey{p.choose(model, nil)}
 	for {
-		k := tried[len(tried)-1]
+		k, began := tried[len(tried)-1], p.now()
 		answer, err := call(k.Provider)
-		if e, ok := errors.AsType[*provider.Error](err); ok {
+		var next *pooledKey
+		e, ok := errors.AsType[*provider.Error](err)
+		if ok {
 			p.noteRefusal(e)
 		}
-		var next *pooledKey
 		rest, why := restAfter(err)
-		if p.note(k, rest, why); rest > 0 && ctx.Err() == nil {
-			next = p.choose(tried)
+		switch {
+		case rest > 0:
+			of := model
+			if isOfKey(e) {
+				of = ""
+			}
+			if p.noteRest(k, KeyRest{of, p.now().Add(rest), why}); ctx.Err() == nil {
+				next = p.choose(model, tried)
+			}
+		default:
+			p.noteServed(k, model, began, err == nil)
 		}
 		if next == nil {
 			if len(p.keys) > 1 {
@@ -100,12 +129,11 @@ func callByKeys[T any](ctx context.Context, p *Pool, call func(provider.Provider
 			}
 			return answer, err
 		}
-		e, _ := errors.AsType[*provider.Error](err)
 		if e.Alarm != "" && p.alarm != nil {
 			p.alarm(p.Name(), e.Alarm, err)
 		}
-		p.log.WarnContext(ctx, "provider key rests", "provider", p.Name(), "key", k.ID, "why", why, "seconds",
-			int64(rest.Seconds()), "error", err)
+		p.log.WarnContext(ctx, "provider key rests", "provider", p.Name(), "key", k.ID, "model", model, "why", why,
+			"seconds", int64(rest.Seconds()), "error", err)
 		tried = append(tried, next)
 	}
 }
@@ -126,44 +154,65 @@ func restAfter(err error) (rest time.Duration, why string) {
 	return 0, ""
 }
 
+// isOfKey reports whether a refusal is of the key or its account, and not of the model: providers limit rates by model,
+// and 403 is also their answer to a key that may not use a model.
+func isOfKey(e *provider.Error) bool {
+	return e.OutOfQuota || e.KeyRefused || e.Status == http.StatusUnauthorized
+}
+
 // choose returns the key whose turn it is, of those that do not rest and were not tried. At first it returns one in any
 // case: if all rest, the one whose rest ends first, whose error is then the true one. Later it may return nil.
-func (p *Pool) choose(tried []*pooledKey) (chosen *pooledKey) {
+func (p *Pool) choose(model string, tried []*pooledKey) (chosen *pooledKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	for range p.keys {
 		k := p.keys[p.turn%len(p.keys)]
 		p.turn++
-		if !slices.Contains(tried, k) && !now.Before(k.state.Rests) {
+		if !slices.Contains(tried, k) && !now.Before(k.restsUntil(model)) {
 			return k
 		}
 	}
 	if len(tried) > 0 {
 		return nil
 	}
-	return slices.MinFunc(p.keys, func(a, b *pooledKey) int { return a.state.Rests.Compare(b.state.Rests) })
+	return slices.MinFunc(p.keys, func(a, b *pooledKey) int {
+		return a.restsUntil(model).Compare(b.restsUntil(model))
+	})
 }
 
-// note counts a call.
-func (p *Pool) note(k *pooledKey, rest time.Duration, why string) {
+// noteServed counts a call of which the key is not the cause. A call that began after the key's rest did, and was
+// answered, ends the rest.
+func (p *Pool) noteServed(k *pooledKey, model string, began time.Time, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &k.state
-	if s.LastUse = p.now(); rest == 0 {
-		s.Served++
-		if !s.LastUse.Before(s.Rests) {
-			s.Rests = time.Time{}
-		}
-		return
+	k.state.Served++
+	k.state.LastUse = p.now()
+	if answered && began.After(k.rested) {
+		delete(k.rests, "")
+		delete(k.rests, model)
 	}
-	s.Failed++
-	s.Rests, s.Why = s.LastUse.Add(rest), why
 }
 
-// Choose returns the index of a key that does not rest, for a session that stays with one key.
-func (p *Pool) Choose() int {
-	k := p.choose(nil)
+// noteRest counts a call that the key has failed. A rest is never shortened by a shorter one.
+func (p *Pool) noteRest(k *pooledKey, r KeyRest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	k.state.Failed++
+	k.state.LastUse, k.rested = now, now
+	if k.rests == nil {
+		k.rests = map[string]KeyRest{}
+	}
+	maps.DeleteFunc(k.rests, func(_ string, old KeyRest) bool { return !now.Before(old.Until) })
+	if old := k.rests[r.Model]; old.Until.Before(r.Until) {
+		k.rests[r.Model] = r
+	}
+}
+
+// Choose returns the index of a key that does not rest, for a session of a model that stays with one key.
+func (p *Pool) Choose(model string) int {
+	k := p.choose(model, nil)
 	return slices.Index(p.keys, k)
 }
 
@@ -171,8 +220,15 @@ func (p *Pool) Choose() int {
 func (p *Pool) States() (list []KeyState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.now()
 	for _, k := range p.keys {
-		list = append(list, k.state)
+		state := k.state
+		for _, model := range slices.Sorted(maps.Keys(k.rests)) {
+			if r := k.rests[model]; now.Before(r.Until) {
+				state.Rests = append(state.Rests, r)
+			}
+		}
+		list = append(list, state)
 	}
 	return list
 }

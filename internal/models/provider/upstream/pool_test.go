@@ -130,10 +130,60 @@ func TestPoolFailsOver(t *testing.T) {
 			if by := w.serve(t, 4); by != "abab" && by != "baba" {
 				t.Errorf("after its rest: %s", by)
 			}
-			if s := w.States()[0]; !s.Rests.IsZero() || s.Failed != 1 || s.Served != 2 {
+			if s := w.States()[0]; len(s.Rests) != 0 || s.Failed != 1 || s.Served != 2 {
 				t.Errorf("%+v", s)
 			}
 		})
+	}
+}
+
+// TestPoolRestsByModel: a refusal that is about a model leaves the key to the other models, one that is about the key
+// does not, and no shorter rest ends a longer one.
+func TestPoolRestsByModel(t *testing.T) {
+	t.Parallel()
+	errModel := &provider.Error{Status: 403, Alarm: "the key may not use the model"}
+	ask := func(w *poolWorld, model string) string {
+		answer, err := w.Complete(t.Context(), &provider.Request{Model: model})
+		if err != nil {
+			return "!"
+		}
+		return string(answer.Body)
+	}
+	w := newPoolWorld(2)
+	w.keys[0].err, w.keys[1].err = errModel, errModel
+	if by := ask(w, "forbidden"); by != "!" {
+		t.Errorf("served by %s", by)
+	}
+	w.keys[0].err, w.keys[1].err = errLimit, nil
+	for range 4 { // the first key is over its limit: the other one serves
+		if by := ask(w, "allowed"); by != "b" {
+			t.Errorf("another model is served by %s; %+v", by, w.States())
+		}
+	}
+	if s := w.States()[0].Rests; len(s) != 2 || s[0].Model != "allowed" || s[1].Model != "forbidden" {
+		t.Errorf("rests: %+v", s)
+	}
+	w.keys[0].err = errKey
+	w.now = w.now.Add(time.Minute)
+	if by := ask(w, "allowed") + ask(w, "allowed") + ask(w, "other"); by != "bbb" || w.keys[0].calls != 3 {
+		t.Errorf("%s, %+v", by, w.States())
+	}
+
+	w = newPoolWorld(2)
+	w.keys[0].err, w.keys[1].err = errModel, errModel
+	ask(w, "m")
+	w.keys[0].err, w.keys[1].err = errLimit, errLimit // both rest, so that one is asked, and says another reason
+	w.now = w.now.Add(time.Minute)
+	ask(w, "m")
+	w.now = w.now.Add(time.Minute)
+	for i, s := range w.States() {
+		if len(s.Rests) != 1 || s.Rests[0].Why != "refused" {
+			t.Errorf("key %d: a shorter rest ended the longer one: %+v", i, s)
+		}
+	}
+	w.keys[0].err, w.keys[1].err = nil, nil
+	if by := ask(w, "m") + ask(w, "m"); by != "aa" && by != "bb" || len(w.States()[0].Rests)+len(w.States()[1].Rests) != 1 {
+		t.Errorf("an answer ends the rest: %s, %+v", by, w.States())
 	}
 }
 
@@ -166,7 +216,7 @@ func TestPoolOfOne(t *testing.T) {
 			t.Errorf("%v, want %v", got, err)
 		}
 	}
-	if len(w.alarms) != 0 || w.Choose() != 0 { // Reliable reports what a call fails of
+	if len(w.alarms) != 0 || w.Choose("m") != 0 { // Reliable reports what a call fails of
 		t.Errorf("alarms: %q", w.alarms)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func (r *Reliable) Stream(ctx context.Context, q *provider.Request) (provider.St
 }
 
 func tryCall[T any](ctx context.Context, r *Reliable, q *provider.Request, call func() (T, error)) (T, error) {
-	key := breakerKey{q.Model, q.AppID}
+	key := keyOf(q)
 	if wait, ok := r.breakers.admit(key, r.now()); !ok {
 		var none T
 		return none, &provider.Error{Message: "the provider is not answering", RetryAfter: wait, Cause: errOpen}
@@ -101,14 +102,24 @@ func isOutage(err error) bool {
 }
 
 // breakers are the circuit breakers of one provider: one for each model and app, so that neither
-// an overloaded model nor a text that one app sends again and again stops the calls of others.
-// It counts calls, not tries. Only models and apps whose last call failed are in the map.
+// an overloaded model nor a text that one app sends again and again stops the calls of others, and
+// one for each connection within them. It counts calls, not tries. Only models, apps and connections
+// whose last call failed are in the map.
+//
+// A connection whose last call did not fail is never refused: so one connection that fails does not
+// stop the others, whose calls are probes at the same time.
 type breakers struct {
 	mu    sync.Mutex
 	byKey map[breakerKey]*breaker
 }
 
-type breakerKey struct{ model, appID string }
+// A breakerKey is a model and an app, or one connection of it.
+type breakerKey struct{ model, appID, connectionID string }
+
+func keyOf(q *provider.Request) breakerKey { return breakerKey{q.Model, q.AppID, q.ConnectionID} }
+
+// ofApp returns the key of the breaker that all connections of an app share.
+func (k breakerKey) ofApp() breakerKey { return breakerKey{model: k.model, appID: k.appID} }
 
 // A breaker opens after consecutive failures. Then it admits one probe per interval until a call succeeds.
 type breaker struct {
@@ -122,18 +133,32 @@ const (
 	maxBreakers    = 10_000 // a full map is emptied
 )
 
-// admit reports whether a call may be sent, and otherwise after which time to retry.
+// admit reports whether a call may be sent, and otherwise after which time to retry. A connection that has opened its
+// own breaker does not take the probes of the others.
 func (b *breakers) admit(key breakerKey, now time.Time) (time.Duration, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	one := b.byKey[key]
-	switch {
-	case one == nil || one.failures < failuresToOpen:
+	own := b.byKey[key]
+	if own == nil {
 		return 0, true
-	case now.Before(one.until):
-		return one.until.Sub(now), false
 	}
-	one.until = now.Add(openDuration) // this call is the probe
+	if own.failures >= failuresToOpen {
+		return own.admit(now)
+	}
+	if all := b.byKey[key.ofApp()]; all != nil {
+		return all.admit(now)
+	}
+	return 0, true
+}
+
+func (b *breaker) admit(now time.Time) (time.Duration, bool) {
+	switch {
+	case b.failures < failuresToOpen:
+		return 0, true
+	case now.Before(b.until):
+		return b.until.Sub(now), false
+	}
+	b.until = now.Add(openDuration) // this call is the probe
 	return 0, true
 }
 
@@ -141,19 +166,21 @@ func (b *breakers) admit(key breakerKey, now time.Time) (time.Duration, bool) {
 func (b *breakers) report(key breakerKey, now time.Time, broken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !broken {
-		delete(b.byKey, key)
-		return
-	}
-	one := b.byKey[key]
-	if one == nil {
-		if b.byKey == nil || len(b.byKey) >= maxBreakers {
-			b.byKey = map[breakerKey]*breaker{}
+	for _, k := range slices.Compact([]breakerKey{key, key.ofApp()}) {
+		if !broken {
+			delete(b.byKey, k)
+			continue
 		}
-		one = &breaker{}
-		b.byKey[key] = one
-	}
-	if one.failures++; one.failures == failuresToOpen {
-		one.until = now.Add(openDuration)
+		one := b.byKey[k]
+		if one == nil {
+			if b.byKey == nil || len(b.byKey) >= maxBreakers {
+				b.byKey = map[breakerKey]*breaker{}
+			}
+			one = &breaker{}
+			b.byKey[k] = one
+		}
+		if one.failures++; one.failures == failuresToOpen {
+			one.until = now.Add(openDuration)
+		}
 	}
 }

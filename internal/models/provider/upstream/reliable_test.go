@@ -177,3 +177,70 @@ func TestBreakerKeepsAppsAndModelsApart(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakerKeepsConnectionsApart: one connection whose calls fail again and again stops no other connection of the
+// app, takes none of its probes, and does not reach the provider itself. When all fail, each learns it by its own call.
+func TestBreakerKeepsConnectionsApart(t *testing.T) {
+	t.Parallel()
+	r, _, now := patient(nil)
+	bad := &provider.Error{Status: 500}
+	asked := map[string]int{}
+	fails := func(string) bool { return false }
+	r.Provider = answerer(func(q *provider.Request) error {
+		asked[q.ConnectionID]++
+		if fails(q.ConnectionID) {
+			return bad
+		}
+		return nil
+	})
+	ask := func(connection string) error {
+		_, err := r.Complete(t.Context(), &provider.Request{Model: "m", AppID: "app", ConnectionID: connection})
+		return err
+	}
+	fails = func(connection string) bool { return connection == "bad" }
+	for range 10 {
+		for range failuresToOpen {
+			if err := ask("bad"); err == nil {
+				t.Fatal("it is not asked to fail")
+			}
+		}
+		if err := ask("good"); err != nil {
+			t.Errorf("another connection: %v", err)
+		}
+		*now = now.Add(openDuration / 10)
+	}
+	if asked["good"] != 10 || asked["bad"] > failuresToOpen+2 {
+		t.Errorf("asked: %v", asked)
+	}
+
+	fails = func(string) bool { return true } // the provider is down
+	clear(asked)
+	for i := range 200 {
+		_ = ask("bad")
+		_ = ask("user" + string(rune('a'+i%20)))
+	}
+	if sum := asked["bad"] + len(asked); len(asked) < 20 || sum > 60 {
+		t.Errorf("asked: %v", asked)
+	}
+	fails = func(connection string) bool { return connection == "bad" } // it is back
+	*now = now.Add(openDuration)
+	for range 2 {
+		if err := ask("usera"); err != nil {
+			t.Errorf("a probe that the failing connection has not taken: %v", err)
+		}
+		_ = ask("bad")
+	}
+}
+
+// An answerer answers each request, or fails.
+type answerer func(*provider.Request) error
+
+func (answerer) Name() string { return "openai" }
+
+func (a answerer) Complete(_ context.Context, q *provider.Request) (*provider.Response, error) {
+	return &provider.Response{}, a(q)
+}
+
+func (a answerer) Stream(_ context.Context, q *provider.Request) (provider.Stream, error) {
+	return nil, a(q)
+}
