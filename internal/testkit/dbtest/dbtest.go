@@ -181,6 +181,11 @@ func fillFile(url string, fill func(url string) error) ([]byte, error) {
 		return nil, err
 	}
 	path := strings.TrimPrefix(url, "sqlite:")
+	// A process that stopped while a statement was still being interrupted has left its log. To open the file and close
+	// it again copies the log into the file; it fails while somebody else has it open.
+	if err := migrate(url); err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
 		return nil, errors.Join(errors.New("it is still open"), err)
 	}
