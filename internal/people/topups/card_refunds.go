@@ -134,6 +134,20 @@ func returnedEmail(cents int64, dashboard string) ui.Email {
 	}
 }
 
+// notRefundableEmail reports a refund that Stripe has not made, so that no bank was asked.
+func notRefundableEmail(cents int64, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "We couldn’t return " + formatDollars(cents) + " to your card",
+		Paragraphs: []string{
+			"You asked for " + formatDollars(cents) + " of a top-up back. We couldn’t refund it, because the top-up was " +
+				"refunded or disputed in the meantime. Your balance shows what you have now.",
+		},
+		Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
+		Why:    ui.AboutBalance,
+	}
+}
+
+// notReturnedEmail reports a refund that a bank did not accept.
 func notReturnedEmail(cents int64, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "We couldn’t return " + formatDollars(cents) + " to your card",

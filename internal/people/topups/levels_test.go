@@ -136,6 +136,35 @@ func TestChargedAfterItEnded(t *testing.T) {
 	})
 }
 
+// TestReturnOfALostPayment ends a return that Stripe never makes, because the payment was disputed before Stripe was
+// asked and the dispute is lost. The user is told so, and no bank is blamed.
+func TestReturnOfALostPayment(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		session := p.topUp("10")
+		w.do(session, "dispute") // its event comes late
+		p.toCard("10")
+		p.wants(0, rules.PaymentSettled)
+		w.dueRefunds()
+		p.wants(0, rules.PaymentSettled) // a dispute that is open may be won
+		if n := p.mailsOf("We couldn’t return $10.00 to your card"); n != 0 {
+			t.Errorf("%d mails", n)
+		}
+		w.do(session, "lost")
+		w.dueRefunds()
+		p.wants(0, rules.PaymentSettled)
+		p.Get(refundPage).Lacks(t, "On its way")
+		if n := p.mailsOf("We couldn’t return $10.00 to your card"); n != 1 {
+			t.Errorf("%d mails", n)
+		}
+		p.told(1, "We couldn’t return $10.00 to your card", "the top-up was refunded or disputed in the meantime")
+		if got := p.reversed(); got[0] != 10*money.Dollar {
+			t.Errorf("reversed %v", got)
+		}
+	})
+}
+
 // TestNoReturnThatADisputeNeeds keeps in the balance what the loss of an open dispute would take.
 func TestNoReturnThatADisputeNeeds(t *testing.T) {
 	t.Parallel()

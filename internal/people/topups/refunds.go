@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -197,12 +198,21 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	known, err := s.listRefunds(ctx, p.PaymentIntent)
 	isKnown := slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID })
 	if err == nil && !isKnown && r.Cents > leftOf(c, known) { // others have refunded it meanwhile
-		return s.refuseRefund(ctx, r, "less than the refund is left of the payment")
+		return s.refuseRefund(ctx, c, r, "less than the refund is left of the payment")
 	} else if err == nil && !isKnown {
 		err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
-	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Refused {
-		return s.refuseRefund(ctx, r, answer.Text)
+	answer := stripeapi.Sort(err)
+	if answer.Outcome == stripeapi.NotNow {
+		lost, failed := s.hasLostDispute(ctx, c)
+		if failed != nil {
+			return failed
+		} else if lost {
+			answer.Outcome = stripeapi.Refused // no dispute is left that could still be won
+		}
+	}
+	if answer.Outcome == stripeapi.Refused {
+		return s.refuseRefund(ctx, c, r, answer.Text)
 	} else if err != nil {
 		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
 		s.Metrics.RaiseAlarm("refund_waits", "stripe")
@@ -220,6 +230,18 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		return refusedRefund(r, r.Error)
 	}
 	return nil
+}
+
+// hasLostDispute asks Stripe about a payment, and reports whether a dispute of it is lost and none is open.
+func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
+	if err := s.reconcile(ctx, c, noChange); err != nil {
+		return false, err
+	}
+	lost, err := isLost(ctx, s.DB, c.ID)
+	if err != nil {
+		return false, fmt.Errorf("topups: disputes of %s: %w", c.ID, err)
+	}
+	return lost, nil
 }
 
 // leftOf returns how many cents of a payment its refunds at Stripe have left.
@@ -246,9 +268,10 @@ func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, 
 		switch {
 		case i < 0:
 		case hasFailed(told[i]):
-			err = s.endRefund(ctx, tx, &r, refundRefused, "the refund is "+string(told[i].Status))
+			err = s.endRefund(ctx, tx, &r, refundRefused, "the refund is "+string(told[i].Status),
+				notReturnedEmail(r.Cents, s.DashboardURL))
 		case told[i].Status == stripe.RefundStatusSucceeded:
-			err = s.endRefund(ctx, tx, &r, refundDone, "")
+			err = s.endRefund(ctx, tx, &r, refundDone, "", returnedEmail(r.Cents, s.DashboardURL))
 		}
 		if err != nil {
 			return nil, err
@@ -266,17 +289,16 @@ func hasFailed(r *stripe.Refund) bool {
 }
 
 // endRefund records how a refund has ended, once, and mails its user. One that is refused raises an alarm.
-func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refundState, why string) error {
+func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refundState, why string,
+	mail ui.Email) error {
 	changed, err := setRefundState(ctx, tx, r.ID, state, why)
 	if err != nil || !changed {
 		return err
 	}
 	r.State, r.Error = state, why
-	mail := returnedEmail(r.Cents, s.DashboardURL)
 	if state == refundRefused {
 		s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
 		s.Metrics.RaiseAlarm("refund_refused", "stripe")
-		mail = notReturnedEmail(r.Cents, s.DashboardURL)
 	}
 	if r.byUser == 0 {
 		return nil
@@ -284,24 +306,21 @@ func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refun
 	return s.sendMail(ctx, tx, r.AccountID, mail)
 }
 
-// refuseRefund ends a refund that Stripe refuses to make. What a user asked for comes back to the balance, on its
-// payment.
-func (s *Store) refuseRefund(ctx context.Context, r refund, why string) error {
+// refuseRefund ends a refund that Stripe refuses to make. What a user asked for comes back to the payment when that is
+// booked, together with what else is gone of it: now, or by the job after a crash.
+func (s *Store) refuseRefund(ctx context.Context, c checkout, r refund, why string) error {
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.endRefund(ctx, tx, &r, refundRefused, why); err != nil || r.byUser == 0 {
-			return err
-		}
-		returns, err := s.followRefunds(ctx, tx, r.PaymentID, nil)
-		if err != nil {
-			return err
-		}
-		_, err = s.Ledger.DoTx(ctx, tx, facts{}.level(returns).commands(r.PaymentID)[0])
-		return err
+		email := notRefundableEmail(r.Cents, s.DashboardURL)
+		return errors.Join(s.endRefund(ctx, tx, &r, refundRefused, why, email),
+			setNext(ctx, tx, c.ID, s.Now().UnixMicro()))
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
-	case r.byUser == 0:
+	}
+	if err := s.reconcile(ctx, c, noChange); err != nil {
+		return err
+	}
+	if r.byUser == 0 {
 		return refusedRefund(r, why)
 	}
 	return nil
