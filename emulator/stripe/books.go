@@ -11,7 +11,9 @@ type Payment struct {
 	Intent, TopUp, Account string // TopUp and Account are of its metadata
 	Card                   string // the saved card that it charged or saved; "" = none
 	Cents                  int64
+	Status                 string
 	Paid                   bool
+	Declined               bool // a bank has declined it
 	Refunds                []Refund
 	Disputes               []Dispute
 }
@@ -67,6 +69,9 @@ func (s *Server) Payments() (list []Payment) {
 	for id, intent := range s.intents {
 		metadata, _ := intent["metadata"].(object)
 		p := Payment{Intent: id, Paid: intent["status"] == "succeeded"}
+		p.Status, _ = intent["status"].(string)
+		charge, _ := intent["latest_charge"].(object)
+		p.Declined = charge["status"] == "failed"
 		p.TopUp, _ = metadata["topup_id"].(string)
 		p.Account, _ = metadata["account_id"].(string)
 		p.Card, _ = intent["payment_method"].(string)

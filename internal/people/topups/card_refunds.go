@@ -139,8 +139,8 @@ func notRefundableEmail(cents int64, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "We couldn’t return " + formatDollars(cents) + " to your card",
 		Paragraphs: []string{
-			"You asked for " + formatDollars(cents) + " of a top-up back. We couldn’t refund it, because the top-up was " +
-				"refunded or disputed in the meantime. Your balance shows what you have now.",
+			"You asked for " + formatDollars(cents) + " of a top-up back. We couldn’t refund it, because the top-up " +
+				"was refunded or disputed in the meantime. Your balance shows what you have now.",
 		},
 		Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
 		Why:    ui.AboutBalance,

@@ -37,13 +37,6 @@ func sumContested(ctx context.Context, q db.Queryer, accountID string) (map[stri
 	return sums, err
 }
 
-// isLost reports whether a dispute of a payment is lost, and none is open.
-func isLost(ctx context.Context, q db.Queryer, paymentID string) (yes bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM disputes d WHERE d.payment_id = $1 AND d.contested = 1
-		AND NOT EXISTS (SELECT 1 FROM open_disputes o WHERE o.payment_id = d.payment_id)`, paymentID).Scan(&yes)
-	return yes, err
-}
-
 // A DisputedPayment is a payment of which disputes are known.
 type DisputedPayment struct {
 	AccountID, PaymentID string

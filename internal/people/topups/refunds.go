@@ -237,11 +237,16 @@ func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
 	if err := s.reconcile(ctx, c, noChange); err != nil {
 		return false, err
 	}
-	lost, err := isLost(ctx, s.DB, c.ID)
+	open, err := store.ListOpenDisputes(ctx, s.DB, c.AccountID)
 	if err != nil {
 		return false, fmt.Errorf("topups: disputes of %s: %w", c.ID, err)
 	}
-	return lost, nil
+	contested, err := sumContested(ctx, s.DB, c.AccountID) // open, or lost
+	if err != nil {
+		return false, fmt.Errorf("topups: disputes of %s: %w", c.ID, err)
+	}
+	isOpen := slices.ContainsFunc(open, func(d rules.OpenDispute) bool { return d.PaymentID == c.ID })
+	return contested[c.ID] > 0 && !isOpen, nil
 }
 
 // leftOf returns how many cents of a payment its refunds at Stripe have left.

@@ -19,6 +19,13 @@ import (
 // historyFile has the steps of one history to play.
 var historyFile = flag.String("history", "", "play the steps of this file")
 
+// seeds and first say which fixed seeds are played.
+var (
+	seeds = flag.Uint64("seeds", fixedSeeds, "play so many histories of fixed seeds")
+	first = flag.Uint64("first", 1, "the first of these seeds")
+	cuts  = flag.Int("cuts", 60, "play so often at most to cut a history that fails")
+)
+
 // A history has so many steps. The audit, which takes longer than a step, is asked after every so many.
 const (
 	steps      = 120
@@ -41,7 +48,10 @@ func play(t testing.TB, e db.Engine, history []bank.Step, auditEvery int) (*tabl
 	}
 	err := w.Settle()
 	if err == nil {
-		err = errors.Join(w.CheckStep(), w.CheckSettled())
+		err = errors.Join(w.CheckStep(), w.CheckSettled(), w.CheckTexts())
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, w.Describe())
 	}
 	if err == nil {
 		err = w.audit()
@@ -109,17 +119,16 @@ func TestBooks(t *testing.T) {
 				playOne(t, e, "file", history, done)
 				return
 			}
-			seed := uint64(1)
-			for ; seed <= fixedSeeds && !t.Failed(); seed++ {
+			for seed := *first; seed < *first+*seeds && !t.Failed(); seed++ {
 				playOne(t, e, fmt.Sprint("seed ", seed), bank.Random(seed, steps), done)
 			}
 			until := time.Now().Add(newSeeds(t))
 			n := 0
 			for ; !t.Failed() && time.Now().Before(until); n++ {
-				seed = rand.Uint64()
+				seed := rand.Uint64()
 				playOne(t, e, fmt.Sprint("seed ", seed), bank.Random(seed, steps), done)
 			}
-			t.Logf("%d histories of fixed seeds, %d of new ones: %v", fixedSeeds, n, done)
+			t.Logf("%d histories of fixed seeds, %d of new ones: %v", *seeds, n, done)
 		})
 	}
 }
@@ -140,7 +149,7 @@ func playOne(t *testing.T, e db.Engine, name string, history []bank.Step, done m
 // shrink cuts a history that fails.
 func shrink(t *testing.T, e db.Engine, history []bank.Step) []bank.Step {
 	n := 0
-	return bank.Shrink(history, 60, func(cut []bank.Step) (fails bool) {
+	return bank.Shrink(history, *cuts, func(cut []bank.Step) (fails bool) {
 		n++
 		t.Run(fmt.Sprint("cut ", n), func(t *testing.T) {
 			_, err := play(t, e, cut, 1)

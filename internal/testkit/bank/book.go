@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/db"
@@ -130,7 +132,13 @@ func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("property 2: payment %s at Stripe: %w", at.TopUp, err)
 	}
+	if at.Paid && p.PaymentIntent != at.Intent {
+		return 0, fmt.Errorf("property 2: %s is paid by %s and by %s", p.ID, p.PaymentIntent, at.Intent)
+	}
 	if !at.Paid {
+		if p.PaymentIntent != at.Intent && p.Paid() { // another one has paid
+			return 0, nil
+		}
 		if p.Status == "settled" || p.Paid() {
 			return 0, fmt.Errorf("property 2: %s was never paid, and is %s", p.ID, p.Status)
 		}
@@ -206,9 +214,10 @@ func (b *Book) checkCash(cash, rest money.MC) error {
 	should := balances + kept + refunded + earned - used - paidOut - goodwill + asked + pending - rest
 	if cash-elsewhere != should {
 		return fmt.Errorf("property 3: cash is %s; balances %s, fees and costs %s + %s, margin owed %s, "+
-			"goodwill %s, asked for %s, pending %s, not booked %s: %s", (cash - elsewhere).Display(), balances.Display(), kept.Display(),
-			refunded.Display(), (earned - used - paidOut).Display(), goodwill.Display(), asked.Display(),
-			pending.Display(), rest.Display(), should.Display())
+			"goodwill %s, asked for %s, pending %s, not booked %s: %s",
+			(cash - elsewhere).Display(), balances.Display(), kept.Display(), refunded.Display(),
+			(earned - used - paidOut).Display(), goodwill.Display(), asked.Display(), pending.Display(), rest.Display(),
+			should.Display())
 	}
 	return nil
 }
@@ -231,23 +240,148 @@ func (b *Book) underWay(asked, pending *money.MC) error {
 	return nil
 }
 
-// Owed returns what closed accounts have, by account. Each is a task of the operator's.
-func (b *Book) Owed() (list map[string]money.MC, err error) {
-	rows, err := b.DB.QueryContext(context.Background(), `SELECT b.account_id, b.available_mc + b.reserved_mc
-		FROM accounts a JOIN balances b ON b.account_id = a.id
-		WHERE a.closed_us IS NOT NULL AND b.available_mc + b.reserved_mc >= 1000000`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // it was read
-	list = map[string]money.MC{}
-	for rows.Next() {
-		var accountID string
-		var mc money.MC
-		if err := rows.Scan(&accountID, &mc); err != nil {
-			return nil, err
+// Describe tells what both books say of each payment.
+func (b *Book) Describe() string {
+	var text strings.Builder
+	for _, at := range b.Stripe.Payments() {
+		fmt.Fprintf(&text, "%s of %s: %d cents, %s", at.TopUp, at.Account, at.Cents, at.Status)
+		for _, r := range at.Refunds {
+			fmt.Fprintf(&text, ", refund %d %s (%s)", r.Cents, r.Status, r.Name)
 		}
-		list[accountID] = mc
+		for _, d := range at.Disputes {
+			fmt.Fprintf(&text, ", dispute %d %s", d.Cents, d.Status)
+		}
+		p, err := store.GetPayment(context.Background(), b.DB, at.TopUp)
+		fmt.Fprintf(&text, "; booked %s %s %v", p.Status, p.Reason, err)
+		for _, reason := range []string{"returned_to_card", "refunded", "dispute_lost", "paid_elsewhere"} {
+			if gone := p.ReversedFor(reason); gone != 0 {
+				fmt.Fprintf(&text, ", %s %s", reason, gone.Display())
+			}
+		}
+		fmt.Fprintln(&text)
 	}
-	return list, rows.Err()
+	return text.String()
+}
+
+// CheckRequest checks the terms of a charge at the moment at which Stripe is asked (property 7): the plan is on and
+// wants this amount, the balance is low, and neither is the account suspended or closed nor a payment of it disputed.
+func (b *Book) CheckRequest(path string, form url.Values) error {
+	accountID := form.Get("metadata[account_id]")
+	if path != "/v1/payment_intents" {
+		return nil
+	}
+	var isWanted bool
+	err := b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*) > 0 FROM auto_topups p
+		JOIN balances b ON b.account_id = p.account_id JOIN accounts a ON a.id = p.account_id
+		WHERE p.account_id = $1 AND p.enabled = 1 AND p.add_cents = $2 AND p.payment_method = $3
+			AND b.available_mc < p.below_cents * 1000000 AND a.suspended_us IS NULL AND a.closed_us IS NULL
+			AND NOT EXISTS (SELECT 1 FROM open_disputes d WHERE d.account_id = p.account_id)`,
+		accountID, form.Get("amount"), form.Get("payment_method")).Scan(&isWanted)
+	if err == nil && !isWanted {
+		err = fmt.Errorf("property 7: a charge of %s cents of %s is not wanted now", form.Get("amount"), accountID)
+	}
+	return err
+}
+
+// A before is what a person had before asking for money back.
+type before struct {
+	returns int      // that were asked for
+	needed  money.MC // what open disputes would take of the balance if they were lost
+}
+
+// beforeReturn tells what a person has before asking for money back.
+func (b *Book) beforeReturn(person string) (is before, err error) {
+	accountID := b.People[person]
+	if is.returns, err = b.countReturns(accountID); err != nil {
+		return is, err
+	}
+	list, err := store.PaymentsOfAccount(context.Background(), b.DB, accountID, 1000)
+	for _, p := range list {
+		contested, failed := b.sum(`SELECT CAST(COALESCE(SUM(cents), 0) * 1000000 AS BIGINT) FROM disputes
+			WHERE payment_id = $1 AND contested = 1`, p.ID)
+		err = errors.Join(err, failed)
+		is.needed += max(min(contested-p.ReversedFor("dispute_lost"), p.AmountMC-p.ReversedMC), 0)
+	}
+	return is, err
+}
+
+func (b *Book) countReturns(accountID string) (n int, err error) {
+	err = b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*) FROM refunds WHERE account_id = $1
+		AND by_user = 1`, accountID).Scan(&n)
+	return n, err
+}
+
+// checkReturn checks that a return leaves in the balance what disputes that were open before would take of it if they
+// were lost (property 8).
+func (b *Book) checkReturn(person string, was before) error {
+	n, err := b.countReturns(b.People[person])
+	if err != nil || n == was.returns {
+		return err
+	}
+	balance, err := store.GetBalance(context.Background(), b.DB, b.People[person])
+	if err == nil && was.needed > 0 && balance.AvailableMC < was.needed {
+		err = fmt.Errorf("property 8: %s was returned money; %s is left, and disputes need %s", person,
+			balance.AvailableMC.Display(), was.needed.Display())
+	}
+	return err
+}
+
+// checkLeft checks that nothing was on its way to or from an account when it was closed (property 5).
+func (b *Book) checkLeft(person string) error {
+	var closed, open int
+	err := b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*), COALESCE(SUM((SELECT COUNT(*) FROM refunds r
+			WHERE r.account_id = a.id AND r.state = 'open') + (SELECT COUNT(*) FROM balances b
+			WHERE b.account_id = a.id AND b.available_mc + b.reserved_mc >= 1000000)), 0)
+		FROM accounts a WHERE a.id = $1 AND a.closed_us IS NOT NULL`, b.People[person]).Scan(&closed, &open)
+	if err != nil || closed == 0 {
+		return err
+	}
+	if open > 0 {
+		return fmt.Errorf("property 5: %s has left, and has a balance or a refund on its way", person)
+	}
+	for _, at := range b.Stripe.Payments() {
+		if at.Account != b.People[person] || !at.Paid && at.Status != "processing" {
+			continue
+		}
+		p, err := store.GetPayment(context.Background(), b.DB, at.TopUp)
+		if err != nil {
+			return err
+		}
+		if p.Status == "pending" {
+			return fmt.Errorf("property 5: %s has left, and %s of it is on its way", person, p.ID)
+		}
+	}
+	return nil
+}
+
+// CheckTexts compares what emails say of banks with what banks did (property 9).
+func (b *Book) CheckTexts() error {
+	for name, accountID := range b.People {
+		var declined, returned, said, saidReturned int
+		for _, at := range b.Stripe.Payments() {
+			if at.Account != accountID {
+				continue
+			}
+			if at.Declined {
+				declined++
+			}
+			for _, r := range at.Refunds {
+				if !r.IsGone() {
+					returned++
+				}
+			}
+		}
+		err := b.DB.QueryRowContext(context.Background(), `SELECT
+				COALESCE(SUM(CASE WHEN subject LIKE '%card was declined%' THEN 1 ELSE 0 END), 0),
+				COALESCE(SUM(CASE WHEN text LIKE '%did not accept the refund%' THEN 1 ELSE 0 END), 0)
+			FROM mails WHERE account_id = $1`, accountID).Scan(&said, &saidReturned)
+		if err != nil {
+			return err
+		}
+		if said > 0 && declined == 0 || saidReturned > returned {
+			return fmt.Errorf("property 9: %d emails to %s blame a bank for a charge, %d for a refund; banks declined "+
+				"%d charges and %d refunds", said, name, saidReturned, declined, returned)
+		}
+	}
+	return nil
 }

@@ -39,9 +39,27 @@ func (p *Player) choose(s Step) (person string, app App) {
 	return p.person(s.A), p.Apps[s.B%len(p.Apps)]
 }
 
+// rich chooses a person who has a dollar, or anyone if there is none.
+func (p *Player) rich(n int) string {
+	var list []string
+	for _, name := range p.Names {
+		b, err := store.GetBalance(context.Background(), p.Service.DB(), p.People[name])
+		if err == nil && b.AvailableMC+b.ReservedMC >= money.Dollar {
+			list = append(list, name)
+		}
+	}
+	if len(list) == 0 {
+		return p.person(n)
+	}
+	return list[n%len(list)]
+}
+
 // cap connects a person with an app, or sets the spend cap, of at most $40.
 func (p *Player) cap(s Step) error {
-	person, app := p.choose(s)
+	return p.setCap(s, p.rich(s.A), p.Apps[s.B%len(p.Apps)])
+}
+
+func (p *Player) setCap(s Step, person string, app App) error {
 	amount := money.MC(1+s.C%40) * money.Dollar
 	c, ok, err := p.connection(person, app)
 	if err != nil {
@@ -86,7 +104,7 @@ func (p *Player) pause(s Step) error {
 }
 
 func (p *Player) resume(s Step) error {
-	c, ok, err := p.connection(p.choose(s))
+	c, ok, err := p.connection(p.rich(s.A), p.Apps[s.B%len(p.Apps)])
 	if ok && err == nil {
 		_, _, err = p.try(s, rules.Resume{ConnectionID: c.ID, By: rules.FrozenByUser})
 	}
@@ -108,10 +126,11 @@ func termsOf(tokens int64) (terms string, a rules.Amounts, hold money.MC) {
 
 // call bills a call of some tokens. An empty answer is free if the day's bound allows.
 func (p *Player) call(s Step) error {
-	c, ok, err := p.connection(p.choose(s))
+	person, app := p.rich(s.A), p.Apps[s.B%len(p.Apps)]
+	c, ok, err := p.connection(person, app)
 	if !ok && err == nil {
-		if err = p.cap(s); err == nil {
-			c, ok, err = p.connection(p.choose(s))
+		if err = p.setCap(s, person, app); err == nil {
+			c, ok, err = p.connection(person, app)
 		}
 	}
 	if !ok || err != nil {

@@ -1,10 +1,15 @@
 package bank
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 )
 
@@ -32,6 +37,9 @@ var faults = []Fault{LoseRequest, LoseAnswer, EndBefore, EndAfter, HoldAnswer, H
 // Network stands between the service and Stripe.
 type Network struct {
 	Stripe http.Handler
+	// Watch judges each request that changes something at Stripe, unless its act has waited: then what it says may be
+	// old. nil = nobody watches.
+	Watch func(path string, form url.Values) error
 
 	mu      sync.Mutex
 	fault   Fault // "" = none
@@ -45,7 +53,9 @@ type act struct {
 	parked chan struct{}      // it waits
 	goOn   chan struct{}
 	done   chan struct{}
-	hit    bool // a fault was in it
+	hit    bool  // a fault was in it
+	waited bool  // it has waited
+	wrong  error // what Watch says of a request
 	check  func() error
 }
 
@@ -89,6 +99,7 @@ var statuses = map[Fault]int{
 // it, without a repetition by the client itself, which waits.
 func (n *Network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, a := n.take()
+	n.watch(r, a)
 	switch f {
 	case EndBefore:
 		a.end()
@@ -116,8 +127,23 @@ func (n *Network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer.Body.Bytes()) // the client may have left
 }
 
+// watch asks Watch about a request.
+func (n *Network) watch(r *http.Request, a *act) {
+	if n.Watch == nil || a == nil || a.waited || r.Method != http.MethodPost {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	form, failed := url.ParseQuery(string(body))
+	if err = errors.Join(err, failed); err == nil {
+		err = n.Watch(r.URL.Path, form)
+	}
+	a.wrong = errors.Join(a.wrong, err)
+}
+
 // wait lets an act wait until it goes on.
 func (a *act) wait() {
+	a.waited = true
 	a.parked <- struct{}{}
 	<-a.goOn
 }
@@ -126,5 +152,9 @@ func refuse(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Stripe-Should-Retry", "false")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(`{"error":{"type":"api_error","message":"a fault of the test"}}`)) // the client may have left
+	kind := "api_error"
+	if status < http.StatusInternalServerError {
+		kind = "invalid_request_error" // as Stripe says of a wrong key, too
+	}
+	_, _ = fmt.Fprintf(w, `{"error":{"type":%q,"message":"a fault of the test"}}`, kind) // the client may have left
 }

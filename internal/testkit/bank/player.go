@@ -2,6 +2,7 @@ package bank
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -67,12 +68,15 @@ type Player struct {
 	payees   map[string]string // acct_…, by developer
 	parked   []*act
 	calls    int
+	book     *Book
 	Done     map[string]int // how often steps did something, by what they do
 }
 
 // NewPlayer returns a player of a fresh service.
 func NewPlayer(p Player) *Player {
 	p.told, p.never, p.payees, p.Done = map[int]bool{}, map[int]bool{}, map[string]string{}, map[string]int{}
+	p.book = &Book{DB: p.Service.DB(), Stripe: p.Stripe, People: p.People}
+	p.Network.Watch = p.book.CheckRequest
 	return &p
 }
 
@@ -84,7 +88,7 @@ const stuckAfter = 2 * time.Minute
 func (p *Player) run(do func(ctx context.Context), check func(faulty bool) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &act{end: cancel, parked: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{})}
-	a.check = func() error { cancel(); return check(a.hit) }
+	a.check = func() error { cancel(); return errors.Join(a.wrong, check(a.hit)) }
 	go func() {
 		defer close(a.done)
 		do(ctx)
@@ -160,7 +164,13 @@ func (p *Player) page(s Step, person, path string, form url.Values, then func(An
 // node is the node to which a step goes.
 func (p *Player) node(s Step) int { return s.C % p.Service.Nodes() }
 
-func (p *Player) person(n int) string { return p.Names[n%len(p.Names)] }
+// person chooses a person: half of the time the first, so that much happens to one.
+func (p *Player) person(n int) string {
+	if n%2 == 0 {
+		return p.Names[0]
+	}
+	return p.Names[n/2%len(p.Names)]
+}
 
 // amounts that people choose, in cents.
 var amounts = []int64{5_00, 10_00, 10_01, 25_00, 50_00, 100_00}
@@ -217,7 +227,17 @@ func (p *Player) toCard(s Step) error {
 		cents = int64(1 + s.B)
 	}
 	form := url.Values{"token": {id.NewSecret()}, "amount": {dollars(cents)}, "present": {Password}}
-	return p.page(s, p.person(s.A), "/top-up/refund", form, func(Answer) { p.Done["return"]++ })
+	person := p.rich(s.A)
+	was, err := p.book.beforeReturn(person)
+	if err != nil {
+		return err
+	}
+	wrong := error(nil)
+	err = p.page(s, person, "/top-up/refund", form, func(Answer) {
+		p.Done["return"]++
+		wrong = p.book.checkReturn(person, was)
+	})
+	return errors.Join(err, wrong)
 }
 
 // Password is that of every person.
@@ -414,7 +434,12 @@ func (p *Player) close(s Step) error {
 	if s.B%2 > 0 {
 		return nil
 	}
-	return p.operate(s, "close", because)
+	waiting, closed := len(p.parked), p.Done["operator close"]
+	err := p.operate(s, "close", because)
+	if err == nil && waiting == 0 && p.Done["operator close"] > closed {
+		err = p.book.checkLeft(p.person(s.A))
+	}
+	return err
 }
 
 func (p *Player) settle(s Step) error {
@@ -433,7 +458,13 @@ func (p *Player) leave(s Step) error {
 		return nil
 	}
 	form := url.Values{"confirm": {Address(person)}, "present": {Password}}
-	return p.page(s, person, "/settings/data/close", form, func(Answer) { p.Done["left"]++ })
+	wrong, waiting := error(nil), len(p.parked)
+	err := p.page(s, person, "/settings/data/close", form, func(Answer) {
+		if p.Done["left"]++; waiting == 0 {
+			wrong = p.book.checkLeft(person)
+		}
+	})
+	return errors.Join(err, wrong)
 }
 
 // Address is the email address of a person.
@@ -553,5 +584,6 @@ func (p *Player) Settle() error {
 		}
 	}
 	p.Done["settled"]++
+	p.Done["transferred"] += len(p.Stripe.Transferred())
 	return nil
 }
