@@ -276,9 +276,11 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	if s.isLost() {
 		return errors.Join(err, s.DB.LostReason())
 	}
+	s.logFailure("lease not ended", s.node.EndLease(leaving)) // first: other nodes wait for it
 	s.logFailure("estimates not saved", s.estimates.Save(leaving))
-	s.logFailure("security events not written", s.Accounts.FlushEvents(leaving))
-	s.logFailure("lease not ended", s.node.EndLease(leaving))
+	s.logFailure("security events not written", s.waitFor("security events", func() error {
+		return s.Accounts.FlushEvents(leaving) // has time limits of its own
+	}))
 	sending, cancel := context.WithTimeout(ending, closeTimeout)
 	defer cancel()
 	s.logFailure("telemetry not sent", s.telemetry.Stop(sending))

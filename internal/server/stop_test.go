@@ -1,6 +1,9 @@
 package server_test
 
 import (
+	"context"
+	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -59,6 +62,40 @@ func TestStopCutsCalls(t *testing.T) {
 		t.Errorf("%d holds are open after the stop", n)
 	}
 	p.Verify()
+}
+
+// TestLeaseEndsBeforeEvents: a table of security events that does not answer keeps a node that stops neither from
+// ending its lease, for which others wait, nor from ending.
+func TestLeaseEndsBeforeEvents(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, servertest.URL(t, db.Postgres))
+	d := dbtest.OpenURL(t, p.DB)
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.ExecContext(ctx, `LOCK TABLE security_events IN ACCESS EXCLUSIVE MODE`); err != nil {
+			return err
+		}
+		r, err := http.PostForm(p.AuthURL+"/sign-in", url.Values{
+			"email":    {p.Developer.Email},
+			"password": {"a wrong one"},
+		})
+		if err != nil {
+			return err
+		}
+		_ = r.Body.Close()
+		if code := p.Stop(); code != 0 {
+			t.Errorf("the node ended with %d: %s", code, p.Log())
+		}
+		if !strings.Contains(p.Log(), "security events") {
+			t.Errorf("no event was queued: %s", p.Log())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, p.DB, `SELECT COUNT(*) FROM nodes WHERE lease_us > 0`); n != 0 {
+		t.Errorf("%d leases last on", n)
+	}
 }
 
 // TestLostFileEndsTheProcess deletes the log, or the file, of a running node: the process ends

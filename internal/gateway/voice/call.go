@@ -106,22 +106,27 @@ func (n *node) endCall(ctx context.Context, r *row, saved *savedSession) error {
 	return n.store.setCallGone(ctx, r.ID)
 }
 
-// hangUpUnsaved ends a call that no row names. It repeats that until it succeeds or the node stops.
+// hangUpUnsaved ends a call that no row names. It repeats that until it succeeds, or the row of the ended session names
+// the call: then Supervisor.HangUps of any node repeats it, and this node may stop.
 func (n *node) hangUpUnsaved(t *billingTerms, sessionID, callID string) {
 	begun := n.store.Now()
 	retryUntil(n.abandoned, func(ctx context.Context) error {
 		err := n.provider.hangUp(ctx, t, callID)
-		switch {
-		case !errors.Is(err, errUnknownCall):
-		case n.store.Now().Before(begun.Add(lateBrowser)):
+		if err == nil {
+			return nil
+		}
+		saved, failed := n.store.setCallOfEnded(ctx, sessionID, callID)
+		if saved {
+			return nil
+		}
+		if errors.Is(err, errUnknownCall) {
+			if !n.store.Now().Before(begun.Add(lateBrowser)) {
+				return nil
+			}
 			return err
-		default:
-			err = nil
 		}
-		if err != nil {
-			n.log.ErrorContext(ctx, "voice hang-up of unsaved call failed",
-				"session_id", sessionID, "call_id", callID, "error", err)
-		}
+		n.log.ErrorContext(ctx, "voice hang-up of unsaved call failed",
+			"session_id", sessionID, "call_id", callID, "error", err, "save_error", failed)
 		return err
 	})
 }

@@ -142,6 +142,33 @@ func TestUnsavedCall(t *testing.T) {
 	w.free()
 }
 
+// TestUnsavedCallKeepsNoNode: a call whose id could not be saved, and whose hang-up the provider refuses, is left to the
+// other nodes when the row of its ended session can name it. A node that stops does not wait for it.
+func TestUnsavedCallKeepsNoNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.up.mu.Lock()
+	w.up.stubborn = 1 << 30
+	w.up.mu.Unlock()
+	w.exec(`CREATE TRIGGER no_call BEFORE UPDATE OF call_id ON realtime_sessions WHEN OLD.status <> 'ended'
+		BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END`)
+	o := w.open(mini)
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer,
+		o.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+		t.Errorf("offer: %d %v", status, answer)
+	}
+	w.ended(o.ID, session.ProviderError)
+	w.until("the row names the call", func() bool { return w.toHangUp() == 1 })
+	w.nodes[0].Stop(t.Context())
+	w.up.mu.Lock()
+	w.up.stubborn = 0
+	w.up.mu.Unlock()
+	w.until("another node has hung the call up", func() bool {
+		w.pass(10 * time.Second)
+		return w.up.gone() && w.toHangUp() == 0
+	})
+}
+
 // TestAnswerWaitsForSideband: the browser gets the answer when the sideband is attached, because audio
 // before that is not metered.
 func TestAnswerWaitsForSideband(t *testing.T) {

@@ -309,6 +309,13 @@ func (s *Store) setCall(ctx context.Context, sessionID, callID string) error {
 	return err
 }
 
+// setCallOfEnded does so for a session that has ended. It reports false if it has not.
+func (s *Store) setCallOfEnded(ctx context.Context, sessionID, callID string) (ok bool, err error) {
+	res, err := s.DB.ExecContext(ctx,
+		`UPDATE realtime_sessions SET call_id = $1, hang_up = 1 WHERE id = $2 AND status = 'ended'`, callID, sessionID)
+	return err == nil && changed(res), err
+}
+
 // setCallGone notes that a session's call is hung up.
 func (s *Store) setCallGone(ctx context.Context, sessionID string) error {
 	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET hang_up = 0 WHERE id = $1`, sessionID)

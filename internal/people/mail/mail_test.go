@@ -351,20 +351,26 @@ func TestTheServerGoesAway(t *testing.T) {
 	})
 }
 
-// A cancelled context aborts an attempt; nothing is recorded.
+// A cancelled context aborts an attempt, and another node sends the mail at once: the server has nothing of it.
 func TestStoppingLeavesTheMailToOthers(t *testing.T) {
 	t.Parallel()
-	w, k := newWorld(t, dbtest.Open(t, db.SQLite)), &sink{}
-	ctx, stop := context.WithCancel(t.Context())
-	release := make(chan struct{})
-	k.rcpt = func(string) error { stop(); <-release; return nil }
-	to := k.start(t, nil, false)
-	w.mustQueue(hello())
-	err := w.sender(to).SendDue(ctx)
-	close(release)
-	if m := w.all()[0]; !errors.Is(err, context.Canceled) || m.Status != Pending || m.LastError != "" {
-		t.Errorf("%v, %+v", err, m)
-	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w, k := newWorld(t, d), &sink{}
+		ctx, stop := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		k.rcpt = func(string) error { stop(); <-release; return nil }
+		to := k.start(t, nil, false)
+		w.mustQueue(hello())
+		err := w.sender(to).SendDue(ctx)
+		close(release)
+		if m := w.all()[0]; !errors.Is(err, context.Canceled) || m.Status != Pending || m.LastError != "" ||
+			m.Attempts != 0 {
+			t.Errorf("%v, %+v", err, m)
+		}
+		if err := w.sender(to).SendDue(t.Context()); err != nil || w.all()[0].Status != Sent {
+			t.Errorf("another node: %v, %+v", err, w.all()[0])
+		}
+	})
 }
 
 // Concurrent senders send each mail once.

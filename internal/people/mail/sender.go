@@ -113,8 +113,8 @@ func (s *Store) claimDue(ctx context.Context) (m Mail, err error) {
 	}
 }
 
-// sendMail sends m and records the outcome. When ctx ends before the server has accepted it, nothing is recorded, as
-// after a crash, and the mail is sent again later. Attempts of which nothing is known are among the ten.
+// sendMail sends m and records the outcome. When ctx ends before the server has accepted it, the mail is given back.
+// Attempts of which nothing is known are among the ten.
 func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 	if m.CreatedUS < s.Store.Now().Add(-maxAge).UnixMicro() {
 		m.Status, m.LastError = Failed, "timed out waiting for a mail server"
@@ -132,11 +132,11 @@ func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 
 // record records what send returned.
 func (s *Sender) record(ctx context.Context, m Mail, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
 	now := s.Store.Now()
 	f, failed := errors.AsType[*sendFailure](err)
+	if failed && ctx.Err() != nil {
+		return errors.Join(ctx.Err(), s.giveBack(ctx, m, f.bodyBegun))
+	}
 	switch {
 	case err == nil:
 		m.Status, m.LastError = Sent, ""
@@ -159,6 +159,20 @@ func (s *Sender) record(ctx context.Context, m Mail, err error) error {
 		return err
 	}
 	return errors.New("mail: the server cannot be used: " + f.text)
+}
+
+// giveBack makes a mail due again that was being sent when the node stopped: at once, and without an attempt, unless
+// the server may have it. Then it is due after the pause that follows a failed attempt.
+func (s *Sender) giveBack(ctx context.Context, m Mail, mayHave bool) error {
+	m.NextUS = s.Store.Now().UnixMicro()
+	if mayHave {
+		m.NextUS += retryDelays[min(m.Attempts, maxAttempts-1)-1].Microseconds()
+	} else {
+		m.Attempts--
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	return s.recordOutcome(ctx, m, "given_back")
 }
 
 func (s *Sender) recordOutcome(ctx context.Context, m Mail, outcome string) error {

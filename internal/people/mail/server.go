@@ -94,6 +94,7 @@ type sendFailure struct {
 	text        string
 	permanent   bool // the mailbox does not exist: do not retry
 	unreachable bool // the server accepts no mail at present
+	bodyBegun   bool // the server may have the mail
 }
 
 func (f *sendFailure) Error() string { return f.text }
@@ -106,7 +107,7 @@ func (s Server) send(ctx context.Context, m Mail) error {
 			_ = conn.Close() // the response was read before
 		}
 	}()
-	message, err := s.compose(m, func() { conn.accepting = true })
+	message, err := s.compose(m, func() { conn.accepting, conn.bodyBegun = true, true })
 	if err != nil {
 		return &sendFailure{text: err.Error(), permanent: true}
 	}
@@ -126,7 +127,9 @@ func (s Server) send(ctx context.Context, m Mail) error {
 		_ = client.CloseWithSMTPClient(session)
 		return nil
 	}
-	return classifyError(err)
+	f := classifyError(err)
+	f.bodyBegun = conn != nil && conn.bodyBegun
+	return f
 }
 
 // Check connects to the server, with TLS and authentication as for mail, and sends none. The error contains no
@@ -159,6 +162,7 @@ type stepConn struct {
 	net.Conn
 	step      time.Duration
 	accepting bool // the mail's data are sent, and the next answer accepts or refuses them
+	bodyBegun bool
 }
 
 // SetDeadline does nothing: go-mail's is not of a step.
