@@ -203,22 +203,33 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Se
 	return s, nil
 }
 
-// startWait is how long a node waits for a PostgreSQL that is starting.
-const startWait = 30 * time.Second
+const (
+	// startWait is how long a node waits for a PostgreSQL that is starting.
+	startWait = 30 * time.Second
+	// migrationWait is how long a node waits for other transactions, such as that of a backup, to leave the tables that
+	// a migration changes. Each try holds up the running nodes for half a second at most.
+	migrationWait  = 10 * time.Minute
+	migrationPause = 5 * time.Second // between tries
+)
 
-// openDatabase opens the database. It waits for a PostgreSQL that does not accept connections
-// yet.
+// openDatabase opens the database. It waits for a PostgreSQL that does not accept connections yet, and for the locks of
+// migrations.
 func openDatabase(ctx context.Context, url string, log *slog.Logger) (*db.DB, error) {
-	giveUp := time.Now().Add(startWait)
-	for waited := false; ; waited = true {
+	begun, warned := time.Now(), ""
+	for {
 		d, err := db.Open(ctx, url)
-		if !db.IsStarting(err) || time.Now().After(giveUp) {
+		event, patience, pause := "waiting for the database", startWait, 250*time.Millisecond
+		if db.IsLocked(err) {
+			event, patience, pause = "waiting to migrate the database", migrationWait, migrationPause
+		}
+		if !db.IsStarting(err) && !db.IsLocked(err) || time.Since(begun) > patience {
 			return d, err
 		}
-		if !waited {
-			log.Warn("waiting for the database", "timeout", startWait, "error", err)
+		if event != warned {
+			log.Warn(event, "timeout", patience, "error", err)
+			warned = event
 		}
-		if !retry.Sleep(ctx, 250*time.Millisecond) {
+		if !retry.Sleep(ctx, pause) {
 			return nil, err
 		}
 	}

@@ -81,6 +81,7 @@ var errReadOnly = errors.New("database: open for reading only")
 
 // Open opens the database at url ("sqlite:PATH" or "postgres://…") and applies missing migrations. Several processes
 // may open one PostgreSQL database. A SQLite file belongs to one process: the error for a second one names the file.
+// IsLocked is true of the error if a migration waits for another transaction: try again.
 func Open(ctx context.Context, url string) (*DB, error) {
 	d, err := open(url)
 	if err != nil {

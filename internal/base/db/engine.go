@@ -149,6 +149,9 @@ func (e Engine) runAlone(ctx context.Context, pool *sql.DB, f func() error) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.ExecContext(ctx, `SET lock_timeout = 0`); err != nil {
+		return err
+	}
 	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
 		return err
 	}

@@ -29,6 +29,10 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 		return err
 	}
 	err = d.Engine.runAlone(ctx, pool, func() error { return d.migrate(ctx, pool) })
+	if IsLocked(err) {
+		err = fmt.Errorf("another transaction uses a table that the migration changes, such as that of a backup or of "+
+			"ledger verify; pg_stat_activity shows it: %w", err)
+	}
 	if err := errors.Join(err, closePool()); err != nil {
 		return err
 	}

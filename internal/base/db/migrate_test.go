@@ -3,8 +3,11 @@ package db_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,5 +84,64 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMigrationBesideALongReader: a node that migrates while a long transaction reads the table, as a backup does,
+// holds up the running nodes only briefly, and is told to try again. After the transaction it migrates.
+func TestMigrationBesideALongReader(t *testing.T) {
+	t.Parallel()
+	target := dbtest.EmptyURL(t)
+	const version = 55 // 0056 changes the table
+	stop := errors.New("only the schema is wanted")
+	err := db.Load(t.Context(), target, version, func(context.Context, *db.Tx) error { return stop })
+	if !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	running, err := sql.Open("pgx", target+"&lock_timeout=30s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	reader, err := sql.Open("pgx", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	snapshot, err := reader.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := snapshot.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM realtime_sessions`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	tried := make(chan error)
+	go func() {
+		_, err := db.Open(t.Context(), target)
+		tried <- err
+	}()
+	for err = nil; err == nil; {
+		if err := running.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM realtime_sessions`).Scan(&n); err != nil {
+			t.Fatal("a running node: ", err)
+		}
+		select {
+		case err = <-tried:
+			if !db.IsLocked(err) || !strings.Contains(err.Error(), "pg_stat_activity") {
+				t.Fatal(err)
+			}
+		default:
+		}
+	}
+	if err := snapshot.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(hang_up_us) FROM realtime_sessions`).Scan(&n); err != nil {
+		t.Error(err)
 	}
 }

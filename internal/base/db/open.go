@@ -214,8 +214,12 @@ func postgresConfig(target string) (*pgx.ConnConfig, int, error) {
 	return config, connections, nil
 }
 
+// migrationLockTimeout is how long a statement of a migration waits for those who use the table: everyone else waits
+// behind it.
+const migrationLockTimeout = "500ms"
+
 // migrationPool returns the pool that migrations run on, and the function that closes it. On PostgreSQL it is a
-// separate pool without time-outs of statements.
+// separate pool without time-outs of statements, whose locks are waited for migrationLockTimeout (F-94).
 func (d *DB) migrationPool(target string) (p *sql.DB, closePool func() error, err error) {
 	if d.Engine != Postgres {
 		return d.write, func() error { return nil }, nil
@@ -224,6 +228,7 @@ func (d *DB) migrationPool(target string) (p *sql.DB, closePool func() error, er
 	if err != nil {
 		return nil, nil, err
 	}
+	config.RuntimeParams["lock_timeout"] = migrationLockTimeout
 	p = limitPool(stdlib.OpenDB(*config), 3)
 	return p, p.Close, nil
 }
