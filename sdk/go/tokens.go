@@ -220,7 +220,9 @@ type renewal struct {
 func (c *Client) refresh(ctx context.Context, connectionID, rejected string) (string, error) {
 	r := &renewal{connectionID: connectionID, rejected: rejected}
 	for {
-		token, err := c.runLocked(ctx, connectionID, func(ctx context.Context) (string, error) { return c.renew(ctx, r) })
+		token, err := c.runLocked(ctx, connectionID, func(ctx context.Context) (string, error) {
+			return c.renew(ctx, r)
+		})
 		if token != "" || err != nil {
 			return token, err
 		}

@@ -142,8 +142,8 @@ func TestUnsavedCall(t *testing.T) {
 	w.free()
 }
 
-// TestUnsavedCallKeepsNoNode: a call whose id could not be saved, and whose hang-up the provider refuses, is left to the
-// other nodes when the row of its ended session can name it. A node that stops does not wait for it.
+// TestUnsavedCallKeepsNoNode: a call whose id could not be saved, and whose hang-up the provider refuses, is left to
+// the other nodes when the row of its ended session can name it. A node that stops does not wait for it.
 func TestUnsavedCallKeepsNoNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")

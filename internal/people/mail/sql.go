@@ -77,7 +77,8 @@ func leaseMail(ctx context.Context, tx *db.Tx, d due, lease string, untilUS int6
 	return m, err
 }
 
-// updateAttempt records an attempt that did not succeed if its lease still holds; otherwise another node records its own.
+// updateAttempt records an attempt that did not succeed if its lease still holds; otherwise another node records its
+// own.
 func updateAttempt(ctx context.Context, d *db.DB, m Mail) error {
 	_, err := d.ExecContext(ctx,
 		`UPDATE mails SET next_us = $3, last_error = $4, attempts = $5, lease = '' WHERE id = $1 AND lease = $2`,
