@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -292,7 +291,6 @@ func (s *Server) wireGateway(dev bool) {
 			PlatformKeys: c.Providers["openai"].Keys,
 			ChooseKey:    s.chooseVoiceKey,
 			DeveloperKey: s.findVoiceKey,
-			Client:       &http.Client{},
 			Identifiers:  s.identifiers,
 		},
 		Metrics: s.metrics,

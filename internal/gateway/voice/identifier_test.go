@@ -27,7 +27,7 @@ func TestVoiceCarriesTheSafetyIdentifier(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	t.Cleanup(srv.Close)
-	p := &Provider{BaseURL: srv.URL, PlatformKeys: []string{"k"}, Client: srv.Client(), Identifiers: ids}
+	p := &Provider{BaseURL: srv.URL, PlatformKeys: []string{"k"}, Identifiers: ids}
 	terms := &billingTerms{AccountID: "wac_1"}
 	if _, _, err := p.createCall(t.Context(), terms, []byte("v=0"), session.Config{}); err != nil {
 		t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -35,8 +36,9 @@ type Provider struct {
 	ChooseKey func(model string) string
 	// DeveloperKey returns an account's own provider key; nil = no account has one.
 	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
-	Client       *http.Client
-	Identifiers  accounts.SafetyIdentifiers
+	// Transport sends the requests; nil = http.DefaultTransport. No redirect is followed: it would take our key along.
+	Transport   http.RoundTripper
+	Identifiers accounts.SafetyIdentifiers
 }
 
 // errNoProviderKey says that there is no key for the provider.
@@ -103,7 +105,15 @@ func (p *Provider) postRequest(
 	for name, values := range p.makeHeader(t, key) {
 		req.Header[name] = values
 	}
-	return p.Client.Do(req)
+	return p.client().Do(req)
+}
+
+// client returns the client of a request to the provider.
+func (p *Provider) client() *http.Client {
+	return &http.Client{
+		Transport:     p.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // makeHeader returns the header of a request for a session. It names the account for the provider's abuse control.
@@ -135,8 +145,8 @@ func (p *Provider) createCall(
 	location := resp.Header.Get("Location")
 	callID = location[strings.LastIndexByte(location, '/')+1:]
 	if resp.StatusCode != http.StatusCreated || callID == "" {
-		return nil, "", fmt.Errorf("voice: the provider answered a call with %d, location %q: %.300s",
-			resp.StatusCode, location, answer)
+		return nil, "", fmt.Errorf("voice: the provider answered a call with %d: %s", resp.StatusCode,
+			upstream.Describe(answer))
 	}
 	return answer, callID, nil
 }
@@ -177,7 +187,7 @@ func (p *Provider) attachSideband(
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
 	ws, resp, err := websocket.Dial(ctx, p.BaseURL+"/realtime?call_id="+url.QueryEscape(callID), &websocket.DialOptions{
-		HTTPClient: p.Client,
+		HTTPClient: p.client(),
 		HTTPHeader: p.makeHeader(t, key),
 	})
 	if err != nil {

@@ -175,7 +175,7 @@ func (w *world) node() *testNode {
 		NodeID:   member.ID,
 		Apps:     registry,
 		Policies: book,
-		Provider: Provider{BaseURL: w.base, PlatformKeys: []string{"sk-test"}, Client: http.DefaultClient},
+		Provider: Provider{BaseURL: w.base, PlatformKeys: []string{"sk-test"}},
 		Metrics:  metrics.New(prices, nil),
 		Now:      w.now,
 		Log:      log,

@@ -177,12 +177,17 @@ type Error struct {
 	Cause      error  // for the log only
 }
 
-// Error returns the message with the cause, for the log.
+// Error returns what failed and why, for the log. The message of a rejection is not in it, because it may quote the
+// request.
 func (e *Error) Error() string {
-	if e.Cause != nil {
-		return fmt.Sprintf("provider: %s: %v", e.Message, e.Cause)
+	message := e.Message
+	if e.Kind == Rejected {
+		message = "the request was rejected"
 	}
-	return "provider: " + e.Message
+	if e.Cause != nil {
+		return fmt.Sprintf("provider: %s: %v", message, e.Cause)
+	}
+	return "provider: " + message
 }
 
 // Unwrap returns the cause.

@@ -75,7 +75,8 @@ func makeStreamError(payload []byte, begun bool) error {
 	case e.Kind == provider.Rejected: // unlike that of an error status, this message was not cleaned
 		e.Message = "the provider refused the request"
 	}
-	e.Status, e.Cause = status, fmt.Errorf("the stream carries an error: %.200q", payload)
+	e.Status, e.Cause = status, fmt.Errorf("the stream carries an error: %s, %s",
+		upstream.DescribeCode(body.Error.Type), upstream.Describe(payload))
 	return e
 }
 
@@ -94,7 +95,7 @@ func makeCutError(err error, begun bool) error {
 // makeGarbageError makes the error of a malformed event.
 func makeGarbageError(payload []byte, begun bool) error {
 	e := upstream.NewFailure(http.StatusOK,
-		fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
+		fmt.Errorf("the stream carries what is no event of a message: %s", upstream.Describe(payload)))
 	e.Retry = !begun
 	return e
 }

@@ -76,7 +76,7 @@ func (c *Client) readEmbeddings(r *provider.Request, body []byte) (*provider.Res
 	})
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("the answer is no JSON object: %.200q", body)
+		return nil, fmt.Errorf("the answer is no JSON object: %s", upstream.Describe(body))
 	case failure != nil && string(failure) != "null":
 		return nil, c.makeInBandError(failure, false)
 	}

@@ -86,7 +86,7 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	var v event
 	if err := json.Unmarshal(e.Payload, &v); err != nil {
 		return false, upstream.NewFailure(http.StatusOK,
-			fmt.Errorf("the stream carries something else than events: %.200q", e.Payload))
+			fmt.Errorf("the stream carries something else than events: %s", upstream.Describe(e.Payload)))
 	}
 	if y.size += len(e.Payload); y.size > maxResponseEvent {
 		return false, provider.ErrEventTooLong
@@ -182,7 +182,7 @@ func (y *reply) appendSummary(text string) {
 func (y *reply) openItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
 	}
 	y.appendFirstChunk()
 	if i.Type != "function_call" {
@@ -212,7 +212,7 @@ func (y *reply) openItem(raw jsontext.Value) error {
 func (y *reply) closeItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
 	}
 	if i.Type != "reasoning" || i.Encrypted == nil {
 		return nil

@@ -65,8 +65,8 @@ func (c *Client) fetchRecord(ctx context.Context, path string, v any) (bool, err
 	}
 	defer x.End(false)
 	text, err := x.ReadAll()
-	if err == nil {
-		err = json.Unmarshal(text, v)
+	if err == nil && json.Unmarshal(text, v) != nil {
+		err = errors.New(upstream.Describe(text))
 	}
 	if err != nil {
 		return false, upstream.NewFailure(x.StatusCode, fmt.Errorf("the record cannot be read: %w", err))

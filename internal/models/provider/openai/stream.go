@@ -132,7 +132,7 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 		return false, s.client.makeInBandError(findErrorObject(e.Payload), s.begun)
 	case kind == provider.Garbage:
 		return false, upstream.NewFailure(http.StatusOK,
-			fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
+			fmt.Errorf("the stream carries something else than JSON: %s", upstream.Describe(e.Payload)))
 	case kind == provider.UsageOnly:
 		s.billed = true
 		s.Hurry(finishWait)

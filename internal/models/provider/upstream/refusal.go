@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +17,7 @@ import (
 )
 
 // readRefusal makes the error of a status other than 200. Only a request that the provider calls invalid is the app's
-// fault. All other failures are between the provider and the operator, and their text is only logged.
+// fault. All other failures are between the provider and the operator.
 func (c *Client) readRefusal(x *Exchange) error {
 	text, err := io.ReadAll(io.LimitReader(x, maxRefusal)) // a truncated text is enough
 	e := c.MakeRefusal(x.StatusCode, x.Header, text)
@@ -36,10 +38,10 @@ func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.E
 		e = NewStatusError(status)
 	}
 	if e.Kind == provider.Rejected {
-		e.Message = rejectedPrefix + cleanMessage(c.redactSecret(e.Message))
+		e.Message = rejectedPrefix + cleanMessage(c.secrets.redact(e.Message))
 	}
 	e.Status = status
-	e.Cause = fmt.Errorf("status %d: %.500q", status, c.redactSecret(string(text)))
+	e.Cause = fmt.Errorf("status %d, %s: %s", status, findErrorCode(text), Describe(text))
 	if e.RetryAfter == 0 {
 		e.RetryAfter = RetryAfter(h, time.Now())
 	}
@@ -108,12 +110,23 @@ var private = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s'"<>]+` +
 	`|\b(?:organization|project|account)\s+\S*[0-9]\S*` +
 	`|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b`)
 
-// redactSecret removes our credential from a text, also for the log.
-func (c *Client) redactSecret(text string) string {
-	if c.Secret == "" {
-		return text
+// findErrorCode returns what the dialects call the code, the type or the status of an error, for the log.
+func findErrorCode(text []byte) string {
+	var body struct {
+		Error struct {
+			Code   any    `json:"code"`
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"error"`
 	}
-	return strings.ReplaceAll(text, c.Secret, "[removed]")
+	if json.Unmarshal(text, &body) != nil {
+		return "no code"
+	}
+	code, _ := body.Error.Code.(string)
+	if code = cmp.Or(code, body.Error.Type, body.Error.Status); code == "" {
+		return "no code"
+	}
+	return "code " + DescribeCode(code)
 }
 
 // maxRetryAfter bounds the wait that is passed on to the app.

@@ -72,11 +72,12 @@ func (p *Pool) Refusals() (list []RefusalText) {
 	return list
 }
 
-// noteRefusal counts the text of a refusal, and logs one that is new.
+// noteRefusal counts the text of a refusal, and logs that there is a new one. Operators read the text itself on the page
+// of providers, because a provider may quote the request without marks.
 func (p *Pool) noteRefusal(e *provider.Error) {
 	if text, isNew := p.refusals.count(e, p.now()); isNew {
 		p.log.Warn("provider refusal text is new", "provider", p.Name(), "status", e.Status,
-			slog.String("text", text))
+			slog.String("text", Describe(text)))
 	}
 }
 

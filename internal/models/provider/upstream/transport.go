@@ -288,7 +288,7 @@ func (c *conn) exchange(r *http.Request, head []byte) (*http.Response, error) {
 	for range maxInformational {
 		answer, err := http.ReadResponse(c.in, r)
 		if err != nil {
-			return nil, err
+			return nil, explainExchange(err)
 		}
 		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
 			c.readLimit = math.MaxInt64

@@ -30,7 +30,7 @@ const (
 type Config struct {
 	BaseURL string
 	Header  http.Header // of every request: the credential, the version
-	Secret  string      // the credential, which is removed from every error
+	Secret  string      // the credential, which is removed from every message
 	// HeaderWait limits the time until the headers of a response, and StreamWait until those of a streamed one. 0 means
 	// 5 minutes and 60 seconds: the headers of a response that is not streamed come only when it is complete.
 	HeaderWait, StreamWait time.Duration
@@ -47,8 +47,9 @@ type Config struct {
 // Client sends requests for one account. It is safe for concurrent use.
 type Client struct {
 	Config
-	url    *url.URL
-	urlErr error
+	url     *url.URL
+	urlErr  error
+	secrets secretForms
 }
 
 // New returns a client of the API below c.BaseURL.
@@ -72,7 +73,7 @@ func New(c Config) *Client {
 	if c.Transport == nil {
 		c.Transport = NewTransport(c.BaseURL)
 	}
-	return &Client{Config: c, url: u, urlErr: err}
+	return &Client{Config: c, url: u, urlErr: err, secrets: newSecretForms(c.Secret)}
 }
 
 // CloseIdle closes the idle connections.
@@ -169,7 +170,7 @@ func (c *Client) checkResponse(x *Exchange) error {
 		return c.readRefusal(x)
 	}
 	if e := x.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return NewFailure(x.StatusCode, fmt.Errorf("the answer is encoded as %q", e))
+		return NewFailure(x.StatusCode, fmt.Errorf("the answer is encoded as %s", DescribeCode(e)))
 	}
 	return nil
 }
