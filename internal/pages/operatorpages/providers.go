@@ -92,8 +92,8 @@ func (h *Handler) keyTable() *ui.Table {
 				last = timeCell(k.LastUse.UnixMicro())
 			}
 			t.Rows = append(t.Rows, []ui.Cell{
-				{Text: status.Title(name)}, {Text: k.ID, Code: true}, keyStateCell(k.Rests), countCell(k.Served), countCell(k.Failed),
-				last,
+				{Text: status.Title(name)}, {Text: k.ID, Code: true}, keyStateCell(k.Rests),
+				countCell(k.Served), countCell(k.Failed), last,
 			})
 		}
 	}

@@ -313,7 +313,8 @@ var errNoUse = errors.New("the answer is of no use")
 
 // makeUnusableError makes the error of a response without usable content. The call may be retried if no chunk was sent.
 func makeUnusableError(o *outcome, fresh bool) error {
-	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("%w: it ended with %s", errNoUse, upstream.DescribeCode(o.finish)))
+	e := upstream.NewFailure(http.StatusOK,
+		fmt.Errorf("%w: it ended with %s", errNoUse, upstream.DescribeCode(o.finish)))
 	e.Retry = fresh
 	return e
 }

@@ -90,7 +90,8 @@ func parseError(status int, _ http.Header, body []byte) *provider.Error {
 func (c *Client) makeBodyError(h http.Header, body []byte) *provider.Error {
 	r, ok := readRefusal(body)
 	if !ok {
-		return upstream.NewFailure(http.StatusOK, fmt.Errorf("that is no answer of Gemini's: %s", upstream.Describe(body)))
+		return upstream.NewFailure(http.StatusOK,
+			fmt.Errorf("that is no answer of Gemini's: %s", upstream.Describe(body)))
 	}
 	if r.Code < 400 || r.Code > 599 {
 		r.Code = http.StatusInternalServerError

@@ -84,7 +84,8 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	o, ok := provider.ReadOutline(body)
 	switch {
 	case !ok:
-		return nil, upstream.NewFailure(x.StatusCode, fmt.Errorf("the answer is no JSON object: %s", upstream.Describe(body)))
+		return nil, upstream.NewFailure(x.StatusCode,
+			fmt.Errorf("the answer is no JSON object: %s", upstream.Describe(body)))
 	case o.Error != nil:
 		return nil, c.makeInBandError(o.Error, false)
 	case !o.HasChoices():

@@ -25,7 +25,15 @@ func TestNothingOfAnAnswerIsLogged(t *testing.T) {
 	}
 	forms = append(forms, key, url.QueryEscape(key), url.PathEscape(key), hex.EncodeToString([]byte(key)),
 		strings.ReplaceAll(url.QueryEscape(key), "-", "%2D"))
-	inside := func(form string) string { return form[len(form)/3 : 2*len(form)/3] } // its end may be encoded with others
+	// The ends of a form may be encoded with what is beside it.
+	inside := func(form string) string { return form[len(form)/3 : 2*len(form)/3] }
+	parse := func(status int, _ http.Header, b []byte) *provider.Error {
+		e := NewStatusError(status)
+		if e.Kind == provider.Rejected {
+			e.Message = string(b)
+		}
+		return e
+	}
 	for _, form := range forms {
 		for _, body := range []string{
 			`{"error":{"message":"Invalid: ` + form + ` in ` + prompt + `","code":"` + form + `"}}`,
@@ -38,13 +46,7 @@ func TestNothingOfAnAnswerIsLogged(t *testing.T) {
 					w.WriteHeader(status)
 					_, _ = w.Write([]byte(body))
 				}))
-				c := New(Config{BaseURL: s.URL, Secret: key, ParseError: func(status int, _ http.Header, b []byte) *provider.Error {
-					e := NewStatusError(status)
-					if e.Kind == provider.Rejected {
-						e.Message = string(b)
-					}
-					return e
-				}})
+				c := New(Config{BaseURL: s.URL, Secret: key, ParseError: parse})
 				_, err := c.Post(t.Context(), "/x", []byte("{}"), "req_1")
 				e, ok := err.(*provider.Error)
 				if !ok {

@@ -92,7 +92,9 @@ func (p *Pool) Name() string { return p.keys[0].Provider.Name() }
 
 // Complete runs a request to its end.
 func (p *Pool) Complete(ctx context.Context, q *provider.Request) (*provider.Response, error) {
-	return callByKeys(ctx, p, q.Model, func(at provider.Provider) (*provider.Response, error) { return at.Complete(ctx, q) })
+	return callByKeys(ctx, p, q.Model, func(at provider.Provider) (*provider.Response, error) {
+		return at.Complete(ctx, q)
+	})
 }
 
 // Stream starts a streamed request.

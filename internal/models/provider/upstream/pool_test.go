@@ -182,8 +182,9 @@ func TestPoolRestsByModel(t *testing.T) {
 		}
 	}
 	w.keys[0].err, w.keys[1].err = nil, nil
-	if by := ask(w, "m") + ask(w, "m"); by != "aa" && by != "bb" || len(w.States()[0].Rests)+len(w.States()[1].Rests) != 1 {
-		t.Errorf("an answer ends the rest: %s, %+v", by, w.States())
+	by, states := ask(w, "m")+ask(w, "m"), w.States()
+	if by != "aa" && by != "bb" || len(states[0].Rests)+len(states[1].Rests) != 1 {
+		t.Errorf("an answer ends the rest: %s, %+v", by, states)
 	}
 }
 

@@ -72,8 +72,8 @@ func (p *Pool) Refusals() (list []RefusalText) {
 	return list
 }
 
-// noteRefusal counts the text of a refusal, and logs that there is a new one. Operators read the text itself on the page
-// of providers, because a provider may quote the request without marks.
+// noteRefusal counts the text of a refusal, and logs that there is a new one. Operators read the text itself on the
+// page of providers: it may quote the request without marks, so it is not logged.
 func (p *Pool) noteRefusal(e *provider.Error) {
 	if text, isNew := p.refusals.count(e, p.now()); isNew {
 		p.log.Warn("provider refusal text is new", "provider", p.Name(), "status", e.Status,
