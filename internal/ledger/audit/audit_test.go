@@ -186,10 +186,11 @@ var unlockSQL = map[db.Engine][]string{
 		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`,
 		`DROP TRIGGER goodwill_records_no_update`, `DROP TRIGGER goodwill_records_no_delete`,
 		`DROP TRIGGER call_refunds_no_update`, `DROP TRIGGER call_refunds_no_delete`,
-		`DROP TRIGGER margin_records_no_update`, `DROP TRIGGER margin_records_no_delete`},
+		`DROP TRIGGER margin_records_no_update`, `DROP TRIGGER margin_records_no_delete`,
+		`DROP TRIGGER operator_log_no_update`},
 	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`,
 		`ALTER TABLE goodwill_records DISABLE TRIGGER USER`, `ALTER TABLE call_refunds DISABLE TRIGGER USER`,
-		`ALTER TABLE margin_records DISABLE TRIGGER USER`,
+		`ALTER TABLE margin_records DISABLE TRIGGER USER`, `ALTER TABLE operator_log DISABLE TRIGGER USER`,
 		`DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint
 			WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespace LOOP

@@ -923,6 +923,20 @@ var checks = []check{
 			GROUP BY payment_id HAVING SUM(asked) <> SUM(reversed)`,
 	},
 	{
+		id:    "I33",
+		title: "money paid otherwise: what operators have settled is gone of payments, the rest of goodwill credits",
+		count: `SELECT COUNT(*) FROM operator_log WHERE action = 'settle'`,
+		query: `SELECT account_id AS account, SUM(settled) AS settled_mc, SUM(reversed) AS reversed_mc,
+				SUM(withdrawn) AS withdrawn_mc FROM (
+				SELECT subject AS account_id, {settled} AS settled, 0 AS reversed, 0 AS withdrawn FROM operator_log
+					WHERE action = 'settle'
+				UNION ALL SELECT account_id, 0, CASE kind WHEN 'reversed' THEN amount_mc ELSE -amount_mc END, 0
+					FROM payment_records WHERE kind IN ('reversed', 'restored') AND reason = 'paid_elsewhere'
+				UNION ALL SELECT account_id, 0, 0, amount_mc FROM goodwill_records WHERE kind = 'withdrawn') AS sides
+			GROUP BY account_id
+			HAVING SUM(reversed) > SUM(settled) OR SUM(settled) > SUM(reversed) + SUM(withdrawn)`,
+	},
+	{
 		id:    "I34",
 		title: "connections: delegated = Σ what children have left, held by them = Σ their holds, and it all fits",
 		count: countConnections,

@@ -782,6 +782,7 @@ func fixture(w *writer) {
 	w.addLedgerRow("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
 	fixtureCardRefunds(w)
+	fixtureSettlement(w)
 	fixtureGoodwill(w)
 	fixtureCallRefund(w, refundByApp)
 	fixtureLoss(w)
@@ -1172,6 +1173,38 @@ func fixtureCardRefunds(w *writer) {
 		"amount_mc":  5_000_000,
 		"entry_id":   "led_p9",
 		"reason":     "returned_to_card",
+		"created_us": noon.UnixMicro(),
+	})
+}
+
+// fixtureSettlement is a part of payment top_1 that an operator has paid otherwise.
+func fixtureSettlement(w *writer) {
+	w.addLedgerRow("wac_p", movement{available: -2_000_000}, map[string]any{
+		"id":          "led_pa",
+		"type":        "topup",
+		"status":      "reversed",
+		"amount_mc":   2_000_000,
+		"reversal_of": "led_p2",
+		"reason":      "paid_elsewhere",
+	})
+	w.insert("payment_records", map[string]any{
+		"payment_id": "top_1",
+		"n":          9,
+		"kind":       "reversed",
+		"account_id": "wac_p",
+		"amount_mc":  2_000_000,
+		"entry_id":   "led_pa",
+		"reason":     "paid_elsewhere",
+		"created_us": noon.UnixMicro(),
+	})
+	w.insert("operator_log", map[string]any{
+		"id":         "opl_1",
+		"actor":      "wac_op",
+		"action":     "settle",
+		"subject":    "wac_p",
+		"reason":     "by bank transfer",
+		"before":     "{}",
+		"after":      `{"settled_mc":2000000}`,
 		"created_us": noon.UnixMicro(),
 	})
 }

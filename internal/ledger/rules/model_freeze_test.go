@@ -41,7 +41,7 @@ func (m *machine) pauseAccount(t *rapid.T) {
 		for _, c := range m.alive(accountID) {
 			had := m.causes[c.ID]["operator/"+Suspension]
 			switch delete(m.causes[c.ID], "operator/"+Suspension); {
-			case had && len(m.causes[c.ID]) == 0:
+			case had && m.settleCauses(c):
 				m.forgive(c.ID)
 			case had:
 				m.seen["lifted in part"]++
@@ -107,10 +107,11 @@ func (m *machine) resume(t *rapid.T, c *Connection) {
 	left := maps.Clone(m.causes[c.ID])
 	maps.DeleteFunc(left, func(cause string, _ bool) bool {
 		kind, subject, _ := strings.Cut(cause, "/")
-		return ends[kind] && subject != Suspension
+		return ends[kind] && subject != Suspension || subject == BelowZero
 	})
 	_, err := m.do(t, r)
-	bad := r.FasterSpend < 0 || r.FasterSpend > 3 || before == Revoked || before == Frozen && len(left) == had
+	bad := r.FasterSpend < 0 || r.FasterSpend > 3 || before == Revoked || before == Frozen &&
+		(len(left) == had || m.s.Balances[c.AccountID].AvailableMC < 0)
 	switch want := max(r.FasterSpend, was*intOf(r.FasterSpend == 0 || before == Active)); {
 	case (err != nil) != bad:
 		t.Fatalf("%+v of %v, left %v: %v", r, m.causes[c.ID], left, err)
@@ -151,7 +152,7 @@ func (m *machine) dispute(t *rapid.T) {
 		delete(m.disputes, disputeID)
 		for _, c := range m.alive(accountID) {
 			had := m.causes[c.ID]["payment/"+disputeID]
-			if delete(m.causes[c.ID], "payment/"+disputeID); had && len(m.causes[c.ID]) == 0 {
+			if delete(m.causes[c.ID], "payment/"+disputeID); had && m.settleCauses(c) {
 				m.seen["won"]++
 				m.forgive(c.ID)
 			}

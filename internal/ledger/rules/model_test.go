@@ -60,6 +60,8 @@ var rare = []string{
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
+	"paid", "cleared later", "paid after it failed", "reopened", "went back", "restored", "more than was paid",
+	"settled elsewhere", "below zero",
 	"several causes", "resumed in part", "lifted in part", "refused resume", "won",
 	"denied by revoke", "lowered", "lowered free", "too small to lower", "paused everything",
 	"own work", "own work too late", "own work released",
@@ -103,6 +105,8 @@ func invariants(seen map[string]int) func(*rapid.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"topup":        m.topUp,
+			"payment":      m.payment,
+			"pay again":    m.payment,
 			"goodwill":     m.giveGoodwill,
 			"withdraw":     m.withdrawGoodwill,
 			"connect":      m.connect,
@@ -198,6 +202,7 @@ func (s *State) digest() string {
 	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
 		len(s.Changes.AllocationRequests), len(s.Changes.GoodwillRecords), len(s.goodwill),
 		len(s.Changes.CallRefunds), len(s.Changes.Children), len(s.Changes.MarginRecords), len(s.Changes.Freezes),
+		len(s.Changes.PaymentRecords),
 		len(s.Changes.EndedFreezes), len(s.disputes))
 	for _, id := range slices.Sorted(maps.Keys(s.children)) {
 		out += fmt.Sprint(s.children[id].EndedUS != nil, s.Counters[ChildSubject(id)].BudgetMC())
@@ -290,9 +295,9 @@ func (m *machine) withdrawGoodwill(t *rapid.T) {
 
 // goodwill checks that each goodwill credit is the fold of its records, and each record has its ledger row.
 func (m *machine) goodwill(t *rapid.T) {
-	rows := map[string]Entry{}
+	rows, payments := map[string]Entry{}, m.paymentRows()
 	for _, e := range m.s.Changes.Entries {
-		if e.Type == EntryTopUp && e.Reason != "" && e.AmountMC > 0 {
+		if e.Type == EntryTopUp && e.Reason != "" && e.AmountMC > 0 && !payments[e.ID] {
 			rows[e.ID] = e
 		}
 	}
@@ -1337,6 +1342,7 @@ func (m *machine) check(t *rapid.T) {
 	consumed, held, open := map[string]money.MC{}, map[string]money.MC{}, map[string]int{}
 	billed, refunds := map[Key]int{}, []string(nil)
 	var fold = map[string]*Balance{}
+	payments := m.paymentRows()
 	for i := range m.s.Changes.Entries {
 		e := &m.s.Changes.Entries[i]
 		b := fold[e.AccountID]
@@ -1350,13 +1356,11 @@ func (m *machine) check(t *rapid.T) {
 		}
 		b.Head, b.AvailableMC, b.ReservedMC = e.Hash, b.AvailableMC+e.AvailableDeltaMC, b.ReservedMC+e.ReservedDeltaMC
 		switch {
-		case e.Type == EntryTopUp && e.Status == "reversed":
-			funded[e.AccountID] -= e.AmountMC
-			if b.AvailableMC < 0 {
+		case e.Type == EntryTopUp:
+			funded[e.AccountID] += e.AvailableDeltaMC
+			if e.AvailableDeltaMC < 0 && b.AvailableMC < 0 && !payments[e.ID] {
 				t.Fatalf("I30: %+v overdraws %+v", e, b)
 			}
-		case e.Type == EntryTopUp:
-			funded[e.AccountID] += e.AmountMC
 		case e.PaidBy == PaidByFreeCredit:
 			if billed[Key{e.ConnectionID, e.Key}]++; e.AvailableDeltaMC != 0 || e.ReservedDeltaMC != 0 ||
 				e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
@@ -1407,6 +1411,7 @@ func (m *machine) check(t *rapid.T) {
 	m.events(t, refunds)
 	m.requests(t)
 	m.goodwill(t)
+	m.payments(t)
 	m.callRefunds(t)
 	m.marginRecords(t)
 	m.children(t)
@@ -1483,7 +1488,7 @@ func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map
 			t.Fatalf("I2: %+v + net %d ≠ funded %d", b, net[id], funded[id])
 		case b.ReservedMC != reserved[id]:
 			t.Fatalf("I1: %+v, connections %d", b, reserved[id])
-		case b.AvailableMC < 0 || b.ReservedMC < 0:
+		case b.AvailableMC < 0 && !m.hasReversal(id) || b.ReservedMC < 0:
 			t.Fatalf("I3: %+v", b)
 		}
 	}

@@ -255,6 +255,7 @@ func init() {
 		{"resume", 3, (*Player).resume},
 		{"refund-call", 3, (*Player).refundCall},
 		{"reverse-call", 1, (*Player).reverseCall},
+		{"faulty-jobs", 6, (*Player).faultyJobs},
 		{"top-up-jobs", 7, (*Player).topUpJobs},
 		{"payout-jobs", 6, (*Player).payoutJobs},
 		{"time", 8, (*Player).time},

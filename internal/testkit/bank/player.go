@@ -364,6 +364,17 @@ func (p *Player) payoutJobs(s Step) error {
 	return p.jobs(s, "payouts", p.Service.RunPayouts)
 }
 
+// faultyJobs runs a job whose answer to a request gets lost.
+func (p *Player) faultyJobs(s Step) error {
+	if err := p.fault(s); err != nil {
+		return err
+	}
+	if s.C/10%2 == 0 {
+		return p.payoutJobs(s)
+	}
+	return p.topUpJobs(s)
+}
+
 func (p *Player) jobs(s Step, name string, do func(context.Context, int) error) error {
 	var err error
 	return p.run(func(ctx context.Context) { err = do(ctx, p.node(s)) }, func(faulty bool) error {
