@@ -35,7 +35,7 @@ func TestNoOrdersAfterTheLease(t *testing.T) {
 	}{
 		{
 			name: "the lease is renewed",
-			wake: func(n *node, _ *runner) { n.lease.renewed(w.now().UnixMicro()) },
+			wake: func(n *node, _ *runner) { n.lease.renewed(w.now(), w.now().UnixMicro()) },
 			want: "session.update",
 		},
 		{name: "another node owns it", wake: func(_ *node, r *runner) { r.stopSession() }},
@@ -197,4 +197,93 @@ func newFrozenNode(t *testing.T) *frozenNode {
 	t.Cleanup(server.Close)
 	f.url = server.URL
 	return f
+}
+
+// TestSessionLeasesFollowTheDatabasesClock: the clock of a node is an hour behind or ahead, as the machine's may be
+// before the first sample. The leases of its sessions last by the database's clock.
+func TestSessionLeasesFollowTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.Postgres, "live", "full-live")
+	o := w.open(mini)
+	w.connect(o)
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		s := &Store{DB: w.db, NodeID: "node_off", Now: func() time.Time { return w.db.Now().Add(off) }}
+		w.exec(`UPDATE realtime_sessions SET lease_us = 0 WHERE id = $1`, o.ID)
+		if ok, err := s.claim(t.Context(), o.ID, false, 1); err != nil || !ok {
+			t.Fatal("not claimed: ", err)
+		}
+		for _, renews := range []bool{false, true} {
+			if renews {
+				if _, _, err := s.renewLeases(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var restUS int64
+			now := w.db.Moment()
+			if err := w.db.QueryRowContext(t.Context(), `SELECT lease_us - `+now.SQL("$2")+` FROM realtime_sessions
+				WHERE id = $1 AND node_id = 'node_off'`, o.ID, now.Arg()).Scan(&restUS); err != nil {
+				t.Fatal(err)
+			}
+			if rest := time.Duration(restUS) * time.Microsecond; rest > leaseTTL || rest < leaseTTL-10*time.Minute {
+				t.Errorf("with a clock that is off by %v the lease lasts for %v", off, rest)
+			}
+		}
+	}
+}
+
+// TestStepOfTheSessionsClock: when the clock of leases steps forward, those of all nodes seem to be over. A node claims
+// none before it has renewed its own for a whole lease since then.
+func TestStepOfTheSessionsClock(t *testing.T) {
+	t.Parallel()
+	var l nodeLease
+	at, endUS := time.Unix(1_800_000_000, 0), int64(1_800_000_005_000_000)
+	renew := func(after, step time.Duration) {
+		at, endUS = at.Add(after), endUS+(after+step).Microseconds()
+		l.renewed(at, endUS)
+	}
+	renew(0, 0)
+	for range 6 {
+		renew(time.Second, 0)
+	}
+	if !l.isSteady(at) || l.clockUS(at.Add(time.Second)) != endUS-4_000_000 {
+		t.Fatalf("before the step: steady %t, clock %d", l.isSteady(at), l.clockUS(at))
+	}
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		renew(time.Second, step)
+		if l.isSteady(at) || !l.isCurrent(at) {
+			t.Errorf("right after a step of %s it judges: %t, orders: %t", step, l.isSteady(at), l.isCurrent(at))
+		}
+		for range 6 {
+			renew(time.Second, 0)
+		}
+		if !l.isSteady(at) {
+			t.Errorf("a lease after a step of %s it judges none", step)
+		}
+	}
+}
+
+// TestStepEndsNoLease: between two renewals the database's clock has stepped by an hour. The lease of another node
+// looks as if it were over, and is not claimed.
+func TestStepEndsNoLease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.Postgres, "live", "full-live")
+	o := w.open(mini)
+	w.connect(o)
+	before := w.now().UnixMicro()
+	w.exec(`UPDATE realtime_sessions SET node_id = 'node_b', lease_us = $2 WHERE id = $1`, o.ID, before+1_000_000)
+	stepped := &Store{
+		DB:     w.db,
+		NodeID: "node_a",
+		Now:    w.now,
+		clock:  func() time.Time { return w.now().Add(time.Hour) },
+	}
+	if list, err := stepped.listUnowned(t.Context(), before, true); err != nil || len(list) != 0 {
+		t.Errorf("sessions of a living node: %v, %v", list, err)
+	}
+	if ok, err := stepped.claim(t.Context(), o.ID, false, before); err != nil || ok {
+		t.Errorf("claimed: %t, %v", ok, err)
+	}
+	if list, err := stepped.listUnowned(t.Context(), before+3600_000_000, true); err != nil || len(list) != 1 {
+		t.Errorf("an hour later: %v, %v", list, err)
+	}
 }

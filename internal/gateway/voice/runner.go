@@ -64,7 +64,7 @@ type runner struct {
 // the database does not answer, no other node is known to, and stopping a call must not wait (F-98). On SQLite there is
 // no other node.
 func (n *node) mayOrder() bool {
-	return n.store.DB.Engine == db.SQLite || n.lease.isCurrent(n.store.Now().UnixMicro()) || n.lease.lasts(renewTimeout)
+	return n.store.DB.Engine == db.SQLite || n.lease.isCurrent(n.store.passing()) || n.lease.lasts(renewTimeout)
 }
 
 // providerLink is the way to the provider: the sideband, or the mock voice.
@@ -164,7 +164,7 @@ func (r *runner) tick() {
 		r.step(datedEvent{session.DatabaseSilent{}, now})
 	}
 	if len(r.events) == 0 {
-		r.step(datedEvent{session.Tick{LeaseOver: !r.node.lease.isCurrent(now.UnixMicro())}, now})
+		r.step(datedEvent{session.Tick{LeaseOver: !r.node.lease.isCurrent(r.node.store.passing())}, now})
 	}
 }
 

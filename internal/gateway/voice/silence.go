@@ -47,35 +47,49 @@ func (s *silence) lasts(d time.Duration) bool {
 	return !s.since.IsZero() && time.Since(s.since) >= d
 }
 
-// nodeLease is what a node knows of its leases on sessions.
+// nodeLease is what a node knows of its leases on sessions. mu guards the rest, too.
 type nodeLease struct {
 	silence
-	renewedUS int64 // begin of the last renewal; guarded by mu, as is steadyUS
-	steadyUS  int64 // since when no renewal was late
+	renewedAt time.Time // when the last renewal began
+	steadyAt  time.Time // since when no renewal was late, and the clock of leases has not stepped
+	endUS     int64     // of the leases, as the last renewal has set it
 }
 
-// renewed notes that a renewal has succeeded, which began at a time.
-func (l *nodeLease) renewed(begunUS int64) {
+// renewed notes that a renewal has succeeded, which began at a time, and until when the leases last. A step of their
+// clock counts as a late renewal: for all nodes it seems to end the leases of others.
+func (l *nodeLease) renewed(began time.Time, endUS int64) {
 	l.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if begunUS >= l.renewedUS+leaseTTL.Microseconds() {
-		l.steadyUS = begunUS
+	passed := began.Sub(l.renewedAt)
+	step := time.Duration(endUS-l.endUS)*time.Microsecond - passed
+	if passed >= leaseTTL || l.endUS > 0 && step.Abs() > leaseTTL/2 {
+		l.steadyAt = began
 	}
-	l.renewedUS = begunUS
+	l.renewedAt, l.endUS = began, endUS
 }
 
 // isCurrent reports whether no other node can own this node's sessions.
-func (l *nodeLease) isCurrent(nowUS int64) bool {
+func (l *nodeLease) isCurrent(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return nowUS < l.renewedUS+leaseTTL.Microseconds()
+	return now.Sub(l.renewedAt) < leaseTTL
 }
 
 // isSteady reports whether every renewal was in time for one whole lease. Only then a node judges
 // another one dead: after an outage of the database the leases of all nodes are over.
-func (l *nodeLease) isSteady(nowUS int64) bool {
+func (l *nodeLease) isSteady(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.steadyUS > 0 && nowUS < l.renewedUS+leaseTTL.Microseconds() && nowUS >= l.steadyUS+leaseTTL.Microseconds()
+	return !l.steadyAt.IsZero() && now.Sub(l.renewedAt) < leaseTTL && now.Sub(l.steadyAt) >= leaseTTL
+}
+
+// clockUS returns the clock of leases at a time, if it has not stepped since the last renewal; 0 = there was none.
+func (l *nodeLease) clockUS(now time.Time) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.endUS == 0 {
+		return 0
+	}
+	return l.endUS + (now.Sub(l.renewedAt) - leaseTTL).Microseconds()
 }

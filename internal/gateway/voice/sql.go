@@ -32,7 +32,25 @@ type Store struct {
 	NodeURL string        // where other nodes reach it; "" = they cannot
 	Now     func() time.Time
 
+	clock   func() time.Time // in place of all clocks by which leases last, for tests
 	commits groupCommitter
+}
+
+// leaseMoment returns the moment by which leases are written and judged: by the clock that all nodes share (decision
+// 121).
+func (s *Store) leaseMoment() db.Moment {
+	if s.clock != nil {
+		return db.At(s.clock())
+	}
+	return s.DB.Moment()
+}
+
+// passing returns a time for durations.
+func (s *Store) passing() time.Time {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Now()
 }
 
 // row is one row of realtime_sessions.
@@ -175,15 +193,15 @@ func (s *Store) isTicketUsable(ctx context.Context, sessionID, ticketHash string
 // useTicket spends a ticket and makes this node own the session. Of several that try at once, one
 // succeeds (F-91).
 func (s *Store) useTicket(ctx context.Context, sessionID, ticketHash string) (ok bool, err error) {
-	now := s.Now().UnixMicro()
+	now, end := s.Now().UnixMicro(), s.leaseMoment().Add(leaseTTL)
 	res, err := s.DB.ExecContext(ctx,
-		`UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
+		`UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = `+end.SQL("$3")+`, node_url = $6
 		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1
 			AND node_id IS NULL AND end_asked IS NULL
 			AND EXISTS (SELECT 1 FROM connections c WHERE c.id = connection_id AND c.status = 'active')
 			AND (child_id IS NULL OR EXISTS (SELECT 1 FROM children d WHERE d.id = child_id
 				AND d.ended_us IS NULL AND d.expires_us > $1))`,
-		now, s.NodeID, now+leaseTTL.Microseconds(), sessionID, ticketHash, s.NodeURL)
+		now, s.NodeID, end.Arg(), sessionID, ticketHash, s.NodeURL)
 	return err == nil && changed(res), err
 }
 
@@ -196,12 +214,15 @@ func (s *Store) requestEnd(ctx context.Context, sessionID, when string) error {
 }
 
 // claim makes this node own a session that no node owns, or, if isOwn, one that this node owns already. It reports
-// false if another node owns it.
-func (s *Store) claim(ctx context.Context, sessionID string, isOwn bool) (ok bool, err error) {
-	now := s.Now().UnixMicro()
-	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2, node_url = $5
-		WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4 OR $6 = 1 AND node_id = $1)`,
-		s.NodeID, now+leaseTTL.Microseconds(), sessionID, now, s.NodeURL, db.BoolInt(isOwn))
+// false if another node owns it. knownUS is as in listUnowned.
+func (s *Store) claim(ctx context.Context, sessionID string, isOwn bool, knownUS int64) (ok bool, err error) {
+	now := s.leaseMoment()
+	end := now.Add(leaseTTL)
+	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = `+end.SQL("$2")+`,
+			node_url = $5
+		WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR
+			lease_us <= `+now.SQL("$4")+` AND lease_us <= $7 OR $6 = 1 AND node_id = $1)`,
+		s.NodeID, end.Arg(), sessionID, now.Arg(), s.NodeURL, db.BoolInt(isOwn), knownUS)
 	return err == nil && changed(res), err
 }
 
@@ -220,26 +241,32 @@ func (s *Store) listOwned(ctx context.Context) (sessionIDs []string, err error) 
 
 // endForeignLeases ends the leases of all other processes.
 func (s *Store) endForeignLeases(ctx context.Context) error {
-	_, err := s.DB.ExecContext(ctx,
-		`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id <> $2 AND status <> 'ended' AND lease_us > $1`,
-		s.Now().UnixMicro(), s.NodeID)
+	now := s.leaseMoment()
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = `+now.SQL("$1")+`
+		WHERE node_id <> $2 AND status <> 'ended' AND lease_us > `+now.SQL("$1"), now.Arg(), s.NodeID)
 	return err
 }
 
-// renewLeases renews the leases of this node's sessions, and returns the ids of all of them. It leaves out rows that
-// are locked, so that one that stays locked ends no other lease; saveState renews the lease of the row that it locks.
-func (s *Store) renewLeases(ctx context.Context) (sessionIDs []string, err error) {
+// renewLeases renews the leases of this node's sessions until endUS, and returns the ids of all of them. It leaves out
+// rows that are locked, so that one that stays locked ends no other lease; saveState renews the lease of the row that
+// it locks.
+func (s *Store) renewLeases(ctx context.Context) (sessionIDs []string, endUS int64, err error) {
+	end := s.leaseMoment().Add(leaseTTL)
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE id IN (
+		err := tx.QueryRowContext(ctx, `SELECT CAST(`+end.SQL("$1")+` AS BIGINT)`, end.Arg()).Scan(&endUS)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE id IN (
 				SELECT id FROM realtime_sessions WHERE node_id = $2 AND status <> 'ended'`+s.DB.Engine.SkipLocked()+`)`,
-			s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
+			endUS, s.NodeID)
 		if err == nil {
 			sessionIDs, err = db.QueryAll(ctx, tx, db.ScanColumn[string],
 				`SELECT id FROM realtime_sessions WHERE node_id = $1 AND status <> 'ended'`, s.NodeID)
 		}
 		return err
 	})
-	return sessionIDs, err
+	return sessionIDs, endUS, err
 }
 
 // saveState saves a session, and reports whether this node still owns it.
@@ -249,11 +276,13 @@ func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
 	if state.StartedUS > 0 {
 		started = &state.StartedUS
 	}
+	end := s.leaseMoment().Add(leaseTTL)
+	endSQL := end.SQL("$6")
 	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
 		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3,
-				lease_us = CASE WHEN lease_us < $6 THEN $6 ELSE lease_us END
+				lease_us = CASE WHEN lease_us < `+endSQL+` THEN `+endSQL+` ELSE lease_us END
 			WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
-			state.Status, started, text, state.ID, s.NodeID, s.Now().Add(leaseTTL).UnixMicro())
+			state.Status, started, text, state.ID, s.NodeID, end.Arg())
 		owned = err == nil && changed(res)
 		return err
 	})
@@ -463,15 +492,18 @@ func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 }
 
 // listUnowned returns sessions that no node owns and that need one: with an expired ticket, asked to
-// end, or no longer allowed to spend, and, if ofDead, those of a dead node. A time of nowUS that was read
-// before an outage finds no lease that ended in the outage.
-func (s *Store) listUnowned(ctx context.Context, nowUS int64, ofDead bool) (sessionIDs []string, err error) {
+// end, or no longer allowed to spend, and, if ofDead, those of a dead node. knownUS is the clock of leases if it has
+// not stepped since this node renewed its own: a step forward ends no lease, and neither does an outage that began
+// after knownUS was read.
+func (s *Store) listUnowned(ctx context.Context, knownUS int64, ofDead bool) (sessionIDs []string, err error) {
+	now := s.leaseMoment()
 	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT s.id FROM realtime_sessions s
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
-		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= $1
+		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= `+now.SQL("$3")+`
+				AND s.lease_us <= $4
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
 				OR `+isAppSuspended+` OR `+isStopped+` OR `+hasChildEnded+`))
-		LIMIT 200`, nowUS, db.BoolInt(ofDead))
+		LIMIT 200`, s.Now().UnixMicro(), db.BoolInt(ofDead), now.Arg(), knownUS)
 }
 
 // listRows returns the sessions that f chooses, newest first.

@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -216,6 +217,11 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 	return s.claimAndRun(ctx, sessionID, false)
 }
 
+// knownUS returns the clock of leases by the last renewal, for claim and listUnowned.
+func (s *Supervisor) knownUS() int64 {
+	return cmp.Or(s.node.lease.clockUS(s.passing()), s.Now().UnixMicro()) // none was renewed yet
+}
+
 // claimAndRun runs a session that no node owns, or one that this node owns without a runner (isOwn).
 func (s *Supervisor) claimAndRun(ctx context.Context, sessionID string, isOwn bool) (*runner, error) {
 	ctx, cancel := detachStart(ctx)
@@ -226,7 +232,7 @@ func (s *Supervisor) claimAndRun(ctx context.Context, sessionID string, isOwn bo
 	} else if err != nil {
 		return nil, err
 	}
-	if ok, err := s.claim(ctx, sessionID, isOwn); err != nil || !ok {
+	if ok, err := s.claim(ctx, sessionID, isOwn, s.knownUS()); err != nil || !ok {
 		return nil, err
 	}
 	saved, err := s.loadSession(ctx, sessionID)
@@ -350,13 +356,13 @@ func (s *Supervisor) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	running := s.listRunners() // before the leases are read: a session that starts later is not missed there
-	begunUS := s.Now().UnixMicro()
+	began := s.passing()
 	s.node.lease.begin()
-	owned, err := s.renewLeases(ctx)
+	owned, endUS, err := s.renewLeases(ctx)
 	if err != nil {
 		return err
 	}
-	s.node.lease.renewed(begunUS)
+	s.node.lease.renewed(began, endUS)
 	for _, r := range running {
 		if !slices.Contains(owned, r.id) && !r.saver.isClosed() {
 			r.loseSession()

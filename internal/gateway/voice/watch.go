@@ -76,8 +76,7 @@ func (s *Supervisor) takeOver(ctx context.Context) error {
 		}
 		s.foreignLeasesEnded.Store(true)
 	}
-	nowUS := s.Now().UnixMicro()
-	sessionIDs, err := s.listUnowned(ctx, nowUS, isAlone || s.node.lease.isSteady(nowUS))
+	sessionIDs, err := s.listUnowned(ctx, s.knownUS(), isAlone || s.node.lease.isSteady(s.passing()))
 	if err != nil {
 		return err
 	}

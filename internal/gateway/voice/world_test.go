@@ -180,7 +180,9 @@ func (w *world) node() *testNode {
 		Now:      w.now,
 		Log:      log,
 	})
-	supervisor.node.lease.renewedUS, supervisor.node.lease.steadyUS = w.now().UnixMicro(), 1
+	supervisor.clock = w.now
+	lease := &supervisor.node.lease
+	lease.renewedAt, lease.steadyAt, lease.endUS = w.now(), time.Unix(1, 0), w.now().Add(leaseTTL).UnixMicro()
 	n := &testNode{Supervisor: supervisor, handler: &Handler{
 		Supervisor:  supervisor,
 		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),
