@@ -43,6 +43,16 @@ func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on 
 	return s.update(ctx, tx, accountID, SecondStepChange, set, db.BoolInt(on))
 }
 
+// DeleteUnconfirmed deletes an account that no one has confirmed, with its security events, in the caller's
+// transaction. The caller has deleted what else refers to it. The error wraps sql.ErrNoRows for one that was confirmed,
+// suspended or deleted.
+func (s *Store) DeleteUnconfirmed(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := errors.Join(deleteAccountEvents(ctx, tx, accountID), deleteUnconfirmed(ctx, tx, accountID)); err != nil {
+		return fmt.Errorf("accounts: delete: %w", err)
+	}
+	return nil
+}
+
 // CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the
 // email, the password, the rights, the sessions and the security events; the id stays, because the
 // ledger refers to it. The email can be used for another account. The error wraps sql.ErrNoRows for

@@ -138,6 +138,20 @@ func updateSuspended(ctx context.Context, tx *db.Tx, accountID, reason string, n
 		accountID, sql.NullInt64{Int64: nowUS, Valid: nowUS != 0}, reason))
 }
 
+// ListUnconfirmed returns up to limit accounts, after one in the order of ids, that were created before a time and that
+// no one has confirmed.
+func ListUnconfirmed(ctx context.Context, q db.Queryer, beforeUS int64, after string, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM accounts
+		WHERE unconfirmed = 1 AND suspended_us IS NULL AND created_us < $1 AND id > $2 ORDER BY id LIMIT $3`,
+		beforeUS, after, limit)
+}
+
+// deleteUnconfirmed deletes the row of an account. The error is sql.ErrNoRows for one that was confirmed or suspended.
+func deleteUnconfirmed(ctx context.Context, tx *db.Tx, accountID string) error {
+	return requireRow(tx.ExecContext(ctx,
+		`DELETE FROM accounts WHERE id = $1 AND unconfirmed = 1 AND suspended_us IS NULL`, accountID))
+}
+
 func updateRole(ctx context.Context, tx *db.Tx, accountID string, operator bool, role Role) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts SET operator = $2, operator_role = $3
 		WHERE id = $1 AND sandbox = 0`, accountID, db.BoolInt(operator), string(role)))

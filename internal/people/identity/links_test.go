@@ -131,6 +131,38 @@ func TestSetupBelongsToItsBrowser(t *testing.T) {
 	})
 }
 
+// An account that no one has confirmed is deleted when its link has expired and its mail is sent. Its address is free
+// again. One that has a valid link stays.
+func TestUnconfirmedAccountsArePurged(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		s.join(person)
+		s.post("/sign-up", "", "email", "new@example.com", "password", password).want(t, 200, "")
+		s.pass(2 * time.Hour)
+		s.post("/sign-up", "", "email", "later@example.com", "password", password).want(t, 200, "")
+		purge := func(want int, after time.Duration) {
+			t.Helper()
+			s.pass(after)
+			if err := s.store.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.count("accounts"); n != want {
+				t.Errorf("%d accounts, not %d", n, want)
+			}
+		}
+		purge(3, 21*time.Hour)
+		purge(3, 2*time.Hour) // the mail still waits
+		if _, err := d.ExecContext(t.Context(), `UPDATE mails SET status = 'sent', done_us = 1`); err != nil {
+			t.Fatal(err)
+		}
+		purge(2, 0)
+		session := s.signIn(password).want(t, 303, "/").cookie
+		s.post(s.askNewAddress(session, "new@example.com"), "").want(t, 200, "")
+		purge(1, 24*time.Hour)
+	})
+}
+
 // setupSecret returns the secret that the page of the set-up shows.
 func (s *site) setupSecret(session string) string {
 	s.t.Helper()

@@ -71,6 +71,14 @@ func deleteExpiredLinks(ctx context.Context, d *db.DB, nowUS int64) error {
 	return err
 }
 
+// canBeConfirmed reports whether a link or an invitation to an account is still valid.
+func canBeConfirmed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) (yes bool, err error) {
+	err = tx.QueryRowContext(ctx, `
+		SELECT EXISTS (SELECT 1 FROM identity_links WHERE account_id = $1 AND expires_us > $2)
+		OR EXISTS (SELECT 1 FROM invitations WHERE account_id = $1 AND expires_us > $2)`, accountID, nowUS).Scan(&yes)
+	return yes, err
+}
+
 // deleteIdentity deletes the links, invitations, logins, second factors and passkeys of an account.
 func deleteIdentity(ctx context.Context, tx *db.Tx, accountID string) error {
 	var err error

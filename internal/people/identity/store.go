@@ -13,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -395,17 +396,66 @@ func (s *Store) EraseAccount(ctx context.Context, tx *db.Tx, a accounts.Account,
 	return s.sendMail(ctx, tx, a.ID, a.Email, accountClosedEmail(byOperator, goesOn))
 }
 
-// Purge deletes expired links, invitations, set-ups, challenges and authorization requests.
+// Purge deletes expired links, invitations, set-ups, challenges and authorization requests, and accounts that can no
+// longer be confirmed.
 func (s *Store) Purge(ctx context.Context) error {
 	nowUS := s.now().UnixMicro()
 	if err := errors.Join(deleteExpiredLinks(ctx, s.db, nowUS), deleteExpiredInvitations(ctx, s.db, nowUS),
 		deleteExpiredAuthRequests(ctx, s.db, nowUS), deleteExpiredSetups(ctx, s.db, nowUS)); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}
-	if err := deleteExpiredChallenges(ctx, s.db, s.now().UnixMicro()); err != nil {
+	if err := errors.Join(deleteExpiredChallenges(ctx, s.db, nowUS), s.purgeUnconfirmed(ctx)); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}
 	return nil
+}
+
+// purgeSlice is how many accounts are read at a time.
+const purgeSlice = 100
+
+// purgeUnconfirmed deletes the accounts that no link and no invitation can confirm any more, so that their addresses
+// are free again.
+func (s *Store) purgeUnconfirmed(ctx context.Context) (failed error) {
+	before := s.now().Add(-signUpLinkTTL).UnixMicro()
+	for after := ""; ; {
+		list, err := accounts.ListUnconfirmed(ctx, s.db, before, after, purgeSlice)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for _, accountID := range list {
+			after = accountID
+			failed = errors.Join(failed, s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				return s.deleteAbandoned(ctx, tx, accountID)
+			}))
+		}
+		if len(list) < purgeSlice || ctx.Err() != nil {
+			return failed
+		}
+	}
+}
+
+// deleteAbandoned deletes an account, unless it was confirmed meanwhile, a link or invitation can still confirm it,
+// mail to it waits, or it is in the ledger: the operator may have given it goodwill.
+func (s *Store) deleteAbandoned(ctx context.Context, tx *db.Tx, accountID string) error {
+	a, err := accounts.Lock(ctx, tx, accountID) // a sign-up waits, and makes a new account
+	if errors.Is(err, sql.ErrNoRows) || err == nil && (!a.Unconfirmed || a.Deactivated) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	confirmable, err := canBeConfirmed(ctx, tx, accountID, s.now().UnixMicro())
+	if err != nil || confirmable {
+		return err
+	}
+	pending, err := s.mails.HasPending(ctx, tx, accountID)
+	if err != nil || pending {
+		return err
+	}
+	if b, err := store.LockBalance(ctx, tx, accountID); err != nil || b.Seq > 0 {
+		return err
+	}
+	return errors.Join(deleteIdentity(ctx, tx, accountID), s.mails.DeleteAccountMail(ctx, tx, accountID),
+		s.accounts.DeleteUnconfirmed(ctx, tx, accountID))
 }
 
 // getValidLink returns the link of a token, if it may still be used; the error is 404 not_found.

@@ -85,6 +85,15 @@ func (s *Store) QueueMessage(ctx context.Context, tx *db.Tx, m Message) error {
 	return nil
 }
 
+// HasPending reports whether mail of an account waits to be sent.
+func (s *Store) HasPending(ctx context.Context, q db.Queryer, accountID string) (bool, error) {
+	pending, err := hasPending(ctx, q, accountID)
+	if err != nil {
+		return false, fmt.Errorf("mail: pending: %w", err)
+	}
+	return pending, nil
+}
+
 // DeleteAccountMail deletes all mail of an account, also what is not sent yet, in the caller's
 // transaction.
 func (s *Store) DeleteAccountMail(ctx context.Context, tx *db.Tx, accountID string) error {

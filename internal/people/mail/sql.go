@@ -24,6 +24,12 @@ func isUndeliverable(ctx context.Context, q db.Queryer, accountID string) (yes b
 	return yes, err
 }
 
+func hasPending(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM mails WHERE account_id = $1 AND status = 'pending')`,
+		accountID).Scan(&yes)
+	return yes, err
+}
+
 func deleteAccountMail(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM mails WHERE account_id = $1`, accountID)
 	return err
