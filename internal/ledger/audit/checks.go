@@ -992,24 +992,30 @@ var checks = []check{
 	{
 		id:    "I35",
 		title: "payouts: each takes whole cents of what had matured and not come back; a failed one returns them",
-		count: `SELECT COUNT(*) FROM margin_records WHERE kind = 'begun'`,
+		count: `SELECT COUNT(*) FROM margin_records WHERE kind IN ('begun', 'found')`,
 		query: `SELECT b.subject AS payout, b.app_id AS app, b.amount_mc, b.matured_mc, b.returned_mc,
-				b.taken_mc - b.amount_mc AS taken_before_mc, b.kept_mc, b.days_mc, b.back_mc, b.paid, b.begun FROM (
+				b.taken_mc - b.amount_mc AS taken_before_mc, b.kept_mc, b.days_mc, b.paid, b.begun FROM (
 				SELECT m.*, (SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN balances u
 						ON u.account_id = t.account_id
 						WHERE t.app_id = m.app_id AND t.day < m.matured_day AND u.sandbox = 0) AS days_mc,
-					(SELECT COALESCE(-SUM(f.amount_mc), 0) FROM margin_records f
-						WHERE f.subject = m.subject AND f.kind = 'failed' AND f.n > m.n) AS back_mc,
 					(SELECT COUNT(*) FROM margin_records p WHERE p.subject = m.subject AND p.kind = 'paid') AS paid,
 					(SELECT COUNT(*) FROM margin_records o WHERE o.subject = m.subject AND o.kind <> 'disputed'
 						AND o.app_id = m.app_id AND o.n < m.n) AS begun
 				FROM margin_records m WHERE m.kind = 'begun') AS b
 			WHERE b.amount_mc <= 0 OR b.amount_mc % 1000000 <> 0 OR b.days_mc <> b.matured_mc
 				OR b.amount_mc > b.matured_mc - b.returned_mc - (b.taken_mc - b.amount_mc) - b.kept_mc OR b.kept_mc < 0
-				OR b.back_mc NOT IN (0, b.amount_mc) OR b.paid > 1 OR b.begun > 0
-			UNION ALL SELECT e.subject, e.app_id, e.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-			FROM margin_records e WHERE e.kind IN ('paid', 'failed') AND NOT EXISTS (SELECT 1 FROM margin_records o
-				WHERE o.subject = e.subject AND o.app_id = e.app_id AND o.kind = 'begun' AND o.n < e.n)`,
+				OR b.paid > 1 OR b.begun > 0
+			UNION ALL SELECT e.subject, e.app_id, e.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+			FROM margin_records e WHERE e.kind = 'paid' AND NOT EXISTS (SELECT 1 FROM margin_records o
+				WHERE o.subject = e.subject AND o.app_id = e.app_id AND o.kind = 'begun' AND o.n < e.n)
+			UNION ALL SELECT s.subject, s.app_id, s.amount_mc, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM (
+				SELECT subject, app_id, amount_mc, kind, LAG(kind) OVER (PARTITION BY subject ORDER BY n) AS last_kind,
+					LAG(amount_mc) OVER (PARTITION BY subject ORDER BY n) AS last_mc,
+					LAG(app_id) OVER (PARTITION BY subject ORDER BY n) AS last_app
+				FROM margin_records WHERE kind IN ('begun', 'failed', 'found')) AS s
+			WHERE s.kind = 'failed' AND (COALESCE(s.last_kind, 'failed') = 'failed' OR s.last_mc <> -s.amount_mc)
+				OR s.kind = 'found' AND (COALESCE(s.last_kind, 'failed') <> 'failed' OR s.amount_mc % 1000000 <> 0)
+				OR s.last_app <> s.app_id`,
 	},
 	{
 		id:    "I35",

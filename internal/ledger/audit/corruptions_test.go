@@ -704,8 +704,15 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE margin_records SET amount_mc = (SELECT SUM(dev_margin_mc) FROM ledger
 				WHERE account_id = 'wac_a' AND app_id = 'app_1' AND type = 'spend' AND status = 'settled') WHERE n = 8`,
 			`UPDATE margin_records SET taken_mc = amount_mc
-				+ (SELECT SUM(m.amount_mc) FROM margin_records m WHERE m.n < 8) WHERE n = 8`,
-			`UPDATE margin_records SET taken_mc = (SELECT SUM(m.amount_mc) FROM margin_records m) WHERE n = 9`}},
+				+ (SELECT SUM(m.amount_mc) FROM margin_records m WHERE m.n < 8 AND m.app_id = 'app_1') WHERE n = 8`,
+			`UPDATE margin_records SET taken_mc = (SELECT SUM(m.amount_mc) FROM margin_records m
+				WHERE m.app_id = 'app_1') WHERE n = 9`}},
+	{name: "a transfer that was found takes a part of a cent",
+		red: []string{"I35 payouts: each"},
+		sql: []string{`UPDATE margin_records SET amount_mc = 1, taken_mc = 1 WHERE kind = 'found'`}},
+	{name: "a transfer that was found takes what a payout under way has taken already",
+		red: []string{"I35 payouts: each"},
+		sql: []string{`UPDATE margin_records SET subject = 'po_3' WHERE kind = 'found'`}},
 	{name: "a payout takes what was kept for another app",
 		red: []string{"I35 payouts: each"},
 		sql: []string{`UPDATE margin_records SET kept_mc = 998000000 WHERE n = 7`}},

@@ -1032,6 +1032,10 @@ func fixturePayouts(w *writer) {
 		}
 		w.insert("margin_records", given)
 	}
+	w.insert("margin_records", map[string]any{ // of app_2: a transfer that Stripe had and the books had not
+		"app_id": "app_2", "n": 1, "kind": "found", "subject": "po_4", "developer_id": "wac_dev",
+		"amount_mc": 1_000_000, "taken_mc": 1_000_000, "detail": "tr_4", "created_us": noon.UnixMicro(),
+	})
 }
 
 // fixtureGoodwill is a goodwill credit of which a part was withdrawn.

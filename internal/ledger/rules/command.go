@@ -53,7 +53,7 @@ type Result struct {
 	RestMC            money.MC          // ReversePayment: what is gone beyond what was paid, and is not booked
 	Goodwill          Goodwill          // of the commands of a goodwill credit: as it is now
 	CallRefund        CallRefund        // RefundCall: who paid for it
-	Payout            Payout            // BeginPayout, EndPayout: as it is now
+	Payout            Payout            // BeginPayout, EndPayout, RecordPayout: as it is now
 	Child             Child             // Delegate, EndChild: as it is now
 }
 

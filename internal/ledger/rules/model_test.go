@@ -1171,7 +1171,8 @@ func (m *machine) callRefunds(t *rapid.T) {
 
 // margin pays an app's margin out, ends a payout, or takes what is disputed.
 func (m *machine) margin(t *rapid.T) {
-	rapid.SampledFrom([]func(*rapid.T){m.payout, m.payout, m.endPayout, m.disputeMargin}).Draw(t, "of margin")(t)
+	of := []func(*rapid.T){m.payout, m.payout, m.endPayout, m.findPayout, m.disputeMargin}
+	rapid.SampledFrom(of).Draw(t, "of margin")(t)
 }
 
 // drawApp draws one of the apps.
@@ -1267,6 +1268,30 @@ func (m *machine) endPayout(t *rapid.T) {
 		m.seen["payout returned"]++
 	case back != 0:
 		m.seen["payout failed"]++
+	}
+}
+
+// findPayout finds a transfer at Stripe of which the books may know.
+func (m *machine) findPayout(t *rapid.T) {
+	app := drawApp(t)
+	c := RecordPayout{
+		PayoutID:    "po_" + app + rapid.StringMatching("[123]").Draw(t, "payout"),
+		AppID:       app,
+		DeveloperID: appDevelopers[app],
+		TransferID:  rapid.SampledFrom([]string{"tr_1", "tr_2"}).Draw(t, "transfer"),
+		AmountMC:    money.MC(rapid.Int64Range(1, 3).Draw(t, "amount")) * money.Cent,
+	}
+	old, taken := m.s.payout(app, c.PayoutID), m.s.lastMargin(app).TakenMC
+	r, err := m.do(t, c)
+	isNew := old.ID == "" || old.Failed() && old.TransferID != c.TransferID
+	switch took := m.s.lastMargin(app).TakenMC - taken; {
+	case err != nil, isNew != (r.Outcome == Applied), isNew && took != c.AmountMC, !isNew && took != 0,
+		isNew && !r.Payout.Paid(), old.Begun() != (r.Outcome == Waiting):
+		t.Fatalf("I35: %+v of %+v takes %d: %+v, %v", c, old, took, r, err)
+	case isNew && old.Failed():
+		m.seen["payout found again"]++
+	case isNew:
+		m.seen["payout found"]++
 	}
 }
 

@@ -10,6 +10,7 @@ const (
 	marginBegun    = "begun"
 	marginPaid     = "paid"
 	marginFailed   = "failed"
+	marginFound    = "found"
 	marginDisputed = "disputed"
 )
 
@@ -18,7 +19,7 @@ const (
 type MarginRecord struct {
 	AppID       string
 	N           int64  // 1, 2, … per app
-	Kind        string // begun, paid, failed or disputed
+	Kind        string // begun, paid, failed, found or disputed
 	Subject     string // the payout, or the account whose payments are disputed; of earlier versions: the payment
 	DeveloperID string
 	AmountMC    money.MC // what it takes from the margin; below zero: what it gives back
@@ -27,7 +28,7 @@ type MarginRecord struct {
 	MaturedMC   money.MC
 	ReturnedMC  money.MC // begun: margin that came back since that day, and what refunds had used
 	KeptMC      money.MC // begun: what the developer owes besides, which the payout leaves to the app
-	Detail      string   // paid: Stripe's id of the transfer; failed: why
+	Detail      string   // paid, found: Stripe's id of the transfer; failed: why
 	CreatedUS   int64
 }
 
@@ -51,6 +52,12 @@ func (p *Payout) Fold(r MarginRecord) {
 		p.ID, p.AppID, p.DeveloperID, p.AmountMC = r.Subject, r.AppID, r.DeveloperID, r.AmountMC
 		p.CreatedUS = r.CreatedUS
 		return
+	case marginFound:
+		p.ID, p.AppID, p.DeveloperID, p.AmountMC = r.Subject, r.AppID, r.DeveloperID, r.AmountMC
+		p.Status, p.TransferID, p.Reason = marginPaid, r.Detail, ""
+		if p.CreatedUS == 0 {
+			p.CreatedUS = r.CreatedUS
+		}
 	case marginPaid:
 		p.TransferID = r.Detail
 	case marginFailed:
@@ -127,6 +134,15 @@ type BeginPayout struct {
 type EndPayout struct {
 	PayoutID, AppID, DeveloperID string
 	TransferID, Failure          string
+}
+
+// RecordPayout records a transfer that Stripe has for a payout which the books do not have, or have given back: those
+// of a database that was restored (decision 127). What it took is the app's debt, if the margin is not there. It may be
+// repeated. If the payout is open, the outcome is Waiting: EndPayout ends it.
+type RecordPayout struct {
+	PayoutID, AppID, DeveloperID string
+	TransferID                   string
+	AmountMC                     money.MC
 }
 
 // MarginKeys name the newest MarginRecord of an app, and the records of a subject of it; "" = of none.
@@ -262,6 +278,31 @@ func (c EndPayout) apply(s *State, nowUS int64) (Result, error) {
 		r.Kind, r.AmountMC, r.Detail = marginFailed, -p.AmountMC, c.Failure
 	}
 	s.appendMarginRecord(r, nowUS)
+	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
+}
+
+func (c RecordPayout) addKeys(w *RowKeys) { w.addMargin(c.AppID, c.PayoutID, c.DeveloperID) }
+
+func (c RecordPayout) apply(s *State, nowUS int64) (Result, error) {
+	p := s.payout(c.AppID, c.PayoutID)
+	switch {
+	case c.PayoutID == "" || c.TransferID == "":
+		return Result{}, apierr.InvalidRequest.Errorf("transfer: required")
+	case c.AmountMC <= 0 || c.AmountMC%money.Cent != 0:
+		return Result{}, apierr.InvalidRequest.Errorf("amount: whole cents above zero")
+	case p.Begun():
+		return Result{Outcome: Waiting, Payout: p}, nil
+	case p.Paid(), p.Failed() && p.TransferID == c.TransferID: // that transfer was reversed
+		return Result{Outcome: Done, Payout: p}, nil
+	}
+	s.appendMarginRecord(MarginRecord{
+		AppID:       c.AppID,
+		Kind:        marginFound,
+		Subject:     c.PayoutID,
+		DeveloperID: c.DeveloperID,
+		AmountMC:    c.AmountMC,
+		Detail:      c.TransferID,
+	}, nowUS)
 	return Result{Payout: s.payout(c.AppID, c.PayoutID)}, nil
 }
 

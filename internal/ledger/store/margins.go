@@ -142,9 +142,19 @@ func foldPayouts(records []*rules.MarginRecord) (list []*rules.Payout) {
 // PayoutsOfDeveloper returns the payouts of a developer's apps, newest first, at most limit.
 func PayoutsOfDeveloper(ctx context.Context, q db.Queryer, developerID string, limit int) ([]*rules.Payout, error) {
 	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT subject FROM margin_records
-		WHERE developer_id = $1 AND kind = 'begun' ORDER BY subject DESC LIMIT $2) ORDER BY subject DESC, n`,
+		WHERE developer_id = $1 AND kind IN ('begun', 'found') ORDER BY subject DESC LIMIT $2) ORDER BY subject DESC, n`,
 		developerID, limit)
 	return foldPayouts(list), err
+}
+
+// PayoutOfApp returns a payout of an app; its id is "" if there is none.
+func PayoutOfApp(ctx context.Context, q db.Queryer, appID, payoutID string) (rules.Payout, error) {
+	list, err := readMarginRecords(ctx, q, `app_id = $1 AND subject = $2 AND kind <> 'disputed' ORDER BY n`, appID,
+		payoutID)
+	if payouts := foldPayouts(list); err == nil && len(payouts) > 0 {
+		return *payouts[0], nil
+	}
+	return rules.Payout{}, err
 }
 
 // OpenPayouts returns payouts of which Stripe's answer is not recorded, oldest first, at most limit.
@@ -158,8 +168,9 @@ func OpenPayouts(ctx context.Context, q db.Queryer, limit int) ([]*rules.Payout,
 // PaidPayouts returns the payouts that were paid since a time and have not failed after.
 func PaidPayouts(ctx context.Context, q db.Queryer, sinceUS int64) ([]*rules.Payout, error) {
 	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT p.subject FROM margin_records p
-		WHERE p.kind = 'paid' AND p.created_us >= $1 AND NOT EXISTS (SELECT 1 FROM margin_records f
-			WHERE f.subject = p.subject AND f.kind = 'failed')) ORDER BY subject, n`, sinceUS)
+		WHERE p.kind IN ('paid', 'found') AND p.created_us >= $1 AND NOT EXISTS (SELECT 1 FROM margin_records f
+			WHERE f.subject = p.subject AND f.kind = 'failed' AND f.app_id = p.app_id AND f.n > p.n))
+		ORDER BY subject, n`, sinceUS)
 	return foldPayouts(list), err
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// payoutCommand reads a command of a payout: payout and transfer of it, and disputed of an account.
+// payoutCommand reads a command of a payout: payout, transfer and found of it, and disputed of an account.
 func payoutCommand(f []string, num func(string) money.MC, option func(string) (string, bool)) rules.Command {
 	read := func(name string) (n money.MC) {
 		if v, ok := option(name); ok {
@@ -44,6 +44,10 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 			}
 		}
 		return c
+	case "found":
+		return rules.RecordPayout{
+			PayoutID: f[1], AppID: "app", DeveloperID: "D", TransferID: f[2], AmountMC: num(f[3]),
+		}
 	case "transfer":
 		c := rules.EndPayout{PayoutID: f[1], AppID: "app", DeveloperID: "D"}
 		if c.Failure = strings.Join(f[2:], " "); strings.HasPrefix(c.Failure, "tr_") {
@@ -78,6 +82,9 @@ func prefixPayout(c rules.Command, p string) rules.Command {
 		c.Others = others
 		return c
 	case rules.EndPayout:
+		c.PayoutID, c.AppID, c.DeveloperID = p+c.PayoutID, p+c.AppID, p+c.DeveloperID
+		return c
+	case rules.RecordPayout:
 		c.PayoutID, c.AppID, c.DeveloperID = p+c.PayoutID, p+c.AppID, p+c.DeveloperID
 		return c
 	case rules.TakeDisputedMargin:

@@ -85,7 +85,7 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 	a.RefundsPaidMC = usedAfter - usedBefore
 	err = tx.QueryRowContext(ctx, `SELECT
 			CAST(COALESCE(SUM(CASE WHEN created_us < $2 THEN amount_mc ELSE 0 END), 0) AS BIGINT),
-			COUNT(CASE WHEN created_us >= $2 AND kind = 'begun' THEN 1 END),
+			COUNT(CASE WHEN created_us >= $2 AND kind IN ('begun', 'found') THEN 1 END),
 			CAST(COALESCE(SUM(CASE WHEN created_us < $2 OR kind = 'disputed' THEN 0 ELSE amount_mc END), 0) AS BIGINT),
 			CAST(COALESCE(SUM(CASE WHEN created_us < $2 OR kind <> 'disputed' THEN 0 ELSE amount_mc END), 0) AS BIGINT)
 		FROM margin_records WHERE app_id = $1 AND created_us < $3`, appID, from.UnixMicro(), to.UnixMicro()).

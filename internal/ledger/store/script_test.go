@@ -180,7 +180,7 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
 		rules.DisputePayment, rules.ReopenPayment, rules.EndDispute:
 		return prefixPayment(c, p)
-	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
+	case rules.BeginPayout, rules.EndPayout, rules.RecordPayout, rules.TakeDisputedMargin:
 		return prefixPayout(c, p)
 	case rules.GiveGoodwill:
 		c.GoodwillID, c.AccountID = p+c.GoodwillID, p+c.AccountID
@@ -401,7 +401,7 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 		return formatGoodwill(r, b.read("A"))
 	case rules.RefundCall:
 		return formatCallRefund(r, b)
-	case rules.BeginPayout, rules.EndPayout, rules.TakeDisputedMargin:
+	case rules.BeginPayout, rules.EndPayout, rules.RecordPayout, rules.TakeDisputedMargin:
 		return formatPayout(r)
 	}
 	switch r.Outcome {
@@ -546,7 +546,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			AmountMC:   num(f[3]),
 			Reason:     strings.Join(f[4:], " "),
 		}
-	case "payout", "transfer", "disputed":
+	case "payout", "transfer", "found", "disputed":
 		return payoutCommand(f, num, option)
 	case "withdraw":
 		return rules.WithdrawGoodwill{GoodwillID: f[1], Reason: strings.Join(f[2:], " ")}

@@ -1,0 +1,42 @@
+-- +goose Up
+
+-- A transfer of a payout that the books had lost, and Stripe has, is a record of kind found (decision 127).
+-- +goose StatementBegin
+-- sqlite: CREATE TABLE margin_records_new (
+-- sqlite:   app_id       TEXT NOT NULL,
+-- sqlite:   n            BIGINT NOT NULL CHECK (n > 0), -- 1, 2, … per app
+-- sqlite:   kind         TEXT NOT NULL CHECK (kind IN ('begun', 'paid', 'failed', 'found', 'disputed')),
+-- sqlite:   subject      TEXT NOT NULL,                 -- the payout, po_…; disputed: the account; of earlier versions the payment, top_…
+-- sqlite:   developer_id TEXT NOT NULL,
+-- sqlite:   amount_mc    BIGINT NOT NULL,               -- taken from the margin; below zero: given back
+-- sqlite:   taken_mc     BIGINT NOT NULL,               -- Σ amount_mc of the app so far
+-- sqlite:   matured_day  TEXT,                          -- begun: matured_mc is the margin of the days before this one
+-- sqlite:   matured_mc   BIGINT,
+-- sqlite:   returned_mc  BIGINT,                        -- begun: margin that came back since that day, and what refunds had used
+-- sqlite:   detail       TEXT,                          -- paid, found: Stripe's id of the transfer; failed: why
+-- sqlite:   created_us   BIGINT NOT NULL,
+-- sqlite:   kept_mc      BIGINT NOT NULL DEFAULT 0 CHECK (kept_mc >= 0),
+-- sqlite:   PRIMARY KEY (app_id, n),
+-- sqlite:   CHECK (CASE kind WHEN 'begun' THEN amount_mc > 0 WHEN 'found' THEN amount_mc > 0 WHEN 'paid' THEN amount_mc = 0 WHEN 'failed' THEN amount_mc < 0 ELSE amount_mc <> 0 END),
+-- sqlite:   CHECK ((kind = 'begun') = (matured_day IS NOT NULL)),
+-- sqlite:   CHECK ((kind = 'begun') = (matured_mc IS NOT NULL)),
+-- sqlite:   CHECK ((kind = 'begun') = (returned_mc IS NOT NULL)),
+-- sqlite:   CHECK ((kind IN ('paid', 'failed', 'found')) = (detail IS NOT NULL))
+-- sqlite: ) WITHOUT ROWID;
+-- sqlite: INSERT INTO margin_records_new SELECT app_id, n, kind, subject, developer_id, amount_mc, taken_mc, matured_day, matured_mc, returned_mc, detail, created_us, kept_mc FROM margin_records;
+-- sqlite: DROP TABLE margin_records;
+-- sqlite: ALTER TABLE margin_records_new RENAME TO margin_records;
+-- sqlite: CREATE INDEX margin_records_subject ON margin_records (app_id, subject);
+-- sqlite: CREATE INDEX margin_records_disputed ON margin_records (subject) WHERE kind = 'disputed';
+-- sqlite: CREATE TRIGGER margin_records_no_update BEFORE UPDATE ON margin_records BEGIN SELECT RAISE(ABORT, 'margin records are append-only'); END;
+-- sqlite: CREATE TRIGGER margin_records_no_delete BEFORE DELETE ON margin_records BEGIN SELECT RAISE(ABORT, 'margin records are append-only'); END;
+-- postgres: ALTER TABLE margin_records DROP CONSTRAINT margin_records_kind_check, ADD CONSTRAINT margin_records_kind_check
+-- postgres:   CHECK (kind IN ('begun', 'paid', 'failed', 'found', 'disputed'));
+-- postgres: ALTER TABLE margin_records DROP CONSTRAINT margin_records_check4, ADD CONSTRAINT margin_records_check4
+-- postgres:   CHECK ((kind IN ('paid', 'failed', 'found')) = (detail IS NOT NULL));
+-- postgres: DROP INDEX margin_records_developer;
+-- postgres: DROP INDEX margin_records_once;
+-- +goose StatementEnd
+CREATE INDEX margin_records_developer ON margin_records (developer_id, subject) WHERE kind IN ('begun', 'found');
+-- A payout that has failed may be found, and fail again.
+CREATE UNIQUE INDEX margin_records_once ON margin_records (subject, kind) WHERE kind IN ('begun', 'paid');
