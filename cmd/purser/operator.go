@@ -50,6 +50,7 @@ type operatorCmd struct {
 	ResetTwoStep resetTwoStepCmd `cmd:"" help:"Remove the second factors of an account whose owner has lost them."`
 	Mails        mailsCmd        `cmd:"" help:"List the mails of an account, newest first."`
 	Resend       resendCmd       `cmd:"" help:"Send a mail again."`
+	Reconcile    reconcileCmd    `cmd:"" help:"Compare the books with Stripe, and book what they do not have."`
 	Grant        grantCmd        `cmd:"" help:"Give an account access to the operator's pages, or remove it."`
 	Settings     settingsCmd     `cmd:"" help:"List what holds for all calls, such as the fee, and since when."`
 	Set          setCmd          `cmd:"" help:"Change what holds for all calls, from a time on."`
@@ -63,46 +64,61 @@ func (operatorCmd) Help() string {
 		"Example:\n  PURSER_OPERATOR_TOKEN=$(cat purser-data/operator.token) purser operator requests"
 }
 
-// callAPI sends one request and prints its answer. An error answer becomes an error with
-// its code and message.
+// callAPI sends one request and prints its answer.
 func (c *operatorClient) callAPI(p *program, method, path string, body any) error {
-	token, err := c.readToken(p.environ)
-	if err != nil {
-		return exitError{err, exitUsage}
-	}
 	ctx, stop := interruptContext()
 	defer stop()
+	text, header, err := c.send(ctx, p, method, path, body)
+	if err != nil {
+		return err
+	}
+	if err := printJSON(p, text); err != nil {
+		return err
+	}
+	if after := findNextPage(header.Get("Link")); after != "" {
+		_, err = fmt.Fprintln(p.err, "There are more: add --after "+after)
+	}
+	return err
+}
+
+// printJSON prints an answer, indented.
+func printJSON(p *program, text []byte) error {
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, bytes.TrimSpace(text), "", "  "); err != nil {
+		return fmt.Errorf("the answer is not JSON: %w", err)
+	}
+	_, err := fmt.Fprintln(p.out, pretty.String())
+	return err
+}
+
+// send sends one request and returns its answer. An error answer becomes an error with its code and message.
+func (c *operatorClient) send(ctx context.Context, p *program, method, path string, body any) ([]byte, http.Header,
+	error) {
+	token, err := c.readToken(p.environ)
+	if err != nil {
+		return nil, nil, exitError{err, exitUsage}
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := newRequest(ctx, method, strings.TrimSuffix(c.URL, "/")+"/v1/operator/"+path, body)
 	if err != nil {
-		return exitError{err, exitUsage}
+		return nil, nil, exitError{err, exitUsage}
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	// A redirect must not get the token.
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return describeRefusal(resp.StatusCode, text)
+		return nil, nil, describeRefusal(resp.StatusCode, text)
 	}
-	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, bytes.TrimSpace(text), "", "  "); err != nil {
-		return fmt.Errorf("the answer is not JSON: %w", err)
-	}
-	if _, err = fmt.Fprintln(p.out, pretty.String()); err != nil {
-		return err
-	}
-	if after := findNextPage(resp.Header.Get("Link")); after != "" {
-		_, err = fmt.Fprintln(p.err, "There are more: add --after "+after)
-	}
-	return err
+	return text, resp.Header, nil
 }
 
 // findNextPage returns the starting_after of the next page in a Link header; "" = this is the last page.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -38,5 +39,44 @@ func TestOperatorAccount(t *testing.T) {
 	if code, _, text = command(nil, "operator", "account", identifier); code != exitUsage ||
 		!strings.Contains(text, "set PURSER_OPERATOR_TOKEN") {
 		t.Errorf("without a token: exit %d\n%s", code, text)
+	}
+}
+
+// TestOperatorReconcile waits for the end of a comparison with Stripe, shows how far it is, and fails if something
+// could not be booked.
+func TestOperatorReconcile(t *testing.T) {
+	t.Parallel()
+	for _, unbooked := range []int{0, 2} {
+		asked := 0
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			switch asked++; r.Method + " " + r.URL.Path {
+			case "POST /v1/operator/reconciliations":
+				if string(body) != `{"since":"2026-11-01T00:00:00Z"}` {
+					t.Errorf("%s", body)
+				}
+			case "GET /v1/operator/reconciliations/rcn_1":
+			default:
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			status := map[bool]string{true: "ended", false: "open"}[asked == 3]
+			_, _ = fmt.Fprintf(w, `{"id":"rcn_1","status":%q,"stage":"refunds","compared":7,"booked":1,"unbooked":%d}`,
+				status, unbooked)
+		}))
+		t.Cleanup(api.Close)
+		code, out, text := command([]string{"PURSER_OPERATOR_TOKEN=x"}, "operator", "--url", api.URL, "reconcile",
+			"--since", "2026-11-01")
+		want := exitOK
+		if unbooked > 0 {
+			want = exitFailed
+		}
+		if code != want || !strings.Contains(out, `"status": "ended"`) ||
+			strings.Count(text, "refunds: 7 compared, 1 booked") != 1 ||
+			strings.Contains(text, "2 objects of Stripe could not be booked") != (unbooked > 0) {
+			t.Errorf("exit %d\n%s%s", code, out, text)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.Handle
 		if r.Header.Get("Authorization") == "Bearer "+s.o.Key {
 			answer, failed = f(r)
 		}
-		if s.lostAnswers > 0 {
+		if s.lostAnswers > 0 && (s.lostMethod == "" || s.lostMethod == r.Method) {
 			s.lostAnswers--
 			panic(http.ErrAbortHandler)
 		}
@@ -235,15 +235,4 @@ func (s *Server) listSessions(r *http.Request) (object, *apiError) {
 		}
 	}
 	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/checkout/sessions"}, nil
-}
-
-// listDisputes serves GET /v1/disputes, by payment intent.
-func (s *Server) listDisputes(r *http.Request) (object, *apiError) {
-	list := []object{}
-	for _, d := range s.disputes {
-		if d["payment_intent"] == r.URL.Query().Get("payment_intent") {
-			list = append(list, d)
-		}
-	}
-	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/disputes"}, nil
 }

@@ -149,15 +149,21 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 		"payment_method":  f.Get("payment_method"),
 		"metadata":        readMetadata(f),
 	}
-	s.intents[id] = intent
+	s.addIntent(intent)
 	s.storeAnswer(r, id)
 	if card.behaves == "works" {
-		markSucceeded(intent)
+		s.markSucceeded(intent)
 		s.appendEvent("payment_intent.succeeded", intent)
 	} else {
 		s.declineIntent(intent, card.behaves)
 	}
 	return s.intentAnswer(id)
+}
+
+// addIntent adds an intent to those that there are.
+func (s *Server) addIntent(intent object) {
+	id := intent["id"].(string)
+	s.intents[id], s.intentIDs = intent, append(s.intentIDs, id)
 }
 
 // declineIntent declines an intent with the bank's reason.
@@ -177,7 +183,7 @@ func (s *Server) declineIntent(intent object, behaves string) {
 		"decline_code": reason,
 		"message":      "Your card was declined.",
 	}
-	intent["latest_charge"] = object{
+	charge := object{
 		"id":              newID("ch_"),
 		"object":          "charge",
 		"amount":          intent["amount"],
@@ -190,7 +196,10 @@ func (s *Server) declineIntent(intent object, behaves string) {
 		"failure_code":    code,
 		"outcome":         object{"reason": reason, "type": "issuer_declined"},
 		"payment_intent":  intent["id"],
+		"metadata":        object{},
+		"created":         s.o.Now().Unix(),
 	}
+	intent["latest_charge"], s.charges = charge, append(s.charges, charge)
 	s.appendEvent("payment_intent.payment_failed", intent)
 }
 
@@ -216,19 +225,6 @@ func (s *Server) retrieveIntent(r *http.Request) (object, *apiError) {
 	}
 	expand := expandedParts(r)
 	return s.expandIntent(id, slices.Contains(expand, "latest_charge"), slices.Contains(expand, "payment_method")), nil
-}
-
-func (s *Server) listIntents(r *http.Request) (object, *apiError) {
-	if customer := r.URL.Query().Get("customer"); !s.customers[customer] {
-		return nil, missingParam("customer", customer)
-	}
-	list := []object{}
-	for id, i := range s.intents {
-		if i["customer"] == r.URL.Query().Get("customer") {
-			list = append(list, s.expandIntent(id, false, false))
-		}
-	}
-	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/payment_intents"}, nil
 }
 
 func (s *Server) cancelIntent(r *http.Request) (object, *apiError) {

@@ -123,17 +123,6 @@ func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
 	return t, nil
 }
 
-// listTransfers serves GET /v1/transfers, by transfer group.
-func (s *Server) listTransfers(r *http.Request) (object, *apiError) {
-	list := []object{}
-	for _, t := range s.transfers {
-		if t["transfer_group"] == r.URL.Query().Get("transfer_group") {
-			list = append(list, t)
-		}
-	}
-	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/transfers"}, nil
-}
-
 // Transfers returns what was paid to connected accounts, oldest first, as Stripe shows it.
 func (s *Server) Transfers() (list [][]byte) {
 	s.mu.Lock()

@@ -98,17 +98,6 @@ func (s *Server) setRefundStatus(w steering) error {
 	return nil
 }
 
-// listRefunds serves GET /v1/refunds, by payment intent.
-func (s *Server) listRefunds(r *http.Request) (object, *apiError) {
-	list := []object{}
-	for _, refund := range s.refunds {
-		if refund["payment_intent"] == r.URL.Query().Get("payment_intent") {
-			list = append(list, refund)
-		}
-	}
-	return object{"object": "list", "data": list, "has_more": false, "url": "/v1/refunds"}, nil
-}
-
 // expireSession serves POST /v1/checkout/sessions/{id}/expire.
 func (s *Server) expireSession(r *http.Request) (object, *apiError) {
 	session, ok := s.sessions[r.PathValue("id")]

@@ -26,7 +26,10 @@ type steering struct {
 
 // serverWords are the words that act on the server as a whole.
 var serverWords = map[string]func(*Server, steering) error{
-	"lose":      func(s *Server, w steering) error { return setCount(&s.lostAnswers, w) },
+	"lose": func(s *Server, w steering) error {
+		s.lostMethod = w.with.Get("method")
+		return setCount(&s.lostAnswers, w)
+	},
 	"down":      func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
 	"refunds":   (*Server).setRefundStatus,
 	"transfers": (*Server).steerTransfers,
@@ -142,6 +145,7 @@ func (s *Server) completeSession(session object, do, card string) {
 		"amount_received": 0,
 		"currency":        session["currency"],
 		"livemode":        false,
+		"created":         s.o.Now().Unix(),
 		"status":          "processing",
 		"latest_charge":   nil,
 		"metadata":        session["metadata"],
@@ -149,7 +153,7 @@ func (s *Server) completeSession(session object, do, card string) {
 	if session["setup_future_usage"] == "off_session" {
 		intent["customer"], intent["payment_method"] = session["customer"], s.saveCard(session["customer"], card)
 	}
-	s.intents[id] = intent
+	s.addIntent(intent)
 	session["status"], session["payment_intent"], session["url"] = "complete", id, nil
 	if do == "pay" {
 		s.chargeSession(session, intent)
@@ -164,13 +168,13 @@ func (s *Server) completeSession(session object, do, card string) {
 func (s *Server) chargeSession(session, intent object) {
 	session["payment_status"] = "paid"
 	s.issueInvoice(session)
-	markSucceeded(intent)
+	s.markSucceeded(intent)
 }
 
 // markSucceeded marks an intent as paid, with a charge.
-func markSucceeded(intent object) {
+func (s *Server) markSucceeded(intent object) {
 	intent["status"], intent["amount_received"] = "succeeded", intent["amount"]
-	intent["latest_charge"] = object{
+	charge := object{
 		"id":              newID("ch_"),
 		"object":          "charge",
 		"amount":          intent["amount"],
@@ -183,7 +187,12 @@ func markSucceeded(intent object) {
 		"status":          "succeeded",
 		"payment_intent":  intent["id"],
 		"metadata":        object{},
+		"created":         s.o.Now().Unix(),
 	}
+	if intent["customer"] != nil {
+		charge["customer"] = intent["customer"]
+	}
+	intent["latest_charge"], s.charges = charge, append(s.charges, charge)
 }
 
 // clearPayment ends an asynchronous payment: paid, or failed.
@@ -223,6 +232,7 @@ func (s *Server) reverseCharge(intent, charge object, do string, with url.Values
 			"reason":         "fraudulent",
 			"charge":         charge["id"],
 			"payment_intent": intent["id"],
+			"created":        s.o.Now().Unix(),
 		}
 		charge["disputed"] = true
 		s.disputes = append(s.disputes, d)

@@ -48,7 +48,7 @@ type Options struct {
 //	forget       every idempotency key has expired
 //	refunds      status=pending, succeeded or failed is that of refunds from now on, and of those that are pending;
 //	             all=1: of all that there are; new=1: of those from now on alone
-//	lose=n       the next n answers of the API are lost after the request was carried out
+//	lose=n       the next n answers of the API are lost after the request was carried out; method=…: to such requests
 //	down=n       the next n requests to the API are lost before anything is done
 //
 // A session that saves a card saves one that works, unless card=… names another behavior
@@ -74,6 +74,8 @@ type Server struct {
 	mu           sync.Mutex
 	sessions     map[string]object
 	intents      map[string]object
+	intentIDs    []string // oldest first
+	charges      []object
 	disputes     []object
 	refunds      []object
 	refundStatus string // of refunds; "" = succeeded
@@ -83,6 +85,7 @@ type Server struct {
 	answers      map[string]storedAnswer // by idempotency key
 	events       []object
 	lostAnswers  int
+	lostMethod   string // of the requests whose answers are lost; "" = of all
 	lostRequests int
 
 	connected     map[string]*connectedAccount
@@ -112,6 +115,7 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("POST /v1/checkout/sessions/{id}/expire", s.serveAPI(s.expireSession))
 	s.mux.HandleFunc("POST /v1/refunds", s.serveAPI(s.createRefund))
 	s.mux.HandleFunc("GET /v1/refunds", s.serveAPI(s.listRefunds))
+	s.mux.HandleFunc("GET /v1/charges", s.serveAPI(s.listCharges))
 	s.mux.HandleFunc("GET /v1/disputes", s.serveAPI(s.listDisputes))
 	s.mux.HandleFunc("POST /v1/customers", s.serveAPI(s.createCustomer))
 	s.mux.HandleFunc("POST /v1/payment_intents", s.serveAPI(s.createIntent))

@@ -16,6 +16,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/rowfile"
+	"github.com/purserhq/purser/internal/base/settings"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/archive"
 	"github.com/purserhq/purser/internal/ledger/audit"
 )
@@ -32,6 +34,9 @@ func Restore(ctx context.Context, path, target string, identities []age.Identity
 ) (Manifest, audit.Result, error) {
 	fill := func(url string) (Manifest, audit.Result, error) {
 		m, err := loadFile(ctx, path, url, identities, archives)
+		if err == nil {
+			err = markRestored(ctx, url)
+		}
 		if err != nil {
 			return m, audit.Result{}, err
 		}
@@ -41,6 +46,25 @@ func Restore(ctx context.Context, path, target string, identities []age.Identity
 		return restoreSQLite(file, fill)
 	}
 	return fill(target)
+}
+
+// markRestored says in a database that it went back in time, so that no money leaves before its books were compared
+// with Stripe (decision 127).
+func markRestored(ctx context.Context, url string) error {
+	d, err := db.Open(ctx, url)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := settings.Lock(ctx, tx, settings.Restored); err != nil {
+			return err
+		}
+		return settings.Set(ctx, tx, settings.Restored, timestamp.Format(time.Now().UnixMicro()))
+	})
+	if err = errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
 }
 
 // restoreSQLite calls fill with the URL of a draft, and gives the draft its name if fill succeeds.

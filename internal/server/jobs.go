@@ -35,6 +35,7 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 		}),
 		s.repeatJob(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.repeatJob(s.payouts.Pause(), "pay developers", s.whenSteady(s.payouts.Run)),
+		s.reconcile,
 		s.sendMails,
 		s.writeBackups,
 		s.repeatJob(15*time.Second, "publish the ledger", s.publishLedger), // a drill must not fork the log
@@ -134,6 +135,23 @@ func (s *Server) verifyLedger(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			tick.Stop()
+			return nil
+		}
+	}
+}
+
+// reconcileTimeout bounds one run of a reconciliation, which the next one goes on with.
+const reconcileTimeout = 30 * time.Minute
+
+// reconcile compares the books with Stripe once a day, and when an operator requests it.
+func (s *Server) reconcile(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		s.runJob(ctx, reconcileTimeout, "reconcile with stripe", s.whenSteady(s.topups.Reconcile))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			return nil
 		}
 	}

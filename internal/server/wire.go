@@ -192,6 +192,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Log:          s.log,
 		Now:          now,
 	}
+	s.topups.Transfers = s.payouts
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
 	s.Apps.OnReviewed = s.golive.Follow
 	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))

@@ -46,6 +46,8 @@ type world struct {
 	user   accounts.Account
 	app    apps.App
 	payee  string // acct_…
+
+	payments *topups.Store
 }
 
 // each runs f on both databases.
@@ -85,7 +87,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 			t.Error(err)
 		}
 	})
-	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef"})
+	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", Now: w.now})
 	server := httptest.NewServer(w.stripe)
 	t.Cleanup(server.Close)
 	mails := &mail.Store{DB: d, Now: now}
@@ -94,6 +96,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	if err := payments.Configure(); err != nil {
 		t.Fatal(err)
 	}
+	w.payments = payments
 	w.Store = &payouts.Store{
 		DB:           d,
 		Ledger:       ledger,
@@ -266,6 +269,18 @@ func (w *world) transferUnheard(cents int64) {
 	}
 	_, err = w.Stripe.V1Transfers.Create(w.t.Context(), &api.TransferCreateParams{
 		Amount: &cents, Currency: api.String("usd"), Destination: &w.payee, TransferGroup: &open[0].ID,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// transferLost makes a transfer of a payout of the app that the books do not have.
+func (w *world) transferLost(payoutID string, cents int64) {
+	w.t.Helper()
+	_, err := w.Stripe.V1Transfers.Create(w.t.Context(), &api.TransferCreateParams{
+		Amount: &cents, Currency: api.String("usd"), Destination: &w.payee, TransferGroup: &payoutID,
+		Metadata: map[string]string{"payout_id": payoutID, "app_id": w.app.ID},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/people/stripeapi"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // Config says when developers are paid.
@@ -207,19 +208,29 @@ func (s *Store) ListMargins(ctx context.Context, developerID string) (list []App
 
 // Pause is how long to wait between two runs of Run.
 func (s *Store) Pause() time.Duration {
+	if s.Config.Every <= 0 {
+		return payeeTTL
+	}
 	return max(min(s.Config.Every/10, payeeTTL), 5*time.Second)
 }
 
 // Run takes the margin of disputed payments, pays what is due, and finishes payouts that a crash has left. Every node
-// may run it: the ledger begins a payout once, and Stripe makes its transfer once.
+// may run it: the ledger begins a payout once, and Stripe makes its transfer once. Where nobody is paid any more, what
+// has begun is finished; without Stripe it waits, with an alarm.
 func (s *Store) Run(ctx context.Context) error {
-	if !s.IsOn() {
-		return nil
+	if s.Stripe == nil {
+		return s.reportUnfinished(ctx)
 	}
 	if err := s.takeDisputed(ctx); err != nil { // what is disputed is not paid
 		return err
 	}
-	return errors.Join(s.payDue(ctx), s.finishOpen(ctx), s.followTransfers(ctx))
+	var failed error
+	if waits, err := topups.MoneyWaits(ctx, s.DB); err != nil {
+		return err
+	} else if s.IsOn() && !waits {
+		failed = s.payDue(ctx)
+	}
+	return errors.Join(failed, s.finishOpen(ctx), s.followTransfers(ctx))
 }
 
 // payDue begins the payouts that are due.
@@ -306,6 +317,9 @@ func (s *Store) payApp(ctx context.Context, p *Payee, appID string, owned []apps
 		}
 		return rules.Done, nil
 	}
+	if found, err := s.bookUnknown(ctx, p.StripeID); err != nil || found {
+		return rules.Done, err
+	}
 	others := map[string]rules.MaturedMargin{}
 	for _, other := range owned {
 		if other.ID == appID {
@@ -356,6 +370,11 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	}
 	transfer, err := s.findTransfer(ctx, p.ID)
 	if err == nil && transfer == nil {
+		found, unsure := s.bookUnknown(ctx, payee.StripeID)
+		waits, unread := topups.MoneyWaits(ctx, s.DB)
+		if unsure = errors.Join(unsure, unread); unsure != nil || found || waits {
+			return unsure
+		}
 		developer, failed := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
 		app, unknown := s.Apps.Get(ctx, p.AppID)
 		if failed = errors.Join(failed, unknown); failed != nil || !mayBePaid(developer, app) {

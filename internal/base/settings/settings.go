@@ -8,6 +8,10 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
+// Restored is the name of the setting that says when the database was restored from a backup. The reconciliation with
+// Stripe that follows clears it.
+const Restored = "restored"
+
 // Keep stores value under name, unless the database has one already, and returns the value that it has then. Of
 // several nodes that start together, one wins.
 func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err error) {

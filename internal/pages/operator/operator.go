@@ -50,6 +50,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/operator/settings", h.requireToken(h.changeSettings))
 	rt.Handle("POST /v1/operator/settings/{id}/withdraw", h.requireToken(h.withdrawSettings))
 	rt.Handle("POST /v1/operator/secrets/reseal", h.requireToken(h.reseal))
+	rt.Handle("POST /v1/operator/reconciliations", h.requireToken(h.reconcile))
+	rt.Handle("GET /v1/operator/reconciliations/{id}", h.requireToken(h.reconciliation))
 	rt.Handle("POST /v1/operator/roles", h.requireToken(h.grant))
 	rt.Handle("GET /v1/operator/log", h.requireToken(h.log))
 }

@@ -21,7 +21,7 @@ import (
 // actionNames are the actions in the audit log.
 var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident",
 	"settings", "invite", "sign_out", "reset_two_step", "goodwill", "close", "settle", "revoke",
-	"resend"}
+	"resend", "reconcile"}
 
 const logPath = "/operator/log"
 

@@ -44,6 +44,7 @@ const (
 	offReversed = "went_back" // a payment of the account was disputed or reversed
 	offClosed   = "closed"
 	cardGone    = "card_gone" // Stripe no longer has the card, or the customer; an attempt fails with it, too
+	offRestored = "restored"  // the user may have turned it off since the time to which the database went back
 )
 
 // monthBounds returns the start and the end of the calendar month of a time (UTC).
@@ -60,7 +61,10 @@ func (s *Store) chargeLowBalances() part {
 	listed := false
 	return func(ctx context.Context) (bool, error) {
 		if !listed {
-			var err error
+			waits, err := MoneyWaits(ctx, s.DB)
+			if err != nil || waits {
+				return false, err
+			}
 			if list, err = listLowAccounts(ctx, s.DB, s.Now().UnixMicro()); err != nil {
 				return false, fmt.Errorf("topups: low balances: %w", err)
 			}
@@ -218,13 +222,20 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 			return err
 		}
 	}
-	return s.reconcile(ctx, c, noChange)
+	_, err = s.reconcile(ctx, c, noChange)
+	return err
 }
 
 // createOrFindIntent returns the payment intent of an attempt, or the reason why there is none. Every request has the
 // same idempotency key, so that Stripe charges one time even if responses are lost.
 func (s *Store) createOrFindIntent(ctx context.Context,
 	c checkout) (intent *stripe.PaymentIntent, why string, err error) {
+	inTime := s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds()
+	if inTime {
+		if err := s.checkBeforeCharge(ctx, c); err != nil {
+			return nil, "", err
+		}
+	}
 	wanted, err := s.isStillWanted(ctx, c)
 	if err != nil {
 		return nil, "", err

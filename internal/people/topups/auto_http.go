@@ -39,6 +39,8 @@ func describeOff(reason string) string {
 		return "This account can’t be topped up."
 	case cardGone:
 		return "Stripe no longer has your saved card. Save it again, or another one."
+	case offRestored:
+		return "We restored our systems from a backup. Turn it on again if you still want it."
 	}
 	return "Your card was declined three times. " + failureTexts[reason]
 }

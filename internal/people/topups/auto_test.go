@@ -191,7 +191,7 @@ func TestAutoForm(t *testing.T) {
 			t.Error(a.Status, a.To)
 		}
 		p.auto("First, save a card")
-		w.do("", "lose", "lose", "100")
+		w.do("", "lose", "lose", "100", "method", "POST")
 		w.once()
 		w.do("", "lose", "lose", "0")
 		w.later(time.Hour)
@@ -274,7 +274,7 @@ func TestAutoCrashes(t *testing.T) {
 	t.Parallel()
 	crashes := map[string]func(w *world, p *person){
 		"the answer is lost": func(w *world, p *person) {
-			w.do("", "lose", "lose", "100")
+			w.do("", "lose", "lose", "100", "method", "POST")
 			w.once()
 			p.charged(5000, 1)
 			w.do("", "lose", "lose", "0")
@@ -287,7 +287,7 @@ func TestAutoCrashes(t *testing.T) {
 		},
 		"the answer is lost, an event tells": func(w *world, p *person) {
 			w.fresh()
-			w.do("", "lose", "lose", "100")
+			w.do("", "lose", "lose", "100", "method", "POST")
 			w.once()
 			w.do("", "lose", "lose", "0")
 			e := w.fresh()
@@ -297,7 +297,7 @@ func TestAutoCrashes(t *testing.T) {
 			w.deliver([][]byte{bytes.Replace(e[0], []byte(`"evt_`), []byte(`"evt_x`), 1)}, http.StatusOK)
 		},
 		"the answer is lost, and Stripe has forgotten the key": func(w *world, p *person) {
-			w.do("", "lose", "lose", "100")
+			w.do("", "lose", "lose", "100", "method", "POST")
 			w.once()
 			w.later(11 * time.Hour)
 			w.do("", "down", "down", "100")
@@ -308,7 +308,7 @@ func TestAutoCrashes(t *testing.T) {
 			w.do("", "forget")
 		},
 		"the answer is lost, and the card is removed": func(w *world, p *person) {
-			w.do("", "lose", "lose", "100")
+			w.do("", "lose", "lose", "100", "method", "POST")
 			w.once()
 			w.do("", "lose", "lose", "0")
 			p.Post("/top-up/auto/card/remove", nil)
@@ -363,7 +363,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.later(6 * time.Minute)
 		w.once()
 		p.wants(25*dollars, rules.PaymentFailed)
-		p.auto("Automatic top-up was turned off")
+		p.auto("your settings or your balance had changed")
 		w.once()
 		p.charged(0, 0)
 		p.wishes("30", "50", "50") // the whole month is there
@@ -549,7 +549,7 @@ func TestAutoForged(t *testing.T) {
 		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("30", "50", "100")
-		w.do("", "lose", "lose", "100")
+		w.do("", "lose", "lose", "100", "method", "POST")
 		w.once()
 		w.do("", "lose", "lose", "0")
 		e := w.fresh()[0]

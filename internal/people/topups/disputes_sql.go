@@ -13,11 +13,14 @@ import (
 // saveDisputes stores the disputes of a payment as Stripe tells them.
 func saveDisputes(ctx context.Context, tx *db.Tx, paymentID string, list []*stripe.Dispute, nowUS int64) (err error) {
 	for _, d := range list {
-		_, failed := tx.ExecContext(ctx, `INSERT INTO disputes (id, payment_id, cents, contested, changed_us)
-			VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET cents = excluded.cents,
-				contested = excluded.contested, changed_us = excluded.changed_us
-			WHERE disputes.cents <> excluded.cents OR disputes.contested <> excluded.contested`,
-			d.ID, paymentID, d.Amount, db.BoolInt(isContested(d)), nowUS)
+		_, failed := tx.ExecContext(ctx, `INSERT INTO disputes (id, payment_id, cents, contested, undecided, changed_us)
+			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO UPDATE SET cents = excluded.cents,
+				contested = excluded.contested, undecided = excluded.undecided,
+				changed_us = CASE WHEN disputes.cents <> excluded.cents OR disputes.contested <> excluded.contested
+					THEN excluded.changed_us ELSE disputes.changed_us END
+			WHERE disputes.cents <> excluded.cents OR disputes.contested <> excluded.contested
+				OR disputes.undecided <> excluded.undecided`,
+			d.ID, paymentID, d.Amount, db.BoolInt(isContested(d)), db.BoolInt(isUndecided(d)), nowUS)
 		err = errors.Join(err, failed)
 	}
 	return err

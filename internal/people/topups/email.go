@@ -51,6 +51,15 @@ func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
 			"You can turn automatic top-up on again at any time.",
 		)
 	}
+	if why == offRestored {
+		return s.automaticEmail(
+			"Automatic top-up is off: please turn it on again",
+			ui.Link{Href: s.DashboardURL + "/top-up/auto", Text: "Turn it on"},
+			"We restored our systems from a backup, which may not have your latest changes. To be safe, we "+
+				"turned automatic top-up off, and won’t charge your card.",
+			"Your card is still saved. Turn automatic top-up on again if you still want it.",
+		)
+	}
 	return s.automaticEmail(
 		"Automatic top-up is off: your card was declined", action,
 		"We tried "+formatTimes(p.Failures)+" to add "+formatDollars(p.Add)+" to your balance with your "+p.card()+". "+

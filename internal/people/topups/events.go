@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // maxEventBytes bounds the body of an event. The events that we subscribe to are smaller.
@@ -36,8 +37,10 @@ func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 		// only ids are read from the event; the state is fetched
 		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
 	if err != nil || e.Data == nil {
+		s.badSinceUS.CompareAndSwap(0, s.Now().UnixMicro())
 		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").WithCause(err)
 	}
+	s.badSinceUS.Store(0)
 	err = s.handleEvent(r.Context(), e)
 	if bad, ok := errors.AsType[*refused](err); ok {
 		return apierr.InvalidRequest.Errorf("not what was opened here").WithCause(bad)
@@ -61,9 +64,10 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 	} else if err != nil {
 		return err
 	}
-	return s.reconcile(ctx, c, func(ctx context.Context, tx *db.Tx) error {
+	_, err = s.reconcile(ctx, c, func(ctx context.Context, tx *db.Tx) error {
 		return markSeen(ctx, tx, e.ID, string(e.Type), s.Now().UnixMicro())
 	})
+	return err
 }
 
 // findCheckoutOfEvent finds the checkout that an event is about, or sql.ErrNoRows.
@@ -104,8 +108,8 @@ func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.Check
 		}
 		c.SessionID, c.URL = session.ID, session.URL
 	}
-	if errors.Is(err, sql.ErrNoRows) && session.Metadata["topup_id"] != "" {
-		return c, s.refuseTopUp(session.Metadata["topup_id"], "session "+session.ID+" was never opened here")
+	if errors.Is(err, sql.ErrNoRows) && session.Metadata["topup_id"] != "" && session.PaymentIntent != nil {
+		return s.findUnknown(ctx, session.PaymentIntent.ID)
 	} else if err != nil {
 		return c, err
 	}
@@ -119,7 +123,9 @@ func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.Check
 // order. It returns sql.ErrNoRows for a payment of a session, which has events of its session.
 func (s *Store) findCheckoutOfAttempt(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
 	c, err := getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
-	if err != nil {
+	if errors.Is(err, sql.ErrNoRows) && intent.Metadata["topup_id"] != "" {
+		return s.findUnknown(ctx, intent.ID)
+	} else if err != nil {
 		return c, err
 	} else if !c.automatic() {
 		return checkout{}, sql.ErrNoRows
@@ -146,5 +152,28 @@ func (s *Store) findCheckoutOfIntent(ctx context.Context, intent string) (checko
 	if err != nil {
 		return checkout{}, err
 	}
-	return getBySession(ctx, s.DB, sessionID)
+	c, err := getBySession(ctx, s.DB, sessionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s.findUnknown(ctx, intent)
+	}
+	return c, err
+}
+
+// findUnknown records the top-up of a payment that has brought money, and of which the books do not know. It returns
+// sql.ErrNoRows for a payment that is not ours.
+func (s *Store) findUnknown(ctx context.Context, intentID string) (checkout, error) {
+	intent, err := s.client.V1PaymentIntents.Retrieve(ctx, intentID, nil)
+	switch {
+	case stripeapi.Sort(err).Outcome == stripeapi.Gone:
+		return checkout{}, s.refuseTopUp("", "payment "+intentID+" is not at stripe")
+	case err != nil:
+		return checkout{}, fmt.Errorf("topups: payment: %w", err)
+	case intent.Metadata["topup_id"] == "" || !hasMoney(intent) || intent.Livemode != s.Config.isLive():
+		return checkout{}, sql.ErrNoRows
+	}
+	c, err := s.recordUnknown(ctx, intent)
+	if _, ok := errors.AsType[*refused](err); ok { // of an account that is not here; it was logged
+		return checkout{}, sql.ErrNoRows
+	}
+	return c, err
 }

@@ -197,9 +197,19 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	}
 	known, err := s.listRefunds(ctx, p.PaymentIntent)
 	isKnown := slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID })
-	if err == nil && !isKnown && r.Cents > leftOf(c, known) { // others have refunded it meanwhile
-		return s.refuseRefund(ctx, c, r, "less than the refund is left of the payment")
-	} else if err == nil && !isKnown {
+	if err == nil && !isKnown {
+		if err := s.noteUnknownRefunds(ctx, c, known); err != nil {
+			return err
+		}
+		if r.Cents > leftOf(c, known) { // others have refunded it meanwhile
+			return s.refuseRefund(ctx, c, r, "less than the refund is left of the payment")
+		}
+		if waits, err := MoneyWaits(ctx, s.DB); err != nil {
+			return err
+		} else if waits {
+			return retryLater("The books are being compared with Stripe. Repeat the command later.").
+				WithCause(errMoneyWaits)
+		}
 		err = s.createRefund(ctx, p.PaymentIntent, r)
 	}
 	answer := stripeapi.Sort(err)
@@ -218,7 +228,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		s.Metrics.RaiseAlarm("refund_waits", "stripe")
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	}
-	if err := s.reconcile(ctx, c, noChange); err != nil {
+	if _, err := s.reconcile(ctx, c, noChange); err != nil {
 		return err
 	}
 	switch r, err = getRefund(ctx, s.DB, r.ID); {
@@ -234,7 +244,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 
 // hasLostDispute asks Stripe about a payment, and reports whether a dispute of it is lost and none is open.
 func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
-	if err := s.reconcile(ctx, c, noChange); err != nil {
+	if _, err := s.reconcile(ctx, c, noChange); err != nil {
 		return false, err
 	}
 	open, err := store.ListOpenDisputes(ctx, s.DB, c.AccountID)
@@ -322,7 +332,7 @@ func (s *Store) refuseRefund(ctx context.Context, c checkout, r refund, why stri
 	if err != nil {
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
 	}
-	if err := s.reconcile(ctx, c, noChange); err != nil {
+	if _, err := s.reconcile(ctx, c, noChange); err != nil {
 		return err
 	}
 	if r.byUser == 0 {
@@ -397,7 +407,7 @@ func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
 		if err := s.expireSession(ctx, c.SessionID); err != nil {
 			return retryLater("We can’t reach Stripe right now. Please try again in a minute.").WithCause(err)
 		}
-		if err := s.reconcile(ctx, c, noChange); err != nil {
+		if _, err := s.reconcile(ctx, c, noChange); err != nil {
 			return err
 		}
 	}

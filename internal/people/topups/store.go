@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -54,6 +55,11 @@ type Store struct {
 	Metrics      *metrics.Metrics
 	Log          *slog.Logger
 	Now          func() time.Time
+
+	Transfers TransferBook // nil = no developers are paid
+
+	badSinceUS atomic.Int64 // since when all events here had wrong signatures; 0 = the last one was right
+	reportedUS atomic.Int64 // when an alarm about a missing key was last raised
 
 	client  *stripe.Client
 	charges *stripe.Client // which repeats nothing by itself: the terms of a charge are read again before each try
@@ -192,20 +198,22 @@ func (s *Store) refuseTopUp(topupID, text string) error {
 }
 
 // reconcile fetches the state of a checkout from Stripe and applies the commands that follow, unless an answer to a
-// later question was applied meanwhile. also runs in the transaction.
-func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
+// later question was applied meanwhile. It returns what it has booked. also runs in the transaction.
+func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) (is booking,
+	err error) {
 	n, err := takeNumber(ctx, s.DB, c.ID)
 	if err != nil {
-		return fmt.Errorf("topups: number of %s: %w", c.ID, err)
+		return is, fmt.Errorf("topups: number of %s: %w", c.ID, err)
 	}
 	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
-		return err
+		return is, err
 	}
 	if wrong := f.findDifference(c, s.Config.isLive()); wrong != "" {
-		return s.refuseTopUp(c.ID, wrong)
+		return is, s.refuseTopUp(c.ID, wrong)
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		is = booking{}
 		plan, err := lockPlan(ctx, tx, c.AccountID) // before the balance, in the order of beginAttempt
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -220,36 +228,45 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		if err != nil {
 			return err
 		}
-		p, fresh, err := s.book(ctx, tx, c, f, f.level(returns))
-		if err != nil {
+		if is, err = s.book(ctx, tx, c, f, f.level(returns)); err != nil {
 			return err
 		}
-		if err := setNext(ctx, tx, c.ID, s.nextReconcileUS(p)); err != nil {
+		if err := setNext(ctx, tx, c.ID, s.nextReconcileUS(is.payment)); err != nil {
 			return err
 		}
-		return errors.Join(saveDisputes(ctx, tx, c.ID, f.disputes, s.Now().UnixMicro()),
-			s.applyFactsToPlan(ctx, tx, plan, c, f, fresh), also(ctx, tx))
+		if charge := f.latestCharge(); charge != nil {
+			is.paidUS = charge.Created * 1e6
+		}
+		nowUS := s.Now().UnixMicro()
+		return errors.Join(saveRefunds(ctx, tx, c.ID, f.refunds, nowUS), saveDisputes(ctx, tx, c.ID, f.disputes, nowUS),
+			s.applyFactsToPlan(ctx, tx, plan, c, f, is.fresh), also(ctx, tx))
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok { // a rule of the money
-		return s.refuseTopUp(c.ID, e.Message)
+		return is, s.refuseTopUp(c.ID, e.Message)
 	}
-	return err
+	return is, err
 }
 
-// book brings a payment to what Stripe says of it. It returns the payment and the commands that changed something, but
-// not those by which money came back to the balance.
-func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l level) (
-	p rules.Payment, fresh []rules.Command, err error) {
+// A booking is what was booked of a payment.
+type booking struct {
+	payment rules.Payment
+	paidUS  int64           // Stripe's time of the charge
+	changed bool            // the payment was otherwise before
+	fresh   []rules.Command // that changed something, but not those by which money came back to the balance
+}
+
+// book brings a payment to what Stripe says of it.
+func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l level) (is booking, err error) {
 	do := func(command rules.Command) error {
 		r, err := s.Ledger.DoTx(ctx, tx, command)
 		if err != nil {
 			return err
 		}
-		p = r.Payment
+		is.payment, is.changed = r.Payment, is.changed || r.Outcome == rules.Applied
 		_, reverses := command.(rules.ReversePayment)
 		cameBack := reverses && r.Entry.AvailableDeltaMC >= 0
 		if r.Outcome == rules.Applied && !cameBack {
-			fresh = append(fresh, command)
+			is.fresh = append(is.fresh, command)
 		}
 		if _, ok := command.(rules.ReopenPayment); ok && r.Outcome == rules.Applied {
 			s.Log.Error("an ended top-up has money at stripe", "topup_id", c.ID)
@@ -262,23 +279,23 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 			continue // its clearance may not be over
 		}
 		if err := do(command); err != nil {
-			return p, nil, err
+			return is, err
 		}
 	}
 	if !f.isPaid() {
-		return p, fresh, nil
+		return is, nil
 	}
 	gone := l.commands(c.ID)
 	slices.SortStableFunc(gone, func(a, b rules.ReversePayment) int { // what comes back first
-		x, _ := p.Difference(a)
-		y, _ := p.Difference(b)
+		x, _ := is.payment.Difference(a)
+		y, _ := is.payment.Difference(b)
 		return cmp.Compare(x, y)
 	})
 	for _, command := range gone {
 		if err := do(command); err != nil {
-			return p, nil, err
+			return is, err
 		}
-		if _, rest := p.Difference(command); rest > 0 {
+		if _, rest := is.payment.Difference(command); rest > 0 {
 			s.Log.Error("more is gone than was paid", "topup_id", c.ID, "reason", command.Reason, "rest_mc", rest)
 			s.Metrics.RaiseAlarm("payment_rest", "stripe")
 		}
@@ -288,10 +305,10 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 			continue
 		}
 		if err := do(rules.EndDispute{PaymentID: c.ID, DisputeID: d.ID}); err != nil {
-			return p, nil, err
+			return is, err
 		}
 	}
-	return p, fresh, nil
+	return is, nil
 }
 
 // A level is what is gone of a payment now, by who sent it away.
@@ -444,10 +461,25 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	case c.SessionID == "": // Stripe did not answer, so the user was never redirected
 		return endUnopened(ctx, s.DB, c.ID)
 	default:
-		err = s.reconcile(ctx, c, noChange)
+		err = s.reconcilePolled(ctx, c)
 	}
 	if stripeapi.Sort(err).Outcome == stripeapi.Gone {
 		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(retryUnknownAfter).UnixMicro()))
+	}
+	return err
+}
+
+// reconcilePolled reconciles a checkout of which no event has arrived. A payment that only this has found is an alarm:
+// if it is old, its event must have failed to come.
+func (s *Store) reconcilePolled(ctx context.Context, c checkout) error {
+	is, err := s.reconcile(ctx, c, noChange)
+	isPaid := slices.ContainsFunc(is.fresh, func(c rules.Command) bool {
+		_, ok := c.(rules.MarkPaymentPaid)
+		return ok
+	})
+	if err == nil && isPaid && is.paidUS < s.Now().Add(-eventsHurry).UnixMicro() {
+		s.Log.Error("a payment was found without its event", "topup_id", c.ID)
+		s.Metrics.RaiseAlarm("payment_polled", "stripe")
 	}
 	return err
 }

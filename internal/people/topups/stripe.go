@@ -181,6 +181,11 @@ func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string,
 	return "", nil
 }
 
+// hasMoney reports whether an intent has brought money, or may still do without anybody's doing.
+func hasMoney(i *stripe.PaymentIntent) bool {
+	return i.Status == stripe.PaymentIntentStatusSucceeded || i.Status == stripe.PaymentIntentStatusProcessing
+}
+
 func (f facts) latestCharge() *stripe.Charge {
 	if f.intent == nil {
 		return nil
@@ -222,6 +227,15 @@ func isContested(d *stripe.Dispute) bool {
 		return true
 	}
 	return false
+}
+
+// isUndecided reports whether a dispute may still end otherwise, or an inquiry may become a dispute.
+func isUndecided(d *stripe.Dispute) bool {
+	switch d.Status {
+	case stripe.DisputeStatusWarningNeedsResponse, stripe.DisputeStatusWarningUnderReview:
+		return true
+	}
+	return isContested(d) && d.Status != stripe.DisputeStatusLost
 }
 
 // isOpen reports whether a dispute is not decided yet.

@@ -122,7 +122,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 			t.Error(err)
 		}
 	})
-	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: secret})
+	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: secret, Now: w.now})
 	api := httptest.NewServer(http.HandlerFunc(w.serveStripe))
 	t.Cleanup(api.Close)
 	w.people = accounts.NewStore(d, w.now)

@@ -1,0 +1,125 @@
+package payouts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/topups"
+)
+
+// BookTransfer books a transfer that Stripe has for a payout which the books do not have, or have given back, because
+// the database went back in time (decision 127). It reports whether it did. From then on no money leaves until a
+// reconciliation has ended. A transfer for an app that is not here is refused: it may be another installation's.
+func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, error) {
+	payoutID, appID := t.Metadata["payout_id"], t.Metadata["app_id"]
+	p, err := store.PayoutOfApp(ctx, s.DB, appID, payoutID)
+	if err != nil || p.Begun() || p.Paid() || t.Reversed || p.Failed() && p.TransferID == t.ID {
+		return false, err // one that has begun is ended by its transfer
+	}
+	app, err := s.Apps.Get(ctx, appID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, topups.NewRefused("transfer " + t.ID + " is for app " + appID + ", which is unknown")
+	} else if err != nil {
+		return false, fmt.Errorf("payouts: app %s: %w", appID, err)
+	}
+	if t.Currency != stripe.CurrencyUSD || t.Amount <= 0 {
+		return false, topups.NewRefused(fmt.Sprintf("transfer %s is of %d %s", t.ID, t.Amount, t.Currency))
+	}
+	if err := topups.WaitForReconciliation(ctx, s.DB, s.Now()); err != nil {
+		return false, err
+	}
+	r, err := s.Ledger.Do(ctx, rules.RecordPayout{
+		PayoutID:    payoutID,
+		AppID:       appID,
+		DeveloperID: app.OwnerID,
+		TransferID:  t.ID,
+		AmountMC:    money.MC(t.Amount) * money.Cent,
+	})
+	if err != nil || r.Outcome != rules.Applied {
+		return false, err
+	}
+	s.Log.Error("stripe has a transfer that the books did not have", "payout_id", payoutID, "app_id", appID)
+	s.Metrics.RaiseAlarm("payout_unknown", "stripe")
+	return true, s.giveBackOpen(ctx, app.ID)
+}
+
+// HasPayees reports whether any developer has an account at Stripe.
+func (s *Store) HasPayees(ctx context.Context) (bool, error) {
+	list, err := listPayees(ctx, s.DB, "", 1)
+	return len(list) > 0, err
+}
+
+// giveBackOpen ends the payouts of an app that have begun and have no transfer yet: their margin may be what the
+// transfer paid. What is left of it is paid by another payout.
+func (s *Store) giveBackOpen(ctx context.Context, appID string) error {
+	open, err := store.OpenPayouts(ctx, s.DB, maxOpenPayouts)
+	if err != nil {
+		return err
+	}
+	for _, p := range open {
+		if p.AppID != appID {
+			continue
+		}
+		if t, err := s.findTransfer(ctx, p.ID); err != nil || t != nil {
+			if err != nil {
+				return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
+			}
+			continue
+		}
+		_, err := s.Ledger.Do(ctx, rules.EndPayout{
+			PayoutID:    p.ID,
+			AppID:       p.AppID,
+			DeveloperID: p.DeveloperID,
+			Failure:     "a transfer of the same margin was found",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bookUnknown asks Stripe which transfers a developer's account has, and books those that the books do not have. It
+// reports whether there were any.
+func (s *Store) bookUnknown(ctx context.Context, destination string) (found bool, err error) {
+	sinceUS, err := topups.ListedSinceUS(ctx, s.DB, s.Now())
+	if err != nil {
+		return false, err
+	}
+	p := &stripe.TransferListParams{
+		Destination:  &destination,
+		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: sinceUS / 1e6},
+	}
+	p.Limit = stripe.Int64(pageSize)
+	for t, err := range s.Stripe.V1Transfers.List(ctx, p).All(ctx) {
+		if err != nil {
+			return found, fmt.Errorf("payouts: transfers to %s: %w", destination, err)
+		}
+		if t.Metadata["payout_id"] == "" {
+			continue
+		}
+		booked, err := s.BookTransfer(ctx, t)
+		if err != nil {
+			return found, err
+		}
+		found = found || booked
+	}
+	return found, nil
+}
+
+// reportUnfinished raises an alarm about payouts that wait for Stripe, which is not configured any more.
+func (s *Store) reportUnfinished(ctx context.Context) error {
+	open, err := store.OpenPayouts(ctx, s.DB, 1)
+	if err == nil && len(open) > 0 {
+		s.Log.Error("payouts wait for stripe, which is not configured")
+		s.Metrics.RaiseAlarm("stripe_missing", "stripe")
+	}
+	return err
+}
