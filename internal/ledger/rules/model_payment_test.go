@@ -47,8 +47,8 @@ func (m *machine) payOnce(t *rapid.T, accountID, id string) {
 		moved = b.AvailableMC - available
 	}
 	if moved != want || err == nil && (r.Outcome == Applied) != applied {
-		t.Fatalf("%+v of %+v moved %d, should move %d and change something: %t; %v, %v", command, was, moved, want, applied,
-			r.Outcome, err)
+		t.Fatalf("%+v of %+v moved %d, should move %d and change something: %t; %v, %v", command, was, moved, want,
+			applied, r.Outcome, err)
 	}
 	m.seePayment(was, command, r, err)
 	if _, ok := command.(ReversePayment); ok && applied && available+moved < 0 {

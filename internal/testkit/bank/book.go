@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/db"
@@ -358,6 +359,38 @@ func (b *Book) checkLeft(person string) error {
 		}
 	}
 	return nil
+}
+
+// CheckUnknown checks that nothing which was asked of Stripe two days before is unknown (property 10): it is done, or
+// refused, or Stripe itself calls it pending, or a bank has yet to decide about its payment.
+func (b *Book) CheckUnknown(now time.Time) error {
+	before, waits := now.Add(-48*time.Hour).UnixMicro(), map[string]bool{}
+	for _, at := range b.Stripe.Payments() {
+		for _, r := range at.Refunds {
+			waits[r.Name] = r.Status == "pending"
+		}
+		waits[at.TopUp] = at.DisputedCents(stripe.Dispute.IsOpen) > 0
+	}
+	rows, err := b.DB.QueryContext(context.Background(), `SELECT id, payment_id FROM refunds
+			WHERE state = 'open' AND created_us < $1
+		UNION ALL SELECT id, id FROM checkouts
+			WHERE n IS NOT NULL AND intent_id IS NULL AND next_us IS NOT NULL AND created_us < $1
+		UNION ALL SELECT subject, subject FROM margin_records m WHERE kind = 'begun' AND created_us < $1
+			AND NOT EXISTS (SELECT 1 FROM margin_records e WHERE e.subject = m.subject AND e.kind <> 'begun')`, before)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id, paymentID string
+		if err := rows.Scan(&id, &paymentID); err != nil {
+			return err
+		}
+		if !waits[id] && !waits[paymentID] {
+			return fmt.Errorf("property 10: what became of %s of %s is unknown for two days", id, paymentID)
+		}
+	}
+	return rows.Err()
 }
 
 // CheckTexts compares what emails say of banks with what banks did (property 9).

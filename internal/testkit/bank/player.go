@@ -126,6 +126,12 @@ func (p *Player) goOn() error {
 	return p.follow(a)
 }
 
+// Resume lets what waits go on, and disarms the network.
+func (p *Player) Resume() {
+	p.Network.Arm("", 0)
+	p.Stop()
+}
+
 // Stop lets every act end.
 func (p *Player) Stop() {
 	for len(p.parked) > 0 {
@@ -557,6 +563,27 @@ func (p *Player) fault(s Step) error {
 }
 
 func (p *Player) wait(Step) error { return p.goOn() }
+
+// Day lets a day pass, in which jobs run every three hours, and events come at its end or not at all.
+func (p *Player) Day(events bool) error {
+	for n := range 8 {
+		p.Service.Pass(3 * time.Hour)
+		node := Step{C: n}
+		if err := errors.Join(p.topUpJobs(node), p.payoutJobs(node)); err != nil {
+			return err
+		}
+	}
+	_ = p.steer("", "forget")
+	for n, list := 0, p.Stripe.Events(); events && n < len(list); n++ {
+		if p.told[n] {
+			continue
+		}
+		if err := p.deliver(Step{C: n}, list, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Settle lets everything come to its end: no fault is left, what waits goes on, every event comes, and the jobs run.
 func (p *Player) Settle() error {
