@@ -103,8 +103,13 @@ func tokensOf(engine db.Engine) (input, output string) {
 		sum("output", "audio_output")
 }
 
-// hourStatement returns the SQL of ListHours. Both sides read a range of an index that begins with the app, so that the
-// age and the size of the ledger do not matter.
+// maxLateness is how much later than its id a row may be written: a call takes ten minutes at most, and its settlement
+// is repeated or awaited as long. A row of a call that a dead node left behind for longer is in no hour.
+const maxLateness = 2 * time.Hour
+
+// hourStatement returns the SQL of ListHours. A row is of the hour in which it was written, as it is of that day in the
+// daily totals. All sides read a range of an index that begins with the app, so that the age and the size of the ledger
+// do not matter; ids are of the time when a call began.
 func hourStatement(engine db.Engine, by Group) string {
 	called := map[Group]string{ByModel: "l.model", ByFeature: "COALESCE(l.bucket, '')"}[by]
 	if called == "" {
@@ -119,16 +124,17 @@ func hourStatement(engine db.Engine, by Group) string {
 			l.dev_margin_mc AS margin
 		FROM ledger l JOIN balances b ON b.account_id = l.account_id
 		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'settled' AND l.id >= $2 AND l.id < $3
-			AND b.sandbox = $4
+			AND l.created_us >= $7 AND l.created_us < $8 AND b.sandbox = $4
 		UNION ALL
 		SELECT ` + hourOf(engine, "l.created_us") + `, ` + called + `, 0, 0, 0, 0,
 			-l.user_charge_mc, -l.provider_cost_mc, -l.dev_margin_mc
 		FROM ledger l JOIN balances b ON b.account_id = l.account_id
 		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'reversed' AND l.id >= $2 AND l.id < $3
-			AND b.sandbox = $4
+			AND l.created_us >= $7 AND l.created_us < $8 AND b.sandbox = $4
 		UNION ALL
 		SELECT ` + hourOf(engine, "f.created_us") + `, ` + columns[by].refused + `, 0, 1, 0, 0, 0, 0, 0
-		FROM refusals f WHERE f.app_id = $1 AND f.request_id >= $5 AND f.request_id < $6) x
+		FROM refusals f WHERE f.app_id = $1 AND f.request_id >= $5 AND f.request_id < $6
+			AND f.created_us >= $7 AND f.created_us < $8) x
 		GROUP BY bucket, name ORDER BY bucket, name`
 }
 
@@ -139,12 +145,13 @@ func ListHours(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
 	if q.Sandbox {
 		sandbox = 1
 	}
+	began := q.From.Add(-maxLateness)
 	list, err := db.QueryAll(ctx, d, db.ScanFields(func(r *Row) []any {
 		return []any{
 			&r.Bucket, &r.Group, &r.Calls, &r.Refused, &r.Input, &r.Output, &r.ChargeMC, &r.CostMC, &r.MarginMC,
 		}
-	}), hourStatement(d.Engine, q.GroupBy), q.AppID, id.Floor(id.Ledger, q.From), id.Floor(id.Ledger, q.To), sandbox,
-		id.Floor(id.Request, q.From), id.Floor(id.Request, q.To))
+	}), hourStatement(d.Engine, q.GroupBy), q.AppID, id.Floor(id.Ledger, began), id.Floor(id.Ledger, q.To), sandbox,
+		id.Floor(id.Request, began), id.Floor(id.Request, q.To), q.From.UnixMicro(), q.To.UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("usage: hours: %w", err)
 	}
