@@ -328,4 +328,6 @@ func (l *local) Onboard(ctx context.Context, i int, developer string) (string, e
 func (l *local) RunTopUps(ctx context.Context, i int) error  { return l.nodes[i].topups.RunDue(ctx) }
 func (l *local) RunPayouts(ctx context.Context, i int) error { return l.nodes[i].payouts.Run(ctx) }
 
-func (l *local) Reconcile() func(context.Context, int) error { return nil }
+func (l *local) Reconcile() func(context.Context, int) error {
+	return func(ctx context.Context, i int) error { return l.nodes[i].topups.Reconcile(ctx) }
+}

@@ -39,7 +39,7 @@ type Service interface {
 	// RunTopUps and RunPayouts run the jobs once.
 	RunTopUps(ctx context.Context, node int) error
 	RunPayouts(ctx context.Context, node int) error
-	// Reconcile compares all books with Stripe's; nil as long as there is no such job.
+	// Reconcile compares all books with Stripe's, once a day; nil = there is no such job, and all events come at last.
 	Reconcile() func(ctx context.Context, node int) error
 	// Now is the time of the nodes and of Stripe, and Pass lets time pass.
 	Now() time.Time
@@ -564,7 +564,7 @@ func (p *Player) fault(s Step) error {
 
 func (p *Player) wait(Step) error { return p.goOn() }
 
-// Day lets a day pass, in which jobs run every three hours, and events come at its end or not at all.
+// Day lets a day pass, in which jobs run every three hours, and events come at its end or never.
 func (p *Player) Day(events bool) error {
 	for n := range 8 {
 		p.Service.Pass(3 * time.Hour)
@@ -574,8 +574,13 @@ func (p *Player) Day(events bool) error {
 		}
 	}
 	_ = p.steer("", "forget")
-	for n, list := 0, p.Stripe.Events(); events && n < len(list); n++ {
-		if p.told[n] {
+	if reconcile := p.Service.Reconcile(); reconcile != nil {
+		if err := p.jobs(Step{}, "reconciliation", reconcile); err != nil {
+			return err
+		}
+	}
+	for n, list := 0, p.Stripe.Events(); n < len(list); n++ {
+		if p.never[n] = p.never[n] || !events; p.told[n] || p.never[n] {
 			continue
 		}
 		if err := p.deliver(Step{C: n}, list, n); err != nil {
