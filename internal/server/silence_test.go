@@ -126,9 +126,15 @@ func TestSilentProvider(t *testing.T) {
 					}
 				}
 				n.ask(model, id.NewUUID(), "!emu status=401", false)
-				n.ask(model, id.NewUUID(), "!emu usage=10,0,0,9000", false)
+				for _, lie := range []string{"10,0,0,9000", "30000,0,0,9", "10,30000,0,9"} {
+					key := id.NewUUID()
+					n.ask(model, key, "!emu usage="+lie, false)
+					if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge > hold {
+						t.Errorf("%s: usage %s is %s, charged %d of %d", model, lie, settlement, charge, hold)
+					}
+				}
 				if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got,
-					`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} 1`) {
+					`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} `) {
 					t.Errorf("%s: absurd usage raises no alarm", model)
 				}
 			}

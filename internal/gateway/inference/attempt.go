@@ -199,7 +199,9 @@ func (a *attempt) stream(ctx context.Context) error {
 		}
 		out.writeFrames(chunk.Frames)
 		if chunk.Usage != nil {
-			end.usage = chunk.Usage
+			end.usage, end.goesOn = chunk.Usage, false
+		} else if len(chunk.Frames) > 0 && end.usage != nil {
+			end.goesOn = true
 		}
 		if chunk.UsageFrame != nil && chunk.Usage != nil { // a frame with unusable usage would mislead clients
 			end.usageFrame = append([]byte(nil), chunk.UsageFrame...)
@@ -229,6 +231,7 @@ func (a *attempt) keepFrames(frames []byte) {
 // A streamEnd is how a stream ended.
 type streamEnd struct {
 	usage      *provider.Usage
+	goesOn     bool // content came after the usage, which is that of a part unless the response is complete
 	usageFrame []byte
 	output     func() int64 // tokens that were delivered
 	recordID   string       // the provider's id of the response; "" = not known
@@ -246,6 +249,9 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		a.delivered.Add(provider.GeneratedText(frames))
 		return a.delivered.Count()
 	})
+	if end.goesOn && !errors.Is(end.err, io.EOF) {
+		end.usage, end.usageFrame = nil, nil
+	}
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.held.RequestID, "model", a.Model.ID,

@@ -228,7 +228,7 @@ func (h *Handler) findRecord(ctx context.Context, d store.PendingCall) (usage *p
 	if m, _, ok := h.Catalog.Current().Find(d.Model, h.Now()); ok {
 		contextTokens = m.ContextTokens
 	}
-	if err != nil || !pricing.Usable(*usage, t.MaxTokens, contextTokens) {
+	if err != nil || !pricing.Usable(*usage, t.MaxTokens, pricing.MaxInput(t.InputTokens, contextTokens)) {
 		h.Log.ErrorContext(ctx, "provider record implausible", "request_id", d.RequestID,
 			"usage", receipts.EncodeUsage(*usage), "error", err)
 		return nil, true

@@ -21,7 +21,8 @@ const emptyAnswerTokens = 16
 
 // isUsable reports whether the provider's usage can be billed.
 func (a *attempt) isUsable(u *provider.Usage) bool {
-	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.InputBound())
+	return u != nil && pricing.Usable(*u, a.request.MaxTokens,
+		pricing.MaxInput(max(a.CountedTokens, a.InputTokens), a.InputBound()))
 }
 
 // settleCall charges the usage that the provider reported, or an estimate where it reported

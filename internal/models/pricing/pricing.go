@@ -127,19 +127,34 @@ func (a Amounts) AtMost(limit money.MC) Amounts {
 }
 
 // Usable reports whether a provider's usage can be billed; otherwise it counts as missing. Usage is unusable if a count
-// is negative, if all are zero, if its parts contradict each other, if the input does not fit the model's context, or
-// if the output is far above the requested maximum.
-func Usable(u provider.Usage, maxOutputTokens, contextTokens int64) bool {
+// is negative, if all are zero, if its parts contradict each other, if the input is more than the request can have (see
+// MaxInput), or if the output is far above the requested maximum.
+func Usable(u provider.Usage, maxOutputTokens, maxInputTokens int64) bool {
 	input := u.Input
 	for _, n := range []int64{u.Cached, u.CacheWrite} {
-		if input < 0 || n < 0 || input > contextTokens-n {
+		if input < 0 || n < 0 || input > maxInputTokens-n {
 			return false
 		}
 		input += n
 	}
-	return input >= 0 && input <= contextTokens && input+u.Output > 0 &&
+	return input >= 0 && input <= maxInputTokens && input+u.Output > 0 &&
 		0 <= u.Reasoning && u.Reasoning <= u.Output && u.Output/2 <= maxOutputTokens+outputSlack
 }
+
+// MaxInput returns the most input tokens that a provider's report of a request is believed for: inputFactor times what
+// was counted for it, and inputOverhead for what providers add, such as their instructions for tools; at most
+// contextTokens. The factor is far above the differences of tokenizers, which stay below 2.
+func MaxInput(counted, contextTokens int64) int64 {
+	if counted < 0 || counted > (contextTokens-inputOverhead)/inputFactor {
+		return contextTokens
+	}
+	return counted*inputFactor + inputOverhead
+}
+
+const (
+	inputFactor   = 4
+	inputOverhead = 2000
+)
 
 // outputSlack raises the bound of twice the maximum for small maxima, which providers exceed by a few tokens.
 const outputSlack = 32

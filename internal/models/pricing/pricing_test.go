@@ -354,6 +354,27 @@ func TestUsable(t *testing.T) {
 	}
 }
 
+// TestMaxInput: a report is believed for a multiple of what was counted and some overhead, within the model's context.
+func TestMaxInput(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ counted, context, want int64 }{
+		{11, 1_000_000, 2044}, {0, 1_000_000, 2000}, {100_000, 1_000_000, 402_000}, {249_500, 1_000_000, 1_000_000},
+		{250_000, 1_000_000, 1_000_000}, {math.MaxInt64, 1_000_000, 1_000_000}, {-1, 8000, 8000}, {11, 1000, 1000},
+	} {
+		if got := MaxInput(c.counted, c.context); got != c.want {
+			t.Errorf("%d counted, context %d: %d, want %d", c.counted, c.context, got, c.want)
+		}
+	}
+	for _, lie := range []provider.Usage{
+		{Input: 1_000_000, Output: 5}, {Input: 8000},
+		{Input: 20, CacheWrite: 190_000, Output: 5}, {Input: 20, Cached: 900_000, Output: 5},
+	} {
+		if Usable(lie, 100, MaxInput(11, 1_050_000)) {
+			t.Errorf("%+v is believed of a request of 11 tokens", lie)
+		}
+	}
+}
+
 // rat computes with fractions of any size: the same formulas, written again.
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 

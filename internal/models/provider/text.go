@@ -111,6 +111,23 @@ func LastFinishReason(output []byte) string {
 	}
 }
 
+// HasFinishReason reports whether a choice of a chunk has a finish reason. Inside JSON strings quotes are escaped, so
+// that no text of the model is taken for one.
+func HasFinishReason(payload []byte) bool {
+	const name, space = `"finish_reason"`, " \t\r\n"
+	for {
+		i := bytes.Index(payload, []byte(name))
+		if i < 0 {
+			return false
+		}
+		payload = bytes.TrimLeft(payload[i+len(name):], space)
+		value, ok := bytes.CutPrefix(payload, []byte{':'})
+		if value = bytes.TrimLeft(value, space); ok && len(value) > 0 && value[0] == '"' {
+			return true
+		}
+	}
+}
+
 // isNotReason reports whether a finish reason cannot have r.
 func isNotReason(r rune) bool { return (r < 'a' || r > 'z') && r != '_' }
 

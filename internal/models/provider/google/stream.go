@@ -28,6 +28,18 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
+	if x.IsJSON() { // it does not stream, or it answers with an error
+		defer x.End(false)
+		body, err := x.ReadAll()
+		if err != nil {
+			return nil, upstream.NewFailure(x.StatusCode, err)
+		}
+		response, err := c.translateAnswer(r, x.Header, body)
+		if err != nil {
+			return nil, err
+		}
+		return provider.NewWholeStream(response)
+	}
 	s := &stream{client: c, request: r, x: x, buf: buffers.Get().(*[]byte)}
 	s.out = *s.buf
 	s.events = provider.NewSSE(x)
@@ -75,6 +87,7 @@ type stream struct {
 	end     outcome
 	counts  counts
 	counted bool // a count arrived with the finish reason or after it
+	goesOn  bool // content came after a finish reason: only the end of the body ends the answer
 
 	first  provider.Chunk
 	unread bool // first is still to be returned
@@ -122,7 +135,7 @@ func (s *stream) finish(err error) (provider.Chunk, error) {
 	switch {
 	case errors.As(err, &failure):
 		s.ended = err
-	case s.end.hasEnded():
+	case s.end.hasEnded() && (clean || !s.goesOn):
 		return s.conclude(clean)
 	case clean:
 		s.ended = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
@@ -171,6 +184,7 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	if s.head == nil {
 		s.head = s.client.appendHead(append(make([]byte, 0, 256), "data: "...), s.request, &in, "chat.completion.chunk")
 	}
+	s.goesOn = s.goesOn || s.end.hasEnded() && len(in.parts) > 0
 	for _, p := range in.parts {
 		s.writePart(p)
 	}
@@ -180,6 +194,9 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	if s.end.hasEnded() {
 		s.counted = s.counted || in.usage != nil
 		s.x.Hurry(finishWait)
+	}
+	if s.goesOn {
+		s.x.Wait()
 	}
 	return false, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -368,6 +369,70 @@ func TestAfterTheFinishReason(t *testing.T) {
 			t.Errorf("%s: %s", what, d)
 		}
 	}
+}
+
+// TestFinishReasonInEachChunk: from a server that sends a finish reason with every chunk, only the end of the body is
+// the end of the answer, however long it pauses.
+func TestFinishReasonInEachChunk(t *testing.T) {
+	t.Parallel()
+	part := func(text string) string {
+		return event(`{"candidates":[{"content":{"parts":[{"text":"` + text + `"}]},"finishReason":"STOP"}],` +
+			`"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}`)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		serve := func(last func(context.Context) io.Reader) relayed {
+			return relay(served(func(ctx context.Context) io.Reader {
+				return io.MultiReader(strings.NewReader(part("a")), strings.NewReader(part("b")), last(ctx))
+			}))
+		}
+		out := serve(func(context.Context) io.Reader { return strings.NewReader(part("c")) })
+		got := strings.Join(shape(t, out.frames), " ")
+		if got != "role text text text stop" || !errors.Is(out.err, io.EOF) || out.usage == nil {
+			t.Errorf("whole: %s", out)
+		}
+		out = serve(func(context.Context) io.Reader {
+			return iotest.ErrReader(errors.New("connection reset by peer"))
+		})
+		if out.err == nil || errors.Is(out.err, io.EOF) || out.usage != nil {
+			t.Errorf("reset: %s", out)
+		}
+		begun := time.Now()
+		out = serve(func(ctx context.Context) io.Reader { return hangs{ctx} })
+		if !errors.Is(out.err, upstream.ErrSilent) || time.Since(begun) != 5*time.Minute {
+			t.Errorf("silence: %s after %v", out, time.Since(begun))
+		}
+	})
+}
+
+// TestWholeAnswerToAStream: what comes whole is relayed as one chunk, and an error in its place is that error.
+func TestWholeAnswerToAStream(t *testing.T) {
+	t.Parallel()
+	whole := func(text string) relayed {
+		c := servedText(text)
+		c.http.Transport = withType{c.http.Transport}
+		return relay(c)
+	}
+	out := whole(`{"candidates":[{"content":{"parts":[{"text":"Hé"}]},"finishReason":"STOP"}],` +
+		`"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}`)
+	if !strings.Contains(out.frames, `"content":"Hé"`) || !strings.Contains(out.frames, `"finish_reason":"stop"`) ||
+		out.usage == nil || !errors.Is(out.err, io.EOF) {
+		t.Errorf("%s", out)
+	}
+	out = whole(`{"error":{"code":400,"message":"bad","status":"INVALID_ARGUMENT"}}`)
+	if e, ok := errors.AsType[*provider.Error](out.err); !ok || e.Kind != provider.Rejected || e.Retry {
+		t.Errorf("%s", out)
+	}
+}
+
+// withType makes responses JSON.
+type withType struct{ http.RoundTripper }
+
+func (w withType) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Header.Set("Content-Type", "application/json")
+	}
+	return resp, err
 }
 
 // hangs is a body that is silent until the request is canceled.

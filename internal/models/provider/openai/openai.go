@@ -76,6 +76,11 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 		return nil, err
 	}
 	defer x.End(false)
+	return c.readCompletion(x, r)
+}
+
+// readCompletion reads a response that comes whole.
+func (c *Client) readCompletion(x *upstream.Exchange, r *provider.Request) (*provider.Response, error) {
 	body, err := x.ReadAll()
 	if err != nil {
 		return nil, upstream.NewFailure(x.StatusCode, err)
@@ -88,11 +93,17 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 			fmt.Errorf("the answer is no JSON object: %s", upstream.Describe(body)))
 	case o.Error != nil:
 		return nil, c.makeInBandError(o.Error, false)
-	case !o.HasChoices():
+	case !o.HasChoices() || !isListOfObjects(o.Choices):
 		return nil, upstream.NewFailure(x.StatusCode, errors.New("the answer has no choices"))
 	}
 	if len(r.Tools) > 0 {
 		body = fixFinishReason(body, o.Choices)
 	}
 	return &provider.Response{Body: body, Usage: provider.ParseUsage(o.Usage)}, nil
+}
+
+// isListOfObjects reports whether the first element of a JSON array is an object.
+func isListOfObjects(list []byte) bool {
+	list = bytes.TrimLeft(list, " \t\r\n[")
+	return len(list) > 0 && list[0] == '{'
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,8 +36,9 @@ type event struct {
 	ItemID   string         `json:"item_id"`
 	Item     jsontext.Value `json:"item"`
 	Response *struct {
-		Error      jsontext.Value `json:"error"`
-		Usage      jsontext.Value `json:"usage"`
+		Output     []jsontext.Value `json:"output"`
+		Error      jsontext.Value   `json:"error"`
+		Usage      jsontext.Value   `json:"usage"`
 		Incomplete *struct {
 			Reason string `json:"reason"`
 		} `json:"incomplete_details"`
@@ -52,6 +54,12 @@ type item struct {
 	Name      string         `json:"name"`
 	Summary   jsontext.Value `json:"summary,omitzero"`
 	Encrypted *string        `json:"encrypted_content,omitzero"`
+	Arguments string         `json:"arguments,omitzero"`
+	Content   []struct {
+		Type    string `json:"type"`
+		Text    string `json:"text"`
+		Refusal string `json:"refusal"`
+	} `json:"content,omitzero"`
 }
 
 // reply reads the events of one response and writes them as chunks of Chat Completions.
@@ -62,6 +70,8 @@ type reply struct {
 	top     int    // length of the part of head before the first choice
 	begun   bool   // a part of the response has arrived; before that, a retry costs nothing
 	calls   []string
+	spoken  map[string]bool  // messages of which a part has arrived, by id
+	closed  map[string]bool  // items that have ended, by id
 	shows   bool             // reasoning is returned as it arrives, not with the call that follows it
 	thought []jsontext.Value // reasoning since the last call; if it is shown, of the whole response
 	summary strings.Builder  // readable reasoning of the whole response, for Complete
@@ -97,11 +107,9 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	case "response.output_item.done":
 		return false, y.closeItem(v.Item)
 	case "response.output_text.delta":
-		y.text.WriteString(v.Delta)
-		y.appendDelta(`"content":`, v.Delta)
+		y.appendText(v.ItemID, v.Delta)
 	case "response.refusal.delta":
-		y.refusal.WriteString(v.Delta)
-		y.appendDelta(`"refusal":`, v.Delta)
+		y.appendRefusal(v.ItemID, v.Delta)
 	case "response.reasoning_summary_part.added":
 		if v.Summary > 0 {
 			y.appendSummary("\n\n") // between two parts of a summary
@@ -113,6 +121,11 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	case "response.completed", "response.incomplete":
 		if v.Response == nil {
 			return false, upstream.NewFailure(http.StatusOK, errors.New("the last event has no response"))
+		}
+		for _, raw := range v.Response.Output { // what no event before has brought
+			if err := y.closeItem(raw); err != nil {
+				return false, err
+			}
 		}
 		y.usage, y.reason = readUsage(v.Response.Usage), "stop"
 		if v.Response.Incomplete != nil {
@@ -208,13 +221,30 @@ func (y *reply) openItem(raw jsontext.Value) error {
 	return nil
 }
 
-// closeItem ends an item. It returns complete reasoning if the app asked for it, or keeps it for the next tool call.
+// closeItem ends an item, once. It returns complete reasoning if the app asked for it, or keeps it for the next tool
+// call. Of messages and tool calls it returns what did not come in parts.
 func (y *reply) closeItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
 		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
 	}
-	if i.Type != "reasoning" || i.Encrypted == nil {
+	if y.closed[i.ID] {
+		return nil
+	}
+	if y.closed == nil {
+		y.closed = map[string]bool{}
+	}
+	y.closed[i.ID] = true
+	switch {
+	case i.Type == "message" && !y.spoken[i.ID] && !y.spoken[""]: // "": some servers do not name the item of a part
+		for _, c := range i.Content {
+			y.appendText(i.ID, c.Text)
+			y.appendRefusal(i.ID, c.Refusal)
+		}
+		return nil
+	case i.Type == "function_call":
+		return y.closeCall(raw, &i)
+	case i.Type != "reasoning" || i.Encrypted == nil:
 		return nil
 	}
 	y.thought = append(y.thought, raw.Clone())
@@ -225,6 +255,42 @@ func (y *reply) closeItem(raw jsontext.Value) error {
 		}, "")
 	}
 	return nil
+}
+
+// closeCall ends a tool call.
+func (y *reply) closeCall(raw jsontext.Value, i *item) error {
+	if !slices.Contains(y.calls, i.ID) {
+		if err := y.openItem(raw); err != nil {
+			return err
+		}
+	}
+	if n := slices.Index(y.calls, i.ID); y.tools[n].Arguments == "" && i.Arguments != "" {
+		y.appendArguments(n, i.Arguments)
+	}
+	return nil
+}
+
+func (y *reply) appendText(itemID, piece string) {
+	y.noteSpoken(itemID, piece)
+	y.text.WriteString(piece)
+	y.appendDelta(`"content":`, piece)
+}
+
+func (y *reply) appendRefusal(itemID, piece string) {
+	y.noteSpoken(itemID, piece)
+	y.refusal.WriteString(piece)
+	y.appendDelta(`"refusal":`, piece)
+}
+
+// noteSpoken notes that a part of a message has arrived.
+func (y *reply) noteSpoken(itemID, piece string) {
+	if piece == "" || y.spoken[itemID] {
+		return
+	}
+	if y.spoken == nil {
+		y.spoken = map[string]bool{}
+	}
+	y.spoken[itemID] = true
 }
 
 func (y *reply) handleArguments(itemID, piece string) error {
@@ -406,6 +472,9 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 	}
 	s.events.LimitEvent(maxResponseEvent)
 	s.events.OmitFrames()
+	if x.IsJSON() {
+		s.readWhole()
+	}
 	for !s.reply.begun && s.ended == nil {
 		s.readEvents()
 	}
@@ -414,6 +483,34 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 		return nil, makeStartError(x.StatusCode, s.ended)
 	}
 	return s, nil
+}
+
+// readWhole reads a response that comes whole: it is what the last event of a stream repeats.
+func (s *responseStream) readWhole() {
+	defer s.x.End(false)
+	body, err := s.x.ReadAll()
+	if err != nil {
+		s.ended = err
+		return
+	}
+	var whole struct {
+		Output *jsontext.Value `json:"output"`
+	}
+	o, ok := provider.ReadOutline(body)
+	var event []byte
+	switch {
+	case ok && o.Error != nil:
+		event = append(append([]byte(`{"type":"error","error":`), o.Error...), '}')
+	case ok && json.Unmarshal(body, &whole) == nil && whole.Output != nil:
+		event = append(append([]byte(`{"type":"response.completed","response":`), body...), '}')
+	default:
+		s.ended = upstream.NewFailure(http.StatusOK,
+			fmt.Errorf("the answer is no response: %s", upstream.Describe(body)))
+		return
+	}
+	if _, s.ended = s.reply.handleEvent(provider.Event{Payload: event}); errors.Is(s.ended, errDone) {
+		s.ended = io.EOF
+	}
 }
 
 func (s *responseStream) readEvents() {

@@ -444,3 +444,59 @@ func FuzzResponsesRequest(f *testing.F) {
 		}
 	})
 }
+
+// TestResponsesThatCameInOnePiece: text and arguments that no part has brought are taken from the event that ends their
+// item, or from the one that ends the response, and none is taken twice.
+func TestResponsesThatCameInOnePiece(t *testing.T) {
+	t.Parallel()
+	const (
+		message = `{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"Hé "},` +
+			`{"type":"output_text","text":"😀"}]}`
+		aCall = `{"id":"fc_1","type":"function_call","call_id":"call_1","name":"weather","arguments":"`
+		call  = aCall + `{\"city\":\"Röme\"}"}`
+		added = `data: {"type":"response.output_item.added","item":` + aCall + `"}}` + "\n\n"
+
+		pieces  = `data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"Hé 😀"}` + "\n\n"
+		unnamed = `data: {"type":"response.output_text.delta","delta":"Hé 😀"}` + "\n\n"
+		args    = `data: {"type":"response.function_call_arguments.delta","item_id":"fc_1",` +
+			`"delta":"{\"city\":\"Röme\"}"}` + "\n\n"
+		whole = `{"status":"completed","output":[{"id":"rs_1","type":"reasoning","summary":[]},` + message + `,` +
+			call + `],"usage":` + responsesUsageSample + `}`
+		end = `data: {"type":"response.completed","response":` + whole + "}\n\n"
+	)
+	done := func(item string) string {
+		return `data: {"type":"response.output_item.done","item":` + item + "}\n\n"
+	}
+	for what, events := range map[string]string{
+		"at the end of the items":    done(message) + done(call) + end,
+		"the call was announced":     done(message) + added + done(call) + end,
+		"at the end of the response": end,
+		"the text in pieces":         pieces + done(message) + end,
+		"pieces of no item":          unnamed + done(message) + added + end,
+		"all in pieces":              pieces + done(message) + added + args + done(call) + end,
+		"whole":                      whole,
+	} {
+		client := served(func(context.Context) io.Reader { return strings.NewReader(events) })
+		if what == "whole" {
+			client = serve(t, answers(200, whole, "Content-Type", "application/json"))
+		}
+		for how, s := range map[string]said{"streamed": hearStream(t, client), "whole": hearWhole(t, client)} {
+			if s.content != "Hé 😀" || len(s.calls) != 1 || s.calls[0] != `call_1 weather {"city":"Röme"}` ||
+				s.finish != "tool_calls" || s.usage == nil || *s.usage != responsesUsageWant ||
+				!errors.Is(s.err, io.EOF) {
+				t.Errorf("%s, %s: %+v", what, how, s)
+			}
+		}
+	}
+	for body, kind := range map[string]provider.Kind{
+		`{"error":{"message":"too long","type":"invalid_request_error","code":"invalid_value"}}`: provider.Rejected,
+
+		`{"object":"list"}`: provider.Failed,
+		`nonsense`:          provider.Failed,
+	} {
+		client := serve(t, answers(200, body, "Content-Type", "application/json"))
+		if e, ok := errors.AsType[*provider.Error](hearStream(t, client).err); !ok || e.Kind != kind {
+			t.Errorf("%s: %+v", body, e)
+		}
+	}
+}

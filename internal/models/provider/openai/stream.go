@@ -29,6 +29,14 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
+	if x.IsJSON() { // it does not stream, or it answers with an error
+		defer x.End(false)
+		response, err := c.readCompletion(x, r)
+		if err != nil {
+			return nil, err
+		}
+		return provider.NewWholeStream(response)
+	}
 	s := &stream{Exchange: x, client: c, tools: len(r.Tools) > 0}
 	s.events = provider.NewSSE(x)
 	s.events.LimitEvent(maxChunk)
@@ -59,8 +67,8 @@ type stream struct {
 	handle    func(provider.Event) (bool, error)
 	first     provider.Chunk
 	unread    bool           // first is still to be returned
-	usage     provider.Chunk // the usage that handleEvent found in this read
-	billed    bool           // the usage chunk has arrived: the response is complete, even without [DONE]
+	usage     provider.Chunk // the usage that has arrived and was not returned
+	finished  bool           // the last choice has a finish reason: the response is complete, even without [DONE]
 	ended     error
 	done      atomic.Bool // [DONE] has arrived
 	tools     bool        // the request has tools
@@ -87,22 +95,25 @@ func (s *stream) read() (provider.Chunk, error) {
 	if s.ended != nil {
 		return provider.Chunk{}, s.ended
 	}
-	s.usage = provider.Chunk{}
 	frames, err := s.events.Run(s.handle)
-	c := s.usage
-	c.Frames = frames
-	if err == nil {
-		return c, nil
+	if errors.Is(err, errRewritten) {
+		frames, err = append(frames, s.rewritten...), nil // the run has no room: this copies
 	}
+	c := provider.Chunk{Frames: frames}
+	// Some servers send usage with every chunk, or first: it is that of the response only when this is complete.
+	if s.finished || errors.Is(err, errDone) {
+		c.UsageFrame, c.Usage = s.usage.UsageFrame, s.usage.Usage
+		s.usage = provider.Chunk{}
+	}
+	_, isRefusal := errors.AsType[*provider.Error](err)
 	switch {
-	case errors.Is(err, errRewritten):
-		c.Frames = append(frames, s.rewritten...) // the run has no room: this copies
+	case err == nil:
 		return c, nil
 	case errors.Is(err, errDone):
 		s.done.Store(true)
 		err = io.EOF
-	case s.billed:
-		err = io.EOF // only [DONE] is missing
+	case s.finished && !isRefusal:
+		err = io.EOF // only [DONE] is missing, or the usage too
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
 	}
@@ -134,15 +145,16 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 		return false, upstream.NewFailure(http.StatusOK,
 			fmt.Errorf("the stream carries something else than JSON: %s", upstream.Describe(e.Payload)))
 	case kind == provider.UsageOnly:
-		s.billed = true
-		s.Hurry(finishWait)
+		if s.finished {
+			s.Hurry(finishWait)
+		}
 		s.usage.UsageFrame = append([]byte(nil), e.Frame...)
 		s.usage.Usage = usage // the last one counts
 		return false, nil
 	case kind == provider.WithUsage:
 		s.usage.Usage = usage
 	}
-	s.begun = true
+	s.begun, s.finished = true, provider.HasFinishReason(e.Payload)
 	if s.tools {
 		return s.rewriteFinish(e.Payload)
 	}

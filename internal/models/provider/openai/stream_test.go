@@ -67,7 +67,12 @@ func TestStreamsThatEnd(t *testing.T) {
 			relayed{frames: body, usageFrame: usageFrame}, false},
 		"last event not closed": {strings.NewReader(body + usageFrame[:len(usageFrame)-2]),
 			relayed{frames: body, usageFrame: usageFrame}, false},
-		"usage missing": {strings.NewReader(body + doneFrame), relayed{frames: body}, true},
+		"usage missing":            {strings.NewReader(body + doneFrame), relayed{frames: body}, true},
+		"usage and [DONE] missing": {strings.NewReader(body), relayed{frames: body}, true},
+		"usage first": {strings.NewReader(usageFrame + body + doneFrame),
+			relayed{frames: body, usageFrame: usageFrame}, false},
+		"usage first, [DONE] missing": {strings.NewReader(usageFrame + body),
+			relayed{frames: body, usageFrame: usageFrame}, false},
 		"usage absurd": {strings.NewReader(body + absurd + doneFrame),
 			relayed{frames: body, usageFrame: absurd}, true},
 		"usage twice, the last counts": {strings.NewReader(body + later + usageFrame + doneFrame),
@@ -101,6 +106,7 @@ func TestStreamsThatAreCut(t *testing.T) {
 	body := roleFrame + textFrame
 	for what, rest := range map[string]io.Reader{
 		"silent end":      strings.NewReader(""),
+		"usage first":     strings.NewReader(usageFrame),
 		"half an event":   strings.NewReader(textFrame[:30]),
 		"reset":           iotest.ErrReader(errors.New("connection reset by peer")),
 		"an error object": strings.NewReader(`data: {"error":{"message":"overloaded"}}` + "\n\n" + doneFrame),
@@ -196,9 +202,17 @@ func TestSilenceInAStream(t *testing.T) {
 			t.Errorf("a slow app's stream ends with %v", err)
 		}
 
+		out = relay(served(func(ctx context.Context) io.Reader {
+			return io.MultiReader(strings.NewReader(usageFrame+roleFrame), pause(50*time.Second),
+				strings.NewReader(textFrame+finishFrame+doneFrame))
+		}))
+		if out.frames != roleFrame+textFrame+finishFrame || out.usage == nil || !errors.Is(out.err, io.EOF) {
+			t.Errorf("usage first, and a pause: %+v", out)
+		}
+
 		begun = time.Now()
 		out = relay(served(func(ctx context.Context) io.Reader {
-			return io.MultiReader(strings.NewReader(roleFrame+usageFrame), hangs{ctx})
+			return io.MultiReader(strings.NewReader(roleFrame+finishFrame+usageFrame), hangs{ctx})
 		}))
 		if out.usage == nil || !errors.Is(out.err, io.EOF) || time.Since(begun) != finishWait {
 			t.Errorf("without [DONE], after %v: %+v", time.Since(begun), out)
@@ -367,4 +381,65 @@ func relayAs(c *Client, name string) error {
 		return errors.New("got " + got + " for " + name)
 	}
 	return nil
+}
+
+// TestUsageInEachChunkIsNotTheEnd: servers that send usage with each chunk, and are cut, have not sent the usage of the
+// response.
+func TestUsageInEachChunkIsNotTheEnd(t *testing.T) {
+	t.Parallel()
+	withUsage := func(frame string) string {
+		return strings.Replace(frame, `"usage":null`, `"usage":`+sampleUsage, 1)
+	}
+	parts := withUsage(roleFrame) + withUsage(textFrame)
+	out := relay(served(func(context.Context) io.Reader { return strings.NewReader(parts) }))
+	if out.frames != parts || out.usage != nil || !errors.Is(out.err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut: %+v", out)
+	}
+	whole := parts + withUsage(finishFrame)
+	for what, end := range map[string]string{"cut behind the finish": "", "whole": doneFrame} {
+		out = relay(served(func(context.Context) io.Reader { return strings.NewReader(whole + end) }))
+		if out.frames != whole || out.usage == nil || *out.usage != wantUsage || !errors.Is(out.err, io.EOF) {
+			t.Errorf("%s: %+v", what, out)
+		}
+	}
+}
+
+// TestWholeAnswerToAStream: a server that does not stream answers with what it has, which is relayed as one chunk, and
+// an error in its place is that error: nothing is asked again.
+func TestWholeAnswerToAStream(t *testing.T) {
+	t.Parallel()
+	answer := `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":` +
+		`{"role":"assistant","content":"Hé","tool_calls":[{"id":"call_1","type":"function","function":{"name":"now",` +
+		`"arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":` + sampleUsage + `}`
+	var asked atomic.Int64
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		answers(200, answer, "Content-Type", "application/json; charset=utf-8")(w, nil)
+	})
+	out := relay(c)
+	for _, part := range []string{
+		`"chat.completion.chunk"`, `"content":"Hé"`, `"index":0`, `"finish_reason":"tool_calls"`,
+	} {
+		if !strings.Contains(out.frames, part) {
+			t.Errorf("%s is not in %s", part, out.frames)
+		}
+	}
+	if out.usage == nil || *out.usage != wantUsage || out.usageFrame == "" || !errors.Is(out.err, io.EOF) ||
+		asked.Load() != 1 {
+		t.Errorf("%+v, asked %d times", out, asked.Load())
+	}
+
+	c = serve(t, answers(200, `{"error":{"message":"max_tokens is too large","type":"invalid_request_error"}}`,
+		"Content-Type", "application/json"))
+	if e, ok := errors.AsType[*provider.Error](relay(c).err); !ok || e.Kind != provider.Rejected || e.Retry {
+		t.Errorf("%+v", e)
+	}
+	for _, bad := range []string{
+		`{"choices":[null,5,"x"]}`, `{"choices":[]}`, `{"choices":[{"delta":{}}]}`, `[]`, `x`,
+	} {
+		c = serve(t, answers(200, bad, "Content-Type", "application/json"))
+		if e, ok := errors.AsType[*provider.Error](relay(c).err); !ok || e.Kind != provider.Failed {
+			t.Errorf("%s: %+v", bad, e)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -82,12 +83,14 @@ func (c *Client) CloseIdle() { (&http.Client{Transport: c.Transport}).CloseIdleC
 // An Exchange is one request that the provider has accepted, until its response is read.
 type Exchange struct {
 	*http.Response
-	watch  *time.Timer // cancels the request when the provider is silent
-	idle   time.Duration
+	watch  *time.Timer   // cancels the request when the provider is silent
+	idle   time.Duration // how long the provider may send nothing
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	tail   [1]byte
 	ended  atomic.Bool // reading has ended, with or without an error
+
+	fullIdle time.Duration // idle, unless the end of the response is near
 }
 
 // ErrSilent is the cause of a call that was canceled because the provider sent nothing for too long.
@@ -122,7 +125,7 @@ func (c *Client) sendRequest(
 	if c.urlErr != nil {
 		return nil, NewFailure(0, c.urlErr)
 	}
-	x := &Exchange{idle: c.Idle}
+	x := &Exchange{idle: c.Idle, fullIdle: c.Idle}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	x.watch = time.AfterFunc(headerWait, x.cancelSilent)
 	header := c.Header
@@ -191,8 +194,17 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Hurry shortens the idle time to d.
-func (x *Exchange) Hurry(d time.Duration) { x.idle = min(x.idle, d) }
+// Hurry shortens the idle time to d, until Wait.
+func (x *Exchange) Hurry(d time.Duration) { x.idle = min(x.fullIdle, d) }
+
+// Wait ends Hurry.
+func (x *Exchange) Wait() { x.idle = x.fullIdle }
+
+// IsJSON reports whether the response is one JSON text and no stream of events.
+func (x *Exchange) IsJSON() bool {
+	kind, _, err := mime.ParseMediaType(x.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
 
 // explainCancel adds the cause of a cancellation to err.
 func (x *Exchange) explainCancel(err error) error {
