@@ -266,7 +266,7 @@ func init() {
 		{"close", 1, (*Player).close},
 		{"settle", 1, (*Player).settle},
 		{"goodwill", 1, (*Player).goodwill},
-		{"leave", 1, (*Player).leave},
+		{"leave", 3, (*Player).leave},
 		{"suspend-app", 1, (*Player).suspendApp},
 		{"event", 24, (*Player).event},
 		{"event-again", 4, (*Player).eventAgain},

@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // An Answer is what a page or the API answers.
@@ -475,6 +476,11 @@ func (p *Player) leave(s Step) error {
 		return nil
 	}
 	form := url.Values{"confirm": {Address(person)}, "present": {Password}}
+	if s.C%2 == 0 {
+		if err := p.takeAll(s, person); err != nil {
+			return err
+		}
+	}
 	wrong, waiting := error(nil), len(p.parked)
 	err := p.page(s, person, "/settings/data/close", form, func(Answer) {
 		if p.Done["left"]++; waiting == 0 {
@@ -482,6 +488,20 @@ func (p *Player) leave(s Step) error {
 		}
 	})
 	return errors.Join(err, wrong)
+}
+
+// takeAll turns automatic top-up off and returns all that a person has available.
+func (p *Player) takeAll(s Step, person string) error {
+	if err := p.page(s, person, "/top-up/auto/off", url.Values{}, nil); err != nil {
+		return err
+	}
+	b, err := store.GetBalance(context.Background(), p.Service.DB(), p.People[person])
+	if err != nil || b.AvailableMC < money.Cent {
+		return err
+	}
+	return p.page(s, person, "/top-up/refund", url.Values{
+		"token": {id.NewSecret()}, "amount": {dollars(int64(b.AvailableMC / money.Cent))}, "present": {Password},
+	}, nil)
 }
 
 // Address is the email address of a person.
