@@ -142,7 +142,8 @@ func foldPayouts(records []*rules.MarginRecord) (list []*rules.Payout) {
 // PayoutsOfDeveloper returns the payouts of a developer's apps, newest first, at most limit.
 func PayoutsOfDeveloper(ctx context.Context, q db.Queryer, developerID string, limit int) ([]*rules.Payout, error) {
 	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT subject FROM margin_records
-		WHERE developer_id = $1 AND kind IN ('begun', 'found') ORDER BY subject DESC LIMIT $2) ORDER BY subject DESC, n`,
+		WHERE developer_id = $1 AND kind IN ('begun', 'found') ORDER BY subject DESC LIMIT $2)
+		ORDER BY subject DESC, n`,
 		developerID, limit)
 	return foldPayouts(list), err
 }
