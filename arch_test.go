@@ -264,7 +264,7 @@ var foreignReaders = map[string][]string{
 		"incidents", "ledger", "mails", "nodes", "operator_log", "payment_records", "rollups", "windows"},
 	"pages/privacy": {"app_members", "apps", "connections", "holds", "notices"},
 	"people/mail":   {"accounts"},
-	"people/topups": {"balances", "connections", "payment_records"},
+	"people/topups": {"balances", "connections", "open_disputes", "payment_records"},
 }
 
 // A table is read by the package that writes it, by the audit, and by the packages

@@ -15,6 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // doctorClient follows no redirects: they would take a key along, and apps follow none.
@@ -167,10 +168,28 @@ func checkStripe(ctx context.Context, c config.Config) finding {
 	status, _, err := getStatus(ctx, base+"/v1/checkout/sessions?limit=1",
 		http.Header{"Authorization": {"Bearer " + c.Stripe.Key}})
 	f := describeKeyAnswer("Stripe", "stripe.key", base, status, err)
-	if f.State == checkOK && strings.HasPrefix(c.Stripe.Key, "sk_test_") {
+	if strings.HasPrefix(c.Stripe.Key, "rk_") && (f.State == checkOK || status == http.StatusForbidden) {
+		if lacks := findLacks(ctx, c, base); len(lacks) > 0 {
+			return failure("stripe.key lacks permissions: "+strings.Join(lacks, ", "),
+				"add them to the restricted key in Stripe's dashboard")
+		}
+	}
+	if f.State == checkOK && (strings.HasPrefix(c.Stripe.Key, "sk_test_") ||
+		strings.HasPrefix(c.Stripe.Key, "rk_test_")) {
 		return warning("Stripe accepts the key, which is for test payments", "for production use the live key")
 	}
 	return f
+}
+
+// findLacks returns the permissions that a restricted key lacks. What Stripe does not answer is no lack.
+func findLacks(ctx context.Context, c config.Config, base string) (lacks []string) {
+	client := stripeapi.NewClient(c.Stripe.Key, base, nil, 0)
+	for _, p := range stripeapi.Permissions(c.Payouts.Every > 0) {
+		if p.Probe(ctx, client).Outcome == stripeapi.Ours {
+			lacks = append(lacks, p.Name)
+		}
+	}
+	return lacks
 }
 
 func checkMail(ctx context.Context, c config.Config) finding {

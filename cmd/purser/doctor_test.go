@@ -7,15 +7,20 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/people/topups"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -147,6 +152,42 @@ func TestInit(t *testing.T) {
 	}
 	if err := serve.Wait(); err != nil {
 		t.Errorf("serve: %v", err)
+	}
+}
+
+// TestDoctorPermissions names the permissions that a restricted key lacks, and changes nothing at Stripe to find out.
+func TestDoctorPermissions(t *testing.T) {
+	t.Parallel()
+	payments := stripe.New(stripe.Options{Key: "rk_live_hidden-secret"})
+	server := httptest.NewServer(payments)
+	defer server.Close()
+	c := config.Config{}
+	c.Stripe = topups.Config{Key: "rk_live_hidden-secret", WebhookSecret: "whsec_hidden-secret", BaseURL: server.URL}
+	needed := []string{"rak_checkout_session_write", "rak_customer_write", "rak_payment_intent_write",
+		"rak_payment_method_write", "rak_charge_write", "rak_dispute_read", "rak_accounts_kyc_basic_write",
+		"rak_account_link_write", "rak_transfer_write"}
+	for i, name := range append(needed, "") {
+		c.Payouts.Every = time.Hour
+		may := slices.DeleteFunc(slices.Clone(needed), func(n string) bool { return n == name })
+		if err := payments.Steer("", "permissions", url.Values{"may": {strings.Join(may, ",")}}); err != nil {
+			t.Fatal(err)
+		}
+		f, lacks := checkStripe(t.Context(), c), 1
+		if name == "" {
+			lacks = 0
+		}
+		if strings.Count(f.Text, ": write")+strings.Count(f.Text, ": read") != lacks ||
+			f.State != []string{checkOK, checkFailure}[lacks] {
+			t.Errorf("without %q: %+v", name, f)
+		}
+		if c.Payouts.Every = 0; i >= 6 { // of Connect
+			if f := checkStripe(t.Context(), c); f.State != checkOK {
+				t.Errorf("nobody is paid, without %q: %+v", name, f)
+			}
+		}
+	}
+	if n := len(payments.Events()) + len(payments.Transfers()) + len(payments.SavedCards()); n != 0 {
+		t.Errorf("%d changes at Stripe", n)
 	}
 }
 

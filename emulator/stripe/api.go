@@ -15,6 +15,8 @@ type apiError struct {
 	status              int
 	kind, code, message string
 	param               string
+	isStored            bool   // under the idempotency key: the request was carried out
+	carriedOut          bool   // planned: it was carried out all the same
 	intent              object // that was made all the same
 }
 
@@ -29,44 +31,95 @@ func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.Handle
 			s.lostRequests--
 			panic(http.ErrAbortHandler)
 		}
-		answer, failed := object(nil), &apiError{
-			status:  http.StatusUnauthorized,
-			kind:    "invalid_request_error",
-			message: "Invalid API Key provided.",
-		}
-		if r.Header.Get("Authorization") == "Bearer "+s.o.Key {
-			answer, failed = f(r)
-		}
+		status, body, isReplay := s.answerOnce(r, f)
 		if s.lostAnswers > 0 && (s.lostMethod == "" || s.lostMethod == r.Method) {
 			s.lostAnswers--
 			panic(http.ErrAbortHandler)
 		}
-		status := http.StatusOK
-		if failed != nil {
-			failure := object{"type": failed.kind, "message": failed.message}
-			if failed.code != "" {
-				failure["code"] = failed.code
-			}
-			if failed.param != "" {
-				failure["param"] = failed.param
-			}
-			if failed.intent != nil {
-				failure["payment_intent"] = failed.intent
-			}
-			status, answer = failed.status, object{"error": failure}
-		}
 		w.Header().Set("Content-Type", "application/json")
+		if isReplay {
+			w.Header().Set("Idempotent-Replayed", "true")
+		}
 		w.WriteHeader(status)
-		_, _ = w.Write(encodeJSON(answer)) // the client may have disconnected
+		_, _ = w.Write(body) // the client may have disconnected
 	}
+}
+
+// A storedAnswer is what an idempotency key was answered, and to which request.
+type storedAnswer struct {
+	request string
+	status  int
+	body    []byte
+}
+
+// answerOnce answers a request. As Stripe does, it repeats the stored answer to an earlier request with the same
+// idempotency key, also an error of its own or of what it carried out, and refuses the key for another request.
+// A request that was not carried out, because the key of the API or a parameter is wrong, is stored under no key.
+func (s *Server) answerOnce(r *http.Request, f func(*http.Request) (object, *apiError)) (status int, body []byte,
+	isReplay bool) {
+	if r.Header.Get("Authorization") != "Bearer "+s.o.Key {
+		return encodeAnswer(nil, &apiError{
+			status:  http.StatusUnauthorized,
+			kind:    "invalid_request_error",
+			message: "Invalid API Key provided.",
+		})
+	}
+	if lack := s.findLack(r); lack != nil {
+		return encodeAnswer(nil, lack)
+	}
+	key, request := "", ""
+	if r.Method == http.MethodPost {
+		if err := r.ParseForm(); err != nil {
+			return encodeAnswer(nil, badRequest(err.Error()))
+		}
+		key, request = r.Header.Get("Idempotency-Key"), r.URL.Path+"?"+r.PostForm.Encode()
+	}
+	if old, ok := s.answers[key]; ok && old.request != request {
+		return encodeAnswer(nil, &apiError{
+			status: http.StatusBadRequest,
+			kind:   "idempotency_error",
+			message: "Keys for idempotent requests can only be used with the same parameters they were first used " +
+				"with.",
+		})
+	} else if ok {
+		return old.status, old.body, true
+	}
+	answer, failed := object(nil), s.takePlanned(r)
+	if failed == nil || failed.carriedOut {
+		if planned := failed; planned != nil {
+			_, _ = f(r) // the answer is the planned one
+		} else {
+			answer, failed = f(r)
+		}
+	}
+	status, body, _ = encodeAnswer(answer, failed)
+	if key != "" && (failed == nil || failed.isStored || status >= http.StatusInternalServerError) {
+		s.answers[key] = storedAnswer{request, status, body}
+	}
+	return status, body, false
+}
+
+// encodeAnswer encodes an object or an error.
+func encodeAnswer(answer object, failed *apiError) (status int, body []byte, isReplay bool) {
+	if failed == nil {
+		return http.StatusOK, encodeJSON(answer), false
+	}
+	failure := object{"type": failed.kind, "message": failed.message}
+	if failed.code != "" {
+		failure["code"] = failed.code
+	}
+	if failed.param != "" {
+		failure["param"] = failed.param
+	}
+	if failed.intent != nil {
+		failure["payment_intent"] = failed.intent
+	}
+	return failed.status, encodeJSON(object{"error": failure}), false
 }
 
 // createSession serves POST /v1/checkout/sessions.
 func (s *Server) createSession(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil || old != "" {
-		return s.sessions[old], failed
-	}
+	f := r.PostForm
 	cents, err := strconv.ParseInt(f.Get("line_items[0][price_data][unit_amount]"), 10, 64)
 	quantity, err2 := strconv.ParseInt(f.Get("line_items[0][quantity]"), 10, 64)
 	switch {
@@ -109,7 +162,6 @@ func (s *Server) createSession(r *http.Request) (object, *apiError) {
 	session["setup_future_usage"] = f.Get("payment_intent_data[setup_future_usage]")
 	addTax(session, f, cents*quantity)
 	s.sessions[id] = session
-	s.storeAnswer(r, id)
 	return session, nil
 }
 
@@ -142,34 +194,6 @@ func notFound(what string) *apiError {
 		message: "No such " + what,
 	}
 }
-
-// readForm reads a form, and returns the id of what was made for its idempotency key
-// before, or "".
-func (s *Server) readForm(r *http.Request) (id string, f url.Values, failed *apiError) {
-	if err := r.ParseForm(); err != nil {
-		return "", nil, badRequest(err.Error())
-	}
-	old, ok := s.answers[r.Header.Get("Idempotency-Key")]
-	if ok && old.form != r.PostForm.Encode() {
-		return "", nil, &apiError{
-			status: http.StatusBadRequest,
-			kind:   "idempotency_error",
-			message: "Keys for idempotent requests can only be used with the same parameters they were first used " +
-				"with.",
-		}
-	}
-	return old.id, r.PostForm, nil
-}
-
-// storeAnswer stores the id of what was made for an idempotency key.
-func (s *Server) storeAnswer(r *http.Request, id string) {
-	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		s.answers[key] = storedAnswer{r.PostForm.Encode(), id}
-	}
-}
-
-// A storedAnswer is what an idempotency key made: the form that was sent, and the id.
-type storedAnswer struct{ form, id string }
 
 // readMetadata reads the parameters metadata[…].
 func readMetadata(f url.Values) object {

@@ -95,27 +95,15 @@ func (s *Server) Charged(accountID string) (cents int64, payments int) {
 }
 
 func (s *Server) createCustomer(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	}
-	if old == "" {
-		old = newID("cus_")
-		s.customers[old] = true
-		s.storeAnswer(r, old)
-	}
-	return object{"id": old, "object": "customer", "livemode": false, "metadata": readMetadata(f)}, nil
+	id := newID("cus_")
+	s.customers[id] = true
+	return object{"id": id, "object": "customer", "livemode": false, "metadata": readMetadata(r.PostForm)}, nil
 }
 
 // createIntent charges a saved card. What the card does is answered as Stripe does:
 // a declined one is an error, with the payment in it.
 func (s *Server) createIntent(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	} else if old != "" {
-		return s.intentAnswer(old)
-	}
+	f := r.PostForm
 	cents, err := strconv.ParseInt(f.Get("amount"), 10, 64)
 	card := s.cards[f.Get("payment_method")]
 	switch {
@@ -150,7 +138,6 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 		"metadata":        readMetadata(f),
 	}
 	s.addIntent(intent)
-	s.storeAnswer(r, id)
 	if card.behaves == "works" {
 		s.markSucceeded(intent)
 		s.appendEvent("payment_intent.succeeded", intent)
@@ -208,11 +195,12 @@ func (s *Server) intentAnswer(id string) (object, *apiError) {
 	intent := s.expandIntent(id, false, false)
 	if e, ok := intent["last_payment_error"].(object); ok {
 		return nil, &apiError{
-			status:  http.StatusPaymentRequired,
-			kind:    "card_error",
-			code:    fmt.Sprint(e["code"]),
-			message: "Your card was declined.",
-			intent:  intent,
+			status:   http.StatusPaymentRequired,
+			kind:     "card_error",
+			code:     fmt.Sprint(e["code"]),
+			message:  "Your card was declined.",
+			intent:   intent,
+			isStored: true,
 		}
 	}
 	return intent, nil

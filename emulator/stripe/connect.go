@@ -18,12 +18,7 @@ type connectedAccount struct {
 
 // createAccount serves POST /v1/accounts, of express accounts that ask for transfers.
 func (s *Server) createAccount(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	} else if a := s.connected[old]; a != nil {
-		return a.account, nil
-	}
+	f := r.PostForm
 	if f.Get("type") != "express" || f.Get("capabilities[transfers][requested]") != "true" {
 		return nil, badRequest("Only express accounts that ask for transfers are emulated.")
 	}
@@ -39,7 +34,6 @@ func (s *Server) createAccount(r *http.Request) (object, *apiError) {
 		"charges_enabled":   false,
 		"capabilities":      object{"transfers": "inactive"},
 	}}
-	s.storeAnswer(r, id)
 	return s.connected[id].account, nil
 }
 
@@ -47,21 +41,29 @@ func (s *Server) createAccount(r *http.Request) (object, *apiError) {
 func (s *Server) retrieveAccount(r *http.Request) (object, *apiError) {
 	a := s.connected[r.PathValue("id")]
 	if a == nil {
-		return nil, notFound("account")
+		return nil, noAccess(r.PathValue("id"))
 	}
 	return a.account, nil
 }
 
+// noAccess is the 403 for a connected account that does not exist, or is not ours.
+func noAccess(id string) *apiError {
+	return &apiError{
+		status: http.StatusForbidden,
+		kind:   "invalid_request_error",
+		code:   "account_invalid",
+		message: "The provided key does not have access to account '" + id + "' (or that account does not exist). " +
+			"Application access may have been revoked.",
+	}
+}
+
 // createAccountLink serves POST /v1/account_links.
 func (s *Server) createAccountLink(r *http.Request) (object, *apiError) {
-	_, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	}
+	f := r.PostForm
 	a := s.connected[f.Get("account")]
 	switch {
 	case a == nil:
-		return nil, notFound("account")
+		return nil, noAccess(f.Get("account"))
 	case f.Get("type") != "account_onboarding" || f.Get("return_url") == "" || f.Get("refresh_url") == "":
 		return nil, badRequest("Missing required param.")
 	}
@@ -76,15 +78,7 @@ func (s *Server) createAccountLink(r *http.Request) (object, *apiError) {
 
 // createTransfer serves POST /v1/transfers. As Stripe does, it refuses an account that cannot be paid.
 func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	}
-	for _, t := range s.transfers {
-		if t["id"] == old {
-			return t, nil
-		}
-	}
+	f := r.PostForm
 	cents, err := strconv.ParseInt(f.Get("amount"), 10, 64)
 	a := s.connected[f.Get("destination")]
 	switch {
@@ -94,15 +88,16 @@ func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
 		return nil, badRequest("Invalid positive integer")
 	case s.transfersFail == "balance":
 		return nil, &apiError{
-			status:  http.StatusBadRequest,
-			kind:    "invalid_request_error",
-			code:    "balance_insufficient",
-			message: "You have insufficient available funds in your Stripe account.",
+			status:   http.StatusBadRequest,
+			kind:     "invalid_request_error",
+			code:     "balance_insufficient",
+			isStored: true,
+			message:  "You have insufficient available funds in your Stripe account.",
 		}
 	case a.account["payouts_enabled"] != true || s.transfersFail == "refuse":
 		failed := badRequest("Your destination account needs to have at least one of the following capabilities " +
 			"enabled: transfers")
-		failed.code = "insufficient_capabilities_for_transfer"
+		failed.code, failed.isStored = "insufficient_capabilities_for_transfer", true
 		return nil, failed
 	}
 	t := object{
@@ -119,7 +114,6 @@ func (s *Server) createTransfer(r *http.Request) (object, *apiError) {
 		"created":         s.o.Now().Unix(),
 	}
 	s.transfers = append(s.transfers, t)
-	s.storeAnswer(r, t["id"].(string))
 	return t, nil
 }
 

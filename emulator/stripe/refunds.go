@@ -10,15 +10,7 @@ import (
 // createRefund serves POST /v1/refunds: it refunds a part of the charge of an intent. As Stripe does, it refuses more
 // than is left of the charge, and a charge with a dispute that was not won.
 func (s *Server) createRefund(r *http.Request) (object, *apiError) {
-	old, f, failed := s.readForm(r)
-	if failed != nil {
-		return nil, failed
-	}
-	for _, refund := range s.refunds {
-		if refund["id"] == old {
-			return refund, nil
-		}
-	}
+	f := r.PostForm
 	intent := s.intents[f.Get("payment_intent")]
 	if intent == nil {
 		return nil, notFound("payment_intent")
@@ -40,14 +32,12 @@ func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	switch {
 	case s.isContested(intent):
 		failed := badRequest("The charge has been charged back; cannot issue a refund.")
-		failed.code = "charge_disputed"
+		failed.code, failed.isStored = "charge_disputed", true
 		return nil, failed
 	case cents <= 0 || cents > amount-refunded:
 		return nil, badRequest("Refund amount is greater than unrefunded amount on charge.")
 	}
-	refund := s.addRefund(intent, charge, cents, readMetadata(f))
-	s.storeAnswer(r, refund["id"].(string))
-	return refund, nil
+	return s.addRefund(intent, charge, cents, readMetadata(f)), nil
 }
 
 // addRefund refunds a part of a charge. A refund that fails at once takes nothing from it.

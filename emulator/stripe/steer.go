@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,13 +31,16 @@ var serverWords = map[string]func(*Server, steering) error{
 		s.lostMethod = w.with.Get("method")
 		return setCount(&s.lostAnswers, w)
 	},
-	"down":      func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
-	"refunds":   (*Server).setRefundStatus,
-	"transfers": (*Server).steerTransfers,
-	"forget":    func(s *Server, _ steering) error { clear(s.answers); return nil },
-	"resend":    (*Server).resendAll,
-	"anew":      (*Server).resendAll,
-	"reverse":   (*Server).resendAll,
+	"down":        func(s *Server, w steering) error { return setCount(&s.lostRequests, w) },
+	"refunds":     (*Server).setRefundStatus,
+	"transfers":   (*Server).steerTransfers,
+	"answer":      (*Server).planAnswer,
+	"vanish":      (*Server).vanish,
+	"permissions": (*Server).restrictKey,
+	"forget":      func(s *Server, _ steering) error { clear(s.answers); return nil },
+	"resend":      (*Server).resendAll,
+	"anew":        (*Server).resendAll,
+	"reverse":     (*Server).resendAll,
 }
 
 // sessionWords are the words that act on one Checkout session.
@@ -78,6 +82,78 @@ func (s *Server) Steer(id, word string, with url.Values) error {
 		return do(s, session, w)
 	}
 	return fmt.Errorf("cannot %q", word)
+}
+
+// A plannedAnswer is an error that is answered to requests of a method below a path.
+type plannedAnswer struct {
+	method, path string
+	times        int
+	answer       apiError
+}
+
+// planAnswer plans an error.
+func (s *Server) planAnswer(w steering) error {
+	if w.with.Get("status") == "" {
+		s.planned = nil
+		return nil
+	}
+	status, err := strconv.Atoi(w.with.Get("status"))
+	if err != nil {
+		return err
+	}
+	times := 1
+	if v := w.with.Get("times"); v != "" {
+		if times, err = strconv.Atoi(v); err != nil {
+			return err
+		}
+	}
+	s.planned = append(s.planned, &plannedAnswer{
+		method: w.with.Get("method"),
+		path:   w.with.Get("path"),
+		times:  times,
+		answer: apiError{
+			status:     status,
+			kind:       cmp.Or(w.with.Get("type"), "invalid_request_error"),
+			code:       w.with.Get("code"),
+			param:      w.with.Get("param"),
+			message:    cmp.Or(w.with.Get("message"), "planned"),
+			carriedOut: w.with.Get("after") != "",
+			isStored:   w.with.Get("stored") != "",
+		},
+	})
+	return nil
+}
+
+// takePlanned returns the error that is planned for a request, or nil.
+func (s *Server) takePlanned(r *http.Request) *apiError {
+	for _, p := range s.planned {
+		if p.times > 0 && (p.method == "" || p.method == r.Method) && strings.HasPrefix(r.URL.Path, p.path) {
+			p.times--
+			answer := p.answer
+			return &answer
+		}
+	}
+	return nil
+}
+
+// vanish deletes a customer, a card or a connected account, as somebody may in Stripe's dashboard.
+func (s *Server) vanish(w steering) error {
+	switch {
+	case s.customers[w.id]:
+		delete(s.customers, w.id)
+		for _, c := range s.cards { // cards of a customer that is deleted are detached
+			if c.customer == w.id {
+				c.customer = nil
+			}
+		}
+	case s.cards[w.id] != nil:
+		delete(s.cards, w.id)
+	case s.connected[w.id] != nil:
+		delete(s.connected, w.id)
+	default:
+		return fmt.Errorf("there is no %q", w.id)
+	}
+	return nil
 }
 
 // setCount sets a counter to the number that stands under the steering's own word.

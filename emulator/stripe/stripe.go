@@ -49,6 +49,11 @@ type Options struct {
 //	refunds      status=pending, succeeded or failed is that of refunds from now on, and of those that are pending;
 //	             all=1: of all that there are; new=1: of those from now on alone
 //	lose=n       the next n answers of the API are lost after the request was carried out; method=…: to such requests
+//	answer       the next times=n requests (1) of method=… below path=… are answered with an error of status=…,
+//	             type=…, code=…, param=…, message=…; with after=1 after they were carried out. An error of 500 or
+//	             more, or with stored=1, is repeated for the idempotency key. Without a status, none is planned
+//	permissions  the key has these permissions, may=rak_charge_write,…; all if it is missing
+//	vanish       session= names a customer, card or account that is deleted
 //	down=n       the next n requests to the API are lost before anything is done
 //
 // A session that saves a card saves one that works, unless card=… names another behavior
@@ -83,6 +88,8 @@ type Server struct {
 	customers    map[string]bool
 	cards        map[string]*savedCard
 	answers      map[string]storedAnswer // by idempotency key
+	planned      []*plannedAnswer
+	permissions  []string // of the key; nil = all
 	events       []object
 	lostAnswers  int
 	lostMethod   string // of the requests whose answers are lost; "" = of all
@@ -129,6 +136,9 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("POST /v1/account_links", s.serveAPI(s.createAccountLink))
 	s.mux.HandleFunc("POST /v1/transfers", s.serveAPI(s.createTransfer))
 	s.mux.HandleFunc("GET /v1/transfers", s.serveAPI(s.listTransfers))
+	for _, path := range []string{"customers", "refunds", "accounts", "transfers"} {
+		s.mux.HandleFunc("POST /v1/"+path+"/{id}", s.serveAPI(s.updateNothing))
+	}
 	s.mux.HandleFunc("GET /connect/{id}", s.showOnboarding)
 	s.mux.HandleFunc("POST /connect/{id}", s.clickOnboarding)
 	s.mux.HandleFunc("GET /invoice/{id}", s.showInvoice)

@@ -1,6 +1,7 @@
 package payouts
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -88,23 +89,37 @@ func (s *Store) Onboard(ctx context.Context, a accounts.Account) (string, error)
 		return "", apierr.Unavailable.Errorf("Payouts are not set up on this server.")
 	}
 	p, err := getPayee(ctx, s.DB, a.ID)
-	if errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && p.GoneUS > 0 {
 		p, err = s.createPayee(ctx, a)
 	}
 	if err != nil {
 		return "", err
 	}
+	link, err := s.createLink(ctx, p)
+	if stripeapi.Sort(err).Missing == stripeapi.MissingPayee {
+		if err := s.markGone(ctx, p); err != nil {
+			return "", err
+		}
+		if p, err = s.createPayee(ctx, a); err != nil {
+			return "", err
+		}
+		link, err = s.createLink(ctx, p)
+	}
+	if err != nil {
+		return "", s.unavailable("onboarding not opened", a.ID, err)
+	}
+	return link.URL, nil
+}
+
+// createLink opens Stripe's page for a payee.
+func (s *Store) createLink(ctx context.Context, p Payee) (*stripe.AccountLink, error) {
 	back := s.DashboardURL + Page
-	link, err := s.Stripe.V1AccountLinks.Create(ctx, &stripe.AccountLinkCreateParams{
+	return s.Stripe.V1AccountLinks.Create(ctx, &stripe.AccountLinkCreateParams{
 		Account:    &p.StripeID,
 		Type:       stripe.String("account_onboarding"),
 		RefreshURL: &back,
 		ReturnURL:  &back,
 	})
-	if err != nil {
-		return "", s.unavailable("onboarding not opened", a.ID, err)
-	}
-	return link.URL, nil
 }
 
 // createPayee opens the developer's account at Stripe. The key of the request makes it one, however often it is sent.
@@ -117,8 +132,12 @@ func (s *Store) createPayee(ctx context.Context, a accounts.Account) (p Payee, e
 		},
 		Metadata: map[string]string{"account_id": a.ID},
 	}
-	params.SetIdempotencyKey("payee_" + a.ID)
-	account, err := s.Stripe.V1Accounts.Create(ctx, params)
+	var account *stripe.Account
+	err = s.requests().Make(ctx, stripeapi.Payee, a.ID, "payee_", func(key string) (err error) {
+		params.SetIdempotencyKey(key)
+		account, err = s.Stripe.V1Accounts.Create(ctx, params)
+		return err
+	})
 	if err != nil {
 		return p, s.unavailable("payee not created", a.ID, err)
 	}
@@ -128,8 +147,32 @@ func (s *Store) createPayee(ctx context.Context, a accounts.Account) (p Payee, e
 	return getPayee(ctx, s.DB, a.ID)
 }
 
+// requests carry out what changes something at Stripe.
+func (s *Store) requests() *stripeapi.Requests {
+	return &stripeapi.Requests{DB: s.DB, Metrics: s.Metrics, Log: s.Log, Now: s.Now}
+}
+
+// markGone records that Stripe no longer has the account of a payee, and tells the developer once.
+func (s *Store) markGone(ctx context.Context, p Payee) error {
+	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		changed, err := setPayeeGone(ctx, tx, p, s.Now().UnixMicro())
+		if err != nil || !changed {
+			return err
+		}
+		s.Log.Error("payee is gone at stripe", "account_id", p.AccountID, "payee", p.StripeID)
+		s.Metrics.RaiseAlarm("payee_gone", "stripe")
+		return errors.Join(s.requests().Renew(ctx, tx, stripeapi.Payee, p.AccountID),
+			s.sendMail(ctx, tx, p.AccountID, s.goneEmail()))
+	})
+	if err != nil {
+		return fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
+	}
+	return nil
+}
+
 func (s *Store) unavailable(event, accountID string, err error) error {
 	s.Log.Error(event, "account_id", accountID, "error", err)
+	s.Metrics.RaiseAlarm("payee_failed", "stripe")
 	e := apierr.Unavailable.Errorf("We can’t reach Stripe right now. Please try again in a minute.")
 	e.RetryAfter = time.Minute
 	return e.WithCause(err)
@@ -149,16 +192,20 @@ func (s *Store) GetPayee(ctx context.Context, accountID string) (Payee, error) {
 	return p, nil
 }
 
-// refresh asks Stripe whether a payee can be paid.
+// refresh asks Stripe whether a payee can be paid, and whether Stripe still has it.
 func (s *Store) refresh(ctx context.Context, p Payee) (Payee, error) {
 	if s.Stripe == nil {
 		return p, nil
 	}
 	a, err := s.Stripe.V1Accounts.GetByID(ctx, p.StripeID, nil)
-	if err != nil {
+	if stripeapi.Sort(err).Outcome == stripeapi.Gone {
+		p.Enabled, p.Submitted = false, false
+		p.GoneUS = cmp.Or(p.GoneUS, s.Now().UnixMicro())
+		return p, s.markGone(ctx, p)
+	} else if err != nil {
 		return p, fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
 	}
-	p.Submitted, p.CheckedUS = a.DetailsSubmitted, s.Now().UnixMicro()
+	p.Submitted, p.CheckedUS, p.GoneUS = a.DetailsSubmitted, s.Now().UnixMicro(), 0
 	p.Enabled = a.PayoutsEnabled && a.Capabilities != nil &&
 		a.Capabilities.Transfers == stripe.AccountCapabilityStatusActive
 	if err := updatePayee(ctx, s.DB, p); err != nil {
@@ -361,45 +408,120 @@ func (s *Store) finishOpen(ctx context.Context) error {
 }
 
 // finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
-// to make gives the amount back to the app. It waits while our own balance at Stripe is too small, while Stripe does
-// not say whether it has the transfer, and while the developer or the app was suspended since it began.
+// to make gives the amount back to the app; so does a payee that Stripe no longer has, or does not let be paid. It
+// waits for everything else: while our own balance at Stripe is too small, while Stripe does not say whether it has the
+// transfer, and while the developer or the app was suspended since it began.
 func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
 		return fmt.Errorf("payouts: payee %s: %w", p.DeveloperID, err)
 	}
-	transfer, err := s.findTransfer(ctx, p.ID)
-	if err == nil && transfer == nil {
-		found, unsure := s.bookUnknown(ctx, payee.StripeID)
-		waits, unread := topups.MoneyWaits(ctx, s.DB)
-		if unsure = errors.Join(unsure, unread); unsure != nil || found || waits {
-			return unsure
-		}
-		developer, failed := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
-		app, unknown := s.Apps.Get(ctx, p.AppID)
-		if failed = errors.Join(failed, unknown); failed != nil || !mayBePaid(developer, app) {
-			return failed
-		}
-		transfer, err = s.createTransfer(ctx, p, payee.StripeID)
-	}
-	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Refused {
-		s.Metrics.RaiseAlarm("payout_refused", "stripe")
-		return s.end(ctx, p, rules.EndPayout{Failure: answer.Text})
+	var transfer *stripe.Transfer
+	isEnded, isUnsure := false, false
+	answer, err := s.requests().Do(ctx, stripeapi.Request{
+		Kind: stripeapi.Transfer,
+		ID:   p.ID,
+		Find: func(ctx context.Context) (_ bool, err error) {
+			if transfer, err = s.findTransfer(ctx, p.ID); err != nil || transfer != nil {
+				return transfer != nil, err
+			}
+			isUnsure, err = s.bookUnknown(ctx, payee.StripeID)
+			return false, err
+		},
+		Check: func(ctx context.Context) (terms stripeapi.Outcome, err error) {
+			if terms, isEnded, err = s.checkTerms(ctx, p); isUnsure && terms == stripeapi.Wanted {
+				terms = stripeapi.Postponed
+			}
+			return terms, err
+		},
+		Create: func(ctx context.Context, key string) (err error) {
+			transfer, err = s.createTransfer(ctx, p, payee.StripeID, key)
+			return err
+		},
+	})
+	if errors.Is(err, stripeapi.ErrClaimed) || isEnded {
+		return nil
 	} else if err != nil {
-		s.Metrics.RaiseAlarm("payout_waits", "stripe")
-		return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
+		return err
 	}
-	if transfer.Amount != int64(p.AmountMC/money.Cent) || transfer.Currency != stripe.CurrencyUSD {
-		s.Metrics.RaiseAlarm("payout_differs", "stripe")
-		return fmt.Errorf(
-			"payouts: transfer %s of %s is of %d %s",
-			transfer.ID,
-			p.ID,
-			transfer.Amount,
-			transfer.Currency,
-		)
+	return s.conclude(ctx, p, payee, answer, transfer)
+}
+
+// checkTerms says whether a payout is still to be paid. isEnded says that another node has recorded its end.
+func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (terms stripeapi.Outcome, isEnded bool, err error) {
+	now, err := store.GetPayout(ctx, s.DB, p.AppID, p.ID)
+	if err != nil || !now.Begun() {
+		return stripeapi.Postponed, err == nil, err
 	}
-	return s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID})
+	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
+	if err != nil {
+		return "", false, err
+	} else if payee.GoneUS > 0 {
+		return stripeapi.Unwanted, false, nil
+	}
+	developer, err := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
+	if err != nil {
+		return "", false, err
+	}
+	app, err := s.Apps.Get(ctx, p.AppID)
+	if err != nil {
+		return "", false, err
+	}
+	waits, err := topups.MoneyWaits(ctx, s.DB)
+	if err != nil || waits || !mayBePaid(developer, app) {
+		return stripeapi.Postponed, false, err
+	}
+	return stripeapi.Wanted, false, nil
+}
+
+// goneReason is why a payout fails whose payee Stripe no longer has.
+const goneReason = "Stripe no longer has your account"
+
+// conclude records what Stripe has answered to the request for a transfer.
+func (s *Store) conclude(ctx context.Context, p *rules.Payout, payee Payee, answer stripeapi.Answer,
+	transfer *stripe.Transfer) error {
+	fail := func(why string) error {
+		s.Metrics.RaiseAlarm("payout_refused", "stripe")
+		return s.end(ctx, p, rules.EndPayout{Failure: why})
+	}
+	switch answer.Outcome {
+	case stripeapi.Done:
+		if s.differs(p, transfer) {
+			return nil
+		}
+		return s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID})
+	case stripeapi.Refused:
+		return fail(answer.Text)
+	case stripeapi.Unwanted:
+		return fail(goneReason)
+	case stripeapi.Gone:
+		if answer.Missing == stripeapi.MissingPayee {
+			return errors.Join(s.markGone(ctx, payee), fail(goneReason))
+		}
+	case stripeapi.Postponed:
+		return nil
+	case stripeapi.Ours: // Stripe may say it by the payee alone
+		why := "Stripe does not let your account be paid"
+		fresh, err := s.refresh(ctx, payee)
+		if fresh.GoneUS > 0 {
+			why = goneReason
+		}
+		if err == nil && !fresh.Enabled {
+			return errors.Join(fail(why), s.requests().End(ctx, s.DB, stripeapi.Transfer, p.ID))
+		}
+	}
+	return fmt.Errorf("payouts: transfer of %s: %s: %s", p.ID, answer.Outcome, answer.Text)
+}
+
+// differs reports whether a transfer is not what the payout says, which only the operator can judge.
+func (s *Store) differs(p *rules.Payout, t *stripe.Transfer) bool {
+	if t.Amount == int64(p.AmountMC/money.Cent) && t.Currency == stripe.CurrencyUSD {
+		return false
+	}
+	s.Log.Error("transfer differs from its payout", "payout_id", p.ID, "transfer", t.ID, "cents", t.Amount,
+		"currency", t.Currency)
+	s.Metrics.RaiseAlarm("payout_differs", "stripe")
+	return true
 }
 
 // end records the end of a payout and tells the developer.
@@ -410,7 +532,7 @@ func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout) err
 		if err != nil || r.Outcome != rules.Applied {
 			return err
 		}
-		return s.sendMail(ctx, tx, &r.Payout)
+		return s.sendMail(ctx, tx, p.DeveloperID, s.endedEmail(&r.Payout))
 	})
 }
 

@@ -28,7 +28,8 @@ func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Tran
 }
 
 // createTransfer asks Stripe for a transfer. Money that we do not have at Stripe yet comes with the next top-ups.
-func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination string) (*stripe.Transfer, error) {
+func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination, key string) (*stripe.Transfer,
+	error) {
 	params := &stripe.TransferCreateParams{
 		Amount:        stripe.Int64(int64(p.AmountMC / money.Cent)),
 		Currency:      stripe.String(string(stripe.CurrencyUSD)),
@@ -36,16 +37,12 @@ func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination
 		TransferGroup: &p.ID,
 		Metadata:      map[string]string{"payout_id": p.ID, "app_id": p.AppID},
 	}
-	params.SetIdempotencyKey(p.ID)
+	params.SetIdempotencyKey(key)
 	return s.Stripe.V1Transfers.Create(ctx, params)
 }
 
-// sendMail tells a developer how a payout has ended. A closed account has no address.
-func (s *Store) sendMail(ctx context.Context, tx *db.Tx, p *rules.Payout) error {
-	a, err := accounts.GetAccount(ctx, tx, p.DeveloperID)
-	if err != nil || a.Closed {
-		return err
-	}
+// endedEmail tells a developer how a payout has ended.
+func (s *Store) endedEmail(p *rules.Payout) ui.Email {
 	amount := ui.Dollars(p.AmountMC)
 	e := ui.Email{
 		Subject: "We paid you " + amount,
@@ -60,6 +57,28 @@ func (s *Store) sendMail(ctx context.Context, tx *db.Tx, p *rules.Payout) error 
 		e.Subject = "We couldn’t pay you " + amount
 		e.Paragraphs = []string{"Stripe did not pay " + amount + " of your app’s margin: " + p.Reason + ".",
 			"The amount is yours still. We pay it again once Stripe can pay you."}
+	}
+	return e
+}
+
+// goneEmail tells a developer that Stripe no longer has the account that payouts went to.
+func (s *Store) goneEmail() ui.Email {
+	return ui.Email{
+		Subject: "Set up payouts again",
+		Paragraphs: []string{
+			"Stripe no longer has the account to which we paid what your apps earn. Nothing is lost: we pay it once " +
+				"you have set up payouts again.",
+		},
+		Action: &ui.Link{Href: s.DashboardURL + Page, Text: "Set up payouts"},
+		Why:    ui.AboutBalance,
+	}
+}
+
+// sendMail queues an email to a developer. A closed account has no address.
+func (s *Store) sendMail(ctx context.Context, tx *db.Tx, developerID string, e ui.Email) error {
+	a, err := accounts.GetAccount(ctx, tx, developerID)
+	if err != nil || a.Closed {
+		return err
 	}
 	text, html, err := e.Render(s.Mails.Site)
 	if err != nil {

@@ -5,7 +5,7 @@ type Payouts struct {
 	Console
 	Off      bool   // this server pays no developers
 	Sandbox  bool   // of a test account
-	Payee    string // enabled, submitted or begun; "" = none
+	Payee    string // enabled, submitted, begun or gone; "" = none
 	Minimum  string // of a payout
 	Every    string // how often payouts are made
 	Days     int    // after which margin becomes payable

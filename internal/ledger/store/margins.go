@@ -166,6 +166,16 @@ func OpenPayouts(ctx context.Context, q db.Queryer, limit int) ([]*rules.Payout,
 	return foldPayouts(list), err
 }
 
+// GetPayout returns a payout of an app; its id is "" if there is none.
+func GetPayout(ctx context.Context, q db.Queryer, appID, payoutID string) (p rules.Payout, err error) {
+	list, err := readMarginRecords(ctx, q, `app_id = $1 AND subject = $2 AND kind <> 'disputed' ORDER BY n`, appID,
+		payoutID)
+	for _, r := range list {
+		p.Fold(*r)
+	}
+	return p, err
+}
+
 // PaidPayouts returns the payouts that were paid since a time and have not failed after.
 func PaidPayouts(ctx context.Context, q db.Queryer, sinceUS int64) ([]*rules.Payout, error) {
 	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT p.subject FROM margin_records p

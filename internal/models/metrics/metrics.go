@@ -42,6 +42,7 @@ type Metrics struct {
 
 	openHolds, oldestHold, deliveries, oldestEvent prometheus.Gauge
 	findings, verified, newestBackup, differences  prometheus.Gauge
+	stripeAge                                      *prometheus.GaugeVec
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -136,6 +137,11 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		Name: "purser_nodes_differ",
 		Help: "Settings that nodes of the database must have alike, and do not.",
 	})
+	m.stripeAge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "purser_stripe_oldest_seconds",
+		Help: "Age of the oldest that waits for us or whose outcome is unknown, and of what Stripe calls pending.",
+	}, []string{"what"})
+	m.registry.MustRegister(m.stripeAge)
 	m.registry.MustRegister(m.openHolds, m.oldestHold, m.deliveries, m.oldestEvent, m.newestBackup,
 		m.differences)
 	m.health = prometheus.NewRegistry()
@@ -227,6 +233,13 @@ func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
 		m.raised.Inc()
+	}
+}
+
+// SetStripeAge sets the age of the oldest of a kind of what is not final at Stripe.
+func (m *Metrics) SetStripeAge(what string, age time.Duration) {
+	if m != nil {
+		m.stripeAge.WithLabelValues(what).Set(age.Seconds())
 	}
 }
 

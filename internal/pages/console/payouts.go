@@ -96,6 +96,8 @@ func (h payoutPages) fillPayee(r *http.Request, a accounts.Account, page *ui.Pay
 		return nil
 	case err != nil:
 		return fmt.Errorf("console: payee: %w", err)
+	case p.GoneUS > 0:
+		page.Payee = "gone"
 	case p.Enabled:
 		page.Payee = "enabled"
 	case p.Submitted:

@@ -41,7 +41,7 @@ const (
 type Answer struct {
 	Outcome  Outcome
 	Missing  string // Gone: what is missing; "" = something else
-	Replayed bool   // Stripe has repeated its stored answer to an earlier request with the same key
+	Replayed bool   // Stripe has a stored answer to an earlier request with the same key: it repeats it, or refuses
 	Text     string // Stripe's words, for the operator
 }
 
@@ -85,6 +85,7 @@ func Sort(err error) Answer {
 	if e.LastResponse != nil {
 		a.Replayed = e.LastResponse.Header.Get("Idempotent-Replayed") == "true"
 	}
+	a.Replayed = a.Replayed || e.Type == stripe.ErrorTypeIdempotency && e.HTTPStatusCode != http.StatusConflict
 	if a.Outcome = sortError(e); a.Outcome == Gone {
 		a.Missing = findMissing(e)
 	}

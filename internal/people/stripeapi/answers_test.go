@@ -62,7 +62,7 @@ var answers = []struct {
 	{status: 404, notOfStripe: true, wants: stripeapi.Unknown},
 	{status: 403, notOfStripe: true, wants: stripeapi.Unknown},
 	{status: 400, kind: "api_error", wants: stripeapi.Unknown},
-	{status: 400, kind: "idempotency_error", wants: stripeapi.Unknown},
+	{status: 400, kind: "idempotency_error", wants: stripeapi.Unknown, replayed: true},
 	{status: 409, kind: "invalid_request_error", wants: stripeapi.Unknown},
 	{status: 409, kind: "idempotency_error", code: "idempotency_key_in_use", wants: stripeapi.Unknown},
 	{status: 408, kind: "invalid_request_error", wants: stripeapi.Unknown},

@@ -1,7 +1,9 @@
 package stripeapi
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -29,6 +31,26 @@ func NewClient(key, baseURL string, m *metrics.Metrics, retries int64) *stripe.C
 	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
 }
 
+// maxErrorBytes bounds the part of an error's body that isOfPayee looks at.
+const maxErrorBytes = 16 << 10
+
+// isOfPayee reports whether an answer says that a connected account is gone, which is no fault of our key's. It leaves
+// the body as it was.
+func isOfPayee(r *http.Response) bool {
+	if r.StatusCode != http.StatusForbidden {
+		return false
+	}
+	head, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBytes))
+	if err != nil {
+		return false // whoever reads on gets the error
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), r.Body), r.Body}
+	return bytes.Contains(head, []byte(`"`+stripe.ErrorCodeAccountInvalid+`"`))
+}
+
 // countingTransport counts the requests to Stripe, from which the status of payments is known.
 type countingTransport struct{ metrics *metrics.Metrics }
 
@@ -40,7 +62,7 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
 	}
 	switch {
-	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500:
+	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500 || isOfPayee(answer):
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 		t.metrics.RaiseAlarm("the key is refused", "stripe")
 	case r.Method == http.MethodGet && answer.StatusCode != http.StatusTooManyRequests:

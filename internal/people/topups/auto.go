@@ -31,9 +31,6 @@ const (
 const (
 	maxFailures  = 3                // consecutive failures that turn automatic top-up off
 	recheckDelay = 10 * time.Minute // while there is an obstacle
-	// keyLifetime is how long an idempotency key is safe to repeat. Stripe deletes keys after 24 hours; a later request
-	// would charge again.
-	keyLifetime = 12 * time.Hour
 )
 
 // failurePauses are the pauses after the first and the second failure.
@@ -43,6 +40,7 @@ var failurePauses = [maxFailures]time.Duration{1: time.Hour, 2: 24 * time.Hour}
 const (
 	offReversed = "went_back" // a payment of the account was disputed or reversed
 	offClosed   = "closed"
+	stopped     = "stopped"   // an attempt was not charged, because its terms had changed
 	cardGone    = "card_gone" // Stripe no longer has the card, or the customer; an attempt fails with it, too
 	offRestored = "restored"  // the user may have turned it off since the time to which the database went back
 )
@@ -77,7 +75,7 @@ func (s *Store) chargeLowBalances() part {
 		list = list[1:]
 		c, err := s.beginAttempt(ctx, accountID)
 		if err == nil && c.ID != "" {
-			err = s.chargeAttempt(ctx, c)
+			err = s.chargeAttempt(ctx, c, true)
 		}
 		if err != nil {
 			s.Log.Error("automatic top-up not completed", "account_id", accountID, "topup_id", c.ID, "error", err)
@@ -199,17 +197,12 @@ func (s *Store) reportMonthFull(ctx context.Context, tx *db.Tx, p plan, usedCent
 }
 
 // chargeAttempt charges the card of an attempt, or finds the charge, and reconciles it. The holder of the claim may
-// repeat it.
-func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
+// repeat it. isFirst says that the attempt was recorded just now.
+func (s *Store) chargeAttempt(ctx context.Context, c checkout, isFirst bool) error {
 	if c.IntentID == "" {
-		intent, why, err := s.createOrFindIntent(ctx, c)
-		if err != nil {
+		intent, err := s.createOrFindIntent(ctx, c, isFirst)
+		if err != nil || intent == nil { // nil: it has ended
 			return err
-		} else if why != "" {
-			return s.failAttempt(ctx, c, why, noChange)
-		}
-		if intent == nil { // it has ended
-			return nil
 		}
 		c.IntentID = intent.ID
 	}
@@ -226,51 +219,80 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 	return err
 }
 
-// createOrFindIntent returns the payment intent of an attempt, or the reason why there is none. Every request has the
-// same idempotency key, so that Stripe charges one time even if responses are lost.
-func (s *Store) createOrFindIntent(ctx context.Context,
-	c checkout) (intent *stripe.PaymentIntent, why string, err error) {
-	inTime := s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds()
-	if inTime {
-		if err := s.checkBeforeCharge(ctx, c); err != nil {
-			return nil, "", err
-		}
-	}
-	wanted, err := s.isStillWanted(ctx, c)
-	if err != nil {
-		return nil, "", err
-	}
-	if wanted && s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds() {
-		why = "payment_failed" // for example, Stripe no longer has the card
-		intent, err = s.createIntent(ctx, c)
-		switch answer := stripeapi.Sort(err); answer.Outcome {
-		case stripeapi.Refused:
-		case stripeapi.Gone:
-			return nil, "", s.forgetGone(ctx, c, answer.Missing)
-		case stripeapi.Ours: // Stripe has no code for a card that it no longer keeps
-			if kept, failed := s.isCardKept(ctx, c.PaymentMethod); failed == nil && !kept {
-				return nil, "", s.forgetGone(ctx, c, stripeapi.MissingCard)
+// createOrFindIntent returns the payment intent of an attempt. If there will be none, it fails the attempt and returns
+// nil.
+func (s *Store) createOrFindIntent(ctx context.Context, c checkout, isFirst bool) (intent *stripe.PaymentIntent,
+	err error) {
+	waits := false
+	answer, err := s.requests().Do(ctx, stripeapi.Request{
+		Kind: stripeapi.Charge,
+		ID:   c.ID,
+		Find: func(ctx context.Context) (_ bool, err error) {
+			if !isFirst {
+				if intent, err = s.getIntent(ctx, c); err != nil || intent != nil {
+					return intent != nil, err
+				}
 			}
-			fallthrough
-		default:
-			return intent, "", err
-		}
-		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "error", err)
+			err = s.checkBeforeCharge(ctx, c)
+			if waits = errors.Is(err, errMoneyWaits); waits {
+				return false, nil
+			}
+			return false, err
+		},
+		Check: func(ctx context.Context) (stripeapi.Outcome, error) {
+			terms, err := s.checkTerms(ctx, c)
+			if waits && err == nil && terms == stripeapi.Wanted {
+				terms = stripeapi.Postponed
+			}
+			return terms, err
+		},
+		Create: func(ctx context.Context, key string) (err error) {
+			intent, err = s.createIntent(ctx, c, key)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch answer.Outcome {
+	case stripeapi.Done:
+		return intent, nil
+	case stripeapi.Postponed:
+		return nil, errMoneyWaits
+	case stripeapi.Unwanted:
+		return nil, s.failAttempt(ctx, c, stopped, noChange)
+	case stripeapi.Gone:
+		return nil, s.forgetGone(ctx, c, answer.Missing)
+	case stripeapi.Refused:
+		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "answer", answer.Text)
 		s.Metrics.RaiseAlarm("charge_refused", "stripe")
-	} else {
-		why = "stopped"
+		return nil, s.failAttempt(ctx, c, "payment_failed", noChange)
+	case stripeapi.Ours: // Stripe has no code for a card that it no longer keeps
+		if kept, failed := s.isCardKept(ctx, c.PaymentMethod); failed == nil && !kept {
+			return nil, errors.Join(s.forgetGone(ctx, c, stripeapi.MissingCard),
+				s.requests().End(ctx, s.DB, stripeapi.Charge, c.ID))
+		}
 	}
-	intent, err = s.getIntent(ctx, c)
-	if intent != nil {
-		why = ""
+	return nil, fmt.Errorf("topups: charge of %s: %s: %s", c.ID, answer.Outcome, answer.Text)
+}
+
+// checkTerms says whether an attempt is still to be charged.
+func (s *Store) checkTerms(ctx context.Context, c checkout) (stripeapi.Outcome, error) {
+	wanted, err := s.isStillWanted(ctx, c)
+	if err != nil || !wanted {
+		return stripeapi.Unwanted, err
 	}
-	return intent, why, err
+	return stripeapi.Wanted, nil
 }
 
 // isStillWanted reports whether an attempt that may be uncharged is still to be charged. Hours may have passed while
 // Stripe could not be reached, so it reads all terms again: the plan with its card and amount, the balance, the month
 // that the attempt counts for, and the obstacles.
 func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
+	payment, err := store.GetPayment(ctx, s.DB, c.ID)
+	if err != nil || payment.Status != rules.PaymentPending { // another node has ended it
+		return false, err
+	}
 	p, err := getPlan(ctx, s.DB, c.AccountID)
 	if errors.Is(err, sql.ErrNoRows) { // the account was closed
 		return false, nil
@@ -327,16 +349,28 @@ func (s *Store) forgetGone(ctx context.Context, c checkout, missing string) erro
 		} else if err != nil {
 			return err
 		}
-		err = setCard(ctx, tx, p, "", "", "", "")
-		if missing == stripeapi.MissingCustomer {
-			err = errors.Join(err, clearCustomer(ctx, tx, c.AccountID, c.Customer))
-		}
-		if err != nil || !p.On {
+		return s.forgetCard(ctx, tx, p, c.Customer, missing)
+	})
+}
+
+// forgetCard forgets the card of a plan, and the customer if that is missing, and tells a user whose automatic top-up
+// was on. The plan is locked.
+func (s *Store) forgetCard(ctx context.Context, tx *db.Tx, p plan, customer, missing string) error {
+	if missing == stripeapi.MissingCustomer && p.Customer == customer {
+		err := errors.Join(clearCustomer(ctx, tx, p.AccountID, customer),
+			s.requests().Renew(ctx, tx, stripeapi.Customer, p.AccountID))
+		if err != nil {
 			return err
 		}
-		return errors.Join(turnOff(ctx, tx, c.AccountID, cardGone),
-			s.sendMail(ctx, tx, c.AccountID, s.cardGoneEmail(p)))
-	})
+	}
+	if p.PaymentMethod == "" {
+		return nil
+	}
+	err := setCard(ctx, tx, p, "", "", "", "")
+	if err != nil || !p.On {
+		return err
+	}
+	return errors.Join(turnOff(ctx, tx, p.AccountID, cardGone), s.sendMail(ctx, tx, p.AccountID, s.cardGoneEmail(p)))
 }
 
 // applyFactsToPlan updates the plan of an account after changes of a payment. It runs in the transaction that records
@@ -385,7 +419,7 @@ func (s *Store) turnOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) er
 
 // countFailure sets a longer pause after each failure, and turns automatic top-up off after the third.
 func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string) error {
-	if why == "stopped" || why == cardGone { // the card was not charged
+	if why == stopped || why == cardGone { // the card was not charged
 		return nil
 	}
 	p.Failures++
@@ -421,7 +455,11 @@ func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, e
 		return "", fmt.Errorf("topups: plan: %w", err)
 	}
 	if p.Customer == "" {
-		made, err := s.createCustomer(ctx, accountID)
+		made := ""
+		err := s.requests().Make(ctx, stripeapi.Customer, accountID, "customer:", func(key string) (err error) {
+			made, err = s.createCustomer(ctx, accountID, key)
+			return err
+		})
 		if err != nil {
 			return "", fmt.Errorf("topups: customer: %w", err)
 		}
@@ -433,6 +471,32 @@ func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, e
 		}
 	}
 	return p.Customer, nil
+}
+
+// replaceCustomer forgets the customer of a checkout, which Stripe no longer has, and makes another one. Stripe has
+// opened no session of the checkout.
+func (s *Store) replaceCustomer(ctx context.Context, c *checkout) error {
+	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		p, err := lockPlan(ctx, tx, c.AccountID)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && p.Customer != c.Customer {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		return s.forgetCard(ctx, tx, p, c.Customer, stripeapi.MissingCustomer)
+	})
+	if err != nil {
+		return fmt.Errorf("topups: customer: %w", err)
+	}
+	s.Log.Error("customer is gone at stripe", "account_id", c.AccountID, "customer", c.Customer)
+	s.Metrics.RaiseAlarm("card_gone", "stripe")
+	if c.Customer, err = s.ensureCustomer(ctx, c.AccountID); err != nil {
+		return err
+	}
+	if err := setCheckoutCustomer(ctx, s.DB, c.ID, c.Customer); err != nil {
+		return fmt.Errorf("topups: customer: %w", err)
+	}
+	return nil
 }
 
 // removeCard removes the card of an account, which also turns automatic top-up off.

@@ -10,9 +10,9 @@ import (
 )
 
 // createCustomer creates the Stripe customer of an account, which holds its card.
-func (s *Store) createCustomer(ctx context.Context, accountID string) (string, error) {
+func (s *Store) createCustomer(ctx context.Context, accountID, key string) (string, error) {
 	p := &stripe.CustomerCreateParams{Metadata: map[string]string{"account_id": accountID}}
-	p.SetIdempotencyKey("customer:" + accountID)
+	p.SetIdempotencyKey(key)
 	c, err := s.client.V1Customers.Create(ctx, p)
 	if err != nil {
 		return "", err
@@ -22,7 +22,7 @@ func (s *Store) createCustomer(ctx context.Context, accountID string) (string, e
 
 // createIntent charges the saved card without the user (off session). It returns the payment of a card that was
 // declined, too.
-func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
+func (s *Store) createIntent(ctx context.Context, c checkout, key string) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
 		Amount:             &c.Cents,
@@ -35,7 +35,7 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 		Description:        text("Automatic top-up of your Purser balance"),
 		Metadata:           c.metadata(),
 	}
-	p.SetIdempotencyKey(c.ID)
+	p.SetIdempotencyKey(key)
 	intent, err := s.charges.V1PaymentIntents.Create(ctx, p)
 	if declined := stripeapi.DeclinedPayment(err); declined != nil {
 		return declined, nil

@@ -347,7 +347,7 @@ func TestAutoCrashes(t *testing.T) {
 }
 
 // TestAutoNeverMade: Stripe was never reached, and then the person changed their
-// mind, or the key would be too old: the attempt ends, and takes nothing of the month.
+// mind: the attempt ends, and takes nothing of the month. One that is still wanted goes on half a day later.
 func TestAutoNeverMade(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -372,7 +372,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.do("", "down", "down", "0")
 		w.later(13 * time.Hour)
 		w.do("", "forget")
-		w.once() // ends it, and begins another one
+		w.once()
 		p.charged(5000, 1)
 		p.wants(75*dollars, rules.PaymentSettled)
 		p.told(1, "We added $50.00")

@@ -152,8 +152,7 @@ func notReturnedEmail(cents int64, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "We couldn’t return " + formatDollars(cents) + " to your card",
 		Paragraphs: []string{
-			"Your card did not accept the refund of " + formatDollars(cents) + ". The money is back in your " +
-				"balance, and you can spend it.",
+			"The refund of " + formatDollars(cents) + " could not be made. The money is back in your balance.",
 		},
 		Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
 		Why:    ui.AboutBalance,

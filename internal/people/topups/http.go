@@ -315,7 +315,7 @@ var failureTexts = map[string]string{
 	"card_expired":         "Your card has expired.",
 	"insufficient_funds":   "Your card has insufficient funds.",
 	"needs_authentication": "Your bank requires you to confirm payments with this card.",
-	"stopped":              "Your card wasn’t charged: your settings or your balance had changed.",
+	stopped:                "Your card wasn’t charged: your settings or your balance had changed.",
 	cardGone:               "Your card wasn’t charged: Stripe no longer has it.",
 	"refunded":             "The payment was refunded before it was credited.",
 	"dispute_lost":         "Your bank reversed the payment before it was credited.",

@@ -195,38 +195,22 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	if err != nil {
 		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
 	}
-	known, err := s.listRefunds(ctx, p.PaymentIntent)
-	isKnown := slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID })
-	if err == nil && !isKnown {
-		if err := s.noteUnknownRefunds(ctx, c, known); err != nil {
-			return err
-		}
-		if r.Cents > leftOf(c, known) { // others have refunded it meanwhile
-			return s.refuseRefund(ctx, c, r, "less than the refund is left of the payment")
-		}
-		if waits, err := MoneyWaits(ctx, s.DB); err != nil {
-			return err
-		} else if waits {
-			return retryLater("The books are being compared with Stripe. Repeat the command later.").
-				WithCause(errMoneyWaits)
-		}
-		err = s.createRefund(ctx, p.PaymentIntent, r)
-	}
-	answer := stripeapi.Sort(err)
-	if answer.Outcome == stripeapi.NotNow {
-		lost, failed := s.hasLostDispute(ctx, c)
-		if failed != nil {
-			return failed
-		} else if lost {
-			answer.Outcome = stripeapi.Refused // no dispute is left that could still be won
-		}
-	}
-	if answer.Outcome == stripeapi.Refused {
-		return s.refuseRefund(ctx, c, r, answer.Text)
-	} else if err != nil {
-		s.Log.Error("refund not finished", "refund_id", r.ID, "topup_id", r.PaymentID, "error", err)
-		s.Metrics.RaiseAlarm("refund_waits", "stripe")
+	answer, err := s.askForRefund(ctx, r, c, p.PaymentIntent)
+	switch {
+	case errors.Is(err, stripeapi.ErrClaimed):
+		return retryLater("Stripe is asked for this refund at this moment; repeat the command").WithCause(err)
+	case err != nil:
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
+	case answer.Outcome == stripeapi.Refused, answer.Outcome == stripeapi.Unwanted:
+		return s.refuseRefund(ctx, c, r, answer.Text)
+	case answer.Outcome == stripeapi.Ours, answer.Outcome == stripeapi.Unknown:
+		return retryLater("Stripe cannot be reached; repeat the command").WithCause(errors.New(answer.Text))
+	case answer.Outcome == stripeapi.Postponed:
+		return retryLater("The books are being compared with Stripe. Repeat the command later.").
+			WithCause(errMoneyWaits)
+	case answer.Outcome != stripeapi.Done:
+		return retryLater("Stripe has not carried out the refund yet; repeat the command later").
+			WithCause(errors.New(answer.Text))
 	}
 	if _, err := s.reconcile(ctx, c, noChange); err != nil {
 		return err
@@ -257,6 +241,55 @@ func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
 	}
 	isOpen := slices.ContainsFunc(open, func(d rules.OpenDispute) bool { return d.PaymentID == c.ID })
 	return contested[c.ID] > 0 && !isOpen, nil
+}
+
+// askForRefund asks Stripe for a refund, unless Stripe has it already. Unwanted, and Refused, is one of which less is
+// left of the payment at Stripe: others have refunded it meanwhile, or it was lost in a dispute.
+func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent string) (a stripeapi.Answer, err error) {
+	left, isEnded := int64(0), false
+	a, err = s.requests().Do(ctx, stripeapi.Request{
+		Kind: stripeapi.Refund,
+		ID:   r.ID,
+		Find: func(ctx context.Context) (bool, error) {
+			known, err := s.listRefunds(ctx, intent)
+			if err != nil {
+				return false, err
+			}
+			left = leftOf(c, known)
+			if slices.ContainsFunc(known, func(k *stripe.Refund) bool { return k.Metadata["refund_id"] == r.ID }) {
+				return true, nil
+			}
+			return false, s.noteUnknownRefunds(ctx, c, known)
+		},
+		Check: func(ctx context.Context) (stripeapi.Outcome, error) {
+			now, err := getRefund(ctx, s.DB, r.ID)
+			if isEnded = now.State != refundOpen; err != nil || isEnded || r.Cents > left {
+				return stripeapi.Unwanted, err
+			}
+			if waits, err := MoneyWaits(ctx, s.DB); err != nil || waits {
+				return stripeapi.Postponed, err
+			}
+			return stripeapi.Wanted, nil
+		},
+		Create: func(ctx context.Context, key string) error { return s.createRefund(ctx, intent, r, key) },
+	})
+	switch {
+	case err != nil:
+		return a, err
+	case isEnded: // by another node
+		a.Outcome = stripeapi.Done
+	case a.Outcome == stripeapi.Unwanted:
+		a.Text = "less than the refund is left of the payment"
+	case a.Outcome == stripeapi.NotNow: // the bank decides, or has decided
+		lost, err := s.hasLostDispute(ctx, c)
+		if err != nil {
+			return a, err
+		} else if lost {
+			a.Outcome = stripeapi.Refused // no dispute is left that could still be won
+			return a, s.requests().End(ctx, s.DB, stripeapi.Refund, r.ID)
+		}
+	}
+	return a, nil
 }
 
 // leftOf returns how many cents of a payment its refunds at Stripe have left.
@@ -310,6 +343,9 @@ func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refun
 	if err != nil || !changed {
 		return err
 	}
+	if err := s.requests().End(ctx, tx, stripeapi.Refund, r.ID); err != nil {
+		return err
+	}
 	r.State, r.Error = state, why
 	if state == refundRefused {
 		s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
@@ -357,13 +393,13 @@ func (s *Store) listRefunds(ctx context.Context, intent string) (list []*stripe.
 }
 
 // createRefund asks Stripe for a refund.
-func (s *Store) createRefund(ctx context.Context, intent string, r refund) error {
+func (s *Store) createRefund(ctx context.Context, intent string, r refund, key string) error {
 	p := &stripe.RefundCreateParams{
 		PaymentIntent: &intent,
 		Amount:        &r.Cents,
 		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
 	}
-	p.SetIdempotencyKey(r.ID)
+	p.SetIdempotencyKey(key)
 	_, err := s.client.V1Refunds.Create(ctx, p)
 	return err
 }

@@ -138,12 +138,16 @@ func TestRefundRace(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				if _, err := w.store.RefundRest(t.Context(), p.ID); err != nil {
-					t.Error(err)
+				_, err := w.store.RefundRest(t.Context(), p.ID)
+				if e, ok := errors.AsType[*apierr.Error](err); err != nil && (!ok || e.Code != apierr.Unavailable) {
+					t.Error(err) // 503: another one asks Stripe at this moment
 				}
 			})
 		}
 		all.Wait()
+		if _, err := w.store.RefundRest(t.Context(), p.ID); err != nil {
+			t.Error(err)
+		}
 		p.wants(0, rules.PaymentSettled)
 	})
 }

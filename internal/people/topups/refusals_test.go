@@ -54,11 +54,15 @@ func refuse(rw http.ResponseWriter, status int) {
 // wantAlarm checks that an alarm was raised.
 func (w *world) wantAlarm(name string) {
 	w.t.Helper()
-	rec := httptest.NewRecorder()
-	w.store.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if !strings.Contains(rec.Body.String(), `purser_alarms_total{alarm="`+name+`",subject="stripe"}`) {
+	if !w.isRaised(name) {
 		w.t.Errorf("no alarm %q", name)
 	}
+}
+
+func (w *world) isRaised(name string) bool {
+	rec := httptest.NewRecorder()
+	w.store.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return strings.Contains(rec.Body.String(), `purser_alarms_total{alarm="`+name+`",subject="stripe"}`)
 }
 
 // An interference refuses or loses requests to Stripe.

@@ -74,6 +74,13 @@ func getBySession(ctx context.Context, q db.Queryer, sessionID string) (c checko
 	return c, err
 }
 
+// setCheckoutCustomer replaces the Stripe customer of a checkout of which no session was opened.
+func setCheckoutCustomer(ctx context.Context, d *db.DB, topupID, customer string) error {
+	_, err := d.ExecContext(ctx, `UPDATE checkouts SET customer = $2
+		WHERE id = $1 AND session_id IS NULL`, topupID, customer)
+	return err
+}
+
 // setSession stores the session of a checkout. A stored session never changes.
 func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3

@@ -98,6 +98,11 @@ func (c Config) Validate() error {
 // IsConfigured reports whether users can top up.
 func (s *Store) IsConfigured() bool { return s.client != nil }
 
+// requests carry out what changes something at Stripe.
+func (s *Store) requests() *stripeapi.Requests {
+	return &stripeapi.Requests{DB: s.DB, Metrics: s.Metrics, Log: s.Log, Now: s.Now}
+}
+
 // Stripe returns the client by which Stripe is asked; nil if it is not configured.
 func (s *Store) Stripe() *stripe.Client { return s.client }
 
@@ -139,7 +144,7 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 	if c.SessionID != "" {
 		return c, nil
 	}
-	session, err := s.createSession(ctx, c)
+	session, err := s.makeSession(ctx, &c)
 	if err != nil {
 		return c, fmt.Errorf("topups: open: %w", err)
 	}
@@ -223,6 +228,11 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		}
 		if err := s.openPayment(ctx, tx, c); err != nil {
 			return err
+		}
+		if c.automatic() { // Stripe has it: nobody waits for the answer any more
+			if err := s.requests().End(ctx, tx, stripeapi.Charge, c.ID); err != nil {
+				return err
+			}
 		}
 		returns, err := s.followRefunds(ctx, tx, c.ID, f.refunds)
 		if err != nil {
@@ -416,6 +426,7 @@ func (s *Store) RunDue(ctx context.Context) (failed error) {
 	if !s.IsConfigured() {
 		return nil
 	}
+	failed = s.reportAges(ctx)
 	parts := []part{s.reconcileDue, s.finishDueRefund, s.chargeLowBalances(), s.detachRemovedCard}
 	for len(parts) > 0 {
 		var unfinished []part
@@ -457,7 +468,7 @@ func (s *Store) reconcileDue(ctx context.Context) (bool, error) {
 func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	switch {
 	case c.automatic():
-		err = s.chargeAttempt(ctx, c)
+		err = s.chargeAttempt(ctx, c, false)
 	case c.SessionID == "": // Stripe did not answer, so the user was never redirected
 		return endUnopened(ctx, s.DB, c.ID)
 	default:

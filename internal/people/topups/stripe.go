@@ -43,9 +43,24 @@ type order struct {
 
 const currency = stripe.CurrencyUSD
 
-// createSession creates a Checkout session. A repeated request returns the same session, because the order's id is the
-// idempotency key.
-func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
+// makeSession makes the Checkout session of a checkout. A repeated request returns the same session. A customer that
+// Stripe no longer has is replaced.
+func (s *Store) makeSession(ctx context.Context, c *checkout) (session *stripe.CheckoutSession, err error) {
+	open := func(key string) (err error) {
+		session, err = s.createSession(ctx, *c, key)
+		return err
+	}
+	err = s.requests().Make(ctx, stripeapi.Session, c.ID, "", open)
+	if stripeapi.Sort(err).Missing == stripeapi.MissingCustomer {
+		if err := s.replaceCustomer(ctx, c); err != nil {
+			return nil, err
+		}
+		err = s.requests().Make(ctx, stripeapi.Session, c.ID, "", open)
+	}
+	return session, err
+}
+
+func (s *Store) createSession(ctx context.Context, c checkout, key string) (*stripe.CheckoutSession, error) {
 	text := stripe.String[string]
 	p := &stripe.CheckoutSessionCreateParams{
 		Mode:              text("payment"),
@@ -76,7 +91,7 @@ func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.Checkout
 		}
 	}
 	s.addInvoice(p, c)
-	p.SetIdempotencyKey(c.ID)
+	p.SetIdempotencyKey(key)
 	return s.client.V1CheckoutSessions.Create(ctx, p)
 }
 

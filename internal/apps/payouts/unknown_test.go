@@ -1,0 +1,117 @@
+package payouts_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// mailsTo counts the emails to the developer with a subject.
+func (w *world) mailsTo(subject string) (n int) {
+	w.t.Helper()
+	list, err := w.Mails.ListNewest(w.t.Context(), 100)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, m := range list {
+		if m.AccountID == w.dev.ID && m.Subject == subject {
+			n++
+		}
+	}
+	return n
+}
+
+// TestGonePayee deletes the developer's account at Stripe: the developer is told once, sets up another one, and is paid
+// what failed meanwhile.
+func TestGonePayee(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		gone := w.payee
+		w.pass(3 * day)
+		w.steer(gone, "vanish")
+		w.run()
+		w.pass(day)
+		w.run()
+		w.wants(nil)
+		if p, err := w.GetPayee(t.Context(), w.dev.ID); err != nil || p.Enabled || p.GoneUS == 0 {
+			t.Errorf("%+v, %v", p, err)
+		}
+		if w.mailsTo("Set up payouts again") != 1 {
+			t.Error("the developer was not told once")
+		}
+		w.onboard()
+		if w.payee == gone {
+			t.Error("the same payee")
+		}
+		w.run()
+		w.wants([]int64{1000}, "paid")
+		w.steer(w.payee, "vanish")
+		w.onboard() // nobody knew yet that it was gone
+		if p, err := w.GetPayee(t.Context(), w.dev.ID); err != nil || !p.Enabled || p.GoneUS != 0 {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
+// TestPayeeGoneMeanwhile deletes the developer's account while a payout waits. It fails, and the app has the amount
+// again.
+func TestPayeeGoneMeanwhile(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.pass(3 * day)
+		w.steer("", "transfers", "status", "balance")
+		w.run()
+		w.wants(nil, "begun")
+		w.steer("", "transfers", "status", "")
+		w.steer(w.payee, "vanish")
+		for range 3 { // the answer about our balance is repeated first
+			w.pass(61 * time.Minute)
+			w.run()
+		}
+		w.wants(nil, "failed")
+		if m := w.margin(); m.Balance() != 10*money.Dollar {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestPayeeOfAnotherAddress changes the developer's email address after the answer with the payee was lost. Stripe has
+// the key with the old address; the developer gets a payee at once.
+func TestPayeeOfAnotherAddress(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		isLost := true
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/v1/accounts" || !isLost {
+				return false
+			}
+			isLost = false
+			w.stripe.ServeHTTP(discard{http.Header{}}, r)
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusForbidden) // nothing that the client repeats
+			_ = json.NewEncoder(rw).Encode(map[string]any{"error": map[string]string{"message": "no"}})
+			return true
+		})
+		if _, err := w.Onboard(t.Context(), w.dev); err == nil {
+			t.Error("onboarded")
+		}
+		w.dev.Email = "dev@new.example.com"
+		w.onboard()
+	})
+}
+
+// discard takes an answer.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}

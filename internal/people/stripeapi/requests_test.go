@@ -1,0 +1,191 @@
+package stripeapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/people/stripeapi"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// A remote is what Stripe answers to one request.
+type remote struct {
+	*stripeapi.Requests
+	t       *testing.T
+	ahead   time.Duration
+	log     bytes.Buffer
+	keys    []string // that came
+	answer  error    // to the next
+	lookUp  error
+	hasIt   bool
+	terms   stripeapi.Outcome
+	between func() // runs before the terms are read
+}
+
+func newRemote(t *testing.T, d *db.DB) *remote {
+	r := &remote{t: t, terms: stripeapi.Wanted, between: func() {}}
+	r.Requests = &stripeapi.Requests{
+		DB:  d,
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Now: func() time.Time { return time.Unix(1_800_000_000, 0).Add(r.ahead) },
+	}
+	return r
+}
+
+func (r *remote) request() stripeapi.Request {
+	return stripeapi.Request{
+		Kind: stripeapi.Charge,
+		ID:   "top_1",
+		Find: func(context.Context) (bool, error) { return r.hasIt, r.lookUp },
+		Check: func(context.Context) (stripeapi.Outcome, error) {
+			r.between()
+			return r.terms, nil
+		},
+		Create: func(_ context.Context, key string) error {
+			r.keys = append(r.keys, key)
+			return r.answer
+		},
+	}
+}
+
+// wants carries the request out, and compares the outcome and the keys that have come so far.
+func (r *remote) wants(outcome stripeapi.Outcome, keys ...string) {
+	r.t.Helper()
+	a, err := r.Do(r.t.Context(), r.request())
+	if err != nil || a.Outcome != outcome || !slices.Equal(r.keys, keys) {
+		r.t.Fatalf("%+v, %v, keys %q; want %q, %q", a, err, r.keys, outcome, keys)
+	}
+}
+
+// stored is the error with a status that Stripe has stored, as it repeats it.
+func stored(status int) error {
+	e := &stripe.Error{HTTPStatusCode: status, Type: stripe.ErrorTypeAPI, Msg: "An error occurred."}
+	e.SetLastResponse(&stripe.APIResponse{Header: map[string][]string{"Idempotent-Replayed": {"true"}}})
+	return e
+}
+
+func refusal(status int, kind stripe.ErrorType) error {
+	return &stripe.Error{HTTPStatusCode: status, Type: kind, Msg: "No."}
+}
+
+// TestNewAttempts gives a request another key only after Stripe has repeated an error and has nothing for an hour.
+func TestNewAttempts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r := newRemote(t, d)
+		r.answer = io.ErrUnexpectedEOF
+		r.wants(stripeapi.Unknown, "top_1")
+		r.ahead += 30 * time.Hour // Stripe has forgotten the key
+		r.wants(stripeapi.Unknown, "top_1", "top_1")
+		r.answer = stored(500)
+		r.wants(stripeapi.Unknown, "top_1", "top_1", "top_1")
+		r.ahead += 59 * time.Minute
+		r.wants(stripeapi.Unknown, "top_1", "top_1", "top_1") // not asked
+		r.ahead += 2 * time.Minute
+		r.lookUp = errors.New("cut")
+		r.wants(stripeapi.Unknown, "top_1", "top_1", "top_1")
+		r.lookUp, r.answer = nil, nil
+		r.wants(stripeapi.Done, "top_1", "top_1", "top_1", "top_1:2")
+	})
+}
+
+// TestEndsOfARequest ends a request only by what ends it.
+func TestEndsOfARequest(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r := newRemote(t, d)
+		for _, status := range []int{400, 401, 403, 429} {
+			r.answer = refusal(status, stripe.ErrorTypeInvalidRequest)
+			r.keys = nil
+			r.wants(stripeapi.Ours, "top_1")
+		}
+		if err := r.ReportOverdue(t.Context()); err != nil || strings.Contains(r.log.String(), "for an hour") {
+			t.Errorf("%v\n%s", err, r.log.String())
+		}
+		r.ahead += 61 * time.Minute
+		if err := r.ReportOverdue(t.Context()); err != nil || !strings.Contains(r.log.String(), "for an hour") {
+			t.Errorf("no alarm after an hour: %v\n%s", err, r.log.String())
+		}
+		r.terms = stripeapi.Postponed
+		r.wants(stripeapi.Postponed, "top_1")
+		r.terms = stripeapi.Unwanted
+		r.lookUp = refusal(404, stripe.ErrorTypeCard) // a look-up refuses nothing
+		r.wants(stripeapi.Unknown, "top_1")
+		r.lookUp = nil
+		r.wants(stripeapi.Unwanted, "top_1")
+		r.terms, r.answer, r.keys = stripeapi.Wanted, refusal(402, stripe.ErrorTypeCard), nil
+		r.wants(stripeapi.Refused, "top_1")
+		r.hasIt = true
+		r.wants(stripeapi.Done, "top_1")
+		r.log.Reset()
+		r.ahead += 100 * time.Hour
+		if err := r.ReportOverdue(t.Context()); err != nil || r.log.Len() > 0 {
+			t.Errorf("what has ended waits: %v\n%s", err, r.log.String())
+		}
+	})
+}
+
+// TestClaims lets a second node take a request over whose first node pauses: the first does not ask Stripe any more.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r, other := newRemote(t, d), newRemote(t, d)
+		r.between = func() {
+			if _, err := other.Do(t.Context(), other.request()); !errors.Is(err, stripeapi.ErrClaimed) {
+				t.Errorf("claimed twice: %v", err)
+			}
+			other.ahead = 6 * time.Minute
+			other.answer = io.ErrUnexpectedEOF
+			other.wants(stripeapi.Unknown, "top_1")
+		}
+		if a, err := r.Do(t.Context(), r.request()); !errors.Is(err, stripeapi.ErrClaimed) || len(r.keys) > 0 {
+			t.Errorf("%+v, %v, keys %q", a, err, r.keys)
+		}
+		other.wants(stripeapi.Unknown, "top_1", "top_1") // the claim of the first is over
+	})
+}
+
+// TestMake makes what moves no money under another key as soon as Stripe repeats an error, or when it is gone.
+func TestMake(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r := newRemote(t, d)
+		answers := []error{io.ErrUnexpectedEOF, stored(500), nil, nil,
+			refusal(400, stripe.ErrorTypeIdempotency), nil, nil}
+		makeIt := func() error {
+			return r.Make(t.Context(), stripeapi.Customer, "acc_1", "customer:", func(key string) error {
+				r.keys = append(r.keys, key)
+				return answers[len(r.keys)-1]
+			})
+		}
+		if err := makeIt(); err == nil {
+			t.Error("a cut request succeeds")
+		}
+		for range 3 {
+			if err := makeIt(); err != nil {
+				t.Error(err)
+			}
+		}
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return r.Renew(ctx, tx, stripeapi.Customer, "acc_1")
+		})
+		if err = errors.Join(err, makeIt()); err != nil {
+			t.Error(err)
+		}
+		want := []string{"customer:acc_1", "customer:acc_1", "customer:acc_1:2", "customer:acc_1:2", "customer:acc_1:2",
+			"customer:acc_1:3", "customer:acc_1:4"}
+		if !slices.Equal(r.keys, want) {
+			t.Errorf("%q, want %q", r.keys, want)
+		}
+	})
+}
