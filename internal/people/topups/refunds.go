@@ -357,17 +357,16 @@ func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refun
 	return s.sendMail(ctx, tx, r.AccountID, mail)
 }
 
-// refuseRefund ends a refund that Stripe refuses to make. What a user asked for comes back to the payment when that is
-// booked, together with what else is gone of it: now, or by the job after a crash.
+// A refusal is a refund that Stripe refuses to make, and why.
+type refusal struct {
+	refund refund
+	why    string
+}
+
+// refuseRefund ends a refund that Stripe refuses to make, in the transaction that books what Stripe says of its payment
+// now. So what a user asked for comes back to the payment together with what else is gone of it.
 func (s *Store) refuseRefund(ctx context.Context, c checkout, r refund, why string) error {
-	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		email := notRefundableEmail(r.Cents, s.DashboardURL)
-		return errors.Join(s.endRefund(ctx, tx, &r, refundRefused, why, email),
-			setNext(ctx, tx, c.ID, s.Now().UnixMicro()))
-	})
-	if err != nil {
-		return fmt.Errorf("topups: refund %s: %w", r.ID, err)
-	}
+	c.refusal = &refusal{r, why}
 	if _, err := s.reconcile(ctx, c, noChange); err != nil {
 		return err
 	}
@@ -375,6 +374,18 @@ func (s *Store) refuseRefund(ctx context.Context, c checkout, r refund, why stri
 		return refusedRefund(r, why)
 	}
 	return nil
+}
+
+// endRefused ends a refund that was refused, unless Stripe has made it meanwhile. nil = none was.
+func (s *Store) endRefused(ctx context.Context, tx *db.Tx, refused *refusal, told []*stripe.Refund) error {
+	if refused == nil {
+		return nil
+	}
+	r := refused.refund
+	if slices.ContainsFunc(told, func(t *stripe.Refund) bool { return t.Metadata["refund_id"] == r.ID }) {
+		return nil
+	}
+	return s.endRefund(ctx, tx, &r, refundRefused, refused.why, notRefundableEmail(r.Cents, s.DashboardURL))
 }
 
 func refusedRefund(r refund, why string) *apierr.Error {

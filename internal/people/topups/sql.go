@@ -16,6 +16,8 @@ type checkout struct {
 	SaveCard       bool   // the user agreed to save the card
 	Customer       string // Stripe customer of the card; "" = none
 	attempt
+
+	refusal *refusal // of a refund, to be booked with what Stripe says next; it is not stored
 }
 
 // An attempt has the fields of an automatic checkout.

@@ -234,6 +234,9 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 				return err
 			}
 		}
+		if err := s.endRefused(ctx, tx, c.refusal, f.refunds); err != nil {
+			return err
+		}
 		returns, err := s.followRefunds(ctx, tx, c.ID, f.refunds)
 		if err != nil {
 			return err
