@@ -79,8 +79,8 @@ func (w *table) audit() error {
 	return fmt.Errorf("verify: %s", found.Bytes())
 }
 
-// fixedSeeds is how many histories of the same seeds are played on SQLite. On PostgreSQL, where each takes longer, it is
-// a third of them.
+// fixedSeeds is how many histories of the same seeds are played on SQLite. On PostgreSQL, where each takes longer, it
+// is a third of them.
 const fixedSeeds = 25
 
 // newSeeds is for how long histories of new seeds are played on each engine after those.
