@@ -297,7 +297,7 @@ func (v *vendor) faults() []fault {
 		newFault("F-13 above the window", v.usage("2000000", "10", "2000010"), estimates),
 		newFault("F-13 far above the cap", v.usage("10", "5000", "5010"), estimates),
 		newFault("F-13 nothing at all", v.usage("0", "0", "0"), estimates),
-		{"F-14 above the hold", "usage=20000,0,0,350 words=20", settles, settles, overrun},
+		{"F-14 above the hold", "usage=2000,0,0,800 words=20", settles, settles, overrun},
 		{"F-15 far below the hold", "usage=3,0,0,2 words=20", settles, settles, under},
 		newFault("F-16 cached, written, reasoning", "usage=1000,200,100,50,10 words=20", settles),
 		newFault("F-19 reset before the headers", "cut=0", gives),
