@@ -123,6 +123,7 @@ func (m *machine) resume(t *rapid.T, c *Connection) {
 		t.Fatalf("faster %d of a connection at %d: %d", r.FasterSpend, was, c.FasterSpend)
 	default:
 		m.causes[c.ID] = left
+		m.despite[c.ID] = m.despite[c.ID] || r.DespiteDispute
 		if m.seen["resumed in part"] += int(intOf(len(left) > 0)); len(left) == 0 {
 			m.forgive(c.ID)
 		}
@@ -169,11 +170,13 @@ func (m *machine) dispute(t *rapid.T) {
 	}
 	m.disputes[disputeID] = accountID
 	for _, c := range m.alive(accountID) {
+		delete(m.despite, c.ID)
 		m.cause(c, FrozenByPayment, disputeID)
 	}
 }
 
-// spendsNoMore checks that while an account had an open dispute a command has given its apps nothing more to spend.
+// spendsNoMore checks that while an account had an open dispute a command has given its apps nothing more to spend. Where
+// an operator has ended the pause of the dispute, the user may end the user's own.
 func (m *machine) spendsNoMore(t *rapid.T, before map[string]Connection, disputed map[string]bool, c Command) {
 	resume, ok := c.(Resume)
 	byOperator := ok && resume.By == FrozenByOperator
@@ -182,7 +185,7 @@ func (m *machine) spendsNoMore(t *rapid.T, before map[string]Connection, dispute
 		if !disputed[now.AccountID] {
 			continue
 		}
-		resumed := now.Status == Active && was.Status != Active && !byOperator
+		resumed := now.Status == Active && was.Status != Active && !byOperator && !m.despite[id]
 		if !there || now.AllocationMC > was.AllocationMC || resumed {
 			if _, ended := c.(EndDispute); !ended {
 				t.Fatalf("in a dispute %T made of %+v %+v", c, was, now)
