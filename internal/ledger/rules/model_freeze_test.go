@@ -175,8 +175,8 @@ func (m *machine) dispute(t *rapid.T) {
 	}
 }
 
-// spendsNoMore checks that while an account had an open dispute a command has given its apps nothing more to spend. Where
-// an operator has ended the pause of the dispute, the user may end the user's own.
+// spendsNoMore checks that while an account had an open dispute a command has given its apps nothing more to spend.
+// Where an operator has ended the pause of the dispute, the user may end the user's own.
 func (m *machine) spendsNoMore(t *rapid.T, before map[string]Connection, disputed map[string]bool, c Command) {
 	resume, ok := c.(Resume)
 	byOperator := ok && resume.By == FrozenByOperator
