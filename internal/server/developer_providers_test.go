@@ -273,7 +273,11 @@ func TestOwnKeysShareConnections(t *testing.T) {
 	w := newOwnWorld(t, db.SQLite)
 	a, b := w.newDeveloperProvider("openai", providerkeys.NewSecret("one")),
 		w.newDeveloperProvider("openai", providerkeys.NewSecret("two"))
-	for range 30 { // more than it takes to open a circuit
+	w.DB.SetBack(time.Minute)
+	for i := range 30 { // more than it takes to open a circuit, and for longer
+		if i == 29 {
+			w.DB.SetBack(0)
+		}
 		q := ask("gpt-6-luna")
 		q.Messages[0].Text = "!emu status=500 should_retry=false"
 		if _, err := a.Complete(t.Context(), q); err == nil {

@@ -121,14 +121,18 @@ func keyOf(q *provider.Request) breakerKey { return breakerKey{q.Model, q.AppID,
 // ofApp returns the key of the breaker that all connections of an app share.
 func (k breakerKey) ofApp() breakerKey { return breakerKey{model: k.model, appID: k.appID} }
 
-// A breaker opens after consecutive failures. Then it admits one probe per interval until a call succeeds.
+// A breaker opens after consecutive failures that took a while, so that one prompt that always fails, sent again and
+// again, does not stop the other calls of its connection: they succeed in between. Then it admits one probe per
+// interval until a call succeeds.
 type breaker struct {
 	failures int       // in a row
-	until    time.Time // open until then
+	since    time.Time // the first of them
+	until    time.Time // open until then; zero: closed
 }
 
 const (
 	failuresToOpen = 20
+	failingToOpen  = 10 * time.Second
 	openDuration   = 5 * time.Second
 	maxBreakers    = 10_000 // a full map is emptied
 )
@@ -142,7 +146,7 @@ func (b *breakers) admit(key breakerKey, now time.Time) (time.Duration, bool) {
 	if own == nil {
 		return 0, true
 	}
-	if own.failures >= failuresToOpen {
+	if !own.until.IsZero() {
 		return own.admit(now)
 	}
 	if all := b.byKey[key.ofApp()]; all != nil {
@@ -153,7 +157,7 @@ func (b *breakers) admit(key breakerKey, now time.Time) (time.Duration, bool) {
 
 func (b *breaker) admit(now time.Time) (time.Duration, bool) {
 	switch {
-	case b.failures < failuresToOpen:
+	case b.until.IsZero():
 		return 0, true
 	case now.Before(b.until):
 		return b.until.Sub(now), false
@@ -176,10 +180,11 @@ func (b *breakers) report(key breakerKey, now time.Time, broken bool) {
 			if b.byKey == nil || len(b.byKey) >= maxBreakers {
 				b.byKey = map[breakerKey]*breaker{}
 			}
-			one = &breaker{}
+			one = &breaker{since: now}
 			b.byKey[k] = one
 		}
-		if one.failures++; one.failures == failuresToOpen {
+		one.failures++
+		if one.until.IsZero() && one.failures >= failuresToOpen && now.Sub(one.since) >= failingToOpen {
 			one.until = now.Add(openDuration)
 		}
 	}

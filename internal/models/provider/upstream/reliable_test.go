@@ -103,9 +103,7 @@ func TestBreaker(t *testing.T) {
 		s.fails = append(s.fails, dead)
 	}
 	r, _, now := patient(s)
-	for range failuresToOpen {
-		_, _ = r.Complete(t.Context(), &provider.Request{})
-	}
+	failUntilOpen(r, now, &provider.Request{})
 	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.Is(err, errOpen) || s.calls != failuresToOpen {
 		t.Fatalf("%d calls reached a dead provider: %v", s.calls, err)
 	}
@@ -129,6 +127,40 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// failUntilOpen makes as many calls as open a circuit, in the time that it takes.
+func failUntilOpen(r *Reliable, now *time.Time, q *provider.Request) (told []error) {
+	for range failuresToOpen {
+		_, err := r.Complete(context.Background(), q)
+		told = append(told, err)
+		*now = now.Add(failingToOpen/(failuresToOpen-1) + 1)
+	}
+	return told
+}
+
+// TestBreakerStaysClosedWhileCallsSucceed: a prompt that always fails, on many lines of one connection, stops none of
+// the connection's other calls, which succeed every few seconds.
+func TestBreakerStaysClosedWhileCallsSucceed(t *testing.T) {
+	t.Parallel()
+	r, _, now := patient(nil)
+	r.Provider = answerer(func(q *provider.Request) error {
+		if q.MaxTokens == 1 {
+			return &provider.Error{Status: 500}
+		}
+		return nil
+	})
+	for range 20 {
+		for range 10 * failuresToOpen {
+			if _, err := r.Complete(t.Context(), &provider.Request{MaxTokens: 1}); errors.Is(err, errOpen) {
+				t.Fatal("the circuit opened beside calls that succeed")
+			}
+		}
+		*now = now.Add(failingToOpen - time.Second)
+		if _, err := r.Complete(t.Context(), &provider.Request{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestBreakerMindsOnlyTheProvider: what one request or our key does wrong says
 // nothing about the provider.
 func TestBreakerMindsOnlyTheProvider(t *testing.T) {
@@ -142,9 +174,9 @@ func TestBreakerMindsOnlyTheProvider(t *testing.T) {
 		for range 3 * failuresToOpen {
 			s.fails = append(s.fails, e)
 		}
-		r, _, _ := patient(s)
-		for range 3 * failuresToOpen {
-			_, _ = r.Complete(t.Context(), &provider.Request{})
+		r, _, now := patient(s)
+		for range 3 {
+			failUntilOpen(r, now, &provider.Request{})
 		}
 		if s.calls != 3*failuresToOpen {
 			t.Errorf("%+v opened the circuit after %d calls", e, s.calls)
@@ -161,10 +193,10 @@ func TestBreakerKeepsAppsAndModelsApart(t *testing.T) {
 	for range 3 * failuresToOpen {
 		s.fails = append(s.fails, busy)
 	}
-	r, _, _ := patient(s)
+	r, _, now := patient(s)
 	bad := &provider.Request{Model: "m", AppID: "app_bad"}
-	for range failuresToOpen {
-		if _, err := r.Complete(t.Context(), bad); errors.Is(err, errOpen) {
+	for _, err := range failUntilOpen(r, now, bad) {
+		if errors.Is(err, errOpen) {
 			t.Fatal("tries are counted as calls")
 		}
 	}
@@ -198,6 +230,7 @@ func TestBreakerKeepsConnectionsApart(t *testing.T) {
 		return err
 	}
 	fails = func(connection string) bool { return connection == "bad" }
+	failUntilOpen(r, now, &provider.Request{Model: "m", AppID: "app", ConnectionID: "bad"})
 	for range 10 {
 		for range failuresToOpen {
 			if err := ask("bad"); err == nil {
@@ -214,6 +247,10 @@ func TestBreakerKeepsConnectionsApart(t *testing.T) {
 	}
 
 	fails = func(string) bool { return true } // the provider is down
+	for range failuresToOpen {
+		_ = ask("user")
+		*now = now.Add(failingToOpen/(failuresToOpen-1) + 1)
+	}
 	clear(asked)
 	for i := range 200 {
 		_ = ask("bad")
