@@ -1,6 +1,8 @@
 package db_test
 
 import (
+	"context"
+	"database/sql"
 	"strings"
 	"sync"
 	"testing"
@@ -53,5 +55,57 @@ func TestConnectionsOfANode(t *testing.T) {
 	wg.Wait()
 	if most < 2 || most > 10 {
 		t.Errorf("the server saw %d connections", most)
+	}
+}
+
+// TestServerWithoutRoom: while others have all connections that a server allows, a node does its reads and writes with
+// those that it has, and keeps them.
+func TestServerWithoutRoom(t *testing.T) {
+	t.Parallel()
+	url, limit := dbtest.LimitedURL(t)
+	limit(14)
+	d, err := db.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	others, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = others.Close() }()
+	for { // until there is no room
+		if _, err := others.Conn(t.Context()); err != nil {
+			break
+		}
+	}
+	const mine = `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`
+	count := func() (n int) {
+		if err := d.QueryRowContext(t.Context(), mine).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	before := count()
+	for range 3 {
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
+				var n int
+				err := d.QueryRowContext(t.Context(), `SELECT 1 FROM pg_sleep(0.01)`).Scan(&n)
+				if i%2 == 0 {
+					err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+						return tx.QueryRowContext(ctx, `SELECT 1 FROM pg_sleep(0.01)`).Scan(&n)
+					})
+				}
+				if err != nil {
+					t.Errorf("while the server has no room: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if after := count(); before < 2 || after < before {
+		t.Errorf("the node had %d connections, and has %d", before, after)
 	}
 }

@@ -31,7 +31,9 @@ type DB struct {
 	offset   atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 	lag      atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
-	discarding  atomic.Bool   // DiscardIdle runs
+	discarding  atomic.Bool // DiscardIdle runs
+	fullMu      sync.Mutex
+	full        *time.Timer   // ends the pause of isFull; nil: pools open connections
 	limitFactor time.Duration // how many times longer its time limits are; 0 is 1
 
 	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
@@ -197,7 +199,11 @@ func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryContext(ctx, args...)
 	}
-	rows, err := d.read.QueryContext(d.limitRead(ctx), query, args...)
+	ctx = d.limitRead(ctx)
+	rows, err := d.read.QueryContext(ctx, query, args...)
+	for d.isFull(ctx, d.read, err) {
+		rows, err = d.read.QueryContext(ctx, query, args...)
+	}
 	d.noteError(err)
 	return rows, err
 }
@@ -207,7 +213,11 @@ func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryRowContext(ctx, args...)
 	}
-	row := d.read.QueryRowContext(d.limitRead(ctx), query, args...)
+	ctx = d.limitRead(ctx)
+	row := d.read.QueryRowContext(ctx, query, args...)
+	for d.isFull(ctx, d.read, row.Err()) {
+		row = d.read.QueryRowContext(ctx, query, args...)
+	}
 	d.noteError(row.Err())
 	return row
 }
@@ -250,13 +260,6 @@ func (d *DB) limitRead(ctx context.Context) context.Context {
 	return ctx
 }
 
-// noteError discards the idle connections to a server that does not answer.
-func (d *DB) noteError(err error) {
-	if err != nil && IsAway(err) {
-		d.DiscardIdle()
-	}
-}
-
 // ExecContext runs one write in its own transaction.
 func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if err := d.checkWritable(); err != nil {
@@ -268,6 +271,9 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		defer cancel()
 	}
 	res, err := d.write.ExecContext(ctx, query, args...)
+	for d.isFull(ctx, d.write, err) {
+		res, err = d.write.ExecContext(ctx, query, args...)
+	}
 	if err != nil {
 		d.noteError(err)
 		return nil, err
@@ -281,25 +287,11 @@ func (d *DB) Conn(ctx context.Context) (*sql.Conn, error) {
 	if err := d.checkWritable(); err != nil {
 		return nil, err
 	}
-	return d.write.Conn(ctx)
-}
-
-// DiscardIdle closes the idle connections to PostgreSQL. After one has failed, the others may lead to a network that
-// takes packets and brings no answers: a new connection shows soon whether the server is there. It does nothing on
-// SQLite.
-func (d *DB) DiscardIdle() {
-	if d.Engine != Postgres || !d.discarding.CompareAndSwap(false, true) {
-		return
+	conn, err := d.write.Conn(ctx)
+	for d.isFull(ctx, d.write, err) {
+		conn, err = d.write.Conn(ctx)
 	}
-	go func() { // closing a connection may take seconds
-		defer d.discarding.Store(false)
-		for _, pool := range []*sql.DB{d.read, d.write} {
-			if pool != nil {
-				pool.SetMaxIdleConns(0)
-				pool.SetMaxIdleConns(d.poolSize)
-			}
-		}
-	}()
+	return conn, err
 }
 
 func (d *DB) checkWritable() error {

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -121,12 +120,8 @@ func openPostgres(target string) (*DB, error) {
 		}
 	}
 	d := &DB{Engine: Postgres, poolSize: connections / 2}
-	ping := stdlib.OptionShouldPing(d.pingIdle)
-	d.read = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectClosed)), d.poolSize)
-	d.write = limitPool(stdlib.OpenDB(*config, ping, stdlib.OptionResetSession(rejectStandby)), d.poolSize)
-	for _, p := range []*sql.DB{d.read, d.write} {
-		p.SetConnMaxLifetime(30 * time.Minute) // so that connections move to the new primary after a failover
-	}
+	d.read = limitPool(sql.OpenDB(newConnector(config, d.pingIdle, rejectClosed)), d.poolSize)
+	d.write = limitPool(sql.OpenDB(newConnector(config, d.pingIdle, rejectStandby)), d.poolSize)
 	return d, nil
 }
 
@@ -151,43 +146,6 @@ func (d *DB) refusePooler(ctx context.Context) error {
 		return errPooler
 	}
 	return nil // another error is that of the first statement that matters
-}
-
-// pingTimeout is how long an idle connection may take to answer a ping. Two of them are within CallerTimeout.
-const pingTimeout = 2 * time.Second
-
-// pingIdle pings a connection that was idle, before it is used again, and closes it if it does not answer. The other
-// idle connections may lead to the same dead network: they go too. It returns false, because the driver's own ping
-// would wait as long as the caller does.
-func (d *DB) pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
-	if p.IdleDuration <= time.Second {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	if p.Conn.PgConn().Ping(ctx) != nil { // the connection is closed now
-		d.DiscardIdle()
-	}
-	return false
-}
-
-// rejectClosed drops a connection that pingIdle has closed.
-func rejectClosed(_ context.Context, c *pgx.Conn) error {
-	if c.IsClosed() {
-		return driver.ErrBadConn
-	}
-	return nil
-}
-
-// rejectStandby drops a connection that is closed or whose server has become a standby.
-func rejectStandby(ctx context.Context, c *pgx.Conn) error {
-	if err := rejectClosed(ctx, c); err != nil {
-		return err
-	}
-	if c.PgConn().ParameterStatus("in_hot_standby") == "on" {
-		return driver.ErrBadConn
-	}
-	return nil
 }
 
 // postgresConfig also returns the most connections of a node.
