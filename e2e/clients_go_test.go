@@ -30,11 +30,11 @@ const (
 // offeredTools are the tools that a job may offer: name, description and schema.
 var offeredTools = [][3]string{{"weather", "Tells the weather.", weather}, {"time", "Tells the time.", noArguments}}
 
-// runGo bounds each job by a minute, and puts what fails into its outcome.
+// runGo bounds each job by five minutes, and puts what fails into its outcome.
 func runGo(t *testing.T, apis map[string]func(context.Context, *testing.T, job, *outcome) error) func(job) outcome {
 	t.Helper()
 	return func(j job) (o outcome) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if err := apis[j.API](ctx, t, j, &o); err != nil {
 			o.Error = &clientError{Kind: reflect.TypeOf(err).String(), Message: err.Error()}

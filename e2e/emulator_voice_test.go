@@ -104,7 +104,7 @@ func TestEmulatorTalksWithChromium(t *testing.T) {
 	b := newTab(t)
 	sdp := inPage[string](b, voicePage)
 	id, answer := offerTo(t, base, sdp, `{"type":"realtime","model":"gpt-realtime-2.1","instructions":"!emu words=5"}`)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	sideband, _, err := websocket.Dial(ctx, strings.Replace(base, "http", "ws", 1)+"/realtime?call_id="+id,
 		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer k"}}})

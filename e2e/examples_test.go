@@ -146,7 +146,7 @@ func readLines(r io.Reader) chan string {
 // awaitLine returns the next line that has a part, and fails the test at the end of the output.
 func (e *runningExample) awaitLine(lines chan string, part string) string {
 	e.t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(5 * time.Minute)
 	var before []string
 	for {
 		select {
@@ -184,7 +184,7 @@ func freePort(t *testing.T) string {
 // awaitServer waits until an address answers.
 func awaitServer(t *testing.T, address string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		response, err := http.Get(address)
 		if err == nil {
 			_ = response.Body.Close()
@@ -430,7 +430,7 @@ func driveWebhook(t *testing.T, p *servertest.Process, command []string) {
 // awaitDelivered waits until a delivery has reached its endpoint again.
 func awaitDelivered(t *testing.T, client *purser.Client, appID, webhookID, deliveryID string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		deliveries, err := client.Webhooks.Deliveries(t.Context(), appID, webhookID)
 		i := slices.IndexFunc(deliveries, func(d purser.Delivery) bool { return d.ID == deliveryID })
 		if err == nil && i >= 0 && deliveries[i].Status == "delivered" {

@@ -44,10 +44,10 @@ func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process), flags .
 	}
 }
 
-// soon bounds what a test waits for.
+// soon bounds what a test waits for. Only the machine decides how long that is.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

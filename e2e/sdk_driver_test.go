@@ -152,8 +152,8 @@ func (d *driver) ask(op string, client json.RawMessage, args map[string]any) (ru
 			r.err = fmt.Errorf("answer %d to request %d", a.ID, d.last)
 		}
 		return a, r.err
-	case <-time.After(time.Minute):
-		return runnerAnswer{}, fmt.Errorf("%s: no answer within a minute", op)
+	case <-time.After(5 * time.Minute):
+		return runnerAnswer{}, fmt.Errorf("%s: no answer within five minutes", op)
 	}
 }
 

@@ -74,7 +74,7 @@ func TestStaging(t *testing.T) {
 		"PURSER_OIDC_CLIENT_ID=" + is["oidc.client_id"],
 		"PURSER_OIDC_CLIENT_SECRET=" + is["oidc.client_secret"],
 	}, "serve")
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if resp, err := http.Get(node + "/readyz"); err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
