@@ -119,6 +119,13 @@ func (d *Service) withdrawAllGoodwill(ctx context.Context, tx *db.Tx, accountID,
 	if err != nil {
 		return 0, err
 	}
+	disputed, err := d.Topups.SumDisputed(ctx, tx, accountID)
+	if err != nil {
+		return 0, err
+	} else if disputed = min(disputed, balance.AvailableMC); disputed >= money.Cent {
+		return 0, apierr.InvalidRequest.Errorf("%s is disputed; the account stays suspended. Repeat when the bank has "+
+			"decided", disputed.Display())
+	}
 	paid, err := d.Topups.SumUnrefundable(ctx, tx, balance)
 	if err != nil {
 		return 0, err

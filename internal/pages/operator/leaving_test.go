@@ -283,3 +283,49 @@ func TestReviewsAreMailed(t *testing.T) {
 		`"status":"refused"`)
 	l.mailed("developer@example.com", "Reader was not approved", "The name is taken.")
 }
+
+// TestSettleDuringADispute pays nobody otherwise what a bank may still take back: while a payment is disputed, an
+// operator can neither settle it nor is told to do so. What the dispute does not need can be settled.
+func TestSettleDuringADispute(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"won", "lost"} {
+		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			l := newLeaver(t, d)
+			l.do(t, rules.GiveGoodwill{
+				GoodwillID: "gwc_x", AccountID: l.accountID, AmountMC: 20 * money.Dollar, Reason: "Sorry.",
+			})
+			session := l.checkout("10")
+			l.steer(session, "pay")
+			l.pass(2 * time.Hour)
+			l.steer(session, "dispute")
+			l.hearOfDisputes()
+			l.operate("suspend", 200, `"suspended"`)
+			settle := func(amount string, status int, says string) {
+				t.Helper()
+				want(t, "settle", l.api.Do(t, "POST", "/v1/operator/accounts/"+l.accountID+"/settle",
+					`{"amount_mc":`+amount+`,"reason":"Paid by bank transfer."}`), status, says)
+			}
+			settle("4100000000", 400, "amount: must be at most $40.00")
+			settle("2000000000", 200, `"suspended"`) // of the other payment
+			l.has(30 * money.Dollar)
+			settle("2100000000", 400, "amount: must be at most $20.00")
+			l.operate("close", 400, "$10.00 is disputed")
+			l.has(30 * money.Dollar)
+			l.steer(session, end)
+			l.hearOfDisputes()
+			l.has(map[string]money.MC{"won": 30, "lost": 20}[end] * money.Dollar)
+			refunded := map[string]string{"won": `"refunded_mc":1000000000`, "lost": `"refunded_mc":0`}[end]
+			l.operate("close", 200, refunded)
+			l.has(0)
+		})
+	}
+}
+
+// hearOfDisputes lets the reconciliation of the day find what became of disputes.
+func (l *leaver) hearOfDisputes() {
+	l.t.Helper()
+	l.pass(25 * time.Hour)
+	if err := l.topups.Reconcile(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+}

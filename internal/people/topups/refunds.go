@@ -99,6 +99,28 @@ func (s *Store) SumUnrefundable(ctx context.Context, q db.Queryer, b rules.Balan
 	return max(min(sum, b.AvailableMC), 0), nil
 }
 
+// SumDisputed returns what open disputes would take of an account's balance if they were lost.
+func (s *Store) SumDisputed(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
+	payments, err := store.PaymentsOfAccount(ctx, q, accountID, maxPayments)
+	if err != nil {
+		return 0, fmt.Errorf("topups: disputed: %w", err)
+	}
+	disputed, err := sumContested(ctx, q, accountID)
+	if err != nil {
+		return 0, fmt.Errorf("topups: disputed: %w", err)
+	}
+	for _, p := range payments {
+		sum += takenIfLost(p, disputed[p.ID])
+	}
+	return sum, nil
+}
+
+// takenIfLost returns what a payment's open disputes would take of the balance if they were lost: contested is what is
+// in disputes that are open or lost.
+func takenIfLost(p *rules.Payment, contested money.MC) money.MC {
+	return max(min(contested-p.ReversedFor("dispute_lost"), p.AmountMC-p.ReversedMC), 0)
+}
+
 // planRefunds returns the open refunds of an account, after adding those that its balance still allows. It locks the
 // account and then the balance. The account must be suspended: otherwise the money could be spent while Stripe is
 // asked.
@@ -163,7 +185,7 @@ func (s *Store) chooseRefunds(ctx context.Context, q db.Queryer, balance rules.B
 		}
 	}
 	for _, p := range payments {
-		available -= max(min(disputed[p.ID]-p.ReversedFor("dispute_lost"), p.AmountMC-p.ReversedMC), 0)
+		available -= takenIfLost(p, disputed[p.ID])
 	}
 	for _, p := range payments {
 		isOpen := slices.ContainsFunc(open, func(r refund) bool { return r.PaymentID == p.ID })

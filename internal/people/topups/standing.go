@@ -123,7 +123,8 @@ func (s *Store) ReturnRest(ctx context.Context, accountID string) (rest Rest, er
 
 // SettleElsewhere takes an amount from the available balance of an account whose user was paid it otherwise, such as by
 // a bank transfer, in the caller's transaction, which has locked the account. It takes what is left of payments, newest
-// first, and then whole goodwill credits. An amount that is not there in these parts is 400 invalid_request.
+// first, and then whole goodwill credits. What open disputes would take if they were lost stays: the bank would take it
+// a second time. An amount that is not there in these parts is 400 invalid_request.
 func (s *Store) SettleElsewhere(ctx context.Context, tx *db.Tx, accountID string, amount money.MC,
 	reason string) error {
 	balance, err := store.LockBalance(ctx, tx, accountID)
@@ -134,12 +135,19 @@ func (s *Store) SettleElsewhere(ctx context.Context, tx *db.Tx, accountID string
 	if err != nil {
 		return fmt.Errorf("topups: settle: %w", err)
 	}
-	switch {
+	disputed, err := s.SumDisputed(ctx, tx, accountID)
+	if err != nil {
+		return err
+	}
+	switch most := max(balance.AvailableMC-disputed, 0); {
 	case len(open) > 0:
 		return apierr.InvalidRequest.Errorf("a refund is pending at Stripe; repeat when it has ended")
-	case amount <= 0 || amount > balance.AvailableMC:
+	case amount <= 0 || amount > most && disputed > 0:
+		return apierr.InvalidRequest.Errorf("amount: must be at most %s, which the account has available besides %s "+
+			"that is disputed", most.Display(), disputed.Display())
+	case amount > most:
 		return apierr.InvalidRequest.Errorf("amount: must be at most %s, which the account has available",
-			max(balance.AvailableMC, 0).Display())
+			most.Display())
 	}
 	left, err := s.settlePayments(ctx, tx, accountID, amount)
 	if err != nil {
@@ -165,15 +173,19 @@ func (s *Store) SettleElsewhere(ctx context.Context, tx *db.Tx, accountID string
 	return nil
 }
 
-// settlePayments takes an amount from what is left of an account's payments, newest first. It returns what is left of
-// the amount.
+// settlePayments takes an amount from what is left of an account's payments, newest first, but for what is disputed. It
+// returns what is left of the amount.
 func (s *Store) settlePayments(ctx context.Context, tx *db.Tx, accountID string, left money.MC) (money.MC, error) {
 	payments, err := store.PaymentsOfAccount(ctx, tx, accountID, maxPayments)
 	if err != nil {
 		return left, fmt.Errorf("topups: settle: %w", err)
 	}
+	disputed, err := sumContested(ctx, tx, accountID)
+	if err != nil {
+		return left, fmt.Errorf("topups: settle: %w", err)
+	}
 	for _, p := range payments {
-		part := min(left, p.AmountMC-p.ReversedMC)
+		part := min(left, p.AmountMC-p.ReversedMC-takenIfLost(p, disputed[p.ID]))
 		if p.Status != rules.PaymentSettled || part <= 0 {
 			continue
 		}
