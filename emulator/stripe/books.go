@@ -13,7 +13,9 @@ type Payment struct {
 	Cents                  int64
 	Status                 string
 	Paid                   bool
-	Declined               bool // a bank has declined it
+	PaidUS                 int64 // when
+	OffSession             bool  // without its payer
+	Declined               bool  // a bank has declined it
 	Refunds                []Refund
 	Disputes               []Dispute
 }
@@ -71,7 +73,10 @@ func (s *Server) Payments() (list []Payment) {
 		p := Payment{Intent: id, Paid: intent["status"] == "succeeded"}
 		p.Status, _ = intent["status"].(string)
 		charge, _ := intent["latest_charge"].(object)
-		p.Declined = charge["status"] == "failed"
+		p.Declined, p.OffSession = charge["status"] == "failed", intent["off_session"] == true
+		if created, ok := charge["created"].(int64); ok && p.Paid {
+			p.PaidUS = created * 1e6
+		}
 		p.TopUp, _ = metadata["topup_id"].(string)
 		p.Account, _ = metadata["account_id"].(string)
 		p.Card, _ = intent["payment_method"].(string)

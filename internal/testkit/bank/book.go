@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -20,7 +19,13 @@ type Book struct {
 	DB     *db.DB
 	Stripe *stripe.Server
 	People map[string]string // ids of accounts, by name
+	Now    func() time.Time
+
+	Payable map[string]bool // ids of accounts that Stripe lets be paid
 }
+
+// longestWindow is longer than margin takes to mature, and a payout to be due.
+const longestWindow = 4 * 24 * time.Hour
 
 // sum returns the sum that a query selects.
 func (b *Book) sum(query string, args ...any) (mc money.MC, err error) {
@@ -38,8 +43,21 @@ func (b *Book) sums(into map[string]*money.MC, args ...any) (err error) {
 	return nil
 }
 
-// CheckStep returns the first property that does not hold now, of those that hold after each step (4 and 6).
+// CheckStep returns the first property that does not hold now, of those that hold after each step (4 and 6), and of
+// what verify checks, the sums of each account and payment, which is cheap enough for each step.
 func (b *Book) CheckStep() error {
+	wrong, err := ids(b, `SELECT 'balance of ' || b.account_id FROM balances b WHERE b.available_mc <> (SELECT
+			COALESCE(SUM(l.available_delta_mc), 0) FROM ledger l WHERE l.account_id = b.account_id)
+			OR b.reserved_mc <> (SELECT COALESCE(SUM(l.reserved_delta_mc), 0) FROM ledger l
+				WHERE l.account_id = b.account_id) OR b.reserved_mc < 0
+		UNION ALL SELECT 'payment ' || payment_id FROM payment_records GROUP BY payment_id
+			HAVING SUM(CASE kind WHEN 'reversed' THEN amount_mc WHEN 'restored' THEN -amount_mc ELSE 0 END)
+				NOT BETWEEN 0 AND MAX(CASE kind WHEN 'opened' THEN amount_mc ELSE 0 END)`)
+	if err != nil {
+		return err
+	} else if len(wrong) > 0 {
+		return fmt.Errorf("the sums of %s are wrong", wrong)
+	}
 	for name, accountID := range b.People {
 		if err := b.checkMargin(name, accountID); err != nil {
 			return err
@@ -121,6 +139,11 @@ func (b *Book) CheckSettled() error {
 		if p.Paid {
 			paid += money.MC(p.Cents) * money.Cent
 			gone += money.MC(p.RefundedCents()+p.LostCents()) * money.Cent
+		}
+	}
+	for person := range b.People {
+		if err := b.checkClosed(person); err != nil {
+			return err
 		}
 	}
 	return b.checkCash(paid-gone, rest)
@@ -270,30 +293,11 @@ func (b *Book) Describe() string {
 	return text.String()
 }
 
-// CheckRequest checks the terms of a charge at the moment at which Stripe is asked (property 7): the plan is on and
-// wants this amount, the balance is low, and neither is the account suspended or closed nor a payment of it disputed.
-func (b *Book) CheckRequest(path string, form url.Values) error {
-	accountID := form.Get("metadata[account_id]")
-	if path != "/v1/payment_intents" {
-		return nil
-	}
-	var isWanted bool
-	err := b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*) > 0 FROM auto_topups p
-		JOIN balances b ON b.account_id = p.account_id JOIN accounts a ON a.id = p.account_id
-		WHERE p.account_id = $1 AND p.enabled = 1 AND p.add_cents = $2 AND p.payment_method = $3
-			AND b.available_mc < p.below_cents * 1000000 AND a.suspended_us IS NULL AND a.closed_us IS NULL
-			AND NOT EXISTS (SELECT 1 FROM open_disputes d WHERE d.account_id = p.account_id)`,
-		accountID, form.Get("amount"), form.Get("payment_method")).Scan(&isWanted)
-	if err == nil && !isWanted {
-		err = fmt.Errorf("property 7: a charge of %s cents of %s is not wanted now", form.Get("amount"), accountID)
-	}
-	return err
-}
-
 // A before is what a person had before asking for money back.
 type before struct {
-	returns int      // that were asked for
-	needed  money.MC // what open disputes would take of the balance if they were lost
+	returns   int      // that were asked for
+	available money.MC // of the balance
+	needed    money.MC // what open disputes would take of the balance if they were lost
 }
 
 // beforeReturn tells what a person has before asking for money back.
@@ -302,6 +306,11 @@ func (b *Book) beforeReturn(person string) (is before, err error) {
 	if is.returns, err = b.countReturns(accountID); err != nil {
 		return is, err
 	}
+	balance, err := store.GetBalance(context.Background(), b.DB, accountID)
+	if err != nil {
+		return is, err
+	}
+	is.available = balance.AvailableMC
 	list, err := store.PaymentsOfAccount(context.Background(), b.DB, accountID, 1000)
 	for _, p := range list {
 		contested, failed := b.sum(`SELECT CAST(COALESCE(SUM(cents), 0) * 1000000 AS BIGINT) FROM disputes
@@ -318,109 +327,22 @@ func (b *Book) countReturns(accountID string) (n int, err error) {
 	return n, err
 }
 
-// checkReturn checks that a return leaves in the balance what disputes that were open before would take of it if they
-// were lost (property 8).
+// checkReturn is checkNeeded if a person was returned money.
 func (b *Book) checkReturn(person string, was before) error {
 	n, err := b.countReturns(b.People[person])
 	if err != nil || n == was.returns {
 		return err
 	}
+	return b.checkNeeded(person, was)
+}
+
+// checkNeeded checks that the balance of a person who was given money has what disputes that were open before would
+// take of it if they were lost (property 8).
+func (b *Book) checkNeeded(person string, was before) error {
 	balance, err := store.GetBalance(context.Background(), b.DB, b.People[person])
-	if err == nil && was.needed > 0 && balance.AvailableMC < was.needed {
+	if err == nil && was.needed > 0 && balance.AvailableMC < min(was.needed, was.available) {
 		err = fmt.Errorf("property 8: %s was returned money; %s is left, and disputes need %s", person,
 			balance.AvailableMC.Display(), was.needed.Display())
 	}
 	return err
-}
-
-// checkLeft checks that nothing was on its way to or from an account when it was closed (property 5).
-func (b *Book) checkLeft(person string) error {
-	var closed, open int
-	err := b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*), COALESCE(SUM((SELECT COUNT(*) FROM refunds r
-			WHERE r.account_id = a.id AND r.state = 'open') + (SELECT COUNT(*) FROM balances b
-			WHERE b.account_id = a.id AND b.available_mc + b.reserved_mc >= 1000000)), 0)
-		FROM accounts a WHERE a.id = $1 AND a.closed_us IS NOT NULL`, b.People[person]).Scan(&closed, &open)
-	if err != nil || closed == 0 {
-		return err
-	}
-	if open > 0 {
-		return fmt.Errorf("property 5: %s has left, and has a balance or a refund on its way", person)
-	}
-	for _, at := range b.Stripe.Payments() {
-		if at.Account != b.People[person] || !at.Paid && at.Status != "processing" {
-			continue
-		}
-		p, err := store.GetPayment(context.Background(), b.DB, at.TopUp)
-		if err != nil {
-			return err
-		}
-		if p.Status == "pending" {
-			return fmt.Errorf("property 5: %s has left, and %s of it is on its way", person, p.ID)
-		}
-	}
-	return nil
-}
-
-// CheckUnknown checks that nothing which was asked of Stripe two days before is unknown (property 10): it is done, or
-// refused, or Stripe itself calls it pending, or a bank has yet to decide about its payment.
-func (b *Book) CheckUnknown(now time.Time) error {
-	before, waits := now.Add(-48*time.Hour).UnixMicro(), map[string]bool{}
-	for _, at := range b.Stripe.Payments() {
-		for _, r := range at.Refunds {
-			waits[r.Name] = r.Status == "pending"
-		}
-		waits[at.TopUp] = at.DisputedCents(stripe.Dispute.IsOpen) > 0
-	}
-	rows, err := b.DB.QueryContext(context.Background(), `SELECT id, payment_id FROM refunds
-			WHERE state = 'open' AND created_us < $1
-		UNION ALL SELECT id, id FROM checkouts
-			WHERE n IS NOT NULL AND intent_id IS NULL AND next_us IS NOT NULL AND created_us < $1
-		UNION ALL SELECT subject, subject FROM margin_records m WHERE kind = 'begun' AND created_us < $1
-			AND NOT EXISTS (SELECT 1 FROM margin_records e WHERE e.subject = m.subject AND e.kind <> 'begun')`, before)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id, paymentID string
-		if err := rows.Scan(&id, &paymentID); err != nil {
-			return err
-		}
-		if !waits[id] && !waits[paymentID] {
-			return fmt.Errorf("property 10: what became of %s of %s is unknown for two days", id, paymentID)
-		}
-	}
-	return rows.Err()
-}
-
-// CheckTexts compares what emails say of banks with what banks did (property 9).
-func (b *Book) CheckTexts() error {
-	for name, accountID := range b.People {
-		var declined, returned, said, saidReturned int
-		for _, at := range b.Stripe.Payments() {
-			if at.Account != accountID {
-				continue
-			}
-			if at.Declined {
-				declined++
-			}
-			for _, r := range at.Refunds {
-				if !r.IsGone() {
-					returned++
-				}
-			}
-		}
-		err := b.DB.QueryRowContext(context.Background(), `SELECT
-				COALESCE(SUM(CASE WHEN subject LIKE '%card was declined%' THEN 1 ELSE 0 END), 0),
-				COALESCE(SUM(CASE WHEN text LIKE '%did not accept the refund%' THEN 1 ELSE 0 END), 0)
-			FROM mails WHERE account_id = $1`, accountID).Scan(&said, &saidReturned)
-		if err != nil {
-			return err
-		}
-		if said > 0 && declined == 0 || saidReturned > returned {
-			return fmt.Errorf("property 9: %d emails to %s blame a bank for a charge, %d for a refund; banks declined "+
-				"%d charges and %d refunds", said, name, saidReturned, declined, returned)
-		}
-	}
-	return nil
 }

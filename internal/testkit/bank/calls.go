@@ -56,7 +56,7 @@ func (p *Player) rich(n int) string {
 
 // cap connects a person with an app, or sets the spend cap, of at most $40.
 func (p *Player) cap(s Step) error {
-	return p.setCap(s, p.rich(s.A), p.Apps[s.B%len(p.Apps)])
+	return p.setCap(s, p.spender(s.A), p.Apps[s.B%len(p.Apps)])
 }
 
 func (p *Player) setCap(s Step, person string, app App) error {
@@ -69,7 +69,7 @@ func (p *Player) setCap(s Step, person string, app App) error {
 		_, _, err = p.try(s, rules.ChangeCap{ConnectionID: c.ID, TargetMC: c.ConsumedMC + c.HeldMC + amount})
 		return err
 	}
-	open, err := p.isOpen(person)
+	open, err := p.isOpen(person, app)
 	if err != nil || !open {
 		return err
 	}
@@ -80,10 +80,12 @@ func (p *Player) setCap(s Step, person string, app App) error {
 	return err
 }
 
-// isOpen reports whether a person can act: who is suspended or has left connects nothing.
-func (p *Player) isOpen(person string) (open bool, err error) {
-	err = p.Service.DB().QueryRowContext(context.Background(), `SELECT COUNT(*) FROM accounts WHERE id = $1
-		AND suspended_us IS NULL AND closed_us IS NULL`, p.People[person]).Scan(&open)
+// isOpen reports whether a person can use an app: who is suspended or has left uses none, and nobody uses one that is
+// suspended. The service refuses it before it asks the ledger.
+func (p *Player) isOpen(person string, app App) (open bool, err error) {
+	err = p.Service.DB().QueryRowContext(context.Background(), `SELECT COUNT(*) > 0 FROM accounts a, apps p
+		WHERE a.id = $1 AND a.suspended_us IS NULL AND a.closed_us IS NULL
+			AND p.id = $2 AND p.suspended = 0 AND p.suspension_by IS NULL`, p.People[person], app.ID).Scan(&open)
 	return open, err
 }
 
@@ -124,28 +126,96 @@ func termsOf(tokens int64) (terms string, a rules.Amounts, hold money.MC) {
 	return terms, a, (a.UserChargeMC*105 + 99) / 100
 }
 
-// call bills a call of some tokens. An empty answer is free if the day's bound allows.
+// spender chooses a person who can spend: who has a dollar, and no open dispute. If there is none, it is anyone.
+func (p *Player) spender(n int) string {
+	var list []string
+	for _, name := range p.Names {
+		b, err := store.GetBalance(context.Background(), p.Service.DB(), p.People[name])
+		disputed, failed := p.isDisputed(name)
+		if errors.Join(err, failed) == nil && b.AvailableMC+b.ReservedMC >= money.Dollar && !disputed {
+			list = append(list, name)
+		}
+	}
+	if len(list) == 0 || n%5 == 0 {
+		return p.person(n)
+	}
+	return list[n%len(list)]
+}
+
+// isDisputed reports whether the books have an open dispute of a person.
+func (p *Player) isDisputed(person string) (yes bool, err error) {
+	err = p.Service.DB().QueryRowContext(context.Background(), `SELECT COUNT(*) > 0 FROM open_disputes
+		WHERE account_id = $1`, p.People[person]).Scan(&yes)
+	return yes, err
+}
+
+// call bills some calls.
 func (p *Player) call(s Step) error {
-	person, app := p.rich(s.A), p.Apps[s.B%len(p.Apps)]
-	c, ok, err := p.connection(person, app)
-	if !ok && err == nil {
-		if err = p.setCap(s, person, app); err == nil {
+	person, app := p.spender(s.A), p.Apps[s.B%len(p.Apps)]
+	for n := range 1 + s.C%3 {
+		if err := p.bill(s, person, app, int64(1+s.C)*150+int64(s.A%7+n), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyCalls bill calls with empty answers of up to 60 cents, which are free if the day's bound allows. The person may
+// connect again between two of them.
+func (p *Player) emptyCalls(s Step) error {
+	person, app := p.spender(s.A), p.Apps[s.B%len(p.Apps)]
+	for range 2 + s.C%4 {
+		if err := p.bill(s, person, app, int64(2000+s.B*4), true); err != nil {
+			return err
+		}
+		c, ok, err := p.connection(person, app)
+		if ok && err == nil && s.A%2 == 0 {
+			_, _, err = p.try(s, rules.Revoke{ConnectionID: c.ID})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// active returns a person's connection with an app that has some money left, after connecting, resuming or raising it.
+func (p *Player) active(s Step, person string, app App) (c rules.Connection, ok bool, err error) {
+	if open, err := p.isOpen(person, app); err != nil || !open {
+		return c, false, err
+	}
+	if c, ok, err = p.connection(person, app); err != nil {
+		return c, false, err
+	}
+	if !ok {
+		err = p.setCap(s, person, app)
+	} else if c.Status == rules.Frozen {
+		_, _, err = p.try(s, rules.Resume{ConnectionID: c.ID, By: rules.FrozenByUser})
+	}
+	if err != nil {
+		return c, false, err
+	}
+	if c, ok, err = p.connection(person, app); ok && err == nil && c.RemainingMC() < money.Dollar {
+		_, _, err = p.try(s, rules.ChangeCap{ConnectionID: c.ID, TargetMC: c.AllocationMC + 20*money.Dollar})
+		if err == nil {
 			c, ok, err = p.connection(person, app)
 		}
 	}
+	return c, ok && c.Status == rules.Active, err
+}
+
+// bill bills a call of so many tokens, or of as many as the connection can pay for. Nobody spends while a dispute is
+// open (property 11).
+func (p *Player) bill(s Step, person string, app App, tokens int64, empty bool) error {
+	disputed, err := p.isDisputed(person)
+	if err != nil {
+		return err
+	}
+	c, ok, err := p.active(s, person, app)
 	if !ok || err != nil {
 		return err
 	}
-	if c.RemainingMC() < money.Dollar {
-		r, ok, err := p.try(s, rules.ChangeCap{ConnectionID: c.ID, TargetMC: c.AllocationMC + 20*money.Dollar})
-		if err != nil {
-			return err
-		} else if ok {
-			c = r.Connection
-		}
-	}
-	tokens := min(int64(c.RemainingMC())/(2*tokenMC*106/100+2), int64(1+s.C)*150+int64(s.A%7))
-	if tokens <= 0 || c.Status != rules.Active {
+	if tokens = min(int64(c.RemainingMC())/(2*tokenMC*106/100+2), tokens); tokens <= 0 {
 		return nil
 	}
 	p.calls++
@@ -157,19 +227,21 @@ func (p *Player) call(s Step) error {
 	r, ok, err := p.try(s, rules.Hold{Call: call, NodeID: "node", Claim: call.RequestID})
 	if !ok || err != nil {
 		return err
+	} else if disputed {
+		return fmt.Errorf("property 11: %s spends while a dispute is open", person)
 	}
 	usage := fmt.Sprintf(`{"input":0,"cached":0,"cache_write":0,"output":%[1]d,"reasoning":%[1]d}`, tokens)
 	settle := rules.Settle{
 		Call: call, Attempt: r.Attempt, Settlement: rules.Settled, Charge: charge,
 		Usage: rules.Usage{OutputTokens: tokens, JSON: usage},
 	}
-	if s.A%5 == 0 {
+	if empty {
 		settle.Waiver = &rules.Waiver{DayMC: WaivedDayMC, Usage: rules.Usage{
 			OutputTokens: tokens, JSON: usage[:len(usage)-1] + "," + rules.WaivedEmpty + "}",
 		}}
 	}
 	_, err = p.Service.Do(context.Background(), p.node(s), settle)
-	p.Done["call"]++
+	p.Done[map[bool]string{true: "empty call", false: "call"}[empty]]++
 	return err
 }
 
@@ -236,42 +308,45 @@ var kinds []kind
 
 func init() {
 	kinds = []kind{
-		{"top-up", 12, (*Player).topUp},
-		{"checkout", 8, (*Player).checkout},
-		{"save-card", 3, (*Player).saveCard},
-		{"automatic", 4, (*Player).automatic},
+		{"top-up", 15, (*Player).topUp},
+		{"checkout", 3, (*Player).checkout},
+		{"save-card", 2, (*Player).saveCard},
+		{"automatic", 8, (*Player).automatic},
 		{"automatic-off", 1, (*Player).automaticOff},
 		{"card", 1, (*Player).card},
-		{"return", 6, (*Player).toCard},
+		{"return", 12, (*Player).toCard},
 		{"refunds-will-be", 3, (*Player).refundsWillBe},
 		{"refund-ends", 6, (*Player).refundEnds},
 		{"dashboard-refund", 3, (*Player).dashboardRefund},
-		{"dispute", 6, (*Player).dispute},
+		{"dispute", 4, (*Player).dispute},
 		{"dispute-ends", 7, (*Player).disputeEnds},
-		{"cap", 6, (*Player).cap},
-		{"call", 16, (*Player).call},
+		{"cap", 3, (*Player).cap},
+		{"call", 18, (*Player).call},
+		{"empty-calls", 3, (*Player).emptyCalls},
 		{"revoke", 2, (*Player).revoke},
 		{"pause", 1, (*Player).pause},
 		{"resume", 3, (*Player).resume},
-		{"refund-call", 3, (*Player).refundCall},
+		{"refund-call", 5, (*Player).refundCall},
 		{"reverse-call", 1, (*Player).reverseCall},
-		{"faulty-jobs", 6, (*Player).faultyJobs},
+		{"faulty-jobs", 8, (*Player).faultyJobs},
+		{"second-thoughts", 5, (*Player).secondThoughts},
+		{"overtaken", 3, (*Player).overtaken},
 		{"top-up-jobs", 7, (*Player).topUpJobs},
 		{"payout-jobs", 6, (*Player).payoutJobs},
-		{"time", 8, (*Player).time},
-		{"onboard", 3, (*Player).onboard},
-		{"transfers", 2, (*Player).transfers},
+		{"time", 9, (*Player).time},
+		{"onboard", 4, (*Player).onboard},
+		{"transfers", 1, (*Player).transfers},
 		{"suspend", 1, (*Player).suspend},
 		{"reinstate", 3, (*Player).reinstate},
-		{"close", 1, (*Player).close},
+		{"close", 3, (*Player).close},
 		{"settle", 1, (*Player).settle},
 		{"goodwill", 1, (*Player).goodwill},
-		{"leave", 3, (*Player).leave},
+		{"leave", 5, (*Player).leave},
 		{"suspend-app", 1, (*Player).suspendApp},
-		{"event", 24, (*Player).event},
-		{"event-again", 4, (*Player).eventAgain},
+		{"event", 22, (*Player).event},
+		{"event-again", 2, (*Player).eventAgain},
 		{"event-never", 2, (*Player).eventNever},
-		{"fault", 8, (*Player).fault},
-		{"wait", 5, (*Player).wait},
+		{"fault", 4, (*Player).fault},
+		{"wait", 3, (*Player).wait},
 	}
 }

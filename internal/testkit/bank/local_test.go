@@ -2,6 +2,8 @@ package bank_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -141,6 +143,7 @@ type table struct {
 	*bank.Book
 	local *local
 	at    string // the database's address
+	rows  int    // of the books, when it was last asked whether there are more
 }
 
 // newTable returns a service of two nodes. On SQLite they share a process, and so its database and ledger.
@@ -180,7 +183,7 @@ func newTable(t testing.TB, e db.Engine) *table {
 		}
 	}
 	w.Player = bank.NewPlayer(p)
-	w.Book = &bank.Book{DB: l.d, Stripe: emulated, People: p.People}
+	w.Book = w.Player.Book
 	return w
 }
 
@@ -274,6 +277,9 @@ func (l *local) Page(ctx context.Context, i int, person, method, path string, fo
 	a, err := page(method, path, form)
 	if err != nil || a.Status != http.StatusSeeOther || !strings.HasPrefix(a.To, "/sign-in") {
 		return a, err
+	}
+	if _, err := n.people.GetByEmail(ctx, bank.Address(person)); errors.Is(err, sql.ErrNoRows) { // closed
+		return bank.Answer{Status: http.StatusForbidden}, nil
 	}
 	in, err := page("POST", "/sign-in", url.Values{"email": {bank.Address(person)}, "password": {bank.Password}})
 	if err != nil || in.Status != http.StatusSeeOther {

@@ -43,7 +43,7 @@ type Network struct {
 
 	mu      sync.Mutex
 	fault   Fault // "" = none
-	after   int   // how many requests pass before it
+	after   int   // how many requests pass before it, or NextChange
 	current *act
 }
 
@@ -59,11 +59,16 @@ type act struct {
 	check  func() error
 }
 
-// Arm lets a fault happen to the request after so many others.
-func (n *Network) Arm(f Fault, after int) {
+// NextChange lets a fault happen to the next request that changes something.
+const NextChange = -1
+
+// Arm lets a fault happen to the request after so many others, or to the NextChange. It returns the one that has not
+// happened yet, and no longer will.
+func (n *Network) Arm(f Fault, after int) (was Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.fault, n.after = f, after
+	was, n.fault, n.after = n.fault, f, after
+	return was
 }
 
 // begin makes a the act to which requests belong.
@@ -74,13 +79,15 @@ func (n *Network) begin(a *act) {
 }
 
 // take returns the fault of a request, and the act that it belongs to.
-func (n *Network) take() (f Fault, a *act) {
+func (n *Network) take(r *http.Request) (f Fault, a *act) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fault == "" || n.current == nil {
 		return "", n.current
 	}
-	if n.after > 0 {
+	if n.after == NextChange && r.Method != http.MethodPost {
+		return "", n.current
+	} else if n.after > 0 {
 		n.after--
 		return "", n.current
 	}
@@ -98,7 +105,7 @@ var statuses = map[Fault]int{
 // ServeHTTP passes a request on to Stripe, unless a fault is due. What is lost is answered as by a proxy that has lost
 // it, without a repetition by the client itself, which waits.
 func (n *Network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f, a := n.take()
+	f, a := n.take(r)
 	n.watch(r, a)
 	switch f {
 	case EndBefore:

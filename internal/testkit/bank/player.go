@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
-	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // An Answer is what a page or the API answers.
@@ -64,20 +64,23 @@ type Player struct {
 	Apps    []App
 
 	sessions []string          // of Checkout, in the order in which they were opened
+	left     map[string]bool   // people whose accounts are closed, by name
 	told     map[int]bool      // events that were delivered, by number
 	never    map[int]bool      // events that are not delivered before the end
 	payees   map[string]string // acct_…, by developer
 	parked   []*act
 	calls    int
-	book     *Book
+	Book     *Book
 	Done     map[string]int // how often steps did something, by what they do
 }
 
 // NewPlayer returns a player of a fresh service.
 func NewPlayer(p Player) *Player {
 	p.told, p.never, p.payees, p.Done = map[int]bool{}, map[int]bool{}, map[string]string{}, map[string]int{}
-	p.book = &Book{DB: p.Service.DB(), Stripe: p.Stripe, People: p.People}
-	p.Network.Watch = p.book.CheckRequest
+	p.left = map[string]bool{}
+	p.Book = &Book{DB: p.Service.DB(), Stripe: p.Stripe, People: p.People, Now: p.Service.Now,
+		Payable: map[string]bool{}}
+	p.Network.Watch = p.Book.CheckRequest
 	return &p
 }
 
@@ -119,8 +122,13 @@ func (p *Player) goOn() error {
 	if len(p.parked) == 0 {
 		return nil
 	}
-	a := p.parked[0]
-	p.parked = p.parked[1:]
+	return p.goOnWith(0)
+}
+
+// goOnWith lets one of the acts that wait go on.
+func (p *Player) goOnWith(n int) error {
+	a := p.parked[n]
+	p.parked = slices.Delete(p.parked, n, n+1)
 	p.Network.begin(a)
 	a.goOn <- struct{}{}
 	p.Done["waited"]++
@@ -171,8 +179,22 @@ func (p *Player) page(s Step, person, path string, form url.Values, then func(An
 // node is the node to which a step goes.
 func (p *Player) node(s Step) int { return s.C % p.Service.Nodes() }
 
-// person chooses a person: half of the time the first, so that much happens to one.
+// person chooses a person who has not left: half of the time the first, so that much happens to one.
 func (p *Player) person(n int) string {
+	var open []string
+	for _, name := range p.Names {
+		if !p.left[name] {
+			open = append(open, name)
+		}
+	}
+	if len(open) == 0 || n%2 == 0 {
+		return append(open, p.Names[0])[0]
+	}
+	return open[n/2%len(open)]
+}
+
+// anyone chooses a person, also one who has left.
+func (p *Player) anyone(n int) string {
 	if n%2 == 0 {
 		return p.Names[0]
 	}
@@ -191,9 +213,11 @@ func (p *Player) topUp(s Step) error {
 	return p.page(s, person, "/top-up", form, func(a Answer) { p.open(a, s.C%4 > 0) })
 }
 
-func (p *Player) saveCard(s Step) error {
+func (p *Player) saveCard(s Step) error { return p.saveCardOf(s, p.person(s.A), s.C%4 > 0) }
+
+func (p *Player) saveCardOf(s Step, person string, paid bool) error {
 	form := url.Values{"token": {id.NewSecret()}, "first": {dollars(amounts[s.B%len(amounts)])}, "agree": {"yes"}}
-	return p.page(s, p.person(s.A), "/top-up/auto/card", form, func(a Answer) { p.open(a, s.C%4 > 0) })
+	return p.page(s, person, "/top-up/auto/card", form, func(a Answer) { p.open(a, paid) })
 }
 
 // open notes the session to which a form leads. It may be paid at once.
@@ -208,10 +232,22 @@ func (p *Player) open(a Answer, paid bool) {
 	}
 }
 
+// automatic turns automatic top-up on, or changes it. Who has no card saves one first.
 func (p *Player) automatic(s Step) error {
-	below := []string{"1", "5", "20"}[s.B%3]
-	form := url.Values{"below": {below}, "add": {[]string{"20", "50"}[s.B/3%2]}, "most": {"200"}}
 	person := p.person(s.A)
+	cards, err := ids(p.Book, `SELECT payment_method FROM auto_topups
+		WHERE account_id = $1 AND payment_method <> ''`, p.People[person])
+	if err == nil && len(cards) == 0 {
+		if err = p.saveCardOf(s, person, true); err == nil {
+			err = p.event(Step{C: 2})
+		}
+	}
+	return errors.Join(err, p.setAutomatic(s, person))
+}
+
+func (p *Player) setAutomatic(s Step, person string) error {
+	below := []string{"20", "1", "20"}[s.B%3]
+	form := url.Values{"below": {below}, "add": {[]string{"20", "50"}[s.B/3%2]}, "most": {"200"}}
 	a, err := p.Service.Page(context.Background(), p.node(s), person, "GET", "/top-up/auto", nil)
 	if err != nil || a.Status != http.StatusOK {
 		return err // a person who cannot sign in
@@ -229,20 +265,31 @@ func (p *Player) automaticOff(s Step) error {
 }
 
 func (p *Player) toCard(s Step) error {
-	cents := amounts[s.B%len(amounts)]
-	if s.B%7 == 0 {
-		cents = int64(1 + s.B)
-	}
-	form := url.Values{"token": {id.NewSecret()}, "amount": {dollars(cents)}, "present": {Password}}
 	person := p.rich(s.A)
-	was, err := p.book.beforeReturn(person)
+	was, err := p.Book.beforeReturn(person)
 	if err != nil {
 		return err
 	}
+	cents := amounts[s.B%len(amounts)]
+	switch s.B % 7 {
+	case 0:
+		cents = int64(1 + s.B)
+	case 1, 2, 3: // all
+		cents = int64(was.available / money.Cent)
+	}
+	if s.C%4 > 0 {
+		if err := p.page(s, person, "/top-up/auto/off", nil, nil); err != nil {
+			return err
+		}
+	}
+	if s.C%5 == 0 {
+		p.Network.Arm(doubts[s.C/5%len(doubts)], NextChange)
+	}
+	form := url.Values{"token": {id.NewSecret()}, "amount": {dollars(cents)}, "present": {Password}}
 	wrong := error(nil)
 	err = p.page(s, person, "/top-up/refund", form, func(Answer) {
 		p.Done["return"]++
-		wrong = p.book.checkReturn(person, was)
+		wrong = p.Book.checkReturn(person, was)
 	})
 	return errors.Join(err, wrong)
 }
@@ -363,49 +410,10 @@ func (p *Player) disputeEnds(s Step) error {
 	return p.steer(list[s.A%len(list)], []string{"won", "lost", "lost", "warning_closed", "under_review"}[s.B%5])
 }
 
-func (p *Player) topUpJobs(s Step) error {
-	return p.jobs(s, "top-ups", p.Service.RunTopUps)
-}
-
-func (p *Player) payoutJobs(s Step) error {
-	return p.jobs(s, "payouts", p.Service.RunPayouts)
-}
-
-// faultyJobs runs a job whose answer to a request gets lost.
-func (p *Player) faultyJobs(s Step) error {
-	if err := p.fault(s); err != nil {
-		return err
-	}
-	if s.C/10%2 == 0 {
-		return p.payoutJobs(s)
-	}
-	return p.topUpJobs(s)
-}
-
-func (p *Player) jobs(s Step, name string, do func(context.Context, int) error) error {
-	var err error
-	return p.run(func(ctx context.Context) { err = do(ctx, p.node(s)) }, func(faulty bool) error {
-		if err != nil && !faulty {
-			return fmt.Errorf("property 1: the job of %s failed: %w", name, err)
-		}
-		return nil
-	})
-}
-
-// times that pass.
-var times = []time.Duration{time.Minute, 6 * time.Minute, time.Hour, 3 * time.Hour, 25 * time.Hour, 3 * 24 * time.Hour}
-
-func (p *Player) time(s Step) error {
-	d := times[s.A%len(times)]
-	if p.Service.Pass(d); d > 24*time.Hour {
-		return p.steer("", "forget") // idempotency keys last a day
-	}
-	return nil
-}
-
 func (p *Player) onboard(s Step) error {
 	developer := p.Apps[s.A%len(p.Apps)].Developer
 	if payee := p.payees[developer]; payee != "" {
+		p.Book.Payable[p.People[developer]] = s.B%3 < 2
 		return p.steer(payee, []string{"enable", "enable", "restrict"}[s.B%3])
 	}
 	var address string
@@ -414,7 +422,7 @@ func (p *Player) onboard(s Step) error {
 		address, err = p.Service.Onboard(ctx, p.node(s), developer)
 	}, func(bool) error {
 		if i := strings.LastIndex(address, "/acct_"); err == nil && i >= 0 {
-			p.payees[developer] = address[i+1:]
+			p.payees[developer], p.Book.Payable[p.People[developer]] = address[i+1:], true
 			return p.steer(p.payees[developer], "enable")
 		}
 		return nil
@@ -425,17 +433,25 @@ func (p *Player) transfers(s Step) error {
 	return p.steer("", "transfers", "status", []string{"", "", "balance", "refuse", "reversed"}[s.A%5])
 }
 
-// An operation is a request of the operator about an account.
+// operate is a request of the operator about an account.
 func (p *Player) operate(s Step, what, body string) error {
+	return p.operateOn(s, p.anyone(s.A), what, body, nil)
+}
+
+// operateOn calls then with an answer that is not an error; nil = with none.
+func (p *Player) operateOn(s Step, person, what, body string, then func(Answer) error) error {
 	var a Answer
 	var err error
-	path := "/v1/operator/accounts/" + p.People[p.person(s.A)] + "/" + what
+	path := "/v1/operator/accounts/" + p.People[person] + "/" + what
 	return p.run(func(ctx context.Context) {
 		a, err = p.Service.Operate(ctx, p.node(s), "POST", path, body)
 	}, func(faulty bool) error {
 		switch {
 		case err == nil && a.Status < 300:
 			p.Done["operator "+what]++
+			if then != nil {
+				return then(a)
+			}
 		case !faulty && (err != nil || a.Status >= 500 && a.Status != http.StatusServiceUnavailable):
 			return fmt.Errorf("property 1: %s is answered by %d, %v: %.300s", what, a.Status, err, a.Body)
 		}
@@ -448,60 +464,32 @@ const because = `{"reason":"A history."}`
 func (p *Player) suspend(s Step) error   { return p.operate(s, "suspend", because) }
 func (p *Player) reinstate(s Step) error { return p.operate(s, "lift", because) }
 
-func (p *Player) close(s Step) error {
-	if s.B%2 > 0 {
-		return nil
+// settle records that a person was paid otherwise, a part or all of the balance.
+func (p *Player) settle(s Step) error {
+	person := p.anyone(s.A)
+	was, err := p.Book.beforeReturn(person)
+	if err != nil {
+		return err
 	}
-	waiting, closed := len(p.parked), p.Done["operator close"]
-	err := p.operate(s, "close", because)
-	if err == nil && waiting == 0 && p.Done["operator close"] > closed {
-		err = p.book.checkLeft(p.person(s.A))
+	amount := money.MC(1+s.B) * money.Cent
+	if s.C%2 == 0 {
+		amount = was.available
 	}
-	return err
+	return p.operateOn(s, person, "settle", settlementOf(amount), func(Answer) error {
+		return p.Book.checkNeeded(person, was)
+	})
 }
 
-func (p *Player) settle(s Step) error {
-	return p.operate(s, "settle", fmt.Sprintf(`{"amount_mc":%d,"reason":"By bank transfer."}`,
-		int64(1+s.B)*int64(money.Cent)))
+func settlementOf(amount money.MC) string {
+	return fmt.Sprintf(`{"amount_mc":%d,"reason":"By bank transfer."}`, amount)
 }
 
 func (p *Player) goodwill(s Step) error {
-	return p.operate(s, "goodwill", fmt.Sprintf(`{"id":"%s","amount_mc":%d,"reason":"Sorry."}`,
-		id.New("gwc_", p.Service.Now()), int64(1+s.B)*int64(money.Cent)))
+	return p.operate(s, "goodwill", goodwillOf(p.Service.Now(), money.MC(1+s.B)*money.Cent))
 }
 
-func (p *Player) leave(s Step) error {
-	person := p.person(s.A)
-	if s.B%3 > 0 { // most who think about it stay
-		return nil
-	}
-	form := url.Values{"confirm": {Address(person)}, "present": {Password}}
-	if s.C%2 == 0 {
-		if err := p.takeAll(s, person); err != nil {
-			return err
-		}
-	}
-	wrong, waiting := error(nil), len(p.parked)
-	err := p.page(s, person, "/settings/data/close", form, func(Answer) {
-		if p.Done["left"]++; waiting == 0 {
-			wrong = p.book.checkLeft(person)
-		}
-	})
-	return errors.Join(err, wrong)
-}
-
-// takeAll turns automatic top-up off and returns all that a person has available.
-func (p *Player) takeAll(s Step, person string) error {
-	if err := p.page(s, person, "/top-up/auto/off", url.Values{}, nil); err != nil {
-		return err
-	}
-	b, err := store.GetBalance(context.Background(), p.Service.DB(), p.People[person])
-	if err != nil || b.AvailableMC < money.Cent {
-		return err
-	}
-	return p.page(s, person, "/top-up/refund", url.Values{
-		"token": {id.NewSecret()}, "amount": {dollars(int64(b.AvailableMC / money.Cent))}, "present": {Password},
-	}, nil)
+func goodwillOf(now time.Time, amount money.MC) string {
+	return fmt.Sprintf(`{"id":"%s","amount_mc":%d,"reason":"Sorry."}`, id.New("gwc_", now), amount)
 }
 
 // Address is the email address of a person.
@@ -536,7 +524,9 @@ func (p *Player) oneEvent(s Step) error {
 		return nil
 	}
 	n := 0
-	if s.B%3 == 0 {
+	if s.A < 0 { // the newest
+		n = len(open) - 1
+	} else if s.B%3 == 0 {
 		n = s.A % len(open)
 	}
 	return p.deliver(s, list, open[n])
@@ -578,75 +568,12 @@ func (p *Player) deliver(s Step, list [][]byte, n int) error {
 }
 
 func (p *Player) fault(s Step) error {
-	p.Network.Arm(faults[s.A%len(faults)], s.B%4)
+	after := s.B % 4
+	if s.B%2 == 0 {
+		after = NextChange
+	}
+	p.Network.Arm(faults[s.A%len(faults)], after)
 	return nil
 }
 
 func (p *Player) wait(Step) error { return p.goOn() }
-
-// Day lets a day pass, in which jobs run every three hours, and events come at its end or never.
-func (p *Player) Day(events bool) error {
-	for n := range 8 {
-		p.Service.Pass(3 * time.Hour)
-		node := Step{C: n}
-		if err := errors.Join(p.topUpJobs(node), p.payoutJobs(node)); err != nil {
-			return err
-		}
-	}
-	_ = p.steer("", "forget")
-	if reconcile := p.Service.Reconcile(); reconcile != nil {
-		if err := p.jobs(Step{}, "reconciliation", reconcile); err != nil {
-			return err
-		}
-	}
-	for n, list := 0, p.Stripe.Events(); n < len(list); n++ {
-		if p.never[n] = p.never[n] || !events; p.told[n] || p.never[n] {
-			continue
-		}
-		if err := p.deliver(Step{C: n}, list, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Settle lets everything come to its end: no fault is left, what waits goes on, every event comes, and the jobs run.
-func (p *Player) Settle() error {
-	p.Network.Arm("", 0)
-	for len(p.parked) > 0 {
-		if err := p.goOn(); err != nil {
-			return err
-		}
-	}
-	_ = p.steer("", "transfers", "status", "")
-	reconcile := p.Service.Reconcile()
-	for range 3 {
-		for n, list := 0, p.Stripe.Events(); n < len(list); n++ {
-			if p.told[n] || p.never[n] && reconcile != nil {
-				continue
-			}
-			if err := p.deliver(Step{C: n}, list, n); err != nil {
-				return err
-			}
-		}
-		for _, d := range []time.Duration{6 * time.Minute, 61 * time.Minute, 25 * time.Hour} {
-			p.Service.Pass(d)
-			for n := range p.Service.Nodes() {
-				if err := p.topUpJobs(Step{C: n}); err != nil {
-					return err
-				}
-				if err := p.payoutJobs(Step{C: n}); err != nil {
-					return err
-				}
-			}
-		}
-		if reconcile != nil {
-			if err := p.jobs(Step{}, "reconciliation", reconcile); err != nil {
-				return err
-			}
-		}
-	}
-	p.Done["settled"]++
-	p.Done["transferred"] += len(p.Stripe.Transferred())
-	return nil
-}
