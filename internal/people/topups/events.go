@@ -159,8 +159,8 @@ func (s *Store) findCheckoutOfIntent(ctx context.Context, intent string) (checko
 	return c, err
 }
 
-// findUnknown records the top-up of a payment that has brought money, and of which the books do not know. It returns
-// sql.ErrNoRows for a payment that is not ours.
+// findUnknown finds the top-up of a payment that has brought money and that the books do not know, and records one that
+// they do not have. It returns sql.ErrNoRows for a payment that is not ours.
 func (s *Store) findUnknown(ctx context.Context, intentID string) (checkout, error) {
 	intent, err := s.client.V1PaymentIntents.Retrieve(ctx, intentID, nil)
 	switch {
@@ -171,7 +171,7 @@ func (s *Store) findUnknown(ctx context.Context, intentID string) (checkout, err
 	case intent.Metadata["topup_id"] == "" || !hasMoney(intent) || intent.Livemode != s.Config.isLive():
 		return checkout{}, sql.ErrNoRows
 	}
-	c, err := s.recordUnknown(ctx, intent)
+	c, err := s.topUpOfIntent(ctx, intent)
 	if _, ok := errors.AsType[*refused](err); ok { // of an account that is not here; it was logged
 		return checkout{}, sql.ErrNoRows
 	}

@@ -1,7 +1,9 @@
 package topups_test
 
 import (
+	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,5 +183,24 @@ func TestNoReturnThatADisputeNeeds(t *testing.T) {
 		w.do(disputed, "lost")
 		w.deliver(w.fresh(), 200)
 		p.wants(0, rules.PaymentSettled)
+	})
+}
+
+// TestReturnMadeTwice takes from the balance what Stripe has returned a second time for one return.
+func TestReturnMadeTwice(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.topUp("10")
+		p.toCard("4")
+		at := w.stripe.Payments()[0]
+		form := url.Values{"payment_intent": {at.Intent}, "amount": {"400"}}
+		form.Set("metadata[refund_id]", at.Refunds[0].Name)
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/refunds", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Authorization", "Bearer sk_test_key")
+		w.stripe.ServeHTTP(httptest.NewRecorder(), r)
+		w.deliver(w.fresh(), 200)
+		p.wants(2*money.Dollar, rules.PaymentSettled)
 	})
 }

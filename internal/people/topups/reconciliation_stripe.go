@@ -190,24 +190,34 @@ func NewRefused(text string) error { return &refused{text} }
 // bookIntent books what Stripe has of a payment, also if the books do not have its top-up. It reports whether anything
 // has changed.
 func (s *Store) bookIntent(ctx context.Context, intent *stripe.PaymentIntent) (bool, error) {
+	c, err := s.topUpOfIntent(ctx, intent)
+	if err != nil {
+		return false, err
+	}
+	is, err := s.reconcile(ctx, c, noChange)
+	return is.changed, err
+}
+
+// topUpOfIntent returns the top-up that a payment names. If Stripe's answer to its request was lost, the books have the
+// top-up without its payment, which it gets here. If they do not have it, it is recorded.
+func (s *Store) topUpOfIntent(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
 	c, err := getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
 	if errors.Is(err, sql.ErrNoRows) {
 		c, err = s.recordUnknown(ctx, intent)
 	}
 	switch {
 	case err != nil:
-		return false, err
+		return c, err
 	case c.automatic() && c.IntentID == "":
 		c.IntentID = intent.ID
 	case !c.automatic() && c.SessionID == "":
 		if c.SessionID, err = s.findSessionOfIntent(ctx, intent.ID); err != nil {
-			return false, err
+			return c, err
 		} else if c.SessionID == "" {
-			return false, &refused{"payment " + intent.ID + " of top-up " + c.ID + " has no session"}
+			return c, &refused{"payment " + intent.ID + " of top-up " + c.ID + " has no session"}
 		}
 	}
-	is, err := s.reconcile(ctx, c, noChange)
-	return is.changed, err
+	return c, nil
 }
 
 // recordUnknown records the top-up of a payment that Stripe has and the books have not, because the database went back

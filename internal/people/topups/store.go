@@ -332,17 +332,21 @@ type level struct {
 }
 
 // level folds what Stripe says of a payment, and what its user has asked for, into what is gone of it. A refund that
-// Stripe could not carry out is not gone; one that is pending is.
+// Stripe could not carry out is not gone; one that is pending is. Of a return that Stripe has made twice, the second is
+// gone besides.
 func (f facts) level(returns []refund) (l level) {
-	isReturn := map[string]bool{}
+	asked := map[string]int64{} // cents that left the balance before Stripe was asked
 	for _, r := range returns {
-		isReturn[r.ID] = true
+		asked[r.ID] = r.Cents
 		l.returned += money.MC(r.Cents) * money.Cent
 	}
 	for _, r := range f.refunds {
-		if !hasFailed(r) && !isReturn[r.Metadata["refund_id"]] {
-			l.refunded += money.MC(r.Amount) * money.Cent
+		if hasFailed(r) {
+			continue
 		}
+		mine := min(asked[r.Metadata["refund_id"]], r.Amount)
+		asked[r.Metadata["refund_id"]] -= mine
+		l.refunded += money.MC(r.Amount-mine) * money.Cent
 	}
 	for _, d := range f.disputes {
 		if d.Status == stripe.DisputeStatusLost {

@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // customer is the Stripe customer of the person.
@@ -231,5 +232,36 @@ func TestPendingForLong(t *testing.T) {
 		w.later(2 * 24 * time.Hour)
 		w.once()
 		w.wantAlarm("pending_for_long")
+	})
+}
+
+// TestDisputeBeforeItsCharge disputes and refunds automatic charges whose answers were lost, before any other event of
+// them has come. The books have these top-ups: nothing is unknown, so that other money does not wait.
+func TestDisputeBeforeItsCharge(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		for _, what := range []string{"dispute", "refund"} {
+			p := w.person(accounts.NewAccount{})
+			p.saves("25", "works")
+			p.wishes("30", "50", "100")
+			w.do("", "lose", "lose", "100", "method", "POST")
+			w.once()
+			w.do("", "lose", "lose", "0")
+			for _, at := range w.stripe.Payments() {
+				if at.Account == p.ID && at.OffSession {
+					w.do(at.Intent, what, "cents", "1000")
+				}
+			}
+			events := w.stripe.Events()
+			w.deliver(events[len(events)-1:], http.StatusOK)
+			if waits, err := topups.MoneyWaits(t.Context(), w.d); waits || err != nil {
+				t.Errorf("after a %s money waits: %v; %v", what, waits, err)
+			}
+			if what == "dispute" { // it is credited when the bank has decided
+				p.wants(25*money.Dollar, rules.PaymentPending)
+			} else {
+				p.wants(65*money.Dollar, rules.PaymentSettled)
+			}
+		}
 	})
 }
