@@ -27,6 +27,16 @@ type Book struct {
 // longestWindow is longer than margin takes to mature, and a payout to be due.
 const longestWindow = 4 * 24 * time.Hour
 
+// nameOf returns the name of the person of an account.
+func (b *Book) nameOf(accountID string) string {
+	for name, id := range b.People {
+		if id == accountID {
+			return name
+		}
+	}
+	return ""
+}
+
 // sum returns the sum that a query selects.
 func (b *Book) sum(query string, args ...any) (mc money.MC, err error) {
 	err = b.DB.QueryRowContext(context.Background(), query, args...).Scan(&mc)
@@ -129,17 +139,9 @@ func (b *Book) checkBounds() error {
 // CheckSettled returns the first property that does not hold now, of those that hold when everything has come to its
 // end (2, 3 and 5).
 func (b *Book) CheckSettled() error {
-	var paid, gone, rest money.MC
-	for _, p := range b.Stripe.Payments() {
-		r, err := b.checkPayment(p)
-		if err != nil {
-			return err
-		}
-		rest += r
-		if p.Paid {
-			paid += money.MC(p.Cents) * money.Cent
-			gone += money.MC(p.RefundedCents()+p.LostCents()) * money.Cent
-		}
+	paid, gone, rest, err := b.checkPayments()
+	if err != nil {
+		return err
 	}
 	for person := range b.People {
 		if err := b.checkClosed(person); err != nil {
@@ -147,6 +149,23 @@ func (b *Book) CheckSettled() error {
 		}
 	}
 	return b.checkCash(paid-gone, rest)
+}
+
+// checkPayments compares each payment with the ledger's (property 2). It returns what was paid, what is gone of it, and
+// what of that cannot be booked.
+func (b *Book) checkPayments() (paid, gone, rest money.MC, err error) {
+	for _, p := range b.Stripe.Payments() {
+		r, err := b.checkPayment(p)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		rest += r
+		if p.Paid {
+			paid += money.MC(p.Cents) * money.Cent
+			gone += money.MC(p.RefundedCents()+p.LostCents()) * money.Cent
+		}
+	}
+	return paid, gone, rest, nil
 }
 
 // checkPayment compares a payment with the ledger's (property 2). rest is what is gone and cannot be booked, because it
@@ -298,6 +317,7 @@ type before struct {
 	returns   int      // that were asked for
 	available money.MC // of the balance
 	needed    money.MC // what open disputes would take of the balance if they were lost
+	left      money.MC // of payments that are not disputed
 }
 
 // beforeReturn tells what a person has before asking for money back.
@@ -316,6 +336,9 @@ func (b *Book) beforeReturn(person string) (is before, err error) {
 		contested, failed := b.sum(`SELECT CAST(COALESCE(SUM(cents), 0) * 1000000 AS BIGINT) FROM disputes
 			WHERE payment_id = $1 AND contested = 1`, p.ID)
 		err = errors.Join(err, failed)
+		if contested == 0 && p.Status == "settled" {
+			is.left += p.AmountMC - p.ReversedMC
+		}
 		is.needed += max(min(contested-p.ReversedFor("dispute_lost"), p.AmountMC-p.ReversedMC), 0)
 	}
 	return is, err

@@ -329,7 +329,7 @@ func init() {
 		{"refund-call", 5, (*Player).refundCall},
 		{"reverse-call", 1, (*Player).reverseCall},
 		{"faulty-jobs", 8, (*Player).faultyJobs},
-		{"second-thoughts", 5, (*Player).secondThoughts},
+		{"second-thoughts", 6, (*Player).secondThoughts},
 		{"overtaken", 3, (*Player).overtaken},
 		{"top-up-jobs", 7, (*Player).topUpJobs},
 		{"payout-jobs", 6, (*Player).payoutJobs},

@@ -266,6 +266,12 @@ func (p *Player) automaticOff(s Step) error {
 
 func (p *Player) toCard(s Step) error {
 	person := p.rich(s.A)
+	if disputed, err := ids(p.Book, `SELECT b.account_id FROM balances b WHERE b.available_mc >= 1000000 AND EXISTS
+			(SELECT 1 FROM open_disputes d WHERE d.account_id = b.account_id) ORDER BY b.account_id`); err != nil {
+		return err
+	} else if len(disputed) > 0 && s.B%2 == 0 { // who may owe it
+		person = p.Book.nameOf(disputed[s.A%len(disputed)])
+	}
 	was, err := p.Book.beforeReturn(person)
 	if err != nil {
 		return err
@@ -275,7 +281,7 @@ func (p *Player) toCard(s Step) error {
 	case 0:
 		cents = int64(1 + s.B)
 	case 1, 2, 3: // all
-		cents = int64(was.available / money.Cent)
+		cents = int64(min(was.available, was.left) / money.Cent)
 	}
 	if s.C%4 > 0 {
 		if err := p.page(s, person, "/top-up/auto/off", nil, nil); err != nil {
