@@ -317,7 +317,7 @@ func (s *Server) serve(ctx context.Context, listeners []net.Listener) error {
 	for _, l := range listeners {
 		server := web.NewServer(s.rootHandler(), s.log)
 		serving.Go(func() error {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := server.Serve(web.LimitWrites(l)); !errors.Is(err, http.ErrServerClosed) {
 				return err
 			}
 			return nil

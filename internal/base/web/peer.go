@@ -48,11 +48,24 @@ func TrustProxies(proxies []netip.Prefix, h http.Handler) http.Handler {
 		chain := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 		for i := len(chain) - 1; err == nil && i >= 0 && isTrusted(peer.Unmap()); i-- {
 			var next netip.Addr
-			if next, err = netip.ParseAddr(strings.TrimSpace(chain[i])); err == nil {
+			if next, err = parseHop(chain[i]); err == nil {
 				peer = next
 				r.RemoteAddr = netip.AddrPortFrom(peer.Unmap(), 0).String()
 			}
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// parseHop returns the address of one entry of X-Forwarded-For. Some proxies add the port, and some write an IPv6
+// address in brackets.
+func parseHop(entry string) (netip.Addr, error) {
+	entry = strings.TrimSpace(entry)
+	if a, err := netip.ParseAddrPort(entry); err == nil {
+		return a.Addr(), nil
+	}
+	if inner, ok := strings.CutPrefix(entry, "["); ok {
+		entry = strings.TrimSuffix(inner, "]")
+	}
+	return netip.ParseAddr(entry)
 }
