@@ -81,8 +81,11 @@ func (n *node) runAgent(model, members string) (cost sessionCost) {
 			n.t.Fatal(err)
 		}
 		key := id.NewUUID()
-		status, text := n.post("/v1/ai/"+model, key,
-			fmt.Sprintf(`{"max_tokens":1000,"messages":%s,"tools":%s%s}`, history, tools, members))
+		body := fmt.Sprintf(`{"max_tokens":1000,"messages":%s,"tools":%s%s}`, history, tools, members)
+		status, text := n.post("/v1/ai/"+model, key, body)
+		for try := 0; status == http.StatusServiceUnavailable && try < 20; try++ { // the machine is busy
+			status, text = n.post("/v1/ai/"+model, key, body)
+		}
 		var v struct {
 			Choices []struct {
 				Message json.RawMessage `json:"message"`

@@ -497,17 +497,24 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// TestCircuit: a provider that fails many times in a row is left alone for a
+// TestCircuit: a provider that fails many times in a row, for ten seconds, is left alone for a
 // while, holds nothing then, does not touch the others, and is found when it is back.
 func TestCircuit(t *testing.T) {
 	t.Parallel()
 	eachEmulated(t, func(t *testing.T, n *emulated) {
-		for i, v := range vendors {
+		fail := func(model string, stream bool) {
+			n.askModel(model, question("status=503 should_retry=false", stream), servertest.UUID()).
+				wantAnswer(t, 502, "provider_error")
+		}
+		dead := vendors[:len(vendors)-1]
+		for i, v := range dead {
 			for range 20 {
-				n.askModel(v.model, question("status=503 should_retry=false", i%2 == 0),
-					servertest.UUID()).wantAnswer(t, 502,
-					"provider_error")
+				fail(v.model, i%2 == 0)
 			}
+		}
+		<-time.After(10 * time.Second)
+		for i, v := range dead {
+			fail(v.model, i%2 == 0)
 			n.forget()
 			begun := time.Now()
 			a := n.askModel(v.model, question("words=5", false), servertest.UUID())
@@ -518,13 +525,13 @@ func TestCircuit(t *testing.T) {
 			if held, _ := n.headroom(); held != 0 || len(n.tries("")) != 0 || time.Since(begun) > 3*time.Second {
 				t.Errorf("%s is dead: %d held, %d tries, %s", v.name, held, len(n.tries("")), time.Since(begun))
 			}
-			for _, other := range vendors[i+1:] {
+			for _, other := range vendors[len(dead):] {
 				if a := n.askModel(other.model, question("words=5", true), servertest.UUID()); a.status != 200 {
 					t.Errorf("%s is dead, and %s: %+v", v.name, other.name, a)
 				}
 			}
 		}
-		for _, v := range vendors {
+		for _, v := range dead {
 			eventually(t, 20*time.Second, v.name+" is back", func() bool {
 				return n.askModel(v.model, question("words=5", true), servertest.UUID()).status == 200
 			})

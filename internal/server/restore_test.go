@@ -48,7 +48,9 @@ func TestRestoreDrills(t *testing.T) {
 }
 
 func drillRestores(t *testing.T, url string) {
-	b := newBooks(t, func(status int, code string) bool { return status == 502 && code == "provider_error" })
+	b := newBooks(t, func(status int, code string) bool {
+		return status == 502 && code == "provider_error" || isUnavailable(status, code)
+	})
 	var node atomic.Pointer[servertest.Process]
 	ctx, stop := context.WithCancel(t.Context())
 	wait := b.runClients(ctx, 8, node.Load)
