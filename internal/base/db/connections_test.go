@@ -79,7 +79,8 @@ func TestServerWithoutRoom(t *testing.T) {
 			break
 		}
 	}
-	const mine = `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`
+	const mine = `SELECT COUNT(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'purser'`
 	count := func() (n int) {
 		if err := d.QueryRowContext(t.Context(), mine).Scan(&n); err != nil {
 			t.Error(err)
