@@ -22,6 +22,9 @@ import (
 // sealedRows are statements that store one sealed value each, $1, in every column that has such values. The id is the
 // last word of the value's place.
 var sealedRows = map[string]struct{ id, query string }{
+	"children": {"chd_1", `INSERT INTO children (id, connection_id, depth, label, amount_mc, features, models, key,
+		fingerprint, token_hash, expires_us, created_us, ended_by, returned_mc, sealed)
+		VALUES ('chd_1', 'conn_1', 1, '', 1, '[]', '[]', 'k', '', 'h', 1, 1, '', 0, $1)`},
 	"mails": {"mail_1", `INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe, created_us,
 		status, next_us, sealed) VALUES ('mail_1', 'wac_1', 'a@example.com', 's', '', '', '', 1, 'sent', 1, $1)`},
 	"provider_keys": {"openai", `INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us)
@@ -106,6 +109,39 @@ func TestUnreadableSecretIsCounted(t *testing.T) {
 	defer closeServer(t, s)
 	if done := reseal(t, s); done.Unreadable != 1 || done.Resealed < int64(len(places))-1 {
 		t.Errorf("%+v", done)
+	}
+	if alone, err := open(t, url, bytes.Repeat([]byte{2}, 32)); err == nil {
+		closeServer(t, alone)
+		t.Error("a node starts without the key that a secret may be under")
+	}
+}
+
+// TestResealStopsMidway: until every secret is under the new key, no node starts without the old one, and the log says
+// that it was begun.
+func TestResealStopsMidway(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.SQLite)
+	before, after := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	first := openWithKeys(t, url, before)
+	storeSealed(t, first)
+	closeServer(t, first)
+	s := openWithKeys(t, url, after, before)
+	if _, err := s.DB.ExecContext(t.Context(), `CREATE TRIGGER stops BEFORE UPDATE ON webhooks
+		BEGIN SELECT RAISE(ABORT, 'stopped'); END`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.operators.Reseal(t.Context(), "operator"); err == nil {
+		t.Fatal("nothing stopped it")
+	}
+	var entries int
+	if err := s.DB.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM operator_log WHERE action = 'reseal_begun'`).
+		Scan(&entries); err != nil || entries != 1 {
+		t.Errorf("%d entries, %v", entries, err)
+	}
+	closeServer(t, s)
+	if alone, err := open(t, url, after); err == nil {
+		closeServer(t, alone)
+		t.Error("a node starts without the key that secrets are under")
 	}
 }
 

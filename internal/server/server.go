@@ -69,7 +69,6 @@ type Server struct {
 
 	Accounts           *accounts.Store
 	identifiers        accounts.SafetyIdentifiers
-	childTokens        children.Tokens
 	children           *children.Handler
 	identity           *identity.Store
 	passkeyParty       *identity.PasskeyParty

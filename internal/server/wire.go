@@ -72,9 +72,6 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
 		return err
 	}
-	if s.childTokens, err = children.NewTokens(derivation); err != nil {
-		return err
-	}
 	if !dev { // nodes of purser dev listen at addresses that they choose
 		if err := s.node.SetSettings(digestShared(s.Config, derivation)); err != nil {
 			return err
@@ -248,7 +245,7 @@ func (s *Server) wireGateway(dev bool) {
 		Ledger:  s.Ledger,
 		Callers: s.callers,
 		Offered: s.isModelOffered,
-		Tokens:  s.childTokens,
+		Box:     s.box,
 	}
 	canned := mock.New(tokens.Count, s.countInput, now, maxMockWords(dev))
 	s.inference = inference.New(inference.Config{
@@ -373,11 +370,11 @@ func (s *Server) wireOperator() {
 	}
 }
 
-// listSealed returns every column of sealed values.
+// listSealed returns every column of sealed values but that of the settings.
 func (s *Server) listSealed() []seal.Column {
 	return []seal.Column{
-		seal.Settings(s.DB), s.Mails.SealedColumn(), s.keys.SealedColumn(), s.identity.SealedColumn(),
-		s.webhooks.SealedColumn(),
+		s.Mails.SealedColumn(), s.keys.SealedColumn(), s.identity.SealedColumn(), s.webhooks.SealedColumn(),
+		store.SealedColumn(s.DB),
 	}
 }
 

@@ -25,8 +25,9 @@ func OpenEnvelope(ctx context.Context, d *db.DB, envelopeKeys [][]byte) (box *Bo
 	return box, derivationKey, err
 }
 
-// keptNames are the names of settings that Keep seals.
-var keptNames = []string{"derivation_key", "envelope", "log_key"}
+// keptNames are the names of settings that Keep seals. The value that OpenEnvelope looks at is resealed last of all:
+// nodes refuse to start without the old key until no secret needs it any more.
+var keptNames = []string{"derivation_key", "log_key", "envelope"}
 
 // settingPlace is the place of a sealed setting.
 func settingPlace(name string) Place { return Place{"settings", "value", name} }
@@ -57,11 +58,12 @@ func (b *Box) keep(ctx context.Context, d *db.DB, name string, secret []byte) (k
 	return b.open(sealed, settingPlace(name))
 }
 
-// Settings is the Column of what Keep has stored.
+// Settings is the Column of what Keep has stored. It is resealed after all others, and only if all of them could be
+// read.
 func Settings(d *db.DB) Column {
 	return Column{
 		Name: "settings.value",
-		List: func(ctx context.Context, after string, _ int) (list []Item, err error) {
+		List: func(ctx context.Context, _ string, _ int) (list []Item, err error) {
 			for _, name := range keptNames {
 				text, err := settings.Get(ctx, d, name)
 				if err != nil {
@@ -71,7 +73,7 @@ func Settings(d *db.DB) Column {
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
-				if name > after && len(sealed) > 0 {
+				if len(sealed) > 0 {
 					list = append(list, Item{name, sealed, settingPlace(name)})
 				}
 			}

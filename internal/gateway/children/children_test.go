@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/children"
@@ -93,7 +94,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		t.Fatal(err)
 	}
 	resolver := callers.NewResolver(d, tokens, clients, registry, b.Now)
-	secrets, err := children.NewTokens([]byte(strings.Repeat("k", 32)))
+	box, err := seal.New([]byte(strings.Repeat("k", 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Ledger:  b.Ledger,
 		Callers: resolver,
 		Offered: func(model string) bool { return strings.HasPrefix(model, "gpt") },
-		Tokens:  secrets,
+		Box:     box,
 	}
 	w.handler.Mount(rt)
 	resolver.Mount(rt)

@@ -2,9 +2,7 @@ package children
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/hmac"
-	"crypto/sha256"
+	"crypto/rand"
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
@@ -20,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -41,26 +40,11 @@ type Handler struct {
 	Ledger  *store.Writer
 	Callers *callers.Resolver
 	Offered func(model string) bool
-	Tokens  Tokens
+	Box     *seal.Box // seals tokens, so that a repeated request gets the same one
 }
 
-// Tokens makes the tokens of children. A repeated request gets the same one, which is stored nowhere.
-type Tokens struct{ key []byte }
-
-// NewTokens returns the Tokens of a derivation key: the same on every node and after a restart.
-func NewTokens(derivationKey []byte) (Tokens, error) {
-	key, err := hkdf.Key(sha256.New, derivationKey, nil, "purser: tokens of children", sha256.Size)
-	if err != nil {
-		return Tokens{}, fmt.Errorf("children: key of tokens: %w", err)
-	}
-	return Tokens{key}, nil
-}
-
-func (t Tokens) of(childID string) string {
-	m := hmac.New(sha256.New, t.key)
-	m.Write([]byte(childID))
-	return callers.ChildTokenPrefix + base64.RawURLEncoding.EncodeToString(m.Sum(nil))
-}
+// tokenBytes is how many random bytes a token has.
+const tokenBytes = 32
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
@@ -114,8 +98,23 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := newResource(&made)
-	out.Token = h.Tokens.of(made.ID)
+	if out.Token, err = h.token(r.Context(), made.ID); err != nil {
+		return err
+	}
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// token returns the token of a child; "" = an older version has made it, and its token opens nothing any more.
+func (h *Handler) token(ctx context.Context, childID string) (string, error) {
+	sealed, err := store.GetSealedToken(ctx, h.DB, childID)
+	if err != nil || sealed == nil {
+		return "", err
+	}
+	token, err := h.Box.Open(sealed, store.ChildTokenPlace(childID))
+	if err != nil {
+		return "", fmt.Errorf("children: token of %s: %w", childID, err)
+	}
+	return string(token), nil
 }
 
 // delegate makes a child within what the app may use now. What the key has made before is answered whatever the app's
@@ -187,7 +186,14 @@ func (h *Handler) newChild(who *callers.Caller, key string, body *createBody) (r
 		Key:          rules.ChildKey(who.ChildID(), key),
 		ExpiresUS:    now.Add(lifetime).UnixMicro(),
 	}
-	c.TokenHash = id.Hash(h.Tokens.of(c.ID))
+	var random [tokenBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	token := callers.ChildTokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
+	c.TokenHash = id.Hash(token)
+	var err error
+	if c.SealedToken, err = h.Box.Seal([]byte(token), store.ChildTokenPlace(c.ID)); err != nil {
+		return rules.Child{}, fmt.Errorf("children: seal a token: %w", err)
+	}
 	if who.Child != nil {
 		c.ExpiresUS = min(c.ExpiresUS, who.Child.ExpiresUS)
 		if len(c.Features) == 0 {

@@ -26,6 +26,7 @@ func (w *world) delegate(amount money.MC, features ...string) (c rules.Child, to
 		Features:     features,
 		Key:          id.NewUUID(),
 		TokenHash:    id.Hash(token),
+		SealedToken:  []byte("sealed"),
 		ExpiresUS:    now.Add(time.Hour).UnixMicro(),
 	}}).Child
 	return c, token

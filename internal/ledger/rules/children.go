@@ -44,6 +44,7 @@ type Child struct {
 	Features, Models []string // the only ones that its calls may name; empty = all of the app
 	Key, Fingerprint string   // of the request that made it; ChildKey of its parent
 	TokenHash        string
+	SealedToken      []byte // only written here: store.GetSealedToken reads it
 	ExpiresUS        int64
 	CreatedUS        int64
 	EndedUS          *int64 // nil = it is live

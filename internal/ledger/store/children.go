@@ -9,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -40,10 +41,27 @@ func GetChild(ctx context.Context, q db.Queryer, childID string) (rules.Child, e
 	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c WHERE c.id = $1`, childID))
 }
 
-// GetChildOfToken returns the child that a token was made for, ended or not, or sql.ErrNoRows.
+// GetChildOfToken returns the child that a token was made for, ended or not, or sql.ErrNoRows. The derived token of an
+// older version opens none.
 func GetChildOfToken(ctx context.Context, q db.Queryer, tokenHash string) (rules.Child, error) {
-	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c WHERE c.token_hash = $1`,
-		tokenHash))
+	return scanChild(q.QueryRowContext(ctx, `SELECT `+childColumns+` FROM children c
+		WHERE c.token_hash = $1 AND c.sealed IS NOT NULL`, tokenHash))
+}
+
+// ChildTokenPlace is the place of a child's sealed token.
+func ChildTokenPlace(childID string) seal.Place { return seal.Place{"children", "sealed", childID} }
+
+// SealedColumn is the column of the tokens of children, for a change of the envelope key.
+func SealedColumn(d *db.DB) seal.Column {
+	return seal.TableColumn(d, "children.sealed",
+		`SELECT id, sealed FROM children WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2`,
+		`UPDATE children SET sealed = $1 WHERE id = $2 AND sealed = $3`, ChildTokenPlace)
+}
+
+// GetSealedToken returns the sealed token of a child; nil = an older version has made the child.
+func GetSealedToken(ctx context.Context, q db.Queryer, childID string) (sealed []byte, err error) {
+	err = q.QueryRowContext(ctx, `SELECT sealed FROM children WHERE id = $1`, childID).Scan(&sealed)
+	return sealed, err
 }
 
 // GetChildOfKey returns the child that a key of a connection has made, or sql.ErrNoRows.
@@ -164,8 +182,8 @@ func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
 			ctx,
 			`INSERT INTO children (id, connection_id, parent_id, depth, label, amount_mc, features,
 				models, key, fingerprint, token_hash, expires_us, created_us, ended_us, ended_by, returned_mc,
-				family_id)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+				family_id, sealed)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 			ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, ended_by = excluded.ended_by,
 				returned_mc = excluded.returned_mc`,
 			c.ID,
@@ -185,6 +203,7 @@ func saveChildren(ctx context.Context, tx *db.Tx, s *rules.State) error {
 			string(c.EndedBy),
 			int64(c.ReturnedMC),
 			db.NullText(c.FamilyID),
+			c.SealedToken,
 		)
 		if err != nil {
 			return fmt.Errorf("ledger: child %s: %w", c.ID, err)

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
@@ -24,18 +25,29 @@ type resealedColumn struct {
 	Unreadable int64  `json:"unreadable"`
 }
 
-// Reseal seals every secret at rest under the first envelope key.
-func (d *Service) Reseal(ctx context.Context, by string) (list []seal.Report, err error) {
-	for _, c := range d.Sealed {
+// Reseal seals every secret at rest under the first envelope key. The log has that it began: a run may end in the
+// middle. If a secret opens under none of the keys, the value that nodes check at their start stays under the old key.
+func (d *Service) Reseal(ctx context.Context, by string) (out resealing, err error) {
+	begun := action{by: by, what: "reseal_begun", subject: "secrets"}
+	if err := d.runAction(ctx, &begun, func(context.Context, *db.Tx) error { return nil }); err != nil {
+		return out, err
+	}
+	var list []seal.Report
+	columns := append(slices.Clone(d.Sealed), seal.Settings(d.DB))
+	for i, c := range columns {
+		if i == len(columns)-1 && newResealing(list).Unreadable > 0 {
+			break
+		}
 		r, err := d.Box.Reseal(db.ForJob(ctx), c)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		list = append(list, r)
 	}
+	out = newResealing(list)
 	a := action{by: by, what: "reseal", subject: "secrets"}
-	return list, d.runAction(ctx, &a, func(context.Context, *db.Tx) error {
-		a.after = newResealing(list)
+	return out, d.runAction(ctx, &a, func(context.Context, *db.Tx) error {
+		a.after = out
 		return nil
 	})
 }
@@ -51,9 +63,9 @@ func newResealing(list []seal.Report) resealing {
 }
 
 func (h *Handler) reseal(w http.ResponseWriter, r *http.Request) error {
-	list, err := h.Service.Reseal(r.Context(), web.ClientAddress(r))
+	out, err := h.Service.Reseal(r.Context(), web.ClientAddress(r))
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, newResealing(list))
+	return web.WriteJSON(w, http.StatusOK, out)
 }
