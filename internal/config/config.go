@@ -56,6 +56,7 @@ type Config struct {
 	Grace            time.Duration    // how long a stopping node lets calls finish
 	MaxCalls         int              // calls in flight on a node; 0 = no bound
 	MaxProviderCalls int              // of them, those of one provider; 0 = no bound
+	CallMemory       int64            // bytes that calls may take on a node; 0 = by the machine's memory
 	Retention        Retention        // how long what is not money is kept
 	PricesFile       string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow     []netip.Prefix   // non-public addresses that webhooks may go to
@@ -234,6 +235,9 @@ var ownKeys = []Key{
 		func(c *Config) *int { return &c.MaxCalls }),
 	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",
 		func(c *Config) *int { return &c.MaxProviderCalls }),
+	{"call_memory", "memory that the requests and answers of calls may take on one node, such as 512MB or 4GB; half of " +
+		"what the machine or the container has if it is not set", false,
+		setBytes(func(c *Config) *int64 { return &c.CallMemory }, 64_000_000)},
 	{"retention.responses", "how long responses are kept for replays, such as 168h", false,
 		setDuration(func(c *Config) *time.Duration { return &c.Retention.Calls.Responses }, day, maxRetention)},
 	{"retention.refusals", "how long refused calls are kept for the request log, such as 720h", false,
@@ -437,6 +441,25 @@ func boundKey(name, help string, at func(*Config) *int) Key {
 		}
 		return nil
 	}}
+}
+
+// setBytes reads a number of bytes such as 512MB.
+func setBytes(at func(*Config) *int64, least int64) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		wrong := fmt.Errorf("must be a whole number of MB or GB, at least %dMB, such as 512MB or 4GB", least/1_000_000)
+		number, unit := strings.CutSuffix(v, "GB")
+		factor := int64(1_000_000_000)
+		if !unit {
+			number, unit = strings.CutSuffix(v, "MB")
+			factor = 1_000_000
+		}
+		n, err := strconv.ParseInt(number, 10, 32)
+		if !unit || err != nil || n*factor < least {
+			return wrong
+		}
+		*at(c) = n * factor
+		return nil
+	}
 }
 
 func setText(at func(*Config) *string) func(*Config, string) error {

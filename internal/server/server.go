@@ -31,6 +31,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/watch"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/memory"
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/telemetry"
@@ -164,7 +165,9 @@ func closeListeners(list []net.Listener) (err error) {
 
 // heapBallast is never written, so it takes no physical memory. The garbage collector
 // counts it as heap and therefore runs later.
-var heapBallast = sync.OnceValue(func() []byte { return make([]byte, 72<<20) })
+var heapBallast = sync.OnceValue(func() []byte { return make([]byte, ballastBytes) })
+
+const ballastBytes = 72 << 20
 
 // heapGrowth is by how much the heap may grow until it is collected, in per cent.
 const heapGrowth = 50
@@ -179,10 +182,19 @@ func delayCollections() {
 	}
 }
 
+// limitMemory makes the garbage collector work harder before the process has a tenth less than the memory that it may
+// use: the kernel would kill it there. The ballast is not in memory. GOMEMLIMIT has precedence.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory.Total(os.DirFS("/"))/10*9 + ballastBytes)
+	}
+}
+
 // Open opens the store and wires everything that works on it. A development server
 // takes loopback addresses and sends no mail.
 func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Server, error) {
 	delayCollections()
+	limitMemory()
 	if c.Drill {
 		c = c.WithoutOutside()
 		log.Warn("drill: no mail, webhooks, payments, providers or backups")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/watch"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/memory"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/settings"
@@ -384,12 +386,26 @@ const maxMockCalls = 200
 
 // callBounds returns the bounds of calls in flight.
 func callBounds(c config.Config, dev bool) inference.Bounds {
-	b := inference.Bounds{Calls: c.MaxCalls, ProviderCalls: c.MaxProviderCalls, MockCalls: maxMockCalls}
+	b := inference.Bounds{
+		Calls:         c.MaxCalls,
+		ProviderCalls: c.MaxProviderCalls,
+		MockCalls:     maxMockCalls,
+		Bytes:         c.CallMemory,
+	}
+	if b.Bytes == 0 {
+		b.Bytes = memory.Total(os.DirFS("/")) / 2
+		if dev {
+			b.Bytes = min(b.Bytes, maxDevMemory)
+		}
+	}
 	if dev {
 		b.MockCalls = 0
 	}
 	return b
 }
+
+// maxDevMemory bounds what calls take of the machine of a developer, who uses it for other things.
+const maxDevMemory = 1 << 30
 
 // maxMockWords bounds the text of the mock outside development, where any developer of a
 // sandbox writes its scripts. Tests of slow readers need long texts.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/shares"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -19,9 +20,6 @@ const (
 	maxStreamsPerConnection = 5
 	maxStreams              = 2000 // of a node, which developers share
 	maxNotices              = 256
-	// developerShare is how many streams the apps of a developer may have for each one that is free, as calls do
-	// (decision 100). A developer may have many apps, and many connections of each.
-	developerShare = 8
 )
 
 // A Hub hands what happens to connections to the streams of this node. It reads the database for
@@ -33,14 +31,14 @@ type Hub struct {
 	open    atomic.Int64 // streams: without any, Observe returns at once
 	mu      sync.RWMutex
 	topics  map[string]*topic // by connection id
-	streams map[string]int    // by developer
+	streams shares.Use        // by developer, who may have many apps, and many connections of each
 	stopped chan struct{}     // closed when the node stops
 	isEnded bool
 }
 
 // NewHub returns a Hub without streams.
 func NewHub(d *db.DB, now func() time.Time) *Hub {
-	return &Hub{DB: d, Now: now, topics: map[string]*topic{}, streams: map[string]int{}, stopped: make(chan struct{})}
+	return &Hub{DB: d, Now: now, topics: map[string]*topic{}, stopped: make(chan struct{})}
 }
 
 // A topic is a connection that has streams on this node.
@@ -64,9 +62,8 @@ func (h *Hub) subscribe(connectionID, developerID string) (*subscription, error)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[connectionID]
-	free := maxStreams - int(h.open.Load())
 	switch {
-	case h.isEnded || free <= 0 || h.streams[developerID] >= developerShare*free:
+	case h.isEnded || h.streams.Check(developerID, 1, maxStreams) != nil:
 		e := apierr.Unavailable.On(connectionID, "this node can take no more event streams; try again")
 		e.RetryAfter = time.Second
 		return nil, e
@@ -81,7 +78,7 @@ func (h *Hub) subscribe(connectionID, developerID string) (*subscription, error)
 	}
 	s := &subscription{developerID: developerID, changed: make(chan struct{}, 1)}
 	t.streams[s] = true
-	h.streams[developerID]++
+	h.streams.Add(developerID, 1)
 	h.open.Add(1)
 	return s, nil
 }
@@ -94,9 +91,7 @@ func (h *Hub) unsubscribe(connectionID string, s *subscription) {
 	if len(t.streams) == 0 {
 		delete(h.topics, connectionID)
 	}
-	if h.streams[s.developerID]--; h.streams[s.developerID] == 0 {
-		delete(h.streams, s.developerID)
-	}
+	h.streams.Add(s.developerID, -1)
 	h.open.Add(-1)
 }
 

@@ -33,6 +33,7 @@ type attempt struct {
 	h         *Handler
 	who       *callers.Caller
 	running   *runningCall
+	call      *call
 	out       *sse             // of a streamed call
 	shape     shapes.Call      // of the client; nil = canonical
 	held      rules.Call       // as the ledger holds it
@@ -44,6 +45,8 @@ type attempt struct {
 	started   time.Time
 	firstByte time.Duration  // from started to the first part of a stream; 0 = none has come
 	delivered tokens.Counter // output of the frames of a stream that are not kept
+	kept      int64          // bytes of a stream so far
+	counted   int64          // of these, as the call's seat counts them
 
 	developerPays bool            // the developer's own provider key serves the call
 	trace         *telemetry.Call // nil = the call is not traced
@@ -62,6 +65,7 @@ func (h *Handler) newAttempt(
 		h:         h,
 		who:       c.who,
 		running:   running,
+		call:      c,
 		out:       c.out,
 		shape:     c.shape,
 		held:      held.Call,
@@ -149,12 +153,14 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return a.releaseHold(ctx, err)
 	}
+	a.dropMessages()
+	a.call.seat.countAnswer(answerFactor * int64(len(response.Body)))
 	delivery := a.delivery(response.Body)
 	output := func() int64 { return int64(tokens.Count(provider.GeneratedBodyText(response.Body))) }
 	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
 		entry, outcome, err := a.settleCall(ctx, response.Usage, output, response.Body, delivery)
 		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
-			return a.h.loadResult(ctx, a.Plan, entry.ID)
+			return a.h.loadResult(ctx, a.Plan, entry.ID, a.countStored)
 		}
 		return result{entry: entry, body: response.Body}, err
 	})
@@ -173,6 +179,7 @@ func (a *attempt) stream(ctx context.Context) error {
 		return a.failStream(ctx, out, err)
 	}
 	defer up.Close()
+	a.dropMessages()
 	a.h.orphans.markBegun(a.running)
 	defer func() {
 		if !up.BodyEnded() {
@@ -226,6 +233,18 @@ func (a *attempt) keepFrames(frames []byte) {
 		a.delivered.Add(provider.GeneratedText(dropped))
 		a.running.setDeliveredTokens(a.delivered.Counted())
 	}
+	if a.kept += int64(len(frames)); a.kept >= a.counted+answerStep {
+		a.counted = min(a.kept, maxStoredResponse)
+		a.call.seat.countAnswer(a.counted)
+	}
+}
+
+// dropMessages lets go of the text of a large request: the provider has it and answers.
+func (a *attempt) dropMessages() {
+	if a.call.seat.isLarge() {
+		a.call.dropMessages()
+		a.Plan, a.request.Messages = a.call.plan, nil
+	}
 }
 
 // A streamEnd is how a stream ended.
@@ -242,6 +261,9 @@ type streamEnd struct {
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	a.awaitStop()
+	if a.counted > 0 { // all frames are unpacked, and packed to be stored
+		a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))
+	}
 	sent, tooLong := a.running.frames()
 	frames := sent
 	end.delivery = a.delivery(frames)
@@ -349,9 +371,15 @@ func (a *attempt) takeStoredResult(ctx context.Context, r *result) error {
 
 func (a *attempt) loadStoredResult(ctx context.Context, r *result) (result, error) {
 	if r.pending {
-		return a.h.loadPendingResult(ctx, a.Plan, a.held.RequestID)
+		return a.h.loadPendingResult(ctx, a.Plan, a.held.RequestID, a.countStored)
 	}
-	return a.h.loadResult(ctx, a.Plan, r.entry.ID)
+	return a.h.loadResult(ctx, a.Plan, r.entry.ID, a.countStored)
+}
+
+// countStored counts the stored response of the call, which was accepted.
+func (a *attempt) countStored(n int64) error {
+	a.call.seat.countAnswer(n)
+	return nil
 }
 
 // endUnasked ends a call whose provider was not asked.

@@ -278,6 +278,17 @@ const testBody = `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":1
 // serve runs a call of the one connection, on the route of the model or, by ?chat, on
 // the OpenAI-compatible one, and by ?stop with a stop sequence. Its plan must be the same afterwards.
 func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
+	c := b.newCall(r)
+	before := fmt.Sprintf("%+v", *c.plan)
+	defer func() {
+		if after := fmt.Sprintf("%+v", *c.plan); after != before {
+			b.t.Errorf("the plan has changed from\n%s to\n%s", before, after)
+		}
+	}()
+	return b.runCall(w, r, c)
+}
+
+func (b *bundle) newCall(r *http.Request) *call {
 	route, body := plan.Route{Path: "ai/" + testModel, Model: testModel}, testBody
 	if r.URL.Query().Has("chat") {
 		route = plan.Route{Path: "chat/completions", Chat: true}
@@ -286,20 +297,13 @@ func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("stop") {
 		body = strings.Replace(body, "{", `{"stop":"END",`, 1)
 	}
-	c := &call{
+	return &call{
 		who:         b.who,
 		key:         rules.Key{ConnectionID: b.who.ConnectionID, Key: r.Header.Get("Idempotency-Key")},
 		fingerprint: "print",
 		claim:       web.RequestID(r.Context()),
 		plan:        b.plan(route, body),
 	}
-	before := fmt.Sprintf("%+v", *c.plan)
-	defer func() {
-		if after := fmt.Sprintf("%+v", *c.plan); after != before {
-			b.t.Errorf("the plan has changed from\n%s to\n%s", before, after)
-		}
-	}()
-	return b.runCall(w, r, c)
 }
 
 func (b *bundle) plan(route plan.Route, body string) *plan.Plan {

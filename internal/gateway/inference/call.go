@@ -271,7 +271,8 @@ func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 			}
 			c.mu.Unlock()
 			if pos < sent.size() {
-				v.frames = sent.from(pos)
+				v.frames = sent.part(pos)
+				v.ended = v.ended && pos+len(v.frames) == sent.size() // otherwise the rest comes first
 			}
 			return v, nil
 		}

@@ -75,7 +75,7 @@ func (h *Handler) estimate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if _, err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, parse, c); err != nil {
+		if err := h.readPlan(w, r, plan.Route{Path: "estimate", Chat: true}, parse, c); err != nil {
 			return err
 		}
 		out, err := h.estimateCall(r.Context(), c)

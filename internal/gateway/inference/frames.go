@@ -60,6 +60,20 @@ func (f *streamFrames) whole() []byte {
 	return f.from(0)
 }
 
+// part returns some of the frames from a position on, which is below size: so much as takes no more memory than a piece.
+// The slice must not be changed.
+func (f *streamFrames) part(pos int) []byte {
+	if pos >= f.packed {
+		return f.from(pos)
+	}
+	begin, pieces := 0, f.pieces
+	for begin+pieceLen(pieces[0]) <= pos {
+		begin, pieces = begin+pieceLen(pieces[0]), pieces[1:]
+	}
+	one := streamFrames{pieces: pieces[:1], packed: pieceLen(pieces[0])}
+	return one.from(pos - begin)
+}
+
 // from returns the frames from a position on, which is at most size. The slice must not be changed.
 func (f *streamFrames) from(pos int) []byte {
 	if pos >= f.packed {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -140,6 +139,7 @@ type call struct {
 	plan        *plan.Plan
 	out         *sse        // of a streamed call
 	shape       shapes.Call // of the client; nil = canonical
+	seat        *seat       // what it takes of this node; nil = nothing is counted
 	simulated   bool        // its refusal was asked for by its message
 	clientGone  func()      // of a leader: reports, once, that its client has disconnected
 }
@@ -178,11 +178,12 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
 		slog.String("account_id", who.AccountID))
-	if err := h.inFlight.enter(who.App.ID, h.Bounds.Calls); err != nil {
+	seat, err := h.inFlight.enter(who.App.ID, who.App.OwnerID, &h.Bounds)
+	if err != nil {
 		return nil, err
 	}
-	defer h.inFlight.leave(who.App.ID)
-	c := &call{who: who, claim: web.RequestID(r.Context()), arrived: time.Now()}
+	defer seat.leave()
+	c := &call{who: who, claim: web.RequestID(r.Context()), arrived: time.Now(), seat: seat}
 	if err = do(c); err != nil && c.shape != nil {
 		err = shapes.RenameMember(err, c.shape.MemberName)
 	}
@@ -198,11 +199,9 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
-	body, err := h.readPlan(w, r, route, parse, c)
-	if err != nil {
+	if err := h.readPlan(w, r, route, parse, c); err != nil {
 		return err
 	}
-	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), c.who.ChildID(), body)
 	if key == "" {
 		if key, err = h.deriveKey(r, c); err != nil {
 			return err
@@ -215,28 +214,28 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	return nil
 }
 
-// readPlan reads the body and the headers that the call is planned by, and plans it. It returns the body.
-func (h *Handler) readPlan(
-	w http.ResponseWriter, r *http.Request, route plan.Route, parse parser, c *call,
-) ([]byte, error) {
-	body, err := readBody(w, r)
+// readPlan reads the body and the headers that the call is planned by, and plans it. Afterwards only the planned
+// request is left of the body.
+func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser, c *call) error {
+	body, err := readBody(w, r, c.seat)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), c.who.ChildID(), body)
 	request, err := c.parseBody(body, parse)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(request.Ignored) > 0 {
 		w.Header().Set(web.IgnoredHeader, strings.Join(request.Ignored, ", "))
 	}
 	feature, err := readFeature(r, route)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	fit, err := readFit(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	now := h.Now()
 	c.input = plan.Input{
@@ -251,10 +250,10 @@ func (h *Handler) readPlan(
 		Now:       now,
 	}
 	if c.plan, err = plan.New(&c.input); err != nil {
-		return nil, err
+		return err
 	}
 	setDeprecationHeaders(w.Header(), &c.plan.Model)
-	return body, nil
+	return c.countRequest()
 }
 
 // parseBody reads the body in the client's shape.
@@ -317,35 +316,6 @@ func readFit(r *http.Request) (*bool, error) {
 	}
 	fit := values[0] == "1"
 	return &fit, nil
-}
-
-// readBody reads the whole body. Upstream requests begin only after that: a body that
-// is read in part while the response is written truncates streams.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := web.CheckJSON(r); err != nil {
-		return nil, err
-	}
-	if r.ContentLength > plan.MaxBody {
-		return nil, apierr.InvalidRequest.Errorf("body: at most %d bytes", plan.MaxBody)
-	}
-	data := make([]byte, 0, max(r.ContentLength, 512)+1)
-	body := http.MaxBytesReader(w, r.Body, plan.MaxBody)
-	for {
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := body.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		var tooLarge *http.MaxBytesError
-		switch {
-		case err == io.EOF:
-			return data, nil
-		case errors.As(err, &tooLarge):
-			return nil, apierr.InvalidRequest.Errorf("body: at most %d bytes", plan.MaxBody)
-		case err != nil:
-			return nil, apierr.InvalidRequest.Errorf("body: it did not arrive whole").WithCause(err)
-		}
-	}
 }
 
 // derivedKeyTTL is for how long an SDK's retry without a key is matched with an earlier

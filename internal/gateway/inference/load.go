@@ -1,84 +1,48 @@
 package inference
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/shares"
 )
 
-// Bounds are how many calls may be in flight on a node; 0 = no bound. Without them, a provider
-// that answers slowly would take the memory and the sockets of the node (decision 051). Apps share
-// the first two (decision 100).
+// Bounds are how many calls may be in flight on a node, and what memory they may take; 0 = no bound. Without them, a
+// provider that answers slowly would take the memory and the sockets of the node (decision 051). Apps share the first
+// two, and developers the memory (decision 100).
 type Bounds struct {
-	Calls         int // in all
-	ProviderCalls int // of one provider
-	MockCalls     int // of the mock, for all apps of one developer: mock calls cost nothing
+	Calls         int   // in all
+	ProviderCalls int   // of one provider
+	MockCalls     int   // of the mock, for all apps of one developer: mock calls cost nothing
+	Bytes         int64 // of requests and answers (decision 131)
 }
 
-// appShare is how many calls an app may have in flight for each slot of a bound that is free. So one
-// app alone leaves a ninth of the slots to apps that come later, and k apps that want more than there
-// is settle at 8/(1+8k) each: equal shares, without a list of who is active and without a clock
-// (decision 100).
-const appShare = 8
-
-// slots counts the calls under one bound, and those of each app that has any.
-type slots struct {
-	all   int
-	byApp map[string]int
-}
-
-// enter counts a call of an app, or refuses it with the words of full if there is no slot at all.
-// Without an app, calls share nothing.
-func (s *slots) enter(app string, bound int, full string) error {
-	if free := bound - s.all; bound > 0 {
-		if free <= 0 {
-			return errBusy(full)
-		}
-		if app != "" && s.byApp[app] >= appShare*free {
-			return errBusy("this app has its share of the calls that the service can handle; try again in a moment")
-		}
-	}
-	s.all++
-	if app != "" {
-		if s.byApp == nil {
-			s.byApp = map[string]int{}
-		}
-		s.byApp[app]++
-	}
-	return nil
-}
-
-func (s *slots) leave(app string) {
-	s.all--
-	if app == "" {
-		return
-	}
-	if s.byApp[app]--; s.byApp[app] == 0 {
-		delete(s.byApp, app)
-	}
-}
-
-// callsInFlight counts the calls of a node against its bounds. It remembers nothing of calls that
+// callsInFlight counts the calls of a node, and their bytes, against its bounds. It remembers nothing of calls that
 // have left.
 type callsInFlight struct {
 	mu    sync.Mutex
-	node  slots
-	byKey map[string]*slots // by provider; the mock's by developer
+	node  shares.Use             // calls, by app
+	byKey map[string]*shares.Use // calls, by provider; the mock's by developer
+	bytes shares.Use             // by developer
 }
 
-// enter counts a call of an app, or refuses it. Its caller must call leave.
-func (c *callsInFlight) enter(app string, bound int) error {
+// enter counts a call of an app and the bytes that each call takes, or refuses it. Its caller must call leave of the
+// seat.
+func (c *callsInFlight) enter(app, developer string, b *Bounds) (*seat, error) {
+	s := &seat{in: c, app: app, developer: developer, bound: b.Bytes, counted: callBytes}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.node.enter(app, bound, tooManyCalls)
-}
-
-func (c *callsInFlight) leave(app string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.node.leave(app)
+	if err := c.node.Check(app, 1, int64(b.Calls)); err != nil {
+		return nil, errBusy(err, tooManyCalls)
+	}
+	if err := c.bytes.Take(developer, callBytes, b.Bytes); err != nil {
+		return nil, errNoMemory(err)
+	}
+	c.node.Add(app, 1)
+	return s, nil
 }
 
 // enterKey counts a call under a key of boundOf, or refuses it. Its caller must call leaveKey with
@@ -88,13 +52,13 @@ func (c *callsInFlight) enterKey(key, app string, bound int) error {
 	defer c.mu.Unlock()
 	s := c.byKey[key]
 	if s == nil {
-		s = &slots{}
+		s = &shares.Use{}
 	}
-	if err := s.enter(app, bound, "too many calls are waiting for this provider; try again in a moment"); err != nil {
-		return err
+	if err := s.Take(app, 1, int64(bound)); err != nil {
+		return errBusy(err, "too many calls are waiting for this provider; try again in a moment")
 	}
 	if c.byKey == nil {
-		c.byKey = map[string]*slots{}
+		c.byKey = map[string]*shares.Use{}
 	}
 	c.byKey[key] = s
 	return nil
@@ -104,7 +68,7 @@ func (c *callsInFlight) leaveKey(key, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.byKey[key]
-	if s.leave(app); s.all == 0 {
+	if s.Add(app, -1); s.All() == 0 {
 		delete(c.byKey, key)
 	}
 }
@@ -112,7 +76,22 @@ func (c *callsInFlight) leaveKey(key, app string) {
 // tooManyCalls are the words of a node that has as many calls as it may have.
 const tooManyCalls = "the service is handling as many calls as it can; try again in a moment"
 
-func errBusy(message string) error {
+// errBusy refuses a call that shares refuses, with the words of full if the bound is used up.
+func errBusy(cause error, full string) error {
+	if errors.Is(cause, shares.ErrShare) {
+		full = "this app has its share of the calls that the service can handle; try again in a moment"
+	}
+	return errLater(full)
+}
+
+func errNoMemory(cause error) error {
+	if errors.Is(cause, shares.ErrShare) {
+		return errLater("the apps of this developer have their share of the service's memory; try again in a moment")
+	}
+	return errLater("the service has no memory left for this call; try again in a moment, or send a smaller request")
+}
+
+func errLater(message string) error {
 	e := apierr.Unavailable.Errorf("%s", message)
 	e.RetryAfter = time.Second
 	return e

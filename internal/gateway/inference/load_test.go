@@ -64,17 +64,21 @@ func TestBoundsOfANode(t *testing.T) {
 		var e *apierr.Error
 		return errors.As(err, &e) && e.Code == apierr.Unavailable && e.RetryAfter == time.Second
 	}
+	var last *seat
 	for range 3 {
-		if err := c.enter("", 3); err != nil {
+		var err error
+		if last, err = c.enter("", "", &Bounds{Calls: 3}); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := c.enter("", 3); !refused(err) {
+	if _, err := c.enter("", "", &Bounds{Calls: 3}); !refused(err) {
 		t.Errorf("a fourth: %v", err)
 	}
-	c.leave("")
-	if c.enter("", 3) != nil || c.enter("", 0) != nil {
-		t.Error("no room after one has left, or where there is no bound")
+	last.leave()
+	for _, bound := range []int{3, 0} {
+		if _, err := c.enter("", "", &Bounds{Calls: bound}); err != nil {
+			t.Errorf("no room after one has left, or where there is no bound: %v", err)
+		}
 	}
 	h := &Handler{Config: Config{Bounds: Bounds{ProviderCalls: 7, MockCalls: 1}}}
 	call := func(mode, owner string) *call {
@@ -150,13 +154,21 @@ func TestSharesOfApps(t *testing.T) {
 	var c callsInFlight
 	rng := rand.New(rand.NewPCG(1, 2))
 	calls := map[string]int{}
-	fill := func(app string) {
-		for c.enter(app, bound) == nil {
+	seats := map[string]*seat{} // one of each app: they are alike
+	begin := func(app string) (err error) {
+		s, err := c.enter(app, "", &Bounds{Calls: bound})
+		if err == nil {
+			seats[app] = s
 			calls[app]++
+		}
+		return err
+	}
+	fill := func(app string) {
+		for begin(app) == nil {
 		}
 	}
 	end := func(app string) {
-		c.leave(app)
+		seats[app].leave()
 		calls[app]--
 	}
 	fill("flood")
@@ -168,10 +180,9 @@ func TestSharesOfApps(t *testing.T) {
 		if n := calls["small"]; n > 0 && rng.IntN(2) == 0 {
 			end("small")
 		} else if n < 9 {
-			if err := c.enter("small", bound); err != nil {
+			if err := begin("small"); err != nil {
 				t.Fatalf("%v: %v", calls, err)
 			}
-			calls["small"]++
 		}
 		for range rng.IntN(3) {
 			end("flood")
@@ -200,7 +211,7 @@ func TestSharesOfApps(t *testing.T) {
 			end(app)
 		}
 	}
-	if c.node.all != 0 || len(c.node.byApp) != 0 {
+	if c.node.All() != 0 || c.node.Keys() != 0 {
 		t.Errorf("remembered: %+v", c.node)
 	}
 }
@@ -209,20 +220,22 @@ func TestSharesOfApps(t *testing.T) {
 func BenchmarkCallsInFlight(b *testing.B) {
 	var c callsInFlight
 	list := make([]string, 64)
+	bounds := Bounds{Calls: 10_000, Bytes: 8 << 30}
 	for i := range list {
 		list[i] = id.New(id.App, time.UnixMicro(int64(i)))
-		if err := errors.Join(c.enter(list[i], 10_000), c.enterKey("openai", list[i], 6_000)); err != nil {
+		_, err := c.enter(list[i], list[i], &bounds)
+		if err = errors.Join(err, c.enterKey("openai", list[i], 6_000)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.RunParallel(func(p *testing.PB) {
 		for i := 0; p.Next(); i++ {
 			app := list[i%len(list)]
-			if c.enter(app, 10_000) == nil {
+			if s, err := c.enter(app, app, &bounds); err == nil {
 				if c.enterKey("openai", app, 6_000) == nil {
 					c.leaveKey("openai", app)
 				}
-				c.leave(app)
+				s.leave()
 			}
 		}
 	})

@@ -102,7 +102,7 @@ func TestCrashOfLongStream(t *testing.T) {
 		hold.Key, hold.RequestID, hold.Fingerprint = id.NewUUID(), request, "print"
 		hold.NodeID, hold.Claim = b.Node.ID, request
 		b.do(hold)
-		a := &attempt{running: &runningCall{requestID: request, attempt: 1}}
+		a := &attempt{call: &call{}, running: &runningCall{requestID: request, attempt: 1}}
 		for _, frames := range longChunks(40) {
 			text := strings.Replace(string(frames.Frames), " word", strings.Repeat(" word", 2000), 1)
 			a.keepFrames([]byte(text))

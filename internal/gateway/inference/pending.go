@@ -96,15 +96,17 @@ func pendingEntry(requestID, model string, at time.Time) rules.Entry {
 func (h *Handler) replayPending(
 	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, requestID string,
 ) error {
-	res, err := h.loadPendingResult(ctx, c.plan, requestID)
+	res, err := h.loadPendingResult(ctx, c.plan, requestID, c.seat.reserveAnswer)
 	if err != nil {
 		return err
 	}
 	return h.writeReplay(w, c, running, &res)
 }
 
-// loadPendingResult reads a pending call from the database.
-func (h *Handler) loadPendingResult(ctx context.Context, q *plan.Plan, requestID string) (result, error) {
+// loadPendingResult reads a pending call from the database. reserve is that of loadResult.
+func (h *Handler) loadPendingResult(
+	ctx context.Context, q *plan.Plan, requestID string, reserve func(int64) error,
+) (result, error) {
 	stored, err := store.GetStoredResponse(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return result{}, apierr.IdempotencyKeyReused.Errorf(
@@ -112,7 +114,7 @@ func (h *Handler) loadPendingResult(ctx context.Context, q *plan.Plan, requestID
 	} else if err != nil {
 		return result{}, err
 	}
-	body, err := unpackResponse(stored)
+	body, err := unpackResponse(stored, reserve)
 	return result{
 		entry:   pendingEntry(requestID, q.Model.ID, id.Time(requestID)),
 		body:    body,
@@ -201,7 +203,7 @@ func (h *Handler) countDelivered(ctx context.Context, requestID string) (int64, 
 	} else if err != nil {
 		return 0, err
 	}
-	body, err := unpackResponse(stored)
+	body, err := unpackResponse(stored, func(int64) error { return nil })
 	return int64(tokens.Count(provider.GeneratedText(body))), err
 }
 

@@ -28,6 +28,9 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, c *call, runnin
 		if err != nil {
 			return err
 		}
+		if err := c.seat.reserveAnswer(answerFactor * int64(len(v.result.body))); err != nil {
+			return err
+		}
 		return writeFollowerResponse(w, c.shape, &v)
 	}
 	requestID, err := running.waitRequestID(r.Context()) // a hold takes a moment: no keep-alive yet
@@ -115,7 +118,7 @@ func endStream(q *plan.Plan, out *sse, r *result) error {
 func (h *Handler) replay(
 	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, entryID string,
 ) error {
-	res, err := h.loadResult(ctx, c.plan, entryID)
+	res, err := h.loadResult(ctx, c.plan, entryID, c.seat.reserveAnswer)
 	if err != nil {
 		return err
 	}
@@ -139,8 +142,10 @@ func (h *Handler) writeReplay(w http.ResponseWriter, c *call, running *runningCa
 	return endStream(c.plan, c.out, res)
 }
 
-// loadResult reads a billed call from the database.
-func (h *Handler) loadResult(ctx context.Context, q *plan.Plan, entryID string) (result, error) {
+// loadResult reads a billed call from the database. reserve reserves the bytes of its answer before it is unpacked.
+func (h *Handler) loadResult(
+	ctx context.Context, q *plan.Plan, entryID string, reserve func(int64) error,
+) (result, error) {
 	entry, err := store.GetEntry(ctx, h.DB, entryID)
 	if err != nil {
 		return result{}, err
@@ -152,7 +157,7 @@ func (h *Handler) loadResult(ctx context.Context, q *plan.Plan, entryID string) 
 	} else if err != nil {
 		return result{}, err
 	}
-	body, err := unpackResponse(stored)
+	body, err := unpackResponse(stored, reserve)
 	if err != nil {
 		return result{}, err
 	}
@@ -180,7 +185,16 @@ var errOwnerLost = errors.New("the node that ran the call is dead")
 func (h *Handler) followRemote(
 	ctx context.Context, w http.ResponseWriter, c *call, running *runningCall, held *rules.Result,
 ) error {
-	f := &remoteFollower{h: h, w: w, out: c.out, shape: c.shape, plan: c.plan, running: running, held: held}
+	f := &remoteFollower{
+		h:       h,
+		w:       w,
+		out:     c.out,
+		shape:   c.shape,
+		plan:    c.plan,
+		running: running,
+		held:    held,
+		reserve: c.seat.reserveAnswer,
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxCallDuration)
 	defer cancel()
 	running.setRequestID(held.RequestID)
@@ -211,9 +225,10 @@ type remoteFollower struct {
 	shape   shapes.Call // of the client; nil = canonical
 	plan    *plan.Plan
 	running *runningCall
-	held    *rules.Result // the hold of the other node
-	sent    int           // bytes of the stream
-	next    int64         // the checkpoint to be read
+	held    *rules.Result     // the hold of the other node
+	sent    int               // bytes of the stream
+	next    int64             // the checkpoint to be read
+	reserve func(int64) error // of bytes of the answer
 }
 
 // poll sends what was saved since the last time, and reports whether the call has ended and
@@ -263,7 +278,8 @@ func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
 	row, err := store.GetHold(ctx, f.h.DB, f.running.key)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		res, err := f.h.loadResult(ctx, f.plan, id.ReplacePrefix(f.held.RequestID, id.Request, id.Ledger))
+		res, err := f.h.loadResult(ctx, f.plan, id.ReplacePrefix(f.held.RequestID, id.Request, id.Ledger),
+			f.reserve)
 		if err != nil {
 			return false, err
 		}
@@ -271,7 +287,7 @@ func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, err
 	case row.State == rules.Pending:
-		res, err := f.h.loadPendingResult(ctx, f.plan, f.held.RequestID)
+		res, err := f.h.loadPendingResult(ctx, f.plan, f.held.RequestID, f.reserve)
 		if err != nil {
 			return false, err
 		}

@@ -157,12 +157,19 @@ func packResponse(body []byte) *rules.StoredResponse {
 	return &rules.StoredResponse{Encoding: "s2", Body: compress(body)}
 }
 
-// unpackResponse returns the response that packResponse encoded.
-func unpackResponse(stored rules.StoredResponse) ([]byte, error) {
+// unpackResponse returns the response that packResponse encoded. reserve reserves the bytes that it takes.
+func unpackResponse(stored rules.StoredResponse, reserve func(int64) error) ([]byte, error) {
 	switch stored.Encoding {
 	case "raw":
 		return stored.Body, nil
 	case "s2":
+		n, err := s2.DecodedLen(stored.Body)
+		if err == nil {
+			err = reserve(answerFactor * int64(n))
+		}
+		if err != nil {
+			return nil, err
+		}
 		return s2.Decode(nil, stored.Body)
 	}
 	return nil, errors.New("inference: unknown encoding " + stored.Encoding)

@@ -39,6 +39,7 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 		}
 		if h.orphans.addClient(running) {
 			defer h.orphans.removeClient(running)
+			c.dropMessages()
 			return h.attach(w, r, c, running)
 		}
 		if err := running.waitEnd(r.Context()); err != nil { // all its clients have left: this one leads the next
@@ -87,8 +88,10 @@ func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, 
 		case attempt != nil:
 			return attempt.execute(ctx, w)
 		case used.Outcome == rules.Done:
+			c.dropMessages()
 			return h.replay(ctx, w, c, running, used.Entry.ID)
 		case used.Outcome == rules.Waiting:
+			c.dropMessages()
 			return h.replayPending(ctx, w, c, running, used.RequestID)
 		}
 		if err := h.followRemote(ctx, w, c, running, used); !errors.Is(err, errOwnerLost) {
@@ -177,7 +180,8 @@ func (h *Handler) prepareNew(ctx context.Context, c *call, noKey bool) error {
 // readImages reads the images of a request, and plans the call again by their sizes.
 func (h *Handler) readImages(ctx context.Context, c *call) error {
 	request := c.plan.CopyRequest()
-	if err := h.Images.Load(ctx, request, c.plan.Model.Provider); err != nil {
+	arriving := imageBytes{seat: c.seat, before: requestFactor * sumBytes(request)}
+	if err := h.Images.Load(ctx, request, c.plan.Model.Provider, arriving.reserve); err != nil {
 		return err
 	}
 	if err := tokens.CheckImages(request, c.plan.Model.Family); err != nil {
@@ -190,7 +194,7 @@ func (h *Handler) readImages(ctx context.Context, c *call) error {
 		return err
 	}
 	c.plan = planned
-	return nil
+	return c.countRequest()
 }
 
 // holdTimeout is for how long a hold is tried while the database is unavailable.

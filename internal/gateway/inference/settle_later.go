@@ -41,7 +41,11 @@ func (a *attempt) settleInTime(
 		"retry with the same Idempotency-Key to get it, or ask GET /v1/requests/%s", a.held.RequestID).WithCause(err)
 	late.RetryAfter = time.Second
 	a.running.settleLater(late)
-	a.h.late.running.Go(func() { a.settleInBackground(ctx, settle) })
+	giveBack := a.call.seat.handOver()
+	a.h.late.running.Go(func() {
+		defer giveBack()
+		a.settleInBackground(ctx, settle)
+	})
 	return result{}, late
 }
 

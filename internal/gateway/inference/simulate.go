@@ -53,7 +53,7 @@ var simulations = []struct {
 	{apierr.AppSpendLimited, (*simulation).refuseAppSpend},
 	{apierr.SandboxLiveCostLimited, (*simulation).refuseSandboxCost},
 	{apierr.ProviderError, (*simulation).refuseProvider},
-	{apierr.Unavailable, func(*simulation) error { return errBusy(tooManyCalls) }},
+	{apierr.Unavailable, func(*simulation) error { return errLater(tooManyCalls) }},
 }
 
 // simulateRefusal returns the refusal that the call's message asks for, which a header of the answer names; nil = none.

@@ -198,7 +198,7 @@ func TestBlockedSpellings(t *testing.T) {
 	for _, raw := range blocked {
 		u, err := parseURL(raw)
 		if err == nil {
-			_, err = f.Fetch(t.Context(), u)
+			_, err = f.Fetch(t.Context(), u, nil)
 		}
 		if err == nil || err.Error() != errForm.Error() && err.Error() != errFetch.Error() {
 			t.Errorf("%q: error %v", raw, err)
@@ -257,7 +257,7 @@ func TestPublicAddressesAreFetched(t *testing.T) {
 			continue
 		}
 		b.reached = nil
-		img, err := f.Fetch(t.Context(), u)
+		img, err := f.Fetch(t.Context(), u, nil)
 		if err != nil || img.Width != 3 || !slices.Contains(b.reached, netip.MustParseAddr(want)) ||
 			len(b.reached) != 1 {
 			t.Errorf("%q: %+v, error %v %v, reached %v, want %s", raw, img, err, errors.Unwrap(err), b.reached, want)
@@ -318,15 +318,15 @@ func TestNothingHereIsReached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{}).Fetch(t.Context(), u); !errors.Is(err, errFetch) || hits.Load() != 0 {
+	if _, err := New(Config{}).Fetch(t.Context(), u, nil); !errors.Is(err, errFetch) || hits.Load() != 0 {
 		t.Errorf("error %v, %d hits", err, hits.Load())
 	}
 	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}).Fetch(t.Context(),
-		u); !errors.Is(err, errFetch) || hits.Load() != 0 {
+		u, nil); !errors.Is(err, errFetch) || hits.Load() != 0 {
 		t.Errorf("with another address allowed: error %v, %d hits", err, hits.Load())
 	}
 	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Fetch(t.Context(),
-		u); err != nil || hits.Load() != 1 {
+		u, nil); err != nil || hits.Load() != 1 {
 		t.Errorf("allowed: error %v, %d hits", err, hits.Load())
 	}
 	transport := New(Config{}).client.Transport.(*http.Transport)

@@ -108,8 +108,8 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Fetch reads a whole image.
-func (f *Fetcher) Fetch(ctx context.Context, u *url.URL) (*Image, error) {
+// Fetch reads a whole image. reserve is that of Load; nil reserves nothing.
+func (f *Fetcher) Fetch(ctx context.Context, u *url.URL, reserve func(bytes int) error) (*Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	body, _, err := f.requestImage(ctx, u)
@@ -118,7 +118,7 @@ func (f *Fetcher) Fetch(ctx context.Context, u *url.URL) (*Image, error) {
 	}
 	defer body.Close()
 	var all bytes.Buffer
-	if _, err := all.ReadFrom(body); err != nil {
+	if _, err := all.ReadFrom(&reservingReader{body, reserve}); err != nil {
 		return nil, hideFetchError(err)
 	}
 	img, err := inspectImage(bytes.NewReader(all.Bytes()))
@@ -207,9 +207,33 @@ func (l *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// A reservingReader reserves the bytes that it reads.
+type reservingReader struct {
+	from    io.Reader
+	reserve func(bytes int) error
+}
+
+func (r *reservingReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if r.reserve != nil {
+		if refusal := r.reserve(n); refusal != nil {
+			return 0, &reserveError{refusal}
+		}
+	}
+	return n, err
+}
+
+// A reserveError says that there is no room for the bytes of an image.
+type reserveError struct{ cause error }
+
+func (e *reserveError) Error() string { return e.cause.Error() }
+
 // hideFetchError hides why a URL could not be fetched; only the log gets the cause. Errors about the bytes of an image
 // are not hidden.
 func hideFetchError(err error) error {
+	if refusal, ok := errors.AsType[*reserveError](err); ok {
+		return refusal
+	}
 	for _, known := range []error{errSize, errKind, errBroken, errLarge} {
 		if errors.Is(err, known) {
 			return known

@@ -253,7 +253,7 @@ func TestServers(t *testing.T) {
 				test.serve(t, w, r)
 			}))
 			defer server.Close()
-			img, err := here().Fetch(t.Context(), parsed(t, server.URL))
+			img, err := here().Fetch(t.Context(), parsed(t, server.URL), nil)
 			same(t, "Fetch", err, test.fetch)
 			if err == nil && (img.Width != 3 || img.Height != 5 || img.Bytes == 0 ||
 				!strings.HasPrefix(img.url, "data:image/png;base64,iVBOR") || !strings.HasSuffix(img.url, img.Data)) {
@@ -301,7 +301,7 @@ func TestSlowServers(t *testing.T) {
 			defer server.Close()
 			f := here()
 			f.timeout = 50 * time.Millisecond
-			_, err := f.Fetch(t.Context(), parsed(t, server.URL))
+			_, err := f.Fetch(t.Context(), parsed(t, server.URL), nil)
 			same(t, "Fetch", err, errFetch)
 			_, err = f.Probe(t.Context(), parsed(t, server.URL))
 			same(t, "Probe", err, errFetch)
@@ -337,7 +337,7 @@ func TestCancelEndsAFetch(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	if _, err := here().Fetch(ctx, parsed(t, server.URL)); !errors.Is(err, context.Canceled) {
+	if _, err := here().Fetch(ctx, parsed(t, server.URL), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -412,7 +412,7 @@ func TestRedirects(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := here()
 			f.client.Transport.(*http.Transport).TLSClientConfig = secure.Client().Transport.(*http.Transport).TLSClientConfig
-			_, err := f.Fetch(t.Context(), parsed(t, test.url))
+			_, err := f.Fetch(t.Context(), parsed(t, test.url), nil)
 			same(t, "Fetch", err, test.want)
 		})
 	}
@@ -433,7 +433,7 @@ func TestRequestHeader(t *testing.T) {
 		write(t, w, pngOf(3, 5))
 	}))
 	defer server.Close()
-	if _, err := here().Fetch(t.Context(), parsed(t, server.URL+"/a%20b.png?c=d&e#fragment")); err != nil {
+	if _, err := here().Fetch(t.Context(), parsed(t, server.URL+"/a%20b.png?c=d&e#fragment"), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -452,7 +452,7 @@ func TestClosedPortAndUnknownName(t *testing.T) {
 		return nil
 	})})
 	for _, raw := range []string{"http://" + closed + "/", "http://unknown.example.com/"} {
-		_, err := f.Fetch(t.Context(), parsed(t, raw))
+		_, err := f.Fetch(t.Context(), parsed(t, raw), nil)
 		same(t, raw, err, errFetch)
 	}
 }

@@ -58,9 +58,12 @@ type picture struct {
 }
 
 // Load checks the images of a request to a provider and writes their types and dimensions into its parts. If the
-// provider does not fetch remote images, they become data: URLs; otherwise only their start is read. An error is an
-// *apierr.Error that names the image, or the error of ctx.
-func (f *Fetcher) Load(ctx context.Context, r *provider.Request, providerName string) error {
+// provider does not fetch remote images, they become data: URLs; otherwise only their start is read. reserve is called
+// by several goroutines with the number of bytes of images that have arrived, and refuses the request with its error; nil reserves nothing. An
+// error is an *apierr.Error that names the image, or that of reserve or ctx.
+func (f *Fetcher) Load(
+	ctx context.Context, r *provider.Request, providerName string, reserve func(bytes int) error,
+) error {
 	list := listPictures(r)
 	if len(list) == 0 {
 		return nil
@@ -86,7 +89,7 @@ func (f *Fetcher) Load(ctx context.Context, r *provider.Request, providerName st
 	if total > limits.maxBytes {
 		return limits.makeSizeError()
 	}
-	if err := f.fetchAll(ctx, remote, limits, total); err != nil {
+	if err := f.fetchAll(ctx, remote, limits, total, reserve); err != nil {
 		return err
 	}
 	for _, p := range list {
@@ -149,7 +152,9 @@ func (p *picture) checkRule(limits rule, images int) error {
 
 // fetchAll fetches each URL one time. It stops when all images together are too large, so that a request needs no more
 // memory than the provider accepts.
-func (f *Fetcher) fetchAll(ctx context.Context, remote map[string][]*picture, limits rule, total int64) error {
+func (f *Fetcher) fetchAll(
+	ctx context.Context, remote map[string][]*picture, limits rule, total int64, reserve func(int) error,
+) error {
 	if len(remote) == 0 {
 		return nil
 	}
@@ -161,14 +166,17 @@ func (f *Fetcher) fetchAll(ctx context.Context, remote map[string][]*picture, li
 	group.SetLimit(maxParallel)
 	for _, same := range remote {
 		group.Go(func() error {
-			f.fetchShared(all, same, limits)
+			if err := f.fetchShared(all, same, limits, reserve); err != nil {
+				cancel()
+				return err
+			}
 			if sum.Add(limits.sumBytes(same)) > limits.maxBytes {
 				cancel()
 			}
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	if err := group.Wait(); err != nil { // there is no room for more bytes
 		return err
 	}
 	switch {
@@ -180,16 +188,22 @@ func (f *Fetcher) fetchAll(ctx context.Context, remote map[string][]*picture, li
 	return nil
 }
 
-// fetchShared fetches one URL for all pictures that have it.
-func (f *Fetcher) fetchShared(ctx context.Context, same []*picture, limits rule) {
-	get := f.Probe
+// fetchShared fetches one URL for all pictures that have it. The error is that of reserve.
+func (f *Fetcher) fetchShared(ctx context.Context, same []*picture, limits rule, reserve func(int) error) error {
+	var img *Image
+	var err error
 	if limits.inline {
-		get = f.Fetch
+		img, err = f.Fetch(ctx, same[0].remote, reserve)
+	} else {
+		img, err = f.Probe(ctx, same[0].remote)
 	}
-	img, err := get(ctx, same[0].remote)
+	if refusal, ok := errors.AsType[*reserveError](err); ok {
+		return refusal.cause
+	}
 	for _, p := range same {
 		p.img, p.err = img, err
 	}
+	return nil
 }
 
 // sumBytes returns the bytes of these pictures for the provider's limit. Pictures that are not fetched yet count 0.

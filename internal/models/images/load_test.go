@@ -83,7 +83,7 @@ func TestLoad(t *testing.T) {
 		{"google", nil, nil},
 	} {
 		r := showing(test.urls...)
-		if err := here().Load(t.Context(), r, test.provider); err != nil {
+		if err := here().Load(t.Context(), r, test.provider, nil); err != nil {
 			t.Errorf("%s, %.60q: %v", test.provider, test.urls, err)
 			continue
 		}
@@ -184,7 +184,7 @@ func TestLoadRefuses(t *testing.T) {
 			g := newGallery(t)
 			r := showing(test.urls(g)...)
 			before := *showing(test.urls(g)...)
-			err := here().Load(t.Context(), r, test.provider)
+			err := here().Load(t.Context(), r, test.provider, nil)
 			var e *apierr.Error
 			if !errors.As(err, &e) || e.Code != apierr.InvalidRequest || e.Message != test.want {
 				t.Errorf("error %v, want %s", err, test.want)
@@ -210,13 +210,13 @@ func TestTextsCountInTheBody(t *testing.T) {
 	for chars, fits := range map[int]bool{1000: true, 7_000_000: false} {
 		r := showing(large, large)
 		r.Messages[0].Text = strings.Repeat("a", chars)
-		if err := here().Load(t.Context(), r, "google"); (err == nil) != fits {
+		if err := here().Load(t.Context(), r, "google", nil); (err == nil) != fits {
 			t.Errorf("%d characters of text: error %v", chars, err)
 		}
 	}
 	r := showing(large, large)
 	r.Messages[0].Text = strings.Repeat("a", 7_000_000)
-	if err := here().Load(t.Context(), r, "openai"); err != nil {
+	if err := here().Load(t.Context(), r, "openai", nil); err != nil {
 		t.Errorf("OpenAI limits the images alone: %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestTheSameURLIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	g := newGallery(t)
 	if err := here().Load(t.Context(), showing(g.URL+"/png", g.URL+"/png2", g.URL+"/png", g.URL+"/png"),
-		"anthropic"); err != nil {
+		"anthropic", nil); err != nil {
 		t.Fatal(err)
 	}
 	if g.count("/png") != 1 || g.count("/png2") != 1 {
@@ -263,7 +263,7 @@ func TestFourAtATime(t *testing.T) {
 	defer server.Close()
 	if err := here().Load(t.Context(),
 		showing(repeat(20, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...),
-		"google"); err != nil {
+		"google", nil); err != nil {
 		t.Error(err)
 	}
 	if most != maxParallel {
@@ -280,7 +280,38 @@ func TestCancelEndsLoad(t *testing.T) {
 	}))
 	defer server.Close()
 	if err := here().Load(ctx, showing(repeat(9, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...),
-		"google"); err != context.Canceled {
+		"google", nil); err != context.Canceled {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestLoadReserves: each byte of a remote image is reserved as it arrives, and without room the request is refused with
+// the error of reserve, which names no image.
+func TestLoadReserves(t *testing.T) {
+	t.Parallel()
+	g := newGallery(t)
+	var reserved atomic.Int64
+	r := showing(g.URL+"/png", g.URL+"/png2")
+	if err := here().Load(t.Context(), r, "google", func(n int) error {
+		reserved.Add(int64(n))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, p := range listPictures(r) {
+		img, err := ParseDataURL(p.part.ImageURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += img.Bytes
+	}
+	if reserved.Load() != int64(sum) || sum == 0 {
+		t.Errorf("%d bytes are reserved for %d", reserved.Load(), sum)
+	}
+	full := errors.New("no room")
+	if err := here().Load(t.Context(), showing(g.URL+"/png", g.URL+"/png2"), "google",
+		func(int) error { return full }); err != full {
+		t.Errorf("without room: %v", err)
 	}
 }

@@ -151,6 +151,7 @@ func (c *Client) sendRequest(
 		e.Retry = ctx.Err() == nil && !errors.Is(context.Cause(x.ctx), ErrSilent)
 		return nil, e
 	}
+	x.Request = nil // it holds the body, which may be large and is not needed any more
 	x.watch.Reset(x.idle)
 	if err := c.checkResponse(x); err != nil {
 		defer x.End(false)
