@@ -1,10 +1,13 @@
 package proofs
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -100,16 +103,26 @@ func (l *Log) prove(ctx context.Context, tx *db.Tx, leaf leaf) (p Proof, err err
 	return p, nil
 }
 
-// maxHistoryRows bounds the rows of a history that is made in memory.
+// maxHistoryRows bounds the rows of a history, which who reads it has in memory.
 const maxHistoryRows = 100_000
 
 // ErrTooLong says that an account has more rows than a history may have.
 var ErrTooLong = fmt.Errorf("proofs: the account has more than %d rows", maxHistoryRows)
 
-// History returns all rows of an account that the log has, with their proof. It is ErrNotYet if the log has none, and a
-// store.ArchivedError if some are archived.
-func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
-	h := &History{Format: HistoryFormat, AccountID: accountID}
+// historyStep is how many rows of a history are read at a time.
+const historyStep = 500
+
+// A StoredHistory is a history whose rows are still in the database.
+type StoredHistory struct {
+	History
+	log  *Log
+	last int64
+}
+
+// OpenHistory returns the history of all rows of an account that the log has, with their proof, but without the rows
+// themselves. It is ErrNotYet if the log has none, and a store.ArchivedError if some are archived.
+func (l *Log) OpenHistory(ctx context.Context, accountID string) (*StoredHistory, error) {
+	s := &StoredHistory{History: History{Format: HistoryFormat, AccountID: accountID}, log: l}
 	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
 		last, err := selectPublished(ctx, tx, accountID)
 		switch {
@@ -127,20 +140,62 @@ func (l *Log) History(ctx context.Context, accountID string) (*History, error) {
 		if err != nil {
 			return fmt.Errorf("proofs: history: %w", err)
 		}
-		h.Secret = secret
-		if h.Proof, err = l.prove(ctx, tx, leaf); err != nil {
-			return err
-		}
-		if h.Rows, err = selectRows(ctx, tx, accountID, 1, last); err != nil {
+		s.Secret, s.last = secret, last
+		s.Proof, err = l.prove(ctx, tx, leaf)
+		return err
+	})
+	return s, err
+}
+
+// Write writes the history as JSON, as History encodes it. It reads the rows in steps, so that neither memory nor a
+// connection is taken for all of them while a client reads: they never change. It verifies them as it goes, and writes
+// no end if they would not convince.
+func (s *StoredHistory) Write(ctx context.Context, w io.Writer) error {
+	head, err := json.Marshal(&s.History) // with rows that are null
+	if err != nil {
+		return fmt.Errorf("proofs: history: %w", err)
+	}
+	before, after, _ := bytes.Cut(head, []byte(`"rows":null`))
+	if _, err := fmt.Fprintf(w, `%s"rows":[`, before); err != nil {
+		return err
+	}
+	hash := ""
+	for first := int64(1); first <= s.last; first += historyStep {
+		rows, err := selectRows(ctx, s.log.DB, s.AccountID, first, min(first+historyStep-1, s.last))
+		if err != nil {
 			return fmt.Errorf("proofs: history: %w", err)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+		if want := min(historyStep, s.last-first+1); int64(len(rows)) != want {
+			return fmt.Errorf("proofs: history of %s: %d rows from row %d, not %d", s.AccountID, len(rows), first, want)
+		}
+		if hash, err = writeRows(w, s.AccountID, first, hash, rows); err != nil {
+			return err
+		}
 	}
-	if _, err := h.Verify(l.Key); err != nil {
-		return nil, fmt.Errorf("history of %s: %w", accountID, err)
+	if _, err := s.verifyEnd(s.log.Key, s.last, hash); err != nil {
+		return fmt.Errorf("history of %s: %w", s.AccountID, err)
 	}
-	return h, nil
+	_, err = fmt.Fprintf(w, `]%s`, after)
+	return err
+}
+
+// writeRows verifies and writes rows after one with a hash, and returns the hash of the last one.
+func writeRows(w io.Writer, accountID string, first int64, head string, rows []Row) (string, error) {
+	var err error
+	for i := range rows {
+		if head, err = rows[i].checkAfter(head, accountID, first+int64(i)); err != nil {
+			return "", err
+		}
+		text, err := json.Marshal(&rows[i])
+		if err != nil {
+			return "", fmt.Errorf("proofs: history: %w", err)
+		}
+		if first+int64(i) > 1 {
+			text = append([]byte{','}, text...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return "", err
+		}
+	}
+	return head, nil
 }

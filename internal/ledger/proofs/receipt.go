@@ -90,6 +90,17 @@ func (r *Row) check(head string) error {
 	return nil
 }
 
+// checkAfter verifies row seq of an account after a row with hash head, and returns its own hash.
+func (r *Row) checkAfter(head, accountID string, seq int64) (string, error) {
+	if err := r.check(head); err != nil {
+		return "", err
+	}
+	if r.Text("account_id") != accountID || r.Integer("seq") != seq {
+		return "", fmt.Errorf("proofs: a row is not row %d of account %s", seq, accountID)
+	}
+	return r.Hash, nil
+}
+
 // Text returns a column's text, "" if it has none.
 func (r *Row) Text(name string) string { return r.value(name).Text }
 
@@ -179,16 +190,16 @@ func (h *History) Verify(key string) (Checkpoint, error) {
 	}
 	head := ""
 	for i := range h.Rows {
-		row, seq := &h.Rows[i], int64(i+1)
-		if err := row.check(head); err != nil {
+		var err error
+		if head, err = h.Rows[i].checkAfter(head, h.AccountID, int64(i+1)); err != nil {
 			return Checkpoint{}, err
 		}
-		if row.Text("account_id") != h.AccountID || row.Integer("seq") != seq {
-			return Checkpoint{}, fmt.Errorf("proofs: row %d is not row %d of account %s", i, seq, h.AccountID)
-		}
-		head = row.Hash
 	}
-	last := int64(len(h.Rows))
+	return h.verifyEnd(key, int64(len(h.Rows)), head)
+}
+
+// verifyEnd verifies that the log has the last row, with a hash.
+func (h *History) verifyEnd(key string, last int64, head string) (Checkpoint, error) {
 	if len(h.Proof.Entry) != EntrySize || !bytes.Equal(h.Proof.Entry[:TagSize], Tag(h.Secret, last)) {
 		return Checkpoint{}, errors.New("proofs: the leaf is not the one of the account’s last row")
 	}

@@ -37,7 +37,7 @@ type analyticsPages struct {
 
 func (h analyticsPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/analytics", access.requireApp(apps.View, h.showAnalytics))
-	rt.HandlePage("GET "+appPath+"/analytics.csv", access.requireApp(apps.View, h.exportAnalytics))
+	rt.HandlePage("GET "+appPath+"/analytics.csv", access.requireApp(apps.View, access.inTurn(h.exportAnalytics)))
 }
 
 // An analyticsView is what the query of the page chooses.

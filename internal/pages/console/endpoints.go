@@ -40,7 +40,7 @@ func (h endpointPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/recover",
 		access.requireApp(apps.Configure, h.recoverDeliveries))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries.csv",
-		access.requireApp(apps.View, h.exportDeliveries))
+		access.requireApp(apps.View, access.inTurn(h.exportDeliveries)))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}/state",
 		access.requireApp(apps.View, h.showDeliveryState))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}",

@@ -130,6 +130,17 @@ func (g access) requireDeveloper(next accounts.PageHandler) web.Handler {
 	})
 }
 
+// inTurn serves a heavy page of an app, as Sessions.InTurn.
+func (g access) inTurn(
+	next func(http.ResponseWriter, *http.Request, visit) error,
+) func(http.ResponseWriter, *http.Request, visit) error {
+	return func(w http.ResponseWriter, r *http.Request, v visit) error {
+		return g.Sessions.InTurn(func(w http.ResponseWriter, r *http.Request, _ accounts.Account) error {
+			return next(w, r, v)
+		})(w, r, v.Account)
+	}
+}
+
 // A visit is the request of a member of an app for one of its pages.
 type visit struct {
 	accounts.Account

@@ -41,7 +41,7 @@ type requestPages struct {
 
 func (h requestPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET "+appPath+"/requests", access.requireApp(apps.View, h.showRequests))
-	rt.HandlePage("GET "+appPath+"/requests.csv", access.requireApp(apps.View, h.exportRequests))
+	rt.HandlePage("GET "+appPath+"/requests.csv", access.requireApp(apps.View, access.inTurn(h.exportRequests)))
 	rt.HandlePage("GET "+appPath+"/requests/{request}", access.requireApp(apps.View, h.showRequest))
 	rt.HandlePage("GET "+appPath+"/requests/{request}/refund", access.requireApp(apps.RefundCalls, h.confirmRefund))
 	rt.HandlePage("POST "+appPath+"/requests/{request}/refund", access.requireApp(apps.RefundCalls, h.refund))

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,11 +64,16 @@ func (h *Handler) downloadProof(w http.ResponseWriter, r *http.Request, a accoun
 
 // downloadHistory is GET /activity/history.json: all rows of the account with one proof of them all.
 func (h *Handler) downloadHistory(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	history, err := h.Log.History(r.Context(), a.ID)
+	history, err := h.Log.OpenHistory(r.Context(), a.ID)
 	if err != nil {
 		return explainNoProof(err)
 	}
-	return writeFile(w, "purser-history-"+a.ID+".json", history)
+	setFileHeaders(w.Header(), "purser-history-"+a.ID+".json")
+	out := bufio.NewWriterSize(w, 64<<10)
+	if err := history.Write(r.Context(), out); err != nil {
+		return fmt.Errorf("dashboard: %w", err)
+	}
+	return out.Flush()
 }
 
 // explainNoProof says why there is no proof.
@@ -87,10 +93,13 @@ func writeFile(w http.ResponseWriter, name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("dashboard: %w", err)
 	}
-	h := w.Header()
+	setFileHeaders(w.Header(), name)
+	_, err = w.Write(text)
+	return err
+}
+
+func setFileHeaders(h http.Header, name string) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	h.Set("Cache-Control", "private, no-store")
-	_, err = w.Write(text)
-	return err
 }

@@ -90,7 +90,9 @@ func (h *Handler) serveStatement(w http.ResponseWriter, r *http.Request, a accou
 		return ui.NotFound()
 	}
 	if focus {
-		return h.exportFOCUS(w, r, a, month)
+		return h.Sessions.InTurn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+			return h.exportFOCUS(w, r, a, month)
+		})(w, r, a)
 	}
 	s, err := h.readStatement(r.Context(), a, month)
 	if err != nil {

@@ -26,7 +26,7 @@ type Handler struct {
 func (h *Handler) Mount(rt *web.Router) {
 	h.exports = web.NewLimiter(20*time.Minute, 3, h.Store.Now)
 	rt.HandlePage("GET /settings/data", h.signedIn(h.showData))
-	rt.HandlePage("POST /settings/data/export", h.signedIn(h.export))
+	rt.HandlePage("POST /settings/data/export", h.signedIn(h.Store.Sessions.InTurn(h.export)))
 	rt.HandlePage("GET /settings/data/close", h.signedIn(h.showClose))
 	rt.HandlePage("POST /settings/data/close", h.signedIn(h.closeAccount))
 }

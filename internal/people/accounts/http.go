@@ -197,6 +197,18 @@ func LocalPath(next string) string {
 // A PageHandler serves a page to the signed-in account a.
 type PageHandler func(w http.ResponseWriter, r *http.Request, a Account) error
 
+// InTurn serves a heavy page to its account when no other one of the account runs, and few on this node.
+func (s *Sessions) InTurn(next PageHandler) PageHandler {
+	return func(w http.ResponseWriter, r *http.Request, a Account) error {
+		leave, err := s.turns.Take(a.ID)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return next(w, r, a)
+	}
+}
+
 // Require serves next to signed-in browsers, and sends others to the sign-in page, which leads back to this one. A
 // live part of a page has htmx reload the page instead.
 func (s *Sessions) Require(next PageHandler) web.Handler {

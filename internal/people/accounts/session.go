@@ -67,6 +67,7 @@ type newSessionKey struct{}
 type Sessions struct {
 	store *Store
 	scs   *scs.SessionManager
+	turns web.Turns // of heavy pages
 }
 
 // NewSessions returns the sessions of store. Set secure wherever the pages are served over https:
