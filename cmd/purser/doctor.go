@@ -272,7 +272,7 @@ func checkClock(ctx context.Context, url string) finding {
 const lowDisk, fullDisk = 2 << 30, 200 << 20
 
 func checkDisk(folder string) finding {
-	free, err := freeBytes(folder)
+	free, _, err := db.DiskSpace(folder)
 	if errors.Is(err, os.ErrNotExist) {
 		return failure("there is no folder "+folder, "mkdir -m 700 -p "+folder)
 	} else if err != nil {

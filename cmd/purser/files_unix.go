@@ -31,10 +31,3 @@ func isWritable(folder string) bool {
 
 // otherUsersMay reports whether users other than the owner have one of the rights of a mask such as 022.
 func otherUsersMay(info os.FileInfo, mask os.FileMode) bool { return info.Mode().Perm()&mask != 0 }
-
-// freeBytes returns how much can still be written to the disk of a folder.
-func freeBytes(folder string) (uint64, error) {
-	var stat syscall.Statfs_t
-	err := syscall.Statfs(folder, &stat)
-	return uint64(stat.Bavail) * uint64(stat.Bsize), err
-}

@@ -28,14 +28,3 @@ func isWritable(string) bool { return true }
 
 // otherUsersMay does not know: Windows has no such modes.
 func otherUsersMay(os.FileInfo, os.FileMode) bool { return false }
-
-// freeBytes returns how much can still be written to the disk of a folder.
-func freeBytes(folder string) (uint64, error) {
-	path, err := windows.UTF16PtrFromString(folder)
-	if err != nil {
-		return 0, err
-	}
-	var free uint64
-	err = windows.GetDiskFreeSpaceEx(path, &free, nil, nil)
-	return free, err
-}

@@ -56,6 +56,7 @@ type Config struct {
 	Grace            time.Duration    // how long a stopping node lets calls finish
 	MaxCalls         int              // calls in flight on a node; 0 = no bound
 	MaxProviderCalls int              // of them, those of one provider; 0 = no bound
+	StoredBytes      int64            // of responses that an app may have stored
 	CallMemory       int64            // bytes that calls may take on a node; 0 = by the machine's memory
 	Retention        Retention        // how long what is not money is kept
 	PricesFile       string           // file of prices that go before the built-in ones; "" = none
@@ -235,11 +236,14 @@ var ownKeys = []Key{
 		func(c *Config) *int { return &c.MaxCalls }),
 	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",
 		func(c *Config) *int { return &c.MaxProviderCalls }),
-	{"call_memory", "memory that the requests and answers of calls may take on one node, such as 512MB or 4GB; half of " +
-		"what the machine or the container has if it is not set", false,
+	{"call_memory", "memory that the requests and answers of calls may take on one node, such as 512MB or 4GB; half " +
+		"of what the machine or the container has if it is not set", false,
 		setBytes(func(c *Config) *int64 { return &c.CallMemory }, 64_000_000)},
 	{"retention.responses", "how long responses are kept for replays, such as 168h", false,
 		setDuration(func(c *Config) *time.Duration { return &c.Retention.Calls.Responses }, day, maxRetention)},
+	{"retention.response_bytes", "bytes of responses that an app may have stored for replays by one node, such as " +
+		"10GB; what is beyond it is answered and not stored", false,
+		setBytes(func(c *Config) *int64 { return &c.StoredBytes }, 100_000_000)},
 	{"retention.refusals", "how long refused calls are kept for the request log, such as 720h", false,
 		setDuration(func(c *Config) *time.Duration { return &c.Retention.Calls.Refusals }, day, maxRetention)},
 	{"retention.deliveries", "how long webhook deliveries and their attempts are kept, such as 720h", false,

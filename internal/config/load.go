@@ -164,6 +164,7 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		Grace:            5 * time.Minute,
 		Retention:        DefaultRetention,
 		Payouts:          payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
+		StoredBytes:      10_000_000_000,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,

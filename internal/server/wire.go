@@ -251,23 +251,28 @@ func (s *Server) wireGateway(dev bool) {
 	}
 	canned := mock.New(tokens.Count, s.countInput, now, maxMockWords(dev))
 	s.inference = inference.New(inference.Config{
-		DB:                s.DB,
-		Links:             linksOf(s.Config),
-		Ledger:            s.Ledger,
-		Node:              s.node,
-		Apps:              s.Apps,
-		Callers:           s.callers,
-		Catalog:           s.catalog,
-		Policies:          s.policies,
-		Images:            images.New(images.Config{Allow: allowedPrefixes(dev)}),
-		Estimates:         s.estimates,
-		Metrics:           s.metrics,
-		Traces:            s.telemetry.Calls(),
-		Mock:              canned,
-		CheckMock:         canned.Check,
-		Providers:         live,
-		Recorders:         records,
-		Bounds:            callBounds(c, dev),
+		DB:        s.DB,
+		Links:     linksOf(s.Config),
+		Ledger:    s.Ledger,
+		Node:      s.node,
+		Apps:      s.Apps,
+		Callers:   s.callers,
+		Catalog:   s.catalog,
+		Policies:  s.policies,
+		Images:    images.New(images.Config{Allow: allowedPrefixes(dev)}),
+		Estimates: s.estimates,
+		Metrics:   s.metrics,
+		Traces:    s.telemetry.Calls(),
+		Mock:      canned,
+		CheckMock: canned.Check,
+		Providers: live,
+		Recorders: records,
+		Bounds:    callBounds(c, dev),
+		Storing: inference.Storing{
+			AppBytes:  c.StoredBytes,
+			Kept:      c.Retention.Calls.Responses,
+			IsDiskLow: s.DB.IsDiskLow,
+		},
 		Identifiers:       s.identifiers,
 		DeveloperProvider: s.developerProviders.findProvider,
 		Dialects: map[string]inference.Dialect{
@@ -400,9 +405,18 @@ func callBounds(c config.Config, dev bool) inference.Bounds {
 	}
 	if dev {
 		b.MockCalls = 0
+	} else {
+		b.MockRate, b.MockBurst = mockRate, mockBurst
 	}
 	return b
 }
+
+// The rate of the mock for the calls of each developer outside development. A burst is a test suite's; what goes on
+// longer leaves at most 1 GB of ledger rows a day.
+const (
+	mockRate  = 10 // a second
+	mockBurst = 2000
+)
 
 // maxDevMemory bounds what calls take of the machine of a developer, who uses it for other things.
 const maxDevMemory = 1 << 30

@@ -39,6 +39,8 @@ type DB struct {
 	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
 	path      string        // SQLite: of the file
 	temporary string        // SQLite: the folder of a copy, which Close removes
+	diskAt    atomic.Int64  // SQLite: when the room on the disk was looked at, Unix nanoseconds
+	diskLow   atomic.Bool   // SQLite: whether it was low
 	hadLog    bool          // SQLite: a log lay by the file when it was opened for reading
 	opened    os.FileInfo   // SQLite: the file that was opened
 	lost      chan struct{} // SQLite: closed when the file is lost

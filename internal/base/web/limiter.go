@@ -41,6 +41,9 @@ func (l *Limiter) Allow(key string) (retryAfter time.Duration, ok bool) {
 	return 0, true
 }
 
+// AllowN takes n tokens of key, if it has them.
+func (l *Limiter) AllowN(key string, n int) bool { return l.bucket(key).AllowN(l.now(), n) }
+
 // Peek is Allow without taking a token. To count only failures, call Peek before an attempt and Allow after a failure.
 func (l *Limiter) Peek(key string) (retryAfter time.Duration, ok bool) {
 	tokens := l.bucket(key).TokensAt(l.now())

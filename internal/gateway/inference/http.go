@@ -51,7 +51,8 @@ type Config struct {
 	Dialects  map[string]Dialect           // by provider, in mock mode too
 	CheckMock Dialect                      // of the requests that Mock serves; nil = it takes them all
 
-	Bounds Bounds
+	Bounds  Bounds
+	Storing Storing
 
 	Links web.Links // of errors inside streams
 
@@ -77,6 +78,8 @@ type Handler struct {
 	orphans   orphanedCalls
 	late      lateSettlements
 	inFlight  callsInFlight
+	stored    *responseStore
+	mockRate  *web.Limiter // by developer; nil = none
 	stops     stopWatch
 	keepAlive time.Duration // keepAliveInterval, but in tests
 }
@@ -93,6 +96,8 @@ func New(c Config) *Handler {
 			silentTimeout: silentOrphanTimeout,
 		},
 		keepAlive: keepAliveInterval,
+		stored:    newResponseStore(c.Storing, c.Now),
+		mockRate:  newMockRate(&c),
 		stops:     stopWatch{readAt: c.Now(), seen: map[string]time.Time{}},
 		late:      lateSettlements{stopped: make(chan struct{})},
 	}
@@ -140,6 +145,7 @@ type call struct {
 	out         *sse        // of a streamed call
 	shape       shapes.Call // of the client; nil = canonical
 	seat        *seat       // what it takes of this node; nil = nothing is counted
+	unstored    bool        // its refusal is not stored for its receipt
 	simulated   bool        // its refusal was asked for by its message
 	clientGone  func()      // of a leader: reports, once, that its client has disconnected
 }
@@ -163,7 +169,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 		web.Log(r.Context(), slog.Bool("simulated", true))
 		return err
 	}
-	if err != nil && c != nil {
+	if err != nil && c != nil && !c.unstored {
 		h.storeRefusal(r, c, err)
 	}
 	return err

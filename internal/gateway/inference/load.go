@@ -8,6 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/shares"
+	"github.com/purserhq/purser/internal/base/web"
 )
 
 // Bounds are how many calls may be in flight on a node, and what memory they may take; 0 = no bound. Without them, a
@@ -18,6 +19,32 @@ type Bounds struct {
 	ProviderCalls int   // of one provider
 	MockCalls     int   // of the mock, for all apps of one developer: mock calls cost nothing
 	Bytes         int64 // of requests and answers (decision 131)
+
+	// MockRate is how many calls of the mock a developer may make in a second, and MockBurst how many at once: each
+	// leaves a ledger row, and costs nothing. 0 = as many as they want.
+	MockRate, MockBurst int
+}
+
+func newMockRate(c *Config) *web.Limiter {
+	if c.Bounds.MockRate == 0 {
+		return nil
+	}
+	return web.NewLimiter(time.Second/time.Duration(c.Bounds.MockRate), c.Bounds.MockBurst, c.Now)
+}
+
+// checkMockRate counts a call of the mock, or refuses it.
+func (h *Handler) checkMockRate(app *apps.App) error {
+	if h.mockRate == nil || app.ProviderMode != apps.Mock {
+		return nil
+	}
+	wait, ok := h.mockRate.Allow(app.OwnerID)
+	if ok {
+		return nil
+	}
+	e := apierr.RateLimited.Errorf("your apps call the mock more often than it allows, which is %d calls a second "+
+		"over time; slow down", h.Bounds.MockRate)
+	e.RetryAfter = max(wait, time.Second)
+	return e
 }
 
 // callsInFlight counts the calls of a node, and their bytes, against its bounds. It remembers nothing of calls that

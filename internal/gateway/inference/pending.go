@@ -72,7 +72,7 @@ func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []by
 		Provider: a.Model.Provider,
 		RecordID: end.recordID,
 		Delivery: end.delivery,
-		Response: packResponse(body),
+		Response: a.h.storeResponse(ctx, &a.who.App, body),
 
 		DeliveredTokens: end.output(),
 	}
@@ -110,7 +110,7 @@ func (h *Handler) loadPendingResult(
 	stored, err := store.GetStoredResponse(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return result{}, apierr.IdempotencyKeyReused.Errorf(
-			"the response to this key was too large to store; it was delivered once, as request %s", requestID)
+			"the response to this key is not stored; it was delivered once, as request %s", requestID)
 	} else if err != nil {
 		return result{}, err
 	}

@@ -218,7 +218,7 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 			Attempt:  row.Attempt,
 			Provider: name,
 			RecordID: recordID,
-			Response: packResponse(body),
+			Response: h.storeLostResponse(ctx, &row, body),
 
 			DeliveredTokens: output,
 		})
@@ -231,7 +231,7 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	if err != nil {
 		return err
 	}
-	c.Response = packResponse(body)
+	c.Response = h.storeLostResponse(ctx, &row, body)
 	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
 		c.Risk = h.Policies.At(h.Now()).RiskOf(&app)
 	}
@@ -241,4 +241,13 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	h.Log.WarnContext(ctx, "stream billed by sweep", "request_id", row.RequestID, "node_id", row.NodeID,
 		"user_charge_mc", c.Charge.UserChargeMC)
 	return nil
+}
+
+// storeLostResponse is storeResponse of a call that has no leader any more. If its app is not known, it is stored.
+func (h *Handler) storeLostResponse(ctx context.Context, row *rules.HoldRow, body []byte) *rules.StoredResponse {
+	app, err := h.Apps.Get(ctx, row.AppID)
+	if err != nil {
+		return packResponse(body)
+	}
+	return h.storeResponse(ctx, &app, body)
 }

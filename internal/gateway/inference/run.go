@@ -75,6 +75,10 @@ func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, 
 	if err := h.prepare(ctx, c, developer); err != nil {
 		return err
 	}
+	if err := h.checkMockRate(&c.who.App); err != nil {
+		c.unstored = true // it would be as free as the call
+		return err
+	}
 	key, app, bound := h.boundOf(c)
 	if err := h.inFlight.enterKey(key, app, bound); err != nil {
 		return err

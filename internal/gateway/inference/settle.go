@@ -39,7 +39,7 @@ func (a *attempt) settleCall(
 		Settlement: rules.Settled,
 		Delivery:   delivery,
 		Risk:       policy.RiskOf(&a.who.App),
-		Response:   packResponse(body),
+		Response:   a.h.storeResponse(ctx, &a.who.App, body),
 		Receipt:    receipts.JSON,
 	}
 	var amounts pricing.Amounts
