@@ -4,9 +4,9 @@ package shares
 
 import "errors"
 
-// factor is how much a key may use for each unit of the bound that is free. So one key alone leaves a ninth to keys that
-// come later, and k keys that want more than there is settle at 8/(1+8k) each: equal shares, without a list of who is
-// active and without a clock (decision 100).
+// factor is how much a key may use for each unit of the bound that is free. So one key alone leaves a ninth to keys
+// that come later, and k keys that want more than there is settle at 8/(1+8k) each: equal shares, without a list of who
+// is active and without a clock (decision 100).
 const factor = 8
 
 // Why something is refused.

@@ -12,8 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 )
 
-// A body that stalls ends: of one that has not ended, bodyPace bytes arrive within each bodyWait. So it holds memory for
-// nobody who has left. All of it arrives within bodyTimeout.
+// A body that stalls ends: of one that has not ended, bodyPace bytes arrive within each bodyWait. So it holds memory
+// for nobody who has left. All of it arrives within bodyTimeout.
 const (
 	bodyPace    = 64 << 10
 	bodyWait    = 15 * time.Second

@@ -60,8 +60,8 @@ func (f *streamFrames) whole() []byte {
 	return f.from(0)
 }
 
-// part returns some of the frames from a position on, which is below size: so much as takes no more memory than a piece.
-// The slice must not be changed.
+// part returns some of the frames from a position on, which is below size: so much as takes no more memory than a
+// piece. The slice must not be changed.
 func (f *streamFrames) part(pos int) []byte {
 	if pos >= f.packed {
 		return f.from(pos)

@@ -6,7 +6,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// What a call takes of the memory of its node (decision 131), in bytes. The factors are of measured figures, rounded up.
+// What a call takes of the memory of its node (decision 131), in bytes. The factors are of measured figures, rounded
+// up.
 const (
 	// callBytes is what every call takes: goroutines, buffers, and a request and an answer of usual length.
 	callBytes = 128 << 10
@@ -57,8 +58,8 @@ func (s *seat) reserve(request, answer int64) error {
 	return nil
 }
 
-// count counts what a call needs for its request and its answer, also if the memory is used up: a call that was accepted
-// does not fail for it, and new ones are refused meanwhile.
+// count counts what a call needs for its request and its answer, also if the memory is used up: a call that was
+// accepted does not fail for it, and new ones are refused meanwhile.
 func (s *seat) count(request, answer int64) {
 	if s == nil {
 		return
@@ -147,8 +148,8 @@ func (i *imageBytes) reserve(n int) error {
 	return i.seat.reserve(want+imageStep, 0)
 }
 
-// countRequest counts what a planned request takes while its call waits, and reserves its answer, if that is known to be
-// large.
+// countRequest counts what a planned request takes while its call waits, and reserves its answer, if that is known to
+// be large.
 func (c *call) countRequest() error {
 	var answer int64
 	if e := c.plan.Request.Embedding; e != nil {

@@ -59,8 +59,8 @@ type picture struct {
 
 // Load checks the images of a request to a provider and writes their types and dimensions into its parts. If the
 // provider does not fetch remote images, they become data: URLs; otherwise only their start is read. reserve is called
-// by several goroutines with the number of bytes of images that have arrived, and refuses the request with its error; nil reserves nothing. An
-// error is an *apierr.Error that names the image, or that of reserve or ctx.
+// by several goroutines with the number of bytes of images that have arrived, and refuses the request with its error;
+// nil reserves nothing. An error is an *apierr.Error that names the image, or that of reserve or ctx.
 func (f *Fetcher) Load(
 	ctx context.Context, r *provider.Request, providerName string, reserve func(bytes int) error,
 ) error {
