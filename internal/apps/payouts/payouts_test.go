@@ -47,7 +47,8 @@ type world struct {
 	app    apps.App
 	payee  string // acct_…
 
-	payments *topups.Store
+	payments  *topups.Store
+	stripeURL string
 }
 
 // each runs f on both databases.
@@ -71,45 +72,13 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	t.Helper()
 	w := &world{t: t, at: dbtest.URL(t, e)}
 	w.pass(time.Duration(time.Now().Add(-10 * day).UnixNano()))
-	d, err := db.Open(t.Context(), w.at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	now := w.now
-	ledger := store.NewWriter(d, now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- ledger.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", Now: w.now})
 	server := httptest.NewServer(w.stripe)
 	t.Cleanup(server.Close)
-	mails := &mail.Store{DB: d, Now: now}
-	payments := &topups.Store{DB: d, Ledger: ledger, Mails: mails, Now: now, Log: slog.New(slog.DiscardHandler),
-		Config: topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: server.URL}}
-	if err := payments.Configure(); err != nil {
-		t.Fatal(err)
-	}
-	w.payments = payments
-	w.Store = &payouts.Store{
-		DB:           d,
-		Ledger:       ledger,
-		Apps:         apps.NewStore(d, now, true),
-		Stripe:       payments.Stripe(),
-		Config:       payouts.Config{Every: 7 * day, Window: 2 * day, MinimumMC: money.Dollar},
-		DashboardURL: "https://purser.example.com",
-		Mails:        mails,
-		Log:          slog.New(slog.DiscardHandler),
-		Now:          now,
-	}
-	people := accounts.NewStore(d, now)
-	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+	w.stripeURL = server.URL
+	w.open()
+	people := accounts.NewStore(w.DB, w.now)
+	err := w.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		if w.dev, err = people.Create(ctx, tx, accounts.NewAccount{Email: "dev@example.com"}); err != nil {
 			return err
 		}
@@ -125,6 +94,50 @@ func newWorld(t *testing.T, e db.Engine) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// open begins a node on the world's database. It is the one that the world's steps are taken on.
+func (w *world) open() {
+	w.t.Helper()
+	d, err := db.Open(w.t.Context(), w.at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ledger := store.NewWriter(d, w.now)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ledger.Run(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		_ = d.Close()
+	})
+	w.Store, w.payments = w.node(d, ledger, w.stripeURL)
+	w.payments.Transfers = w.Store
+}
+
+// node returns the services of a node, which asks Stripe at an address.
+func (w *world) node(d *db.DB, ledger *store.Writer, stripeURL string) (*payouts.Store, *topups.Store) {
+	w.t.Helper()
+	mails, log := &mail.Store{DB: d, Now: w.now}, slog.New(slog.DiscardHandler)
+	payments := &topups.Store{DB: d, Ledger: ledger, Mails: mails, Now: w.now, Log: log,
+		Config: topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: stripeURL}}
+	if err := payments.Configure(); err != nil {
+		w.t.Fatal(err)
+	}
+	return &payouts.Store{
+		DB:           d,
+		Ledger:       ledger,
+		Apps:         apps.NewStore(d, w.now, true),
+		Stripe:       payments.Stripe(),
+		Config:       payouts.Config{Every: 7 * day, Window: 2 * day, MinimumMC: money.Dollar},
+		DashboardURL: "https://purser.example.com",
+		Mails:        mails,
+		Log:          log,
+		Now:          w.now,
+	}, payments
 }
 
 func (w *world) do(c rules.Command) rules.Result {
@@ -413,18 +426,20 @@ func TestPayoutFails(t *testing.T) {
 // between lets f answer requests to Stripe before the emulated one does.
 func (w *world) between(f func(http.ResponseWriter, *http.Request) bool) {
 	w.t.Helper()
+	w.Stripe = w.another(f).Stripe
+}
+
+// another is a second node on the same database. f answers its requests to Stripe before the emulated one does.
+func (w *world) another(f func(http.ResponseWriter, *http.Request) bool) *payouts.Store {
+	w.t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if !f(rw, r) {
 			w.stripe.ServeHTTP(rw, r)
 		}
 	}))
 	w.t.Cleanup(s.Close)
-	payments := &topups.Store{DB: w.DB, Now: w.now, Log: slog.New(slog.DiscardHandler),
-		Config: topups.Config{Key: "sk_test_key", WebhookSecret: "whsec_0123456789abcdef", BaseURL: s.URL}}
-	if err := payments.Configure(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.Stripe = payments.Stripe()
+	other, _ := w.node(w.DB, w.Ledger, s.URL)
+	return other
 }
 
 // TestRefusedLookUpEndsNoPayout refuses to make a transfer for a fault of ours, then loses Stripe's answer to one, and

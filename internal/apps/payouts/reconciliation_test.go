@@ -1,17 +1,12 @@
 package payouts_test
 
 import (
-	"context"
 	"net/http"
 	"path/filepath"
 	"testing"
 
-	"github.com/purserhq/purser/internal/apps/apps"
-	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -25,39 +20,12 @@ func (w *world) restored(file string, e db.Engine) {
 	if _, r, err := backup.Restore(w.t.Context(), file, w.at, nil, ""); err != nil {
 		w.t.Fatal(r, err)
 	}
-	d, err := db.Open(w.t.Context(), w.at)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ledger := store.NewWriter(d, w.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- ledger.Run(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-		_ = d.Close()
-	})
-	w.Store = &payouts.Store{
-		DB:           d,
-		Ledger:       ledger,
-		Apps:         apps.NewStore(d, w.now, true),
-		Stripe:       w.Stripe,
-		Config:       w.Config,
-		DashboardURL: w.DashboardURL,
-		Mails:        &mail.Store{DB: d, Now: w.now},
-		Log:          w.Log,
-		Now:          w.now,
-	}
+	w.open()
 }
 
 // reconcile runs the daily job.
 func (w *world) reconcile() {
 	w.t.Helper()
-	w.payments.DB, w.payments.Ledger, w.payments.Mails = w.DB, w.Ledger, w.Mails
-	w.payments.Transfers = w.Store
 	for range 3 { // it may begin again
 		if err := w.payments.Reconcile(w.t.Context()); err != nil {
 			w.t.Fatal(err)
