@@ -12,6 +12,7 @@ import (
 type reconcileCmd struct {
 	Since        string `placeholder:"DATE" help:"List what Stripe has had since this date, such as 2026-11-01."`
 	AfterRestore bool   `help:"The database went back in time: no money leaves before the end."`
+	NewAccount   bool   `help:"stripe.key is of another account at Stripe than before, on purpose."`
 }
 
 // reconcilePause is how long to wait before the node is asked again how far it is.
@@ -23,7 +24,8 @@ func (reconcileCmd) Help() string {
 		"lists charges, refunds, disputes and transfers since three days before the last time, and books what " +
 		"the books do not have. The command shows how far it is; the node goes on if you end the command. " +
 		"--after-restore is for databases that were not restored by purser restore: then automatic top-ups " +
-		"are turned off, too.\n\n" +
+		"are turned off, too. --new-account is for a move to another account at Stripe: from then on the " +
+		"customers, cards and payees of the old one count as gone.\n\n" +
 		"Exits with 0 if the books have all that Stripe has, 1 if something could not be booked.\n\n" +
 		exampleHelp("reconcile --since 2026-11-01")
 }
@@ -46,6 +48,9 @@ func (a *reconcileCmd) Run(p *program, c *cli) error {
 	}
 	if a.AfterRestore {
 		body["after_restore"] = true
+	}
+	if a.NewAccount {
+		body["new_account"] = true
 	}
 	ctx, stop := interruptContext()
 	defer stop()

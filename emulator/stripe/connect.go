@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -35,6 +36,11 @@ func (s *Server) createAccount(r *http.Request) (object, *apiError) {
 		"capabilities":      object{"transfers": "inactive"},
 	}}
 	return s.connected[id].account, nil
+}
+
+// retrieveOwnAccount serves GET /v1/account.
+func (s *Server) retrieveOwnAccount(*http.Request) (object, *apiError) {
+	return object{"id": cmp.Or(s.o.Account, "acct_emulated"), "object": "account", "type": "standard"}, nil
 }
 
 // retrieveAccount serves GET /v1/accounts/{id}.

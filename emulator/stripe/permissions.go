@@ -15,6 +15,7 @@ var permissionNames = map[string]string{
 	"/v1/refunds":           "rak_charge", // as charges
 	"/v1/charges":           "rak_charge",
 	"/v1/disputes":          "rak_dispute",
+	"/v1/account":           "rak_accounts_kyc_basic",
 	"/v1/accounts":          "rak_accounts_kyc_basic",
 	"/v1/account_links":     "rak_account_link",
 	"/v1/transfers":         "rak_transfer",

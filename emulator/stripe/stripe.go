@@ -23,6 +23,7 @@ const Version = "2026-03-25.dahlia"
 // Options say how the emulator is reached and where it sends events.
 type Options struct {
 	Key           string // the only one that it takes
+	Account       string // that the key is of, acct_…; "" = acct_emulated
 	WebhookSecret string
 	WebhookURL    string           // where its events go; "" = nowhere, they wait in Events
 	Now           func() time.Time // nil = time.Now
@@ -131,6 +132,7 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("POST /v1/payment_intents/{id}/cancel", s.serveAPI(s.cancelIntent))
 	s.mux.HandleFunc("GET /v1/payment_methods/{id}", s.serveAPI(s.retrieveMethod))
 	s.mux.HandleFunc("POST /v1/payment_methods/{id}/detach", s.serveAPI(s.detachMethod))
+	s.mux.HandleFunc("GET /v1/account", s.serveAPI(s.retrieveOwnAccount))
 	s.mux.HandleFunc("POST /v1/accounts", s.serveAPI(s.createAccount))
 	s.mux.HandleFunc("GET /v1/accounts/{id}", s.serveAPI(s.retrieveAccount))
 	s.mux.HandleFunc("POST /v1/account_links", s.serveAPI(s.createAccountLink))

@@ -183,6 +183,7 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Ledger:       s.Ledger,
 		Apps:         s.Apps,
 		Stripe:       s.topups.Stripe(),
+		Account:      s.topups.Account(),
 		Config:       c.Payouts,
 		StripeURL:    c.Stripe.BaseURL,
 		DashboardURL: c.DashboardURL,

@@ -132,6 +132,7 @@ func (w *world) node(d *db.DB, ledger *store.Writer, stripeURL string) (*payouts
 		Ledger:       ledger,
 		Apps:         apps.NewStore(d, w.now, true),
 		Stripe:       payments.Stripe(),
+		Account:      payments.Account(),
 		Config:       payouts.Config{Every: 7 * day, Window: 2 * day, MinimumMC: money.Dollar},
 		DashboardURL: "https://purser.example.com",
 		Mails:        mails,
@@ -426,7 +427,8 @@ func TestPayoutFails(t *testing.T) {
 // between lets f answer requests to Stripe before the emulated one does.
 func (w *world) between(f func(http.ResponseWriter, *http.Request) bool) {
 	w.t.Helper()
-	w.Stripe = w.another(f).Stripe
+	other := w.another(f)
+	w.Stripe, w.Account = other.Stripe, other.Account
 }
 
 // another is a second node on the same database. f answers its requests to Stripe before the emulated one does.

@@ -16,7 +16,8 @@ import (
 
 // BookTransfer books a transfer that Stripe has for a payout which the books do not have, or have given back, because
 // the database went back in time (decision 127). It reports whether it did. From then on no money leaves until a
-// reconciliation has ended. A transfer for an app that is not here is refused: it may be another installation's.
+// reconciliation has ended, and payouts of the app that have begun end without a transfer, each under its claim. A
+// transfer for an app that is not here is refused: it may be another installation's.
 func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, error) {
 	payoutID, appID := t.Metadata["payout_id"], t.Metadata["app_id"]
 	p, err := store.PayoutOfApp(ctx, s.DB, appID, payoutID)
@@ -47,43 +48,13 @@ func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, err
 	}
 	s.Log.Error("stripe has a transfer that the books did not have", "payout_id", payoutID, "app_id", appID)
 	s.Metrics.RaiseAlarm("payout_unknown", "stripe")
-	return true, s.giveBackOpen(ctx, app.ID)
+	return true, nil
 }
 
 // HasPayees reports whether any developer has an account at Stripe.
 func (s *Store) HasPayees(ctx context.Context) (bool, error) {
 	list, err := listPayees(ctx, s.DB, "", 1)
 	return len(list) > 0, err
-}
-
-// giveBackOpen ends the payouts of an app that have begun and have no transfer yet: their margin may be what the
-// transfer paid. What is left of it is paid by another payout.
-func (s *Store) giveBackOpen(ctx context.Context, appID string) error {
-	open, err := store.OpenPayouts(ctx, s.DB, maxOpenPayouts)
-	if err != nil {
-		return err
-	}
-	for _, p := range open {
-		if p.AppID != appID {
-			continue
-		}
-		if t, err := s.findTransfer(ctx, p.ID); err != nil || t != nil {
-			if err != nil {
-				return fmt.Errorf("payouts: transfer of %s: %w", p.ID, err)
-			}
-			continue
-		}
-		_, err := s.Ledger.Do(ctx, rules.EndPayout{
-			PayoutID:    p.ID,
-			AppID:       p.AppID,
-			DeveloperID: p.DeveloperID,
-			Failure:     "a transfer of the same margin was found",
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // bookUnknown asks Stripe which transfers a developer's account has, and books those that the books do not have. It
@@ -112,6 +83,44 @@ func (s *Store) bookUnknown(ctx context.Context, destination string) (found bool
 		found = found || booked
 	}
 	return found, nil
+}
+
+// bookRecent books the transfers that Stripe has made since the last run, or, on a node that has just started, since
+// the books may not know them, and that the books do not have: a node that paused may have made one after another node
+// ended the payout. Those that the books cannot take are the daily reconciliation's, which lists all while money waits.
+func (s *Store) bookRecent(ctx context.Context) error {
+	now, last := s.Now(), s.listedUS.Load()
+	if now.UnixMicro()-last < listPause.Microseconds() {
+		return nil
+	}
+	if some, err := s.HasPayees(ctx); err != nil || !some {
+		return err
+	}
+	if waits, err := topups.MoneyWaits(ctx, s.DB); err != nil || waits {
+		return err
+	}
+	sinceUS := last - listOverlap.Microseconds()
+	if last == 0 {
+		var err error
+		if sinceUS, err = topups.ListedSinceUS(ctx, s.DB, now); err != nil {
+			return err
+		}
+	}
+	p := &stripe.TransferListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: sinceUS / 1e6}}
+	p.Limit = stripe.Int64(pageSize)
+	for t, err := range s.Stripe.V1Transfers.List(ctx, p).All(ctx) {
+		if err != nil {
+			return fmt.Errorf("payouts: recent transfers: %w", err)
+		}
+		if t.Metadata["payout_id"] == "" {
+			continue
+		}
+		if _, err := s.BookTransfer(ctx, t); err != nil && !topups.IsRefused(err) {
+			return err
+		}
+	}
+	s.listedUS.Store(now.UnixMicro())
+	return nil
 }
 
 // reportUnfinished raises an alarm about payouts that wait for Stripe, which is not configured any more.

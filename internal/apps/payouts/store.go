@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -42,6 +43,9 @@ const (
 const (
 	payeeTTL   = time.Hour           // how long Stripe's answer about a payee is taken as true
 	reversible = 30 * 24 * time.Hour // how long a transfer is looked at again
+
+	listPause   = 30 * time.Minute // between two lists of all recent transfers; a run comes at least every hour
+	listOverlap = time.Hour        // of two lists: clocks differ
 )
 
 // pageSize is how many payees or payouts are read at once.
@@ -58,7 +62,8 @@ type Store struct {
 	DB           *db.DB
 	Ledger       *store.Writer
 	Apps         *apps.Store
-	Stripe       *stripe.Client // nil = Stripe is not configured
+	Stripe       *stripe.Client     // nil = Stripe is not configured
+	Account      *stripeapi.Account // whose key Stripe is asked with
 	Config       Config
 	StripeURL    string // of an emulator; "" = Stripe's
 	DashboardURL string // Stripe redirects developers back to it
@@ -66,6 +71,8 @@ type Store struct {
 	Metrics      *metrics.Metrics
 	Log          *slog.Logger
 	Now          func() time.Time
+
+	listedUS atomic.Int64 // until when all transfers at Stripe were compared with the books; 0 = not yet
 }
 
 // IsOn reports whether developers are paid here.
@@ -98,7 +105,7 @@ func (s *Store) Onboard(ctx context.Context, a accounts.Account) (string, error)
 	link, err := s.createLink(ctx, p)
 	if stripeapi.Sort(err).Missing == stripeapi.MissingPayee {
 		if err := s.markGone(ctx, p); err != nil {
-			return "", err
+			return "", s.unavailable("onboarding not opened", a.ID, err)
 		}
 		if p, err = s.createPayee(ctx, a); err != nil {
 			return "", err
@@ -152,8 +159,12 @@ func (s *Store) requests() *stripeapi.Requests {
 	return &stripeapi.Requests{DB: s.DB, Metrics: s.Metrics, Log: s.Log, Now: s.Now}
 }
 
-// markGone records that Stripe no longer has the account of a payee, and tells the developer once.
+// markGone records that Stripe no longer has the account of a payee, and tells the developer once. A key of another
+// account than ours does not have it either: that is an error, and says nothing of the payee.
 func (s *Store) markGone(ctx context.Context, p Payee) error {
+	if err := s.Account.Check(ctx); err != nil {
+		return fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
+	}
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		changed, err := setPayeeGone(ctx, tx, p, s.Now().UnixMicro())
 		if err != nil || !changed {
@@ -271,11 +282,11 @@ func (s *Store) Run(ctx context.Context) error {
 	if err := s.takeDisputed(ctx); err != nil { // what is disputed is not paid
 		return err
 	}
-	var failed error
+	failed := s.bookRecent(ctx)
 	if waits, err := topups.MoneyWaits(ctx, s.DB); err != nil {
-		return err
+		return errors.Join(failed, err)
 	} else if s.IsOn() && !waits {
-		failed = s.payDue(ctx)
+		failed = errors.Join(failed, s.payDue(ctx))
 	}
 	return errors.Join(failed, s.finishOpen(ctx), s.followTransfers(ctx))
 }
@@ -408,16 +419,17 @@ func (s *Store) finishOpen(ctx context.Context) error {
 }
 
 // finish makes the transfer of a payout, unless Stripe has it already, and records it. A transfer that Stripe refuses
-// to make gives the amount back to the app; so does a payee that Stripe no longer has, or does not let be paid. It
-// waits for everything else: while our own balance at Stripe is too small, while Stripe does not say whether it has the
-// transfer, and while the developer or the app was suspended since it began.
+// to make gives the amount back to the app; so does a payee that Stripe no longer has, or does not let be paid, and a
+// transfer that was found of the margin that the payout would pay. It waits for everything else: while our own balance
+// at Stripe is too small, while Stripe does not say whether it has the transfer, and while the developer or the app was
+// suspended since it began.
 func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
 		return fmt.Errorf("payouts: payee %s: %w", p.DeveloperID, err)
 	}
 	var transfer *stripe.Transfer
-	isEnded, isUnsure := false, false
+	var now terms
 	answer, err := s.requests().Do(ctx, stripeapi.Request{
 		Kind: stripeapi.Transfer,
 		ID:   p.ID,
@@ -425,92 +437,131 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 			if transfer, err = s.findTransfer(ctx, p.ID); err != nil || transfer != nil {
 				return transfer != nil, err
 			}
-			isUnsure, err = s.bookUnknown(ctx, payee.StripeID)
+			_, err = s.bookUnknown(ctx, payee.StripeID)
 			return false, err
 		},
-		Check: func(ctx context.Context) (terms stripeapi.Outcome, err error) {
-			if terms, isEnded, err = s.checkTerms(ctx, p); isUnsure && terms == stripeapi.Wanted {
-				terms = stripeapi.Postponed
-			}
-			return terms, err
+		Check: func(ctx context.Context) (_ stripeapi.Outcome, err error) {
+			now, err = s.checkTerms(ctx, p)
+			return now.outcome, err
 		},
-		Create: func(ctx context.Context, key string) (err error) {
-			transfer, err = s.createTransfer(ctx, p, payee.StripeID, key)
+		Create: func(ctx context.Context, key string) error {
+			made, err := s.createTransfer(ctx, p, payee.StripeID, key)
+			if err == nil {
+				transfer = made
+			}
 			return err
 		},
+		Judge: func(ctx context.Context, a stripeapi.Answer) (stripeapi.Answer, error) {
+			return s.judge(ctx, payee, a)
+		},
+		End: func(ctx context.Context, a stripeapi.Answer, forget stripeapi.Forget) error {
+			if now.isEnded {
+				return s.DB.InTx(ctx, forget)
+			}
+			return s.conclude(ctx, p, cmp.Or(now.why, a.Text), transfer, forget)
+		},
 	})
-	if errors.Is(err, stripeapi.ErrClaimed) || isEnded {
+	switch {
+	case errors.Is(err, stripeapi.ErrClaimed): // another node carries it out
 		return nil
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
-	return s.conclude(ctx, p, payee, answer, transfer)
+	switch answer.Outcome {
+	case stripeapi.Ours, stripeapi.NotNow, stripeapi.Unknown:
+		return fmt.Errorf("payouts: transfer of %s: %s: %s", p.ID, answer.Outcome, answer.Text)
+	}
+	return nil
 }
 
-// checkTerms says whether a payout is still to be paid. isEnded says that another node has recorded its end.
-func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (terms stripeapi.Outcome, isEnded bool, err error) {
+// Reasons why a payout fails that Stripe was not asked for, or not about it.
+const (
+	goneReason  = "Stripe no longer has your account"
+	foundReason = "a transfer of the same margin was found"
+)
+
+// terms are those of a payout as they are now.
+type terms struct {
+	outcome stripeapi.Outcome
+	why     string // Unwanted: the reason
+	isEnded bool   // another node has recorded its end
+}
+
+// checkTerms says whether a payout is still to be paid. A transfer that was found since the payout began has taken the
+// margin that it would pay: what is left of it is paid by another payout.
+func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (t terms, err error) {
 	now, err := store.GetPayout(ctx, s.DB, p.AppID, p.ID)
-	if err != nil || !now.Begun() {
-		return stripeapi.Postponed, err == nil, err
+	if err != nil {
+		return t, err
+	} else if !now.Begun() {
+		return terms{outcome: stripeapi.Unwanted, isEnded: true}, nil
 	}
 	payee, err := getPayee(ctx, s.DB, p.DeveloperID)
 	if err != nil {
-		return "", false, err
+		return t, err
 	} else if payee.GoneUS > 0 {
-		return stripeapi.Unwanted, false, nil
+		return terms{outcome: stripeapi.Unwanted, why: goneReason}, nil
+	}
+	if found, err := store.HasFoundSince(ctx, s.DB, p.AppID, p.ID); err != nil {
+		return t, err
+	} else if found {
+		return terms{outcome: stripeapi.Unwanted, why: foundReason}, nil
 	}
 	developer, err := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
 	if err != nil {
-		return "", false, err
+		return t, err
 	}
 	app, err := s.Apps.Get(ctx, p.AppID)
 	if err != nil {
-		return "", false, err
+		return t, err
 	}
 	waits, err := topups.MoneyWaits(ctx, s.DB)
 	if err != nil || waits || !mayBePaid(developer, app) {
-		return stripeapi.Postponed, false, err
+		return terms{outcome: stripeapi.Postponed}, err
 	}
-	return stripeapi.Wanted, false, nil
+	return terms{outcome: stripeapi.Wanted}, nil
 }
 
-// goneReason is why a payout fails whose payee Stripe no longer has.
-const goneReason = "Stripe no longer has your account"
+// judge asks Stripe about the payee of a transfer that was not made: Stripe may say by the payee alone that it cannot
+// be paid, or has no account any more.
+func (s *Store) judge(ctx context.Context, payee Payee, a stripeapi.Answer) (stripeapi.Answer, error) {
+	if a.Outcome == stripeapi.NotNow {
+		return a, nil
+	}
+	fresh, err := s.refresh(ctx, payee)
+	switch {
+	case err != nil:
+		return a, err
+	case fresh.GoneUS > 0:
+		a.Outcome, a.Text = stripeapi.Gone, goneReason
+	case !fresh.Enabled:
+		a.Outcome, a.Text = stripeapi.Refused, "Stripe does not let your account be paid"
+	case a.Outcome == stripeapi.Gone: // Stripe has the payee: something else is missing
+		a.Outcome = stripeapi.Ours
+	}
+	return a, nil
+}
 
-// conclude records what Stripe has answered to the request for a transfer.
-func (s *Store) conclude(ctx context.Context, p *rules.Payout, payee Payee, answer stripeapi.Answer,
-	transfer *stripe.Transfer) error {
-	fail := func(why string) error {
-		s.Metrics.RaiseAlarm("payout_refused", "stripe")
-		return s.end(ctx, p, rules.EndPayout{Failure: why})
+// conclude records how a payout has ended: by the transfer that Stripe has, or for a reason.
+func (s *Store) conclude(ctx context.Context, p *rules.Payout, why string, transfer *stripe.Transfer,
+	forget stripeapi.Forget) error {
+	if transfer == nil {
+		if why != foundReason {
+			s.Metrics.RaiseAlarm("payout_refused", "stripe")
+		}
+		_, err := s.end(ctx, p, rules.EndPayout{Failure: why}, forget)
+		return err
 	}
-	switch answer.Outcome {
-	case stripeapi.Done:
-		if s.differs(p, transfer) {
-			return nil
-		}
-		return s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID})
-	case stripeapi.Refused:
-		return fail(answer.Text)
-	case stripeapi.Unwanted:
-		return fail(goneReason)
-	case stripeapi.Gone:
-		if answer.Missing == stripeapi.MissingPayee {
-			return errors.Join(s.markGone(ctx, payee), fail(goneReason))
-		}
-	case stripeapi.Postponed:
-		return nil
-	case stripeapi.Ours: // Stripe may say it by the payee alone
-		why := "Stripe does not let your account be paid"
-		fresh, err := s.refresh(ctx, payee)
-		if fresh.GoneUS > 0 {
-			why = goneReason
-		}
-		if err == nil && !fresh.Enabled {
-			return errors.Join(fail(why), s.requests().End(ctx, s.DB, stripeapi.Transfer, p.ID))
-		}
+	if s.differs(p, transfer) {
+		return s.DB.InTx(ctx, forget)
 	}
-	return fmt.Errorf("payouts: transfer of %s: %s: %s", p.ID, answer.Outcome, answer.Text)
+	ended, err := s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID}, forget)
+	if err != nil || !ended.Failed() {
+		return err
+	}
+	// Another node has failed it while Stripe was asked.
+	_, err = s.BookTransfer(ctx, transfer)
+	return err
 }
 
 // differs reports whether a transfer is not what the payout says, which only the operator can judge.
@@ -524,16 +575,24 @@ func (s *Store) differs(p *rules.Payout, t *stripe.Transfer) bool {
 	return true
 }
 
-// end records the end of a payout and tells the developer.
-func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout) error {
+// end records the end of a payout, tells the developer, and returns the payout as it is then. also runs in the
+// transaction. Of a payout that another transfer has paid there is nothing to tell.
+func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout,
+	also func(context.Context, *db.Tx) error) (ended rules.Payout, err error) {
 	c.PayoutID, c.AppID, c.DeveloperID = p.ID, p.AppID, p.DeveloperID
-	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		r, err := s.Ledger.DoTx(ctx, tx, c)
-		if err != nil || r.Outcome != rules.Applied {
+		if err != nil {
 			return err
 		}
-		return s.sendMail(ctx, tx, p.DeveloperID, s.endedEmail(&r.Payout))
+		if ended = r.Payout; r.Outcome == rules.Applied && c.Failure != foundReason {
+			if err := s.sendMail(ctx, tx, p.DeveloperID, s.endedEmail(&r.Payout)); err != nil {
+				return err
+			}
+		}
+		return also(ctx, tx)
 	})
+	return ended, err
 }
 
 // followTransfers gives the amount of a payout back to its app once its transfer was reversed at Stripe.
@@ -556,9 +615,11 @@ func (s *Store) followTransfers(ctx context.Context) error {
 			s.Metrics.RaiseAlarm("payout_differs", "stripe")
 			continue
 		}
-		if err := s.end(ctx, p, rules.EndPayout{Failure: "the transfer was reversed"}); err != nil {
-			failed = errors.Join(failed, err)
-		}
+		_, err = s.end(ctx, p, rules.EndPayout{
+			TransferID: transfer.ID,
+			Failure:    "the transfer was reversed",
+		}, func(context.Context, *db.Tx) error { return nil })
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/money"
 )
 
@@ -81,6 +82,50 @@ func TestPayeeGoneMeanwhile(t *testing.T) {
 		if m := w.margin(); m.Balance() != 10*money.Dollar {
 			t.Errorf("%+v", m)
 		}
+	})
+}
+
+// TestKeyOfAnotherAccount gives the node a key of another account at Stripe, which has none of our payees. That is the
+// operator's to mend: no payee is gone, no developer is told, and the payout waits.
+func TestKeyOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.ready()
+		w.steer("", "transfers", "status", "balance")
+		w.run()
+		w.wants(nil, "begun")
+		w.steer("", "transfers", "status", "")
+		if err := w.Account.Check(t.Context()); err != nil { // the daily job does
+			t.Fatal(err)
+		}
+		stranger := stripe.New(stripe.Options{Key: "sk_test_key", Account: "acct_stranger", Now: w.now})
+		isWrong := true
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if isWrong {
+				stranger.ServeHTTP(rw, r)
+			}
+			return isWrong
+		})
+		for range 3 {
+			w.pass(61 * time.Minute)
+			w.run()
+		}
+		w.wants(nil, "begun")
+		if p, err := w.GetPayee(t.Context(), w.dev.ID); err != nil || !p.Enabled || p.GoneUS != 0 {
+			t.Errorf("%+v, %v", p, err)
+		}
+		if link, err := w.Onboard(t.Context(), w.dev); err == nil {
+			t.Errorf("onboarded anew: %q", link)
+		}
+		if n := w.mailsTo("Set up payouts again"); n != 0 {
+			t.Errorf("%d emails", n)
+		}
+		isWrong = false
+		for range 2 {
+			w.pass(61 * time.Minute)
+			w.run()
+		}
+		w.wants([]int64{1000}, "paid")
 	})
 }
 

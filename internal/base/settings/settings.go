@@ -12,6 +12,9 @@ import (
 // Stripe that follows clears it.
 const Restored = "restored"
 
+// StripeAccount is the name of the setting that has the id of our account at Stripe.
+const StripeAccount = "stripe_account"
+
 // Keep stores value under name, unless the database has one already, and returns the value that it has then. Of
 // several nodes that start together, one wins.
 func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err error) {
@@ -42,6 +45,12 @@ func Lock(ctx context.Context, tx *db.Tx, name string) (value string, err error)
 // Set changes a value that Lock has locked.
 func Set(ctx context.Context, tx *db.Tx, name, value string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE settings SET value = $2 WHERE name = $1`, name, value)
+	return err
+}
+
+// Clear removes a value.
+func Clear(ctx context.Context, tx *db.Tx, name string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM settings WHERE name = $1`, name)
 	return err
 }
 

@@ -129,8 +129,8 @@ type BeginPayout struct {
 	MinimumMC                    money.MC
 }
 
-// EndPayout records that Stripe has a payout's transfer, or that there is none, or none any more: then Failure says
-// why, and the amount is the app's again. It may be repeated.
+// EndPayout records that Stripe has a payout's transfer, or that there is none: then Failure says why, and the amount
+// is the app's again. With both, the transfer was reversed: only that ends a payout that was paid. It may be repeated.
 type EndPayout struct {
 	PayoutID, AppID, DeveloperID string
 	TransferID, Failure          string
@@ -272,7 +272,7 @@ func (c EndPayout) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.NotFound.Errorf("no such payout")
 	case c.TransferID == "" && c.Failure == "":
 		return Result{}, apierr.InvalidRequest.Errorf("transfer: required")
-	case p.Failed(), p.Paid() && c.Failure == "":
+	case p.Failed(), p.Paid() && (c.Failure == "" || c.TransferID == ""):
 		return Result{Outcome: Done, Payout: p}, nil
 	case c.Failure != "":
 		r.Kind, r.AmountMC, r.Detail = marginFailed, -p.AmountMC, c.Failure

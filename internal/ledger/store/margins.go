@@ -176,6 +176,17 @@ func GetPayout(ctx context.Context, q db.Queryer, appID, payoutID string) (p rul
 	return p, err
 }
 
+// HasFoundSince reports whether a transfer of an app was found since one of its payouts began.
+func HasFoundSince(ctx context.Context, q db.Queryer, appID, payoutID string) (yes bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM margin_records b JOIN margin_records f
+		ON f.app_id = b.app_id AND f.n > b.n AND f.kind = 'found'
+		WHERE b.app_id = $1 AND b.subject = $2 AND b.kind = 'begun')`, appID, payoutID).Scan(&yes)
+	if err != nil {
+		err = fmt.Errorf("ledger: payout %s: %w", payoutID, err)
+	}
+	return yes, err
+}
+
 // PaidPayouts returns the payouts that were paid since a time and have not failed after.
 func PaidPayouts(ctx context.Context, q db.Queryer, sinceUS int64) ([]*rules.Payout, error) {
 	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT p.subject FROM margin_records p

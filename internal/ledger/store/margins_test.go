@@ -50,9 +50,10 @@ func payoutCommand(f []string, num func(string) money.MC, option func(string) (s
 		}
 	case "transfer":
 		c := rules.EndPayout{PayoutID: f[1], AppID: "app", DeveloperID: "D"}
-		if c.Failure = strings.Join(f[2:], " "); strings.HasPrefix(c.Failure, "tr_") {
-			c.TransferID, c.Failure = c.Failure, ""
+		if f = f[2:]; len(f) > 0 && strings.HasPrefix(f[0], "tr_") {
+			c.TransferID, f = f[0], f[1:]
 		}
+		c.Failure = strings.Join(f, " ")
 		return c
 	}
 	// disputed A <loss> <share>… after=<row> [was=<payment>]

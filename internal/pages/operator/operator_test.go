@@ -105,14 +105,15 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 		t.Fatal(err)
 	}
 	b.payouts = &payouts.Store{
-		DB:     d,
-		Ledger: money,
-		Apps:   registry,
-		Stripe: b.topups.Stripe(),
-		Config: payouts.Config{Every: 7 * 24 * time.Hour, Window: 48 * time.Hour, MinimumMC: 100_000_000},
-		Mails:  b.mails,
-		Log:    slog.New(slog.DiscardHandler),
-		Now:    now,
+		DB:      d,
+		Ledger:  money,
+		Apps:    registry,
+		Stripe:  b.topups.Stripe(),
+		Account: b.topups.Account(),
+		Config:  payouts.Config{Every: 7 * 24 * time.Hour, Window: 48 * time.Hour, MinimumMC: 100_000_000},
+		Mails:   b.mails,
+		Log:     slog.New(slog.DiscardHandler),
+		Now:     now,
 	}
 	(&topups.Handler{Store: b.topups, Accounts: people, Sessions: sessions}).Mount(rt)
 	settings, err := policies.Open(t.Context(), d, policy.Default, nil, slog.New(slog.DiscardHandler))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -52,14 +53,19 @@ func newReconciliation(r topups.Reconciliation) reconciliation {
 }
 
 // Reconcile begins a comparison of the books with Stripe, which a job makes (decision 127). After a restore no money
-// leaves until it has ended.
-func (d *Service) Reconcile(ctx context.Context, by string, since time.Time, restored bool) (
+// leaves until it has ended. newAccount says that the key is of another account at Stripe than before, on purpose.
+func (d *Service) Reconcile(ctx context.Context, by string, since time.Time, restored, newAccount bool) (
 	r topups.Reconciliation, err error) {
 	if !d.Topups.IsConfigured() {
 		return r, apierr.InvalidRequest.Errorf("stripe.key: required to compare the books with Stripe")
 	}
 	a := action{by: by, what: "reconcile", subject: "stripe"}
 	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+		if newAccount {
+			if err := settings.Clear(ctx, tx, settings.StripeAccount); err != nil {
+				return err
+			}
+		}
 		r, err = d.Topups.BeginReconciliation(ctx, tx, since, restored)
 		a.before, a.after = struct{}{}, newReconciliation(r)
 		return err
@@ -71,6 +77,7 @@ func (d *Service) Reconcile(ctx context.Context, by string, since time.Time, res
 type reconcileBody struct {
 	Since        web.Field[string] `json:"since"`
 	AfterRestore web.Field[bool]   `json:"after_restore"`
+	NewAccount   web.Field[bool]   `json:"new_account"`
 }
 
 func (h *Handler) reconcile(w http.ResponseWriter, r *http.Request) error {
@@ -85,7 +92,8 @@ func (h *Handler) reconcile(w http.ResponseWriter, r *http.Request) error {
 			return apierr.InvalidRequest.Errorf("since: must be a time of the past such as 2026-11-01T00:00:00Z")
 		}
 	}
-	is, err := h.Service.Reconcile(r.Context(), web.ClientAddress(r), since, b.AfterRestore.Value)
+	is, err := h.Service.Reconcile(r.Context(), web.ClientAddress(r), since, b.AfterRestore.Value,
+		b.NewAccount.Value)
 	if err != nil {
 		return err
 	}

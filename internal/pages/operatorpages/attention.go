@@ -10,6 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/pages/status"
+	"github.com/purserhq/purser/internal/people/stripeapi"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 const (
@@ -28,6 +30,7 @@ func (h *Handler) queueBlock(ctx context.Context, now time.Time, last verificati
 	q := &ui.Queue{}
 	for _, add := range []func(context.Context, *ui.Queue, backlog, time.Time) error{
 		h.addReviews, h.addPaused, h.addSuspended, h.addDisputes, h.addOwed,
+		h.addMoneyWaits, h.addOverdue,
 	} {
 		if err := add(ctx, q, b, now); err != nil {
 			return nil, err
@@ -177,6 +180,68 @@ func (h *Handler) addOwed(ctx context.Context, q *ui.Queue, _ backlog, _ time.Ti
 			Text: ui.Dollars(w.amountMC),
 			Href: accountsPath + "/" + url.PathEscape(w.accountID),
 			Sub:  w.accountID,
+		})
+	}
+	q.Tasks = append(q.Tasks, t)
+	return nil
+}
+
+// addMoneyWaits says that no money leaves until the books are compared with Stripe, why, and what to do.
+func (h *Handler) addMoneyWaits(ctx context.Context, q *ui.Queue, _ backlog, _ time.Time) error {
+	r, waits, err := topups.LoadWaiting(ctx, h.DB)
+	if err != nil || !waits {
+		return err
+	}
+	why := "The database went back in time."
+	if r.FoundUnknown() {
+		why = "Stripe had something of ours that the books did not have, so the database may have gone back in time."
+	}
+	t := ui.QueueTask{Count: "1", Title: "Money waits for a comparison with Stripe", Tone: "bad"}
+	t.Items = append(t.Items, ui.QueueItem{
+		Text: "No refund, payout or automatic top-up is made until it has ended. Refund nothing by hand.",
+		Sub:  why,
+	})
+	switch {
+	case r.ID == "":
+		t.Items = append(t.Items, ui.QueueItem{Text: "It has not begun yet. A node with stripe.key begins it."})
+	case r.Error != "":
+		t.Items = append(t.Items, ui.QueueItem{
+			Text: "It goes on by itself when Stripe answers. Check stripe.key.",
+			Sub:  r.Error,
+		})
+	default:
+		t.Items = append(t.Items, ui.QueueItem{
+			Text: fmt.Sprintf("Comparing %s: %d compared, %d booked, %d not booked", r.Stage, r.Compared, r.Booked,
+				r.Unbooked),
+			Sub: "since " + formatMinute(r.CreatedUS),
+		})
+	}
+	q.Tasks = append(q.Tasks, t)
+	return nil
+}
+
+// addOverdue lists what was asked of Stripe an hour ago or more and has not ended, with Stripe's words.
+func (h *Handler) addOverdue(ctx context.Context, q *ui.Queue, _ backlog, now time.Time) error {
+	list, err := stripeapi.ListOverdue(ctx, h.DB, now, maxListed)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	t := ui.QueueTask{
+		Count: ui.Count(int64(len(list))),
+		Title: "Refunds, charges and payouts that wait for Stripe",
+		Tone:  "bad",
+	}
+	if len(list) == maxListed {
+		t.Count += "+"
+	}
+	for _, w := range list[:min(len(list), maxItems)] {
+		do := "Stripe refuses our key, account or balance. Mend it; it is tried again by itself."
+		if w.Outcome == stripeapi.Unknown {
+			do = "Stripe does not say whether it was done. It is asked again by itself."
+		}
+		t.Items = append(t.Items, ui.QueueItem{
+			Text: string(w.Kind) + " " + w.ID + ": " + do,
+			Sub:  "since " + formatMinute(w.SinceUS) + ": " + w.Text,
 		})
 	}
 	q.Tasks = append(q.Tasks, t)

@@ -51,6 +51,31 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// TestMoneyThatWaits shows that money waits for a comparison with Stripe, why it does not go on, and what has waited
+// for Stripe for more than an hour.
+func TestMoneyThatWaits(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		const waits, overdue = "Money waits for a comparison with Stripe", "payouts that wait for Stripe"
+		b.Get("/operator").Want(t, 200).Lacks(t, waits, overdue)
+		w.exec(`INSERT INTO settings (name, value) VALUES ('restored', '1')`)
+		b.Get("/operator").Want(t, 200, waits, "went back in time", "It has not begun yet")
+		w.exec(`INSERT INTO reconciliations (id, cause, open, waits, since_us, stage, after_id, compared, claimed_us,
+			created_us) VALUES ('rcn_1', 'unknown', 1, 1, 1, 'refunds', '', 7, 0, 1)`)
+		b.Get("/operator").Want(t, 200, waits, "Stripe had something of ours", "Comparing refunds: 7 compared")
+		w.exec(`UPDATE reconciliations SET error = 'no <answer>'`)
+		b.Get("/operator").Want(t, 200, "no &lt;answer&gt;", "Check stripe.key")
+		for id, ago := range map[string]time.Duration{"po_old": 2 * time.Hour, "po_new": 30 * time.Minute} {
+			w.exec(`INSERT INTO stripe_requests (kind, id, attempt, fence, claimed_us, outcome, text, waits_us)
+				VALUES ('transfer', $1, 1, 1, 0, 'ours', 'Insufficient funds.', $2)`, id,
+				w.Now().Add(-ago).UnixMicro())
+		}
+		b.Get("/operator").Want(t, 200, overdue, "transfer po_old", "Insufficient funds.").Lacks(t, "po_new")
+	})
+}
+
 // TestOverviewSums holds that the parts of each row of the revenue are what was charged, and that
 // the days of each chart are the period's sum, for amounts that no cent divides.
 func TestOverviewSums(t *testing.T) {

@@ -61,8 +61,9 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil || r.Context().Err() != context.Canceled {
 		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
 	}
+	isOwn := r.URL.Path == ownAccount && err == nil && answer.StatusCode == http.StatusForbidden
 	switch {
-	case err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500 || isOfPayee(answer):
+	case isOwn || err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500 || isOfPayee(answer):
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 		t.metrics.RaiseAlarm("the key is refused", "stripe")
 	case r.Method == http.MethodGet && answer.StatusCode != http.StatusTooManyRequests:

@@ -67,13 +67,24 @@ type Request struct {
 	Check func(context.Context) (Outcome, error)
 	// Create asks Stripe to do it.
 	Create func(ctx context.Context, idempotencyKey string) error
+	// Judge asks Stripe what an answer of Ours, NotNow or Gone does not say by itself, such as whether a card is still
+	// there, and returns what the answer means. nil = it means what Sort says.
+	Judge func(context.Context, Answer) (Answer, error)
+	// End records in one transaction how the request has ended: Done, Refused, Gone or Unwanted. forget is a part of
+	// the transaction.
+	End func(ctx context.Context, a Answer, forget Forget) error
 }
 
+// Forget ends the claim of a request that has ended, in the transaction that records the end. So no crash separates the
+// two: a request that is forgotten and has not ended would begin again with the first key. It returns ErrClaimed if the
+// claim is lost and Stripe has not done it: then another node may be asking Stripe, and the end must not be recorded.
+type Forget func(context.Context, *db.Tx) error
+
 // Do carries out a request, if Stripe has not done so already and it is still wanted. It may be repeated by any node,
-// and must be, until the outcome is Done, Refused, Gone or Unwanted: these end a request. Stripe repeats a stored
-// answer to the same key for a day and then forgets the key. So every attempt has the same key, until Stripe has
-// repeated an error and then has nothing for an hour: only then a new key does something else than before, and nothing
-// twice.
+// and must be, until the outcome is Done, Refused, Gone or Unwanted: these end a request, and the claim is held until
+// its owner has recorded the end. Stripe repeats a stored answer to the same key for a day and then forgets the key. So
+// every attempt has the same key, until Stripe has repeated an error and then has nothing for an hour: only then a new
+// key does something else than before, and nothing twice.
 func (q *Requests) Do(ctx context.Context, r Request) (Answer, error) {
 	now := q.Now()
 	c, err := claimRequest(ctx, q.DB, r.Kind, r.ID, now.UnixMicro(), now.Add(claimTTL).UnixMicro())
@@ -81,10 +92,14 @@ func (q *Requests) Do(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, fmt.Errorf("stripeapi: claim of %s %s: %w", r.Kind, r.ID, err)
 	}
 	a, err := q.attempt(ctx, r, &c)
+	if err == nil {
+		a = q.judge(ctx, r, a)
+		err = q.record(ctx, r, c, a)
+	}
 	if err != nil { // also when the node stops: the next run shall not wait for the end of the claim
 		return a, errors.Join(err, releaseClaim(context.WithoutCancel(ctx), q.DB, c))
 	}
-	return a, q.record(ctx, c, a)
+	return a, nil
 }
 
 // attempt asks Stripe under a claim.
@@ -134,16 +149,33 @@ func makeKey(id string, attempt int64) string {
 	return id + ":" + strconv.FormatInt(attempt, 10)
 }
 
-// record records what Stripe has answered. A request that has ended is forgotten.
-func (q *Requests) record(ctx context.Context, c claim, a Answer) error {
+// judge returns what an answer means by the owner's question. Nothing is gone whose owner could not ask.
+func (q *Requests) judge(ctx context.Context, r Request, a Answer) Answer {
+	if r.Judge == nil || a.Outcome != Ours && a.Outcome != NotNow && a.Outcome != Gone {
+		return a
+	}
+	judged, err := r.Judge(ctx, a)
+	if err == nil {
+		return judged
+	}
+	if a.Outcome == Gone {
+		a.Outcome = Ours
+	}
+	a.Text += "; " + err.Error()
+	return a
+}
+
+// record records what Stripe has answered: the end of the request, or why it waits.
+func (q *Requests) record(ctx context.Context, r Request, c claim, a Answer) error {
 	switch a.Outcome {
 	case Done, Refused, Gone, Unwanted:
-		if err := deleteRequest(ctx, q.DB, c); err != nil {
+		if err := r.End(ctx, a, c.forget(a.Outcome == Done)); err != nil {
 			return fmt.Errorf("stripeapi: end of %s %s: %w", c.Kind, c.ID, err)
 		}
-		return nil
+		return releaseClaim(context.WithoutCancel(ctx), q.DB, c) // of one that has not ended after all
 	}
-	if a.Outcome == Postponed { // it waits for nobody but us here
+	ctx = context.WithoutCancel(ctx) // Stripe has answered: also a node that stops remembers it
+	if a.Outcome == Postponed {      // it waits for nobody but us here
 		return saveWait(ctx, q.DB, c, false, q.Now().UnixMicro())
 	}
 	q.Log.Error("stripe has not done it", "kind", c.Kind, "id", c.ID, "outcome", a.Outcome, "answer", a.Text)
@@ -155,9 +187,21 @@ func (q *Requests) record(ctx context.Context, c claim, a Answer) error {
 	return nil
 }
 
-// End forgets a request that waits, because its owner has ended it for what it found out besides, such as by an event.
-func (q *Requests) End(ctx context.Context, e db.Execer, kind Kind, id string) error {
-	if err := deleteWaiting(ctx, e, kind, id); err != nil {
+// forget returns the Forget of a claimed request.
+func (c claim) forget(isDone bool) Forget {
+	return func(ctx context.Context, tx *db.Tx) error {
+		mine, err := deleteClaimed(ctx, tx, c)
+		if err == nil && !mine && !isDone {
+			err = ErrClaimed
+		}
+		return err
+	}
+}
+
+// End forgets a request that Stripe has carried out, as its owner has found out besides, such as by an event, and
+// records in the same transaction. A node that carries it out at this moment finds it ended.
+func (q *Requests) End(ctx context.Context, tx *db.Tx, kind Kind, id string) error {
+	if err := deleteRequest(ctx, tx, kind, id); err != nil {
 		return fmt.Errorf("stripeapi: end of %s %s: %w", kind, id, err)
 	}
 	return nil
@@ -186,6 +230,30 @@ func (q *Requests) Renew(ctx context.Context, tx *db.Tx, kind Kind, id string) e
 		return fmt.Errorf("stripeapi: renew %s %s: %w", kind, id, err)
 	}
 	return nil
+}
+
+// Overdue is a request that has waited for more than an hour.
+type Overdue struct {
+	Kind    Kind
+	ID      string
+	Outcome Outcome
+	Text    string // Stripe's words
+	SinceUS int64
+}
+
+// ListOverdue returns requests that have waited for more than an hour, for us or to know what Stripe has done, the
+// oldest first.
+func ListOverdue(ctx context.Context, q db.Queryer, now time.Time, limit int) (list []Overdue, err error) {
+	waiting, err := listWaiting(ctx, q, limit)
+	if err != nil {
+		return nil, fmt.Errorf("stripeapi: overdue: %w", err)
+	}
+	for _, c := range waiting {
+		if c.WaitsUS <= now.Add(-overdueAfter).UnixMicro() {
+			list = append(list, Overdue{c.Kind, c.ID, c.Outcome, c.Text, c.WaitsUS})
+		}
+	}
+	return list, nil
 }
 
 // maxOverdue bounds the requests that a run names.

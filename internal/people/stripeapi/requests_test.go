@@ -30,10 +30,13 @@ type remote struct {
 	hasIt   bool
 	terms   stripeapi.Outcome
 	between func() // runs before the terms are read
+	during  func() // runs while Stripe is asked
+	crash   error  // instead of the record of an end
+	ends    []stripeapi.Outcome
 }
 
 func newRemote(t *testing.T, d *db.DB) *remote {
-	r := &remote{t: t, terms: stripeapi.Wanted, between: func() {}}
+	r := &remote{t: t, terms: stripeapi.Wanted, between: func() {}, during: func() {}}
 	r.Requests = &stripeapi.Requests{
 		DB:  d,
 		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
@@ -53,7 +56,18 @@ func (r *remote) request() stripeapi.Request {
 		},
 		Create: func(_ context.Context, key string) error {
 			r.keys = append(r.keys, key)
+			r.during()
 			return r.answer
+		},
+		End: func(ctx context.Context, a stripeapi.Answer, forget stripeapi.Forget) error {
+			if r.crash != nil {
+				return r.crash
+			}
+			err := r.DB.InTx(ctx, forget)
+			if err == nil {
+				r.ends = append(r.ends, a.Outcome)
+			}
+			return err
 		},
 	}
 }
@@ -152,6 +166,39 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%+v, %v, keys %q", a, err, r.keys)
 		}
 		other.wants(stripeapi.Unknown, "top_1", "top_1") // the claim of the first is over
+	})
+}
+
+// TestEndIsRecordedOnce ends the node between a refusal and its record: the next node goes on with the same attempt.
+// The refusal of a node that has lost its claim is not recorded, because another one may be asking Stripe; that Stripe
+// has done it is.
+func TestEndIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r, other := newRemote(t, d), newRemote(t, d)
+		r.answer = stored(500)
+		r.wants(stripeapi.Unknown, "top_1")
+		r.ahead += 61 * time.Minute
+		r.answer, r.crash = refusal(402, stripe.ErrorTypeCard), errors.New("crash")
+		if a, err := r.Do(t.Context(), r.request()); !errors.Is(err, r.crash) {
+			t.Errorf("%+v, %v", a, err)
+		}
+		r.crash = nil
+		r.wants(stripeapi.Refused, "top_1", "top_1:2", "top_1:2")
+		for _, answer := range []error{refusal(402, stripe.ErrorTypeCard), nil} {
+			r.ends, other.ends, r.answer = nil, nil, answer
+			r.during = func() {
+				other.ahead, other.answer = r.ahead+6*time.Minute, io.ErrUnexpectedEOF
+				if a, err := other.Do(t.Context(), other.request()); err != nil || a.Outcome != stripeapi.Unknown {
+					t.Errorf("%+v, %v", a, err)
+				}
+			}
+			_, err := r.Do(t.Context(), r.request())
+			if lost := answer != nil; errors.Is(err, stripeapi.ErrClaimed) != lost || len(r.ends) == 1 == lost {
+				t.Errorf("after %v: %v, ends %q", answer, err, r.ends)
+			}
+			r.ahead += time.Hour
+		}
 	})
 }
 

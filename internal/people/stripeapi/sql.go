@@ -73,17 +73,20 @@ func saveWait(ctx context.Context, d *db.DB, c claim, isOurs bool, nowUS int64) 
 
 func nullUS(us int64) sql.NullInt64 { return sql.NullInt64{Int64: us, Valid: us != 0} }
 
-// deleteRequest forgets a request that has ended.
-func deleteRequest(ctx context.Context, d *db.DB, c claim) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM stripe_requests
+// deleteClaimed forgets a request, unless its claim is another's. It returns false if it is.
+func deleteClaimed(ctx context.Context, tx *db.Tx, c claim) (bool, error) {
+	r, err := tx.ExecContext(ctx, `DELETE FROM stripe_requests
 		WHERE kind = $1 AND id = $2 AND fence = $3`, string(c.Kind), c.ID, c.Fence)
-	return err
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
 }
 
-// deleteWaiting forgets a request that nobody carries out at this moment.
-func deleteWaiting(ctx context.Context, e db.Execer, kind Kind, id string) error {
-	_, err := e.ExecContext(ctx, `DELETE FROM stripe_requests WHERE kind = $1 AND id = $2 AND claimed_us = 0`,
-		string(kind), id)
+// deleteRequest forgets a request, also one that is claimed.
+func deleteRequest(ctx context.Context, tx *db.Tx, kind Kind, id string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM stripe_requests WHERE kind = $1 AND id = $2`, string(kind), id)
 	return err
 }
 

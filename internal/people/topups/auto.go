@@ -250,6 +250,12 @@ func (s *Store) createOrFindIntent(ctx context.Context, c checkout, isFirst bool
 			intent, err = s.createIntent(ctx, c, key)
 			return err
 		},
+		Judge: func(ctx context.Context, a stripeapi.Answer) (stripeapi.Answer, error) {
+			return s.judgeCharge(ctx, c, a)
+		},
+		End: func(ctx context.Context, a stripeapi.Answer, forget stripeapi.Forget) error {
+			return s.endCharge(ctx, c, intent, a, forget)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -257,23 +263,45 @@ func (s *Store) createOrFindIntent(ctx context.Context, c checkout, isFirst bool
 	switch answer.Outcome {
 	case stripeapi.Done:
 		return intent, nil
+	case stripeapi.Unwanted, stripeapi.Gone, stripeapi.Refused:
+		return nil, nil
 	case stripeapi.Postponed:
 		return nil, errMoneyWaits
-	case stripeapi.Unwanted:
-		return nil, s.failAttempt(ctx, c, stopped, noChange)
-	case stripeapi.Gone:
-		return nil, s.forgetGone(ctx, c, answer.Missing)
-	case stripeapi.Refused:
-		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "answer", answer.Text)
-		s.Metrics.RaiseAlarm("charge_refused", "stripe")
-		return nil, s.failAttempt(ctx, c, "payment_failed", noChange)
-	case stripeapi.Ours: // Stripe has no code for a card that it no longer keeps
-		if kept, failed := s.isCardKept(ctx, c.PaymentMethod); failed == nil && !kept {
-			return nil, errors.Join(s.forgetGone(ctx, c, stripeapi.MissingCard),
-				s.requests().End(ctx, s.DB, stripeapi.Charge, c.ID))
-		}
 	}
 	return nil, fmt.Errorf("topups: charge of %s: %s: %s", c.ID, answer.Outcome, answer.Text)
+}
+
+// judgeCharge asks Stripe about the card of a charge that was not made: Stripe has no code for a card that it no longer
+// keeps. What another account of ours at Stripe does not have is not gone.
+func (s *Store) judgeCharge(ctx context.Context, c checkout, a stripeapi.Answer) (stripeapi.Answer, error) {
+	switch a.Outcome {
+	case stripeapi.Gone:
+		return a, s.account.Check(ctx)
+	case stripeapi.Ours:
+		if kept, err := s.isCardKept(ctx, c.PaymentMethod); err != nil || kept {
+			return a, err
+		}
+		a.Outcome, a.Missing = stripeapi.Gone, stripeapi.MissingCard
+	}
+	return a, nil
+}
+
+// endCharge records how the request for a charge has ended. The payment that Stripe has is known from now on.
+func (s *Store) endCharge(ctx context.Context, c checkout, intent *stripe.PaymentIntent, a stripeapi.Answer,
+	forget stripeapi.Forget) error {
+	switch a.Outcome {
+	case stripeapi.Done:
+		return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return errors.Join(setIntent(ctx, tx, c.ID, intent.ID), forget(ctx, tx))
+		})
+	case stripeapi.Gone:
+		return s.forgetGone(ctx, c, a.Missing, forget)
+	case stripeapi.Refused:
+		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "answer", a.Text)
+		s.Metrics.RaiseAlarm("charge_refused", "stripe")
+		return s.failAttempt(ctx, c, "payment_failed", noChange, forget)
+	}
+	return s.failAttempt(ctx, c, stopped, noChange, forget)
 }
 
 // checkTerms says whether an attempt is still to be charged.
@@ -313,9 +341,10 @@ func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	return o.why == "", err
 }
 
-// failAttempt fails an attempt for which Stripe has no payment. also runs in the transaction that does.
+// failAttempt fails an attempt for which Stripe has no payment, unless it has ended, or an event has brought the
+// payment in the meantime. also runs in the transaction that fails it, and forget in any case.
 func (s *Store) failAttempt(ctx context.Context, c checkout, why string,
-	also func(context.Context, *db.Tx) error) error {
+	also func(context.Context, *db.Tx) error, forget stripeapi.Forget) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // closing the account deleted it
@@ -324,22 +353,24 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string,
 		now, err := getCheckout(ctx, tx, c.ID)
 		if err != nil {
 			return err
-		} else if now.IntentID != "" { // an event has brought the payment in the meantime
-			return nil
+		} else if now.IntentID != "" {
+			return forget(ctx, tx)
 		}
 		command := rules.FailPayment{PaymentID: c.ID, Reason: why}
 		r, err := s.Ledger.DoTx(ctx, tx, command)
-		if err != nil || r.Outcome != rules.Applied {
+		if err != nil {
 			return err
+		} else if r.Outcome == rules.Applied {
+			err = errors.Join(setNext(ctx, tx, c.ID, 0),
+				s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}), also(ctx, tx))
 		}
-		return errors.Join(setNext(ctx, tx, c.ID, 0),
-			s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}), also(ctx, tx))
+		return errors.Join(err, forget(ctx, tx))
 	})
 }
 
 // forgetGone fails an attempt whose card Stripe no longer has, forgets the card, and with it a customer that Stripe no
 // longer has, and tells the user. A card that the user has saved meanwhile stays.
-func (s *Store) forgetGone(ctx context.Context, c checkout, missing string) error {
+func (s *Store) forgetGone(ctx context.Context, c checkout, missing string, forget stripeapi.Forget) error {
 	s.Log.Error("saved card is gone at stripe", "account_id", c.AccountID, "topup_id", c.ID, "missing", missing)
 	s.Metrics.RaiseAlarm("card_gone", "stripe")
 	return s.failAttempt(ctx, c, cardGone, func(ctx context.Context, tx *db.Tx) error {
@@ -350,7 +381,7 @@ func (s *Store) forgetGone(ctx context.Context, c checkout, missing string) erro
 			return err
 		}
 		return s.forgetCard(ctx, tx, p, c.Customer, missing)
-	})
+	}, forget)
 }
 
 // forgetCard forgets the card of a plan, and the customer if that is missing, and tells a user whose automatic top-up
@@ -476,6 +507,9 @@ func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, e
 // replaceCustomer forgets the customer of a checkout, which Stripe no longer has, and makes another one. Stripe has
 // opened no session of the checkout.
 func (s *Store) replaceCustomer(ctx context.Context, c *checkout) error {
+	if err := s.account.Check(ctx); err != nil {
+		return err
+	}
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
 		if errors.Is(err, sql.ErrNoRows) || err == nil && p.Customer != c.Customer {

@@ -85,11 +85,11 @@ func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	return fmt.Errorf("topups: detach: %w", err)
 }
 
-// isCardKept reports whether Stripe keeps a card for a customer.
+// isCardKept reports whether Stripe keeps a card for a customer. A key of another account than ours is an error.
 func (s *Store) isCardKept(ctx context.Context, paymentMethod string) (bool, error) {
 	m, err := s.client.V1PaymentMethods.Retrieve(ctx, paymentMethod, nil)
 	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Gone && answer.Missing == stripeapi.MissingCard {
-		return false, nil
+		return false, s.account.Check(ctx)
 	} else if err != nil {
 		return false, fmt.Errorf("topups: card: %w", err)
 	}

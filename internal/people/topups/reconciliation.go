@@ -79,6 +79,21 @@ func MoneyWaits(ctx context.Context, q db.Queryer) (bool, error) {
 	return restored != "", err
 }
 
+// LoadWaiting returns the reconciliation that money waits for, and whether any money waits. Its id is "" while no node
+// has begun it.
+func LoadWaiting(ctx context.Context, q db.Queryer) (r Reconciliation, waits bool, err error) {
+	if waits, err = MoneyWaits(ctx, q); err != nil || !waits {
+		return r, waits, err
+	}
+	if r, err = getOpenReconciliation(ctx, q); errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return r, true, err
+}
+
+// FoundUnknown reports whether it began because Stripe had something of ours that the books did not have.
+func (r *Reconciliation) FoundUnknown() bool { return r.Cause == causeUnknown }
+
 // WaitForReconciliation begins a reconciliation during which no money leaves, because Stripe has something of ours that
 // the books did not have: the database went back in time.
 func WaitForReconciliation(ctx context.Context, d *db.DB, now time.Time) error {
@@ -157,6 +172,9 @@ func ListedSinceUS(ctx context.Context, q db.Queryer, now time.Time) (int64, err
 func (s *Store) Reconcile(ctx context.Context) error {
 	if !s.IsConfigured() {
 		return s.reportUnfinished(ctx)
+	}
+	if err := s.account.Check(ctx); errors.Is(err, stripeapi.ErrOtherAccount) {
+		return err // it has nothing of what the books have
 	}
 	if err := s.checkSignatures(ctx); err != nil {
 		return err

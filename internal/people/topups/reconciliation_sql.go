@@ -34,6 +34,13 @@ func newestReconciliation(ctx context.Context, q db.Queryer) (r Reconciliation, 
 	return r, err
 }
 
+// getOpenReconciliation returns the open reconciliation, or sql.ErrNoRows.
+func getOpenReconciliation(ctx context.Context, q db.Queryer) (r Reconciliation, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+reconciliationColumns+` FROM reconciliations WHERE open = 1`).
+		Scan(r.fields()...)
+	return r, err
+}
+
 // hasOpenReconciliation reports whether one is open, and, with waits = 1, one during which no money leaves.
 func hasOpenReconciliation(ctx context.Context, q db.Queryer, waits int64) (yes bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM reconciliations WHERE open = 1 AND waits >= $1`,

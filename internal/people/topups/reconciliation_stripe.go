@@ -187,6 +187,12 @@ func (s *Store) compareTransfers(ctx context.Context, r *Reconciliation) error {
 // NewRefused returns the error for an object of Stripe's that the books cannot take.
 func NewRefused(text string) error { return &refused{text} }
 
+// IsRefused reports whether an error says that the books cannot take an object of Stripe's.
+func IsRefused(err error) bool {
+	_, ok := errors.AsType[*refused](err)
+	return ok
+}
+
 // bookIntent books what Stripe has of a payment, also if the books do not have its top-up. It reports whether anything
 // has changed.
 func (s *Store) bookIntent(ctx context.Context, intent *stripe.PaymentIntent) (bool, error) {

@@ -1,6 +1,7 @@
 package topups
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -224,7 +225,10 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	case err != nil:
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	case answer.Outcome == stripeapi.Refused, answer.Outcome == stripeapi.Unwanted:
-		return s.refuseRefund(ctx, c, r, answer.Text)
+		if r.byUser == 0 {
+			return refusedRefund(r, answer.Text)
+		}
+		return nil
 	case answer.Outcome == stripeapi.Ours, answer.Outcome == stripeapi.Unknown:
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(errors.New(answer.Text))
 	case answer.Outcome == stripeapi.Postponed:
@@ -269,6 +273,7 @@ func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
 // left of the payment at Stripe: others have refunded it meanwhile, or it was lost in a dispute.
 func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent string) (a stripeapi.Answer, err error) {
 	left, isEnded := int64(0), false
+	const tooLittle = "less than the refund is left of the payment"
 	a, err = s.requests().Do(ctx, stripeapi.Request{
 		Kind: stripeapi.Refund,
 		ID:   r.ID,
@@ -294,21 +299,39 @@ func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent s
 			return stripeapi.Wanted, nil
 		},
 		Create: func(ctx context.Context, key string) error { return s.createRefund(ctx, intent, r, key) },
+		Judge: func(ctx context.Context, a stripeapi.Answer) (stripeapi.Answer, error) {
+			return s.judgeRefund(ctx, c, a)
+		},
+		End: func(ctx context.Context, a stripeapi.Answer, forget stripeapi.Forget) error {
+			if a.Outcome == stripeapi.Done || isEnded {
+				return s.DB.InTx(ctx, forget)
+			}
+			c.refusal = &refusal{r, cmp.Or(a.Text, tooLittle), forget}
+			_, err := s.reconcile(ctx, c, noChange)
+			return err
+		},
 	})
 	switch {
-	case err != nil:
-		return a, err
 	case isEnded: // by another node
 		a.Outcome = stripeapi.Done
 	case a.Outcome == stripeapi.Unwanted:
-		a.Text = "less than the refund is left of the payment"
-	case a.Outcome == stripeapi.NotNow: // the bank decides, or has decided
+		a.Text = tooLittle
+	}
+	return a, err
+}
+
+// judgeRefund asks Stripe about the payment of a refund that was not made. A dispute that is not decided delays it; one
+// that is lost ends it, if none is left that could still be won. A payment is never gone.
+func (s *Store) judgeRefund(ctx context.Context, c checkout, a stripeapi.Answer) (stripeapi.Answer, error) {
+	switch a.Outcome {
+	case stripeapi.Gone:
+		a.Outcome = stripeapi.Ours
+	case stripeapi.NotNow:
 		lost, err := s.hasLostDispute(ctx, c)
 		if err != nil {
 			return a, err
 		} else if lost {
-			a.Outcome = stripeapi.Refused // no dispute is left that could still be won
-			return a, s.requests().End(ctx, s.DB, stripeapi.Refund, r.ID)
+			a.Outcome = stripeapi.Refused
 		}
 	}
 	return a, nil
@@ -379,23 +402,13 @@ func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refun
 	return s.sendMail(ctx, tx, r.AccountID, mail)
 }
 
-// A refusal is a refund that Stripe refuses to make, and why.
+// A refusal is a refund that Stripe refuses to make, or that is no longer wanted, and why. It is recorded in the
+// transaction that books what Stripe says of its payment now, so that what a user asked for comes back to the payment
+// together with what else is gone of it.
 type refusal struct {
 	refund refund
 	why    string
-}
-
-// refuseRefund ends a refund that Stripe refuses to make, in the transaction that books what Stripe says of its payment
-// now. So what a user asked for comes back to the payment together with what else is gone of it.
-func (s *Store) refuseRefund(ctx context.Context, c checkout, r refund, why string) error {
-	c.refusal = &refusal{r, why}
-	if _, err := s.reconcile(ctx, c, noChange); err != nil {
-		return err
-	}
-	if r.byUser == 0 {
-		return refusedRefund(r, why)
-	}
-	return nil
+	forget stripeapi.Forget
 }
 
 // endRefused ends a refund that was refused, unless Stripe has made it meanwhile. nil = none was.
@@ -406,6 +419,9 @@ func (s *Store) endRefused(ctx context.Context, tx *db.Tx, refused *refusal, tol
 	r := refused.refund
 	if slices.ContainsFunc(told, func(t *stripe.Refund) bool { return t.Metadata["refund_id"] == r.ID }) {
 		return nil
+	}
+	if err := refused.forget(ctx, tx); err != nil {
+		return err
 	}
 	return s.endRefund(ctx, tx, &r, refundRefused, refused.why, notRefundableEmail(r.Cents, s.DashboardURL))
 }

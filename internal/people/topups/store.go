@@ -61,6 +61,7 @@ type Store struct {
 	badSinceUS atomic.Int64 // since when all events here had wrong signatures; 0 = the last one was right
 	reportedUS atomic.Int64 // when an alarm about a missing key was last raised
 
+	account *stripeapi.Account
 	client  *stripe.Client
 	charges *stripe.Client // which repeats nothing by itself: the terms of a charge are read again before each try
 }
@@ -74,6 +75,7 @@ func (s *Store) Configure() error {
 	if s.Config.Key != "" {
 		s.client = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, stripeapi.DefaultRetries)
 		s.charges = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, 0)
+		s.account = &stripeapi.Account{Client: s.client, DB: s.DB, Metrics: s.Metrics, Log: s.Log}
 	}
 	return nil
 }
@@ -105,6 +107,9 @@ func (s *Store) requests() *stripeapi.Requests {
 
 // Stripe returns the client by which Stripe is asked; nil if it is not configured.
 func (s *Store) Stripe() *stripe.Client { return s.client }
+
+// Account returns our account at Stripe; nil if Stripe is not configured.
+func (s *Store) Account() *stripeapi.Account { return s.account }
 
 func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/top-ups/" + topupID }
 
@@ -481,7 +486,7 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	default:
 		err = s.reconcilePolled(ctx, c)
 	}
-	if stripeapi.Sort(err).Outcome == stripeapi.Gone {
+	if stripeapi.Sort(err).Outcome == stripeapi.Gone && !errors.Is(s.account.Check(ctx), stripeapi.ErrOtherAccount) {
 		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(retryUnknownAfter).UnixMicro()))
 	}
 	return err

@@ -1,15 +1,19 @@
 package topups_test
 
 import (
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 	"github.com/purserhq/purser/internal/people/topups"
 )
 
@@ -56,6 +60,83 @@ func TestGoneCustomer(t *testing.T) {
 		other.Post("/top-up/auto/card/remove", url.Values{}).Leads(t, "/top-up/auto?done=removed")
 		other.saves("25", "works") // the customer is replaced at the checkout
 		other.wants(50*money.Dollar, rules.PaymentSettled)
+	})
+}
+
+// TestKeyOfAnotherAccount gives the node a key of another account at Stripe, which has none of our customers and cards.
+// No card is forgotten and no user is told; the card is charged once the key is right again.
+func TestKeyOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		stranger := stripe.New(stripe.Options{Key: "sk_test_key", Account: "acct_stranger", Now: w.now})
+		isWrong := false
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if isWrong {
+				stranger.ServeHTTP(rw, r)
+			}
+			return isWrong
+		})
+		p, q := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{})
+		p.saves("25", "works")
+		q.saves("25", "works")
+		if err := w.store.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool { // a node that starts with the key
+			if isWrong {
+				stranger.ServeHTTP(rw, r)
+			}
+			return isWrong
+		})
+		isWrong = true
+		p.wishes("30", "50", "100")
+		q.Post("/top-up/auto/card/remove", url.Values{}).Leads(t, "/top-up/auto?done=removed")
+		for range 3 {
+			w.once()
+			w.later(20 * time.Minute)
+		}
+		if err := w.store.Reconcile(t.Context()); !errors.Is(err, stripeapi.ErrOtherAccount) {
+			t.Errorf("compared with another account: %v", err)
+		}
+		w.wantAlarm("stripe_account")
+		p.wants(25*money.Dollar, rules.PaymentPending)
+		p.auto("Visa ending in 4242")
+		p.told(0, "")
+		isWrong = false
+		w.once()
+		p.charged(50_00, 1)
+		p.wants(75*money.Dollar, rules.PaymentSettled)
+		var left int
+		err := w.d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM card_removals`).Scan(&left)
+		if err != nil || left != 0 {
+			t.Errorf("%d cards are left, %v", left, err)
+		}
+	})
+}
+
+// TestEventBeforeTheAnswer has the event of a refund come while its answer is still awaited, and then the answer is
+// lost. The refund has ended, and nothing waits.
+func TestEventBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.topUp("25")
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPost || r.URL.Path != "/v1/refunds" {
+				return false
+			}
+			w.stripe.ServeHTTP(httptest.NewRecorder(), r)
+			w.deliver(w.fresh(), http.StatusOK)
+			refuse(rw, http.StatusBadGateway)
+			return true
+		})
+		p.toCard("25")
+		p.wants(0, rules.PaymentSettled)
+		w.later(2 * time.Hour)
+		w.once()
+		if w.isRaised("overdue") {
+			t.Error("what has ended waits")
+		}
 	})
 }
 

@@ -213,7 +213,7 @@ func (l *local) newNode(d *db.DB, ledger *store.Writer, stripeURL string) *node 
 		t.Fatal(err)
 	}
 	n.payouts = &payouts.Store{DB: d, Ledger: ledger, Apps: registry, Mails: mails, Now: now, Log: log,
-		Stripe: n.topups.Stripe(), DashboardURL: n.server,
+		Stripe: n.topups.Stripe(), Account: n.topups.Account(), DashboardURL: n.server,
 		Config: payouts.Config{Every: 3 * day, Window: 2 * day, MinimumMC: money.Dollar}}
 	n.refunder = &receipts.Refunder{DB: d, Ledger: ledger, Now: now}
 	closing := &privacy.Store{
