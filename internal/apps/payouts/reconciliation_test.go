@@ -80,6 +80,36 @@ func TestPayoutAfterARestore(t *testing.T) {
 	}
 }
 
+// TestPayeeAfterARestore restores a database from a time at which no developer had an account at Stripe. What was paid
+// since is booked, and not paid again to the account that the developer opens anew.
+func TestPayeeAfterARestore(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, e)
+			w.topUp()
+			w.call("k1", 10)
+			file := filepath.Join(t.TempDir(), "b.backup")
+			if _, err := backup.Create(t.Context(), w.at, file, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.onboard()
+			w.pass(3 * day)
+			w.run()
+			w.wants([]int64{1000}, "paid")
+			w.restored(file, e)
+			w.reconcile()
+			w.wants([]int64{1000}, "paid")
+			w.pass(10 * day)
+			w.onboard()
+			w.run()
+			w.wants([]int64{1000}, "paid")
+			w.verify()
+		})
+	}
+}
+
 // TestFoundTransferEndsAnOpenPayout gives back a payout that has begun when a transfer is found of the margin that it
 // would pay, and takes a transfer that was reversed back.
 func TestFoundTransferEndsAnOpenPayout(t *testing.T) {

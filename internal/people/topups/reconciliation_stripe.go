@@ -144,9 +144,9 @@ func (s *Store) comparePage(ctx context.Context, r *Reconciliation, page []liste
 
 // A TransferBook books transfers to developers.
 type TransferBook interface {
-	// HasPayees reports whether developers have accounts at Stripe. Without any there are no transfers, and the key may
+	// MayHaveTransfers reports whether developers are, or were, paid. Otherwise there are no transfers, and the key may
 	// not be allowed to list them.
-	HasPayees(ctx context.Context) (bool, error)
+	MayHaveTransfers(ctx context.Context) (bool, error)
 
 	// BookTransfer books a transfer that Stripe has, and reports whether the books did not have it. What the books
 	// cannot take is an error of NewRefused.
@@ -158,7 +158,7 @@ func (s *Store) compareTransfers(ctx context.Context, r *Reconciliation) error {
 	if s.Transfers == nil {
 		return nil
 	}
-	if some, err := s.Transfers.HasPayees(ctx); err != nil || !some {
+	if some, err := s.Transfers.MayHaveTransfers(ctx); err != nil || !some {
 		return err
 	}
 	p := &stripe.TransferListParams{}
