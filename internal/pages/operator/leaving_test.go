@@ -329,3 +329,20 @@ func (l *leaver) hearOfDisputes() {
 		l.t.Fatal(err)
 	}
 }
+
+// TestClosingReturnsAllOfAPayment returns also what is left of a payment of which a return was on its way when the
+// operator closes the account: goodwill is withdrawn afterwards, because its user has spent it first.
+func TestClosingReturnsAllOfAPayment(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		l := newLeaver(t, d)
+		l.do(t, rules.GiveGoodwill{
+			GoodwillID: "gwc_x", AccountID: l.accountID, AmountMC: 5 * money.Dollar, Reason: "Sorry.",
+		})
+		l.steer("", "refunds", "status", "pending")
+		l.toCard("10")
+		l.steer("", "refunds", "status", "succeeded")
+		l.operate("close", 200, `"refunded_mc":2000000000`)
+		l.has(0)
+	})
+}

@@ -56,25 +56,26 @@ const (
 // are finished first. A refund that Stripe refuses is 400 invalid_request, and Stripe being unreachable is 503
 // unavailable.
 func (s *Store) RefundRest(ctx context.Context, accountID string) (refundedMC money.MC, err error) {
-	open, err := s.planRefunds(ctx, accountID)
-	if err != nil {
-		return 0, err
-	}
-	if len(open) > 0 && !s.IsConfigured() {
-		return 0, apierr.InvalidRequest.Errorf("stripe.key: required to refund a payment")
-	}
-	for _, r := range open {
-		if err := s.finishRefund(ctx, r); err != nil {
+	for {
+		open, err := s.planRefunds(ctx, accountID)
+		if err != nil || len(open) == 0 {
 			return refundedMC, err
 		}
-		if r, err = getRefund(ctx, s.DB, r.ID); err != nil {
-			return refundedMC, fmt.Errorf("topups: refund %s: %w", r.ID, err)
+		if !s.IsConfigured() {
+			return refundedMC, apierr.InvalidRequest.Errorf("stripe.key: required to refund a payment")
 		}
-		if r.State == refundDone { // and not given back
-			refundedMC += money.MC(r.Cents) * money.Cent
+		for _, r := range open { // when these have ended, more may be left of their payments
+			if err := s.finishRefund(ctx, r); err != nil {
+				return refundedMC, err
+			}
+			if r, err = getRefund(ctx, s.DB, r.ID); err != nil {
+				return refundedMC, fmt.Errorf("topups: refund %s: %w", r.ID, err)
+			}
+			if r.State == refundDone { // and not given back
+				refundedMC += money.MC(r.Cents) * money.Cent
+			}
 		}
 	}
-	return refundedMC, nil
 }
 
 // SumUnrefundable returns how much of what an account has available its user paid, and no payment takes back: what is
