@@ -157,7 +157,7 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	if err != nil {
 		return obstacle{}, err
 	}
-	disputed, err := hasOpenDispute(ctx, q, p.AccountID)
+	disputes, err := store.ListOpenDisputes(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
 	}
@@ -175,7 +175,7 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 		return obstacle{"below-zero", soon}, nil
 	case paused:
 		return obstacle{"frozen", soon}, nil
-	case disputed:
+	case len(disputes) > 0:
 		return obstacle{"disputed", soon}, nil
 	case coming > 0 && available+coming >= money.MC(p.Below)*money.Cent:
 		return obstacle{"clearing", soon}, nil

@@ -179,15 +179,6 @@ func hasFrozenConnection(ctx context.Context, q db.Queryer, accountID string) (y
 	return yes, err
 }
 
-// hasOpenDispute reports whether a payment of the account is disputed, and the dispute not decided.
-func hasOpenDispute(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM disputes d JOIN checkouts c ON c.id = d.payment_id
-		WHERE c.account_id = $1 AND d.contested = 1 AND NOT EXISTS (SELECT 1 FROM payment_records r
-			WHERE r.payment_id = d.payment_id AND (r.kind = 'reversed' AND r.reason = 'dispute_lost'
-				OR r.kind = 'failed'))`, accountID).Scan(&yes)
-	return yes, err
-}
-
 // sumClearing returns the paid amount that is not credited yet.
 func sumClearing(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(o.amount_mc), 0) FROM payment_records o

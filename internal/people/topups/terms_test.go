@@ -170,3 +170,26 @@ func TestManyCheckoutsOfOneUser(t *testing.T) {
 		}
 	})
 }
+
+// TestNoChargeDuringASecondDispute charges no card while a dispute is open, also if another one of the same payment is
+// lost.
+func TestNoChargeDuringASecondDispute(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.saves("25", "works")
+		session := p.topUp("5")
+		w.do(session, "dispute", "cents", "300")
+		w.do(session, "dispute", "cents", "100")
+		w.do(session, "lost")
+		w.deliver(w.fresh(), 200)
+		p.wishes("30", "50", "100")
+		w.once()
+		p.charged(0, 0)
+		w.do(session, "won")
+		w.deliver(w.fresh(), 200)
+		w.later(time.Hour)
+		w.once()
+		p.charged(5000, 1)
+	})
+}
