@@ -225,7 +225,7 @@ func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
 			p.ID, p.AmountMC.Display(), gone.Display(), asked.Display(), p.ReversedFor("paid_elsewhere").Display(),
 			p.ReversedMC.Display())
 	}
-	return max(should-p.AmountMC, 0), nil
+	return max(gone+p.ReversedFor("paid_elsewhere")-p.AmountMC, 0), nil
 }
 
 // checkCash compares the cash that is kept at Stripe with what it is for (property 3).

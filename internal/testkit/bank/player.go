@@ -401,19 +401,24 @@ func (p *Player) dispute(s Step) error {
 	return p.steer(payment.Intent, "dispute", "cents", fmt.Sprint(cents))
 }
 
+// disputeEnds lets a bank decide a dispute, or return what it took by one that was lost.
 func (p *Player) disputeEnds(s Step) error {
-	var list []string
+	var list []stripe.Dispute
 	for _, payment := range p.Stripe.Payments() {
 		for _, d := range payment.Disputes {
-			if d.IsOpen() || s.B%10 == 9 && d.Status == "lost" { // the bank returns what it took
-				list = append(list, d.ID)
+			if d.IsOpen() || s.B%10 == 9 && d.Status == "lost" {
+				list = append(list, d)
 			}
 		}
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	return p.steer(list[s.A%len(list)], []string{"won", "lost", "lost", "warning_closed", "under_review"}[s.B%5])
+	d, status := list[s.A%len(list)], []string{"won", "lost", "lost", "warning_closed", "under_review"}[s.B%5]
+	if d.Status == "lost" {
+		status = "won"
+	}
+	return p.steer(d.ID, status)
 }
 
 func (p *Player) onboard(s Step) error {

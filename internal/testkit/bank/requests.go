@@ -41,13 +41,24 @@ func (b *Book) checkCharge(form url.Values) error {
 			AND NOT EXISTS (SELECT 1 FROM open_disputes d WHERE d.account_id = p.account_id)`,
 		accountID, form.Get("amount"), form.Get("payment_method"))
 	if err == nil && !isWanted {
-		err = fmt.Errorf("property 7: a charge of %s cents of %s is not wanted now", form.Get("amount"), accountID)
+		err = fmt.Errorf("property 7: a charge of %s cents of %s is not wanted now: %s", form.Get("amount"), accountID,
+			b.describePlan(accountID))
 	}
 	isMade := func(at stripe.Payment) bool { return at.TopUp == form.Get("metadata[topup_id]") }
 	if err == nil && slices.ContainsFunc(b.Stripe.Payments(), isMade) {
 		err = fmt.Errorf("property 7: Stripe has the charge of %s already", form.Get("metadata[topup_id]"))
 	}
 	return err
+}
+
+// describePlan tells the terms of automatic top-up of an account.
+func (b *Book) describePlan(accountID string) string {
+	list, err := ids(b, `SELECT 'on ' || p.enabled || ', add ' || p.add_cents || ' below ' || p.below_cents || ', has '
+			|| b.available_mc || ', suspended ' || COALESCE(a.suspended_us, 0) || ', disputes ' || (SELECT COUNT(*)
+			FROM open_disputes d WHERE d.account_id = p.account_id) || ', card ' || p.payment_method
+		FROM auto_topups p JOIN balances b ON b.account_id = p.account_id JOIN accounts a ON a.id = p.account_id
+		WHERE p.account_id = $1`, accountID)
+	return fmt.Sprint(list, err)
 }
 
 func (b *Book) checkRefund(refundID string) error {
