@@ -57,7 +57,7 @@ func (h *Handler) Mount(rt *web.Router) {
 // A Resource is a child as the API shows it.
 type Resource = rules.ChildResource
 
-func newResource(c *store.ChildBudget) Resource { return c.Resource(c.HeldMC, c.RemainingMC()) }
+func newResource(c *store.ChildBudget) Resource { return c.Resource(c.AllHeldMC(), c.RemainingMC()) }
 
 // createBody is the body of POST /v1/connection/children.
 type createBody struct {

@@ -329,19 +329,19 @@ var checks = []check{
 	},
 	{
 		id:    "I17",
-		title: "counters: free credit used = Σ provider cost of the rows that it paid",
+		title: "counters: free credit used = Σ charges of the rows that it paid",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
-		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
-				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS cost FROM windows WHERE subject LIKE 'free/%'
-				UNION ALL SELECT {pool}, 0, provider_cost_mc FROM {ledger} AS ledger WHERE paid_by = 'free_credit'
+		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(charged) AS rows_mc FROM (
+				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS charged FROM windows WHERE subject LIKE 'free/%'
+				UNION ALL SELECT {pool}, 0, user_charge_mc FROM {ledger} AS ledger WHERE paid_by = 'free_credit'
 					AND status = 'settled'
-				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
+				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, user_charge_mc FROM {ledger} AS ledger
 					WHERE paid_by = 'free_credit' AND status = 'settled'
-				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM {ledger} AS ledger
+				UNION ALL SELECT 'free/' || account_id, 0, user_charge_mc FROM {ledger} AS ledger
 					WHERE paid_by = 'free_credit' AND status = 'settled'
 				UNION ALL SELECT subject, 0, counted_mc FROM {verified counters} AS v
 					WHERE subject LIKE 'free/%') AS sides
-			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
+			GROUP BY subject HAVING SUM(counted) <> SUM(charged)`,
 	},
 	{
 		id:            "I17",
@@ -955,12 +955,12 @@ var checks = []check{
 	},
 	{
 		id:    "I34",
-		title: "children: what a live one has left is what it was given − passed on − spent",
+		title: "children: what a live one has left is what it was given − passed on − spent by wallet and free credit",
 		count: `SELECT COUNT(*) FROM children WHERE ended_us IS NULL`,
 		query: `SELECT subject AS child, SUM(spent) AS spent_mc, SUM(charged) AS rows_mc FROM (
 				` + childrenSpent + `
 				UNION ALL SELECT 'child/' || substr(key, 1, 30), 0, 0, user_charge_mc FROM {ledger} AS ledger
-					WHERE key LIKE 'chd%' AND type = 'spend' AND status = 'settled' AND paid_by = 'wallet'
+					WHERE key LIKE 'chd%' AND type = 'spend' AND status = 'settled'
 				UNION ALL SELECT subject, 0, 0, counted_mc FROM {verified counters} AS v
 					WHERE subject LIKE 'child/%') AS sides
 			GROUP BY subject HAVING SUM(live) = 1 AND SUM(spent) <> SUM(charged)`,
@@ -973,7 +973,9 @@ var checks = []check{
 				` + counted + ` AS left_mc, p.id AS parent, p.depth AS parents_depth, p.ended_us AS parent_ended_us
 			FROM children c JOIN connections n ON n.id = c.connection_id
 				LEFT JOIN windows w ON w.subject = 'child/' || c.id LEFT JOIN children p ON p.id = c.parent_id
+				LEFT JOIN windows f ON f.subject = 'childfree/' || c.id
 			WHERE w.subject IS NULL OR (c.ended_us IS NOT NULL) <> (w.told <> 0) OR ` + counted + ` < w.held
+				OR c.ended_us IS NULL AND ` + counted + ` < w.held + COALESCE(f.held, 0)
 				OR c.ended_us IS NOT NULL AND ` + counted + ` <> w.held
 				OR c.depth <> COALESCE(p.depth, 0) + 1 OR p.connection_id <> c.connection_id
 				OR c.ended_us IS NULL AND (n.status = 'revoked' OR p.ended_us IS NOT NULL)`,

@@ -113,7 +113,8 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 					free[p.subject] = true
 					whole = whole && p.unit == "s" && p.seconds == 0
 				}
-				if childID, isChild := strings.CutPrefix(p.subject, "child/"); isChild {
+				budget := map[string]string{"wallet": "child/", "free_credit": "childfree/"}[paidBy]
+				if childID, isChild := strings.CutPrefix(p.subject, budget); isChild {
 					child = childID
 					whole = whole && p.unit == "s" && p.seconds == 0
 				}
@@ -122,8 +123,8 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 				}
 			}
 			ofKey, _, _ := strings.Cut(key, "/")
-			mustHold := strings.HasPrefix(key, id.Child) && paidBy == "wallet"
-			if (mustHold || child != "") && ofKey != child {
+			isChilds := strings.HasPrefix(key, id.Child)
+			if (isChilds || child != "") && ofKey != child {
 				v.addFinding("request=%s key=%s: counts %q", request, key, text)
 			}
 			want := map[string]bool{}
@@ -132,17 +133,22 @@ func checkHoldReservations(ctx context.Context, a *verification, v *checkResult)
 				_ = parseTerms(termsText, &t) // checkHolds reports the error
 				want = map[string]bool{t.Pool: true, "free/" + app + "/" + account: true, "free/" + account: true}
 			}
-			if !maps.Equal(free, want) || paidBy == "free_credit" && len(parts) != len(want) {
+			counted := len(want)
+			if isChilds {
+				counted++
+			}
+			if !maps.Equal(free, want) || paidBy == "free_credit" && len(parts) != counted {
 				v.addFinding("request=%s paid_by=%s: counts %q", request, paidBy, text)
 			}
 			return nil
 		})
 }
 
-// checkFreeCredit checks a row that free credit paid: it is charged at cost, moves nothing,
-// and names the app's pool of the month in which the call began.
+// checkFreeCredit checks a row that free credit paid: it is charged at cost, or what a child had left of its budget,
+// moves nothing, and names the app's pool of the month in which the call began.
 func checkFreeCredit(f *accountTotals, r *ledgerRow) string {
-	if r.fee != 0 || r.margin != 0 {
+	isCapped := strings.HasPrefix(r.key, id.Child) && r.remaining == 0 && r.fee < 0
+	if r.fee != 0 && !isCapped || r.margin != 0 {
 		return fmt.Sprintf("free credit paid a fee of %d and a margin of %d", r.fee, r.margin)
 	}
 	if r.status != "settled" {

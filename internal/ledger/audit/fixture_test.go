@@ -34,6 +34,7 @@ type call struct {
 	cached, saved                   int64 // as cache_saved_mc in usage has them counted
 	hold, cost, fee, margin, charge int64
 	free                            bool // paid by free credit
+	last                            bool // it uses up its child's budget
 }
 
 func termsOf(steps string, input, most int64) string {
@@ -143,10 +144,22 @@ var (
 		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
 		hold: 1_102_500, cost: 600_000, charge: 600_000,
 	}
+	smallGift = call{
+		terms: giftTermsOf("app_3", 100), usage: usageOf(100, 0, 2), settlement: "settled", input: 100, output: 2,
+		free: true, hold: 110_250, cost: 21_600, charge: 21_600,
+	}
+	lastGift = call{ // of which the budget has 20,000
+		terms: giftTermsOf("app_3", 100), usage: usageOf(100, 0, 2), settlement: "settled", input: 100, output: 2,
+		free: true, last: true, hold: 110_250, cost: 21_600, fee: -1_600, charge: 20_000,
+	}
 )
 
-var giftTerms = strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000",
-	"fee_ppm\":0").Replace(termsOf(steps, 1000, 1000)), "}") + `,"pool":"free/app_2/2026-11"}`
+var giftTerms = giftTermsOf("app_2", 1000)
+
+func giftTermsOf(app string, tokens int64) string {
+	return strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000",
+		"fee_ppm\":0").Replace(termsOf(steps, tokens, tokens)), "}") + `,"pool":"free/` + app + `/2026-11"}`
+}
 
 // counts is what a hold says that it holds of counters.
 func (c call) counts(app, account string) []string {
@@ -441,6 +454,10 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	if w.timedIDs {
 		suffix = ids.New("", w.clock.Add(-w.begun))
 	}
+	remaining := at.allocation + m.allocation - at.consumed - m.consumed - at.held
+	if c.last {
+		remaining = 0
+	}
 	w.move(id, m, map[string]any{
 		"id":               "led_" + suffix,
 		"type":             "spend",
@@ -459,7 +476,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		"svc_fee_mc":       c.fee,
 		"dev_margin_mc":    c.margin,
 		"user_charge_mc":   c.charge,
-		"remaining_mc":     at.allocation + m.allocation - at.consumed - m.consumed - at.held,
+		"remaining_mc":     remaining,
 	})
 	w.rollup(id, bucket, 1, 1, c)
 	index := w.clock.Unix() / 600
@@ -467,7 +484,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	for _, subject := range c.counts(at.app, at.account) {
 		switch {
 		case c.free:
-			w.counter(subject).settled[0] += c.cost
+			w.counter(subject).settled[0] += c.charge
 		case strings.HasPrefix(subject, "live/"):
 			w.counter(subject).settled[index] += c.cost
 		default:
@@ -1216,17 +1233,25 @@ func fixtureSettlement(w *writer) {
 // The children of the fixture; their ids are as long as any.
 var childIDs = [...]string{
 	"chd_0000000000000000000000000a", "chd_0000000000000000000000000b", "chd_0000000000000000000000000c",
+	"chd_0000000000000000000000000e",
 }
 
 // fixtureChildren passes 400,000 of conn_6 on: a has passed 150,000 on to b, of which a call holds 100,000, and
-// 90,000 to c, which has spent 61 and given the rest back.
+// 90,000 to c, which has spent 61 and given the rest back, and 20,000 to e, which has spent them. Free credit paid for a
+// call of a and the one of e, and holds another for a.
 func fixtureChildren(w *writer) {
-	a, b, c := childIDs[0], childIDs[1], childIDs[2]
+	a, b, c, e := childIDs[0], childIDs[1], childIDs[2], childIDs[3]
 	at := w.connections["conn_6"]
 	w.hold("conn_6", b+"/k3e", "open", work)
 	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " child/"+b+"|s|0|100000", b+"/k3e")
 	w.spend("conn_6", c+"/k4e", "", work)
+	w.spend("conn_6", a+"/k5e", "gifts", smallGift)
+	w.spend("conn_6", e+"/k6e", "gifts", lastGift)
+	w.hold("conn_6", a+"/k7e", "open", smallGift)
+	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " childfree/"+a+"|s|0|110250", a+"/k7e")
+	w.counter("childfree/" + a).held = smallGift.hold
 	w.eventWith("conn_6", "connection.child_ended", fmt.Sprintf(`{"child":{"id":%q}}`, c))
+	ended := w.clock
 	for i, n := range []struct {
 		parent              any
 		depth, amount, left int64
@@ -1234,9 +1259,10 @@ func fixtureChildren(w *writer) {
 		endedUS             any
 		returned, held      int64
 	}{
-		{nil, 1, 400_000, 400_000 - 150_000 - 61, "", nil, 0, 0},
+		{nil, 1, 400_000, 400_000 - 150_000 - 61 - 20_000 - 21_600, "", nil, 0, 0},
 		{a, 2, 150_000, 150_000, "", nil, 0, 100_000},
-		{a, 2, 90_000, 0, "app", w.clock.UnixMicro(), 90_000 - 61, 0},
+		{a, 2, 90_000, 0, "app", ended.UnixMicro(), 90_000 - 61, 0},
+		{a, 2, 20_000, 0, "", nil, 0, 0},
 	} {
 		w.insert("children", map[string]any{
 			"id": childIDs[i], "connection_id": "conn_6", "parent_id": n.parent, "depth": n.depth, "label": "",

@@ -73,7 +73,7 @@ func postings(e *rules.Entry, c Cause) []Posting {
 	}
 	switch {
 	case e.Type == rules.EntrySpend && e.PaidBy == rules.PaidByFreeCredit:
-		return []Posting{{FreeCredit, a.ProviderCostMC}, {Providers, -a.ProviderCostMC}}
+		return []Posting{{FreeCredit, a.UserChargeMC}, {Providers, -a.ProviderCostMC}, {Fee, -a.SvcFeeMC}}
 	case e.Type == rules.EntrySpend && e.Status == "reversed":
 		return []Posting{{Users, -a.UserChargeMC}, {Refunds, a.UserChargeMC - a.SvcFeeMC - margin},
 			{Developers, margin}, {Fee, a.SvcFeeMC}}

@@ -51,6 +51,15 @@ func TestPost(t *testing.T) {
 			}, Cause{},
 			[]Posting{{FreeCredit, 100}, {Providers, -100}},
 		},
+		"call of a child whose budget bounded free credit": {
+			rules.Entry{
+				Type:    rules.EntrySpend,
+				Status:  "settled",
+				PaidBy:  rules.PaidByFreeCredit,
+				Amounts: rules.Amounts{ProviderCostMC: 100, SvcFeeMC: -30, UserChargeMC: 70},
+			}, Cause{},
+			[]Posting{{FreeCredit, 70}, {Providers, -100}, {Fee, 30}},
+		},
 		"refund": {
 			rules.Entry{Type: rules.EntrySpend, Status: "reversed", Amounts: call, ReservedDeltaMC: 120}, Cause{},
 			[]Posting{{Users, -120}, {Refunds, 100}, {Developers, 15}, {Fee, 5}},

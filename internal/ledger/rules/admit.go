@@ -30,10 +30,10 @@ func (s *State) checkCallRates(c Hold, now time.Time) error {
 	return nil
 }
 
-// tryFreeCredit lets free credit pay if the whole call fits into each of its counters: a
-// call is paid by free credit or by the wallet, never by both (contract §2, 9).
+// tryFreeCredit lets free credit pay if the whole call fits into each of its counters, and into the budget of its
+// child: a call is paid by free credit or by the wallet, never by both (contract §2, 9).
 func (s *State) tryFreeCredit(c *Hold) bool {
-	if c.FreeCredit == nil {
+	if c.FreeCredit == nil || c.ChildID != "" && c.FreeCredit.HoldMC > s.childRemaining(c.ChildID) {
 		return false
 	}
 	var reservations Reservations
@@ -43,6 +43,10 @@ func (s *State) tryFreeCredit(c *Hold) bool {
 			return false
 		}
 		reservations = append(reservations, Reservation{l.Subject, limits.Spend, 0, c.FreeCredit.HoldMC})
+	}
+	if c.ChildID != "" {
+		reservations = append(reservations,
+			Reservation{FreeOfChildSubject(c.ChildID), limits.Spend, 0, c.FreeCredit.HoldMC})
 	}
 	c.PaidBy, c.Terms, c.HoldMC, c.Reservations = PaidByFreeCredit, c.FreeCredit.Terms, c.FreeCredit.HoldMC,
 		reservations
@@ -143,7 +147,7 @@ func (s *State) reportLimit(l *limits.Limit, c *Hold, refusal error, nowUS int64
 func (s *State) checkAllocation(c *Hold, conn *Connection) error {
 	remaining, held := conn.RemainingMC(), conn.HeldMC-conn.ChildHeldMC
 	if c.ChildID != "" {
-		remaining, held = s.childRemaining(c.ChildID), s.Counters[ChildSubject(c.ChildID)].HeldMC
+		remaining, held = s.childRemaining(c.ChildID), s.childHeld(c.ChildID)
 	}
 	if c.MaxCapMC > 0 {
 		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)

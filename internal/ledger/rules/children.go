@@ -55,9 +55,26 @@ type Child struct {
 // childPrefix begins the subjects of counters that are budgets of children.
 const childPrefix = "child/"
 
+// freeOfChildPrefix begins the subjects of counters of what free credit holds for calls of children.
+const freeOfChildPrefix = "childfree/"
+
 // ChildSubject is the counter that has a child's budget: it counts what is left, held amounts included, in place of
 // what is spent. LimitReported says that the child has ended; then all that is left is held.
 func ChildSubject(childID string) string { return childPrefix + childID }
+
+// FreeOfChildSubject is the counter of what a child's calls hold that free credit pays. They use up the budget, too, but
+// hold none of its money: all of it returns when the child ends, although they run. So it counts nothing that is spent.
+func FreeOfChildSubject(childID string) string { return freeOfChildPrefix + childID }
+
+// isBudget reports whether a counter is one of a child's budget.
+func isBudget(subject string) bool {
+	return strings.HasPrefix(subject, childPrefix) || strings.HasPrefix(subject, freeOfChildPrefix)
+}
+
+// AddBudget adds the counters of a child's budget.
+func (k *RowKeys) AddBudget(childID string) {
+	k.Counters[ChildSubject(childID)], k.Counters[FreeOfChildSubject(childID)] = 0, 0
+}
 
 // ChildKey returns the idempotency key of a child's call as its connection keeps it: the keys of the children of a
 // connection are apart, and rows tell whose they are.
@@ -102,7 +119,7 @@ type ChildKeys struct{ ConnectionID, Key, ID string }
 func (c Delegate) addKeys(w *RowKeys) {
 	w.Connections[c.Child.ConnectionID] = ""
 	w.Children = append(w.Children, ChildKeys{ConnectionID: c.Child.ConnectionID, Key: c.Child.Key})
-	w.Counters[ChildSubject(c.Child.ID)] = 0
+	w.AddBudget(c.Child.ID)
 }
 
 func (c EndChild) addKeys(w *RowKeys) {
@@ -256,13 +273,14 @@ func (s *State) endAllChildren(conn *Connection, nowUS int64) {
 }
 
 // endChildren ends children, parents first, whose EndedBy says why, and reports each. What they have neither spent nor
-// held is returned, and is then the connection's own.
+// held is returned, and is then the connection's own. What free credit holds for them is none of it.
 func (s *State) endChildren(conn *Connection, list []*Child, nowUS int64) {
 	heldBelow := map[string]money.MC{} // by calls of the children that end with each
 	for _, c := range list {
-		c.EndedUS, c.ReturnedMC = &nowUS, s.childRemaining(c.ID)
+		counter := s.Counters[ChildSubject(c.ID)]
+		c.EndedUS, c.ReturnedMC = &nowUS, counter.BudgetMC()-counter.HeldMC
 		s.addToBudget(conn, c.ID, -c.ReturnedMC)
-		s.Counters[ChildSubject(c.ID)].LimitReported = true
+		counter.LimitReported = true
 		s.Changes.Children = append(s.Changes.Children, c)
 	}
 	for _, c := range slices.Backward(list) {
@@ -286,10 +304,14 @@ func (s *State) addToBudget(conn *Connection, childID string, amount money.MC) {
 	s.Changes.Connections[conn.ID], s.Changes.Delegated[conn.ID] = true, true
 }
 
-// childRemaining is what calls of a child can still hold.
+// childRemaining is what calls of a child can still hold, whoever pays for them.
 func (s *State) childRemaining(childID string) money.MC {
-	counter := s.Counters[ChildSubject(childID)]
-	return counter.BudgetMC() - counter.HeldMC
+	return s.Counters[ChildSubject(childID)].BudgetMC() - s.childHeld(childID)
+}
+
+// childHeld is what calls of a child hold, whoever pays for them.
+func (s *State) childHeld(childID string) money.MC {
+	return s.Counters[ChildSubject(childID)].HeldMC + s.Counters[FreeOfChildSubject(childID)].HeldMC
 }
 
 // callersChild returns why a call of a child may not be held, or nil.
@@ -309,15 +331,19 @@ func childEnded(connectionID string) error {
 // child returns the child that the reservations of a call are of; "" = none.
 func (c Reservations) child() string {
 	for _, n := range c {
-		if childID, found := strings.CutPrefix(n.Subject, childPrefix); found {
-			return childID
+		for _, prefix := range [...]string{childPrefix, freeOfChildPrefix} {
+			if childID, found := strings.CutPrefix(n.Subject, prefix); found {
+				return childID
+			}
 		}
 	}
 	return ""
 }
 
 // endChildHold ends what a call of a child held of its connection and of its budget, of which the call has spent a
-// part. Of a child that has ended, all that was held is the connection's own again.
+// part. Of a child that has ended, all that was held is the connection's own again. A call that free credit pays held no
+// money; what it costs of a live child's budget is the connection's own again, and the child and those above it cannot
+// spend it.
 func (s *State) endChildHold(conn *Connection, list Reservations, held, charged money.MC) {
 	childID := list.child()
 	if childID == "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/testkit"
 )
 
@@ -84,8 +85,9 @@ func (m *machine) endChild(t *rapid.T) {
 	}
 }
 
-// children checks I34: what each live child has left is what it was given, less what its calls were charged and what it
-// has passed on; what an ended one has left is what its calls still hold; and the connection has the sum.
+// children checks I34: what each live child has left is what it was given, less what its calls were charged, whoever
+// paid, and what it has passed on; what an ended one has left is what its calls still hold; and the connection has the
+// sum.
 func (m *machine) children(t *rapid.T) {
 	if err := errors.Join(checkChildren(m.s), checkChildEvents(m.s)); err != nil {
 		t.Fatal(err)
@@ -110,22 +112,27 @@ func checkChildren(s *State) error {
 	}
 	for i := range s.Changes.Entries {
 		e := &s.Changes.Entries[i]
-		if e.Status == "settled" && e.PaidBy == PaidByWallet {
+		if e.Status == "settled" && e.Type == EntrySpend {
 			left[ChildOfKey(e.Key)] -= e.UserChargeMC
 		}
 	}
-	held := map[string]money.MC{}
+	held, freeHeld := map[string]money.MC{}, map[string]money.MC{}
 	for k, h := range s.Holds {
-		if h.HoldsMoney() && h.PaidBy == PaidByWallet && ChildOfKey(k.Key) != "" {
-			held[ChildOfKey(k.Key)] += h.HoldMC
+		switch childID := ChildOfKey(k.Key); {
+		case childID == "" || !h.HoldsMoney():
+		case h.PaidBy == PaidByFreeCredit:
+			freeHeld[childID] += h.HoldMC
+		default:
+			held[childID] += h.HoldMC
 			childHeld[k.ConnectionID] += h.HoldMC
 		}
 	}
 	for _, c := range s.children {
 		budget := s.Counters[ChildSubject(c.ID)].BudgetMC()
 		switch {
-		case c.EndedUS == nil && (budget != left[c.ID] || budget < held[c.ID]):
-			return fmt.Errorf("I34: %+v has %d, by its rows %d, and holds %d", c, budget, left[c.ID], held[c.ID])
+		case c.EndedUS == nil && (budget != left[c.ID] || budget < held[c.ID]+freeHeld[c.ID]):
+			return fmt.Errorf("I34: %+v has %d, by its rows %d, and holds %d and %d of free credit", c, budget,
+				left[c.ID], held[c.ID], freeHeld[c.ID])
 		case c.EndedUS != nil && budget != held[c.ID]:
 			return fmt.Errorf("I34: %+v has ended with %d and holds %d", c, budget, held[c.ID])
 		case s.Connections[c.ConnectionID].Status == Revoked && c.EndedUS == nil:
@@ -215,6 +222,16 @@ func growTrees(t *testing.T, trees int) {
 	t.Logf("%d trees", trees)
 }
 
+// withFreeCredit lets free credit pay for a call if it covers it, at half of what the wallet would hold.
+func withFreeCredit(h Hold, now time.Time) Hold {
+	pool, onApp, onAll := FreeCreditSubjects(h.AppID, h.AccountID, now)
+	h.FreeCredit = &FreeCreditHold{Terms: "{}", HoldMC: h.HoldMC/2 + 1}
+	for _, subject := range []string{pool, onApp, onAll} {
+		h.FreeCredit.Limits = append(h.FreeCredit.Limits, limits.Limit{Subject: subject, Unit: limits.Spend, Max: 3000})
+	}
+	return h
+}
+
 // growTree runs a tree of children from its root to its revocation.
 func growTree(random *rand.Rand) error {
 	s, now := NewState(), time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
@@ -255,6 +272,9 @@ func growTree(random *rand.Rand) error {
 						fmt.Sprint(i),
 					), RequestID: fmt.Sprint("req_", i), HoldMC: money.MC(1 + random.IntN(900))},
 			}
+			if random.IntN(2) == 0 {
+				command = withFreeCredit(command.(Hold), now)
+			}
 		case n < 9 && len(calls) > 0:
 			end = random.IntN(len(calls))
 			c := calls[end]
@@ -283,7 +303,7 @@ func growTree(random *rand.Rand) error {
 			return err
 		case end >= 0:
 			calls = slices.Delete(calls, end, end+1)
-			charged += r.Entry.UserChargeMC
+			charged += r.Entry.ConsumedDeltaMC
 		case r.RequestID != "":
 			calls = append(calls, call{r.Call, r.Attempt})
 		}

@@ -17,7 +17,7 @@ func (c Hold) addKeys(keys *RowKeys) {
 	}
 	addLimitKeys(keys, c.Limits)
 	if c.ChildID != "" {
-		keys.Counters[ChildSubject(c.ChildID)] = 0
+		keys.AddBudget(c.ChildID)
 	}
 	if c.FreeCredit != nil {
 		addLimitKeys(keys, c.FreeCredit.Limits)

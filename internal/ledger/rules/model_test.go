@@ -68,7 +68,7 @@ var rare = []string{
 	"own work", "own work too late", "own work released",
 	"goodwill", "goodwill again", "withdrawn", "withdrawn in part", "nothing to withdraw",
 	"delegated", "delegated by a child", "delegated again", "child full", "child ended",
-	"child held", "children revoked",
+	"child held", "children revoked", "child free", "child free capped",
 	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won", "margin kept",
 	"margin owed",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
@@ -188,7 +188,7 @@ func (m *machine) apply(c Command) (Result, error) {
 		}
 	}
 	for id := range m.s.children {
-		keys.Counters[ChildSubject(id)] = 0
+		keys.AddBudget(id)
 	}
 	for subject, width := range keys.Counters {
 		if m.s.Counters[subject] == nil {
@@ -798,6 +798,10 @@ func (m *machine) remember(h Hold, r Result) {
 	}
 	if r.Entry.PaidBy == PaidByFreeCredit {
 		m.seen["free settled"]++
+		if h.ChildID != "" {
+			m.seen["child free"]++
+			m.seen["child free capped"] += int(intOf(r.Shortfall > 0))
+		}
 		return
 	}
 	m.counted = append(m.counted, counted{
@@ -826,7 +830,7 @@ func (m *machine) counters(t *rapid.T) {
 		if int64(c.HeldMC) != held {
 			t.Fatalf("I25: %s holds %d, its holds %d", subject, c.HeldMC, held)
 		}
-		if c.Spent.Width == 0 && !strings.HasPrefix(subject, childPrefix) && c.Spent.Sum(m.now, 0) != spent {
+		if c.Spent.Width == 0 && !isBudget(subject) && c.Spent.Sum(m.now, 0) != spent {
 			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
 		}
 		app, isSpend := strings.CutPrefix(subject, "spend/")
@@ -1397,7 +1401,8 @@ func (m *machine) check(t *rapid.T) {
 			}
 		case e.PaidBy == PaidByFreeCredit:
 			if billed[Key{e.ConnectionID, e.Key}]++; e.AvailableDeltaMC != 0 || e.ReservedDeltaMC != 0 ||
-				e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
+				e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 ||
+				e.SvcFeeMC != 0 && (e.SvcFeeMC > 0 || ChildOfKey(e.Key) == "" || e.RemainingMC != 0) {
 				t.Fatalf("I17: free row %+v moves money", e)
 			}
 		case e.Type == EntrySpend && e.Status == "settled":

@@ -75,6 +75,9 @@ func (c Reservations) addKeys(w *RowKeys) {
 	for _, n := range c {
 		w.Counters[n.Subject] = n.Unit.BucketWidth(n.Window)
 	}
+	if childID := c.child(); childID != "" { // what the call may spend depends on both of its counters
+		w.AddBudget(childID)
+	}
 }
 
 // reserveCounters adds the reservations to their counters, which must be loaded.
@@ -96,7 +99,7 @@ func (s *State) releaseCounters(list Reservations, held bool, a Amounts, now tim
 		if n.Unit == limits.Cost {
 			spent = a.ProviderCostMC
 		}
-		if spent != 0 && !strings.HasPrefix(n.Subject, childPrefix) { // see endChildHold
+		if spent != 0 && !isBudget(n.Subject) { // see endChildHold
 			w.Spent = w.Spent.Add(now, int64(spent), n.Window)
 		}
 		s.Changes.Counters[n.Subject] = true

@@ -63,7 +63,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	// Nothing fails from here on.
 	conn.HeldMC -= a.held
 	statusBefore, consumedBefore := conn.EffectiveStatus(), conn.ConsumedMC
-	s.endChildHold(conn, c.Reservations, a.held, a.charged)
+	s.endChildHold(conn, c.Reservations, a.held, a.amounts.UserChargeMC)
 	e = s.appendEntry(e, s.Balances[conn.AccountID], conn)
 	s.Holds[c.key()] = nil
 	s.Changes.Holds[c.key()] = true
@@ -110,20 +110,27 @@ type divided struct {
 }
 
 // divideCharge computes what the allocation pays and what returns to the user. Free
-// credit pays at cost, and nothing of it is the user's (contract §8).
+// credit pays at cost, and nothing of it is the user's (contract §8); but no more than what a live child has left of
+// its budget.
 func (c *Settle) divideCharge(s *State, row *HoldRow, conn *Connection) (d divided) {
-	if c.PaidBy == PaidByFreeCredit {
-		d.remaining = conn.RemainingMC()
-		d.amounts = Amounts{ProviderCostMC: c.Charge.ProviderCostMC, UserChargeMC: c.Charge.ProviderCostMC}
-		return d
-	}
+	held, room := money.MC(0), conn.RemainingMC()
 	if row.HoldsMoney() {
-		d.held = row.HoldMC
+		held = row.HoldMC
 	}
-	room := conn.RemainingMC()
-	if childID := c.Reservations.child(); childID != "" && !s.Counters[ChildSubject(childID)].LimitReported {
+	childID := c.Reservations.child()
+	isLiveChild := childID != "" && !s.Counters[ChildSubject(childID)].LimitReported
+	if isLiveChild {
 		room = s.childRemaining(childID)
 	}
+	if c.PaidBy == PaidByFreeCredit {
+		d.amounts = Amounts{ProviderCostMC: c.Charge.ProviderCostMC, UserChargeMC: c.Charge.ProviderCostMC}
+		if d.remaining = room; isLiveChild {
+			d.amounts, d.shortfall = capCharge(d.amounts, held+room)
+			d.remaining += held - d.amounts.UserChargeMC
+		}
+		return d
+	}
+	d.held = held
 	most, bound := d.held+room, c.bound(s)
 	d.amounts, d.shortfall = capCharge(c.Charge, min(most, bound))
 	if d.shortfall > 0 && bound < most {

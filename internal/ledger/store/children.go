@@ -70,23 +70,32 @@ func GetChildOfKey(ctx context.Context, q db.Queryer, connectionID, key string) 
 		WHERE c.connection_id = $1 AND c.key = $2`, connectionID, key))
 }
 
-// A ChildBudget is a child and what is left of its budget, held amounts included, of which HeldMC is held.
+// A ChildBudget is a child and what is left of its budget, held amounts included, of which HeldMC is held. FreeHeldMC
+// is what calls hold that free credit pays: of a live child's budget, and of no money.
 type ChildBudget struct {
 	rules.Child
-	LeftMC, HeldMC money.MC
+	LeftMC, HeldMC, FreeHeldMC money.MC
 }
 
-// RemainingMC is what the child's calls can still hold. All that an ended one has left is held.
-func (c *ChildBudget) RemainingMC() money.MC { return c.LeftMC - c.HeldMC }
+// RemainingMC is what the child's calls can still hold; nothing of an ended one.
+func (c *ChildBudget) RemainingMC() money.MC {
+	if c.EndedUS != nil {
+		return 0
+	}
+	return c.LeftMC - c.AllHeldMC()
+}
+
+// AllHeldMC is what the child's calls hold, whoever pays for them.
+func (c *ChildBudget) AllHeldMC() money.MC { return c.HeldMC + c.FreeHeldMC }
 
 // Connection returns the connection of the child as the child's token sees it: what it has spent or passed on is
 // consumed, and there is no more than its budget.
 func (c *ChildBudget) Connection(conn *rules.Connection) rules.Connection {
 	out := *conn
-	out.AllocationMC, out.ConsumedMC, out.HeldMC = c.AmountMC, c.AmountMC-c.LeftMC, c.HeldMC
+	out.AllocationMC, out.ConsumedMC, out.HeldMC = c.AmountMC, c.AmountMC-c.LeftMC, c.AllHeldMC()
 	out.DelegatedMC, out.ChildHeldMC, out.CreatedUS = 0, 0, c.CreatedUS
 	if c.EndedUS != nil {
-		out.Status, out.FrozenBy, out.FrozenReason, out.AllocationMC = rules.Revoked, "", "", out.ConsumedMC+c.HeldMC
+		out.Status, out.FrozenBy, out.FrozenReason, out.AllocationMC = rules.Revoked, "", "", out.ConsumedMC+out.HeldMC
 	}
 	return out
 }
@@ -124,12 +133,14 @@ func ListLiveChildren(ctx context.Context, q db.Queryer, connectionID string) ([
 
 func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
 	err = withUnsavedHolds(q, func() (err error) {
-		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT `+childColumns+`, w.buckets, w.held
-			FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE `+where, args...)
+		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT `+childColumns+`, w.buckets, w.held,
+				COALESCE(f.held, 0) FROM children c JOIN windows w ON w.subject = 'child/' || c.id
+				LEFT JOIN windows f ON f.subject = 'childfree/' || c.id WHERE `+where, args...)
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {
 			list[i].HeldMC += unsavedMC[rules.ChildSubject(list[i].ID)]
+			list[i].FreeHeldMC += unsavedMC[rules.FreeOfChildSubject(list[i].ID)]
 		}
 	})
 	return list, err
@@ -137,7 +148,7 @@ func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) 
 
 func scanChildBudget(row db.Row) (c ChildBudget, err error) {
 	var buckets string
-	if err := scanChildInto(row, &c.Child, &buckets, &c.HeldMC); err != nil {
+	if err := scanChildInto(row, &c.Child, &buckets, &c.HeldMC, &c.FreeHeldMC); err != nil {
 		return c, err
 	}
 	counter := rules.Counter{}
@@ -164,7 +175,7 @@ func (r *rareRows) findChildren(ctx context.Context, tx *db.Tx, keys *rules.RowK
 		}
 		for _, c := range found {
 			r.children = append(r.children, &c)
-			keys.Counters[rules.ChildSubject(c.ID)] = 0
+			keys.AddBudget(c.ID)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -84,6 +85,11 @@ func TestChildrenRaced(t *testing.T) {
 							Model:       "m", Terms: "{}", HoldMC: money.MC(1 + random.IntN(300)),
 						}}
 						h.Key = rules.ChildKey(h.ChildID, name)
+						if random.IntN(2) == 0 {
+							h.FreeCredit = &rules.FreeCreditHold{Terms: "{}", HoldMC: h.HoldMC, Limits: []limits.Limit{
+								{Subject: "free/app", Unit: limits.Spend, Max: given},
+							}}
+						}
 						held, ok := do(h)
 						if !ok {
 							continue
@@ -100,7 +106,7 @@ func TestChildrenRaced(t *testing.T) {
 								UserChargeMC:   amount,
 							}, Usage: rules.Usage{JSON: "{}"},
 						})
-						charged.add(r.Entry.UserChargeMC)
+						charged.add(r.Entry.ConsumedDeltaMC) // nothing of what free credit paid
 					}
 				}
 			})

@@ -81,11 +81,11 @@ func rulesBench() *bench {
 				s.AddOriginal(e, false)
 			}
 		}
-		for subject := range children {
-			keys.Counters[subject] = 0
+		for childID := range children {
+			keys.AddBudget(childID)
 		}
 		if c, ok := c.(rules.Delegate); ok {
-			children[rules.ChildSubject(c.Child.ID)] = true
+			children[c.Child.ID] = true
 		}
 		for subject, width := range keys.Counters { // they are there before a command counts
 			if s.Counters[subject] == nil {
