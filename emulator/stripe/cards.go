@@ -21,8 +21,9 @@ var cardChoices = []struct{ ID, Text string }{
 
 // savedCard is one that a customer left.
 type savedCard struct {
-	customer any // nil: it was forgotten
-	behaves  string
+	customer    any // nil: it was forgotten
+	behaves     string
+	fingerprint string // the same for the same card in all accounts of the shop
 }
 
 // last4 are of Stripe's own test cards.
@@ -43,17 +44,19 @@ func (c *savedCard) object(id string) object {
 			"exp_month": 4,
 			"exp_year":  2030,
 			"funding":   "credit",
+
+			"fingerprint": c.fingerprint,
 		},
 	}
 }
 
 // saveCard saves a card for a customer.
-func (s *Server) saveCard(customer any, behaves string) string {
+func (s *Server) saveCard(customer any, behaves, fingerprint string) string {
 	if !slices.Contains(Cards, behaves) {
 		behaves = "works"
 	}
 	id := newID("pm_")
-	s.cards[id] = &savedCard{customer, behaves}
+	s.cards[id] = &savedCard{customer, behaves, fingerprint}
 	return id
 }
 
@@ -135,6 +138,7 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 		"latest_charge":   nil,
 		"customer":        f.Get("customer"),
 		"payment_method":  f.Get("payment_method"),
+		"fingerprint":     card.fingerprint,
 		"metadata":        readMetadata(f),
 	}
 	s.addIntent(intent)

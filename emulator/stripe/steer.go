@@ -176,6 +176,9 @@ func (s *Server) endCheckout(session object, w steering) error {
 	if v := w.with.Get("tax_id"); v != "" && isEnabled(session, "tax_id_collection") {
 		session["tax_id"] = v
 	}
+	if v := w.with.Get("fingerprint"); v != "" {
+		session["fingerprint"] = v
+	}
 	s.completeSession(session, w.word, w.with.Get("card"))
 	return nil
 }
@@ -225,9 +228,11 @@ func (s *Server) completeSession(session object, do, card string) {
 		"status":          "processing",
 		"latest_charge":   nil,
 		"metadata":        session["metadata"],
+		"fingerprint":     fingerprintOf(session),
 	}
 	if session["setup_future_usage"] == "off_session" {
-		intent["customer"], intent["payment_method"] = session["customer"], s.saveCard(session["customer"], card)
+		intent["customer"] = session["customer"]
+		intent["payment_method"] = s.saveCard(session["customer"], card, fingerprintOf(session))
 	}
 	s.addIntent(intent)
 	session["status"], session["payment_intent"], session["url"] = "complete", id, nil
@@ -238,6 +243,16 @@ func (s *Server) completeSession(session object, do, card string) {
 		s.appendEvent("payment_intent.processing", intent)
 	}
 	s.appendEvent("checkout.session.completed", session)
+}
+
+// fingerprintOf returns the fingerprint of the card that pays a session: as the word said, or each account of the shop
+// has a card of its own.
+func fingerprintOf(session object) string {
+	if v, ok := session["fingerprint"].(string); ok {
+		return v
+	}
+	m, _ := session["metadata"].(object)
+	return fmt.Sprint("of ", m["account_id"])
 }
 
 // chargeSession marks a session and its intent as paid.
@@ -264,6 +279,10 @@ func (s *Server) markSucceeded(intent object) {
 		"payment_intent":  intent["id"],
 		"metadata":        object{},
 		"created":         s.o.Now().Unix(),
+		"payment_method_details": object{
+			"type": "card",
+			"card": object{"brand": "visa", "fingerprint": intent["fingerprint"]},
+		},
 	}
 	if intent["customer"] != nil {
 		charge["customer"] = intent["customer"]

@@ -36,7 +36,8 @@ type Options struct {
 //
 // POST /steer with session=cs_… and do=… makes happen what happens outside of the API:
 //
-//	pay          the card is charged; tax_id=… is the customer's
+//	pay          the card is charged; tax_id=… is the customer's; fingerprint=… is the card's: without it each account
+//	             has a card of its own
 //	later        an asynchronous method is chosen; it ends with clear or bounce
 //	expire       the session expires unpaid
 //	refund       cents=n are refunded, all if it is missing

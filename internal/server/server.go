@@ -70,6 +70,7 @@ type Server struct {
 
 	Accounts           *accounts.Store
 	identifiers        accounts.SafetyIdentifiers
+	cardKey            []byte // of topups.NewCardKey
 	children           *children.Handler
 	identity           *identity.Store
 	passkeyParty       *identity.PasskeyParty

@@ -74,6 +74,9 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if s.identifiers, err = accounts.NewSafetyIdentifiers(derivation); err != nil {
 		return err
 	}
+	if s.cardKey, err = topups.NewCardKey(derivation); err != nil {
+		return err
+	}
 	if !dev { // nodes of purser dev listen at addresses that they choose
 		if err := s.node.SetSettings(digestShared(s.Config, derivation)); err != nil {
 			return err
@@ -159,6 +162,7 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	s.identity.SignUps = c.SignUps
 	s.topups = &topups.Store{
 		DB:           s.DB,
+		CardKey:      s.cardKey,
 		Ledger:       s.Ledger,
 		Config:       c.Stripe,
 		DashboardURL: c.DashboardURL,

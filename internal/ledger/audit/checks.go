@@ -332,7 +332,8 @@ var checks = []check{
 		title: "counters: free credit used = Σ charges of the rows that it paid",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
 		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(charged) AS rows_mc FROM (
-				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS charged FROM windows WHERE subject LIKE 'free/%'
+				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted,
+					0 AS charged FROM windows WHERE subject LIKE 'free/%'
 				UNION ALL SELECT {pool}, 0, user_charge_mc FROM {ledger} AS ledger WHERE paid_by = 'free_credit'
 					AND status = 'settled'
 				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, user_charge_mc FROM {ledger} AS ledger
@@ -348,6 +349,17 @@ var checks = []check{
 		title:         "ledger: free credit pays the cost alone, from its app's pool of the month",
 		appliesTo:     isFreeCredit,
 		findViolation: checkFreeCredit,
+	},
+	{
+		id:    "I17",
+		title: "free credit: over for accounts that paid by a card of another, and for no others",
+		count: `SELECT COUNT(*) FROM paying_cards`,
+		query: `SELECT account_id AS account, SUM(shared) AS shared_cards, SUM(ended) AS ended FROM (
+				SELECT account_id, 1 AS shared, 0 AS ended FROM paying_cards WHERE is_first = 0
+				UNION ALL SELECT substr(subject, 6), 0, 1 FROM windows
+					WHERE subject LIKE 'free/%' AND subject NOT LIKE 'free/%/%' AND told <> 0) AS sides
+			GROUP BY account_id HAVING SUM(shared) > 0 AND SUM(ended) = 0 OR SUM(shared) = 0 AND SUM(ended) > 0
+			UNION ALL SELECT card, COUNT(*), SUM(is_first) FROM paying_cards GROUP BY card HAVING SUM(is_first) <> 1`,
 	},
 	{
 		id:     "I17",

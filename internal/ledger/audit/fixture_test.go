@@ -848,6 +848,11 @@ func fixtureTokens(w *writer) {
 	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p", "wac_g", "wac_l"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
+	for account, first := range map[string]int64{"wac_a": 1, "wac_b": 0} {
+		w.insert("paying_cards",
+			map[string]any{"card": "card", "account_id": account, "is_first": first, "since_us": 1})
+	}
+	w.counter("free/wac_b").told = 1
 	w.insert("accounts", map[string]any{
 		"id":            "wac_test",
 		"email":         "wac_test@test.invalid",
@@ -1237,8 +1242,8 @@ var childIDs = [...]string{
 }
 
 // fixtureChildren passes 400,000 of conn_6 on: a has passed 150,000 on to b, of which a call holds 100,000, and
-// 90,000 to c, which has spent 61 and given the rest back, and 20,000 to e, which has spent them. Free credit paid for a
-// call of a and the one of e, and holds another for a.
+// 90,000 to c, which has spent 61 and given the rest back, and 20,000 to e, which has spent them. Free credit paid for
+// a call of a and the one of e, and holds another for a.
 func fixtureChildren(w *writer) {
 	a, b, c, e := childIDs[0], childIDs[1], childIDs[2], childIDs[3]
 	at := w.connections["conn_6"]

@@ -39,7 +39,8 @@ func (s *State) tryFreeCredit(c *Hold) bool {
 	var reservations Reservations
 	for _, l := range c.FreeCredit.Limits {
 		counter := s.Counters[l.Subject]
-		if counter.Spent.Sum(time.Time{}, 0)+int64(counter.HeldMC+c.FreeCredit.HoldMC) > l.Max {
+		used := counter.Spent.Sum(time.Time{}, 0) + int64(counter.HeldMC+c.FreeCredit.HoldMC)
+		if counter.LimitReported || used > l.Max { // the first: see EndFreeCredit
 			return false
 		}
 		reservations = append(reservations, Reservation{l.Subject, limits.Spend, 0, c.FreeCredit.HoldMC})

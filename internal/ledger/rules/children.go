@@ -62,8 +62,9 @@ const freeOfChildPrefix = "childfree/"
 // what is spent. LimitReported says that the child has ended; then all that is left is held.
 func ChildSubject(childID string) string { return childPrefix + childID }
 
-// FreeOfChildSubject is the counter of what a child's calls hold that free credit pays. They use up the budget, too, but
-// hold none of its money: all of it returns when the child ends, although they run. So it counts nothing that is spent.
+// FreeOfChildSubject is the counter of what a child's calls hold that free credit pays. They use up the budget, too,
+// but hold none of its money: all of it returns when the child ends, although they run. So it counts nothing that is
+// spent.
 func FreeOfChildSubject(childID string) string { return freeOfChildPrefix + childID }
 
 // isBudget reports whether a counter is one of a child's budget.
@@ -341,9 +342,9 @@ func (c Reservations) child() string {
 }
 
 // endChildHold ends what a call of a child held of its connection and of its budget, of which the call has spent a
-// part. Of a child that has ended, all that was held is the connection's own again. A call that free credit pays held no
-// money; what it costs of a live child's budget is the connection's own again, and the child and those above it cannot
-// spend it.
+// part. Of a child that has ended, all that was held is the connection's own again. A call that free credit pays held
+// no money; what it costs of a live child's budget is the connection's own again, and the child and those above it
+// cannot spend it.
 func (s *State) endChildHold(conn *Connection, list Reservations, held, charged money.MC) {
 	childID := list.child()
 	if childID == "" {

@@ -57,7 +57,7 @@ var rare = []string{
 	"waived", "late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
 	"clamped cap",
 	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
-	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
+	"free settled", "free was full", "free ended", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice",
 	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
@@ -135,6 +135,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			"reverse":      m.reverse,
 			"refund call":  m.refundCall,
 			"margin":       m.margin,
+			"end free":     m.endFreeCredit,
 			"delegate":     m.delegate,
 			"end child":    m.endChild,
 			"time":         m.pass,
@@ -726,12 +727,17 @@ func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
 	switch {
 	case r.Call.PaidBy == PaidByFreeCredit:
 		m.seen["free"]++
+		if m.s.Counters[freeCreditOf(h.AccountID)].LimitReported {
+			t.Fatalf("free credit of %s has ended: %+v", h.AccountID, r)
+		}
 		for _, l := range h.FreeCredit.Limits {
 			if used := m.used(l); used > l.Max {
 				t.Fatalf("I17: %s is at %d of %d", l.Subject, used, l.Max)
 			}
 		}
 		return
+	case h.FreeCredit != nil && m.s.Counters[freeCreditOf(h.AccountID)].LimitReported:
+		m.seen["free ended"]++
 	case h.FreeCredit != nil:
 		m.seen["free was full"]++
 	}
@@ -752,6 +758,20 @@ func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
 	if m.tier[h.AppID] == "full" &&
 		m.used(limits.Limit{Subject: h.ConnectionID, Unit: limits.Spend, Window: VelocityWindow}) > connectionDay {
 		m.seen["promoted"]++
+	}
+}
+
+// endFreeCredit ends the free credit of an account, now and then.
+func (m *machine) endFreeCredit(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
+		t.Skip("most accounts keep it")
+	}
+	account := m.connection(t).AccountID
+	counter := m.s.Counters[freeCreditOf(account)]
+	again := counter != nil && counter.LimitReported
+	if r, err := m.do(t, EndFreeCredit{account}); err != nil || (r.Outcome == Done) != again ||
+		!m.s.Counters[freeCreditOf(account)].LimitReported {
+		t.Fatalf("the end of the free credit of %s: %+v, %v", account, r, err)
 	}
 }
 

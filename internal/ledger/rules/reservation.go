@@ -109,7 +109,8 @@ func (s *State) releaseCounters(list Reservations, held bool, a Amounts, now tim
 // FreeCreditSubjects are the counters of free credit (contract §8): the app's pool of
 // a month, the user's usage on the app, and the user's usage on all apps.
 func FreeCreditSubjects(appID, accountID string, at time.Time) (pool, onApp, onAll string) {
-	return "free/" + appID + "/" + at.UTC().Format("2006-01"), "free/" + appID + "/" + accountID, "free/" + accountID
+	return "free/" + appID + "/" + at.UTC().Format("2006-01"), "free/" + appID + "/" + accountID,
+		freeCreditOf(accountID)
 }
 
 // ChildHeldOf names what calls of children hold of a connection (Connection.ChildHeldMC) among the subjects of

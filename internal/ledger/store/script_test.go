@@ -194,6 +194,9 @@ func prefix(c rules.Command, p string) rules.Command {
 			c.Child.ParentID = p + c.Child.ParentID
 		}
 		return c
+	case rules.EndFreeCredit:
+		c.AccountID = p + c.AccountID
+		return c
 	case rules.EndChild:
 		c.ConnectionID, c.ChildID = p+c.ConnectionID, p+c.ChildID
 		return c
@@ -252,7 +255,7 @@ func prefix(c rules.Command, p string) rules.Command {
 		}
 		if c.FreeCredit != nil {
 			for i := range c.FreeCredit.Limits {
-				c.FreeCredit.Limits[i].Subject = p + c.FreeCredit.Limits[i].Subject
+				c.FreeCredit.Limits[i].Subject = strings.Replace(c.FreeCredit.Limits[i].Subject, "/", "/"+p, 1)
 			}
 		}
 		return c
@@ -421,6 +424,8 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	case rules.Delegate, rules.EndChild, rules.EndFamily:
 		return fmt.Sprintf("ok released=%d remaining=%d delegated=%d held=%d available=%d", r.ReleasedMC,
 			conn.RemainingMC(), conn.DelegatedMC, conn.HeldMC, b.read("A").AvailableMC)
+	case rules.EndFreeCredit:
+		return "ok"
 	case rules.TopUp:
 		return fmt.Sprintf("ok available=%d", b.read(c.AccountID).AvailableMC)
 	case rules.Hold:
@@ -594,6 +599,8 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		return c
 	case "emitapp":
 		return rules.EmitAppEvent{AppID: f[1], Type: f[2], Data: "{}"}
+	case "endfree":
+		return rules.EndFreeCredit{AccountID: f[1]}
 	case "emit":
 		return rules.EmitEvent{ConnectionID: f[1], Type: f[2], Data: "{}"}
 	case "hold":

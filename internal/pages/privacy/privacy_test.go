@@ -303,6 +303,7 @@ var kept = map[string]string{
 	"rollups":                  "the books",
 	"ledger_archived_accounts": "the books",
 	"checkouts":                "what was asked of Stripe",
+	"paying_cards":             "hashes: free credit is given once for each card",
 	"oauth_codes":              "hashes that work for ten minutes",
 	"oauth_device_codes":       "hashes that work for ten minutes",
 	"notices":                  "amounts, no person",

@@ -156,3 +156,18 @@ func deleteSeenBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
 	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1`, beforeUS)
 	return err
 }
+
+// insertPayingCard records that an account has paid by a card, and reports whether it was the first to do so. Of two
+// transactions at once one waits for the other.
+func insertPayingCard(ctx context.Context, tx *db.Tx, card, accountID string, nowUS int64) (isFirst bool, err error) {
+	for _, first := range []int64{1, 0} { // the second is refused if the account has a row
+		if _, err := tx.ExecContext(ctx, `INSERT INTO paying_cards (card, account_id, is_first, since_us)
+			VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`, card, accountID, first, nowUS); err != nil {
+			return false, err
+		}
+	}
+	var n int64
+	err = tx.QueryRowContext(ctx, `SELECT is_first FROM paying_cards WHERE card = $1 AND account_id = $2`, card,
+		accountID).Scan(&n)
+	return n == 1, err
+}

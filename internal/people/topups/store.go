@@ -50,6 +50,7 @@ type Store struct {
 	DB           *db.DB
 	Ledger       *store.Writer
 	Config       Config
+	CardKey      []byte // by which the cards that paid are hashed (NewCardKey)
 	DashboardURL string // Stripe redirects users back to it
 	Mails        *mail.Store
 	Metrics      *metrics.Metrics
@@ -256,8 +257,12 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 			is.paidUS = charge.Created * 1e6
 		}
 		nowUS := s.Now().UnixMicro()
-		return errors.Join(saveRefunds(ctx, tx, c.ID, f.refunds, nowUS), saveDisputes(ctx, tx, c.ID, f.disputes, nowUS),
-			s.applyFactsToPlan(ctx, tx, plan, c, f, is.fresh), also(ctx, tx))
+		if err := errors.Join(saveRefunds(ctx, tx, c.ID, f.refunds, nowUS),
+			saveDisputes(ctx, tx, c.ID, f.disputes, nowUS), s.applyFactsToPlan(ctx, tx, plan, c, f, is.fresh),
+			also(ctx, tx)); err != nil {
+			return err
+		}
+		return s.rememberCard(ctx, tx, c.AccountID, f) // last: it locks a counter, which comes after connections
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok { // a rule of the money
 		return is, s.refuseTopUp(c.ID, e.Message)
