@@ -103,6 +103,34 @@ func (s *Server) createCustomer(r *http.Request) (object, *apiError) {
 	return object{"id": id, "object": "customer", "livemode": false, "metadata": readMetadata(r.PostForm)}, nil
 }
 
+func (s *Server) deleteCustomer(r *http.Request) (object, *apiError) {
+	id := r.PathValue("id")
+	if !s.customers[id] {
+		missing := missingParam("customer", id)
+		missing.param = "id" // the path names it
+		return nil, missing
+	}
+	s.forgetCustomer(id)
+	return object{"id": id, "object": "customer", "deleted": true}, nil
+}
+
+// forgetCustomer deletes a customer, whose cards are detached.
+func (s *Server) forgetCustomer(id string) {
+	delete(s.customers, id)
+	for _, c := range s.cards {
+		if c.customer == id {
+			c.customer = nil
+		}
+	}
+}
+
+// HasCustomer reports whether a customer is still kept.
+func (s *Server) HasCustomer(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.customers[id]
+}
+
 // createIntent charges a saved card. What the card does is answered as Stripe does:
 // a declined one is an error, with the payment in it.
 func (s *Server) createIntent(r *http.Request) (object, *apiError) {

@@ -140,12 +140,7 @@ func (s *Server) takePlanned(r *http.Request) *apiError {
 func (s *Server) vanish(w steering) error {
 	switch {
 	case s.customers[w.id]:
-		delete(s.customers, w.id)
-		for _, c := range s.cards { // cards of a customer that is deleted are detached
-			if c.customer == w.id {
-				c.customer = nil
-			}
-		}
+		s.forgetCustomer(w.id)
 	case s.cards[w.id] != nil:
 		delete(s.cards, w.id)
 	case s.connected[w.id] != nil:

@@ -127,6 +127,7 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("GET /v1/charges", s.serveAPI(s.listCharges))
 	s.mux.HandleFunc("GET /v1/disputes", s.serveAPI(s.listDisputes))
 	s.mux.HandleFunc("POST /v1/customers", s.serveAPI(s.createCustomer))
+	s.mux.HandleFunc("DELETE /v1/customers/{id}", s.serveAPI(s.deleteCustomer))
 	s.mux.HandleFunc("POST /v1/payment_intents", s.serveAPI(s.createIntent))
 	s.mux.HandleFunc("GET /v1/payment_intents", s.serveAPI(s.listIntents))
 	s.mux.HandleFunc("GET /v1/payment_intents/{id}", s.serveAPI(s.retrieveIntent))

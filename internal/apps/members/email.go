@@ -176,11 +176,12 @@ func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID, to string, e
 		return err
 	}
 	return s.mails.QueueMessage(ctx, tx, mail.Message{
-		AccountID: accountID,
-		To:        to,
-		Subject:   e.Subject,
-		Text:      text,
-		HTML:      html,
-		Urgent:    true,
+		AccountID:   accountID,
+		To:          to,
+		Subject:     e.Subject,
+		Text:        text,
+		HTML:        html,
+		Urgent:      true,
+		NamesOthers: true,
 	})
 }

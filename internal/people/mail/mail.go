@@ -34,6 +34,7 @@ type Message struct {
 	HTML        string // alternative body; "" = none
 	Unsubscribe string // URL of the one-click unsubscription (RFC 8058); "" = none
 	Urgent      bool   // a person waits for it: it is sent before others
+	NamesOthers bool   // its text has the address of another person, so it is deleted once it is sent
 }
 
 // The statuses of a mail.
@@ -54,7 +55,8 @@ type Mail struct {
 	LastError string // "" = none yet
 	DoneUS    *int64 // time when it was sent or failed
 
-	lease string
+	lease       string
+	namesOthers int64 // 1 = NamesOthers
 }
 
 // A Store is the mail outbox.
@@ -227,9 +229,10 @@ type sealedBody struct{ Text, HTML string }
 
 func bodyPlace(mailID string) seal.Place { return seal.Place{"mails", "sealed", mailID} }
 
-// sealBody seals the body of a mail that is done; nil without a Box.
+// sealBody seals the body of a mail that is done; nil without a Box, or if it names another person, who may close the
+// account.
 func (s *Store) sealBody(m Mail) ([]byte, error) {
-	if s.Box == nil {
+	if s.Box == nil || m.namesOthers != 0 {
 		return nil, nil
 	}
 	plain, err := json.Marshal(sealedBody{m.Text, m.HTML})

@@ -75,3 +75,35 @@ func TestASentMailKeepsNoText(t *testing.T) {
 		}
 	})
 }
+
+// TestMailThatNamesOthersIsForgotten keeps nothing of a mail that names another person once it is sent.
+func TestMailThatNamesOthersIsForgotten(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w, k := newWorld(t, d), &sink{}
+		box, err := seal.New(make([]byte, seal.KeySize))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Box = box
+		letter := hello()
+		letter.NamesOthers = true
+		w.mustQueue(letter)
+		if err := w.sender(k.start(t, nil, false)).SendDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := w.all()[0]
+		var kept int
+		err = d.QueryRowContext(t.Context(), `SELECT COUNT(sealed) FROM mails`).Scan(&kept)
+		if err != nil || kept != 0 || m.Status != Sent || m.Text != "" || m.HTML != "" {
+			t.Errorf("%d bodies are kept (%v), and %+v", kept, err, m)
+		}
+		err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := w.Resend(ctx, tx, m.ID)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "was deleted") {
+			t.Errorf("sent again: %v", err)
+		}
+	})
+}

@@ -9,11 +9,11 @@ import (
 )
 
 const mailColumns = `id, account_id, recipient, subject, text, html, unsubscribe, created_us, status, attempts, next_us,
-		lease, last_error, done_us`
+		lease, last_error, done_us, names_others`
 
 func (m *Mail) fields() []any {
 	return []any{&m.ID, &m.AccountID, &m.To, &m.Subject, &m.Text, &m.HTML, &m.Unsubscribe, &m.CreatedUS, &m.Status,
-		&m.Attempts, &m.NextUS, &m.lease, &m.LastError, &m.DoneUS}
+		&m.Attempts, &m.NextUS, &m.lease, &m.LastError, &m.DoneUS, &m.namesOthers}
 }
 
 // isUndeliverable reports whether mail to an account must be dropped: it is a test account or
@@ -37,9 +37,10 @@ func deleteAccountMail(ctx context.Context, tx *db.Tx, accountID string) error {
 
 func insertMail(ctx context.Context, tx *db.Tx, mailID string, m Message, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe,
-			created_us, next_us, urgent)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		mailID, m.AccountID, m.To, m.Subject, m.Text, m.HTML, m.Unsubscribe, nowUS, nowUS, db.BoolInt(m.Urgent))
+			created_us, next_us, urgent, names_others)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		mailID, m.AccountID, m.To, m.Subject, m.Text, m.HTML, m.Unsubscribe, nowUS, nowUS, db.BoolInt(m.Urgent),
+		db.BoolInt(m.NamesOthers))
 	return err
 }
 

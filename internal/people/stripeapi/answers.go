@@ -125,7 +125,7 @@ func isOfOtherMode(e *stripe.Error) bool {
 // findMissing returns what is missing, by the parameter that names it, or by Stripe's words where the path does.
 func findMissing(e *stripe.Error) string {
 	what := e.Param
-	if rest, ok := strings.CutPrefix(e.Msg, "No such "); ok && what == "" {
+	if rest, ok := strings.CutPrefix(e.Msg, "No such "); ok && (what == "" || what == "id") {
 		what, _, _ = strings.Cut(rest, ":")
 	}
 	switch strings.ToLower(what) {

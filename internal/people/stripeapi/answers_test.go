@@ -72,6 +72,8 @@ var answers = []struct {
 		missing: stripeapi.MissingCustomer},
 	{status: 400, kind: "invalid_request_error", code: "resource_missing", msg: "No such customer: 'cus_1'",
 		wants: stripeapi.Gone, missing: stripeapi.MissingCustomer},
+	{status: 404, kind: "invalid_request_error", code: "resource_missing", param: "id",
+		msg: "No such customer: 'cus_1'", wants: stripeapi.Gone, missing: stripeapi.MissingCustomer},
 	{status: 404, kind: "invalid_request_error", code: "resource_missing", msg: "No such PaymentMethod: 'pm_1'",
 		wants: stripeapi.Gone, missing: stripeapi.MissingCard},
 	{status: 400, kind: "invalid_request_error", code: "resource_missing", param: "destination",

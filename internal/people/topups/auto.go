@@ -586,13 +586,16 @@ func (s *Store) GetAuto(ctx context.Context, accountID string) (Auto, bool, erro
 }
 
 // DeletePlan deletes the plan of an account in the transaction that closes the account. A job then detaches the card at
-// Stripe.
+// Stripe, and deletes the customer.
 func (s *Store) DeletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
 	p, err := lockPlan(ctx, tx, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	} else if err == nil {
 		err = errors.Join(setCard(ctx, tx, p, "", "", "", ""), deletePlan(ctx, tx, accountID))
+	}
+	if err == nil && p.Customer != "" {
+		err = queueCustomerRemoval(ctx, tx, p.Customer)
 	}
 	if err != nil {
 		return fmt.Errorf("topups: erase: %w", err)
@@ -611,4 +614,17 @@ func (s *Store) detachRemovedCard(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	return true, deleteRemoval(ctx, s.DB, paymentMethod)
+}
+
+// deleteRemovedCustomer deletes a customer of a closed account at Stripe. It is a part of RunDue.
+func (s *Store) deleteRemovedCustomer(ctx context.Context) (bool, error) {
+	customer, err := claimDueCustomer(ctx, s.DB, s.Now())
+	if err != nil || customer == "" {
+		return false, err
+	}
+	if err := s.deleteCustomer(ctx, customer); err != nil {
+		s.Log.Error("customer not deleted", "error", err)
+		return true, nil
+	}
+	return true, deleteCustomerRemoval(ctx, s.DB, customer)
 }

@@ -208,6 +208,38 @@ func claimDueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMetho
 	return paymentMethod, err
 }
 
+// queueCustomerRemoval queues the deletion of a customer at Stripe.
+func queueCustomerRemoval(ctx context.Context, tx *db.Tx, customer string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO customer_removals (customer, next_us) VALUES ($1, 0)
+		ON CONFLICT (customer) DO NOTHING`, customer)
+	return err
+}
+
+// claimDueCustomer claims a customer that is to be deleted at Stripe, and of which no payment is still followed: lost
+// charges are looked up by their customer. "" = none.
+func claimDueCustomer(ctx context.Context, d *db.DB, now time.Time) (customer string, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		err := tx.QueryRowContext(ctx, `SELECT customer FROM customer_removals r WHERE next_us <= $1
+			AND NOT EXISTS (SELECT 1 FROM checkouts c WHERE c.customer = r.customer AND c.next_us IS NOT NULL)
+			ORDER BY next_us, customer LIMIT 1`+tx.Engine.ForUpdate(), now.UnixMicro()).Scan(&customer)
+		if errors.Is(err, sql.ErrNoRows) {
+			customer = ""
+			return nil
+		} else if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE customer_removals SET next_us = $2 WHERE customer = $1`, customer,
+			now.Add(claimTTL).UnixMicro())
+		return err
+	})
+	return customer, err
+}
+
+func deleteCustomerRemoval(ctx context.Context, d *db.DB, customer string) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM customer_removals WHERE customer = $1`, customer)
+	return err
+}
+
 func deletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM auto_topups WHERE account_id = $1`, accountID)
 	return err

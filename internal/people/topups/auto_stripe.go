@@ -20,6 +20,15 @@ func (s *Store) createCustomer(ctx context.Context, accountID, key string) (stri
 	return c.ID, nil
 }
 
+// deleteCustomer deletes a customer at Stripe. One that Stripe does not have is no error.
+func (s *Store) deleteCustomer(ctx context.Context, customer string) error {
+	_, err := s.client.V1Customers.Delete(ctx, customer, nil)
+	if err != nil && stripeapi.Sort(err).Missing != stripeapi.MissingCustomer {
+		return fmt.Errorf("topups: delete customer: %w", err)
+	}
+	return nil
+}
+
 // createIntent charges the saved card without the user (off session). It returns the payment of a card that was
 // declined, too.
 func (s *Store) createIntent(ctx context.Context, c checkout, key string) (*stripe.PaymentIntent, error) {

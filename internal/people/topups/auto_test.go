@@ -680,3 +680,51 @@ func TestStalePlan(t *testing.T) {
 		p.auto("Change settings")
 	})
 }
+
+// TestClosedCustomerIsDeleted deletes the customer of a closed account at Stripe, once no payment of it is under way.
+func TestClosedCustomerIsDeleted(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		customerOf := func(p *person) (customer string) {
+			if err := w.d.QueryRowContext(t.Context(), `SELECT customer FROM auto_topups WHERE account_id = $1`,
+				p.ID).Scan(&customer); err != nil {
+				t.Fatal(err)
+			}
+			return customer
+		}
+		done, waiting, gone := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{}),
+			w.person(accounts.NewAccount{})
+		done.saves("25", "works")
+		gone.saves("25", "works")
+		// One has a payment that is not decided yet, and one was deleted in Stripe's dashboard.
+		a := waiting.Post("/top-up/auto/card", url.Values{
+			"token": {waiting.Get("/top-up/auto").Found(t, tokenField)},
+			"first": {"10"},
+			"agree": {"yes"},
+		})
+		session := a.To[strings.LastIndexByte(a.To, '/')+1:]
+		first, second, third := customerOf(done), customerOf(waiting), customerOf(gone)
+		w.do(third, "vanish")
+		w.do("", "lose", "lose", "1", "method", "DELETE")
+		for _, p := range []*person{done, waiting, gone} {
+			w.deletePlan(p)
+		}
+		for range 3 {
+			w.once()
+			w.later(10 * time.Minute)
+		}
+		if w.stripe.HasCustomer(first) || !w.stripe.HasCustomer(second) || len(w.stripe.SavedCards()) != 0 {
+			t.Errorf("Stripe has the customers %t, %t and %d cards", w.stripe.HasCustomer(first),
+				w.stripe.HasCustomer(second), len(w.stripe.SavedCards()))
+		}
+		w.do(session, "expire")
+		w.deliver(w.fresh(), http.StatusOK)
+		w.once()
+		var left int
+		if err := w.d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM customer_removals`).Scan(&left); err != nil ||
+			left != 0 || w.stripe.HasCustomer(second) {
+			t.Errorf("%d customers are left to delete (%v), the second is kept: %t", left, err,
+				w.stripe.HasCustomer(second))
+		}
+	})
+}

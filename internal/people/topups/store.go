@@ -436,15 +436,16 @@ func (s *Store) nextReconcileUS(p rules.Payment) int64 {
 // A part of RunDue does one thing that is due, and reports whether more may be due.
 type part func(context.Context) (more bool, err error)
 
-// RunDue settles cleared payments, reconciles checkouts without events, finishes refunds, tops up low balances and
-// detaches removed cards, one of each in turn, so that many of one kind leave time for the others. Every node may run
-// it: it claims each item first.
+// RunDue settles cleared payments, reconciles checkouts without events, finishes refunds, tops up low balances,
+// detaches removed cards and deletes customers of closed accounts, one of each in turn, so that many of one kind leave
+// time for the others. Every node may run it: it claims each item first.
 func (s *Store) RunDue(ctx context.Context) (failed error) {
 	if !s.IsConfigured() {
 		return nil
 	}
 	failed = s.reportAges(ctx)
-	parts := []part{s.reconcileDue, s.finishDueRefund, s.chargeLowBalances(), s.detachRemovedCard}
+	parts := []part{s.reconcileDue, s.finishDueRefund, s.chargeLowBalances(), s.detachRemovedCard,
+		s.deleteRemovedCustomer}
 	for len(parts) > 0 {
 		var unfinished []part
 		for _, do := range parts {
