@@ -69,6 +69,7 @@ type Wrong struct {
 	Iss     string               // the issuer that it names when it redirects back
 	Thin    bool                 // the ID token has no address: only userinfo tells it
 	Info    func(map[string]any) // changes what userinfo says
+	Expired bool                 // the client's secret has expired
 	InForm  bool                 // takes the client's secret in the form only
 	Issuer  string               // of the discovery document
 }
@@ -298,6 +299,9 @@ func (p *Provider) choose(r *http.Request) (Person, bool) {
 
 // client reports whether a request of the token endpoint is of our client.
 func (p *Provider) client(r *http.Request) bool {
+	if p.state().Expired {
+		return false
+	}
 	if p.state().InForm {
 		return r.PostFormValue("client_id") == ClientID && r.PostFormValue("client_secret") == ClientSecret
 	}

@@ -75,11 +75,15 @@ func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 		Passkeys: s.passkeyParty.PageData(),
 		Origins:  signInOrigins(c),
 	}).Mount(s.Router)
+	provider := identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL)
+	if provider != nil {
+		provider.RaiseAlarm = s.metrics.RaiseAlarm
+	}
 	(&identity.Handler{
 		Store:    s.identity,
 		Accounts: s.Accounts,
 		Sessions: sessions,
-		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
+		Provider: provider,
 		NoMail:   s.sender != nil && c.SMTP.Host == "",
 	}).Mount(s.Router)
 	(&topups.Handler{Store: s.topups, Accounts: s.Accounts, Sessions: sessions}).Mount(s.Router)

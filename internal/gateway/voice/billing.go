@@ -68,9 +68,9 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 	if err != nil {
 		return err
 	}
-	hasKey := false
+	own, hasKey := "", false
 	if !state.Mock && app.Tier == tiers.Sandbox && b.developerKey != nil {
-		_, hasKey = b.developerKey(ctx, app.OwnerID)
+		own, hasKey = b.developerKey(ctx, app.OwnerID)
 	}
 	made, res, err := b.holdFitting(ctx, terms, &app, state.ID, h, hasKey)
 	if err != nil {
@@ -78,6 +78,9 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 	}
 	*state, _ = session.Step(*state, made, b.store.Now())
 	terms.DeveloperKey, saved.FirstCall = res.UseProviderKey, &res.Call
+	if terms.DeveloperKey {
+		terms.OwnKey = nameKey(own)
+	}
 	if err := b.store.saveFirstHold(ctx, saved); err != nil {
 		// The row does not know of the hold. If the release fails as well, the session's end releases it.
 		_, releaseErr := b.ledger.Do(ctx, rules.Release{Call: res.Call, Attempt: 1})

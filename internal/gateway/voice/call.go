@@ -90,16 +90,24 @@ func (r *runner) hangUp() {
 // know.
 const lateBrowser = 5 * time.Minute
 
+// longestCall is how long a call of the provider lasts at most (provider notes D).
+const longestCall = time.Hour
+
 // endCall hangs the call of an ended session up and notes that it is gone. A call that the provider does not know, and
 // that never had a sideband, may still begin: it is tried again.
 func (n *node) endCall(ctx context.Context, r *row, saved *savedSession) error {
 	if r.CallID != "" {
 		err := n.provider.hangUp(ctx, &saved.Terms, r.CallID)
 		unknown := errors.Is(err, errUnknownCall)
-		if unknown && !saved.State.EverAttached && n.store.Now().Before(r.endedAt().Add(lateBrowser)) {
+		ended := n.store.Now().Sub(r.endedAt())
+		if unknown && !saved.State.EverAttached && ended < lateBrowser {
 			return nil
 		}
-		if err != nil && !unknown {
+		isOver := errors.Is(err, errOtherKey) && ended > longestCall
+		if err != nil && !unknown && !isOver {
+			if ended > 2*lateBrowser {
+				n.biller.metrics.RaiseAlarm("a voice call cannot be hung up", saved.Terms.Provider)
+			}
 			return err
 		}
 	}

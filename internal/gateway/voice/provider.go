@@ -53,8 +53,11 @@ func nameKey(key string) string {
 // chooseKey returns the name of the platform key for a new session, which stays with its key: another account could not
 // hang up its call.
 func (p *Provider) chooseKey(model string) string {
-	if p.ChooseKey == nil || len(p.PlatformKeys) < 2 {
+	switch {
+	case len(p.PlatformKeys) == 0:
 		return ""
+	case p.ChooseKey == nil || len(p.PlatformKeys) == 1:
+		return nameKey(p.PlatformKeys[0])
 	}
 	return nameKey(p.ChooseKey(model))
 }
@@ -85,6 +88,17 @@ func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) 
 		return "", errNoProviderKey
 	}
 	return key, nil
+}
+
+// isSameKey reports whether the key that serves a session now is the one that it began with. Another one may be of
+// another account of the provider, which knows no call of the session, whether or not the call goes on.
+func (p *Provider) isSameKey(ctx context.Context, t *billingTerms) bool {
+	name := t.PlatformKey
+	if t.DeveloperKey {
+		name = t.OwnKey
+	}
+	key, err := p.keyFor(ctx, t)
+	return err == nil && (name == "" || nameKey(key) == name) // sessions of before had no name
 }
 
 // postRequest sends a request for a session to the provider. The caller closes the response.
@@ -191,7 +205,7 @@ func (p *Provider) attachSideband(
 		HTTPHeader: p.makeHeader(t, key),
 	})
 	if err != nil {
-		return nil, resp != nil && resp.StatusCode == http.StatusNotFound, err
+		return nil, resp != nil && resp.StatusCode == http.StatusNotFound && p.isSameKey(ctx, t), err
 	}
 	ws.SetReadLimit(maxEventBytes)
 	return ws, false, nil
@@ -201,7 +215,10 @@ func (p *Provider) attachSideband(
 // have begun: the provider may find a call only when its browser has connected (provider notes D.2).
 var errUnknownCall = errors.New("voice: the provider knows no such call")
 
-// hangUp ends a call. The error may be errUnknownCall.
+// errOtherKey says that a key does not find a call that another key has made.
+var errOtherKey = errors.New("voice: the key that made the call is not there, and another one does not find it")
+
+// hangUp ends a call. The error may be errUnknownCall or errOtherKey.
 func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) error {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
@@ -211,6 +228,9 @@ func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) e
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotFound {
+		if !p.isSameKey(ctx, t) {
+			return errOtherKey
+		}
 		return errUnknownCall
 	}
 	if resp.StatusCode/100 != 2 {

@@ -33,6 +33,7 @@ type billingTerms struct {
 	MaxOutputTokens   int64     // of a reply
 	DeveloperKey      bool      // the developer's provider key serves the session
 	PlatformKey       string    // names the operator's key that serves it; "" = the first
+	OwnKey            string    `json:",omitempty"` // names the developer's key that began it
 	Mock              bool      // the voice is canned
 	BudgetMC          *money.MC `json:",omitempty"` // max_cost_mc, of all replies; nil = no bound
 

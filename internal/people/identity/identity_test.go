@@ -41,6 +41,8 @@ type site struct {
 	login *oidctest.Provider // nil = none
 	store *identity.Store
 
+	alarms []string // of the relying party
+
 	mu sync.Mutex
 	at time.Time
 }
@@ -87,12 +89,16 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 		}
 	}
 	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.PageData()}).Mount(rt)
+	provider := identity.NewOpenIDClient(openID, s.now, here, "http://purser.example")
+	if provider != nil {
+		provider.RaiseAlarm = func(alarm, _ string) { s.alarms = append(s.alarms, alarm) }
+	}
 	s.store = identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party)
 	(&identity.Handler{
 		Store:    s.store,
 		Accounts: people,
 		Sessions: sessions,
-		Provider: identity.NewOpenIDClient(openID, s.now, here, "http://purser.example"),
+		Provider: provider,
 	}).Mount(rt)
 	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		if !accounts.HasMFA(r) {

@@ -63,10 +63,15 @@ var errProviderDown = errors.New("identity: the provider is away")
 // errInvalidResponse means that a response failed verification.
 var errInvalidResponse = errors.New("identity: not an answer to trust")
 
+// errClientRefused means that the provider refuses us, such as for a secret that has expired: no fault of the user.
+var errClientRefused = errors.New("identity: the provider refuses our client")
+
 // An OpenIDClient is the relying party of one OpenID Connect provider. It is safe for concurrent
 // use.
 type OpenIDClient struct {
 	OpenIDConfig
+	RaiseAlarm func(alarm, subject string) // nil = nobody is told
+
 	origins      []string // of our pages; the last is the default
 	now          func() time.Time
 	client       *http.Client
@@ -287,11 +292,8 @@ func (p *OpenIDClient) exchangeCode(ctx context.Context, origin string, t authRe
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
 	token, err := p.makeOAuthConfig(d, origin).Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(t.verifier()))
-	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.Response.StatusCode < 500 {
-		return login{}, fmt.Errorf("%w: the code was refused: %d %s", errInvalidResponse, refused.Response.StatusCode,
-			refused.ErrorCode)
-	} else if err != nil {
-		return login{}, fmt.Errorf("%w: token: %w", errProviderDown, err)
+	if err != nil {
+		return login{}, p.sortTokenError(err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	said, err := d.verifier.Verify(ctx, raw)
@@ -315,6 +317,30 @@ func (p *OpenIDClient) exchangeCode(ctx context.Context, origin string, t authRe
 		l.email = email
 	}
 	return l, nil
+}
+
+// sortTokenError sorts the answer of the token endpoint (RFC 6749 §5.2): our client is refused, which is an alarm; the
+// provider is away, or wants us to wait; or the code was refused, so the user starts over.
+func (p *OpenIDClient) sortTokenError(err error) error {
+	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if !ok {
+		return fmt.Errorf("%w: token: %w", errProviderDown, err)
+	}
+	status := refused.Response.StatusCode
+	switch code := refused.ErrorCode; {
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests,
+		status == http.StatusRequestTimeout:
+		return fmt.Errorf("%w: token: %d %s", errProviderDown, status, code)
+	case code == "invalid_client", code == "unauthorized_client", code == "unsupported_grant_type",
+		code == "invalid_scope", code != "invalid_grant" &&
+			(status == http.StatusUnauthorized || status == http.StatusForbidden):
+		if p.RaiseAlarm != nil {
+			p.RaiseAlarm("the sign-in client is refused", "oidc")
+		}
+		return fmt.Errorf("%w: %d %s", errClientRefused, status, code)
+	default:
+		return fmt.Errorf("%w: the code was refused: %d %s", errInvalidResponse, status, code)
+	}
 }
 
 // maxClockSkew is how far the provider's clock may be ahead of ours.

@@ -175,6 +175,12 @@ func (h openIDPages) showDeclined(w http.ResponseWriter, r *http.Request, reason
 		Text:    h.Provider.Name + " didn’t sign you in, perhaps because you cancelled.",
 		Link:    &ui.Link{Href: accounts.SignInPath(kept.next), Text: "Sign in"},
 	}
+	switch reason {
+	case "server_error", "temporarily_unavailable", "unauthorized_client", "invalid_client", "invalid_scope",
+		"unsupported_response_type": // nothing that the user did (RFC 6749 §4.1.2.1)
+		m.Text = "Signing in with " + h.Provider.Name + " isn’t working right now. Try again in a minute, or use " +
+			"your password."
+	}
 	if kept.accountID != "" {
 		m.Heading, m.Link = "Nothing was linked", &ui.Link{Href: "/settings/security", Text: "Security"}
 	}
@@ -194,6 +200,11 @@ func (h openIDPages) showFailure(w http.ResponseWriter, r *http.Request, err err
 		m.Text = "Signing in with " + name +
 			" isn’t working right now. Try again in a minute, or use your password."
 		w.Header().Set("Retry-After", "60")
+	case errors.Is(err, errClientRefused):
+		status, m.Heading = http.StatusServiceUnavailable, "Signing in with "+name+" isn’t working"
+		m.Text = "The problem is on our side, and we know about it. Your account is safe: use your password " +
+			"meanwhile, or set one by email."
+		m.Link = &ui.Link{Href: "/forgot", Text: "Set a password"}
 	case errors.Is(err, errRequestExpired):
 		m.Heading, m.Text = "Please start over",
 			"This sign-in expired, was already used, or started in another browser."

@@ -597,6 +597,45 @@ func TestAnswersToDistrust(t *testing.T) {
 	}
 }
 
+// TestExpiredSecret: a provider that refuses our client blames no user, and is an alarm; a code that it refuses is not.
+func TestExpiredSecret(t *testing.T) {
+	t.Parallel()
+	s := serve(t, dbtest.Open(t, db.SQLite), proved)
+	b := s.browser()
+	back := b.choose(b.leave("/sign-in/provider"), proved)
+	s.login.Misbehave(oidctest.Wrong{Expired: true})
+	if a := b.get(back); a.status != 503 || !strings.Contains(a.page, "Signing in with Acme isn’t working") ||
+		!strings.Contains(a.page, "/forgot") || strings.Contains(a.page, "couldn’t verify") {
+		t.Errorf("an expired secret: %d\n%s", a.status, a.page)
+	}
+	if len(s.alarms) != 1 || s.alarms[0] != "the sign-in client is refused" {
+		t.Errorf("alarms: %q", s.alarms)
+	}
+	s.login.Misbehave(oidctest.Wrong{})
+	s.pass(time.Minute)
+	b = s.browser()
+	back = b.choose(b.leave("/sign-in/provider"), proved)
+	if a := b.get(regexp.MustCompile(`code=[^&]*`).ReplaceAllString(back, "code=stale")); a.status != 400 ||
+		!strings.Contains(a.page, "That didn’t work") {
+		t.Errorf("a stale code: %d\n%s", a.status, a.page)
+	}
+	for reason, says := range map[string]string{
+		"access_denied": "perhaps because you cancelled", "temporarily_unavailable": "isn’t working right now",
+		"unauthorized_client": "isn’t working right now",
+	} {
+		s.pass(time.Minute)
+		b := s.browser()
+		back := b.choose(b.leave("/sign-in/provider"), proved)
+		back = regexp.MustCompile(`code=[^&]*`).ReplaceAllString(back, "error="+reason)
+		if a := b.get(back); a.status != 403 || !strings.Contains(a.page, says) {
+			t.Errorf("%s: %d\n%s", reason, a.status, a.page)
+		}
+	}
+	if len(s.alarms) != 1 { // strangers raise none
+		t.Errorf("alarms: %q", s.alarms)
+	}
+}
+
 // A provider that is down delays nothing, and is asked again.
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
