@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -81,13 +82,17 @@ func (s *Store) ReportRevoke(ctx context.Context, tx *db.Tx, app apps.App, c rul
 	if err != nil || user.Closed || user.Sandbox {
 		return err
 	}
+	work, err := store.SumWorkHolds(ctx, tx, c.AccountID, c.ID)
+	if err != nil {
+		return err
+	}
 	e := ui.Email{
 		Subject: "We disconnected " + app.Name,
-		Paragraphs: []string{
+		Paragraphs: appendWork([]string{
 			"We revoked your connection to " + app.Name + ". " + ui.Sentence(reason),
-			app.Name + " can’t spend your money any more. " + ui.Dollars(released) + " that it had not used is back " +
-				"in your balance.",
-		},
+			app.Name + " can’t make calls any more. " + ui.Dollars(released) + " that it had not used is back in " +
+				"your balance.",
+		}, app.Name, data{WorkMC: work}),
 		Action: &ui.Link{Href: s.Links.Dashboard + "/connections/" + url.PathEscape(c.ID), Text: "View connection"},
 		Why:    ui.AboutBalance,
 	}

@@ -98,12 +98,8 @@ func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) e
 	if err := json.Unmarshal([]byte(n.Data), &d); err != nil {
 		return fmt.Errorf("%w: its data is not what it should be", errNotice)
 	}
-	work, err := store.ListWorkHolds(ctx, tx, n.AccountID, n.ConnectionID)
-	if err != nil {
+	if d.WorkMC, err = store.SumWorkHolds(ctx, tx, n.AccountID, n.ConnectionID); err != nil {
 		return err
-	}
-	for i := range work {
-		d.WorkMC += work[i].HoldMC
 	}
 	e := kind.write(s.Links, app.Name, n, d)
 	if kind.optional {

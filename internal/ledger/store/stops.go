@@ -8,6 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
@@ -98,6 +99,15 @@ func ListWorkHolds(ctx context.Context, q db.Queryer, accountID, connectionID st
 	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds
 		WHERE account_id = $1 AND ($2 = '' OR connection_id = $2) AND `+isLive+` AND state = 'pending' AND model = $3
 		ORDER BY created_us LIMIT $4`, accountID, connectionID, rules.OwnWork, maxWorkHolds)
+}
+
+// SumWorkHolds adds up what apps hold for work of their own: of an account, or of one connection of it.
+func SumWorkHolds(ctx context.Context, q db.Queryer, accountID, connectionID string) (sum money.MC, err error) {
+	list, err := ListWorkHolds(ctx, q, accountID, connectionID)
+	for i := range list {
+		sum += list[i].HoldMC
+	}
+	return sum, err
 }
 
 // ListRunningCalls returns at most limit calls of an account that run now, newest first, without voice replies. On

@@ -103,10 +103,14 @@ func (d *Service) SuspendAccount(ctx context.Context, by, accountID, reason stri
 		if before.SuspendedUS > 0 {
 			return apierr.InvalidRequest.Errorf("the account is suspended already")
 		}
-		if err := d.Identity.SuspendAccount(ctx, tx, before, reason); err != nil {
+		work, err := store.SumWorkHolds(ctx, tx, accountID, "")
+		if err != nil {
 			return err
 		}
-		_, err := d.Ledger.DoTx(ctx, tx, rules.PauseAccount{
+		if err := d.Identity.SuspendAccount(ctx, tx, before, reason, work); err != nil {
+			return err
+		}
+		_, err = d.Ledger.DoTx(ctx, tx, rules.PauseAccount{
 			AccountID: accountID,
 			By:        rules.FrozenByOperator,
 			Subject:   rules.Suspension,

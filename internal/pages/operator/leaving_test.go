@@ -346,3 +346,43 @@ func TestClosingReturnsAllOfAPayment(t *testing.T) {
 		l.has(0)
 	})
 }
+
+// TestHeldForOwnWorkIsNamed names in the emails about a revoke and a suspension what an app can still charge.
+func TestHeldForOwnWorkIsNamed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		l := newLeaver(t, d)
+		var app apps.App
+		registry := apps.NewStore(d, func() time.Time { return time.UnixMicro(l.nowUS.Load()) }, false)
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+			app, _, err = registry.Create(ctx, tx, apps.New{
+				OwnerID: l.accountID, Name: "Writer", Tier: apps.LimitedLive,
+			})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		books := apitest.NewBooks(t, d)
+		connect := func(id string) {
+			l.do(t, rules.Connect{
+				ConnectionID: id, AppID: app.ID, AccountID: l.accountID, RequestedMC: 5 * money.Dollar,
+			})
+			books.Do(rules.Hold{NodeID: "n", Claim: id, Pending: "app", Call: rules.Call{
+				ConnectionID: id, AccountID: l.accountID, AppID: app.ID, Key: id, RequestID: "req_" + id,
+				Fingerprint: "f", Model: rules.OwnWork, HoldMC: 3 * money.Dollar,
+				Terms: `{"own_work":{"amount_mc":300000000,"description":"A search"},"fee_ppm":50000}`,
+			}})
+		}
+		connect("conn_1")
+		want(t, "revoke", l.api.Do(t, "POST", "/v1/operator/connections/conn_1/revoke", `{"reason":"Abuse."}`), 200,
+			`"status":"revoked"`)
+		l.mailed(person, "We disconnected Writer", "$2.00 that it had not used is back")
+		l.mailed(person, "We disconnected Writer",
+			"can still charge up to $3.00 that it holds for its own work, within ten minutes")
+		connect("conn_2")
+		l.operate("suspend", 200, `"suspended"`)
+		l.mailed(person, "Your account is suspended",
+			"Apps can still charge up to $6.00 that they hold for their own work, within ten minutes")
+	})
+}

@@ -30,8 +30,16 @@ func (h *Handler) showRevoke(r *http.Request, s staff) (ui.Report, error) {
 		c.Heading, c.Lead = "This can’t be done", "The connection is revoked."
 		return c, nil
 	}
-	c.Lead = "The app’s calls end, and it can’t spend any more. " + ui.Dollars(x.RemainingMC()) + " returns to the " +
+	c.Lead = "The app’s calls end, and it can make no others. " + ui.Dollars(x.RemainingMC()) + " returns to the " +
 		"user’s balance. The user gets an email with the reason, and can connect again. This can’t be undone."
+	work, err := store.SumWorkHolds(r.Context(), h.DB, x.AccountID, x.ID)
+	if err != nil {
+		return ui.Report{}, err
+	}
+	if work > 0 {
+		c.Lead += " The app can still charge up to " + ui.Dollars(work) + " that it holds for its own work, within " +
+			"ten minutes."
+	}
 	if s.canAct() {
 		c.Blocks = []ui.Block{{Heading: "Revoke", Form: &ui.Ask{
 			Action:   at + "/revoke",

@@ -81,8 +81,8 @@ var supportActions = []supportAction{
 		about:   "Access",
 		link:    "Suspend",
 		heading: "Suspend this account?",
-		text: "The user is signed out and can’t sign in, and apps can’t spend. No money moves. The user gets an email " +
-			"with the reason.",
+		text: "The user is signed out and can’t sign in, and apps can’t make calls. They can still charge what they " +
+			"hold for their own work, within ten minutes. No money moves. The user gets an email with the reason.",
 		button:  "Suspend",
 		danger:  true,
 		offered: func(a accounts.Account) bool { return a.SuspendedUS == 0 },

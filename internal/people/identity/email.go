@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -133,15 +134,19 @@ func twoStepResetEmail(dashboard string) ui.Email {
 	}
 }
 
-func accountSuspendedEmail(reason string) ui.Email {
-	return ui.Email{
+func accountSuspendedEmail(reason string, work money.MC) ui.Email {
+	e := ui.Email{
 		Subject: "Your account is suspended",
 		Paragraphs: []string{
-			"Your Purser account is suspended. You can’t sign in, and apps can’t spend from your balance. Reason: " +
-				reason,
+			"Your Purser account is suspended. You can’t sign in, and apps can’t make calls. Reason: " + reason,
 			"Your balance stays as it is. Contact support if you don’t agree.",
 		},
 	}
+	if work > 0 {
+		e.Paragraphs = append(e.Paragraphs, "Apps can still charge up to "+work.Display()+" that they hold for their "+
+			"own work, within ten minutes.")
+	}
+	return e
 }
 
 func accountReinstatedEmail(dashboard string) ui.Email {

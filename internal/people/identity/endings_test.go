@@ -203,7 +203,7 @@ var changes = map[accounts.Change]func(context.Context, *db.Tx, *endingsWorld, a
 		return w.SignOutAccount(ctx, tx, a.ID)
 	},
 	accounts.Suspension: func(ctx context.Context, tx *db.Tx, w *endingsWorld, a accounts.Account) error {
-		return w.SuspendAccount(ctx, tx, a, "abuse")
+		return w.SuspendAccount(ctx, tx, a, "abuse", 0)
 	},
 	accounts.Reinstatement: func(ctx context.Context, tx *db.Tx, w *endingsWorld, a accounts.Account) error {
 		return w.ReinstateAccount(ctx, tx, a)

@@ -4,16 +4,17 @@ import (
 	"context"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // SuspendAccount keeps the owner of an account from signing in, ends all sessions and notifies the owner, in the
-// caller's transaction, which has locked the account.
-func (s *Store) SuspendAccount(ctx context.Context, tx *db.Tx, a accounts.Account, reason string) error {
+// caller's transaction, which has locked the account. Apps hold an amount for work of their own.
+func (s *Store) SuspendAccount(ctx context.Context, tx *db.Tx, a accounts.Account, reason string, work money.MC) error {
 	if err := s.accounts.Suspend(ctx, tx, a.ID, reason); err != nil {
 		return err
 	}
-	return s.sendMail(ctx, tx, a.ID, a.Email, accountSuspendedEmail(reason))
+	return s.sendMail(ctx, tx, a.ID, a.Email, accountSuspendedEmail(reason, work))
 }
 
 // ReinstateAccount ends the suspension of an account and notifies its owner, in the caller's transaction, which has

@@ -284,6 +284,32 @@ func TestLostEvents(t *testing.T) {
 	})
 }
 
+// TestFormSentAgainLater sends a form again that failed an hour ago, when the job had given its checkout up: the
+// payment is followed all the same.
+func TestFormSentAgainLater(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		form := url.Values{"token": {p.Get("/top-up").Found(t, tokenField)}, "amount": {"50"}}
+		w.do("", "down", "down", "9")
+		if a := p.Post("/top-up", form); a.Status < 500 {
+			t.Errorf("without Stripe: %d", a.Status)
+		}
+		w.do("", "down", "down", "0")
+		w.later(61 * time.Minute)
+		w.once()
+		p.Browser.SignIn(p.Email)
+		a := p.Post("/top-up", form)
+		if a.Status != http.StatusSeeOther {
+			t.Fatalf("the form again: %d\n%s", a.Status, a.Body)
+		}
+		w.do(a.To[strings.LastIndexByte(a.To, '/')+1:], "pay")
+		w.later(61 * time.Minute)
+		w.once() // without its event
+		p.wants(50*dollars, rules.PaymentSettled)
+	})
+}
+
 // TestClearance: money that is paid can be used when it is cleared, and not if it
 // went back before.
 func TestClearance(t *testing.T) {
