@@ -41,11 +41,11 @@ var overlong = map[string]int{
 
 	"internal/gateway": 1,
 
-	"internal/ledger": 130,
+	"internal/ledger": 129,
 
 	"internal/models": 169,
 
-	"internal/pages": 44,
+	"internal/pages": 43,
 
 	"internal/people": 2,
 }
