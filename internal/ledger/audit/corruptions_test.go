@@ -831,7 +831,7 @@ var corruptions = []corruption{
 			WHERE type = 'connection.child_ended'`,
 			`INSERT INTO children SELECT 'chd_0000000000000000000000000d', connection_id, parent_id, depth, label,
 			amount_mc, features, models, 'make9', fingerprint, 't9', expires_us, created_us, 3, ended_by, amount_mc,
-			family_id FROM children WHERE id LIKE '%c'`,
+			family_id, sealed FROM children WHERE id LIKE '%c'`,
 			`INSERT INTO windows SELECT 'child/chd_0000000000000000000000000d', buckets, held, told FROM windows
 			WHERE subject LIKE 'child/%c'`,
 			`UPDATE events SET type = 'connection.other' WHERE connection_id = 'conn_6'
