@@ -9,6 +9,8 @@ import (
 const (
 	reservedBytes = 1 << 30
 	reservedShare = 10 // but at most a tenth of the disk
+	// Less than SQLite's log may grow to reserves nothing: on so small a disk all is stored until it is full.
+	minReserved = 32 << 20
 )
 
 // diskInterval is for how long the room on the disk is taken as known.
@@ -23,7 +25,8 @@ func (d *DB) IsDiskLow() bool {
 	now := time.Now().UnixNano()
 	if at := d.diskAt.Load(); now-at >= int64(diskInterval) && d.diskAt.CompareAndSwap(at, now) {
 		free, total, err := DiskSpace(filepath.Dir(d.path))
-		d.diskLow.Store(err == nil && free < min(reservedBytes, total/reservedShare))
+		reserved := min(reservedBytes, total/reservedShare)
+		d.diskLow.Store(err == nil && reserved >= minReserved && free < reserved)
 	}
 	return d.diskLow.Load()
 }

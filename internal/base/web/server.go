@@ -66,6 +66,14 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// CloseWrite ends what is sent, so that net/http lets a client read a refusal whose body it has not sent in full.
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {
 	c.untilNS.Store(unixNano(t))
 	return c.Conn.SetWriteDeadline(t)

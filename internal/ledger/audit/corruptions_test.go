@@ -190,7 +190,7 @@ var corruptions = []corruption{
 	{name: "a hold has no owner",
 		red: []string{"I11 holds"},
 		sql: []string{`UPDATE holds SET node_id = 'node_x' WHERE key = 'k4'`}},
-	{name: "nobody runs, so nobody could end the hold", remark: "3 past their lease",
+	{name: "nobody runs, so nobody could end the hold", remark: "4 past their lease",
 		sql: []string{`UPDATE nodes SET lease_us = 0`}},
 	{name: "a server has just started, and has not swept yet",
 		remark: "1 past their lease",
