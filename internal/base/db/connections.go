@@ -120,6 +120,9 @@ const tooManyConnections = "53300"
 // fullPause is how long a pool opens no connection after the server had no room for one.
 const fullPause = 5 * time.Second
 
+// fullRest is how long who found the server full waits before it asks again.
+const fullRest = 20 * time.Millisecond
+
 // isFull reports whether err says that the server has no room for a new connection while the pool has others, so that
 // the caller is to ask again: then it waits for one of them.
 func (d *DB) isFull(ctx context.Context, pool *sql.DB, err error) bool {
@@ -128,6 +131,11 @@ func (d *DB) isFull(ctx context.Context, pool *sql.DB, err error) bool {
 	}
 	open := pool.Stats().OpenConnections // with those that are about to learn it
 	if open == 0 {
+		return false
+	}
+	select { // those that only try count as open, too: let them learn it before this one asks again
+	case <-time.After(fullRest):
+	case <-ctx.Done():
 		return false
 	}
 	d.fullMu.Lock()
