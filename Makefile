@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots guides notices release module clean
 
 HTMX := 4.0.1
 SCALAR := 1.72.1
@@ -100,6 +100,9 @@ scalar: ## fetch the script of /reference from the npm registry; it is kept comp
 
 screenshots: setup ## docs/images: the pictures of the README, taken from purser dev | 20 s
 	go -C e2e run ./screenshots "$$(.ci/binary)" ../docs/images
+
+guides: ## render docs/guide into the folder that is a part of the binary | 3 s
+	go generate ./internal/pages/docs
 
 notices: ## write THIRD_PARTY_LICENSES from what is linked | 2 s
 	go test -count=1 -run TestThirdPartyLicenses . -update

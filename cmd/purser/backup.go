@@ -52,6 +52,9 @@ func (c *createBackupCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	if err := printTarget(p, database); err != nil {
+		return err
+	}
 	return printManifest(p, c.File, m)
 }
 
@@ -73,20 +76,30 @@ func (c *createBackupCmd) readRecipients() (list []age.Recipient, err error) {
 	return list, nil
 }
 
+// printTarget prints which database a command has read or filled.
+func printTarget(p *program, database string) error {
+	_, err := fmt.Fprintf(p.out, "database:       %s\n", hideSecrets(database, database))
+	return err
+}
+
 // printManifest prints what a backup holds.
 func printManifest(p *program, file string, m backup.Manifest) error {
 	newest := "none"
 	if m.Heads.NewestUS > 0 {
 		newest = time.UnixMicro(m.Heads.NewestUS).UTC().Format(time.RFC3339Nano)
 	}
+	name := ""
+	if m.Database != "" {
+		name = " " + m.Database
+	}
 	_, err := fmt.Fprintf(p.out, `backup:         %s
-taken:          %s, of %s, schema %d, by purser %s
+taken:          %s, of %s%s, schema %d, by purser %s
 rows:           %d in %d tables
 ledger:         %d rows of %d accounts, the newest of %s
 chain heads:    %s
 digest:         %s
-`, file, m.BeganAt.Format(time.RFC3339), m.Engine, m.Schema, m.Purser, m.Rows(), len(m.Tables), m.Heads.Entries,
-		m.Heads.Accounts, newest, m.Heads.Digest, m.Digest)
+`, file, m.BeganAt.Format(time.RFC3339), m.Engine, name, m.Schema, m.Purser, m.Rows(), len(m.Tables),
+		m.Heads.Entries, m.Heads.Accounts, newest, m.Heads.Digest, m.Digest)
 	return err
 }
 

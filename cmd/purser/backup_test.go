@@ -20,7 +20,11 @@ func TestBackupCommands(t *testing.T) {
 			run := func(want string, args ...string) string {
 				t.Helper()
 				code, out, err := command(nil, args...)
-				if code != exitOK || err != "" || !strings.Contains(out, want) {
+				if strings.HasPrefix(err, "database: ") {
+					_, err, _ = strings.Cut(err, "\n")
+				}
+				isProgress := strings.Contains(err, " % · ") // of a check that takes long
+				if code != exitOK || err != "" && !isProgress || !strings.Contains(out, want) {
 					t.Fatalf("%v: exit %d\n%s%s", args, code, out, err)
 				}
 				return out

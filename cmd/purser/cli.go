@@ -235,10 +235,18 @@ func (c *databaseFlags) find(p *program) (string, error) {
 	return settings.Database, err
 }
 
+// checkDatabaseFlag checks the URL of a database before anything looks up what may be a part of its password.
+func checkDatabaseFlag(flag, url string) error {
+	if err := config.CheckDatabase(url); err != nil {
+		return exitError{fmt.Errorf("%s: %w", flag, err), exitUsage}
+	}
+	return nil
+}
+
 // settings returns the settings of the file, or with --database the URL alone.
 func (c *databaseFlags) settings(p *program) (config.Config, error) {
 	if c.Config == "" {
-		return config.Config{Database: c.Database}, nil
+		return config.Config{Database: c.Database}, checkDatabaseFlag("--database", c.Database)
 	}
 	text, err := readSettingsFile(c.Config)
 	if err != nil {
@@ -274,6 +282,9 @@ func (c *verifyCmd) Run(p *program) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // without one everything is new
 			return exitError{err, exitUsage}
 		}
+	}
+	if _, err := fmt.Fprintln(p.err, "database:", hideSecrets(settings.Database, settings.Database)); err != nil {
+		return err
 	}
 	reporter := audit.NewReporter(p.err, isTerminal(p.err))
 	o.Progress = reporter.Report

@@ -245,6 +245,10 @@ func TestVerify(t *testing.T) {
 				code, out, err := command(environ, append([]string{"ledger", "verify"}, args...)...)
 				// On a slow machine it says how far it is.
 				err = regexp.MustCompile(`(?m)^\d+ % · .*\n`).ReplaceAllString(err, "")
+				if !strings.HasPrefix(err, "database: ") {
+					t.Errorf("it does not say of which database: %s", err)
+				}
+				_, err, _ = strings.Cut(err, "\n")
 				if code != want || err != "" || strings.Contains(out, "acc_broken") != (want == exitFailed) {
 					t.Errorf("%v: exit %d\n%s%s", args, code, out, err)
 				}
@@ -254,6 +258,7 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			d.RelaxLimits(12)
 			t.Cleanup(func() { _ = d.Close() })
 			if _, err := d.ExecContext(t.Context(),
 				`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ('acc_broken', 0, 1, 0, 0, '')`); err != nil {
@@ -264,5 +269,31 @@ func TestVerify(t *testing.T) {
 			// the environment wins
 			verify(exitOK, []string{"PURSER_DATABASE=" + dbtest.URL(t, e)}, "--config", settings)
 		})
+	}
+}
+
+// An @ in a password would make a host of the rest of it, which is looked up and printed: each command that takes the
+// URL of a database refuses it, as purser serve does.
+func TestBarePasswords(t *testing.T) {
+	t.Parallel()
+	url := "postgres://u:a@SECRET@127.0.0.1:1/x"
+	folder := t.TempDir()
+	for _, args := range [][]string{
+		{"ledger", "verify", "--database", url},
+		{"ledger", "journal", "--database", url},
+		{"ledger", "archive", "2026", "--to", folder, "--database", url},
+		{"ledger", "attach", folder + "/x", "--database", url},
+		{"backup", "create", folder + "/x", "--database", url},
+		{"restore", folder + "/x", "--database", url},
+		{"db", "copy", "--from", url, "--to", "sqlite:" + folder + "/x.db"},
+		{"db", "copy", "--from", "sqlite:" + folder + "/x.db", "--to", url},
+		{"db", "accept-loss", "--database", url},
+		{"dev", "--data", folder, "--listen", "127.0.0.1:0", "--database", url},
+		{"serve", "--database", url},
+	} {
+		code, out, err := command(nil, args...)
+		if code != exitUsage || strings.Contains(out+err, "SECRET") || !strings.Contains(err, "is not a URL") {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, err)
+		}
 	}
 }

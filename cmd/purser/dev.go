@@ -60,6 +60,11 @@ func (devCmd) Help() string {
 
 // Run runs the development node until it is interrupted.
 func (c *devCmd) Run(p *program) error {
+	if c.Database != "" {
+		if err := checkDatabaseFlag("--database", c.Database); err != nil {
+			return err
+		}
+	}
 	given, err := config.Read("", nil, p.environ, nil)
 	if err != nil {
 		return exitError{err, exitUsage}

@@ -132,7 +132,7 @@ type listenCmd struct {
 	appFlags
 	ForwardTo string        `name:"forward-to" required:"" placeholder:"URL" help:"Where each event is posted, such as http://localhost:3000/webhooks."`
 	Secret    string        `placeholder:"SECRET" help:"Signing secret (whsec_…), or PURSER_WEBHOOK_SECRET (default: one that is derived from the app and printed)."`
-	After     string        `placeholder:"CURSOR" help:"Start after this cursor or event id; 0 = with the first event (default: new events only)."`
+	After     string        `placeholder:"CURSOR" help:"Start after this cursor or event id; 0 = with the first event that is kept (default: new events only)."`
 	Every     time.Duration `default:"1s" hidden:""`
 }
 

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/purserhq/purser/internal/pages/operator"
 )
 
 // operatorClient is a thin client of the operator's API of a running node.
@@ -188,12 +190,14 @@ func describeRefusal(status int, text []byte) error {
 func (c *operatorClient) readToken(environ []string) (string, error) {
 	if c.TokenFile != "" {
 		text, err := os.ReadFile(c.TokenFile)
-		return strings.TrimSpace(string(text)), err
+		_, token := operator.SplitToken(strings.TrimSpace(string(text)))
+		return token, err
 	}
 	for _, pair := range environ {
 		if token, ok := strings.CutPrefix(pair, "PURSER_OPERATOR_TOKEN="); ok && token != "" {
 			first, _, _ := strings.Cut(token, ",") // a node may take several
-			return strings.TrimSpace(first), nil
+			_, token = operator.SplitToken(strings.TrimSpace(first))
+			return token, nil
 		}
 	}
 	return "", errors.New("the operator's token is missing: set PURSER_OPERATOR_TOKEN, or give --token-file")

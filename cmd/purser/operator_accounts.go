@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/id"
@@ -150,6 +156,7 @@ func (a *creditCmd) Run(p *program, c *cli) error {
 
 type closeAccountCmd struct {
 	namedAccount
+	Yes bool `help:"Do not ask before, on a terminal."`
 	reason
 }
 
@@ -165,12 +172,47 @@ func (closeAccountCmd) Help() string {
 
 // Run closes the account.
 func (a *closeAccountCmd) Run(p *program, c *cli) error {
+	if f, ok := p.in.(*os.File); ok && isTerminal(f) && !a.Yes {
+		ctx, stop := interruptContext()
+		text, _, err := c.Operator.send(ctx, p, "GET", a.path(), nil)
+		stop()
+		if err == nil {
+			err = askToClose(p, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return c.Operator.callAPI(p, "POST", a.path()+"/close", a.requestBody())
+}
+
+// askToClose shows which account is meant, and returns an error unless its id or its email address is typed.
+func askToClose(p *program, account []byte) error {
+	var shown struct {
+		ID, Email string
+		Available string `json:"available_display"`
+	}
+	if err := json.Unmarshal(account, &shown); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(p.err, "Close %s (%s), which has %s? This can't be undone. Type its id or email "+
+		"address to go on: ", shown.ID, shown.Email, shown.Available); err != nil {
+		return err
+	}
+	typed, err := bufio.NewReader(io.LimitReader(p.in, 4096)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if typed = strings.TrimSpace(typed); typed == "" || typed != shown.ID && typed != shown.Email {
+		return errors.New("nothing was closed")
+	}
+	return nil
 }
 
 type settleCmd struct {
 	namedAccount
 	Amount string `arg:"" help:"In dollars, such as 20 or 0.50."`
+	ID     string `name:"id" placeholder:"ID" help:"Repeat a command: the id that it printed."`
 	reason
 }
 
@@ -187,8 +229,14 @@ func (a *settleCmd) Run(p *program, c *cli) error {
 	if err != nil {
 		return exitError{fmt.Errorf("AMOUNT: %w", err), exitUsage}
 	}
-	body := map[string]any{"amount_mc": int64(amount), "reason": a.Reason}
-	return c.Operator.callAPI(p, "POST", a.path()+"/settle", body)
+	if a.ID == "" {
+		a.ID = id.New(id.Settlement, time.Now())
+	}
+	body := map[string]any{"id": a.ID, "amount_mc": int64(amount), "reason": a.Reason}
+	if err := c.Operator.callAPI(p, "POST", a.path()+"/settle", body); err != nil {
+		return fmt.Errorf("%w; to repeat this settlement and no other, add --id %s", err, a.ID)
+	}
+	return nil
 }
 
 type mailsCmd struct {

@@ -117,3 +117,18 @@ func operateAccounts(t *testing.T, node *servertest.Process) {
 	}
 	node.Verify()
 }
+
+// On a terminal a closing asks for the account's name, which the operator may have mistaken.
+func TestAskToClose(t *testing.T) {
+	t.Parallel()
+	account := []byte(`{"id":"wac_1","email":"a@example.com","available_display":"$5.00"}`)
+	for typed, want := range map[string]bool{
+		"wac_1\n": true, "a@example.com": true, "": false, "\n": false, "y\n": false,
+	} {
+		var asked strings.Builder
+		err := askToClose(&program{in: strings.NewReader(typed), err: &asked}, account)
+		if (err == nil) != want || !strings.Contains(asked.String(), "wac_1 (a@example.com), which has $5.00") {
+			t.Errorf("%q: %v, asked %s", typed, err, &asked)
+		}
+	}
+}

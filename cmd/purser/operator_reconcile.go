@@ -12,7 +12,7 @@ import (
 type reconcileCmd struct {
 	Since        string `placeholder:"DATE" help:"List what Stripe has had since this date, such as 2026-11-01."`
 	AfterRestore bool   `help:"The database went back in time: no money leaves before the end."`
-	NewAccount   bool   `help:"stripe.key is of another account at Stripe than before, on purpose."`
+	NewAccount   bool   `help:"stripe.key is, or will be, of another account or mode of Stripe, on purpose."`
 }
 
 // reconcilePause is how long to wait before the node is asked again how far it is.
@@ -24,8 +24,9 @@ func (reconcileCmd) Help() string {
 		"lists charges, refunds, disputes and transfers since three days before the last time, and books what " +
 		"the books do not have. The command shows how far it is; the node goes on if you end the command. " +
 		"--after-restore is for databases that were not restored by purser restore: then automatic top-ups " +
-		"are turned off, too. --new-account is for a move to another account at Stripe: from then on the " +
-		"customers, cards and payees of the old one count as gone.\n\n" +
+		"are turned off, too. --new-account is for a move to another account or mode of Stripe: from then " +
+		"on the customers, cards and payees of the old one count as gone, and balances stay. Run it before the " +
+		"nodes get a key of the other mode.\n\n" +
 		"Exits with 0 if the books have all that Stripe has, 1 if something could not be booked.\n\n" +
 		exampleHelp("reconcile --since 2026-11-01")
 }

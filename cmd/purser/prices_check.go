@@ -50,7 +50,10 @@ func (c *checkPricesCmd) Run(p *program) error {
 		if err != nil {
 			return exitError{err, exitUsage}
 		}
-		if prices, err = before.Builtin().With(text); err != nil {
+		if err = catalog.CheckEnd(text); err == nil {
+			prices, err = before.Builtin().With(text)
+		}
+		if err != nil {
 			return exitError{fmt.Errorf("%s: %w", c.File, err), exitFailed}
 		}
 		if _, err := fmt.Fprintf(p.out, "%s is right: %s\n", c.File, prices.Version()); err != nil {

@@ -34,8 +34,9 @@ func TestPricesCheck(t *testing.T) {
 				`image_input: "5.00", image_cached: "0.50"`).Replace(ownModel)
 	}
 	voice, louder := write("voice.yaml", speech("32.00")), write("louder.yaml", speech("64.00"))
-	off := write("off.yaml", "date: 2026-11-01\nmodels:\n  - {id: gpt-6-luna, off: true}\n")
+	off := write("off.yaml", "date: 2026-11-01\nmodels:\n  - {id: gpt-6-luna, off: true}\n...\n")
 	wrong := write("wrong.yaml", strings.Replace(ownModel, `input: "1.00"`, `input: "one"`, 1))
+	half := write("half.yaml", ownModel[:strings.LastIndex(ownModel, "...")])
 	for _, c := range []struct {
 		args string
 		code int
@@ -51,6 +52,7 @@ func TestPricesCheck(t *testing.T) {
 		{args: louder + " --before " + voice, out: []string{"audio_input  $32.00 -> $64.00  +100.0 %"}},
 		{args: off + " --before " + before, out: []string{"our-luna    goes", "gpt-6-luna  goes"}},
 		{args: wrong, code: 1, out: []string{"wrong.yaml", "line", "input"}},
+		{args: half, code: 1, out: []string{"half.yaml: line 14: the last line must be ..."}},
 		{args: before + " --before " + wrong, code: 2, out: []string{"prices", "wrong.yaml"}},
 		{args: filepath.Join(folder, "absent.yaml"), code: 2, out: []string{"absent.yaml"}},
 	} {

@@ -39,6 +39,9 @@ func (c *restoreCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	if err := printTarget(p, settings.Database); err != nil {
+		return err
+	}
 	if err := printManifest(p, c.File, m); err != nil {
 		return err
 	}

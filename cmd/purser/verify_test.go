@@ -19,6 +19,7 @@ func TestVerifySinceACheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	defer d.Close()
 	verify := func(want int, flags ...string) (out, errText string) {
 		t.Helper()

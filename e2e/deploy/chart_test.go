@@ -110,6 +110,11 @@ func TestObjectsAreOfKubernetes(t *testing.T) {
 	if len(ingress.Spec.Rules) != 2 || ingress.Spec.TLS[0].Hosts[1] != "auth.example.com" {
 		t.Errorf("the ingress has %+v", ingress.Spec)
 	}
+	for _, path := range ingress.Spec.Rules[1].HTTP.Paths {
+		if strings.Contains(path.Path, "operator") || path.Path == "/" && *path.PathType != networkingv1.PathTypeExact {
+			t.Errorf("the ingress publishes %s %s", *path.PathType, path.Path)
+		}
+	}
 	pod := deployment.Spec.Template.Spec
 	node := pod.Containers[0]
 	if node.Image != "registry.example.com/purser:1.2.3" || *deployment.Spec.Replicas != 2 {

@@ -12,6 +12,14 @@ import (
 // Cards are the behaviors of a saved card in a payment without its owner.
 var Cards = []string{"works", "declined", "poor", "authenticate", "expired"}
 
+// quietCards are behaviors of which no bank is asked: Stripe does not get so far ("unasked"), wants the owner to
+// confirm the payment first ("confirm"), or takes its time ("processing").
+var quietCards = map[string]string{
+	"unasked":    "requires_confirmation",
+	"confirm":    "requires_action",
+	"processing": "processing",
+}
+
 // cardChoices are those of the Checkout page.
 var cardChoices = []struct{ ID, Text string }{
 	{"works", "Visa ending in 4242, which works"},
@@ -63,7 +71,7 @@ func (s *Server) saveCard(customer any, behaves, fingerprint string) string {
 // setCardBehavior changes how a card behaves.
 func (s *Server) setCardBehavior(id, how string) error {
 	c, ok := s.cards[id]
-	if !ok || !slices.Contains(Cards, how) {
+	if !ok || !slices.Contains(Cards, how) && quietCards[how] == "" {
 		return fmt.Errorf("no card %q that could be %q", id, how)
 	}
 	c.behaves = how
@@ -170,7 +178,9 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 		"metadata":        readMetadata(f),
 	}
 	s.addIntent(intent)
-	if card.behaves == "works" {
+	if status := quietCards[card.behaves]; status != "" {
+		intent["status"] = status
+	} else if card.behaves == "works" {
 		s.markSucceeded(intent)
 		s.appendEvent("payment_intent.succeeded", intent)
 	} else {
@@ -262,6 +272,9 @@ func (s *Server) cancelIntent(r *http.Request) (object, *apiError) {
 		}
 	}
 	intent["status"], intent["last_payment_error"] = "canceled", nil // the charge has the reason
+	if reason := r.PostForm.Get("cancellation_reason"); reason != "" {
+		intent["cancellation_reason"] = reason
+	}
 	s.appendEvent("payment_intent.canceled", intent)
 	return s.expandIntent(id, false, false), nil
 }

@@ -140,6 +140,9 @@ func (s *Server) steerTransfers(w steering) error {
 		s.transfersFail = do
 	case "reversed":
 		for _, t := range s.transfers {
+			if id := w.with.Get("id"); id != "" && id != t["id"] {
+				continue
+			}
 			t["reversed"], t["amount_reversed"] = true, t["amount"]
 		}
 	default:

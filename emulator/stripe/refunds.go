@@ -53,6 +53,7 @@ func (s *Server) addRefund(intent, charge object, cents int64, metadata object) 
 		"status":         cmp.Or(s.refundStatus, "succeeded"),
 		"created":        s.o.Now().Unix(),
 	}
+	s.setPendingReason(refund)
 	s.refunds = append(s.refunds, refund)
 	if refund["status"] == "failed" {
 		s.appendEvent("refund.failed", refund)
@@ -68,7 +69,7 @@ func (s *Server) addRefund(intent, charge object, cents int64, metadata object) 
 // setRefundStatus gives this status to refunds, pending ones and those to come. One that fails returns its amount to
 // the charge, as at Stripe.
 func (s *Server) setRefundStatus(w steering) error {
-	s.refundStatus = w.with.Get("status")
+	s.refundStatus, s.pendingReason = w.with.Get("status"), w.with.Get("reason")
 	if w.with.Get("new") != "" {
 		return nil
 	}
@@ -78,6 +79,7 @@ func (s *Server) setRefundStatus(w steering) error {
 		}
 		was := refund["status"]
 		refund["status"] = s.refundStatus
+		s.setPendingReason(refund)
 		charge, ok := s.intents[refund["payment_intent"].(string)]["latest_charge"].(object)
 		if ok && s.refundStatus == "failed" && was != "failed" {
 			refunded, _ := charge["amount_refunded"].(int64)
@@ -86,6 +88,13 @@ func (s *Server) setRefundStatus(w steering) error {
 		s.appendEvent("refund.updated", refund)
 	}
 	return nil
+}
+
+// setPendingReason says why a refund is pending.
+func (s *Server) setPendingReason(refund object) {
+	if delete(refund, "pending_reason"); refund["status"] == "pending" {
+		refund["pending_reason"] = cmp.Or(s.pendingReason, "processing")
+	}
 }
 
 // expireSession serves POST /v1/checkout/sessions/{id}/expire.

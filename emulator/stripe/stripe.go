@@ -49,7 +49,7 @@ type Options struct {
 //	reverse      every event is sent again, the last first
 //	forget       every idempotency key has expired
 //	refunds      status=pending, succeeded or failed is that of refunds from now on, and of those that are pending;
-//	             all=1: of all that there are; new=1: of those from now on alone
+//	             all=1: of all that there are; new=1: of those from now on alone; reason=… says why they are pending
 //	lose=n       the next n answers of the API are lost after the request was carried out; method=…: to such requests
 //	answer       the next times=n requests (1) of method=… below path=… are answered with an error of status=…,
 //	             type=…, code=…, param=…, message=…; with after=1 after they were carried out. An error of 500 or
@@ -62,9 +62,10 @@ type Options struct {
 // (Cards). An automatic payment succeeds or fails as its card behaves. The words for
 // sessions work for such a payment, pi_…, too.
 //
-//	card         the card pm_… behaves as card=… from now on
+//	card         the card pm_… behaves as card=… from now on, also as unasked, confirm or processing: then no bank is
+//	             asked
 //	transfers    status=balance or refuse lets transfers fail from now on, status= lets them work again, and
-//	             status=reversed takes back those that there are
+//	             status=reversed takes back those that there are; id=tr_…: only that one
 //
 // A connected account, acct_…, is what Connect pays. Its onboarding page works by a click, as these words do:
 //
@@ -86,16 +87,18 @@ type Server struct {
 	disputes     []object
 	refunds      []object
 	refundStatus string // of refunds; "" = succeeded
-	invoices     map[string]object
-	customers    map[string]bool
-	cards        map[string]*savedCard
-	answers      map[string]storedAnswer // by idempotency key
-	planned      []*plannedAnswer
-	permissions  []string // of the key; nil = all
-	events       []object
-	lostAnswers  int
-	lostMethod   string // of the requests whose answers are lost; "" = of all
-	lostRequests int
+	// pendingReason is why refunds are pending; "" = the bank takes its time
+	pendingReason string
+	invoices      map[string]object
+	customers     map[string]bool
+	cards         map[string]*savedCard
+	answers       map[string]storedAnswer // by idempotency key
+	planned       []*plannedAnswer
+	permissions   []string // of the key; nil = all
+	events        []object
+	lostAnswers   int
+	lostMethod    string // of the requests whose answers are lost; "" = of all
+	lostRequests  int
 
 	connected     map[string]*connectedAccount
 	transfers     []object

@@ -27,7 +27,6 @@ func main() {
 		secrets: secrets,
 		out:     os.Stdout,
 		seen:    map[string]bool{},
-		latest:  map[string]int64{},
 	}
 	http.Handle("POST /webhooks", receiver)
 	server := &http.Server{Addr: "localhost:" + setting("PORT", "3000"), ReadHeaderTimeout: 10 * time.Second}
@@ -40,9 +39,8 @@ type receiver struct {
 	secrets []string
 	out     io.Writer
 
-	mu     sync.Mutex
-	seen   map[string]bool  // ids of events
-	latest map[string]int64 // the latest seq of each connection
+	mu   sync.Mutex
+	seen map[string]bool // ids of events
 }
 
 const largestBody = 1 << 20
@@ -63,7 +61,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// handle prints an event, unless it came before. An event that a later one has overtaken is marked.
+// handle prints an event, unless it came before. Events may come out of order: who acts on one asks for its connection.
 func (r *receiver) handle(event purser.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,13 +69,7 @@ func (r *receiver) handle(event purser.Event) {
 		return
 	}
 	r.seen[event.ID] = true
-	note := ""
-	if event.Seq < r.latest[event.ConnectionID] {
-		note = " (overtaken)"
-	} else {
-		r.latest[event.ConnectionID] = event.Seq
-	}
-	fmt.Fprintf(r.out, "%s %s %s%s\n", event.ID, event.Type, describe(event), note)
+	fmt.Fprintf(r.out, "%s %s %s\n", event.ID, event.Type, describe(event))
 }
 
 // describe says what an event means to the app.

@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/rowfile"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -36,6 +37,7 @@ func openFilled(t *testing.T, e db.Engine) (url string, d *db.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	exec := func(query string, args ...any) {
 		t.Helper()
@@ -240,6 +242,63 @@ func TestRestoreBesideRemains(t *testing.T) {
 	}
 	if err := restoreFile(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A restore to a PostgreSQL that nodes use is refused. What is restored is a database of its own, which knows that it
+// went back in time and that no node runs on it.
+func TestRestoreBelowNodes(t *testing.T) {
+	t.Parallel()
+	source, d := openFilled(t, db.SQLite)
+	lease := time.Now().Add(time.Hour).UnixMicro()
+	for _, query := range []string{
+		`INSERT INTO nodes (id, started_us, lease_us) VALUES ('node_1', 1, $1)`,
+		`INSERT INTO settings (name, value) VALUES ('database_id', 'db_1' || CASE WHEN $1 > 0 THEN '' END)`,
+	} {
+		if _, err := d.ExecContext(t.Context(), query, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "a.backup")
+	if m, err := Create(t.Context(), source, path, nil); err != nil || m.Database != "db_1" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	target := newTarget(t, db.Postgres)
+	node, err := db.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.RelaxLimits(12)
+	defer node.Close()
+	const join = `INSERT INTO nodes (id, started_us, lease_us) VALUES ('node_2', 1, $1)`
+	if _, err := node.ExecContext(t.Context(), join, lease); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Restore(t.Context(), path, target, nil, ""); err == nil ||
+		!strings.Contains(err.Error(), "stop them first") {
+		t.Errorf("restored below a node: %v", err)
+	}
+	if _, err := Copy(t.Context(), source, target, ""); err == nil ||
+		!strings.Contains(err.Error(), "stop them first") {
+		t.Errorf("copied below a node: %v", err)
+	}
+	if _, err := node.ExecContext(t.Context(), `UPDATE nodes SET lease_us = 1`); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Restore(t.Context(), path, target, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	var live int
+	if err := node.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`,
+		time.Now().UnixMicro()).Scan(&live); err != nil || live > 0 {
+		t.Errorf("%d nodes of the lost database are live in the restored one, %v", live, err)
+	}
+	database, err := settings.Get(t.Context(), node, settings.DatabaseID)
+	if err != nil || !strings.HasPrefix(database, "db_0") {
+		t.Errorf("its id is %q, %v", database, err)
+	}
+	if restored, err := settings.Get(t.Context(), node, settings.Restored); err != nil || restored == "" {
+		t.Errorf("it went back in time at %q, %v", restored, err)
 	}
 }
 

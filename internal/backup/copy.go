@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A Copied is the outcome of Copy.
@@ -37,13 +39,26 @@ func Copy(ctx context.Context, from, to, archives string) (c Copied, err error) 
 	}
 	if file, ok := strings.CutPrefix(to, "sqlite:"); ok {
 		c.Manifest, c.To, err = restoreSQLite(file, fill)
-	} else {
-		c.Manifest, c.To, err = fill(to)
+		return c, err
 	}
+	if err := refuseLiveNodes(ctx, to); err != nil {
+		return c, fmt.Errorf("copy: %w", err)
+	}
+	c.Manifest, c.To, err = fill(to)
 	return c, err
 }
 
+// refuseLiveNodes returns an error if nodes run on a database: one that is read would change meanwhile, and one that is
+// filled has settings that its nodes know already.
 func refuseLiveNodes(ctx context.Context, url string) (err error) {
+	state, err := db.Inspect(ctx, url)
+	if err != nil || state.Schema == 0 {
+		return err
+	}
+	tables, err := db.Tables(state.Schema)
+	if err != nil || !slices.Contains(tables, "nodes") { // of a restore that was killed
+		return err
+	}
 	d, err := db.OpenReadOnly(ctx, url)
 	if err != nil {
 		return err
@@ -52,7 +67,7 @@ func refuseLiveNodes(ctx context.Context, url string) (err error) {
 	if err := d.SyncClock(ctx); err != nil {
 		return err
 	}
-	n, err := countLiveNodes(ctx, d, d.Now().UnixMicro())
+	n, err := store.CountLiveNodes(ctx, d, d.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -71,7 +86,7 @@ func pipe(ctx context.Context, from, to, archives string) (Manifest, error) {
 		written <- err
 		w.CloseWithError(err) // nil is io.EOF
 	}()
-	m, err := load(ctx, r, to, archives)
+	m, err := load(ctx, r, to, archives, func(context.Context, *db.Tx) error { return nil })
 	r.CloseWithError(errors.New("the copy has ended"))
 	if failed := <-written; failed != nil && err != nil {
 		return m, failed

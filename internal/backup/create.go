@@ -16,6 +16,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/rowfile"
+	"github.com/purserhq/purser/internal/base/settings"
 )
 
 // partialSuffix ends the name of a backup that is not complete.
@@ -80,12 +81,6 @@ func write(ctx context.Context, source string, w io.Writer, recipients []age.Rec
 		return m, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	if lacksLog, err := d.LacksLog(ctx); err != nil {
-		return m, err
-	} else if lacksLog {
-		return m, errors.New("the SQLite file was copied from a running server without its log (the file that " +
-			"ends in -wal): its newest rows are missing")
-	}
 	if len(recipients) > 0 {
 		encrypted, err := age.Encrypt(w, recipients...)
 		if err != nil {
@@ -114,6 +109,9 @@ func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err erro
 			return err
 		}
 		m.Header = rowfile.NewHeader(string(d.Engine), schema)
+		if m.Database, err = settings.Get(ctx, tx, settings.DatabaseID); err != nil {
+			return err
+		}
 		if err := out.PutHeader(m.Header); err != nil {
 			return err
 		}

@@ -15,11 +15,13 @@ import (
 	"filippo.io/age"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/rowfile"
 	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/archive"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // restoringSuffix ends the name of a SQLite file that is being restored.
@@ -29,14 +31,11 @@ const restoringSuffix = ".restoring"
 // newest schema, and audits it. A SQLite file must not exist, nor a part of one; it appears under its name when it is
 // complete, and its lock is held until then. After an error nothing was restored. A result with findings is restored:
 // the backup has what its database had. The backup has no archived years of the ledger (decision 115), whose files the
-// audit needs, in the folder archives.
+// audit needs, in the folder archives. It is a database of its own then, with another id.
 func Restore(ctx context.Context, path, target string, identities []age.Identity, archives string,
 ) (Manifest, audit.Result, error) {
 	fill := func(url string) (Manifest, audit.Result, error) {
 		m, err := loadFile(ctx, path, url, identities, archives)
-		if err == nil {
-			err = markRestored(ctx, url)
-		}
 		if err != nil {
 			return m, audit.Result{}, err
 		}
@@ -45,26 +44,44 @@ func Restore(ctx context.Context, path, target string, identities []age.Identity
 	if file, ok := strings.CutPrefix(target, "sqlite:"); ok {
 		return restoreSQLite(file, fill)
 	}
+	if err := refuseLiveNodes(ctx, target); err != nil {
+		return Manifest{}, audit.Result{}, fmt.Errorf("restore: %w", err)
+	}
 	return fill(target)
 }
 
-// markRestored says in a database that it went back in time, so that no money leaves before its books were compared
-// with Stripe (decision 127).
-func markRestored(ctx context.Context, url string) error {
+// AcceptLoss lets a SQLite file without its log be used. In the same transaction it says there that the database went
+// back in time, so that no money leaves before its books were compared with Stripe (decision 127). It says so also in a
+// file that lacks no log.
+func AcceptLoss(ctx context.Context, url string) error {
+	lacked, err := db.AcceptLostLog(ctx, url, markRestored)
+	if err != nil || lacked {
+		return err
+	}
 	d, err := db.Open(ctx, url)
 	if err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return err
 	}
-	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := settings.Lock(ctx, tx, settings.Restored); err != nil {
-			return err
-		}
-		return settings.Set(ctx, tx, settings.Restored, timestamp.Format(time.Now().UnixMicro()))
-	})
-	if err = errors.Join(err, d.Close()); err != nil {
-		return fmt.Errorf("restore: %w", err)
+	return errors.Join(d.InTx(ctx, markRestored), d.Close())
+}
+
+func markRestored(ctx context.Context, tx *db.Tx) error {
+	if _, err := settings.Lock(ctx, tx, settings.Restored); err != nil {
+		return err
 	}
-	return nil
+	return settings.Set(ctx, tx, settings.Restored, timestamp.Format(time.Now().UnixMicro()))
+}
+
+// renew makes the rows that were loaded a database of its own: it has another id than theirs, and no node runs on it.
+func renew(ctx context.Context, tx *db.Tx) error {
+	now := time.Now()
+	if err := store.EndLeases(ctx, tx, now.UnixMicro()); err != nil {
+		return err
+	}
+	if _, err := settings.Lock(ctx, tx, settings.DatabaseID); err != nil {
+		return err
+	}
+	return settings.Set(ctx, tx, settings.DatabaseID, id.New(id.Database, now))
 }
 
 // restoreSQLite calls fill with the URL of a draft, and gives the draft its name if fill succeeds.
@@ -94,7 +111,7 @@ func restoreSQLite(file string, fill func(url string) (Manifest, audit.Result, e
 
 // removeSQLite removes a SQLite file with the files that belong to it.
 func removeSQLite(file string) (err error) {
-	for _, suffix := range []string{"", "-wal", "-shm", ".lock"} {
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock"} {
 		err = errors.Join(err, removeIfThere(file+suffix))
 	}
 	return err
@@ -138,7 +155,7 @@ func loadFile(ctx context.Context, path, target string, identities []age.Identit
 	if err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
-	if m, err = load(ctx, content, target, archives); err != nil {
+	if m, err = load(ctx, content, target, archives, markRestored); err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
 	return m, nil
@@ -168,8 +185,9 @@ func decrypt(f *os.File, identities []age.Identity) (io.Reader, error) {
 }
 
 // load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows, and
-// the files of archived years are there.
-func load(ctx context.Context, r io.Reader, target, archives string) (m Manifest, err error) {
+// the files of archived years are there. Mark runs in the same transaction.
+func load(ctx context.Context, r io.Reader, target, archives string, mark func(context.Context, *db.Tx) error) (
+	m Manifest, err error) {
 	in, err := rowfile.NewDecoder(r, rowfile.Backup)
 	if err != nil {
 		return m, err
@@ -195,10 +213,13 @@ func load(ctx context.Context, r io.Reader, target, archives string) (m Manifest
 		if err == nil && heads != m.Heads {
 			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", rowfile.ErrDamaged)
 		}
-		if err != nil || in.Header.Schema < archive.Schema {
+		if err == nil && in.Header.Schema >= archive.Schema {
+			err = archive.CheckFiles(ctx, tx, archives)
+		}
+		if err != nil {
 			return err
 		}
-		return archive.CheckFiles(ctx, tx, archives)
+		return errors.Join(renew(ctx, tx), mark(ctx, tx))
 	})
 	return m, err
 }

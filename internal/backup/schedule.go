@@ -28,13 +28,14 @@ type Settings struct {
 
 // A Schedule writes a backup each day and deletes the oldest ones. The folder is its only state: a backup is due if
 // the folder has none of the day. So a node that was down at that time makes up for it, and of several nodes that
-// share a folder one writes.
+// share a folder one writes. Files of other databases in the folder count for nothing, and are not deleted.
 type Schedule struct {
 	Settings
-	Database string
-	Metrics  *metrics.Metrics
-	Log      *slog.Logger
-	Now      func() time.Time
+	Database   string
+	DatabaseID string // is in the names of its files; "" = those without an id
+	Metrics    *metrics.Metrics
+	Log        *slog.Logger
+	Now        func() time.Time
 
 	retryAt time.Time // after a failure
 }
@@ -78,12 +79,14 @@ func lastDue(now, at time.Time) time.Time {
 }
 
 func (s *Schedule) writeDue(ctx context.Context, now, due time.Time) error {
-	files, future, err := listPast(s.Folder, now)
+	files, future, err := s.listPast(now)
 	if err != nil {
 		return err
 	}
-	if n := len(files); n > 0 {
-		newest, err := timeOf(files[n-1])
+	if n := len(files); n == 0 {
+		s.Metrics.SetNewestBackup(time.Unix(0, 0))
+	} else {
+		newest, err := s.timeOf(files[n-1])
 		if err != nil {
 			return err
 		}
@@ -92,7 +95,7 @@ func (s *Schedule) writeDue(ctx context.Context, now, due time.Time) error {
 			return nil
 		}
 	}
-	path := filepath.Join(s.Folder, filePrefix+due.Format(fileTime)+fileSuffix)
+	path := filepath.Join(s.Folder, s.prefix()+due.Format(fileTime)+fileSuffix)
 	if wait, err := removeStale(path+partialSuffix, now); err != nil || wait {
 		return err
 	}
@@ -110,26 +113,34 @@ func (s *Schedule) writeDue(ctx context.Context, now, due time.Time) error {
 	return s.deleteOld(now)
 }
 
+// prefix begins the names of the database's files.
+func (s *Schedule) prefix() string {
+	if s.DatabaseID == "" {
+		return filePrefix
+	}
+	return filePrefix + s.DatabaseID + "-"
+}
+
 // listPast returns the names of the backups that were due by now, oldest first, and of those that a clock which was
 // ahead has dated in the future: they are no reason to write none, and none is deleted for them.
-func listPast(folder string, now time.Time) (past, future []string, err error) {
-	names, err := listBackups(folder)
+func (s *Schedule) listPast(now time.Time) (past, future []string, err error) {
+	names, err := s.listBackups()
 	for i, name := range names {
-		if at, err := timeOf(name); err == nil && at.After(now) {
+		if at, err := s.timeOf(name); err == nil && at.After(now) {
 			return names[:i], names[i:], nil
 		}
 	}
 	return names, nil, err
 }
 
-// listBackups returns the names of the backups in a folder, oldest first.
-func listBackups(folder string) (names []string, err error) {
-	entries, err := os.ReadDir(folder) // sorted
+// listBackups returns the names of the database's backups in the folder, oldest first.
+func (s *Schedule) listBackups() (names []string, err error) {
+	entries, err := os.ReadDir(s.Folder) // sorted
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if _, err := timeOf(e.Name()); err == nil {
+		if _, err := s.timeOf(e.Name()); err == nil {
 			names = append(names, e.Name())
 		}
 	}
@@ -138,8 +149,8 @@ func listBackups(folder string) (names []string, err error) {
 }
 
 // timeOf returns the time at which a backup was due, which is in its name.
-func timeOf(name string) (time.Time, error) {
-	text, isPrefixed := strings.CutPrefix(name, filePrefix)
+func (s *Schedule) timeOf(name string) (time.Time, error) {
+	text, isPrefixed := strings.CutPrefix(name, s.prefix())
 	text, isSuffixed := strings.CutSuffix(text, fileSuffix)
 	if !isPrefixed || !isSuffixed {
 		return time.Time{}, rowfile.ErrFormat
@@ -163,7 +174,7 @@ func removeStale(partial string, now time.Time) (wait bool, err error) {
 
 // deleteOld deletes the oldest backups beyond those that are kept.
 func (s *Schedule) deleteOld(now time.Time) error {
-	files, _, err := listPast(s.Folder, now)
+	files, _, err := s.listPast(now)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func TestSchedule(t *testing.T) {
 		if err := s.Once(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if names, err := listBackups(folder); err != nil || !slices.Equal(names, want) {
+		if names, err := s.listBackups(); err != nil || !slices.Equal(names, want) {
 			t.Errorf("at %s: %q, %v; want %q", now, names, err, want)
 		}
 	}
@@ -97,6 +97,21 @@ func TestSchedule(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, ahead)); err != nil {
 		t.Fatal(err)
 	}
+	// Another database has files of its own in the folder: neither stands for the other's, or is deleted for them.
+	now = now.Add(24 * time.Hour)
+	other := *s
+	other.DatabaseID, other.Keep = "db_2", 1
+	for range 2 {
+		if err := other.Once(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if names, err := other.listBackups(); err != nil || len(names) != 1 ||
+			names[0] != "purser-db_2-"+now.Format("20060102")+"T0400.backup" {
+			t.Errorf("the other's: %q, %v", names, err)
+		}
+		now = now.Add(24 * time.Hour)
+	}
+	now = now.Add(-24 * time.Hour)
 	s.At = ""
 	now = now.Add(24 * time.Hour)
 	once("purser-20261125T0400.backup", "purser-20261126T0400.backup")

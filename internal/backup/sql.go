@@ -64,9 +64,3 @@ func findNewestEntry(ctx context.Context, tx *db.Tx) (createdUS int64, err error
 	err = tx.QueryRowContext(ctx, `SELECT MAX(created_us) FROM ledger`).Scan(&newest)
 	return newest.Int64, err
 }
-
-// countLiveNodes counts the nodes whose lease has not ended.
-func countLiveNodes(ctx context.Context, q db.Queryer, nowUS int64) (n int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, nowUS).Scan(&n)
-	return n, err
-}

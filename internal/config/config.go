@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/mail"
@@ -82,6 +84,19 @@ type Config struct {
 // String names the configuration without its secrets, for formatted printing.
 func (c Config) String() string { return "configuration of " + c.BaseURL }
 
+// The modes of Stripe.
+const StripeTest, StripeLive = "test", "live"
+
+// StripeMode returns the mode that the key at Stripe is of; "" = it does not say, or there is none.
+func (c Config) StripeMode() string {
+	for _, mode := range []string{StripeTest, StripeLive} {
+		if strings.HasPrefix(c.Stripe.Key, "sk_"+mode+"_") || strings.HasPrefix(c.Stripe.Key, "rk_"+mode+"_") {
+			return mode
+		}
+	}
+	return ""
+}
+
 // WithoutOutside returns the configuration of a drill: without all by which a node acts outside its database.
 func (c Config) WithoutOutside() Config {
 	c.Providers = map[string]Provider{}
@@ -125,6 +140,20 @@ func (k Key) FileVariable() string { return k.Variable() + "_FILE" }
 // Flag is the key's name on the command line: providers-openai-base-url.
 func (k Key) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name) }
 
+// CheckDatabase returns an error, which repeats no password, unless a text is the URL of a database.
+func CheckDatabase(url string) error {
+	if strings.HasPrefix(url, "sqlite:") {
+		return nil
+	}
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return errors.New("must be sqlite:PATH or postgres://…")
+	}
+	if hasBarePassword(url) {
+		return errors.New("is not a URL: write @ / : ? and # of a password as %40 %2F %3A %3F and %23")
+	}
+	return nil
+}
+
 // hasBarePassword reports whether the address of a database has an @ that belongs to a password. It would be taken for
 // the end of the password, and the rest of it for a host, which errors name.
 func hasBarePassword(database string) bool {
@@ -152,15 +181,8 @@ func policyKeys() (list []Key) {
 
 var ownKeys = []Key{
 	{"database", "sqlite:PATH or postgres://…", false, func(c *Config, v string) error {
-		if !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") &&
-			!strings.HasPrefix(v, "postgresql://") {
-			return errors.New("must be sqlite:PATH or postgres://…")
-		}
-		if !strings.HasPrefix(v, "sqlite:") && hasBarePassword(v) {
-			return errors.New("is not a URL: write @ / : ? and # of a password as %40 %2F %3A %3F and %23")
-		}
 		c.Database = v
-		return nil
+		return CheckDatabase(v)
 	}},
 	{"listen", "address of the API, such as 127.0.0.1:8080", false,
 		setAddress(func(c *Config) *string { return &c.Listen })},
@@ -213,11 +235,17 @@ var ownKeys = []Key{
 	linkKey("operator.privacy_url", "the privacy policy, in the same places",
 		func(c *Config) *string { return &c.Site.PrivacyURL }),
 	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API. " +
-		"Several, separated by commas, are all taken", true,
+		"Several, separated by commas, are all taken. NAME:TOKEN names one for the audit log", true,
 		func(c *Config, v string) error {
 			c.OperatorTokens = nil
 			for token := range strings.SplitSeq(v, ",") {
-				if token = strings.TrimSpace(token); !isBearerToken(token) {
+				token = strings.TrimSpace(token)
+				name, secret := operator.SplitToken(token)
+				if secret != token && !tokenName.MatchString(name) {
+					c.OperatorTokens = nil
+					return errors.New("the name of a token must be 1 to 40 of a-z, 0-9 and -, and begin with a letter")
+				}
+				if !isBearerToken(secret) {
 					c.OperatorTokens = nil
 					return errors.New("must be at least 32 characters of a bearer token; make one with: " +
 						"head -c 32 /dev/urandom | base64")
@@ -631,6 +659,9 @@ func providerKeyKey(name string) Key {
 		return nil
 	}}
 }
+
+// tokenName is the form of a token's name, which is neither that of an account's id nor that of an address.
+var tokenName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
 // isBearerToken reports whether a text may be a bearer token that is long enough not to be guessed.
 func isBearerToken(text string) bool {

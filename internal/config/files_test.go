@@ -31,6 +31,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := save(t, folder, "envelope_key", keyText('b')+"\n")
 	save(t, folder, "unknown", "not ours")
+	variable := "PURSER_ENVELOPE_KEY=" + keyText('x')
 	wrong := t.TempDir()
 	save(t, wrong, "envelope_key", "short")
 	silent := save(t, t.TempDir(), "silent.sh", "echo 'no such key in the vault' >&2; echo secret; exit 3")
@@ -48,6 +49,12 @@ func TestSecretsFromFiles(t *testing.T) {
 		"a command":       {"envelope_key_command: cat " + file, nil, 'b', 1, ""},
 		"variable and file": {"", []string{"PURSER_ENVELOPE_KEY=" + keyText('x'), "PURSER_ENVELOPE_KEY_FILE=" + file},
 			0, 0, "PURSER_ENVELOPE_KEY and PURSER_ENVELOPE_KEY_FILE are both set"},
+		"variable and credential": {"", []string{variable, "CREDENTIALS_DIRECTORY=" + folder},
+			0, 0, "the credential envelope_key and PURSER_ENVELOPE_KEY are both set"},
+		"credential and variable": {"", []string{"CREDENTIALS_DIRECTORY=" + folder, variable},
+			0, 0, "the credential envelope_key and PURSER_ENVELOPE_KEY are both set"},
+		"credential and file": {"", []string{"PURSER_ENVELOPE_KEY_FILE=" + file, "CREDENTIALS_DIRECTORY=" + folder},
+			0, 0, "the credential envelope_key and PURSER_ENVELOPE_KEY_FILE are both set"},
 		"key and command": {"envelope_key: " + keyText('x') + "\nenvelope_key_command: cat " + file, nil,
 			0, 0, "envelope_key is set, too"},
 		"a command that fails": {"envelope_key_command: sh " + silent, nil, 0, 0, "no such key in the vault"},
@@ -74,7 +81,8 @@ func TestSecretsFromFiles(t *testing.T) {
 func TestOperatorTokens(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 40)
-	for text, want := range map[string]int{a: 1, a + "," + b: 2, a + ", " + b: 2, a + ",b": 0, a + ",": 0} {
+	for text, want := range map[string]int{a: 1, a + "," + b: 2, a + ", " + b: 2, a + ",b": 0, a + ",": 0,
+		"alice:" + a: 1, "alice:" + a + ",bob-2:" + b: 2, "Alice:" + a: 0, "wac_1:" + a: 0, ":" + a: 0, "alice:b": 0} {
 		c, err := Read("p.yaml", []byte("operator_token: \""+text+"\""), nil, nil)
 		if (err == nil) != (want > 0) || len(c.OperatorTokens) != want {
 			t.Errorf("%q: %d tokens, %v", text, len(c.OperatorTokens), err)

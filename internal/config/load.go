@@ -191,10 +191,12 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 func (c *Config) readEnvironment(environ []string) (all faults) {
 	set := map[string]string{} // the variable by the setting
 	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		if name == credentialsVariable {
-			all = append(all, c.readCredentials(value)...)
+		if folder, ok := strings.CutPrefix(pair, credentialsVariable+"="); ok {
+			all = append(all, c.readCredentials(folder, set)...)
 		}
+	}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, "PURSER_") || isIgnoredVariable(name) {
 			continue
 		}
@@ -224,15 +226,16 @@ func (c *Config) readEnvironment(environ []string) (all faults) {
 // credentialsVariable names the folder in which systemd puts the credentials of a service (LoadCredential).
 const credentialsVariable = "CREDENTIALS_DIRECTORY"
 
-// readCredentials reads the settings that a folder has files for, which are named as the settings. Other files are not
-// ours.
-func (c *Config) readCredentials(folder string) (all faults) {
+// readCredentials reads the settings that a folder has files for, which are named as the settings, and notes them in
+// set. Other files are not ours.
+func (c *Config) readCredentials(folder string, set map[string]string) (all faults) {
 	for _, k := range keys {
 		path := filepath.Join(folder, k.Name)
 		value, err := readValue(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		set[k.Name] = "the credential " + k.Name
 		if err == nil {
 			err = k.set(c, value)
 		}

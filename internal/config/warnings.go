@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/purserhq/purser/internal/pages/operator"
 )
 
 // A Warning is a setting with which a node works, and which is not safe.
@@ -35,7 +37,13 @@ func (c Config) Warnings() (list []Warning) {
 				"name the addresses of your proxies")
 		}
 	}
+	if len(c.TrustedProxies) == 0 && strings.HasPrefix(c.BaseURL, "https://") {
+		warn("trusted_proxies", "no proxy is trusted, and base_url is https: everybody seems to have the address of "+
+			"the proxy with TLS, and one who guesses passwords locks all others out",
+			"name the networks of your proxies")
+	}
 	for _, token := range c.OperatorTokens {
+		_, token = operator.SplitToken(token)
 		if characters := slices.Compact(slices.Sorted(strings.SplitSeq(token, ""))); len(characters) < 12 {
 			warn("operator_token", "a token with so few different characters may be guessed",
 				"make one with: head -c 32 /dev/urandom | base64")
@@ -52,11 +60,25 @@ func (c Config) Warnings() (list []Warning) {
 			warn("providers."+name+".base_url", "its path is unusual: calls may be answered 404", remedy)
 		}
 	}
-	if strings.HasPrefix(c.Stripe.Key, "sk_live_") && c.Stripe.BaseURL != "" {
+	if c.StripeMode() == StripeTest && strings.HasPrefix(c.BaseURL, "https://") && c.buysCalls() {
+		warn("stripe.key", "a key of the test mode: users top up by test cards, and spend that at real providers",
+			"use a key of the live mode, sk_live_…, on a new database")
+	}
+	if c.StripeMode() == StripeLive && c.Stripe.BaseURL != "" {
 		warn("stripe.base_url", "the live key is sent to an address that is not Stripe's",
 			"remove stripe.base_url, or use a test key")
 	}
 	return list
+}
+
+// buysCalls reports whether calls of live apps cost the operator money.
+func (c Config) buysCalls() bool {
+	for _, p := range c.Providers {
+		if len(p.Keys) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // isDatabaseSafe reports whether nobody between can read what goes to a database, or answer in its place.
@@ -76,6 +98,11 @@ func isDatabaseSafe(database string) bool {
 		}
 	}
 	return true
+}
+
+// IsLocal reports whether the service is reached on this machine alone.
+func (c Config) IsLocal() bool {
+	return isLocalURL(c.BaseURL) && isLocalURL(c.AuthURL) && isLocalURL(c.DashboardURL)
 }
 
 func isLocalURL(text string) bool {

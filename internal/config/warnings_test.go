@@ -20,6 +20,13 @@ func TestWarnings(t *testing.T) {
 	at := func(provider, url string) Config {
 		return Config{Providers: map[string]Provider{provider: {BaseURL: url}}}
 	}
+	sold := func(key, url string) Config {
+		c := at("openai", "")
+		c.Providers["openai"] = Provider{Keys: []string{"sk-hidden"}}
+		c.Stripe.Key, c.BaseURL = key, url
+		c.TrustedProxies = proxies("10.0.0.0/8").TrustedProxies
+		return c
+	}
 	far := "postgres://p:hidden@db"
 	for name, tt := range map[string]struct {
 		c    Config
@@ -49,6 +56,11 @@ func TestWarnings(t *testing.T) {
 		"a weak token":     {Config{OperatorTokens: []string{strings.Repeat("hidden", 8)}}, []string{"operator_token"}},
 		"live key astray":  {paid("sk_live_hidden", "http://x"), []string{"stripe.base_url"}},
 		"test key astray":  {paid("sk_test_x", "http://x"), nil},
+		"test cards":       {sold("sk_test_hidden", "https://a.example"), []string{"stripe.key"}},
+		"restricted key":   {sold("rk_test_hidden", "https://a.example"), []string{"stripe.key"}},
+		"test cards here":  {sold("sk_test_hidden", "http://localhost"), nil},
+		"real cards":       {sold("sk_live_hidden", "https://a.example"), nil},
+		"no proxy":         {Config{BaseURL: "https://a.example"}, []string{"trusted_proxies"}},
 		"live key at home": {paid("sk_live_x", ""), nil},
 	} {
 		var got []string

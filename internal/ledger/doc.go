@@ -15,6 +15,6 @@
 //
 // A package imports only packages before it in this list, and audit none of them. No
 // other package of Purser writes the tables balances, connections, holds, deferred,
-// ledger, answers, chunks, windows, rollups, refusals, events, notices, nodes,
+// ledger, answers, chunks, windows, rollups, app_days, refusals, events, notices, nodes,
 // allocation_requests and payment_records.
 package ledger

@@ -30,6 +30,7 @@ import (
 type stranger struct {
 	apitest.Client
 	params map[string]string // path parameter, with the path before it if it is {id} → id
+	token  string            // of its connection
 }
 
 // bodies are those that routes take; all others take none.
@@ -267,6 +268,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.token = token
 	at := "/v1/apps/" + s.params["apps"]
 	made := func(method, path, body, member string) string {
 		a := s.Do(t, method, path, body)

@@ -42,12 +42,13 @@ func (s *Server) listOutsideJobs() []func(context.Context) error {
 	}
 }
 
-// publishLedger appends new rows to the public log, and has its checkpoint cosigned.
+// publishLedger appends new rows to the public log, lists the calls among them for their apps, and has the checkpoint
+// cosigned.
 func (s *Server) publishLedger(ctx context.Context) error {
 	if err := s.publisher.Publish(ctx); err != nil {
 		return err
 	}
-	return s.publisher.Cosign(ctx)
+	return errors.Join(s.publisher.IndexCalls(ctx), s.publisher.Cosign(ctx))
 }
 
 // listInsideJobs returns the jobs that only work on the database.
@@ -86,6 +87,9 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.repeatJob(time.Minute, "note the clock", s.whenSteady(s.noteClock)),
 		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.repeatJob(time.Minute, "watch live apps", s.whenSteady(s.watch.Run)),
+		s.repeatJob(time.Minute, "sum the days of apps", s.whenSteady(func(ctx context.Context) error {
+			return store.CloseDays(ctx, s.DB, s.DB.Now())
+		})),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.repeatJob(15*time.Second, "store the price list",
@@ -120,6 +124,9 @@ func (s *Server) keepYears(ctx context.Context) error {
 	return errors.Join(err, stray, s.DB.AnalyzeYears(ctx))
 }
 
+// verifyTimeout bounds one verification: the daily one must end before the next begins.
+const verifyTimeout = 12 * time.Hour
+
 // verifyLedger verifies the ledger when an operator requests it, which takes long on a large
 // one.
 func (s *Server) verifyLedger(ctx context.Context) error {
@@ -129,8 +136,10 @@ func (s *Server) verifyLedger(ctx context.Context) error {
 		Archives: s.Config.Archives,
 		Now:      s.DB.Now,
 	}
+	const what = "verify the ledger when requested"
+	s.expectJob(time.Second, verifyTimeout, what)
 	for tick := time.NewTicker(time.Second); ; {
-		s.runJob(ctx, time.Hour, "verify the ledger when requested", verifier.Once)
+		s.runJob(ctx, verifyTimeout, what, verifier.Once)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -145,10 +154,12 @@ const reconcileTimeout = 30 * time.Minute
 
 // reconcile compares the books with Stripe once a day, and when an operator requests it.
 func (s *Server) reconcile(ctx context.Context) error {
+	const what = "reconcile with stripe"
+	s.expectJob(5*time.Second, reconcileTimeout, what)
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	for {
-		s.runJob(ctx, reconcileTimeout, "reconcile with stripe", s.whenSteady(s.topups.Reconcile))
+		s.runJob(ctx, reconcileTimeout, what, s.whenSteady(s.topups.Reconcile))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -163,16 +174,19 @@ const backupTimeout = 6 * time.Hour
 // writeBackups writes the daily backups.
 func (s *Server) writeBackups(ctx context.Context) error {
 	schedule := &backup.Schedule{
-		Settings: s.Config.Backup,
-		Database: s.Config.Database,
-		Metrics:  s.metrics,
-		Log:      s.log,
-		Now:      s.DB.Now,
+		Settings:   s.Config.Backup,
+		Database:   s.Config.Database,
+		DatabaseID: s.databaseID,
+		Metrics:    s.metrics,
+		Log:        s.log,
+		Now:        s.DB.Now,
 	}
+	const what = "write the daily backup"
+	s.expectJob(time.Minute, backupTimeout, what)
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
-		s.runJob(ctx, backupTimeout, "write the daily backup", schedule.Once)
+		s.runJob(ctx, backupTimeout, what, schedule.Once)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -194,6 +208,9 @@ func (s *Server) checkPages(ctx context.Context) error {
 		s.log.Error("database file damaged", "error", err)
 		s.metrics.RaiseAlarm("the database file is damaged", "")
 		s.Ledger.RefuseHolds(err)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		s.log.Error("database file not checked in time", "after", pageCheckTimeout)
+		s.metrics.RaiseAlarm("the database file is not checked", "")
 	case err != nil && ctx.Err() == nil:
 		s.log.Error("database file not checked", "error", err)
 	}
@@ -237,10 +254,12 @@ func (s *Server) sendMails(ctx context.Context) error {
 	if s.sender == nil {
 		return nil
 	}
+	const what = "send mail"
+	s.expectJob(5*time.Second, mail.RunTimeout, what)
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	for {
-		s.runJob(ctx, mail.RunTimeout, "send mail", s.sender.SendDue)
+		s.runJob(ctx, mail.RunTimeout, what, s.sender.SendDue)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -282,6 +301,7 @@ func jobTimeout(interval time.Duration) time.Duration {
 func (s *Server) repeatJob(interval time.Duration, what string,
 	f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
+		s.expectJob(interval, jobTimeout(interval), what)
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
@@ -299,8 +319,20 @@ func (s *Server) repeatJob(interval time.Duration, what string,
 func (s *Server) runJob(ctx context.Context, timeout time.Duration, what string, f func(context.Context) error) {
 	run, cancel := context.WithTimeout(db.ForJob(ctx), timeout)
 	defer cancel()
-	if err := f(run); err != nil && ctx.Err() == nil {
+	err := f(run)
+	if s.jobEnded != nil && ctx.Err() == nil {
+		s.jobEnded(what, err)
+	}
+	switch {
+	case err == nil:
+		s.metrics.NoteJob(what)
+	case ctx.Err() == nil:
 		s.metrics.CountFailedJob(what)
 		s.log.Error("job failed", "job", what, "error", err)
 	}
+}
+
+// expectJob says when a job counts as failing: two runs in a row have failed, and a quarter of an hour is over.
+func (s *Server) expectJob(interval, timeout time.Duration, what string) {
+	s.metrics.ExpectJob(what, timeout+max(2*interval, 15*time.Minute))
 }

@@ -122,7 +122,7 @@ func startNode(t *testing.T, url string, p provider.Provider, changes ...func(*c
 
 func (n *node) write(prices string) {
 	n.t.Helper()
-	if err := os.WriteFile(n.prices, []byte(prices), 0o600); err != nil {
+	if err := os.WriteFile(n.prices, []byte(prices+"...\n"), 0o600); err != nil {
 		n.t.Fatal(err)
 	}
 }

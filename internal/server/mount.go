@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/feed"
 	"github.com/purserhq/purser/internal/gateway/holds"
 	"github.com/purserhq/purser/internal/gateway/receipts"
@@ -39,7 +40,9 @@ func (s *Server) Mount(home ui.Home) {
 	c := s.Config
 	s.Router = web.NewRouter(s.log, linksOf(c))
 	s.Router.SetPageError(ui.RenderError)
-	s.Router.SetSite(c.Site)
+	site := c.Site
+	site.TestPayments = !home.Dev && c.StripeMode() == config.StripeTest
+	s.Router.SetSite(site)
 	s.Router.SetClock(s.DB.Now)
 	s.Router.SetTracer(s.telemetry.Tracer())
 	s.Router.SetLogSample(int64(c.LogSample))
@@ -139,6 +142,7 @@ func (s *Server) mountGateway() {
 		Callers: s.callers,
 		Catalog: s.catalog,
 		Refunds: s.refunder(),
+		Log:     s.proofs,
 	}).Mount(s.Router)
 	s.children.Mount(s.Router)
 	(&holds.Handler{
@@ -149,6 +153,7 @@ func (s *Server) mountGateway() {
 		Tokens:   s.Tokens,
 		Callers:  s.callers,
 		Policies: s.policies,
+		FreeRate: s.freeRate,
 	}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,

@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -186,6 +189,34 @@ func TestMounts(t *testing.T) {
 	}
 	if len(mounted) != len(documented)+len(pages) || len(documented) < 20 {
 		t.Errorf("%d mounted, %d documented, %d pages", len(mounted), len(documented), len(pages))
+	}
+}
+
+// TestChartPublishesAllButTheOperators compares the paths that the Helm chart's Ingress publishes with the routes: each
+// path serves something, and each route is served, but those of operators, which are not.
+func TestChartPublishesAllButTheOperators(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../deploy/helm/purser/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct{ Ingress struct{ Paths []string } }
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	unused := slices.Clone(values.Ingress.Paths)
+	for _, route := range append(slices.Concat(apitest.Routes(), pages), "GET /assets/{path...}") {
+		_, path, _ := strings.Cut(route, " ")
+		serves := func(prefix string) bool { return strings.HasPrefix(path+"/", prefix+"/") } // as Kubernetes has it
+		unused = slices.DeleteFunc(unused, serves)
+		published := path == "/{$}" || slices.ContainsFunc(values.Ingress.Paths, serves)
+		forOperators := strings.HasPrefix(path+"/", "/operator/") || strings.HasPrefix(path+"/", "/v1/operator/")
+		if published == forOperators {
+			t.Errorf("%s: published %t", route, published)
+		}
+	}
+	if len(unused) > 0 {
+		t.Errorf("nothing is at %q", unused)
 	}
 }
 

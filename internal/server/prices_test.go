@@ -33,6 +33,7 @@ models:
     source: our contract, 2026-11-01
     prices:
       - {input: "1.00", cached: "1.00", output: "2.00"}
+...
 `
 
 // TestBrokenPricesDoNotStopAStart breaks the file of prices while a node runs: the next start takes the last good ones

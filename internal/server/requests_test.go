@@ -139,6 +139,43 @@ func checkRequestLog(t *testing.T, p *servertest.Process) {
 	}
 }
 
+// TestCallsAreFollowed reads the billed calls of an app in the order of settlement, while they are made.
+func TestCallsAreFollowed(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
+	collection := "/v1/apps/" + p.App.ID + "/requests"
+	at, got := collection+"?limit=2&settled_after=0", []string(nil)
+	var want []string
+	for range 3 {
+		resp := p.Call("POST", "/v1/ai/gpt-6-luna", `{"messages":[{"role":"user","content":"Hello"}]}`)
+		want = append(want, resp.Header.Get("X-Request-Id"))
+		_ = resp.Body.Close()
+	}
+	eventually(t, 5*time.Minute, "the calls in the order of settlement", func() bool {
+		a := c.Do(t, "GET", at, "")
+		var rows []loggedRequest
+		if err := json.Unmarshal([]byte(a.Body), &rows); err != nil || a.Status != 200 || len(rows) > 2 {
+			t.Fatalf("%s: %v %v", at, a, err)
+		}
+		for _, row := range rows {
+			got = append(got, row.ID)
+		}
+		at = nextPage.FindStringSubmatch(a.Header.Get("Link"))[1]
+		return len(got) >= len(want)
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("followed %v, made %v", got, want)
+	}
+	for query, says := range map[string]string{"?settled_after=99-x": "settled_after:",
+		"?settled_after=": "settled_after:", "?settled_after=0&status=2xx": "status:",
+		"?settled_after=0&limit=0": "limit:"} {
+		if a := c.Do(t, "GET", collection+query, ""); a.Status != 400 || !strings.HasPrefix(a.Message, says) {
+			t.Errorf("%s: %v", query, a)
+		}
+	}
+}
+
 var nextPage = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 
 type loggedRequest struct {

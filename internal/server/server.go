@@ -65,8 +65,10 @@ type Server struct {
 	Config config.Config
 	log    *slog.Logger
 	DB     *db.DB
-	Ledger *store.Writer
-	node   *store.Node
+
+	databaseID string // "" in development
+	Ledger     *store.Writer
+	node       *store.Node
 
 	Accounts           *accounts.Store
 	identifiers        accounts.SafetyIdentifiers
@@ -92,6 +94,7 @@ type Server struct {
 	dispatcher         *webhooks.Dispatcher // of RunDueJobs; nil while Run serves
 	Tokens             *oauth.Store
 	callers            *callers.Resolver
+	freeRate           *callers.FreeRate // nil in development
 	policies           *policies.Book
 	pools              map[string]*upstream.Pool // the operator's keys, by provider
 	catalog            *catalog.Source
@@ -99,7 +102,8 @@ type Server struct {
 	listedProviders    []string // whose models are listed; nil = all
 	developerProviders *developerProviders
 	metrics            *metrics.Metrics
-	telemetry          *telemetry.Exporter // nil = nothing is sent
+	jobEnded           func(what string, err error) // for tests: called after each run of a job, unless it is nil
+	telemetry          *telemetry.Exporter          // nil = nothing is sent
 	Mails              *mail.Store
 	sender             *mail.Sender // nil in dev, which sends nothing
 	notices            *notices.Store
@@ -116,22 +120,21 @@ type Server struct {
 	status             *status.Handler
 }
 
-// Serve runs a node until ctx ends, then finishes the calls in flight.
+// Serve runs a node until ctx ends, then finishes the calls in flight. It listens once all else is ready: until then a
+// connection is refused, so that a proxy asks another node, and no client waits for a database or a migration.
 func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
-	listeners, err := openListeners(c)
+	s, err := Open(ctx, c, log, false)
 	if err != nil {
 		return err
 	}
-	s, err := Open(ctx, c, log, false)
-	if err != nil {
-		return errors.Join(err, closeListeners(listeners))
-	}
-	if c.MetricsListen != "" {
-		if s.metricsListener, err = net.Listen("tcp", c.MetricsListen); err != nil {
-			return errors.Join(fmt.Errorf("listen: %w", err), s.DB.Close(), closeListeners(listeners))
-		}
-	}
 	s.Mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL})
+	listeners, err := openListeners(c)
+	if err == nil && c.MetricsListen != "" {
+		s.metricsListener, err = listen(c.MetricsListen)
+	}
+	if err != nil {
+		return errors.Join(err, closeListeners(listeners), s.DB.Close())
+	}
 	log.Info("listening", "base_url", c.BaseURL, "auth_url", c.AuthURL, "dashboard_url", c.DashboardURL)
 	return s.Run(ctx, listeners)
 }
@@ -148,13 +151,21 @@ func openListeners(c config.Config) ([]net.Listener, error) {
 		if address == "" {
 			continue
 		}
-		l, err := net.Listen("tcp", address)
+		l, err := listen(address)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("listen: %w", err), closeListeners(list))
+			return nil, errors.Join(err, closeListeners(list))
 		}
 		list = append(list, l)
 	}
 	return list, nil
+}
+
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
 }
 
 func closeListeners(list []net.Listener) (err error) {
@@ -297,6 +308,7 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	leaving, cancel := context.WithTimeout(ending, s.closeTimeout())
 	defer cancel()
 	if s.isLost() {
+		s.logFailure("the log of the database file is lost", s.DB.RescueLog()) // nobody reads any more
 		return errors.Join(err, s.DB.LostReason())
 	}
 	s.logFailure("lease not ended", s.node.EndLease(leaving)) // first: other nodes wait for it

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -24,14 +25,15 @@ func TestNodesThatDiffer(t *testing.T) {
 	var log bytes.Buffer
 	start := func(change func(*config.Config)) *Server {
 		c := config.Config{
-			Database:     url,
-			BaseURL:      "https://api.example.com",
-			AuthURL:      "https://auth.example.com",
-			DashboardURL: "https://auth.example.com",
-			Lease:        time.Minute,
-			EnvelopeKeys: [][]byte{make([]byte, 32)},
-			Policy:       policy.Default,
-			Stripe:       topups.Config{Key: "sk_test_first_key", WebhookSecret: "whsec_0123456789abcdef"},
+			Database:       url,
+			BaseURL:        "https://api.example.com",
+			AuthURL:        "https://auth.example.com",
+			DashboardURL:   "https://auth.example.com",
+			Lease:          time.Minute,
+			EnvelopeKeys:   [][]byte{make([]byte, 32)},
+			Policy:         policy.Default,
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Stripe:         topups.Config{Key: "sk_test_first_key", WebhookSecret: "whsec_0123456789abcdef"},
 		}
 		change(&c)
 		s, err := Open(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)), false)

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	metricsv1 "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
-	tracev1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
+	metricsv1 "go.opentelemetry.io/proto/otlp/metrics/v1"
 	spanv1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -55,7 +54,7 @@ func startCollector(t *testing.T) *collector {
 		c.keys[r.Header.Get("Api-Key")] = true
 		switch r.URL.Path {
 		case "/v1/traces":
-			var request tracev1.ExportTraceServiceRequest
+			var request spanv1.TracesData
 			if err := proto.Unmarshal(body, &request); err != nil {
 				t.Error(err)
 			}
@@ -65,7 +64,7 @@ func startCollector(t *testing.T) *collector {
 				}
 			}
 		case "/v1/metrics":
-			var request metricsv1.ExportMetricsServiceRequest
+			var request metricsv1.MetricsData
 			if err := proto.Unmarshal(body, &request); err != nil {
 				t.Error(err)
 			}

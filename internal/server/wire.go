@@ -58,6 +58,9 @@ import (
 
 // wireAll builds the services on the store, layer by layer: each needs the previous ones.
 func (s *Server) wireAll(ctx context.Context, dev bool) error {
+	if err := s.checkIdentity(ctx, dev); err != nil {
+		return err
+	}
 	if err := s.wireLedger(ctx); err != nil {
 		return err
 	}
@@ -247,12 +250,18 @@ func (s *Server) wireGateway(dev bool) {
 	s.wireStatus(dev, slices.Sorted(maps.Keys(live)))
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
+	if !dev {
+		s.freeRate = callers.NewFreeRate(freeRate, freeBurst, now)
+	}
 	s.children = &children.Handler{
 		DB:      s.DB,
 		Ledger:  s.Ledger,
 		Callers: s.callers,
 		Offered: s.isModelOffered,
 		Box:     s.box,
+
+		FreeRate: s.freeRate,
+		Rate:     children.NewRate(now),
 	}
 	canned := mock.New(tokens.Count, s.countInput, now, maxMockWords(dev))
 	s.inference = inference.New(inference.Config{
@@ -278,6 +287,7 @@ func (s *Server) wireGateway(dev bool) {
 			Kept:      c.Retention.Calls.Responses,
 			IsDiskLow: s.DB.IsDiskLow,
 		},
+		FreeRate:          s.freeRate,
 		Identifiers:       s.identifiers,
 		DeveloperProvider: s.developerProviders.findProvider,
 		Dialects: map[string]inference.Dialect{
@@ -287,6 +297,7 @@ func (s *Server) wireGateway(dev bool) {
 		Now: now,
 		Log: s.log,
 	})
+	s.metrics.WatchMemory(s.inference.MemoryUsed, callBounds(c, dev).Bytes)
 	s.feed = feed.NewHub(s.DB, now)
 	s.Ledger.Observe = s.feed.Observe
 	s.voice = voice.NewSupervisor(voice.Options{
@@ -303,9 +314,11 @@ func (s *Server) wireGateway(dev bool) {
 			DeveloperKey: s.findVoiceKey,
 			Identifiers:  s.identifiers,
 		},
-		Metrics: s.metrics,
-		Now:     now,
-		Log:     s.log,
+		Memory:        s.inference,
+		CheckMockRate: s.freeRate.Check,
+		Metrics:       s.metrics,
+		Now:           now,
+		Log:           s.log,
 	})
 }
 
@@ -410,17 +423,15 @@ func callBounds(c config.Config, dev bool) inference.Bounds {
 	}
 	if dev {
 		b.MockCalls = 0
-	} else {
-		b.MockRate, b.MockBurst = mockRate, mockBurst
 	}
 	return b
 }
 
-// The rate of the mock for the calls of each developer outside development. A burst is a test suite's; what goes on
-// longer leaves at most 1 GB of ledger rows a day.
+// The rate of what is free for each developer outside development. A burst is a test suite's; what goes on longer
+// leaves at most 1 GB of ledger rows a day.
 const (
-	mockRate  = 10 // a second
-	mockBurst = 2000
+	freeRate  = 10 // a second
+	freeBurst = 2000
 )
 
 // maxDevMemory bounds what calls take of the machine of a developer, who uses it for other things.

@@ -450,3 +450,31 @@ func writeHTML(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte("<html>Bad Gateway</html>"))
 }
+
+// The events of an app go on for ever: their list ends where there is nothing more, and the latest ones are one page.
+func TestListsOfEventsEnd(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	c, _ := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		after := r.URL.Query().Get("after")
+		w.Header().Set("Link", `</v1/apps/app_1/events?after=evl_1&limit=2>; rel="next"`)
+		if after == "evl_1" {
+			writeJSON(w, 200, []any{})
+			return
+		}
+		writeJSON(w, 200, []any{map[string]any{"id": "evt_1"}})
+	})
+	for after, pages := range map[string]int{"": 1, "0": 2} {
+		asked = 0
+		n := 0
+		for _, err := range c.Events.List(t.Context(), "app_1", EventListOptions{After: after, PageSize: 2}) {
+			if n++; err != nil || n > 1 {
+				t.Fatalf("event %d: %v", n, err)
+			}
+		}
+		if n != 1 || asked != pages {
+			t.Errorf("after %q: %d events of %d pages, want 1 of %d", after, n, asked, pages)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
+	"time"
 )
 
 // ListOptions are how a list is read. Lists ask for their next page when it is needed.
@@ -16,6 +17,13 @@ type ListOptions struct {
 }
 
 const largestPage = 100
+
+func pageSize(wanted int) int {
+	if wanted <= 0 {
+		return largestPage
+	}
+	return wanted
+}
 
 // nextLink finds the address of the next page in the header Link (RFC 8288).
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;\s*rel="?next"?`)
@@ -35,11 +43,7 @@ func listPages[T any](path string, query url.Values, o ListOptions,
 		if query == nil {
 			query = url.Values{}
 		}
-		size := o.PageSize
-		if size <= 0 {
-			size = largestPage
-		}
-		query.Set("limit", strconv.Itoa(size))
+		query.Set("limit", strconv.Itoa(pageSize(o.PageSize)))
 		for {
 			answer, err := get(path + "?" + query.Encode())
 			rows, err := readList[T](answer, err)
@@ -54,7 +58,7 @@ func listPages[T any](path string, query url.Values, o ListOptions,
 				}
 			}
 			link := nextLink.FindStringSubmatch(answer.header.Get("Link"))
-			if link == nil {
+			if link == nil || len(rows) == 0 { // a list that grows always has a next page
 				return
 			}
 			next, err := url.Parse(link[1])
@@ -225,6 +229,45 @@ func (s WebhookService) Test(ctx context.Context, appID, webhookID, eventType st
 	return readOne[Delivery](s.client.manage(ctx, http.MethodPost, path, body))
 }
 
+// DeliveryListOptions choose deliveries of an endpoint. The zero value chooses all.
+type DeliveryListOptions struct {
+	Status   string    // pending, delivered or failed
+	Type     string    // of the event
+	Since    time.Time // queued from then on
+	PageSize int       // rows of a page, at most 100; 0: 100
+}
+
+// ListDeliveries returns the deliveries of an endpoint that are kept, newest first.
+func (s WebhookService) ListDeliveries(ctx context.Context, appID, webhookID string,
+	o DeliveryListOptions) iter.Seq2[Delivery, error] {
+	query := url.Values{}
+	if o.Status != "" {
+		query.Set("status", o.Status)
+	}
+	if o.Type != "" {
+		query.Set("type", o.Type)
+	}
+	if !o.Since.IsZero() {
+		query.Set("since", o.Since.UTC().Format(time.RFC3339))
+	}
+	path := pathOf("v1", "apps", appID, "webhooks", webhookID, "deliveries")
+	return list[Delivery](ctx, s.client, path, query, ListOptions{o.PageSize})
+}
+
+// Recovered says how many deliveries were queued again.
+type Recovered struct {
+	Resource
+	Queued  int64 `json:"queued"`
+	HasMore bool  `json:"has_more"` // there are others: recover again
+}
+
+// Recover sends again what has failed or waits for a retry since a time, up to 1,000 events.
+func (s WebhookService) Recover(ctx context.Context, appID, webhookID string, since time.Time) (Recovered, error) {
+	path := pathOf("v1", "apps", appID, "webhooks", webhookID, "recover")
+	body := map[string]string{"since": since.UTC().Format(time.RFC3339)}
+	return readOne[Recovered](s.client.manage(ctx, http.MethodPost, path, body))
+}
+
 // Deliveries returns the latest 50 deliveries of an endpoint, newest first.
 func (s WebhookService) Deliveries(ctx context.Context, appID, webhookID string) ([]Delivery, error) {
 	path := pathOf("v1", "apps", appID, "webhooks", webhookID, "deliveries")
@@ -242,18 +285,32 @@ type EventService struct{ client *Client }
 
 // EventListOptions are how events are read.
 type EventListOptions struct {
-	After    string // id of an event: all later ones, oldest first. "": the latest, newest first
+	After    string // id of an event, or "0": all later ones, oldest first. "": the latest page, newest first
 	PageSize int    // events of a page, at most 100; 0: 100
 }
 
 // List returns the events of the app, as webhooks get them. They are kept for 90 days,
-// unless the operator keeps them otherwise.
+// unless the operator keeps them otherwise. An error with status 400 says that events after After may be missed, such
+// as after a restore of the service: read the connections again, and go on with the latest event.
 func (s EventService) List(ctx context.Context, appID string, o EventListOptions) iter.Seq2[Event, error] {
-	query := url.Values{}
+	path, query := pathOf("v1", "apps", appID, "events"), url.Values{}
 	if o.After != "" {
 		query.Set("after", o.After)
+		return list[Event](ctx, s.client, path, query, ListOptions{o.PageSize})
 	}
-	return list[Event](ctx, s.client, pathOf("v1", "apps", appID, "events"), query, ListOptions{o.PageSize})
+	query.Set("limit", strconv.Itoa(pageSize(o.PageSize)))
+	return func(yield func(Event, error) bool) { // the page after the latest events has those to come
+		rows, err := readList[Event](s.client.manage(ctx, http.MethodGet, path+"?"+query.Encode(), nil))
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		for _, event := range rows {
+			if !yield(event, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Trigger sends a sample event of a type to the endpoints of the app.

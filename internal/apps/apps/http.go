@@ -184,7 +184,7 @@ func (h *Handler) patchApp(w http.ResponseWriter, r *http.Request) error {
 	if app, err = h.Store.Patch(r.Context(), app.ID, c, h.Offered); err != nil {
 		return err
 	}
-	h.Store.NotifyChange()
+	h.Store.NotifyChange(app.ID)
 	return web.WriteJSON(w, http.StatusOK, app.Resource())
 }
 

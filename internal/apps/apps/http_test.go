@@ -33,7 +33,7 @@ func (m *management) path() string { return "/v1/apps/" + m.id }
 func newManagement(t *testing.T, d *db.DB) *management {
 	t.Helper()
 	m := &management{d: d, store: apps.NewStore(d, d.Now, false)}
-	m.store.OnChange = func() { m.changes.Add(1) }
+	m.store.OnChange = func(string) { m.changes.Add(1) }
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&apps.Handler{Store: m.store, Offered: func(model string) bool {
 		return strings.HasPrefix(model, "gpt-")

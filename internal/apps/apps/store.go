@@ -22,8 +22,8 @@ import (
 // A Store stores apps and authenticates their servers.
 type Store struct {
 	// OnChange, if set, is called after a change that affects calls: of an app, its features, access tokens or
-	// connections. Set it before the store is shared.
-	OnChange func()
+	// connections. "" = of any app. Set it before the store is shared.
+	OnChange func(appID string)
 	// OnReviewed, if set, is called in the transaction of a change that a review may be about, with the app as it is
 	// then.
 	OnReviewed func(ctx context.Context, tx *db.Tx, after App) error
@@ -51,9 +51,9 @@ func NewStore(d *db.DB, now func() time.Time, dev bool) *Store {
 }
 
 // NotifyChange calls OnChange.
-func (s *Store) NotifyChange() {
+func (s *Store) NotifyChange(appID string) {
 	if s.OnChange != nil {
-		s.OnChange()
+		s.OnChange(appID)
 	}
 }
 

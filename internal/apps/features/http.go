@@ -93,7 +93,7 @@ func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h.Apps.NotifyChange()
+	h.Apps.NotifyChange(appID)
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 
@@ -114,7 +114,7 @@ func (h *Handler) patchFeature(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return notFoundError(err)
 	}
-	h.Apps.NotifyChange()
+	h.Apps.NotifyChange(appID)
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 

@@ -45,7 +45,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	store := features.NewStore(d, now, func(model string) bool { return model == "gpt-5.6-terra" })
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	b := &bundle{store: store}
-	registry.OnChange = func() { b.changes.Add(1) }
+	registry.OnChange = func(string) { b.changes.Add(1) }
 	(&features.Handler{Store: store, Apps: registry}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)

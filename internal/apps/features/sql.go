@@ -27,6 +27,12 @@ func listNewest(ctx context.Context, q db.Queryer, appID string, limit int) ([]F
 		WHERE app_id = $1 ORDER BY created_us DESC, slug DESC LIMIT $2`, appID, limit)
 }
 
+// listLocked returns an app's features and locks them for reading.
+func listLocked(ctx context.Context, tx *db.Tx, appID string) ([]Feature, error) {
+	return queryFeatures(ctx, tx, `SELECT `+featureColumns+` FROM features
+		WHERE app_id = $1 ORDER BY slug`+tx.Engine.ForShare(), appID)
+}
+
 // listOlder returns the features of an app after one of them in the order of listNewest.
 func listOlder(ctx context.Context, q db.Queryer, appID, slug string, limit int) ([]Feature, error) {
 	return queryFeatures(ctx, q, `SELECT `+featureColumns+` FROM features WHERE app_id = $1

@@ -34,6 +34,16 @@ func (s *Store) ListAll(ctx context.Context, appID string) ([]Feature, error) {
 	return list, nil
 }
 
+// ListLocked returns all features of an app, and keeps other transactions from changing them until tx ends. If the app
+// is locked too, none is added.
+func (s *Store) ListLocked(ctx context.Context, tx *db.Tx, appID string) ([]Feature, error) {
+	list, err := listLocked(ctx, tx, appID)
+	if err != nil {
+		return nil, fmt.Errorf("features: lock: %w", err)
+	}
+	return list, nil
+}
+
 // List returns a page of an app's features, newest first, and whether there are
 // more. A page that starts after a feature that does not exist is 400
 // invalid_request.

@@ -15,13 +15,16 @@ import (
 // marginInterval is the least time between two emails to a user about the margin of one app.
 const marginInterval = 24 * time.Hour
 
+// approvalTTL is longer than an approval that was given before a change can be exchanged after it.
+const approvalTTL = 15 * time.Minute
+
 // Bounds of one run of QueueMargins: what is left waits for the next.
 const (
 	maxMarginApps  = 100
 	maxMarginUsers = 1000
 )
 
-// QueueMargins queues an email to each user of a live app whose margin has risen since the user connected or was last
+// QueueMargins queues an email to each user of a live app whose margin has risen since the user approved or was last
 // told (decision 125). A user gets at most one a day for an app; it says all that has risen by then.
 func (s *Store) QueueMargins(ctx context.Context) error {
 	list, err := apps.ListUntoldMargins(ctx, s.DB, maxMarginApps)
@@ -36,7 +39,8 @@ func (s *Store) QueueMargins(ctx context.Context) error {
 	return nil
 }
 
-// queueMargins tells the users of an app of its changes up to a time. The changes are done when nobody is left to tell.
+// queueMargins tells the users of an app of its changes up to a time. The changes are done when no user is left to tell
+// and none who approved before them can come.
 func (s *Store) queueMargins(ctx context.Context, appID string, untilUS int64) error {
 	app, err := s.Apps.Get(ctx, appID)
 	if err != nil {
@@ -47,7 +51,7 @@ func (s *Store) queueMargins(ctx context.Context, appID string, untilUS int64) e
 		return err
 	}
 	if len(users) == 0 {
-		return apps.EndMarginChanges(ctx, s.DB, appID, untilUS)
+		return apps.EndMarginChanges(ctx, s.DB, appID, min(untilUS, s.Mails.Now().Add(-approvalTTL).UnixMicro()))
 	}
 	for _, u := range users {
 		if u.mailedUS > s.Mails.Now().Add(-marginInterval).UnixMicro() {

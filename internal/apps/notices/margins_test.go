@@ -118,6 +118,8 @@ func TestRaisedMargin(t *testing.T) {
 				says(m, "Margin: 300% instead of 100%.", "Margin on “Chat”: 1000% instead of 200%.")
 			}
 		}
+		w.clock = w.clock.Add(15 * time.Minute) // no approval that was given before can be exchanged any more
+		run(4)
 		if waiting() != 0 {
 			t.Error("all are told, and the changes wait")
 		}
@@ -128,8 +130,22 @@ func TestRaisedMargin(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(4)
+		w.clock = w.clock.Add(15 * time.Minute)
+		run(4)
 		if waiting() != 0 {
 			t.Error("nobody is to be told, and the changes wait")
+		}
+
+		// A user who approved before a rise, and connected after the others were told, reads it, too.
+		exec(`UPDATE connections SET status = 'revoked', revoked_us = 1`)
+		exec(`DELETE FROM margin_notices`)
+		approvedUS := w.clock.UnixMicro()
+		set("4")
+		run(4)
+		connect("conn_3", w.ada.ID)
+		exec(`UPDATE connections SET approved_us = $1 WHERE id = 'conn_3'`, approvedUS)
+		if m := run(5); !strings.Contains(m.Text, "Margin: 400% instead of 300%.") {
+			t.Errorf("the user who approved before reads %s", m.Text)
 		}
 	})
 }

@@ -40,14 +40,15 @@ func (u *marginUser) fields() []any {
 	return []any{&u.accountID, &u.connectionID, &u.seenUS, &u.mailedUS, &u.sinceUS}
 }
 
-// listUntoldUsers returns users who connected before a change of an app's margin and have not been told of it, those
-// who were told of an earlier one last. Users who connect later agree to the new rate.
+// listUntoldUsers returns users who approved their connection before a change of an app's margin and have not been told
+// of it, those who were told of an earlier one last. Users who approve later agree to the new rate.
 func listUntoldUsers(ctx context.Context, q db.Queryer, appID string, untilUS int64, limit int) ([]marginUser, error) {
+	const agreedUS = `COALESCE(NULLIF(c.approved_us, 0), c.created_us)` // as rules.Connection.AgreedUS
 	return db.QueryAll(ctx, q, db.ScanFields((*marginUser).fields), `SELECT c.account_id, c.id, COALESCE(n.seen_us, 0),
 			COALESCE(n.mailed_us, 0),
-			CASE WHEN c.created_us > COALESCE(n.seen_us, 0) THEN c.created_us ELSE n.seen_us END
+			CASE WHEN `+agreedUS+` > COALESCE(n.seen_us, 0) THEN `+agreedUS+` ELSE n.seen_us END
 		FROM connections c LEFT JOIN margin_notices n ON n.app_id = c.app_id AND n.account_id = c.account_id
-		WHERE c.app_id = $1 AND c.status <> 'revoked' AND c.created_us < $2 AND COALESCE(n.seen_us, 0) < $2
+		WHERE c.app_id = $1 AND c.status <> 'revoked' AND `+agreedUS+` < $2 AND COALESCE(n.seen_us, 0) < $2
 		ORDER BY 4, c.id LIMIT $3`, appID, untilUS, limit)
 }
 

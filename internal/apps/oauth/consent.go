@@ -41,6 +41,7 @@ const (
 	fieldDaily   = "daily_limit"
 	fieldAccount = "test_account"
 	fieldOwnWork = "own_work" // the screen says that the app charges for work of its own
+	fieldRates   = "rates"    // the margin rates that the screen showed
 	newAccount   = "new"
 	otherAmount  = "other"
 )
@@ -48,7 +49,9 @@ const (
 // consentForm is the submitted consent form.
 type consentForm struct {
 	Cap, Daily, TestAccount string
+	KeepCap, KeepDaily      bool // they are as the screen showed those of the live connection
 	OwnWork                 bool
+	Rates                   rates // nil = the form does not say which it showed
 }
 
 // readConsentForm reads the consent form from the body of a POST. An offered amount that is chosen
@@ -58,11 +61,15 @@ func readConsentForm(body url.Values) consentForm {
 		body = maps.Clone(body)
 		body.Set(fieldCap, amount)
 	}
+	typed := ui.TypedFields(body)
 	return consentForm{
 		Cap:         body.Get(fieldCap),
 		Daily:       body.Get(fieldDaily),
+		KeepCap:     body.Has(fieldCap) && !typed.Has(fieldCap),
+		KeepDaily:   body.Has(fieldDaily) && !typed.Has(fieldDaily),
 		TestAccount: body.Get(fieldAccount),
 		OwnWork:     body.Get(fieldOwnWork) != "",
+		Rates:       readRates(body.Get(fieldRates)),
 	}
 }
 
@@ -70,11 +77,13 @@ func readConsentForm(body url.Values) consentForm {
 type consentValues struct {
 	CapMC      money.MC
 	VelocityMC *money.MC // spend per 24 hours; nil = no limit
+
+	KeepCap, KeepVelocity bool // what the live connection has stays as it is
 }
 
 // parse reads the amounts and returns a problem for each invalid field. maxMC is the highest cap.
 func (f consentForm) parse(maxMC money.MC) (consentValues, []ui.Problem) {
-	var t consentValues
+	t := consentValues{KeepCap: f.KeepCap, KeepVelocity: f.KeepDaily}
 	var problems []ui.Problem
 	wrong := func(field, text string) { problems = append(problems, ui.Problem{Field: field, Text: text}) }
 	var problem string

@@ -94,11 +94,12 @@ var errDecided = errors.New("the code was decided or has expired")
 // decideDevice stores what the user decided about a user code, in the caller's transaction. The zero Consent denies. It
 // returns errDecided if the code is no longer open. No money moves before the device polls.
 func (s *Store) decideDevice(ctx context.Context, tx *db.Tx, userCode string, given Consent) error {
-	hash, nowUS := id.Hash(userCode), s.Now().UnixMicro()
+	hash := id.Hash(userCode)
 	c, err := lockDeviceCode(ctx, tx, "user_code_hash", hash)
 	if err != nil {
 		return fmt.Errorf("oauth: decide: %w", err)
 	}
+	nowUS := s.Now().UnixMicro()
 	if !c.Open(nowUS) {
 		return errDecided
 	}

@@ -240,6 +240,9 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 	err := f.Store.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
 		var given Consent
 		if approve {
+			if err := f.checkRates(ctx, tx, v, form); err != nil {
+				return err
+			}
 			accountID, err := f.chooseAccount(ctx, tx, v, form)
 			if err != nil {
 				return err
@@ -249,7 +252,10 @@ func (f *deviceFlow) decide(w http.ResponseWriter, r *http.Request, v *visit, ap
 		letters, _ := verdict.ReadUserCode(v.userCode)
 		return f.Store.decideDevice(ctx, tx, letters, given)
 	})
+	raised, isRaised := errors.AsType[*raisedError](err)
 	switch {
+	case isRaised:
+		return f.renderRaised(w, r, v, &form, raised)
 	case errors.Is(err, errDecided): // meanwhile, as after a double click
 		return f.renderProblem(w, v.account, v.userCode, codeUsed)
 	case err != nil:

@@ -68,7 +68,7 @@ func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if a.reuseDetected {
-		h.Apps.NotifyChange()
+		h.Apps.NotifyChange(app.ID)
 		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
 	}
 	if a.rejected != nil {
@@ -93,7 +93,7 @@ func (h *Handler) handleRevoke(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Store.RevokeToken(r.Context(), app.ID, token); err != nil {
 		return err
 	}
-	h.Apps.NotifyChange()
+	h.Apps.NotifyChange(app.ID)
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 

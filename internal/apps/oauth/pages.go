@@ -111,7 +111,9 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 		return h.renderConsent(w, r, v, &form, problems)
 	}
 	code, err := h.approveConsent(r.Context(), v, form, values)
-	if err != nil {
+	if raised, ok := errors.AsType[*raisedError](err); ok {
+		return h.renderRaised(w, r, v, &form, raised)
+	} else if err != nil {
 		return err
 	}
 	h.countStep(r.Context(), v, stepApproved)
@@ -225,7 +227,7 @@ func (h *Handler) findDisputeProblems(ctx context.Context, v *visit, values cons
 		return nil, err
 	}
 	conn, err := store.LiveConnection(ctx, h.Store.DB, v.app.ID, v.account.ID)
-	if err == nil && values.CapMC <= conn.AllocationMC {
+	if err == nil && (values.KeepCap || values.CapMC <= conn.AllocationMC) {
 		return nil, nil
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
@@ -237,10 +239,36 @@ func (h *Handler) findDisputeProblems(ctx context.Context, v *visit, values cons
 	}}, nil
 }
 
+// renderRaised shows the consent screen again because the app has raised its margin.
+func (h *Handler) renderRaised(w http.ResponseWriter, r *http.Request, v *visit, form *consentForm,
+	raised *raisedError) error {
+	v.app = raised.app
+	return h.renderConsent(w, r, v, form, raised.problems())
+}
+
+// checkRates returns a raisedError if the app asks for more than the screen showed. Until tx ends the rates stay.
+func (h *Handler) checkRates(ctx context.Context, tx *db.Tx, v *visit, form consentForm) error {
+	app, err := apps.LockShared(ctx, tx, v.app.ID)
+	if err != nil {
+		return err
+	}
+	list, err := h.Features.ListLocked(ctx, tx, app.ID)
+	if err != nil {
+		return err
+	}
+	if raised := raisedRates(form.Rates, app, list); len(raised) > 0 {
+		return &raisedError{app, raised}
+	}
+	return nil
+}
+
 // approveConsent creates the code, and a new test account if the user chose one.
 func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm,
 	values consentValues) (code string, err error) {
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := h.checkRates(ctx, tx, v, form); err != nil {
+			return err
+		}
 		accountID, err := h.chooseAccount(ctx, tx, v, form)
 		if err != nil {
 			return err
@@ -260,6 +288,8 @@ func (v *visit) consent(accountID string, form consentForm, values consentValues
 		Challenge:     v.req.Challenge,
 		CapMC:         values.CapMC,
 		VelocityMC:    values.VelocityMC,
+		KeepCap:       values.KeepCap,
+		KeepVelocity:  values.KeepVelocity,
 		OwnWork:       form.OwnWork,
 		ApproverID:    v.account.ID,
 		ApproverEpoch: v.account.Epoch,

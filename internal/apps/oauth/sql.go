@@ -11,24 +11,27 @@ import (
 )
 
 // approvalColumns are what a user has approved, in both tables of codes.
-const approvalColumns = `COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, own_work <> 0,
+const approvalColumns = `COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, keeps_cap <> 0,
+			keeps_velocity <> 0, own_work <> 0,
 			COALESCE(approver_id, account_id, ''), approver_epoch, revocations`
 
 func approvalFields(a *verdict.Approval) []any {
-	return []any{&a.AccountID, &a.AllocationMC, &a.VelocityMC, &a.OwnWork, &a.ApproverID, &a.ApproverEpoch,
-		&a.Revocations}
+	return []any{&a.AccountID, &a.AllocationMC, &a.VelocityMC, &a.KeepCap, &a.KeepVelocity, &a.OwnWork, &a.ApproverID,
+		&a.ApproverEpoch, &a.Revocations}
 }
 
 func insertCode(ctx context.Context, tx *db.Tx, hash string, c verdict.Code) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge,
-			allocation_mc, velocity_limit_mc, expires_us, own_work, approver_id, approver_epoch, revocations)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+			allocation_mc, velocity_limit_mc, expires_us, own_work, approver_id, approver_epoch, revocations,
+			keeps_cap, keeps_velocity)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS,
-		db.BoolInt(c.OwnWork), c.ApproverID, c.ApproverEpoch, c.Revocations)
+		db.BoolInt(c.OwnWork), c.ApproverID, c.ApproverEpoch, c.Revocations, db.BoolInt(c.KeepCap),
+		db.BoolInt(c.KeepVelocity))
 	return err
 }
 
-// lockCode returns a code and locks it, so that other exchanges of it wait.
+// lockCode returns a code and locks it, so that other exchanges of it wait. It was approved when its time began.
 func lockCode(ctx context.Context, tx *db.Tx, hash string) (c verdict.Code, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT app_id, redirect_uri, challenge, expires_us, failures, used_us, family_id,
 			`+approvalColumns+`
@@ -36,6 +39,7 @@ func lockCode(ctx context.Context, tx *db.Tx, hash string) (c verdict.Code, err 
 		WHERE hash = $1`+tx.Engine.ForUpdate(), hash).
 		Scan(append([]any{&c.AppID, &c.RedirectURI, &c.Challenge, &c.ExpiresUS, &c.Failures, &c.UsedUS, &c.FamilyID},
 			approvalFields(&c.Approval)...)...)
+	c.ApprovedUS = c.ExpiresUS - verdict.CodeTTL.Microseconds()
 	return c, err
 }
 
@@ -70,6 +74,9 @@ func getDeviceCode(ctx context.Context, q db.Queryer, where, value, lock string)
 		FROM oauth_device_codes WHERE `+where+` = $1`+lock, value).
 		Scan(append([]any{&c.AppID, &c.RequestedMC, &features, &c.ExpiresUS, &c.IntervalUS, &c.PolledUS,
 			&c.DecidedUS, &c.UsedUS, &c.FamilyID}, approvalFields(&c.Approval)...)...)
+	if c.DecidedUS != nil {
+		c.ApprovedUS = *c.DecidedUS
+	}
 	if features != "" {
 		c.Features = strings.Split(features, ",")
 	}
@@ -89,10 +96,10 @@ func updateDecision(ctx context.Context, tx *db.Tx, userCodeHash string, c verdi
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE oauth_device_codes
 		SET account_id = $2, allocation_mc = $3, velocity_limit_mc = $4, decided_us = $5, own_work = $6,
-			approver_id = $7, approver_epoch = $8, revocations = $9
+			approver_id = $7, approver_epoch = $8, revocations = $9, keeps_cap = $10, keeps_velocity = $11
 		WHERE user_code_hash = $1`,
 		userCodeHash, accountID, c.AllocationMC, c.VelocityMC, c.DecidedUS, db.BoolInt(c.OwnWork), c.ApproverID,
-		c.ApproverEpoch, c.Revocations)
+		c.ApproverEpoch, c.Revocations, db.BoolInt(c.KeepCap), db.BoolInt(c.KeepVelocity))
 	return err
 }
 
@@ -264,16 +271,17 @@ func addConsentCount(ctx context.Context, q db.Execer, appID, day, step string) 
 // deleteExpired deletes codes one day after they expire, because a reuse is detected until then, and expired tokens and
 // stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
-	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1`, nowUS-dayUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1 ORDER BY expires_us`, nowUS-dayUS); err != nil {
 		return err
 	}
-	if _, err := d.DeleteSlices(ctx, "oauth_device_codes", `expires_us <= $1`, nowUS-dayUS); err != nil {
+	_, err := d.DeleteSlices(ctx, "oauth_device_codes", `expires_us <= $1 ORDER BY expires_us`, nowUS-dayUS)
+	if err != nil {
 		return err
 	}
-	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1`, nowUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1 ORDER BY expires_us`, nowUS); err != nil {
 		return err
 	}
-	_, err := d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1`, nowUS)
+	_, err = d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1 ORDER BY expires_us`, nowUS)
 	return err
 }
 

@@ -114,6 +114,7 @@ type Consent struct {
 	RedirectURI, Challenge string
 	CapMC                  money.MC
 	VelocityMC             *money.MC
+	KeepCap, KeepVelocity  bool   // they stay as those of the live connection are
 	OwnWork                bool   // the screen said that the app charges for work of its own
 	ApproverID             string // who approved; "" = AccountID
 	ApproverEpoch          int64  // of the approver's credentials, in the session that approved
@@ -145,6 +146,8 @@ func newApproval(ctx context.Context, tx *db.Tx, c Consent) (verdict.Approval, e
 		AccountID:     c.AccountID,
 		AllocationMC:  c.CapMC,
 		VelocityMC:    c.VelocityMC,
+		KeepCap:       c.KeepCap,
+		KeepVelocity:  c.KeepVelocity,
 		OwnWork:       c.OwnWork,
 		ApproverID:    cmp.Or(c.ApproverID, c.AccountID),
 		ApproverEpoch: &c.ApproverEpoch,
@@ -325,6 +328,9 @@ func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given verd
 		MaxMC:           maxCap(app),
 		RequestedMC:     given.AllocationMC,
 		VelocityLimitMC: given.VelocityMC,
+		KeepCap:         given.KeepCap,
+		KeepVelocity:    given.KeepVelocity,
+		ApprovedUS:      given.ApprovedUS,
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.ConnectionFrozen {
 		return reject(verdict.ConnectionRevoked), nil // a payment was disputed between consent and exchange
@@ -339,8 +345,10 @@ func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given verd
 	if !given.Holds(approver.Epoch, revocations) {
 		return answer{}, newInvalidGrant(verdict.ConnectionRevoked) // undoes the connection
 	}
-	if err := saveWorkConsent(ctx, tx, res.Connection, given.OwnWork, now.UnixMicro()); err != nil {
-		return answer{}, err
+	if res.Connection.ApprovedUS <= given.ApprovedUS { // no later approval was exchanged before
+		if err := saveWorkConsent(ctx, tx, res.Connection, given.OwnWork, now.UnixMicro()); err != nil {
+			return answer{}, err
+		}
 	}
 	familyID := id.New(familyPrefix, now)
 	err = consume(res.Connection.ID, familyID)

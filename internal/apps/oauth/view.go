@@ -51,6 +51,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		return ui.Consent{}, err
 	}
 	p.Purposes, p.Price = listPurposes(v.app, list, v.req.Features), h.describePrice(v.app, list)
+	p.Rates = ratesOf(v.app, list).encode()
 	if v.req.RequestedMC > 0 {
 		p.Asked = dollars(proposedCap(v.app, v.req.RequestedMC, 0))
 	}
@@ -70,6 +71,12 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 	}
 	proposed, _ := ui.ReadCap(filled.Cap)
 	if form != nil {
+		if form.KeepCap {
+			form.Cap = filled.Cap
+		}
+		if form.KeepDaily {
+			form.Daily = filled.Daily
+		}
 		filled = *form
 	}
 	p.SpendCap, p.DailyLimit = filled.Cap, filled.Daily
@@ -115,6 +122,10 @@ func (h *Handler) fillOwnAccount(v *visit, s standing, p *ui.Consent, filled *co
 	if s.live.VelocityLimitMC != nil {
 		filled.Daily = typed(*s.live.VelocityLimitMC)
 	}
+	p.Shown = ui.ShownFields([]ui.Field{
+		{ID: fieldCap, Value: typed(s.live.AllocationMC)},
+		{ID: fieldDaily, Value: filled.Daily},
+	})
 }
 
 // A standing is the state between an account and an app.

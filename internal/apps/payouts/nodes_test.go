@@ -1,11 +1,13 @@
 package payouts_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
@@ -60,6 +62,15 @@ func (w *world) ready() {
 	w.call("k1", 10)
 	w.onboard()
 	w.pass(3 * day)
+}
+
+// beginsWaiting lets an app earn $10, and begins their payout, which waits because our balance at Stripe is too small.
+func (w *world) beginsWaiting() {
+	w.t.Helper()
+	w.ready()
+	w.steer("", "transfers", "status", "balance")
+	w.run()
+	w.wants(nil, "begun")
 }
 
 // TestFoundWhileAnotherNodeAsks finds a transfer of a margin while another node asks Stripe for the transfer of a
@@ -137,4 +148,60 @@ func TestTransferOfAnEndedPayout(t *testing.T) {
 		w.run()
 		w.wants([]int64{1000}, "paid")
 	})
+}
+
+// TestTransferMadeTwice has a node pause right before its request for a transfer until another node has paid the payout
+// and Stripe has forgotten the key. The second transfer is a payout of its own, which the app owes, and which is paid
+// with what it earns next. Only the reversal of its own transfer gives a payout back.
+func TestTransferMadeTwice(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"by the node", "by the next run", "by a comparison"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(w *world) {
+				w.ready()
+				other := w.pauses()
+				w.pass(25 * time.Hour)
+				w.run()
+				w.wants([]int64{1000}, "paid")
+				w.steer("", "forget")
+				if how == "by the node" {
+					other.resumes(nil)
+				} else {
+					other.resumes(func(rw http.ResponseWriter, r *http.Request) { // its answer is lost
+						w.stripe.ServeHTTP(discard{http.Header{}}, r)
+						rw.WriteHeader(http.StatusBadGateway)
+					})
+					if how == "by a comparison" {
+						w.reconcile()
+					} else {
+						w.pass(time.Hour)
+						w.run()
+					}
+				}
+				for range 2 {
+					w.wants([]int64{1000, 1000}, "paid", "paid")
+					w.reconcile()
+					w.pass(time.Hour)
+					w.run()
+				}
+				if m := w.margin(); m.Balance() != -10*money.Dollar {
+					t.Errorf("%+v", m)
+				}
+				w.verify()
+				list := w.stripe.Transfers()
+				var second struct{ ID string }
+				if err := json.Unmarshal(list[1], &second); err != nil {
+					t.Fatal(err)
+				}
+				w.steer("", "transfers", "status", "reversed", "id", second.ID)
+				w.run()
+				if m := w.margin(); m.Balance() != 0 {
+					t.Errorf("%+v", m)
+				}
+				w.wants([]int64{1000, 1000}, "failed", "paid")
+				w.verify()
+			})
+		})
+	}
 }

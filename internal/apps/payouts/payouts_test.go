@@ -103,6 +103,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	ledger := store.NewWriter(d, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -394,13 +395,7 @@ func TestDeveloperIsPaid(t *testing.T) {
 func TestPayoutFails(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		w.topUp()
-		w.call("k1", 10)
-		w.onboard()
-		w.pass(3 * day)
-		w.steer("", "transfers", "status", "balance")
-		w.run()
-		w.wants(nil, "begun")
+		w.beginsWaiting()
 		w.steer("", "transfers", "status", "refuse")
 		w.run()
 		w.wants(nil, "begun") // Stripe repeats its answer to the first attempt, and after an hour another one follows
@@ -1034,6 +1029,31 @@ func TestSuspendedSinceItBegan(t *testing.T) {
 	})
 }
 
+// TestOwedLessSinceItBegan begins a payout while Stripe cannot make its transfer, and then a dispute takes a part of
+// the margin: what is still owed is paid, by another payout.
+func TestOwedLessSinceItBegan(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.beginsWaiting()
+		w.disputes("top_1")
+		w.exec(`UPDATE disputes SET cents = 9000`) // the balance bears $80, and the margin $5
+		w.steer("", "transfers", "status", "")
+		w.run() // Stripe repeats its answer
+		w.pass(61 * time.Minute)
+		w.run()
+		w.wants(nil, "failed")
+		w.pass(8 * day)
+		w.run()
+		w.wants([]int64{500}, "paid", "failed")
+		if m := w.margin(); m.DisputedMC != 5*money.Dollar || m.Balance() != 0 {
+			t.Errorf("%+v", m)
+		}
+		if list, err := w.Mails.ListNewest(t.Context(), 10); err != nil || len(list) != 1 {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}
+
 // TestReversedMarginComesFirst pays nothing of a call that was reversed, before or after it was paid.
 func TestReversedMarginComesFirst(t *testing.T) {
 	t.Parallel()
@@ -1088,11 +1108,15 @@ func TestClosedDeveloperIsPaid(t *testing.T) {
 		suspend("It steals.")
 		w.run()
 		w.wants(nil)
+		st, err = w.LoadStanding(w.t.Context(), w.DB, w.dev.ID)
+		if err != nil || st.UnpaidMC != 10*money.Dollar || st.HeldMC != 10*money.Dollar || len(st.Held) != 1 {
+			w.t.Errorf("%+v, %v; want it held", st, err)
+		}
 		suspend(apps.ClosedReason)
 		w.run()
 		w.wants([]int64{1000}, "paid")
 		st, err = w.LoadStanding(w.t.Context(), w.DB, w.dev.ID)
-		if err != nil || st.UnpaidMC != 0 || st.UnderWayMC != 0 {
+		if err != nil || st.UnpaidMC != 0 || st.UnderWayMC != 0 || st.HeldMC != 0 {
 			w.t.Errorf("%+v, %v", st, err)
 		}
 		list, err := w.Mails.ListNewest(w.t.Context(), 10)

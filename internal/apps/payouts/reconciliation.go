@@ -14,13 +14,23 @@ import (
 	"github.com/purserhq/purser/internal/people/topups"
 )
 
+// secondTransfer is between the id of a payout and that of a further transfer for it, in the id of the payout as which
+// the books have that transfer.
+const secondTransfer = ":"
+
 // BookTransfer books a transfer that Stripe has for a payout which the books do not have, or have given back, because
-// the database went back in time (decision 127). It reports whether it did. From then on no money leaves until a
-// reconciliation has ended, and payouts of the app that have begun end without a transfer, each under its claim. A
-// transfer for an app that is not here is refused: it may be another installation's.
+// the database went back in time (decision 127), or have paid by another transfer, because a node paused for longer
+// than Stripe remembers its key: that is a payout of its own. It reports whether it did. From then on no money leaves
+// until a reconciliation has ended, and payouts of the app that have begun end without a transfer, each under its
+// claim. A transfer for an app that is not here is refused: it may be another installation's.
 func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, error) {
 	payoutID, appID := t.Metadata["payout_id"], t.Metadata["app_id"]
 	p, err := store.PayoutOfApp(ctx, s.DB, appID, payoutID)
+	alarm := "payout_unknown"
+	if err == nil && p.TransferID != "" && p.TransferID != t.ID && (p.Paid() || p.Failed()) {
+		payoutID, alarm = payoutID+secondTransfer+t.ID, "payout_twice"
+		p, err = store.PayoutOfApp(ctx, s.DB, appID, payoutID)
+	}
 	if err != nil || p.Begun() || p.Paid() || t.Reversed || p.Failed() && p.TransferID == t.ID {
 		return false, err // one that has begun is ended by its transfer
 	}
@@ -47,7 +57,7 @@ func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, err
 		return false, err
 	}
 	s.Log.Error("stripe has a transfer that the books did not have", "payout_id", payoutID, "app_id", appID)
-	s.Metrics.RaiseAlarm("payout_unknown", "stripe")
+	s.Metrics.RaiseAlarm(alarm, "stripe")
 	return true, nil
 }
 

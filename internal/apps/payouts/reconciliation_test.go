@@ -115,13 +115,7 @@ func TestPayeeAfterARestore(t *testing.T) {
 func TestFoundTransferEndsAnOpenPayout(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		w.topUp()
-		w.call("k1", 10)
-		w.onboard()
-		w.pass(3 * day)
-		w.steer("", "transfers", "status", "balance")
-		w.run()
-		w.wants(nil, "begun")
+		w.beginsWaiting()
 		w.steer("", "transfers", "status", "")
 		w.transferLost("po_lost", 1000)
 		w.run()

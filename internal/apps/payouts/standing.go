@@ -17,6 +17,8 @@ import (
 type Standing struct {
 	UnpaidMC   money.MC // of all apps together, with what payouts have under way; below zero: the developer owes it
 	UnderWayMC money.MC // of payouts whose transfer is not confirmed
+	HeldMC     money.MC // of it: not paid while the Held apps are suspended
+	Held       []string // the names of the service's suspended apps that have margin
 	MinimumMC  money.MC // of a payout
 	FromUS     int64    // when the last of it can be paid
 	On         bool     // developers are paid here
@@ -30,6 +32,7 @@ func (s *Store) LoadStanding(ctx context.Context, q db.Queryer, developerID stri
 	if err != nil || len(owned) == 0 {
 		return st, err
 	}
+	var free money.MC // of apps that are not suspended; apps below zero use it up, of whatever app they are
 	for _, app := range owned {
 		v, err := store.ViewAppMargin(ctx, q, app.ID, s.matured(), s.Now())
 		if err != nil {
@@ -38,13 +41,22 @@ func (s *Store) LoadStanding(ctx context.Context, q db.Queryer, developerID stri
 		if v == (store.AppMarginView{}) {
 			continue
 		}
-		st.UnpaidMC += v.EarnedMC - v.TakenMC
+		unpaid := v.EarnedMC - v.TakenMC
+		st.UnpaidMC += unpaid
+		if app.Suspension != nil && !app.EndedWithAccount() {
+			if unpaid >= money.Cent {
+				st.Held = append(st.Held, app.Name)
+			}
+			continue
+		}
+		free += max(unpaid, 0)
 		payableUS, err := s.payableFromUS(ctx, q, app.ID)
 		if err != nil {
 			return st, err
 		}
 		st.FromUS = max(st.FromUS, payableUS)
 	}
+	st.HeldMC = max(st.UnpaidMC-free, 0)
 	list, err := store.PayoutsOfDeveloper(ctx, q, developerID, pageSize)
 	if err != nil {
 		return st, err

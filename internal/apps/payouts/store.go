@@ -302,6 +302,7 @@ func (s *Store) payDue(ctx context.Context) error {
 		for _, p := range list {
 			if err := s.payDeveloper(ctx, p); err != nil {
 				s.Log.Error("developer not paid", "account_id", p.AccountID, "error", err)
+				s.Metrics.RaiseAlarm("payout_waits", "stripe")
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -434,14 +435,14 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 		Kind: stripeapi.Transfer,
 		ID:   p.ID,
 		Find: func(ctx context.Context) (_ bool, err error) {
-			if transfer, err = s.findTransfer(ctx, p.ID); err != nil || transfer != nil {
+			if transfer, err = s.findTransfer(ctx, p.ID, ""); err != nil || transfer != nil {
 				return transfer != nil, err
 			}
 			_, err = s.bookUnknown(ctx, payee.StripeID)
 			return false, err
 		},
 		Check: func(ctx context.Context) (_ stripeapi.Outcome, err error) {
-			now, err = s.checkTerms(ctx, p)
+			now, err = s.checkTerms(ctx, p, payee.StripeID)
 			return now.outcome, err
 		},
 		Create: func(ctx context.Context, key string) error {
@@ -478,6 +479,7 @@ func (s *Store) finish(ctx context.Context, p *rules.Payout) error {
 const (
 	goneReason  = "Stripe no longer has your account"
 	foundReason = "a transfer of the same margin was found"
+	lessReason  = "less is owed: payments of users were disputed or refunded meanwhile"
 )
 
 // terms are those of a payout as they are now.
@@ -487,9 +489,10 @@ type terms struct {
 	isEnded bool   // another node has recorded its end
 }
 
-// checkTerms says whether a payout is still to be paid. A transfer that was found since the payout began has taken the
-// margin that it would pay: what is left of it is paid by another payout.
-func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (t terms, err error) {
+// checkTerms says whether a payout is still to be paid to a payee of Stripe's. A transfer that was found since the
+// payout began has taken the margin that it would pay: what is left of it is paid by another payout. So is what is
+// still owed, when disputes or the developer's own balance have taken some of it since.
+func (s *Store) checkTerms(ctx context.Context, p *rules.Payout, stripeID string) (t terms, err error) {
 	now, err := store.GetPayout(ctx, s.DB, p.AppID, p.ID)
 	if err != nil {
 		return t, err
@@ -501,11 +504,18 @@ func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (t terms, err e
 		return t, err
 	} else if payee.GoneUS > 0 {
 		return terms{outcome: stripeapi.Unwanted, why: goneReason}, nil
+	} else if payee.StripeID != stripeID { // another one since: the next run pays that one
+		return terms{outcome: stripeapi.Postponed}, nil
 	}
 	if found, err := store.HasFoundSince(ctx, s.DB, p.AppID, p.ID); err != nil {
 		return t, err
 	} else if found {
 		return terms{outcome: stripeapi.Unwanted, why: foundReason}, nil
+	}
+	if less, err := s.owesLess(ctx, p.DeveloperID); err != nil {
+		return t, err
+	} else if less {
+		return terms{outcome: stripeapi.Unwanted, why: lessReason}, nil
 	}
 	developer, err := accounts.GetAccount(ctx, s.DB, p.DeveloperID)
 	if err != nil {
@@ -520,6 +530,28 @@ func (s *Store) checkTerms(ctx context.Context, p *rules.Payout) (t terms, err e
 		return terms{outcome: stripeapi.Postponed}, err
 	}
 	return terms{outcome: stripeapi.Wanted}, nil
+}
+
+// owesLess reports whether a developer is owed less by now than what payouts have under way: all apps and the own
+// balance together are below zero.
+func (s *Store) owesLess(ctx context.Context, developerID string) (bool, error) {
+	owned, err := apps.ListOwned(ctx, s.DB, developerID)
+	if err != nil {
+		return false, err
+	}
+	developer, err := store.GetBalance(ctx, s.DB, developerID)
+	if err != nil {
+		return false, fmt.Errorf("payouts: balance of %s: %w", developerID, err)
+	}
+	together := min(developer.AvailableMC, 0)
+	for _, app := range owned {
+		v, err := store.ViewAppMargin(ctx, s.DB, app.ID, s.matured(), s.Now())
+		if err != nil {
+			return false, err
+		}
+		together += v.Balance()
+	}
+	return together < 0, nil
 }
 
 // judge asks Stripe about the payee of a transfer that was not made: Stripe may say by the payee alone that it cannot
@@ -546,7 +578,7 @@ func (s *Store) judge(ctx context.Context, payee Payee, a stripeapi.Answer) (str
 func (s *Store) conclude(ctx context.Context, p *rules.Payout, why string, transfer *stripe.Transfer,
 	forget stripeapi.Forget) error {
 	if transfer == nil {
-		if why != foundReason {
+		if why != foundReason && why != lessReason {
 			s.Metrics.RaiseAlarm("payout_refused", "stripe")
 		}
 		_, err := s.end(ctx, p, rules.EndPayout{Failure: why}, forget)
@@ -556,10 +588,10 @@ func (s *Store) conclude(ctx context.Context, p *rules.Payout, why string, trans
 		return s.DB.InTx(ctx, forget)
 	}
 	ended, err := s.end(ctx, p, rules.EndPayout{TransferID: transfer.ID}, forget)
-	if err != nil || !ended.Failed() {
+	if err != nil || ended.TransferID == transfer.ID {
 		return err
 	}
-	// Another node has failed it while Stripe was asked.
+	// Another node has failed it while Stripe was asked, or has made another transfer.
 	_, err = s.BookTransfer(ctx, transfer)
 	return err
 }
@@ -576,7 +608,7 @@ func (s *Store) differs(p *rules.Payout, t *stripe.Transfer) bool {
 }
 
 // end records the end of a payout, tells the developer, and returns the payout as it is then. also runs in the
-// transaction. Of a payout that another transfer has paid there is nothing to tell.
+// transaction. Of a payout that another transfer has paid, or that begins anew with less, there is nothing to tell.
 func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout,
 	also func(context.Context, *db.Tx) error) (ended rules.Payout, err error) {
 	c.PayoutID, c.AppID, c.DeveloperID = p.ID, p.AppID, p.DeveloperID
@@ -585,7 +617,7 @@ func (s *Store) end(ctx context.Context, p *rules.Payout, c rules.EndPayout,
 		if err != nil {
 			return err
 		}
-		if ended = r.Payout; r.Outcome == rules.Applied && c.Failure != foundReason {
+		if ended = r.Payout; r.Outcome == rules.Applied && c.Failure != foundReason && c.Failure != lessReason {
 			if err := s.sendMail(ctx, tx, p.DeveloperID, s.endedEmail(&r.Payout)); err != nil {
 				return err
 			}
@@ -603,7 +635,7 @@ func (s *Store) followTransfers(ctx context.Context) error {
 	}
 	var failed error
 	for _, p := range paid {
-		transfer, err := s.findTransfer(ctx, p.ID)
+		transfer, err := s.findTransfer(ctx, p.ID, p.TransferID)
 		switch {
 		case err != nil: // asked again
 			failed = errors.Join(failed, fmt.Errorf("payouts: transfer of %s: %w", p.ID, err))

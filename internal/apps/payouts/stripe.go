@@ -2,6 +2,7 @@ package payouts
 
 import (
 	"context"
+	"strings"
 
 	"github.com/stripe/stripe-go/v85"
 
@@ -19,10 +20,14 @@ const Page = "/developer/payouts"
 // StatementsPage begins the addresses of revenue statements.
 const StatementsPage = "/developer/statements/"
 
-// findTransfer returns the transfer that Stripe has made for a payout, or nil. Idempotency keys expire, this does not.
-func (s *Store) findTransfer(ctx context.Context, payoutID string) (*stripe.Transfer, error) {
+// findTransfer returns the transfer that Stripe has made for a payout, or nil: the one with this id, or, if that is "",
+// the newest. Idempotency keys expire, this does not.
+func (s *Store) findTransfer(ctx context.Context, payoutID, transferID string) (*stripe.Transfer, error) {
+	payoutID, _, _ = strings.Cut(payoutID, secondTransfer)
 	for t, err := range s.Stripe.V1Transfers.List(ctx, &stripe.TransferListParams{TransferGroup: &payoutID}).All(ctx) {
-		return t, err
+		if err != nil || transferID == "" || t.ID == transferID {
+			return t, err
+		}
 	}
 	return nil, nil
 }

@@ -2,12 +2,18 @@ package payouts_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/metrics"
 )
 
 // mailsTo counts the emails to the developer with a subject.
@@ -65,13 +71,7 @@ func TestGonePayee(t *testing.T) {
 func TestPayeeGoneMeanwhile(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		w.topUp()
-		w.call("k1", 10)
-		w.onboard()
-		w.pass(3 * day)
-		w.steer("", "transfers", "status", "balance")
-		w.run()
-		w.wants(nil, "begun")
+		w.beginsWaiting()
 		w.steer("", "transfers", "status", "")
 		w.steer(w.payee, "vanish")
 		for range 3 { // the answer about our balance is repeated first
@@ -90,10 +90,7 @@ func TestPayeeGoneMeanwhile(t *testing.T) {
 func TestKeyOfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		w.ready()
-		w.steer("", "transfers", "status", "balance")
-		w.run()
-		w.wants(nil, "begun")
+		w.beginsWaiting()
 		w.steer("", "transfers", "status", "")
 		if err := w.Account.Check(t.Context()); err != nil { // the daily job does
 			t.Fatal(err)
@@ -160,3 +157,39 @@ type discard struct{ header http.Header }
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
+
+// TestPayeeThatCannotBeFetched raises an alarm while Stripe does not say whether a developer can be paid, and pays the
+// developer once it does.
+func TestPayeeThatCannotBeFetched(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.ready()
+		isAway := true
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if isAway && strings.HasPrefix(r.URL.Path, "/v1/accounts/") {
+				rw.WriteHeader(http.StatusForbidden)
+				return true
+			}
+			return false
+		})
+		prices, err := catalog.Open("", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drift, err := estimates.Load(t.Context(), w.DB, w.now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Metrics = metrics.New(prices, drift)
+		w.run()
+		w.wants(nil)
+		rec := httptest.NewRecorder()
+		w.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if !strings.Contains(rec.Body.String(), `purser_alarms_total{alarm="payout_waits",subject="stripe"}`) {
+			t.Error("no alarm")
+		}
+		isAway = false
+		w.run()
+		w.wants([]int64{1000}, "paid")
+	})
+}

@@ -1,12 +1,15 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // bucketOf returns the SQL of the first day of the bucket of a day.
@@ -30,7 +33,22 @@ func dayOf(engine db.Engine, column string) string {
 	return "to_char(to_timestamp(" + column + " / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
 }
 
-// statement returns the SQL of a query.
+// bucketStart returns the first day of the bucket of a day.
+func (i Interval) bucketStart(day string) (string, error) {
+	switch i {
+	case Month:
+		return day[:len("2026-11")] + "-01", nil
+	case Week:
+		at, err := time.Parse(time.DateOnly, day)
+		if err != nil {
+			return "", err
+		}
+		return FormatDay(at.AddDate(0, 0, -(int(at.Weekday())+6)%7)), nil
+	}
+	return day, nil
+}
+
+// statement returns the SQL of a query by connections, or of one connection. It reads the daily totals of connections.
 func (q Query) statement(engine db.Engine) string {
 	c := columns[q.GroupBy]
 	return `SELECT bucket, name, CAST(SUM(calls) AS BIGINT), CAST(SUM(refused) AS BIGINT), CAST(SUM(input) AS BIGINT),
@@ -54,6 +72,101 @@ func (q Query) statement(engine db.Engine) string {
 
 // List returns the rows, by bucket and group. A bucket and group without a call and a refusal has none.
 func List(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
+	read := listGroups
+	if q.GroupBy == ByConnection || q.Connection != "" {
+		read = listConnections
+	}
+	list, err := read(ctx, d, q)
+	if err != nil {
+		return nil, fmt.Errorf("usage: %w", err)
+	}
+	return list, nil
+}
+
+// listGroups is List for all connections together. It reads the sums of the app's days.
+func listGroups(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
+	days, err := store.ReadAppDays(ctx, d, store.AppDayFilter{
+		AppID:     q.AppID,
+		Sandbox:   q.Sandbox,
+		From:      FormatDay(q.From),
+		Before:    FormatDay(q.To.UTC().AddDate(0, 0, 1)),
+		ByFeature: q.GroupBy == ByFeature || q.Feature != "",
+		ByModel:   q.GroupBy == ByModel || q.Model != "",
+	})
+	if err != nil {
+		return nil, err
+	}
+	refused, err := listRefused(ctx, d, q)
+	if err != nil {
+		return nil, err
+	}
+	type place struct{ bucket, group string }
+	sums := map[place]Sum{}
+	add := func(day, group string, s Sum) error {
+		bucket, err := q.Interval.bucketStart(day)
+		if err != nil {
+			return err
+		}
+		s.Add(sums[place{bucket, group}])
+		sums[place{bucket, group}] = s
+		return nil
+	}
+	for i := range days {
+		a := &days[i]
+		if q.Feature != "" && a.FeatureLabel != q.Feature || q.Model != "" && a.Model != q.Model {
+			continue
+		}
+		group := map[Group]string{ByFeature: a.FeatureLabel, ByModel: a.Model}[q.GroupBy]
+		if err := add(a.Day, group, sumOf(a)); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range refused {
+		if err := add(r.Bucket, r.Group, r.Sum); err != nil {
+			return nil, err
+		}
+	}
+	var list []Row
+	for at, sum := range sums {
+		if at.bucket > q.AfterBucket || at.bucket == q.AfterBucket && at.group > q.AfterGroup {
+			list = append(list, Row{Bucket: at.bucket, Group: at.group, Sum: sum})
+		}
+	}
+	slices.SortFunc(list, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Group, b.Group))
+	})
+	if q.Limit > 0 {
+		list = list[:min(len(list), q.Limit)]
+	}
+	return list, nil
+}
+
+func sumOf(a *store.AppDay) Sum {
+	return Sum{
+		Calls:    a.Calls,
+		Input:    a.InputTokens,
+		Output:   a.OutputTokens,
+		Cached:   a.CachedTokens,
+		ChargeMC: a.UserChargeMC,
+		CostMC:   a.ProviderCostMC,
+		MarginMC: a.DevMarginMC,
+		SavedMC:  a.CacheSavedMC,
+	}
+}
+
+// listRefused counts refusals by day and group.
+func listRefused(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
+	from, to := q.From.UTC().Truncate(24*time.Hour), q.To.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
+	return db.QueryAll(ctx, d, db.ScanFields(func(r *Row) []any {
+		return []any{&r.Bucket, &r.Group, &r.Refused}
+	}), `SELECT `+dayOf(d.Engine, "f.created_us")+`, `+columns[q.GroupBy].refused+`, COUNT(*) FROM refusals f
+		WHERE f.app_id = $1 AND f.request_id >= $2 AND f.request_id < $3 AND ($4 = '' OR f.model = $4)
+			AND ($5 = '' OR f.feature = $5) GROUP BY 1, 2`,
+		q.AppID, id.Floor(id.Request, from), id.Floor(id.Request, to), q.Model, q.Feature)
+}
+
+// listConnections is List by connections, or of one.
+func listConnections(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
 	sandbox, limit, from, to := 0, q.Limit, q.From.UTC(), q.To.UTC()
 	if q.Sandbox {
 		sandbox = 1
@@ -62,7 +175,7 @@ func List(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
 		limit = 1_000_000
 	}
 	first := from.Truncate(24 * time.Hour)
-	list, err := db.QueryAll(ctx, d, db.ScanFields(func(r *Row) []any {
+	return db.QueryAll(ctx, d, db.ScanFields(func(r *Row) []any {
 		return []any{
 			&r.Bucket, &r.Group, &r.Calls, &r.Refused, &r.Input, &r.Output, &r.Cached, &r.ChargeMC, &r.CostMC,
 			&r.MarginMC, &r.SavedMC,
@@ -70,10 +183,6 @@ func List(ctx context.Context, d *db.DB, q Query) ([]Row, error) {
 	}), q.statement(d.Engine), q.AppID, FormatDay(from), FormatDay(to), sandbox, q.Model, q.Feature, q.Connection,
 		id.Floor(id.Request, first), id.Floor(id.Request, to.Truncate(24*time.Hour).AddDate(0, 0, 1)),
 		q.AfterBucket, q.AfterGroup, limit)
-	if err != nil {
-		return nil, fmt.Errorf("usage: %w", err)
-	}
-	return list, nil
 }
 
 // hourOf returns the SQL of the UTC hour of a column with microseconds, as FormatHour writes it.

@@ -31,18 +31,50 @@ func claimTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64
 // sumSpend sums the charges of users by app and bucket, from one bucket up to another. It finds the rows by their ids,
 // which rise with the start times of the calls, so that the ledger needs no index for this; early is the longest time
 // from the start of a call to its settlement. Charges of test accounts do not count. (A call that is retried much later
-// under its key keeps its id and is missed. Such calls cause no anomaly.)
+// under its key keeps its id and is missed. Such calls cause no anomaly.) It reads the rows in steps.
 func sumSpend(ctx context.Context, q db.Queryer, from, to int64) (map[string]map[int64]money.MC, error) {
 	const early = 20 * time.Minute // the longest stream plus the longest wait for a provider's record
 	begin, end := from*rules.BucketWidth.Microseconds(), to*rules.BucketWidth.Microseconds()
 	// A node whose clock is ahead makes ids with a later time.
 	first, last := id.Floor(id.Ledger, time.UnixMicro(begin).Add(-early)),
 		id.Floor(id.Ledger, time.UnixMicro(end).Add(time.Minute))
-	return querySums(ctx, q, `SELECT app_id, created_us / $5 AS bucket, CAST(SUM(user_charge_mc) AS BIGINT) FROM ledger
-		WHERE id >= $1 AND id < $2 AND type = 'spend' AND status = 'settled' AND created_us >= $3 AND created_us < $4
-			AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = ledger.account_id AND accounts.sandbox = 1)
-		GROUP BY app_id, created_us / $5`,
-		first, last, begin, end, rules.BucketWidth.Microseconds())
+	sums := map[string]map[int64]money.MC{}
+	for {
+		list, err := db.QueryAll(ctx, q, db.ScanFields(func(s *spend) []any {
+			return []any{&s.id, &s.appID, &s.createdUS, &s.mc, &s.counts}
+		}), `SELECT l.id, COALESCE(l.app_id, ''), l.created_us, COALESCE(l.user_charge_mc, 0),
+				l.type = 'spend' AND l.status = 'settled' AND COALESCE(a.sandbox, 0) = 0
+			FROM (SELECT id, account_id, app_id, type, status, created_us, user_charge_mc FROM ledger
+				WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $3) AS l
+			LEFT JOIN accounts a ON a.id = l.account_id ORDER BY l.id`, first, last, rowsPerStep)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			if !s.counts || s.createdUS < begin || s.createdUS >= end {
+				continue
+			}
+			if sums[s.appID] == nil {
+				sums[s.appID] = map[int64]money.MC{}
+			}
+			sums[s.appID][s.createdUS/rules.BucketWidth.Microseconds()] += s.mc
+		}
+		if len(list) < rowsPerStep {
+			return sums, nil
+		}
+		first = list[len(list)-1].id + " " // after it, and before the next one
+	}
+}
+
+// rowsPerStep is how many ledger rows one statement reads. Each needs the page of its account.
+const rowsPerStep = 300
+
+// A spend is a ledger row of which sumSpend sums the charge, if it counts.
+type spend struct {
+	id, appID string
+	createdUS int64
+	mc        money.MC
+	counts    bool
 }
 
 // listCounted returns the stored sums of one app.

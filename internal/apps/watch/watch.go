@@ -187,7 +187,7 @@ func (w *Watch) suspendApp(ctx context.Context, a apps.App, f rules.Finding) err
 	} else if err != nil {
 		return err
 	}
-	w.Apps.NotifyChange()
+	w.Apps.NotifyChange(a.ID)
 	w.Metrics.RaiseAlarm("app_suspended", f.Rule)
 	w.Log.Error("app suspended", "app_id", a.ID, "rule", f.Rule, "reason", f.Reason)
 	return nil

@@ -33,7 +33,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	b := &bundle{t: t, at: time.Date(2026, 11, 21, 10, 5, 0, 0, time.UTC)}
 	now := func() time.Time { return b.at }
 	b.Watch = &Watch{DB: d, Apps: apps.NewStore(d, now, false), Log: slog.New(slog.DiscardHandler), Now: now}
-	b.Watch.Apps.OnChange = func() { b.calls++ }
+	b.Watch.Apps.OnChange = func(string) { b.calls++ }
 	b.Report = func(_ context.Context, _ *db.Tx, a apps.App) error {
 		if a.Suspension == nil || a.Suspension.Reason == "" {
 			b.t.Errorf("reported without a reason: %+v", a)

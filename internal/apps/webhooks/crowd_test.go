@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +38,23 @@ func addEvents(t *testing.T, b *bundle, appID string, n int) {
 	}
 }
 
+// addApp adds an app of a developer, and the developer if there is none of that id.
+func addApp(t *testing.T, d *db.DB, appID, ownerID string) {
+	t.Helper()
+	for _, text := range []string{
+		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
+			VALUES ('` + ownerID + `', '` + ownerID + `@example.com', 'x', 1, 1) ON CONFLICT DO NOTHING`,
+		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models,
+			default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended, created_us)
+			VALUES ('` + appID + `', '` + ownerID + `', 'App', '` + appID + `', '', '[]', '[]',
+			1, 'sandbox', 'mock', '[]', 0, 0, 1)`,
+	} {
+		if _, err := d.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func count(t *testing.T, d *db.DB, query string, args ...any) (n int) {
 	t.Helper()
 	if err := d.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
@@ -44,8 +63,8 @@ func count(t *testing.T, d *db.DB, query string, args ...any) (n int) {
 	return n
 }
 
-// A batch of events for twenty endpoints is queued over a database whose answers take a while: a statement has many
-// rows. Statements one by one would need longer than their transaction may take.
+// A batch of events for twenty endpoints is queued with few statements, each of many rows: one by one they would need
+// longer than their transaction may take, over a database whose answers take a while.
 func TestManyDeliveriesAreQueuedAtOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t, db.Postgres)
@@ -54,6 +73,7 @@ func TestManyDeliveriesAreQueuedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	b := newBundle(t, d, loopback)
 	for range webhooks.MaxPerApp {
@@ -61,11 +81,13 @@ func TestManyDeliveriesAreQueuedAtOnce(t *testing.T) {
 	}
 	addEvents(t, b, b.mineID, 200)
 	addEvents(t, b, b.otherID, 1)
-	proxy.SetDelay(10 * time.Millisecond) // 4,000 statements would take 40 s
+	before := proxy.Answers()
 	if err := b.node().QueueEvents(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	proxy.SetDelay(0)
+	if n := proxy.Answers() - before; n > 100 {
+		t.Errorf("%d answers of the database for one batch", n)
+	}
 	if n := count(t, d, `SELECT COUNT(*) FROM deliveries`); n < 100*webhooks.MaxPerApp {
 		t.Errorf("%d deliveries", n)
 	}
@@ -115,6 +137,85 @@ func TestAppsHaveTurns(t *testing.T) {
 			t.Error(us, err)
 		}
 	})
+}
+
+// TestDevelopersHaveTurns: a developer with many apps has the same share of a batch as one with one app, and many of
+// their apps have their turn in it.
+func TestDevelopersHaveTurns(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		for i := range 31 {
+			owner := "wac_dev"
+			if i == 30 {
+				owner = "wac_two"
+			}
+			appID := fmt.Sprint("app_", i)
+			addApp(t, d, appID, owner)
+			addEvents(t, b, appID, 20)
+		}
+		addEvents(t, b, "app_30", 100)
+		node := b.node()
+		if err := node.QueueEvents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, d, `SELECT COUNT(*) FROM event_log WHERE app_id = 'app_30'`); n < 100 {
+			t.Errorf("%d events of the developer with one app", n)
+		}
+		if n := count(t, d, `SELECT COUNT(DISTINCT app_id) FROM event_log`); n < 20 {
+			t.Errorf("%d apps had their turn", n)
+		}
+		b.work(t)
+		if n := count(t, d, `SELECT COUNT(*) FROM event_log`); n != 31*20+100 {
+			t.Errorf("%d events in the log", n)
+		}
+	})
+}
+
+// TestDevelopersShareAttempts: a developer with many endpoints that do not answer leaves attempts of the node to
+// others, over all apps of theirs, and what is reserved and not begun is given back.
+func TestDevelopersShareAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
+	addApp(t, b.db, "app_two", "wac_two")
+	owners := map[string]string{} // of endpoints
+	add := func(appID, ownerID string, endpoints int) {
+		for i := range endpoints {
+			endpointID := fmt.Sprint("whk_", appID, i)
+			owners[endpointID] = ownerID
+			if _, err := b.db.ExecContext(t.Context(), `INSERT INTO webhooks (id, app_id, url, events, status, sealed,
+				created_us) VALUES ($1, $2, 'http://127.0.0.1:1/', '[]', 'active', '', 1)`, endpointID,
+				appID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		addEvents(t, b, appID, 20)
+	}
+	add(b.mineID, "wac_dev", webhooks.MaxPerApp)
+	add(b.otherID, "wac_dev", webhooks.MaxPerApp)
+	node := b.node()
+	for range 3 {
+		if err := node.QueueEvents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hung := slices.Collect(maps.Keys(owners))
+	for range 3 {
+		if _, err := node.Step(t.Context(), hung...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := node.RunningOf("wac_dev"); n < webhooks.MaxAttempts*8/10 || n > webhooks.MaxAttempts*9/10 {
+		t.Errorf("%d attempts of the greedy developer", n)
+	}
+	add("app_two", "wac_two", 1)
+	claims, err := node.Step(t.Context(), append(hung, "whk_app_two0")...)
+	if err != nil || claims["whk_app_two0"] < 10 {
+		t.Errorf("%d attempts of the other developer, %v", claims["whk_app_two0"], err)
+	}
+	if n := node.RunningOf("wac_dev") + node.RunningOf("wac_two"); n != node.Running() {
+		t.Errorf("%d attempts run, and %d are counted", n, node.Running())
+	}
 }
 
 // A transaction that fails has a smaller one after it, down to one event, and the batches grow again.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/shares"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -29,6 +30,9 @@ var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute
 
 const (
 	maxConcurrent = 16 // concurrent attempts of an endpoint
+	// maxAttempts bounds the concurrent attempts of a node. Developers share them (decision 100): one who has many
+	// endpoints that answer slowly takes neither the sockets of the node nor the attempts of others.
+	maxAttempts = 512
 	// maxPerSecond bounds the attempts that a node starts for an endpoint. It also bounds the loop of an endpoint whose
 	// handler causes new events (F-78).
 	maxPerSecond    = 100
@@ -53,17 +57,19 @@ type Dispatcher struct {
 
 	batch int // events of the next transaction; of the one goroutine that runs rounds
 
-	mu    sync.Mutex
-	loads map[string]*endpointLoad // by endpoint
-	tasks sync.WaitGroup
+	mu      sync.Mutex
+	loads   map[string]*endpointLoad // by endpoint
+	running shares.Use               // attempts, by developer
+	tasks   sync.WaitGroup
 }
 
 // endpointLoad counts the attempts of this node for an endpoint.
 type endpointLoad struct {
 	running  int
-	failures int   // consecutive
-	second   int64 // Unix time of the last attempt
-	begun    int   // attempts in that second
+	ownerID  string // the developer for whom they count
+	failures int    // consecutive
+	second   int64  // Unix time of the last attempt
+	begun    int    // attempts in that second
 }
 
 // Options configure a Dispatcher. The zero value is for production.
@@ -170,7 +176,7 @@ func (d *Dispatcher) queueBatch(ctx context.Context) error {
 		if events, more, err = store.ClaimEvents(ctx, tx, d.batch); err != nil {
 			return err
 		}
-		if err := appendLog(ctx, tx, last, events...); err != nil {
+		if err := s.appendLog(ctx, tx, last, events...); err != nil {
 			return err
 		}
 		return s.queueDeliveries(ctx, tx, events)
@@ -224,10 +230,15 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 	if err != nil {
 		return nil, err
 	}
-	capacities := d.computeCapacities(waiting)
+	capacities, some := d.reserveAttempts(waiting)
 	if len(capacities) == 0 {
 		return nil, nil
 	}
+	defer func() {
+		if left := d.beginAttempts(capacities, claimed); left && some && len(claimed) > 0 {
+			d.requestRound() // for the endpoints that had no room
+		}
+	}()
 	for endpoints := range slices.Chunk(slices.Sorted(maps.Keys(capacities)), claimedPerTx) {
 		list, claimErr := d.claimOf(ctx, endpoints, capacities)
 		if err = claimErr; err != nil {
@@ -236,13 +247,6 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 		claimed = append(claimed, list...)
 	}
 	slices.SortFunc(claimed, func(a, b Delivery) int { return cmp.Compare(a.ID, b.ID) })
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, v := range claimed {
-		l := d.getLoad(v.EndpointID)
-		l.running++
-		l.begun++
-	}
 	return claimed, err
 }
 
@@ -279,9 +283,10 @@ func (d *Dispatcher) getLoad(endpointID string) *endpointLoad {
 	return l
 }
 
-// computeCapacities returns how many more attempts may start now, by endpoint, without endpoints that have none. It
-// deletes old loads.
-func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
+// reserveAttempts returns how many more attempts may start now, by endpoint, without endpoints that have none. Those
+// count as running until beginAttempts says how many there are. Endpoints come in random order, so that none is always
+// the last when their developer has no more attempts; some tells that there were such endpoints. It deletes old loads.
+func (d *Dispatcher) reserveAttempts(endpoints []readyEndpoint) (capacities map[string]int, some bool) {
 	now := d.store.now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -289,13 +294,43 @@ func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
 		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 ||
 			now.Sub(time.Unix(l.second, 0)) > failureMemory)
 	})
-	capacities := map[string]int{}
-	for _, endpointID := range endpoints {
-		if n := d.getLoad(endpointID).computeCapacity(now); n > 0 {
-			capacities[endpointID] = n
+	capacities = map[string]int{}
+	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
+	for _, e := range endpoints {
+		l := d.getLoad(e.id)
+		if l.running == 0 {
+			l.ownerID = e.ownerID
+		}
+		n, most := 0, l.computeCapacity(now)
+		for n < most && d.running.Take(l.ownerID, 1, maxAttempts) == nil {
+			n++
+		}
+		some = some || n < most
+		if n > 0 {
+			l.running += n
+			capacities[e.id] = n
 		}
 	}
-	return capacities
+	return capacities, some
+}
+
+// beginAttempts gives back what was reserved and not claimed, and counts what was. left tells that something was given
+// back.
+func (d *Dispatcher) beginAttempts(reserved map[string]int, claimed []Delivery) (left bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	begun := map[string]int{}
+	for _, v := range claimed {
+		begun[v.EndpointID]++
+	}
+	for endpointID, n := range reserved {
+		l := d.getLoad(endpointID)
+		l.begun += begun[endpointID]
+		l.running -= n - begun[endpointID]
+		d.running.Add(l.ownerID, int64(begun[endpointID]-n))
+		left = left || begun[endpointID] < n
+	}
+	return left
 }
 
 // computeCapacity returns how many more attempts of the endpoint may start now.
@@ -316,6 +351,7 @@ func (d *Dispatcher) recordEnd(endpointID string, tried, failed bool) {
 	defer d.mu.Unlock()
 	l := d.getLoad(endpointID)
 	l.running--
+	d.running.Add(l.ownerID, -1)
 	if failed {
 		l.failures++
 	} else if tried {

@@ -42,3 +42,25 @@ func (d *Dispatcher) QueueEvents(ctx context.Context) error { return d.queueEven
 
 // FailBatch queues a batch in a transaction that fails.
 func (d *Dispatcher) FailBatch(ended context.Context) error { return d.queueBatch(ended) }
+
+// MaxAttempts is the bound of concurrent attempts of a node.
+const MaxAttempts = maxAttempts
+
+// RunningOf returns how many attempts of a developer count as running.
+func (d *Dispatcher) RunningOf(ownerID string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.loads {
+		if l.ownerID == ownerID {
+			n += l.running
+		}
+	}
+	return n
+}
+
+// Running returns how many attempts count against the bound of the node.
+func (d *Dispatcher) Running() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return int(d.running.All())
+}

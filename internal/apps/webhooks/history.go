@@ -137,7 +137,7 @@ func (s *Store) Recover(ctx context.Context, e Endpoint, since time.Time) (queue
 			events[i] = rules.Event{ID: d.EventID, AppID: e.AppID}
 		}
 		queued = len(list)
-		return appendLog(ctx, tx, last, events...)
+		return s.appendLog(ctx, tx, last, events...)
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("webhooks: recover: %w", err)
@@ -156,7 +156,8 @@ func (s *Store) recordAttempt(ctx context.Context, v Delivery, dueUS int64, o at
 		if err := insertAttempt(ctx, tx, v.ID, o); err != nil {
 			return err
 		}
-		return countAttempt(ctx, tx, v.EndpointID, s.now().UTC().Format(dayLayout), o.failed == "")
+		day := s.now().UTC().Format(dayLayout)
+		return countAttempt(ctx, tx, v.EndpointID, day, o.failed == "", v.Status == Failed)
 	})
 }
 
@@ -189,6 +190,39 @@ func (s *Store) ClaimFailedDays(ctx context.Context, tx *db.Tx) (list []FailedDa
 			return nil, false, fmt.Errorf("webhooks: failed days: %w", err)
 		}
 		list = append(list, FailedDay{e, yesterday, d.Failed})
+	}
+	return list, len(days) < maxReportedPerTurn, nil
+}
+
+// LostDay is a day on which deliveries to an active endpoint have failed for good.
+type LostDay struct {
+	Endpoint  Endpoint
+	Lost      int64  // deliveries so far
+	EventType string // of the newest one
+}
+
+// ClaimLostDays marks days on which deliveries have failed for good as reported, and returns those of active endpoints
+// since yesterday. Each day is returned to one caller. The caller calls again until done.
+func (s *Store) ClaimLostDays(ctx context.Context, tx *db.Tx) (list []LostDay, done bool, err error) {
+	days, err := claimLostDays(ctx, tx, maxReportedPerTurn)
+	if err != nil {
+		return nil, false, fmt.Errorf("webhooks: lost deliveries: %w", err)
+	}
+	yesterday := s.now().UTC().AddDate(0, 0, -1).Format(dayLayout)
+	for _, d := range days {
+		e, err := getEndpoint(ctx, tx, d.endpointID, "")
+		if errors.Is(err, sql.ErrNoRows) || err == nil && (e.Status != Active || d.Day.Day < yesterday) {
+			continue // of an older day: of a time in which no node ran
+		} else if err != nil {
+			return nil, false, fmt.Errorf("webhooks: lost deliveries: %w", err)
+		}
+		newest, err := filterDeliveries(ctx, tx, e.ID, Filter{Status: Failed}, 1)
+		if err != nil {
+			return nil, false, fmt.Errorf("webhooks: lost deliveries: %w", err)
+		}
+		if len(newest) > 0 { // else it was sent again since
+			list = append(list, LostDay{e, d.Failed, newest[0].EventType})
+		}
 	}
 	return list, len(days) < maxReportedPerTurn, nil
 }

@@ -2,6 +2,7 @@ package webhooks_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -304,5 +306,59 @@ func TestDescribe(t *testing.T) {
 		if _, err := b.store.Describe(b.mineID, "none"); err == nil {
 			t.Error("an unknown type has a description")
 		}
+	})
+}
+
+// TestSampleEventsAreBounded: a developer's apps together have a rate of sample events, and of deliveries that are sent
+// again. Test events go with the last of their deliveries and of their entries in the log.
+func TestSampleEventsAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		e := b.endpointOf(t, b.create(t, `{"url":"http://127.0.0.1:1/"}`).ID)
+		sent := 0
+		var refused error
+		for refused == nil {
+			if sent%2 == 0 {
+				_, refused = b.store.SendTest(t.Context(), e, "connection.frozen")
+			} else {
+				_, refused = b.store.TriggerSample(t.Context(), b.otherID, "connection.frozen")
+			}
+			if sent++; sent > 1000 {
+				t.Fatal("any number of sample events is sent")
+			}
+		}
+		if limited, ok := errors.AsType[*apierr.Error](refused); !ok || limited.Code != apierr.RateLimited ||
+			limited.RetryAfter == 0 {
+			t.Errorf("%v", refused)
+		}
+		list, _, err := b.store.FilterDeliveries(t.Context(), e.ID, webhooks.Filter{}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for again := 0; ; again++ {
+			if _, err := b.store.Redeliver(t.Context(), e, list[0].ID); err != nil {
+				break
+			}
+			if again > 2000 {
+				t.Fatal("a delivery is sent again any number of times")
+			}
+		}
+		b.exec(t, `UPDATE events SET passed = 1`)
+		b.exec(t, `UPDATE deliveries SET status = 'delivered', next_us = NULL`)
+		purge := func(want bool) {
+			t.Helper()
+			if err := b.store.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var n int
+			err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM events WHERE test = 1`).Scan(&n)
+			if err != nil || (n > 1) != want {
+				t.Errorf("%d events, %v", n, err)
+			}
+		}
+		purge(true)
+		b.clock.move(100 * 24 * time.Hour)
+		purge(false) // the newest entry of an app's log stays, for the readers behind it
 	})
 }

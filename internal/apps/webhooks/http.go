@@ -2,7 +2,10 @@ package webhooks
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -26,6 +29,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("DELETE /v1/apps/{id}/webhooks/{webhookId}", h.deleteEndpoint)
 	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/rotate-secret", h.rotateSecret)
 	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/test", h.sendTest)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/recover", h.recover)
 	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}/deliveries", h.listDeliveries)
 	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", h.redeliver)
 	rt.Handle("GET /v1/apps/{id}/events", h.listEvents)
@@ -202,7 +206,11 @@ func (h *Handler) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Store.ListDeliveries(r.Context(), e.ID)
+	f, limit, err := readDeliveryFilter(r)
+	if err != nil {
+		return err
+	}
+	list, more, err := h.Store.FilterDeliveries(r.Context(), e.ID, f, limit)
 	if err != nil {
 		return err
 	}
@@ -210,7 +218,77 @@ func (h *Handler) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	for i, d := range list {
 		out[i] = d.resource()
 	}
+	if more {
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// readDeliveryFilter reads which deliveries are listed, and how many at most. Errors are 400 invalid_request.
+func readDeliveryFilter(r *http.Request) (f Filter, limit int, err error) {
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return f, 0, err
+	}
+	q, err := web.ReadQuery(r)
+	if err != nil {
+		return f, 0, err
+	}
+	f = Filter{Status: q.Get("status"), Type: q.Get("type"), Before: page.StartingAfter}
+	switch {
+	case q.Has("status") && !IsStatus(f.Status):
+		return f, 0, apierr.InvalidRequest.Errorf("status: must be pending, delivered or failed")
+	case q.Has("type") && !slices.Contains(Types, f.Type):
+		return f, 0, apierr.InvalidRequest.Errorf("type: must be one of %s", strings.Join(Types, ", "))
+	}
+	if q.Has("since") {
+		if f.Since, err = readTime("since", q.Get("since")); err != nil {
+			return f, 0, err
+		}
+	}
+	if !q.Has("limit") && !q.Has("starting_after") {
+		page.Limit = maxListedDeliveries // of the contract
+	}
+	return f, page.Limit, nil
+}
+
+func readTime(name, text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, apierr.InvalidRequest.Errorf("%s: must be a time such as 2026-11-21T10:15:00Z", name)
+	}
+	return at, nil
+}
+
+// recoverRequest is the body of the request to send again what has failed.
+type recoverRequest struct {
+	Since web.Field[string] `json:"since"`
+}
+
+// recoveredResource says how many deliveries were queued again, and whether there are others.
+type recoveredResource struct {
+	Queued  int  `json:"queued"`
+	HasMore bool `json:"has_more"`
+}
+
+func (h *Handler) recover(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
+	if err != nil {
+		return err
+	}
+	var body recoverRequest
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	since, err := readTime("since", body.Since.Value)
+	if err != nil {
+		return err
+	}
+	queued, more, err := h.Store.Recover(r.Context(), e, since)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, recoveredResource{queued, more})
 }
 
 func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request) error {
@@ -244,8 +322,8 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if at > 0 {
-		web.LinkTo(w, r, "after", strconv.FormatInt(at, 10))
+	if at != "" {
+		web.LinkTo(w, r, "after", at)
 	}
 	return web.WriteJSON(w, http.StatusOK, list)
 }

@@ -3,6 +3,8 @@ package webhooks_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -205,13 +208,14 @@ func TestSamplesOfAllEvents(t *testing.T) {
 	want(t, b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{}`), 400, "invalid_request")
 }
 
+type told struct{ ID, Type string }
+
 // Reading on from any place misses nothing, and what is sent again comes again.
 func TestEventsAreReadInOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, loopback)
 		at := "/v1/apps/" + b.mineID + "/events"
-		type told struct{ ID, Type string }
 		if a := b.mine.Do(t, "GET", at, ""); strings.TrimSpace(a.Body) != "[]" || a.Header.Get("Link") != "" {
 			t.Errorf("at first there is %v", a)
 		}
@@ -264,7 +268,7 @@ func TestOldEventsAreForgotten(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, loopback)
 		at := "/v1/apps/" + b.mineID + "/events?after="
-		told := func() (ids []string) {
+		list := func() (ids []string) {
 			if err := b.store.Purge(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -276,24 +280,200 @@ func TestOldEventsAreForgotten(t *testing.T) {
 		b.connect(t)
 		b.work(t)
 		b.clock.move(webhooks.DefaultRetention.Events)
-		first := told()
+		first := list()
 		b.pause(t)
 		b.work(t)
-		if all := told(); len(all) != 3 || len(first) != 1 {
+		if all := list(); len(all) != 3 || len(first) != 1 {
 			t.Errorf("within 90 days: %v, then %v", first, all)
 		}
 		b.clock.move(time.Millisecond)
-		if rest := told(); len(rest) != 2 || slices.Contains(rest, first[0]) {
+		if rest := list(); len(rest) != 2 || slices.Contains(rest, first[0]) {
 			t.Errorf("after 90 days: %v", rest)
 		}
-		want(t, b.mine.Do(t, "GET", at+first[0], ""), 400, "invalid_request")
+		// Who has read it has missed nothing as long as the next one is kept, also if nothing happens for months.
+		if next := read[[]told](t, b.mine.Do(t, "GET", at+first[0], "")); len(next) != 2 {
+			t.Errorf("after the event that is no longer listed: %v", next)
+		}
 		b.clock.move(7*24*time.Hour - time.Millisecond)
-		if rest := told(); len(rest) != 2 {
+		if rest := list(); len(rest) != 2 {
 			t.Errorf("after a week more: %v", rest)
 		}
 		b.store.Retention.Events = 7*24*time.Hour - 2*time.Millisecond // as the operator says
-		if rest := told(); len(rest) != 0 {
+		if rest := list(); len(rest) != 0 {
 			t.Errorf("after a shorter retention: %v", rest)
+		}
+		want(t, b.mine.Do(t, "GET", at+first[0], ""), 400, "invalid_request")
+	})
+}
+
+// cursorOf returns the cursor that an answer leads to.
+func cursorOf(t *testing.T, a apitest.Answer) string {
+	t.Helper()
+	link := strings.TrimSuffix(strings.TrimPrefix(a.Header.Get("Link"), "<"), `>; rel="next"`)
+	u, err := url.Parse(link)
+	if err != nil || a.Status != 200 {
+		t.Fatalf("got %v (%v)", a, err)
+	}
+	return u.Query().Get("after")
+}
+
+// A cursor that has events behind it that are deleted is refused, also before the purge, and one that has none is not.
+func TestCursorsEndWithTheirEvents(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		at := "/v1/apps/" + b.mineID + "/events?limit=1&after="
+		b.connect(t)
+		b.pause(t)
+		b.work(t)
+		one := cursorOf(t, b.mine.Do(t, "GET", at+"0", ""))
+		two := cursorOf(t, b.mine.Do(t, "GET", at+one, ""))
+		three := cursorOf(t, b.mine.Do(t, "GET", at+two, ""))
+		b.clock.move(webhooks.DefaultRetention.Events + time.Hour)
+		for _, purged := range []bool{false, true} {
+			if purged {
+				if err := b.store.Purge(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, old := range []string{one, two} {
+				want(t, b.mine.Do(t, "GET", at+old, ""), 400, "invalid_request")
+			}
+			newest := b.mine.Do(t, "GET", strings.TrimSuffix(at, "&after="), "")
+			if list := read[[]told](t, newest); len(list) != 0 || cursorOf(t, newest) != three {
+				t.Errorf("purged %v: the newest are %v", purged, list)
+			}
+			a := b.mine.Do(t, "GET", at+three, "")
+			if rest := read[[]told](t, a); len(rest) != 0 || cursorOf(t, a) != three {
+				t.Errorf("purged %v: after the last event: %v, next %q", purged, rest, cursorOf(t, a))
+			}
+		}
+		b.pause(t)
+		b.work(t)
+		if rest := read[[]told](t, b.mine.Do(t, "GET", at+three, "")); len(rest) != 1 {
+			t.Errorf("after the last event there is %v", rest)
+		}
+	})
+}
+
+// A database that was restored to an earlier moment has other events at the same places, and may log the same events in
+// another order. No cursor of its future is taken for one of its own.
+func TestCursorsOfALostFuture(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		at := "/v1/apps/" + b.mineID + "/events?after="
+		b.connect(t)
+		b.work(t)
+		kept := cursorOf(t, b.mine.Do(t, "GET", at+"0", ""))
+		b.pause(t) // in the outbox when the backup is made
+		b.work(t)
+		lost := cursorOf(t, b.mine.Do(t, "GET", at+kept, ""))
+		b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"connection.updated"}`)
+		b.work(t)
+		future := cursorOf(t, b.mine.Do(t, "GET", at+lost, ""))
+		for _, statement := range []string{
+			`DELETE FROM event_log WHERE place > 1`, `UPDATE event_log_head SET place = 1`,
+			`DELETE FROM events WHERE test = 1`, `UPDATE events SET passed = 0 WHERE seq > 1`,
+		} {
+			if _, err := d.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // before and after the places are taken again
+			for _, cursor := range []string{lost, future, "2", "3", "4"} {
+				want(t, b.mine.Do(t, "GET", at+cursor, ""), 400, "invalid_request")
+			}
+			b.pause(t)
+			b.work(t)
+		}
+		if rest := read[[]told](t, b.mine.Do(t, "GET", at+kept, "")); len(rest) != 6 {
+			t.Errorf("after the cursor that is in the backup: %v", rest)
+		}
+	})
+}
+
+// Numbers that an earlier version gave out lead on, while their entries are kept.
+func TestCursorsOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		at := "/v1/apps/" + b.mineID + "/events?after="
+		b.connect(t)
+		b.work(t)
+		if _, err := d.ExecContext(t.Context(), `UPDATE event_log SET entry_id = NULL`); err != nil {
+			t.Fatal(err)
+		}
+		b.pause(t)
+		b.work(t)
+		if rest := read[[]told](t, b.mine.Do(t, "GET", at+"1", "")); len(rest) != 2 {
+			t.Errorf("after the entry of an earlier version: %v", rest)
+		}
+		want(t, b.mine.Do(t, "GET", at+"2", ""), 400, "invalid_request")
+		want(t, b.other.Do(t, "GET", "/v1/apps/"+b.otherID+"/events?after=1", ""), 400, "invalid_request")
+	})
+}
+
+// Failed deliveries are listed by pages, however many came later, and sent again.
+func TestFailedDeliveriesAreFound(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		r := newReceiver(t, func(_ int, w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/refused" {
+				w.WriteHeader(500)
+			}
+		})
+		e := b.create(t, `{"url":"`+r.URL+`/refused","events":["connection.created","connection.frozen"]}`)
+		at := b.collection() + "/" + e.ID
+		b.connect(t)
+		b.pause(t)
+		for range 7 {
+			b.work(t)
+			b.clock.move(16 * time.Hour)
+		}
+		var lost int
+		err := d.QueryRowContext(t.Context(), `SELECT SUM(lost) FROM webhook_days`).Scan(&lost)
+		if err != nil || lost != 2 {
+			t.Errorf("%d lost deliveries are counted (%v), want 2", lost, err)
+		}
+		b.mine.Do(t, "PATCH", at, `{"url":"`+r.URL+`/taken"}`)
+		for range 60 {
+			b.mine.Do(t, "POST", at+"/test", `{"type":"connection.updated"}`)
+		}
+		b.work(t)
+		if latest := b.deliveries(t, e.ID); len(latest) != 50 || latest[49].Status != "delivered" {
+			t.Errorf("%d latest deliveries", len(latest))
+		}
+		failed := at + "/deliveries?status=failed"
+		first := b.mine.Do(t, "GET", failed+"&limit=1", "")
+		page := read[[]delivered](t, first)
+		next := strings.TrimSuffix(strings.TrimPrefix(first.Header.Get("Link"), "<"), `>; rel="next"`)
+		page = append(page, read[[]delivered](t, b.mine.Do(t, "GET", next, ""))...)
+		if len(page) != 2 || page[0].EventType == page[1].EventType || page[0].Status != "failed" {
+			t.Errorf("failed are %+v", page)
+		}
+		if list := read[[]delivered](t, b.mine.Do(t, "GET", failed+"&type=connection.created", "")); len(list) != 1 {
+			t.Errorf("of one type are %+v", list)
+		}
+		since := b.clock.now().Add(time.Hour).UTC().Format(time.RFC3339)
+		if list := read[[]delivered](t, b.mine.Do(t, "GET", failed+"&since="+since, "")); len(list) != 0 {
+			t.Errorf("since now are %+v", list)
+		}
+		for _, q := range []string{"status=lost", "type=x", "since=yesterday", "limit=0", "limit=101"} {
+			want(t, b.mine.Do(t, "GET", at+"/deliveries?"+q, ""), 400, "invalid_request")
+		}
+		for body, status := range map[string]int{`{}`: 400, `{"since":"x"}`: 400, `{"since":"` + since + `"}`: 400} {
+			want(t, b.mine.Do(t, "POST", at+"/recover", body), status, "invalid_request")
+		}
+		want(t, b.other.Do(t, "POST", at+"/recover", `{"since":"2026-11-21T00:00:00Z"}`), 404, "not_found")
+		a := b.mine.Do(t, "POST", at+"/recover", `{"since":"2026-11-21T00:00:00Z"}`)
+		if strings.TrimSpace(a.Body) != `{"queued":2,"has_more":false}` {
+			t.Errorf("recover: %v", a)
+		}
+		b.work(t)
+		if list := read[[]delivered](t, b.mine.Do(t, "GET", failed, "")); len(list) != 0 {
+			t.Errorf("failed after the recovery: %+v", list)
 		}
 	})
 }

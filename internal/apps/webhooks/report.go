@@ -24,36 +24,59 @@ type Reporter struct {
 	Log     *slog.Logger
 }
 
-// QueueReports queues one email for each active endpoint to which every attempt of yesterday (UTC) failed. It claims
-// the day in the transaction that queues the email, so that several nodes send one.
+// QueueReports queues one email for each active endpoint to which every attempt of yesterday (UTC) failed, and one at
+// the first delivery of a day that has failed for good. It claims the day in the transaction that queues the email, so
+// that several nodes send one. An endpoint has one email a day at most.
 func (r *Reporter) QueueReports(ctx context.Context) error {
-	for {
-		var done bool
-		err := r.Store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			days, last, err := r.Store.ClaimFailedDays(ctx, tx)
-			if err != nil {
-				return err
-			}
-			for _, d := range days {
-				if err := r.queueReport(ctx, tx, d); err != nil {
+	for _, claim := range []func(ctx context.Context, tx *db.Tx) ([]report, bool, error){r.claimFailed, r.claimLost} {
+		for done := false; !done; {
+			err := r.Store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				list, last, err := claim(ctx, tx)
+				if err != nil {
 					return err
 				}
+				for _, v := range list {
+					if err := r.queueReport(ctx, tx, v); err != nil {
+						return err
+					}
+				}
+				done = last
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("webhooks: reports: %w", err)
 			}
-			done = last
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("webhooks: reports: %w", err)
-		} else if done {
-			return nil
 		}
 	}
+	return nil
+}
+
+// A report is what an email says of an endpoint.
+type report struct {
+	endpoint Endpoint
+	email    func(app apps.App, dashboard string) ui.Email
+}
+
+func (r *Reporter) claimFailed(ctx context.Context, tx *db.Tx) (list []report, done bool, err error) {
+	days, done, err := r.Store.ClaimFailedDays(ctx, tx)
+	for _, d := range days {
+		list = append(list, report{d.Endpoint, d.email})
+	}
+	return list, done, err
+}
+
+func (r *Reporter) claimLost(ctx context.Context, tx *db.Tx) (list []report, done bool, err error) {
+	days, done, err := r.Store.ClaimLostDays(ctx, tx)
+	for _, d := range days {
+		list = append(list, report{d.Endpoint, d.email})
+	}
+	return list, done, err
 }
 
 // queueReport queues the email of one endpoint for each owner of its app. It logs and skips one that cannot be sent, so
 // that the others are.
-func (r *Reporter) queueReport(ctx context.Context, tx *db.Tx, d FailedDay) error {
-	app, err := r.Apps.Get(ctx, d.Endpoint.AppID)
+func (r *Reporter) queueReport(ctx context.Context, tx *db.Tx, v report) error {
+	app, err := r.Apps.Get(ctx, v.endpoint.AppID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	} else if err != nil {
@@ -63,11 +86,11 @@ func (r *Reporter) queueReport(ctx context.Context, tx *db.Tx, d FailedDay) erro
 	if err != nil {
 		return err
 	}
-	e := d.email(app, r.Notices.Links.Dashboard)
+	e := v.email(app, r.Notices.Links.Dashboard)
 	for _, a := range owners {
 		err := r.Notices.QueueOptional(ctx, tx, a, e)
 		if errors.Is(err, mail.ErrInvalidMessage) {
-			r.Log.Error("webhook report not queued", "account_id", a.ID, "endpoint_id", d.Endpoint.ID, "error", err)
+			r.Log.Error("webhook report not queued", "account_id", a.ID, "endpoint_id", v.endpoint.ID, "error", err)
 		} else if err != nil {
 			return err
 		}
@@ -88,13 +111,40 @@ func (d FailedDay) email(app apps.App, dashboard string) ui.Email {
 				count, app.Name, withoutQuery(d.Endpoint.URL)),
 			"We send each event up to seven times in about a day. The page of the endpoint shows each attempt with " +
 				"its response. When your server works again, Recover on that page sends the failed events again.",
-			"We email you at most once a day about an endpoint. To end this, repair or disable the endpoint.",
+			onceADay,
 		},
-		Action: &ui.Link{
-			Href: dashboard + "/developer/apps/" + app.ID + "/webhooks/" + d.Endpoint.ID + "?status=" + Failed,
-			Text: "View failed deliveries",
+		Action: linkFailed(app, d.Endpoint, dashboard),
+		Why:    ui.AboutWebhooks,
+	}
+}
+
+const onceADay = "We email you at most once a day about an endpoint. To end this, repair or disable the endpoint."
+
+// linkFailed leads to the failed deliveries of an endpoint.
+func linkFailed(app apps.App, e Endpoint, dashboard string) *ui.Link {
+	return &ui.Link{
+		Href: dashboard + "/developer/apps/" + app.ID + "/webhooks/" + e.ID + "?status=" + Failed,
+		Text: "View failed deliveries",
+	}
+}
+
+// email writes the report of deliveries that have failed for good.
+func (d LostDay) email(app apps.App, dashboard string) ui.Email {
+	what := "an event (" + d.EventType + ")"
+	if d.Lost > 1 {
+		what = ui.Count(d.Lost) + " events, the last of them " + d.EventType + ","
+	}
+	return ui.Email{
+		Subject: "Webhooks of “" + app.Name + "” were not delivered",
+		Paragraphs: []string{
+			fmt.Sprintf("We have stopped trying to deliver %s of “%s” to %s. We send each event up to seven times in "+
+				"about a day.", what, app.Name, withoutQuery(d.Endpoint.URL)),
+			"The page of the endpoint shows each attempt with its response. When your server works again, Recover on " +
+				"that page sends the failed events again. So does the API.",
+			onceADay,
 		},
-		Why: ui.AboutWebhooks,
+		Action: linkFailed(app, d.Endpoint, dashboard),
+		Why:    ui.AboutWebhooks,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -109,6 +110,38 @@ func TestReports(t *testing.T) {
 		}
 		if to, _ := report(); len(to) != 0 {
 			t.Errorf("the day was reported: %v", to)
+		}
+		// A delivery that has failed for good is reported on the same day, although others succeed, and so once a day.
+		lose := func(e endpoint, n int) {
+			t.Helper()
+			b.exec(t, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed, lost) VALUES ($1, $2, 7, 7, $3)
+				ON CONFLICT (webhook_id, day) DO UPDATE SET lost = webhook_days.lost + $3`, e.ID,
+				b.clock.now().UTC().Format(time.DateOnly), n)
+			b.exec(t, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, due_us, created_us)
+				VALUES ($1, $2, $1, 'connection.frozen', 'failed', 1, 1)`, id.New(id.Delivery, b.clock.now()), e.ID)
+		}
+		lose(mixed, 1)
+		lose(off, 1)
+		to, texts = report()
+		if want := []string{"developer@example.com", "owner@example.com"}; !slices.Equal(to, want) ||
+			!strings.Contains(texts, "stopped trying to deliver an event (connection.frozen) of “Reader” to "+
+				"https://hooks.example.com/mixed") {
+			t.Errorf("emails to %v, want %v:\n%s", to, want, texts)
+		}
+		lose(mixed, 1)
+		if to, _ := report(); len(to) != 0 {
+			t.Errorf("emails about the same day: %v", to)
+		}
+		fail(bad)
+		b.exec(t, `UPDATE webhook_days SET lost = 3 WHERE webhook_id = $1 AND reported = 0`, bad.ID)
+		lose(bad, 0)
+		if to, texts := report(); len(to) != 2 ||
+			!strings.Contains(texts, "3 events, the last of them connection.frozen,") {
+			t.Errorf("emails to %v:\n%s", to, texts)
+		}
+		b.clock.move(24 * time.Hour)
+		if to, _ := report(); len(to) != 0 {
+			t.Errorf("two emails about one day: %v", to)
 		}
 		fail(bad)
 		b.clock.move(24 * time.Hour)

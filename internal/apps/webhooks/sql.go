@@ -97,15 +97,21 @@ func markDeleted(ctx context.Context, tx *db.Tx, nowUS int64, condition, arg str
 // purgeDeleted deletes endpoints that are marked as deleted: first their deliveries, then their days, then those that
 // have no deliveries.
 func purgeDeleted(ctx context.Context, d *db.DB) error {
-	const deleted = `webhook_id IN (SELECT id FROM webhooks WHERE deleted_us IS NOT NULL)`
-	for _, p := range []struct{ table, condition string }{
-		{"deliveries", deleted},
-		{"webhook_days", deleted},
-		{"webhooks", `deleted_us IS NOT NULL
-			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = webhooks.id)`},
-	} {
-		if _, err := d.DeleteSlices(ctx, p.table, p.condition); err != nil {
-			return err
+	list, err := db.QueryAll(ctx, d, db.ScanColumn[string], `SELECT id FROM webhooks WHERE deleted_us IS NOT NULL
+		ORDER BY id LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	for _, webhookID := range list {
+		for _, p := range []struct{ table, condition string }{
+			{"deliveries", `webhook_id = $1 ORDER BY webhook_id, id`},
+			{"webhook_days", `webhook_id = $1 ORDER BY webhook_id, day`},
+			{"webhooks", `id = $1 AND (SELECT d.id FROM deliveries d WHERE d.webhook_id = webhooks.id
+				ORDER BY d.webhook_id, d.id LIMIT 1) IS NULL`}, // no join, which would read all deliveries
+		} {
+			if _, err := d.DeleteSlices(ctx, p.table, p.condition, webhookID); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -118,11 +124,6 @@ func scanDelivery(row db.Row) (d Delivery, err error) {
 	err = row.Scan(&d.ID, &d.EndpointID, &d.EventID, &d.EventType, &d.Status, &d.Attempts, &d.NextUS, &d.lease,
 		&d.LastError, &d.ResponseStatus, &d.DeliveredUS, &d.CreatedUS)
 	return d, err
-}
-
-func listDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
-	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
-		WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
 }
 
 // findDelivery returns a delivery of any endpoint.
@@ -195,10 +196,14 @@ func requeueDeliveries(ctx context.Context, tx *db.Tx, list []Delivery, nowUS in
 	return nil
 }
 
+// A readyEndpoint is an active endpoint with due deliveries, of the developer who owns its app.
+type readyEndpoint struct{ id, ownerID string }
+
 // listReadyEndpoints returns the active endpoints with due deliveries. It costs one index lookup for each endpoint,
 // whatever the length of its queue.
-func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w
+func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]readyEndpoint, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *readyEndpoint) []any { return []any{&e.id, &e.ownerID} }),
+		`SELECT w.id, (SELECT a.owner_id FROM apps a WHERE a.id = w.app_id) FROM webhooks w
 		WHERE w.deleted_us IS NULL AND w.status = 'active' AND EXISTS (SELECT 1 FROM deliveries d
 			WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
 }
@@ -297,15 +302,16 @@ func insertAttempt(ctx context.Context, tx *db.Tx, deliveryID string, o attemptO
 	return err
 }
 
-// countAttempt counts an attempt on its day.
-func countAttempt(ctx context.Context, tx *db.Tx, endpointID, day string, succeeded bool) error {
+// countAttempt counts an attempt on its day, and a delivery that it was the last one of.
+func countAttempt(ctx context.Context, tx *db.Tx, endpointID, day string, succeeded, lost bool) error {
 	column := "failed"
 	if succeeded {
 		column = "succeeded"
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed)
-		VALUES ($1, $2, $3, $4) ON CONFLICT (webhook_id, day) DO UPDATE SET `+column+` = webhook_days.`+column+` + 1`,
-		endpointID, day, boolInt(succeeded), boolInt(!succeeded))
+	_, err := tx.ExecContext(ctx, `INSERT INTO webhook_days (webhook_id, day, succeeded, failed, lost)
+		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (webhook_id, day) DO UPDATE
+			SET `+column+` = webhook_days.`+column+` + 1, lost = webhook_days.lost + EXCLUDED.lost`,
+		endpointID, day, boolInt(succeeded), boolInt(!succeeded), boolInt(lost))
 	return err
 }
 
@@ -334,19 +340,29 @@ func listDays(ctx context.Context, q db.Queryer, appID, from string) ([]endpoint
 		WHERE w.app_id = $1 AND w.deleted_us IS NULL AND d.day >= $2 ORDER BY d.webhook_id, d.day`, appID, from)
 }
 
-// claimDays marks at most limit unreported days before today as reported and returns them. Two nodes never get the
-// same.
+// claimLostDays marks at most limit days on which deliveries have failed for good as reported, and returns them with
+// their number in place of the attempts. Two nodes never get the same.
+func claimLostDays(ctx context.Context, tx *db.Tx, limit int) ([]endpointDay, error) {
+	return db.QueryAll(ctx, tx, scanDay, `WITH due AS MATERIALIZED (SELECT webhook_id, day FROM webhook_days
+			WHERE lost > 0 AND lost_reported = 0 ORDER BY day, webhook_id LIMIT $1`+tx.Engine.SkipLocked()+`)
+		UPDATE webhook_days SET lost_reported = 1
+		WHERE lost_reported = 0 AND (webhook_id, day) IN (SELECT webhook_id, day FROM due)
+		RETURNING webhook_id, day, succeeded, lost`, limit)
+}
+
+// claimDays marks at most limit unreported days before today as reported and returns them, with no failed attempts of
+// one that has been reported for its lost deliveries. Two nodes never get the same.
 func claimDays(ctx context.Context, tx *db.Tx, today string, limit int) ([]endpointDay, error) {
 	return db.QueryAll(ctx, tx, scanDay, `WITH due AS MATERIALIZED (SELECT webhook_id, day FROM webhook_days
 			WHERE reported = 0 AND day < $1 ORDER BY day, webhook_id LIMIT $2`+tx.Engine.SkipLocked()+`)
 		UPDATE webhook_days SET reported = 1
 		WHERE reported = 0 AND (webhook_id, day) IN (SELECT webhook_id, day FROM due)
-		RETURNING webhook_id, day, succeeded, failed`, today, limit)
+		RETURNING webhook_id, day, succeeded, CASE WHEN lost_reported = 1 THEN 0 ELSE failed END`, today, limit)
 }
 
 // deleteOldDays deletes the days before a day.
 func deleteOldDays(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.DeleteSlices(ctx, "webhook_days", `day < $1`, before)
+	_, err := d.DeleteSlices(ctx, "webhook_days", `day < $1 ORDER BY day`, before)
 	return err
 }
 
@@ -362,7 +378,8 @@ func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) err
 func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.DeleteSlices(ctx, "deliveries",
 		`id < $1
-			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
+			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))
+			ORDER BY id`, before)
 	return err
 }
 
@@ -372,11 +389,26 @@ func countWaiting(ctx context.Context, q db.Queryer) (n int64, err error) {
 	return n, err
 }
 
-// deleteOldLog deletes the log entries of events with an id below before; ids rise with time. A redelivery adds a later
-// entry, but only within the retention of deliveries, so that no entry is much younger than its event.
+// nextLogged is the event of the app's next entry in the log.
+const nextLogged = `(SELECT n.event_id FROM event_log n WHERE n.app_id = event_log.app_id AND n.place > event_log.place
+	ORDER BY n.place LIMIT 1)`
+
+// deleteOldLog deletes the log entries of events with an id below before; ids rise with time. The one before an entry
+// that stays, or before one to come, stays, too: a reader that has read it has missed nothing.
 func deleteOldLog(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.DeleteSlices(ctx, "event_log", `event_id < $1`, before)
+	_, err := d.DeleteSlices(ctx, "event_log", `event_id < $1 AND `+nextLogged+` < $1`, before)
 	return err
+}
+
+// notSent is the condition that an event is in no log and has no deliveries.
+const notSent = `NOT EXISTS (SELECT 1 FROM event_log l WHERE l.event_id = events.id)
+	AND NOT EXISTS (SELECT 1 FROM webhooks w JOIN deliveries d ON d.webhook_id = w.id
+		WHERE w.app_id = events.app_id AND d.event_id = events.id)`
+
+// findOwner returns the developer of an app.
+func findOwner(ctx context.Context, q db.Queryer, appID string) (developerID string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT owner_id FROM apps WHERE id = $1`, appID).Scan(&developerID)
+	return developerID, err
 }
 
 // The last column is the flag sandbox: the event is about a connection of a test account, or has no connection and is
@@ -413,36 +445,43 @@ func listEventDeliveries(ctx context.Context, q db.Queryer, appID, eventID strin
 		ORDER BY webhook_id`, appID, eventID)
 }
 
-// loggedEvent is an event with its cursor in the log.
+// loggedEvent is an event with the cursor of its entry in the log.
 type loggedEvent struct {
 	storedEvent
-	place int64
+	cursor string
 }
 
 func scanLogged(row db.Row) (l loggedEvent, err error) {
 	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox,
-		&l.place)
+		&l.cursor)
 	return l, err
 }
 
+// loggedQuery begins a query for the events of an app's log. An entry of an earlier version has no id: its cursor is
+// that of its event.
+const loggedQuery = `SELECT ` + eventValues + `, COALESCE(l.entry_id, l.event_id) FROM ` + eventTables + `
+	JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1`
+
 // listNewestLogged returns the newest events of an app's log, newest first.
 func listNewestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]loggedEvent, error) {
-	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
-		JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
+	return db.QueryAll(ctx, q, scanLogged, loggedQuery+` ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
-// listLoggedAfter returns the events of an app's log after a cursor, oldest first.
-func listLoggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]loggedEvent, error) {
-	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
-		JOIN event_log l ON l.event_id = e.id
-		WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
+// listLoggedAfter returns the events of an app's log from the event oldest on and after a place, oldest first.
+func listLoggedAfter(ctx context.Context, q db.Queryer, appID, oldest string, after int64, limit int) ([]loggedEvent,
+	error) {
+	return db.QueryAll(ctx, q, scanLogged, loggedQuery+` AND l.place > $2 AND l.event_id >= $3
+		ORDER BY l.place LIMIT $4`, appID, after, oldest, limit)
 }
 
-// getCursor returns the cursor of an event's first entry in an app's log, or sql.ErrNoRows.
-func getCursor(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT place FROM event_log
-		WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
-	return at, err
+// findPlace returns the first place of an app's log that a condition finds, or sql.ErrNoRows. It finds none after which
+// entries are deleted, or may be, because they are of events below oldest.
+func findPlace(ctx context.Context, q db.Queryer, condition, appID string, value any, oldest string) (place int64,
+	err error) {
+	err = q.QueryRowContext(ctx, `SELECT place FROM event_log WHERE `+condition+`
+		AND (event_id >= $3 OR COALESCE(`+nextLogged+`, '~') >= $3) ORDER BY place LIMIT 1`,
+		appID, value, oldest).Scan(&place)
+	return place, err
 }
 
 // lockLog locks the log until tx ends, so that only tx appends to it, and returns the last cursor.
@@ -451,21 +490,23 @@ func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
 	return last, err
 }
 
-// appendLog appends events after the last cursor. The log must be locked.
-func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
+// appendLog appends events after the last place. The log must be locked. Each entry gets an id of its own, which is the
+// reader's cursor: after a restore to an earlier moment the same place, and even the same event, has another one.
+func (s *Store) appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
+	now := s.now()
 	for rows := range slices.Chunk(events, maxRowsPerStatement) {
 		var values strings.Builder
-		args := make([]any, 0, 3*len(rows))
+		args := make([]any, 0, 4*len(rows))
 		for i, e := range rows {
 			if i > 0 {
 				values.WriteByte(',')
 			}
 			n := len(args)
-			fmt.Fprintf(&values, `($%d, $%d, $%d)`, n+1, n+2, n+3)
+			fmt.Fprintf(&values, `($%d, $%d, $%d, $%d)`, n+1, n+2, n+3, n+4)
 			last++
-			args = append(args, last, e.AppID, e.ID)
+			args = append(args, last, e.AppID, e.ID, id.New(id.LogEntry, now))
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id)
+		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id, entry_id)
 			VALUES `+values.String(), args...); err != nil {
 			return err
 		}

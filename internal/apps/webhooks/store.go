@@ -62,12 +62,44 @@ type Store struct {
 	rules Addresses
 	links web.Links
 
+	samples *web.Limiter // sample events, by developer
+	again   *web.Limiter // deliveries that are queued again one by one, by developer
+
 	Retention Retention // DefaultRetention unless it is set before the Store is used
 }
 
 // NewStore returns a Store on d that seals secrets with box.
 func NewStore(d *db.DB, box *seal.Box, now func() time.Time, rules Addresses, links web.Links) *Store {
-	return &Store{d, box, now, rules, links, DefaultRetention}
+	return &Store{
+		db:        d,
+		box:       box,
+		now:       now,
+		rules:     rules,
+		links:     links,
+		samples:   web.NewLimiter(time.Minute/samplesPerMinute, samplesBurst, now),
+		again:     web.NewLimiter(time.Second, againBurst, now),
+		Retention: DefaultRetention,
+	}
+}
+
+// Rates of what a developer may have sent again and again for nothing. Each sample is an event, and a delivery to each
+// of up to 20 endpoints.
+const (
+	samplesPerMinute = 10
+	samplesBurst     = 300
+	againBurst       = 1000 // one a second over time
+
+	tooManySamples = "your apps may send 10 sample events a minute over time; slow down"
+	tooManyAgain   = "your apps may send one delivery a second again over time; slow down, or recover a whole endpoint"
+)
+
+// checkRate counts a request of an app for its developer, or refuses it.
+func (s *Store) checkRate(ctx context.Context, l *web.Limiter, appID, message string) error {
+	developerID, err := findOwner(ctx, s.db, appID)
+	if err != nil {
+		return err
+	}
+	return l.Check(developerID, message)
 }
 
 // Get returns an endpoint of an app. The error wraps sql.ErrNoRows if the app has no such endpoint.
@@ -205,11 +237,6 @@ func (s *Store) DeleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string)
 	return nil
 }
 
-// ListDeliveries returns the latest deliveries of an endpoint, newest first.
-func (s *Store) ListDeliveries(ctx context.Context, endpointID string) ([]Delivery, error) {
-	return listDeliveries(ctx, s.db, endpointID, maxListedDeliveries)
-}
-
 // GetPayload returns a delivery with its body. The error wraps sql.ErrNoRows if the endpoint has no such delivery.
 func (s *Store) GetPayload(ctx context.Context, e Endpoint, deliveryID string) (Delivery, []byte, error) {
 	d, err := getDelivery(ctx, s.db, e.ID, deliveryID, "")
@@ -231,6 +258,9 @@ func (s *Store) GetPayload(ctx context.Context, e Endpoint, deliveryID string) (
 // Redeliver queues a delivery again with all its attempts, and appends its event to the event log. The error wraps
 // sql.ErrNoRows if there is no such delivery.
 func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d Delivery, err error) {
+	if err := s.checkRate(ctx, s.again, e.AppID, tooManyAgain); err != nil {
+		return d, err
+	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		last, err := lockLog(ctx, tx) // before the delivery, in the order of queueEvents
 		if err != nil {
@@ -242,7 +272,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 		if err := requeueDeliveries(ctx, tx, []Delivery{d}, s.now().UnixMicro(), maxKeptAttempts); err != nil {
 			return err
 		}
-		if err := appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
+		if err := s.appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
 			return err
 		}
 		d, err = getDelivery(ctx, tx, e.ID, deliveryID, "")
@@ -255,6 +285,9 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delivery, err error) {
 	v, err := s.makeSampleEvent(e.AppID, kind)
 	if err != nil {
+		return d, err
+	}
+	if err := s.checkRate(ctx, s.samples, e.AppID, tooManySamples); err != nil {
 		return d, err
 	}
 	now := time.UnixMicro(v.CreatedUS)
@@ -280,6 +313,9 @@ func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delive
 func (s *Store) TriggerSample(ctx context.Context, appID, kind string) (any, error) {
 	v, err := s.makeSampleEvent(appID, kind)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkRate(ctx, s.samples, appID, tooManySamples); err != nil {
 		return nil, err
 	}
 	var e storedEvent
@@ -311,51 +347,82 @@ func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
 	}, err
 }
 
-// ListEvents returns the events of an app's log. after is an event id or a cursor: then the events after it, oldest
-// first. With an empty after it returns the newest events, newest first. at is the cursor of the newest returned event.
-func (s *Store) ListEvents(ctx context.Context, appID, after string, limit int) (list []any, at int64, err error) {
+// ListEvents returns the events of an app's log that it still keeps. after is a cursor, or the id of an event: then the
+// events after it, oldest first. With an empty after it returns the newest events, newest first. at is the cursor after
+// the newest of all events that the caller has now; "" = there is none yet.
+func (s *Store) ListEvents(ctx context.Context, appID, after string, limit int) (list []any, at string, err error) {
+	oldest := s.oldestLogged()
 	var found []loggedEvent
 	if after == "" {
 		found, err = listNewestLogged(ctx, s.db, appID, limit)
-	} else if at, err = s.resolveCursor(ctx, appID, after); err == nil {
-		found, err = listLoggedAfter(ctx, s.db, appID, at, limit)
+		if len(found) > 0 {
+			at = found[0].cursor // also of an event that is no longer listed
+		}
+		found = slices.DeleteFunc(found, func(e loggedEvent) bool { return e.ID < oldest })
+	} else {
+		var place int64
+		if place, err = s.resolveCursor(ctx, appID, after, oldest); err == nil {
+			found, err = listLoggedAfter(ctx, s.db, appID, oldest, place, limit)
+		}
+		if len(found) > 0 {
+			at = found[len(found)-1].cursor
+		} else if after != beginning {
+			at = after
+		}
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	list = make([]any, len(found))
 	for i := range found {
 		if list[i], err = found[i].makeMessage(s.links); err != nil {
-			return nil, 0, err
+			return nil, "", err
 		}
-		at = max(at, found[i].place)
 	}
 	return list, at, nil
 }
 
-func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, error) {
-	if n, err := strconv.ParseUint(after, 10, 63); err == nil {
-		return int64(n), nil
+// oldestLogged is a lower bound of the ids of events that the log keeps.
+func (s *Store) oldestLogged() string { return id.Floor(id.Event, s.now().Add(-s.Retention.Events)) }
+
+// beginning is the cursor before the first event that the log keeps.
+const beginning = "0"
+
+// resolveCursor returns the place in the log of a cursor or an event. One that the log has not is 400 invalid_request,
+// and so is one after which events have been deleted: the caller has missed some, or the database was restored to an
+// earlier moment. Places themselves are no cursors, because a restored database has other events at them. Earlier
+// versions gave them out, and marked no entry: of such entries they are taken.
+func (s *Store) resolveCursor(ctx context.Context, appID, after, oldest string) (place int64, err error) {
+	if after == beginning {
+		return 0, nil
 	}
-	at, err := getCursor(ctx, s.db, appID, after)
+	condition, value := `event_id = $2 AND app_id = $1`, any(after)
+	if strings.HasPrefix(after, id.LogEntry) {
+		condition = `entry_id = $2 AND app_id = $1`
+	} else if n, err := strconv.ParseInt(after, 10, 64); err == nil {
+		condition, value = `place = $2 AND app_id = $1 AND entry_id IS NULL`, n
+	}
+	place, err = findPlace(ctx, s.db, condition, appID, value, oldest)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, apierr.InvalidRequest.Errorf(
-			"after: must be the id of an event of this app, or the value from the Link header of an earlier response")
+		return 0, apierr.InvalidRequest.Errorf("after: not a place in the events of this app that is still kept; " +
+			"read your connections again, and go on with the newest event")
 	}
-	return at, err
+	return place, err
 }
 
 // CountWaiting returns how many deliveries to enabled endpoints wait to be sent.
 func (s *Store) CountWaiting(ctx context.Context) (int64, error) { return countWaiting(ctx, s.db) }
 
-// Purge deletes deleted endpoints, old deliveries with their attempts, old counts of attempts and old entries of the
-// event log.
+// Purge deletes deleted endpoints, old deliveries with their attempts, old counts of attempts, old entries of the event
+// log and the test events that only they had.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
 	return errors.Join(purgeDeleted(ctx, s.db),
 		deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-s.Retention.Deliveries))),
 		deleteOldDays(ctx, s.db, now.UTC().Add(-s.Retention.Deliveries).Format(dayLayout)),
-		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-s.Retention.Events))))
+		deleteOldLog(ctx, s.db, s.oldestLogged()),
+		store.DeleteTestEvents(ctx, s.db, notSent,
+			id.Floor(id.Event, now.Add(-max(s.Retention.Deliveries, s.Retention.Events)))))
 }
 
 // SealedColumn is the column of endpoints' secrets, for a change of the envelope key.

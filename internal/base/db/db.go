@@ -41,14 +41,20 @@ type DB struct {
 	temporary string        // SQLite: the folder of a copy, which Close removes
 	diskAt    atomic.Int64  // SQLite: when the room on the disk was looked at, Unix nanoseconds
 	diskLow   atomic.Bool   // SQLite: whether it was low
-	hadLog    bool          // SQLite: a log lay by the file when it was opened for reading
+	logGone   atomic.Bool   // SQLite: the log is not at its path, and was not copied into the file
+	lacksLog  bool          // SQLite: the log of the file that is open for reading is missing
 	opened    os.FileInfo   // SQLite: the file that was opened
+	largest   atomic.Int64  // SQLite: the largest size in bytes that CheckFile has seen of it
 	lost      chan struct{} // SQLite: closed when the file is lost
 	ending    sync.Once     // closes lost
 	reason    error         // why it was closed
 
 	connStateOnce sync.Once
 	connState     any
+
+	trace    func(query string, args []any) // see Trace
+	turnOnce sync.Once
+	turn     chan struct{} // has one element while a slice of a job's work runs; see InTurn
 }
 
 // WriteConnState returns the state that the ledger keeps with the one write connection of a SQLite database. The
@@ -74,7 +80,36 @@ type Tx struct {
 	*sql.Tx
 	Engine Engine
 	conn   *sql.Conn
+	trace  func(query string, args []any)
 }
+
+// QueryContext runs a read.
+func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if tx.trace != nil {
+		tx.trace(query, args)
+	}
+	return tx.Tx.QueryContext(ctx, query, args...)
+}
+
+// QueryRowContext runs a read of one row.
+func (tx *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if tx.trace != nil {
+		tx.trace(query, args)
+	}
+	return tx.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// ExecContext runs a write.
+func (tx *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if tx.trace != nil {
+		tx.trace(query, args)
+	}
+	return tx.Tx.ExecContext(ctx, query, args...)
+}
+
+// Trace calls f with each statement before it runs, until the database is closed, but with those of Raw. It is for
+// tests, which ask how the statements are answered. It must be called before any statement.
+func (d *DB) Trace(f func(query string, args []any)) { d.trace = f }
 
 // Raw calls f with the driver's connection that the transaction runs on: a driver.Conn on SQLite, a *stdlib.Conn on
 // PostgreSQL. Statements that f runs there are part of the transaction.
@@ -98,8 +133,17 @@ func Open(ctx context.Context, url string) (*DB, error) {
 }
 
 // OpenReadOnly opens the database at url for reading, also while a server runs on it, or a copy of a SQLite file. It
-// changes nothing and does not migrate.
+// changes nothing and does not migrate. A SQLite file whose log is missing is an error.
 func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
+	d, err := OpenForAudit(ctx, url)
+	if err == nil && d.lacksLog {
+		return nil, errors.Join(lostLogError(d.path), d.Close())
+	}
+	return d, err
+}
+
+// OpenForAudit is OpenReadOnly that also opens a SQLite file whose log is missing, for LacksLog.
+func OpenForAudit(ctx context.Context, url string) (*DB, error) {
 	d, err := openReadOnly(url)
 	if err != nil {
 		return nil, err
@@ -137,12 +181,13 @@ func (d *DB) lose(reason error) {
 	})
 }
 
-// CheckFile notices a SQLite file that was deleted or replaced while it is open: what is written then reaches no file
-// that a restart would find.
-func (d *DB) CheckFile(context.Context) error {
+// CheckFile notices a SQLite file that was deleted, replaced or cut while it is open, or whose log was: what is written
+// then reaches no file that a restart would find.
+func (d *DB) CheckFile(ctx context.Context) error {
 	if d.opened == nil {
 		return nil
 	}
+	d.wal.check()
 	current, err := os.Stat(d.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -151,6 +196,27 @@ func (d *DB) CheckFile(context.Context) error {
 		return fmt.Errorf("database: %w", err)
 	case !os.SameFile(current, d.opened):
 		d.lose(fmt.Errorf("database: %s was replaced by another file while in use", d.path))
+	case current.Size() < d.largest.Load():
+		return d.checkSize(ctx, current.Size())
+	default:
+		d.largest.Store(current.Size())
+	}
+	return nil
+}
+
+// checkSize tells a file that was cut from one that another program has made smaller by VACUUM: that one has all the
+// pages that SQLite expects.
+func (d *DB) checkSize(ctx context.Context, size int64) error {
+	var pages, pageSize int64
+	err := d.read.QueryRowContext(ctx, `PRAGMA page_size`).Scan(&pageSize)
+	if err == nil {
+		err = d.read.QueryRowContext(ctx, `PRAGMA page_count`).Scan(&pages)
+	}
+	if err != nil && !IsDamaged(err) {
+		return fmt.Errorf("database: %w", err)
+	}
+	if err != nil || size < pages*pageSize {
+		d.lose(fmt.Errorf("database: %s was cut to %d bytes while in use: restore a backup", d.path, size))
 	}
 	return nil
 }
@@ -198,6 +264,9 @@ func (d *DB) Close() error {
 // QueryContext runs a read. On PostgreSQL it and the reading of its rows take at most CallerTimeout, unless ctx is
 // that of a job.
 func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if d.trace != nil {
+		d.trace(query, args)
+	}
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryContext(ctx, args...)
 	}
@@ -212,6 +281,9 @@ func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 
 // QueryRowContext runs a read of one row, as QueryContext does.
 func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if d.trace != nil {
+		d.trace(query, args)
+	}
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryRowContext(ctx, args...)
 	}
@@ -266,6 +338,9 @@ func (d *DB) limitRead(ctx context.Context) context.Context {
 func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if err := d.checkWritable(); err != nil {
 		return nil, err
+	}
+	if d.trace != nil {
+		d.trace(query, args)
 	}
 	if !isJob(ctx) {
 		var cancel context.CancelFunc
@@ -341,7 +416,7 @@ func (d *DB) tryTx(ctx context.Context, f func(context.Context, *Tx) error) erro
 		return err
 	}
 	defer func() { _ = conn.Close() }() // returns it to the pool; errors were reported before
-	return runTx(ctx, conn, &sql.TxOptions{}, d.Engine, f)
+	return d.runTx(ctx, conn, &sql.TxOptions{}, f)
 }
 
 // InSnapshot runs f in a read-only transaction that sees one state of the whole database.
@@ -351,7 +426,7 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, tx *Tx)
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, d.Engine, f)
+	return d.runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, f)
 }
 
 // InSnapshotAfter is InSnapshot on a connection of its own, on which prepare has run before in a transaction that may
@@ -370,23 +445,23 @@ func (d *DB) InSnapshotAfter(ctx context.Context, prepare, f func(ctx context.Co
 	if _, err := conn.ExecContext(ctx, writable); err != nil {
 		return err
 	}
-	if err := runTx(ctx, conn, &sql.TxOptions{}, d.Engine, prepare); err != nil {
+	if err := d.runTx(ctx, conn, &sql.TxOptions{}, prepare); err != nil {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, readOnly); err != nil {
 		return err
 	}
-	return runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, d.Engine, f)
+	return d.runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, f)
 }
 
 // runTx runs f in a transaction on conn.
-func runTx(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, e Engine, f func(context.Context, *Tx) error) error {
+func (d *DB) runTx(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, f func(context.Context, *Tx) error) error {
 	tx, err := conn.BeginTx(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit; an error of f matters more than one of Rollback
-	if err = f(ctx, &Tx{tx, e, conn}); err == nil {
+	if err = f(ctx, &Tx{Tx: tx, Engine: d.Engine, conn: conn, trace: d.trace}); err == nil {
 		err = tx.Commit()
 	}
 	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // database/sql has rolled it back when ctx ended

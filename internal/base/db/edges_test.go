@@ -34,7 +34,8 @@ func TestDeleteSlices(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if n, err := d.DeleteSlices(ended, "stripe_events", `created_us > $1`, 0); n != 0 || err != nil {
+		if n, err := d.DeleteSlices(ended, "stripe_events", `created_us > $1`, 0); n != 0 ||
+			!errors.Is(err, db.ErrUnfinished) {
 			t.Errorf("a purge without time: %d rows, %v", n, err)
 		}
 	})
@@ -65,6 +66,7 @@ func TestFileLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			d.RelaxLimits(12)
 			defer d.Close()
 			write := func() error {
 				_, err := d.ExecContext(t.Context(), `UPDATE nodes SET lease_us = 0`)
@@ -88,6 +90,149 @@ func TestFileLost(t *testing.T) {
 	}
 }
 
+// TestLogRescued deletes or replaces the log of an open SQLite file: what was committed is in the file then, without
+// the log. While a snapshot holds a part of the log it cannot be copied, and no start takes the file for whole.
+func TestLogRescued(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name            string
+		replace, reader bool
+	}{{name: "deleted"}, {name: "replaced", replace: true}, {name: "held", reader: true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			target := dbtest.URL(t, db.SQLite)
+			path := strings.TrimPrefix(target, "sqlite:")
+			d, err := db.Open(t.Context(), target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.RelaxLimits(12)
+			defer d.Close()
+			write := func(value string) {
+				t.Helper()
+				if _, err := d.ExecContext(t.Context(),
+					`INSERT INTO settings (name, value) VALUES ('x', $1) ON CONFLICT (name) DO UPDATE SET value = $1`,
+					value); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("1")
+			lose := func(ctx context.Context, tx *db.Tx) error {
+				var value string
+				if tx != nil { // the snapshot begins with its first read
+					err := tx.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = 'x'`).Scan(&value)
+					if err != nil {
+						return err
+					}
+				}
+				write("2")
+				if err := os.Remove(path + "-wal"); err != nil {
+					return err
+				}
+				if tt.replace {
+					if err := os.WriteFile(path+"-wal", nil, 0o600); err != nil {
+						return err
+					}
+				}
+				return d.CheckFile(ctx)
+			}
+			if tt.reader {
+				err = d.InSnapshot(t.Context(), lose)
+			} else {
+				err = lose(t.Context(), nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-d.Lost()
+			if got := strings.Contains(d.LostReason().Error(), "all that was committed is in"); got == tt.reader {
+				t.Errorf("lost because %v", d.LostReason())
+			}
+			copied := copyTo(t, t.TempDir(), target, "")
+			after, err := db.Open(t.Context(), copied)
+			if tt.reader {
+				if !errors.Is(err, db.ErrLostLog) {
+					t.Fatalf("a file that lacks rows opens: %v", err)
+				}
+				if err := d.RescueLog(); err != nil { // the snapshot has ended
+					t.Fatal(err)
+				}
+				copied = copyTo(t, t.TempDir(), target, "")
+				after, err = db.Open(t.Context(), copied)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer after.Close()
+			var value string
+			if err := after.QueryRowContext(t.Context(),
+				`SELECT value FROM settings WHERE name = 'x'`).Scan(&value); err != nil || value != "2" {
+				t.Errorf("the file has %q, %v", value, err)
+			}
+		})
+	}
+}
+
+// TestFileCut cuts an open SQLite file: its process ends. A file that VACUUM has made smaller is whole.
+func TestFileCut(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{false, true} {
+		target := dbtest.URL(t, db.SQLite)
+		path := strings.TrimPrefix(target, "sqlite:")
+		d, err := db.Open(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.RelaxLimits(12)
+		defer d.Close()
+		run := func(statements ...string) {
+			t.Helper()
+			conn, err := d.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, statement := range statements {
+				if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(`CREATE TABLE big (x)`, `INSERT INTO big VALUES (zeroblob(1000000))`, `PRAGMA wal_checkpoint(TRUNCATE)`)
+		if err := d.CheckFile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut {
+			if err := os.Truncate(path, before.Size()/2/4096*4096); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			run(`DROP TABLE big`, `VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`)
+		}
+		if now, err := os.Stat(path); err != nil || now.Size() >= before.Size() {
+			t.Fatalf("the file did not shrink: %v", err)
+		}
+		if err := d.CheckFile(t.Context()); err != nil {
+			t.Error(err)
+		}
+		lost := false
+		select {
+		case <-d.Lost():
+			lost = true
+		default:
+		}
+		if lost != cut {
+			t.Errorf("cut %t: lost %t, %v", cut, lost, d.LostReason())
+		}
+	}
+}
+
 // TestDamagedPage overwrites a page of a SQLite file.
 func TestDamagedPage(t *testing.T) {
 	t.Parallel()
@@ -97,6 +242,7 @@ func TestDamagedPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	if err := d.CheckPages(t.Context()); err != nil {
 		t.Errorf("a good file: %v", err)
 	}
@@ -155,6 +301,7 @@ func TestCopyWithoutLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	if _, err := d.ExecContext(t.Context(), `UPDATE nodes SET lease_us = 0`); err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +322,59 @@ func TestCopyWithoutLog(t *testing.T) {
 	}
 	check := func(name, at string) {
 		t.Helper()
+		lacks := name == "without its log"
+		for range 2 { // the first look leaves no log
+			c, err := db.OpenForAudit(t.Context(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.LacksLog() != lacks {
+				t.Errorf("%s: lacks its log %t", name, c.LacksLog())
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 		c, err := db.OpenReadOnly(t.Context(), at)
+		if err == nil {
+			defer c.Close()
+		}
+		if errors.Is(err, db.ErrLostLog) != lacks || err != nil && !lacks {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !lacks {
+			return
+		}
+		for range 2 {
+			if _, err := db.Open(t.Context(), at); !errors.Is(err, db.ErrLostLog) {
+				t.Errorf("%s: a start: %v", name, err)
+			}
+		}
+		if _, err := db.Inspect(t.Context(), at); !errors.Is(err, db.ErrLostLog) {
+			t.Errorf("%s: a look: %v", name, err)
+		}
+		refuse := errors.New("the caller's rows are refused")
+		for _, f := range []error{refuse, nil} {
+			lacked, err := db.AcceptLostLog(t.Context(), at, func(context.Context, *db.Tx) error {
+				if _, err := db.Open(t.Context(), at); err == nil || errors.Is(err, db.ErrLostLog) {
+					t.Errorf("%s: a start meanwhile: %v", name, err)
+				}
+				return f
+			})
+			if !lacked || !errors.Is(err, f) {
+				t.Fatalf("%s: lacked %t, %v", name, lacked, err)
+			}
+			if _, err := db.Inspect(t.Context(), at); errors.Is(err, db.ErrLostLog) != (f != nil) {
+				t.Errorf("%s: after %v a look: %v", name, f, err)
+			}
+		}
+		accepted, err := db.Open(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		if lacks, err := c.LacksLog(t.Context()); err != nil || lacks != (name == "without its log") {
-			t.Errorf("%s: lacks its log %t, %v", name, lacks, err)
+		accepted.RelaxLimits(12)
+		if err := accepted.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 	for name, at := range copies {

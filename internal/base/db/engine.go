@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pressly/goose/v3"
 )
@@ -137,7 +138,7 @@ func (e Engine) countTriggers() string {
 		IN ('ledger_no_update', 'ledger_no_delete', 'payment_records_no_update', 'payment_records_no_delete')`
 }
 
-// runAlone runs f in one process at a time. On PostgreSQL the others wait for an advisory lock, which is
+// runAlone runs f in one process at a time. On PostgreSQL the others try to take an advisory lock, which is
 // released when the first is done or its connection is lost.
 func (e Engine) runAlone(ctx context.Context, pool *sql.DB, f func() error) (err error) {
 	if e != Postgres {
@@ -149,11 +150,18 @@ func (e Engine) runAlone(ctx context.Context, pool *sql.DB, f func() error) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if _, err := conn.ExecContext(ctx, `SET lock_timeout = 0`); err != nil {
-		return err
+	for locked := false; ; {
+		if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1)`, key).Scan(&locked); err != nil {
+			return err
+		}
+		if locked {
+			return f() // the lock ends with the pool's connections
+		}
+		// A statement that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY of the first process waits.
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
-		return err
-	}
-	return f() // the lock ends with the pool's connections
 }

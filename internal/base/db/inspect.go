@@ -39,6 +39,9 @@ func Inspect(ctx context.Context, url string) (s State, err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	s.Exists = true
+	if d.lacksLog {
+		return s, lostLogError(s.Path)
+	}
 	if err := d.read.PingContext(ctx); err != nil {
 		return s, fmt.Errorf("database: %w", err)
 	}

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 )
 
 // A Row is one row of a result: a *sql.Row, or the current row of *sql.Rows.
@@ -40,4 +42,23 @@ func ScanFields[T any](fields func(*T) []any) func(Row) (T, error) {
 func ScanColumn[T any](row Row) (v T, err error) {
 	err = row.Scan(&v)
 	return v, err
+}
+
+// Places returns the places of the values of rows in a statement, which inserts them all: ($1, $2), ($3, $4) for two
+// rows of two columns.
+func Places(rows, columns int) string {
+	var b strings.Builder
+	for i := range rows * columns {
+		switch {
+		case i%columns > 0:
+			b.WriteString(", ")
+		case i > 0:
+			b.WriteString("), (")
+		default:
+			b.WriteByte('(')
+		}
+		fmt.Fprintf(&b, "$%d", i+1)
+	}
+	b.WriteByte(')')
+	return b.String()
 }

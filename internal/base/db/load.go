@@ -55,8 +55,9 @@ var ErrNotEmpty = errors.New("database: it has data already, and must be empty")
 
 // Load creates the schema of a version in the database at url, calls f to fill it in one transaction, and applies the
 // later migrations. The database must be empty: without the schema, or with that version of it and without accounts
-// and ledger rows. Load deletes the rows that the migrations insert before it calls f. After an error the database is
-// still empty. No time limit applies but that of ctx.
+// and ledger rows. A Load that was killed may have left an earlier version, from which it goes on. Load deletes the
+// rows that the migrations insert before it calls f. After an error the database is still empty. No time limit applies
+// but that of ctx.
 func Load(ctx context.Context, url string, version int64, f func(ctx context.Context, tx *Tx) error) (err error) {
 	if err := refuseNewerSchema(version); err != nil {
 		return fmt.Errorf("database: %w", err)
@@ -102,7 +103,7 @@ func (d *DB) load(ctx context.Context, pool *sql.DB, version int64, f func(conte
 	if err != nil {
 		return err
 	}
-	err = runTx(ctx, conn, &sql.TxOptions{}, d.Engine, func(ctx context.Context, tx *Tx) error {
+	err = d.runTx(ctx, conn, &sql.TxOptions{}, func(ctx context.Context, tx *Tx) error {
 		if d.Engine == SQLite { // rows of one table may refer to each other
 			if _, err := tx.ExecContext(ctx, `PRAGMA defer_foreign_keys = 1`); err != nil {
 				return err
@@ -139,10 +140,17 @@ func (d *DB) checkEmpty(ctx context.Context, pool *sql.DB, version int64) error 
 	if have == 0 {
 		return nil // a migration was interrupted before its first step
 	}
-	if have != version {
+	if have > version {
 		return fmt.Errorf("%w: its schema has version %d, and the rows are of version %d", ErrNotEmpty, have, version)
 	}
+	tables, err := Tables(have)
+	if err != nil {
+		return err
+	}
 	for _, table := range []string{"accounts", "ledger"} {
+		if !slices.Contains(tables, table) {
+			continue
+		}
 		if has, err := hasRows(ctx, pool, table); err != nil {
 			return err
 		} else if has {

@@ -67,12 +67,12 @@ func TestLoad(t *testing.T) {
 				t.Errorf("a failure: %v", err)
 			}
 			if err := db.Load(t.Context(), url, 24, insert); !errors.Is(err, db.ErrNotEmpty) {
-				t.Errorf("another schema: %v", err)
+				t.Errorf("an earlier schema: %v", err)
 			}
-			if err := db.Load(t.Context(), url, 25, insert); err != nil {
+			if err := db.Load(t.Context(), url, 26, insert); err != nil {
 				t.Errorf("after a failure: %v", err)
 			}
-			if err := db.Load(t.Context(), url, 25, insert); !errors.Is(err, db.ErrNotEmpty) {
+			if err := db.Load(t.Context(), url, 26, insert); !errors.Is(err, db.ErrNotEmpty) {
 				t.Errorf("a second time: %v", err)
 			}
 			if err := db.Load(t.Context(), url, 1_000_000, insert); err == nil {

@@ -145,3 +145,69 @@ func TestMigrationBesideALongReader(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestIndexesBesideCalls: while a node builds the indexes of a new version it waits for a long transaction, and so does
+// a node that starts with it. Calls of running nodes wait for neither.
+func TestIndexesBesideCalls(t *testing.T) {
+	t.Parallel()
+	target := dbtest.EmptyURL(t)
+	const version = 92 // 0095 builds indexes
+	stop := errors.New("only the schema is wanted")
+	err := db.Load(t.Context(), target, version, func(context.Context, *db.Tx) error { return stop })
+	if !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	running, err := sql.Open("pgx", target+"&lock_timeout=30s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	snapshot, err := running.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := snapshot.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM goose_db_version`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	for range 2 {
+		go func() {
+			d, err := db.Open(t.Context(), target)
+			if err == nil {
+				err = d.Close()
+			}
+			opened <- err
+		}()
+	}
+	for waits := false; !waits; {
+		err := running.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY rollups%'
+				AND wait_event = 'virtualxid')`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-opened:
+			t.Fatal("a node did not wait: ", err)
+		default:
+		}
+	}
+	if _, err := running.ExecContext(t.Context(), `INSERT INTO rollups (day, connection_id, feature, model, app_id,
+		account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		VALUES ('2026-11-21', 'conn_x', '', 'm', 'app_x', 'wac_x', 1, 1, 1, 1, 1, 1, 3)`); err != nil {
+		t.Fatal("a call: ", err)
+	}
+	if err := snapshot.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-opened; err != nil {
+			t.Error(err)
+		}
+	}
+	err = running.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_index WHERE NOT indisvalid`).Scan(&n)
+	if err != nil || n > 0 {
+		t.Errorf("%d indexes are not valid, %v", n, err)
+	}
+}

@@ -61,13 +61,16 @@ func openReadOnly(target string) (*DB, error) {
 
 // openSQLiteReadOnly creates the pool for reading the file at path, with further parameters of its URL.
 func openSQLiteReadOnly(path, more string) (*DB, error) {
+	lacks := lacksLog(path)
+	if lacks && more == "" {
+		more = "&immutable=1" // or SQLite would make a log in the place of the one that is missing
+	}
 	read, err := sql.Open("sqlite",
 		fileURL(path)+"?mode=ro&_dqs=0&_pragma=busy_timeout(10000)&_pragma=query_only(1)"+more)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	_, err = os.Stat(path + "-wal") // before SQLite may make one
-	return &DB{Engine: SQLite, path: path, hadLog: err == nil, read: limitPool(read, 2)}, nil
+	return &DB{Engine: SQLite, path: path, lacksLog: lacks, read: limitPool(read, 2)}, nil
 }
 
 func isPostgres(target string) bool {
@@ -231,7 +234,7 @@ func openSQLite(path string) (*DB, error) {
 		return nil, err
 	}
 	d := &DB{Engine: SQLite, lock: lock, path: path, lost: make(chan struct{})}
-	d.wal = &wal{path: path + "-wal", fdatasync: fdatasync, onFailure: d.lose}
+	d.wal = &wal{path: path + "-wal", fdatasync: fdatasync, onFailure: d.loseLog}
 	if d.opened, err = os.Stat(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
 	}
@@ -263,7 +266,7 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseRemains(path, !unused); err != nil {
+	if err := errors.Join(refuseRemains(path, !unused), refuseLostLog(path)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -344,6 +347,9 @@ func refuseRemains(path string, hadLock bool) error {
 	if err != nil && hadLock && isThere(path+".lock") {
 		remains = path + ".lock"
 	}
+	if err != nil && isThere(path+"-journal") { // a first start that was killed may leave one beside an empty file
+		remains = path + "-journal"
+	}
 	if log, failed := os.Stat(path + "-wal"); failed == nil && (err != nil || log.Size() > 0) {
 		remains = log.Name()
 	}
@@ -394,7 +400,7 @@ func TakePlace(file string) (*Place, error) {
 }
 
 func refuseParts(path string) error {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 		if isThere(path + suffix) {
 			return fmt.Errorf("%s%s exists already", path, suffix)
 		}

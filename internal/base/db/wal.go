@@ -42,13 +42,32 @@ func (l *wal) sync() error {
 	}
 	upTo := l.requested.Load()
 	if err := l.syncFile(); err != nil {
-		err = fmt.Errorf("%w: %w", errNotDurable, err)
-		l.failed.Store(&err)
-		l.onFailure(err)
-		return err
+		return l.fail(err)
 	}
 	l.served = upTo
 	return nil
+}
+
+// fail stores the first failure, which ends the use of the file. The caller holds mu.
+func (l *wal) fail(err error) error {
+	err = fmt.Errorf("%w: %w", errNotDurable, err)
+	l.failed.Store(&err)
+	l.onFailure(err)
+	return err
+}
+
+// check fails the log if it is not at its path any more, as the next sync would: a node that is idle syncs nothing.
+func (l *wal) check() {
+	if !l.mu.TryLock() { // a sync runs, which looks itself
+		return
+	}
+	defer l.mu.Unlock()
+	if l.file == nil || l.failure() != nil {
+		return
+	}
+	if err := l.comparePlace(); err != nil {
+		_ = l.fail(err) // every later sync returns it
+	}
 }
 
 // errLogReplaced says that another file is in the place of the log. SQLite itself deletes the log only when its last
@@ -58,14 +77,24 @@ var errLogReplaced = errors.New("its log was replaced by another file")
 // syncFile syncs the log. What was written to a log that is not at its path any more is lost: nothing reads it after a
 // restart.
 func (l *wal) syncFile() error {
+	if l.file == nil {
+		file, err := openLog(l.path)
+		if err != nil {
+			return err
+		}
+		l.file = file
+	}
+	if err := l.comparePlace(); err != nil {
+		return err
+	}
+	return l.fdatasync(l.file)
+}
+
+// comparePlace returns an error if the log that is open is not at its path.
+func (l *wal) comparePlace() error {
 	current, err := os.Stat(l.path)
 	if err != nil {
 		return err
-	}
-	if l.file == nil {
-		if l.file, err = openLog(l.path); err != nil {
-			return err
-		}
 	}
 	opened, err := l.file.Stat()
 	if err != nil {
@@ -74,7 +103,7 @@ func (l *wal) syncFile() error {
 	if !os.SameFile(current, opened) {
 		return errLogReplaced
 	}
-	return l.fdatasync(l.file)
+	return nil
 }
 
 // failure returns the failure of an earlier sync.

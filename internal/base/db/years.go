@@ -77,7 +77,7 @@ func addYear(ctx context.Context, pool *sql.DB, t yearTable, year int) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return runTx(ctx, conn, &sql.TxOptions{}, Postgres, func(ctx context.Context, tx *Tx) error {
+	return (&DB{Engine: Postgres}).runTx(ctx, conn, &sql.TxOptions{}, func(ctx context.Context, tx *Tx) error {
 		_, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '`+yearLockTimeout+`'`)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (d *DB) InYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) 
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return runTx(ctx, conn, &sql.TxOptions{}, d.Engine, func(ctx context.Context, tx *Tx) error {
+	return d.runTx(ctx, conn, &sql.TxOptions{}, func(ctx context.Context, tx *Tx) error {
 		for _, statement := range []string{
 			`SET LOCAL statement_timeout = 0`, `SET LOCAL idle_in_transaction_session_timeout = 0`,
 			`SET LOCAL lock_timeout = '` + yearLockTimeout + `'`,

@@ -23,6 +23,7 @@ const (
 	Ledger            = "led_"
 	AllocationRequest = "acr_"
 	Event             = "evt_"
+	LogEntry          = "evl_"
 	Request           = "req_"
 	Client            = "cid_"
 	Node              = "node_"
@@ -31,9 +32,11 @@ const (
 	Delivery          = "whd_"
 	Payment           = "top_"
 	Goodwill          = "gwc_"
+	Settlement        = "stl_"
 	Voice             = "rts_"
 	Stop              = "stp_"
 	Child             = "chd_"
+	Database          = "db_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

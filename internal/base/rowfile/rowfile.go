@@ -63,6 +63,8 @@ type Header struct {
 	Engine  string    `json:"engine"` // sqlite or postgres
 	Schema  int64     `json:"schema"` // version of the schema
 	BeganAt time.Time `json:"began_at"`
+
+	Database string `json:"database,omitempty"` // the database's id, if it has one
 }
 
 // NewHeader returns the header of a file that this binary begins to write.

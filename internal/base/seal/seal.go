@@ -6,22 +6,24 @@
 package seal
 
 import (
+	"crypto/cipher"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
-	"github.com/tink-crypto/tink-go/v2/aead/subtle"
+	"golang.org/x/crypto/chacha20poly1305"
 )
 
 // KeySize is the length of an envelope key in bytes.
 const KeySize = 32
 
-// format is the first byte of each sealed value.
+// format is the first byte of each sealed value. A nonce follows, then what XChaCha20-Poly1305 makes of the secret.
 const format = 1
 
 // A Box seals and opens values under one or more envelope keys: the first seals, all open. So a key is replaced while
 // nodes run: each node gets the new one as its second, then as its first, Reseal runs, and the old one goes. It is safe
 // for concurrent use.
-type Box struct{ aeads []*subtle.XChaCha20Poly1305 }
+type Box struct{ aeads []cipher.AEAD }
 
 // A Place is where a value is stored: table, column, and the key of the row.
 type Place []string
@@ -36,7 +38,7 @@ func New(envelopeKeys ...[]byte) (*Box, error) {
 	}
 	b := &Box{}
 	for _, key := range envelopeKeys {
-		a, err := subtle.NewXChaCha20Poly1305(key)
+		a, err := chacha20poly1305.NewX(key)
 		if err != nil {
 			return nil, fmt.Errorf("seal: the envelope key must have %d bytes", KeySize)
 		}
@@ -47,11 +49,14 @@ func New(envelopeKeys ...[]byte) (*Box, error) {
 
 // Seal encrypts plain for a place under the first key. Each call returns another ciphertext.
 func (b *Box) Seal(plain []byte, at Place) ([]byte, error) {
-	sealed, err := b.aeads[0].Encrypt(plain, at.encode())
-	if err != nil {
+	a := b.aeads[0]
+	sealed := make([]byte, 1+a.NonceSize(), 1+a.NonceSize()+len(plain)+a.Overhead())
+	sealed[0] = format
+	nonce := sealed[1:]
+	if _, err := rand.Read(nonce); err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	return append([]byte{format}, sealed...), nil
+	return a.Seal(sealed, nonce, plain, at.encode()), nil
 }
 
 var errNotOpened = errors.New("seal: does not open: changed, moved, or sealed under another envelope key")
@@ -64,11 +69,12 @@ func (b *Box) Open(sealed []byte, at Place) ([]byte, error) {
 
 // open also returns which key has sealed the value.
 func (b *Box) open(sealed []byte, at Place) (plain []byte, key int, err error) {
-	if len(sealed) == 0 || sealed[0] != format {
+	const from = 1 + chacha20poly1305.NonceSizeX
+	if len(sealed) < from || sealed[0] != format {
 		return nil, 0, errNotOpened
 	}
 	for i, a := range b.aeads {
-		if plain, err := a.Decrypt(sealed[1:], at.encode()); err == nil {
+		if plain, err := a.Open(nil, sealed[1:from], sealed[from:], at.encode()); err == nil {
 			return plain, i, nil
 		}
 	}

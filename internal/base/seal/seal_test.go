@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/seal"
@@ -38,6 +39,20 @@ func TestOpensWhereItWasSealed(t *testing.T) {
 		if got, err := b.Open(first, here); err != nil || string(got) != plain {
 			t.Errorf("%q opens as %q (%v)", plain, got, err)
 		}
+	}
+}
+
+// A value that was sealed with another library, under the same key and for the same place, opens: the bytes are those
+// of XChaCha20-Poly1305.
+func TestOpensWhatWasSealedBefore(t *testing.T) {
+	t.Parallel()
+	old, err := hex.DecodeString("01ae1abb1d230ff1c85333a5470495c926991a35afc6d57cc2d66a25772" +
+		"df4d4c0b16f2ffbbb955d4902c893f46adcc242573ec27d44aa94d027d5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := box(t, 1).Open(old, here); err != nil || string(got) != "sk-proj-0123456789" {
+		t.Errorf("it opens as %q (%v)", got, err)
 	}
 }
 

@@ -12,6 +12,16 @@ import (
 // Stripe that follows clears it.
 const Restored = "restored"
 
+// DatabaseID is the name of the setting that has the id of the database. A copy of it, such as a restored backup, gets
+// another, so that what belongs to two databases never has one name.
+const DatabaseID = "database_id"
+
+// Development is the name of the setting that every database of purser dev has: its money is not real.
+const Development = "dev"
+
+// StripeMode is the name of the setting that says in which mode of Stripe, test or live, the payments were made.
+const StripeMode = "stripe_mode"
+
 // StripeAccount is the name of the setting that has the id of our account at Stripe.
 const StripeAccount = "stripe_account"
 

@@ -13,6 +13,7 @@ const factor = 8
 var (
 	ErrFull  = errors.New("the bound is used up")
 	ErrShare = errors.New("the key has its share of the bound")
+	ErrPart  = errors.New("the part has its share of what the key may use")
 )
 
 // Use counts what is used of a bound, in all and by key. It remembers nothing of keys that use nothing. The zero Use is
@@ -33,6 +34,22 @@ func (u *Use) Check(key string, n, bound int64) error {
 		return ErrFull
 	case key != "" && u.byKey[key]+n > factor*(free-n+1):
 		return ErrShare
+	}
+	return nil
+}
+
+// CheckPart returns nil if a part of a key, such as one of its users, may take n units more, and otherwise why not.
+// parts counts what each part uses. A part may use as much as it leaves of what the key could still take: one part
+// alone takes half of the share of its key, and k parts that want more than there is settle at 1/(1+k) each. Without a
+// name, or of a bound that is too small to leave something free, parts share nothing.
+func (u *Use) CheckPart(key string, parts *Use, part string, n, bound int64) error {
+	if bound <= factor || part == "" {
+		return nil
+	}
+	used := u.byKey[key]
+	left := factor*(bound-u.all+used+1)/(factor+1) - used
+	if parts.byKey[part]+n > left-n+1 {
+		return ErrPart
 	}
 	return nil
 }

@@ -41,3 +41,44 @@ func TestUse(t *testing.T) {
 		t.Error("refused without a bound, or without a key")
 	}
 }
+
+// TestParts: one part of a key alone takes half of what the key may use, three that want more take a quarter each, and
+// what other keys use leaves less.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	const bound = 900
+	var u, parts Use
+	take := func(part string, n int64) bool {
+		if u.CheckPart("key", &parts, part, n, bound) != nil || u.Take("key", n, bound) != nil {
+			return false
+		}
+		parts.Add(part, n)
+		return true
+	}
+	for take("one", 1) {
+	}
+	if n := parts.byKey["one"]; n < 395 || n > 401 {
+		t.Errorf("one alone has %d of 800", n)
+	}
+	for range 300 { // each ends as often as it begins
+		for _, part := range []string{"one", "two", "three"} {
+			if parts.byKey[part] > 0 {
+				parts.Add(part, -1)
+				u.Add("key", -1)
+			}
+			for take(part, 1) {
+			}
+		}
+	}
+	for part, n := range parts.byKey {
+		if n < 190 || n > 260 {
+			t.Errorf("%s has %d of 800", part, n)
+		}
+	}
+	if u.Check("other", 90, bound) != nil {
+		t.Error("no room for another key")
+	}
+	if u.CheckPart("key", &parts, "", bound, bound) != nil || u.CheckPart("key", &parts, "one", bound, 0) != nil {
+		t.Error("refused without a name, or without a bound")
+	}
+}

@@ -16,8 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -76,16 +75,11 @@ func Open(
 	if err != nil {
 		return nil, fmt.Errorf("otlp.url: %w", err)
 	}
-	spans, err := otlptracehttp.New(ctx,
-		otlptracehttp.WithEndpointURL(base.JoinPath("v1/traces").String()), otlptracehttp.WithHeaders(c.Headers))
+	spans, err := otlptrace.New(ctx, spanClient{newSender(base, "v1/traces", c.Headers)})
 	if err != nil {
 		return nil, fmt.Errorf("otlp: %w", err)
 	}
-	points, err := otlpmetrichttp.New(ctx,
-		otlpmetrichttp.WithEndpointURL(base.JoinPath("v1/metrics").String()), otlpmetrichttp.WithHeaders(c.Headers))
-	if err != nil {
-		return nil, fmt.Errorf("otlp: %w", err)
-	}
+	points := pointExporter{newSender(base, "v1/metrics", c.Headers)}
 	// Failures of the exporters come here, at most one for each batch. Their texts name the collector only.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn("telemetry not sent", "error", err)

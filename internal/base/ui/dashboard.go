@@ -144,6 +144,7 @@ type Review struct {
 	Today        string // spent in the last 24 hours
 	BelowZero    string // how much the balance is below zero, so that it can't be resumed; "" = it is not
 	Resumable    bool   // its user can end all that keeps it paused
+	Causes       string // what keeps it paused, for the form to say
 	Calls        []Spent
 	Speeds       []Choice // none where speed was not the cause
 	Done         string   // what was just done: resume or revoke; "" = nothing

@@ -217,9 +217,13 @@ type Ask struct {
 	Decision string // value of its hidden field "decision"; "" = none
 	Fields   []Entry
 	Shown    Shown // of a form that changes what its fields show; "" = another form
+	Seen     *Seen // what its page showed of what the form ends; nil = another form
 	Button   string
 	Danger   bool
 }
+
+// Seen is what a page showed of what its form ends: only that is ended. It goes into a hidden field.
+type Seen struct{ Name, Value string }
 
 // An Entry is one of a form.
 type Entry struct {

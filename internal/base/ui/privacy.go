@@ -22,6 +22,7 @@ type CloseAccount struct {
 	Rest         string     // less than a cent, which cannot be paid out; "" = nothing
 	Password     bool       // is asked for: the account has one
 	MayReturn    bool       // everybody may sign up
+	Seen         string     // what the page shows, for its form
 	Typed        string     // the address, as typed before
 	Errors       []Problem
 }

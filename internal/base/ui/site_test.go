@@ -29,6 +29,22 @@ func newSiteRouter(site web.Site) http.Handler {
 	return rt
 }
 
+// In the test mode of Stripe every page of an account says so.
+func TestTestPayments(t *testing.T) {
+	t.Parallel()
+	for _, test := range []bool{false, true} {
+		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+		rt.SetSite(web.Site{TestPayments: test})
+		rt.HandlePage("GET /page", func(w http.ResponseWriter, _ *http.Request) error {
+			return Render(w, http.StatusOK, Dashboard{Shell: Shell{Email: "a@example.com"}})
+		})
+		body := get(rt, "/page", "text/html").Body.String()
+		if got := strings.Contains(body, "balances aren’t real money"); got != test {
+			t.Errorf("test mode %t: says so %t", test, got)
+		}
+	}
+}
+
 // get asks for a path with an Accept header.
 func get(h http.Handler, path, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", path, nil)

@@ -57,6 +57,8 @@ type Consent struct {
 	Models     []string // empty = every offered model
 	Providers  string
 	Price      string
+	Rates      string // the margin rates that it shows, for the form to say
+	Shown      Shown  // the limits of Live; "" = there is none
 	Dashboard  string // host of the dashboard
 	ReturnHost string // host of the redirect address; "" = the app is on another device
 	ReturnTo   string // the redirect address

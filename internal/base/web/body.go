@@ -20,20 +20,24 @@ const (
 	maxFormBytes = 64 << 10
 )
 
+// maxParams bounds the parameters of a form or a query. Each takes a hundred bytes and more, however short it is.
+const maxParams = 1000
+
 // ReadJSON reads a management request's JSON body of at most 1 MiB into dst, by
-// the rules of Decode; members that dst does not know are refused. Errors are
+// the rules of DecodeSmall; members that dst does not know are refused. Errors are
 // 400 invalid_request.
 func ReadJSON(r *http.Request, dst any) error {
 	data, err := ReadBody(r, "application/json", maxJSONBytes)
 	if err != nil {
 		return err
 	}
-	return Decode(data, dst, false)
+	return DecodeSmall(data, dst, false)
 }
 
 // ReadBody reads the whole body of at most maxBytes, which must say that it is
 // of mediaType, in UTF-8 if it says so at all, and not compressed. Errors are
-// 400 invalid_request; only a client that left is not.
+// 400 invalid_request, or 503 unavailable while too many large bodies arrive;
+// only a client that left is neither.
 func ReadBody(r *http.Request, mediaType string, maxBytes int64) ([]byte, error) {
 	if err := checkContent(r.Header, mediaType); err != nil {
 		return nil, err
@@ -42,8 +46,10 @@ func ReadBody(r *http.Request, mediaType string, maxBytes int64) ([]byte, error)
 		return nil, errTooLarge(maxBytes)
 	}
 	data, err := readAll(r, maxBytes)
-	switch {
+	switch e, refused := errors.AsType[*apierr.Error](err); {
 	case err == nil:
+	case refused:
+		return nil, e
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, apierr.InvalidRequest.Errorf("body: did not arrive in time").WithCause(err)
 	case r.Context().Err() != nil:
@@ -55,18 +61,6 @@ func ReadBody(r *http.Request, mediaType string, maxBytes int64) ([]byte, error)
 		return nil, errTooLarge(maxBytes)
 	}
 	return data, nil
-}
-
-// readAll reads one byte more than maxBytes at most. A declared length is
-// trusted up to 64 KiB for the first allocation, so that announcing much and
-// sending little costs us little.
-func readAll(r *http.Request, maxBytes int64) ([]byte, error) {
-	if n := r.ContentLength; n >= 0 && n <= 64<<10 {
-		data := make([]byte, n)
-		_, err := io.ReadFull(r.Body, data)
-		return data, err
-	}
-	return io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
 }
 
 func errTooLarge(maxBytes int64) error {
@@ -152,6 +146,9 @@ func ReadQuery(r *http.Request) (url.Values, error) {
 }
 
 func parseParams(raw, where string) (url.Values, error) {
+	if strings.Count(raw, "&") >= maxParams {
+		return nil, apierr.InvalidRequest.Errorf("%s: must have at most %d parameters", where, maxParams)
+	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, apierr.InvalidRequest.Errorf("%s: must be well-formed parameters, name=value joined by &", where)

@@ -19,6 +19,10 @@ type exchange struct {
 	ctx  reqContext
 	rw   response
 	span trace.Span // nil = the request is not traced
+
+	// Set by countBody.
+	network   string
+	bodyBytes int64
 }
 
 type exchangeKey struct{}

@@ -31,6 +31,15 @@ const (
 // It counts the values while it decodes them, so that memory is a small multiple of the body. Errors are 400
 // invalid_request and name the member.
 func Decode(data []byte, dst any, allowUnknown bool) error {
+	return decode(data, dst, allowUnknown, maxDecodedBytes)
+}
+
+// DecodeSmall is Decode for what has few values, if long ones: beyond fewValues, they may take half of its length.
+func DecodeSmall(data []byte, dst any, allowUnknown bool) error {
+	return decode(data, dst, allowUnknown, len(data)/2)
+}
+
+func decode(data []byte, dst any, allowUnknown bool, maxValues int) error {
 	s := scanJSON(data)
 	switch {
 	case s.depth > maxDepth:
@@ -44,7 +53,7 @@ func Decode(data []byte, dst any, allowUnknown bool) error {
 	}
 	options := []json.Options{json.RejectUnknownMembers(!allowUnknown)}
 	if s.values > fewValues {
-		options = append(options, json.WithUnmarshalers(countDecoded()))
+		options = append(options, json.WithUnmarshalers(countDecoded(maxValues)))
 	}
 	if err := json.Unmarshal(data, dst, options...); err != nil {
 		return decodeError(err)
@@ -53,9 +62,8 @@ func Decode(data []byte, dst any, allowUnknown bool) error {
 }
 
 // countDecoded returns an unmarshaler that decodes nothing, and refuses the value with which the Go values of one
-// body take more than maxDecodedBytes.
-func countDecoded() *json.Unmarshalers {
-	left := maxDecodedBytes
+// body take more than so many bytes.
+func countDecoded(left int) *json.Unmarshalers {
 	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, value any) error {
 		if left -= int(reflect.TypeOf(value).Elem().Size()); left < 0 {
 			return apierr.InvalidRequest.Errorf("%s: the request has too many values, this one and those after it",

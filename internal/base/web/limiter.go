@@ -5,6 +5,8 @@ import (
 
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
+
+	"github.com/purserhq/purser/internal/base/apierr"
 )
 
 // maxLimiterKeys bounds the token buckets of one Limiter, about 10 MB if full. The cache drops the least recently used
@@ -41,8 +43,23 @@ func (l *Limiter) Allow(key string) (retryAfter time.Duration, ok bool) {
 	return 0, true
 }
 
+// Check is Allow with a refusal of its own: 429 with Retry-After.
+func (l *Limiter) Check(key, message string) error {
+	wait, ok := l.Allow(key)
+	if ok {
+		return nil
+	}
+	e := apierr.RateLimited.Errorf("%s", message)
+	e.RetryAfter = max(wait, time.Second)
+	return e
+}
+
 // AllowN takes n tokens of key, if it has them.
 func (l *Limiter) AllowN(key string, n int) bool { return l.bucket(key).AllowN(l.now(), n) }
+
+// Charge takes n tokens of key although it may have fewer, at most a burst: Peek then refuses until they are there
+// again. A negative n gives back what was taken.
+func (l *Limiter) Charge(key string, n int) { l.bucket(key).ReserveN(l.now(), min(n, l.burst)) }
 
 // Peek is Allow without taking a token. To count only failures, call Peek before an attempt and Allow after a failure.
 func (l *Limiter) Peek(key string) (retryAfter time.Duration, ok bool) {

@@ -35,6 +35,22 @@ func TestLimiterIsATokenBucketForEachKey(t *testing.T) {
 	}
 }
 
+// TestChargeTakesMoreThanThereIs: what was done is charged whatever is left, at most a burst, and can be given back.
+func TestChargeTakesMoreThanThereIs(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	l := web.NewLimiter(time.Second, 10, func() time.Time { return now })
+	l.Charge("a", 5)
+	l.Charge("a", 100)
+	if wait, ok := l.Peek("a"); ok || wait != 6*time.Second {
+		t.Errorf("wait %v, %t", wait, ok)
+	}
+	l.Charge("a", -7)
+	if !l.AllowN("a", 2) || l.AllowN("a", 1) {
+		t.Error("what was given back is not there")
+	}
+}
+
 func TestPeekTakesNothing(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)

@@ -38,6 +38,7 @@ type Router struct {
 	sample    int64                      // of a million successful requests, those that are logged
 	now       func() time.Time           // the time in the ids of requests
 	tracer    trace.Tracer               // of the spans of requests; nil = none
+	bodies    bodies
 }
 
 // NewRouter returns a Router without routes.
@@ -297,6 +298,9 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 // response, it panics with http.ErrAbortHandler, which makes net/http close the connection.
 func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
 	v := recover()
+	if x.bodyBytes > 0 {
+		rt.bodies.give(x.network, x.bodyBytes)
+	}
 	cut := v == http.ErrAbortHandler
 	if v != nil && !cut {
 		cut = rt.handlePanic(x, r, v)

@@ -11,6 +11,8 @@ type Site struct {
 	SupportURL string // where users ask for help, https: or mailto:
 	TermsURL   string
 	PrivacyURL string
+
+	TestPayments bool // payments are made in Stripe's test mode: balances are not real money
 }
 
 // SetSite sets what the pages of the router say about who runs the service.

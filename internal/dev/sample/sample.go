@@ -84,7 +84,7 @@ type Connection struct {
 }
 
 // Setting is the name of the settings row that keeps the sample data. Its value is "" while there is none.
-const Setting = "dev"
+const Setting = settings.Development
 
 // What the test account and its connection begin with.
 const (

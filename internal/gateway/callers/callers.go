@@ -36,6 +36,7 @@ type Caller struct {
 	Child        *rules.Child                 // whose token it is; nil = the connection's own
 	TokenExpires time.Time                    // when the access token expires
 	familyID     string                       // the grant family of the access token; "" = a child's token
+	app          *cachedApp                   // what App and Features are of
 	expires      time.Time                    // when its cache entry ends, at the latest
 }
 
@@ -122,10 +123,22 @@ func NewResolver(
 	}
 }
 
-// Forget empties the caches, after this process has changed something that they hold.
-func (s *Resolver) Forget() {
+// Forget drops an app, with all callers of it, from the caches, after this process has changed something that they
+// hold; "" = all apps. Other apps keep theirs: one app that changes all the time must not slow down the calls of all.
+func (s *Resolver) Forget(appID string) {
+	if appID != "" {
+		s.appCache.Invalidate(appID)
+		return
+	}
 	s.callerCache.InvalidateAll()
 	s.appCache.InvalidateAll()
+}
+
+// ForgetTokens drops the callers of tokens from the cache, by their hashes.
+func (s *Resolver) ForgetTokens(hashes []string) {
+	for _, hash := range hashes {
+		s.callerCache.Invalidate(hash)
+	}
 }
 
 // Resolve is ResolveAny for what tokens of children may not do: 401.
@@ -147,7 +160,7 @@ func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
 		return nil, err
 	}
 	hash := id.Hash(token)
-	if c, ok := s.callerCache.GetIfPresent(hash); ok && s.now().Before(c.expires) {
+	if c, ok := s.callerCache.GetIfPresent(hash); ok && s.now().Before(c.expires) && s.hasApp(c) {
 		return c, nil
 	}
 	c, err := s.loadCaller(r.Context(), token)
@@ -158,6 +171,12 @@ func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
 		s.callerCache.Set(hash, c)
 	}
 	return c, nil
+}
+
+// hasApp reports whether the app of a cached caller is still in the cache: Forget drops only that.
+func (s *Resolver) hasApp(c *Caller) bool {
+	a, ok := s.appCache.GetIfPresent(c.App.ID)
+	return ok && a == c.app
 }
 
 // LockGrant returns the grant of a request's access token, or 401, in the caller's transaction. It reads no cache, and
@@ -214,6 +233,7 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 		Features:     a.features,
 		TokenExpires: time.UnixMicro(grant.ExpiresUS),
 		familyID:     grant.FamilyID,
+		app:          a,
 		expires:      time.UnixMicro(grant.ExpiresUS),
 	}
 	if a.expires.Before(c.expires) {

@@ -2,6 +2,7 @@ package callers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -172,5 +174,83 @@ func TestRevokedByWhomIsNotClaimed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "this connection was revoked") ||
 		strings.Contains(err.Error(), "the user revoked") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestForgetOneApp: a change of an app is seen by its callers at once, and the callers of others stay cached, however
+// often it changes. So does the end of a child for the callers of other tokens.
+func TestForgetOneApp(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite))
+	resolver := NewResolver(b.db, b.tokens, b.apps, b.features, b.clock)
+	resolve := func(r *http.Request) *Caller {
+		t.Helper()
+		c, err := resolver.Resolve(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	_, mine := b.connect()
+	if _, err := b.db.ExecContext(t.Context(), `INSERT INTO apps (id, owner_id, name, client_id, secret_hash,
+			redirect_uris, allowed_models, tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)
+		VALUES ('app_other', 'wac_dev', 'Other', 'cid_2', '', '[]', '[]', 'full-live', 'live', '[]', 1, 1)`,
+	); err != nil {
+		t.Fatal(err)
+	}
+	changing := b.appID
+	b.appID = "app_other"
+	_, others := b.connect()
+	kept := resolve(others)
+	before := resolve(mine)
+	if _, err := b.db.ExecContext(t.Context(), `UPDATE apps SET name = 'New' WHERE id = $1`, changing); err != nil {
+		t.Fatal(err)
+	}
+	resolver.Forget(changing)
+	if c := resolve(mine); c == before || c.App.Name != "New" {
+		t.Errorf("the app that has changed: %+v", c)
+	}
+	if resolve(others) != kept {
+		t.Error("a caller of another app is read again")
+	}
+	again := resolve(mine)
+	resolver.ForgetTokens([]string{id.Hash(strings.TrimPrefix(mine.Header.Get("Authorization"), "Bearer "))})
+	if resolve(mine) == again {
+		t.Error("a token that was to be forgotten is cached")
+	}
+	if resolve(others) != kept {
+		t.Error("a caller with another token is read again")
+	}
+	resolver.Forget("")
+	if resolve(others) == kept {
+		t.Error("a caller is cached after all were to be forgotten")
+	}
+}
+
+// TestFreeRate: what the sandbox apps of a developer leave for nothing has one rate; beyond it they are 429 with
+// Retry-After.
+func TestFreeRate(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := NewFreeRate(10, 3, func() time.Time { return now })
+	for i := range 4 {
+		err := f.Check("wac_1")
+		if (err != nil) != (i == 3) {
+			t.Errorf("%d: %v", i, err)
+		}
+		e, ok := errors.AsType[*apierr.Error](err)
+		if ok && (e.Code != apierr.RateLimited || e.RetryAfter < time.Second) {
+			t.Errorf("%+v", e)
+		}
+	}
+	if err := f.Check("wac_2"); err != nil {
+		t.Errorf("another developer: %v", err)
+	}
+	now = now.Add(time.Second / 10)
+	if err := f.Check("wac_1"); err != nil {
+		t.Errorf("later: %v", err)
+	}
+	if err := (*FreeRate)(nil).Check("wac_1"); err != nil {
+		t.Errorf("without a rate: %v", err)
 	}
 }

@@ -104,6 +104,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		Callers: resolver,
 		Offered: func(model string) bool { return strings.HasPrefix(model, "gpt") },
 		Box:     box,
+		Rate:    children.NewRate(b.Now),
 	}
 	w.handler.Mount(rt)
 	resolver.Mount(rt)
@@ -435,4 +436,59 @@ func TestChildMayDoNoMore(t *testing.T) {
 			t.Errorf("the summary: %d %s", a.Status, a.Body)
 		}
 	})
+}
+
+// TestRateOfChildren makes and ends children for nothing: a connection has a rate, and the sandbox apps of a developer
+// have that of all that is free.
+func TestRateOfChildren(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.handler.Rate = web.NewLimiter(time.Minute, 2, w.Now)
+	try := func(want int) {
+		t.Helper()
+		c, a := w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", id.NewUUID())
+		if a.Status != want || want == 429 && a.Header.Get("Retry-After") == "" {
+			t.Fatalf("%d %s, want %d", a.Status, a.Body, want)
+		}
+		if want == 200 {
+			w.do(w.token, "POST", "/v1/connection/children/"+c.ID+"/end", "")
+		}
+	}
+	try(200)
+	try(200)
+	try(429)
+	w.Pass(time.Minute)
+	try(200)
+	w.handler.Rate = children.NewRate(w.Now)
+	w.handler.FreeRate = callers.NewFreeRate(1, 1, w.Now)
+	try(200) // a live app pays for its calls
+	try(200)
+	if _, err := w.DB.ExecContext(t.Context(), `UPDATE apps SET tier = 'sandbox'`); err != nil {
+		t.Fatal(err)
+	}
+	w.Pass(3 * time.Second) // the cache of callers
+	try(200)
+	try(429)
+}
+
+// TestEndDropsItsOwnCallers: the end of a child is seen at once by its token, and by those of children below it.
+func TestEndDropsItsOwnCallers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	a := w.make(w.token, money.Dollar, "")
+	b := w.make(a.Token, 50*money.Cent, "")
+	for _, token := range []string{a.Token, b.Token} {
+		if _, got := w.do(token, "GET", "/v1/connection", ""); got.Status != 200 {
+			t.Fatalf("%d %s", got.Status, got.Body)
+		}
+	}
+	if _, got := w.do(w.token, "POST", "/v1/connection/children/"+a.ID+"/end", ""); got.Status != 200 {
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
+	for _, token := range []string{a.Token, b.Token} {
+		_, got := w.do(token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", id.NewUUID())
+		if got.Status != 403 {
+			t.Errorf("%d %s", got.Status, got.Body)
+		}
+	}
 }

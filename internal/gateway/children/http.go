@@ -29,6 +29,8 @@ import (
 const (
 	maxLabel      = 60 // characters; users read it on their dashboard
 	maxListed     = 20 // features or models
+	createBurst   = 200
+	createPause   = time.Second // between new children of a connection, over time
 	minLifetime   = time.Minute
 	maxLifetime   = 30 * 24 * time.Hour
 	usualLifetime = time.Hour
@@ -41,7 +43,13 @@ type Handler struct {
 	Callers *callers.Resolver
 	Offered func(model string) bool
 	Box     *seal.Box // seals tokens, so that a repeated request gets the same one
+
+	FreeRate *callers.FreeRate // of children of sandbox apps; nil = none
+	Rate     *web.Limiter      // of new children, by connection
 }
+
+// NewRate returns a Handler's rate of new children: each leaves rows, and an event.
+func NewRate(now func() time.Time) *web.Limiter { return web.NewLimiter(createPause, createBurst, now) }
 
 // tokenBytes is how many random bytes a token has.
 const tokenBytes = 32
@@ -89,6 +97,9 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := h.checkRate(who); err != nil {
+		return err
+	}
 	childID, err := h.delegate(r, who, &child)
 	if err != nil {
 		return err
@@ -102,6 +113,17 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// checkRate counts a request for a child, or refuses it.
+func (h *Handler) checkRate(who *callers.Caller) error {
+	if who.App.Tier == apps.Sandbox {
+		if err := h.FreeRate.Check(who.App.OwnerID); err != nil {
+			return err
+		}
+	}
+	return h.Rate.Check(who.ConnectionID,
+		"this connection makes children faster than it may, which is one a second over time; slow down")
 }
 
 // token returns the token of a child; "" = an older version has made it, and its token opens nothing any more.
@@ -319,12 +341,16 @@ func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if child.EndedUS == nil {
-		_, err := h.Ledger.Do(r.Context(),
+		ending, err := store.ListLiveTokens(r.Context(), h.DB, child.ConnectionID)
+		if err != nil {
+			return err
+		}
+		_, err = h.Ledger.Do(r.Context(),
 			rules.EndChild{ConnectionID: child.ConnectionID, ChildID: child.ID, By: rules.EndedByApp})
 		if err != nil {
 			return err
 		}
-		h.Callers.Forget()
+		h.Callers.ForgetTokens(ending)
 		if child, err = store.ReadChild(r.Context(), h.DB, child.ID); err != nil {
 			return err
 		}

@@ -406,6 +406,128 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
+// TestBacklogOfARevokedConnection: a client that has missed more than one read's rows gets all of them before the end.
+func TestBacklogOfARevokedConnection(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite))
+	first, _ := b.open(b.url).next()
+	for range rowsPerRead + 20 {
+		b.Spend(b.conn, money.Cent/100)
+	}
+	b.Do(rules.Revoke{ConnectionID: b.conn.ID})
+	charges := chargesOf(b.open(b.url, "Last-Event-ID", first.id).await(isKind("end")))
+	if len(charges) != rowsPerRead+20 {
+		t.Errorf("%d charges before the end", len(charges))
+	}
+}
+
+// TestReadsAreBounded: a stream that begins far back in its account's chain reads one page of it at a time.
+func TestReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite))
+	b.Spend(b.conn, money.Cent)
+	if _, err := b.DB.ExecContext(t.Context(), `UPDATE balances SET seq = 100000 WHERE account_id = $1`,
+		b.conn.AccountID); err != nil { // as if the account's other connections had made calls since
+		t.Fatal(err)
+	}
+	s := &stream{
+		subscription: &subscription{changed: make(chan struct{}, 1)},
+		hub:          b.hub,
+		connectionID: b.conn.ID,
+		accountID:    b.conn.AccountID,
+	}
+	reads, charges := 0, 0
+	for ; s.seq < 100_000; reads++ {
+		before := s.seq
+		events, _, err := s.readEvents(t.Context())
+		if err != nil || s.seq <= before || s.seq > before+10_000 {
+			t.Fatalf("from %d to %d, %v", before, s.seq, err)
+		}
+		if charges += len(events); s.isBehind != (s.seq < 100_000) || s.isBehind && len(s.changed) == 0 {
+			t.Errorf("at %d: behind %t, %d wakes", s.seq, s.isBehind, len(s.changed))
+		}
+	}
+	if charges != 1 || reads < 10 {
+		t.Errorf("%d charges in %d reads", charges, reads)
+	}
+}
+
+// TestDatabaseWentBack puts the database back to an earlier moment under an open stream, and makes other calls, fewer
+// or more than were lost. The stream ends: what came after its position would be missing. The client that opens it
+// again is told that its last event is unknown.
+func TestDatabaseWentBack(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, calls := range []int{1, 3, 5} {
+			b := newBundle(t, dbtest.Open(t, d.Engine))
+			b.Spend(b.conn, money.Cent)
+			putBack := b.keep()
+			s := b.open(b.url)
+			s.await(isKind("balance"))
+			for range 3 {
+				b.Spend(b.conn, money.Cent)
+			}
+			lost := s.awaitThen("charge", func(e *received) bool {
+				return e.data.Connection.ConsumedMC == 4*money.Cent
+			})
+			putBack()
+			for range calls {
+				b.Spend(b.conn, money.Cent/2)
+			}
+			for more := true; more; {
+				var e received
+				if e, more = s.next(); e.kind == "charge" {
+					t.Errorf("%d calls: the stream goes on with %s", calls, e.text)
+				}
+			}
+			again := b.ask(b.url+"/v1/connection/events?after="+lost.id, b.token)
+			if again.StatusCode != http.StatusBadRequest {
+				t.Errorf("%d calls: an event that is lost: %d", calls, again.StatusCode)
+			}
+		}
+	})
+}
+
+// keep returns what puts the tables of the ledger back to what they are now.
+func (b *bundle) keep() (putBack func()) {
+	b.t.Helper()
+	tables := []string{"balances", "connections", "ledger"}
+	exec := func(statement string) {
+		b.t.Helper()
+		if _, err := b.DB.ExecContext(b.t.Context(), statement); err != nil {
+			b.t.Fatal(statement, err)
+		}
+	}
+	for _, table := range tables {
+		exec(`CREATE TABLE kept_` + table + ` AS SELECT * FROM ` + table)
+	}
+	return func() {
+		b.t.Helper()
+		unlock := []string{`DROP TRIGGER ledger_no_delete`, `PRAGMA defer_foreign_keys = ON`}
+		if b.DB.Engine == db.Postgres {
+			unlock = []string{`SET LOCAL session_replication_role = replica`}
+		}
+		if err := b.DB.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			for _, statement := range unlock {
+				if _, err := tx.ExecContext(ctx, statement); err != nil {
+					return err
+				}
+			}
+			for _, table := range tables {
+				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, `INSERT INTO `+table+` SELECT * FROM kept_`+table); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
 // The stream ends when its token expires or is revoked, and when the node stops. What is wrong with a
 // request is answered with its own status.
 func TestEndsAndRefusals(t *testing.T) {

@@ -55,6 +55,8 @@ type stream struct {
 	connectionID string
 	accountID    string
 	seq          int64            // of the account's chain: up to here it has the connection's rows
+	isBehind     bool             // the chain had more rows at the last read
+	read         rules.Balance    // of the account, as last read: later rows have to follow it
 	sent         rules.Connection // the balance that it has sent
 	buffer       []byte
 }
@@ -101,20 +103,30 @@ func (s *stream) findStart(r *http.Request) (entryID string, err error) {
 	if entryID == "" {
 		entryID = r.URL.Query().Get("after")
 	}
-	var e rules.Entry
 	if entryID == "" {
-		e, err = store.NewestEntry(ctx, s.hub.DB, s.accountID, s.connectionID)
-		if errors.Is(err, sql.ErrNoRows) {
-			return "", nil
-		}
-	} else {
-		e, err = store.GetEntry(ctx, s.hub.DB, entryID)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && e.ConnectionID != s.connectionID {
-			return "", apierr.InvalidRequest.On(s.connectionID,
-				"Last-Event-ID: not the id of an event of this connection; leave it out to begin now")
-		}
+		return s.findNewest(ctx)
+	}
+	e, err := store.GetEntry(ctx, s.hub.DB, entryID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && e.ConnectionID != s.connectionID {
+		return "", apierr.InvalidRequest.On(s.connectionID,
+			"Last-Event-ID: not the id of an event of this connection; leave it out to begin now")
 	}
 	s.seq = e.Seq
+	return e.ID, err
+}
+
+// findNewest returns the newest row of the connection, "" if it has none, and sets the stream's position after the
+// account's newest row: what lies between is of other connections.
+func (s *stream) findNewest(ctx context.Context) (entryID string, err error) {
+	b, err := store.GetBalance(ctx, s.hub.DB, s.accountID)
+	if err != nil {
+		return "", err
+	}
+	s.seq = b.Seq
+	e, err := store.NewestEntry(ctx, s.hub.DB, s.accountID, s.connectionID, b.Seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
 	return e.ID, err
 }
 
@@ -125,7 +137,7 @@ func (s *stream) open(r *http.Request, lastID string) error {
 	if err != nil {
 		return err
 	}
-	if conn.Status == rules.Revoked && len(events) == 0 {
+	if conn.Status == rules.Revoked && len(events) == 0 && !s.isBehind {
 		return apierr.ConnectionRevoked.On(s.connectionID, "this connection was revoked; there are no more events")
 	}
 	h := s.w.Header()
@@ -146,7 +158,7 @@ func (h *Handler) run(r *http.Request, s *stream, who *callers.Caller) error {
 	defer expiry.Stop()
 	keepAlive := time.NewTicker(h.keepAlive)
 	defer keepAlive.Stop()
-	for s.sent.Status != rules.Revoked {
+	for s.sent.Status != rules.Revoked || s.isBehind {
 		select {
 		case <-s.changed:
 			if err := s.update(ctx); err != nil {
@@ -199,15 +211,26 @@ func (s *stream) update(ctx context.Context) error {
 	return nil
 }
 
-// readEvents returns the connection's rows after the stream's position, and the connection as it is
-// after them. It moves the position.
+// errWentBack says that the database was put back under the node: rows that the stream has passed are gone, or others
+// came in their places. The stream breaks off. Its client opens another one from its last event, and gets a 400 if that
+// row is gone.
+var errWentBack = errors.New("the database went back to an earlier moment")
+
+// readEvents returns the next of the connection's rows after the stream's position, and the connection as it is
+// now. It moves the position, over one page of the account's chain at most: a client that begins far back
+// reads the rest in steps with pauses, as others do.
 func (s *stream) readEvents(ctx context.Context) (events []event, conn rules.Connection, err error) {
 	b, err := store.GetBalance(ctx, s.hub.DB, s.accountID)
 	if err != nil {
 		return nil, conn, err
 	}
+	if follows, err := store.Follows(ctx, s.hub.DB, &s.read, &b); err != nil {
+		return nil, conn, err
+	} else if !follows {
+		return nil, conn, errWentBack
+	}
 	seq := s.seq
-	for seq < b.Seq && len(events) < rowsPerRead { // the rest follows with the next update
+	if seq < b.Seq {
 		rows, next, err := store.SpendsAfter(ctx, s.hub.DB, s.accountID, s.connectionID, seq, b.Seq, rowsPerRead)
 		if err != nil {
 			return nil, conn, err
@@ -220,7 +243,9 @@ func (s *stream) readEvents(ctx context.Context) (events []event, conn rules.Con
 	if conn, err = store.GetConnection(ctx, s.hub.DB, s.connectionID); err != nil {
 		return nil, conn, err
 	}
-	if s.seq = seq; seq < b.Seq {
+	s.read = b
+	s.seq, s.isBehind = seq, seq < b.Seq
+	if s.isBehind { // the rest follows with the next update
 		s.wake()
 	}
 	return events, conn, nil

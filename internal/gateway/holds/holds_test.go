@@ -29,6 +29,9 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
+// freeBurst is how many holds of sandbox apps a node takes at once.
+const freeBurst = 3
+
 // A world is an app that charges for its own work, with a user who has allowed it, on two nodes.
 type world struct {
 	*testing.T
@@ -91,6 +94,7 @@ func (w *world) addNode(fee money.PPM) {
 		Tokens:   w.tokens,
 		Callers:  resolver,
 		Policies: policies.Fixed(p),
+		FreeRate: callers.NewFreeRate(1, freeBurst, w.Now),
 	}).Mount(rt)
 	(&receipts.Handler{DB: w.DB, Apps: w.apps, Callers: resolver}).Mount(rt)
 	server := httptest.NewServer(rt)
@@ -434,4 +438,30 @@ func TestOneEnd(t *testing.T) {
 		}
 		w.wantMoney("in the end", 0, money.MC(1000*captured))
 	})
+}
+
+// TestRateOfSandboxHolds: each hold of a sandbox app that is captured leaves a ledger row for nothing, whatever its
+// provider mode is. So they have the rate of what is free; those of a live app have none.
+func TestRateOfSandboxHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.allow()
+	w.signIn()
+	for range freeBurst + 1 {
+		w.create(1)
+	}
+	for _, mode := range []string{"mock", "live"} {
+		_, err := w.DB.ExecContext(t.Context(), `UPDATE apps SET tier = 'sandbox', provider_mode = $1`, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Pass(10 * time.Second) // the cache of callers, and the rate
+		for range freeBurst {
+			w.create(1)
+		}
+		_, a := w.post(0, "/v1/holds", `{"amount_mc":1,"description":"A search"}`, id.NewUUID())
+		if a.Status != 429 || !strings.Contains(a.Body, "rate_limited") || a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", mode, a.Status, a.Body)
+		}
+	}
 }

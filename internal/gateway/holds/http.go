@@ -38,6 +38,7 @@ type Handler struct {
 	Tokens   *oauth.Store
 	Callers  *callers.Resolver
 	Policies *policies.Book
+	FreeRate *callers.FreeRate // of holds of sandbox apps; nil = none
 }
 
 // Mount adds the routes.
@@ -75,6 +76,9 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 		return refused
 	case err != nil:
 		return err
+	}
+	if refused == nil && who.App.Tier == apps.Sandbox { // in live mode too: the app's own work costs nothing there
+		refused = h.FreeRate.Check(who.App.OwnerID)
 	}
 	var done rules.Result
 	if refused == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
@@ -47,6 +48,11 @@ type attempt struct {
 	delivered tokens.Counter // output of the frames of a stream that are not kept
 	kept      int64          // bytes of a stream so far
 	counted   int64          // of these, as the call's seat counts them
+
+	asked, accepted bool // the provider was asked, and has begun a stream
+
+	response *rules.StoredResponse // what is stored of the response, once packed; nil = nothing
+	packed   bool
 
 	developerPays bool            // the developer's own provider key serves the call
 	trace         *telemetry.Call // nil = the call is not traced
@@ -115,11 +121,11 @@ func (a *attempt) execute(ctx context.Context, w http.ResponseWriter) error {
 	}
 	ctx, cancel := context.WithTimeout(detached, maxCallDuration+maxSettleDuration)
 	defer cancel()
-	upstream, stop := context.WithTimeoutCause(ctx, maxCallDuration, errCallTooLong)
+	asking, stop := context.WithTimeoutCause(ctx, maxCallDuration, errCallTooLong)
 	defer stop()
-	upstream, cut := context.WithCancelCause(upstream)
+	asking, cut := context.WithCancelCause(asking)
 	defer cut(nil)
-	a.upstream = upstream
+	a.upstream = asking
 	if !a.h.orphans.watchCall(a.running, a.cutBy(cut), a.request.Stream) { // not billed (F-29)
 		return a.endUnasked(detached, a.running.work.Cause())
 	}
@@ -149,7 +155,9 @@ func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
 //
 //go:noinline
 func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
-	response, err := a.api.Complete(a.upstream, &a.request)
+	a.asked = true
+	arriving := upstream.WithArrived(a.upstream, func(n int) { a.call.seat.countArrived(answerFactor * int64(n)) })
+	response, err := a.api.Complete(arriving, &a.request)
 	if err != nil {
 		return a.releaseHold(ctx, err)
 	}
@@ -174,11 +182,16 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 func (a *attempt) stream(ctx context.Context) error {
 	out := a.out
 	out.startKeepAlive()
-	up, err := a.api.Stream(a.upstream, &a.request)
+	a.asked = true
+	arriving := upstream.WithArrived(a.upstream, func(n int) {
+		a.call.seat.countArrived(a.counted + answerFactor*int64(n))
+	})
+	up, err := a.api.Stream(arriving, &a.request)
 	if err != nil {
 		return a.failStream(ctx, out, err)
 	}
 	defer up.Close()
+	a.accepted = true
 	a.dropMessages()
 	a.h.orphans.markBegun(a.running)
 	defer func() {
@@ -261,9 +274,8 @@ type streamEnd struct {
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	a.awaitStop()
-	if a.counted > 0 { // all frames are unpacked, and packed to be stored
-		a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))
-	}
+	// All frames are unpacked, and packed to be stored.
+	a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))
 	sent, tooLong := a.running.frames()
 	frames := sent
 	end.delivery = a.delivery(frames)
@@ -398,17 +410,29 @@ func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 }
 
 // releaseHold releases the hold of a call that the provider refused or could not serve, and
-// returns the error for the client: 400 or 502. The call is not billed.
+// returns the error for the client: 400 or 502. The call is not billed, unless its client has ended it and has used up
+// the day of such calls (decision 133).
 func (a *attempt) releaseHold(ctx context.Context, cause error) error {
-	release := rules.Release{Call: a.held, Attempt: a.number}
+	ended := a.endedByUser()
+	release := rules.Release{Call: a.held, Attempt: a.number, Unbilled: a.unbilled(ctx, cause, ended)}
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlementWait)
 	defer cancel()
-	if _, err := persist(soon, func(ctx context.Context) (rules.Result, error) {
-		return a.h.Ledger.Do(ctx, release)
-	}); err != nil { // the sweep will release it
+	r, err := persist(soon, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, release) })
+	if err != nil { // the sweep will release it
 		a.h.Log.ErrorContext(ctx, "hold not released", "request_id", a.held.RequestID, "error", err)
+	} else {
+		a.noteReleased(release.Unbilled, &r)
 	}
-	if stop := a.awaitStop(); stop != nil {
+	stop := a.awaitStop()
+	if r.Estimated {
+		a.h.Log.InfoContext(ctx, "call charged for its input", "request_id", a.held.RequestID, "model", a.Model.ID,
+			"cause", cause)
+		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(rules.Estimated), time.Since(a.started))
+		a.trace.Fail("stopped")
+		a.call.unstored = true // its receipt is that of its row
+		return ended.WithCause(cause)
+	}
+	if stop != nil {
 		return a.endStopped(ctx, stop, cause)
 	}
 	if err := a.running.work.Cause(); err != nil && errors.Is(cause, err) { // the provider was not asked
@@ -428,6 +452,21 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	}
 	f := classifyFailure(a.Model.Provider, cause)
 	return f.apiError(a.held.ConnectionID).WithCause(cause)
+}
+
+// noteReleased counts what a released attempt may have cost beyond what its user was charged. u may be nil.
+func (a *attempt) noteReleased(u *rules.Unbilled, r *rules.Result) {
+	if u == nil || r.Outcome != rules.Applied {
+		return
+	}
+	cost := u.CostMC
+	if r.Estimated {
+		cost -= u.Estimate.Charge.ProviderCostMC
+	} else if u.Estimate != nil {
+		a.h.stored.giveBack(&a.who.App, a.held.AccountID, u.Estimate.Response)
+	}
+	a.h.Metrics.CountUnbilled(a.Model.ID, int64(cost))
+	a.h.countUnbilled(&a.held, cost)
 }
 
 // countFailure counts in the metrics why a call was not billed.

@@ -3,6 +3,7 @@ package inference
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,6 +85,12 @@ func (f *fakeProvider) Stream(ctx context.Context, _ *provider.Request) (provide
 	return &fakeStream{ctx: ctx, fakeProvider: f}, nil
 }
 
+// Complete waits as Stream does, and gives no answer.
+func (f *fakeProvider) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	_, err := f.Stream(ctx, r)
+	return nil, cmp.Or(err, errCut)
+}
+
 func (f *fakeProvider) GetStoredUsage(_ context.Context, responseID, requestID string) (*provider.Usage, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,6 +158,8 @@ type bundle struct {
 	who *callers.Caller
 	now time.Time
 	mu  sync.Mutex
+
+	storesRefusals bool
 }
 
 func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
@@ -160,6 +169,7 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	log := slog.New(slog.DiscardHandler)
 	book, err := catalog.Open("", log)
 	if err != nil {
@@ -181,7 +191,7 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 		Node:      node,
 		Apps:      apps.NewStore(d, b.clock, true),
 		Catalog:   book,
-		Policies:  policies.Fixed(policy.Policy{Fee: money.One / 20}),
+		Policies:  policies.Fixed(policy.Policy{Fee: money.One / 20, UnbilledCallsDayMC: money.Dollar}),
 		Providers: map[string]provider.Provider{"openai": f},
 		Recorders: map[string]Recorder{"openai": f},
 		Now:       b.clock,
@@ -207,6 +217,7 @@ func (b *bundle) secondNode() *bundle {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	b.t.Cleanup(func() { _ = d.Close() })
 	c := b.Config
 	c.DB, c.Ledger = d, apitest.StartLedger(b.t, d, b.clock)
@@ -276,7 +287,8 @@ func (b *bundle) connect() {
 const testBody = `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100,"stream":true}`
 
 // serve runs a call of the one connection, on the route of the model or, by ?chat, on
-// the OpenAI-compatible one, and by ?stop with a stop sequence. Its plan must be the same afterwards.
+// the OpenAI-compatible one, by ?whole without a stream, and by ?stop with a stop sequence. Its plan must be the same
+// afterwards.
 func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
 	c := b.newCall(r)
 	before := fmt.Sprintf("%+v", *c.plan)
@@ -285,7 +297,11 @@ func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
 			b.t.Errorf("the plan has changed from\n%s to\n%s", before, after)
 		}
 	}()
-	return b.runCall(w, r, c)
+	err := b.runCall(w, r, c)
+	if err != nil && b.storesRefusals && !c.unstored { // as infer does
+		b.storeRefusal(r, c, err)
+	}
+	return err
 }
 
 func (b *bundle) newCall(r *http.Request) *call {
@@ -293,6 +309,9 @@ func (b *bundle) newCall(r *http.Request) *call {
 	if r.URL.Query().Has("chat") {
 		route = plan.Route{Path: "chat/completions", Chat: true}
 		body = strings.Replace(body, "{", `{"model":"`+testModel+`","stream_options":{"include_usage":true},`, 1)
+	}
+	if r.URL.Query().Has("whole") {
+		body = strings.Replace(body, `,"stream":true`, "", 1)
 	}
 	if r.URL.Query().Has("stop") {
 		body = strings.Replace(body, "{", `{"stop":"END",`, 1)

@@ -51,8 +51,9 @@ type Config struct {
 	Dialects  map[string]Dialect           // by provider, in mock mode too
 	CheckMock Dialect                      // of the requests that Mock serves; nil = it takes them all
 
-	Bounds  Bounds
-	Storing Storing
+	Bounds   Bounds
+	Storing  Storing
+	FreeRate *callers.FreeRate // of calls of the mock; nil = none
 
 	Links web.Links // of errors inside streams
 
@@ -79,7 +80,11 @@ type Handler struct {
 	late      lateSettlements
 	inFlight  callsInFlight
 	stored    *responseStore
-	mockRate  *web.Limiter // by developer; nil = none
+	refusals  *web.Limiter // that are stored
+
+	unbilledRate *web.Limiter // of what unbilled attempts cost, by app and user
+	imageRate    *web.Limiter // of remote images that nobody pays for, by app and user
+
 	stops     stopWatch
 	keepAlive time.Duration // keepAliveInterval, but in tests
 }
@@ -97,9 +102,13 @@ func New(c Config) *Handler {
 		},
 		keepAlive: keepAliveInterval,
 		stored:    newResponseStore(c.Storing, c.Now),
-		mockRate:  newMockRate(&c),
-		stops:     stopWatch{readAt: c.Now(), seen: map[string]time.Time{}},
-		late:      lateSettlements{stopped: make(chan struct{})},
+		refusals:  web.NewLimiter(refusalInterval, refusalBurst, c.Now),
+
+		unbilledRate: newUnbilledRate(c.Now),
+		imageRate:    web.NewLimiter(imageInterval, imageBurst, c.Now),
+
+		stops: stopWatch{readAt: c.Now(), seen: map[string]time.Time{}},
+		late:  lateSettlements{stopped: make(chan struct{})},
 	}
 }
 
@@ -135,19 +144,20 @@ func (h *Handler) Mount(rt *web.Router) {
 
 // A call is one request for inference, with all that is known of it before its hold.
 type call struct {
-	who         *callers.Caller
-	key         rules.Key
-	fingerprint string
-	claim       string // the id of this HTTP request, which claims the hold
-	arrived     time.Time
-	input       plan.Input
-	plan        *plan.Plan
-	out         *sse        // of a streamed call
-	shape       shapes.Call // of the client; nil = canonical
-	seat        *seat       // what it takes of this node; nil = nothing is counted
-	unstored    bool        // its refusal is not stored for its receipt
-	simulated   bool        // its refusal was asked for by its message
-	clientGone  func()      // of a leader: reports, once, that its client has disconnected
+	who          *callers.Caller
+	key          rules.Key
+	fingerprint  string
+	claim        string // the id of this HTTP request, which claims the hold
+	arrived      time.Time
+	input        plan.Input
+	plan         *plan.Plan
+	out          *sse        // of a streamed call
+	shape        shapes.Call // of the client; nil = canonical
+	seat         *seat       // what it takes of this node; nil = nothing is counted
+	unstored     bool        // its refusal is not stored for its receipt
+	simulated    bool        // its refusal was asked for by its message
+	remoteImages int         // that were fetched, and that nobody has paid for
+	clientGone   func()      // of a leader: reports, once, that its client has disconnected
 }
 
 // A parser reads a body of a client's shape.
@@ -184,7 +194,7 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
 		slog.String("account_id", who.AccountID))
-	seat, err := h.inFlight.enter(who.App.ID, who.App.OwnerID, &h.Bounds)
+	seat, err := h.inFlight.enter(who.App.ID, who.App.OwnerID, who.AccountID, &h.Bounds)
 	if err != nil {
 		return nil, err
 	}
@@ -354,6 +364,9 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 		return
 	}
 	h.Metrics.CountRefusal(e.Code.Name)
+	if !h.mayStoreRefusal(c.who) {
+		return
+	}
 	row := rules.Refusal{
 		RequestID:    c.claim,
 		ConnectionID: c.who.ConnectionID,
@@ -377,8 +390,24 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 	}
 }
 
+// mayStoreRefusal reports whether another refusal of a caller is stored: it costs nothing, so a loop of them would fill
+// the disk, as the answers of the mock would (decision 152). The sandbox apps of a developer are one caller.
+func (h *Handler) mayStoreRefusal(who *callers.Caller) bool {
+	if h.Storing.IsDiskLow != nil && h.Storing.IsDiskLow() {
+		return false
+	}
+	key := who.App.OwnerID
+	if who.App.Tier != apps.Sandbox {
+		key = who.App.ID + "/" + who.AccountID
+	}
+	_, ok := h.refusals.Allow(key)
+	return ok
+}
+
 const (
-	maxStoredFeature = 40 // bytes of a feature header that was not checked
+	refusalInterval  = time.Second // between refusals that are stored, over time
+	refusalBurst     = 1000        // at once
+	maxStoredFeature = 40          // bytes of a feature header that was not checked
 	refusalTimeout   = 5 * time.Second
 )
 

@@ -67,16 +67,16 @@ func TestBoundsOfANode(t *testing.T) {
 	var last *seat
 	for range 3 {
 		var err error
-		if last, err = c.enter("", "", &Bounds{Calls: 3}); err != nil {
+		if last, err = c.enter("", "", "", &Bounds{Calls: 3}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := c.enter("", "", &Bounds{Calls: 3}); !refused(err) {
+	if _, err := c.enter("", "", "", &Bounds{Calls: 3}); !refused(err) {
 		t.Errorf("a fourth: %v", err)
 	}
 	last.leave()
 	for _, bound := range []int{3, 0} {
-		if _, err := c.enter("", "", &Bounds{Calls: bound}); err != nil {
+		if _, err := c.enter("", "", "", &Bounds{Calls: bound}); err != nil {
 			t.Errorf("no room after one has left, or where there is no bound: %v", err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestSharesOfApps(t *testing.T) {
 	calls := map[string]int{}
 	seats := map[string]*seat{} // one of each app: they are alike
 	begin := func(app string) (err error) {
-		s, err := c.enter(app, "", &Bounds{Calls: bound})
+		s, err := c.enter(app, "", "", &Bounds{Calls: bound})
 		if err == nil {
 			seats[app] = s
 			calls[app]++
@@ -223,7 +223,7 @@ func BenchmarkCallsInFlight(b *testing.B) {
 	bounds := Bounds{Calls: 10_000, Bytes: 8 << 30}
 	for i := range list {
 		list[i] = id.New(id.App, time.UnixMicro(int64(i)))
-		_, err := c.enter(list[i], list[i], &bounds)
+		_, err := c.enter(list[i], list[i], list[i], &bounds)
 		if err = errors.Join(err, c.enterKey("openai", list[i], 6_000)); err != nil {
 			b.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func BenchmarkCallsInFlight(b *testing.B) {
 	b.RunParallel(func(p *testing.PB) {
 		for i := 0; p.Next(); i++ {
 			app := list[i%len(list)]
-			if s, err := c.enter(app, app, &bounds); err == nil {
+			if s, err := c.enter(app, app, app, &bounds); err == nil {
 				if c.enterKey("openai", app, 6_000) == nil {
 					c.leaveKey("openai", app)
 				}

@@ -33,10 +33,12 @@ const (
 type seat struct {
 	in              *callsInFlight
 	app, developer  string
-	bound           int64 // of the bytes of all calls; 0 = none
-	request, answer int64 // bytes that the call needs for them
-	counted         int64 // bytes that it takes
-	handedOver      bool  // its bytes stay when it leaves
+	appUser         string // names the user among those of the app; "" = users share nothing
+	developerUser   string // the same of the developer
+	bound           int64  // of the bytes of all calls; 0 = none
+	request, answer int64  // bytes that the call needs for them
+	counted         int64  // bytes that it takes
+	handedOver      bool   // its bytes stay when it leaves
 }
 
 // reserve counts what a call needs for its request and its answer, or refuses it.
@@ -47,10 +49,13 @@ func (s *seat) reserve(request, answer int64) error {
 	more := max(callBytes, request+answer) - s.counted
 	if more > 0 {
 		s.in.mu.Lock()
-		err := s.in.bytes.Take(s.developer, more, s.bound)
+		err := s.in.checkBytes(s, more)
+		if err == nil {
+			s.in.addBytes(s, more)
+		}
 		s.in.mu.Unlock()
 		if err != nil {
-			return errNoMemory(err)
+			return err
 		}
 		s.counted += more
 	}
@@ -67,7 +72,7 @@ func (s *seat) count(request, answer int64) {
 	s.request, s.answer = request, answer
 	if more := max(callBytes, request+answer) - s.counted; more != 0 {
 		s.in.mu.Lock()
-		s.in.bytes.Add(s.developer, more)
+		s.in.addBytes(s, more)
 		s.in.mu.Unlock()
 		s.counted += more
 	}
@@ -80,15 +85,19 @@ func (s *seat) fits(request int64) error {
 	}
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	if err := s.in.bytes.Check(s.developer, request-s.counted, s.bound); err != nil {
-		return errNoMemory(err)
-	}
-	return nil
+	return s.in.checkBytes(s, request-s.counted)
 }
 
 // countAnswer counts the bytes of an answer that has come.
 func (s *seat) countAnswer(answer int64) {
 	if s != nil && answer != s.answer {
+		s.count(s.request, answer)
+	}
+}
+
+// countArrived counts the bytes of an answer that arrives, unless more is counted.
+func (s *seat) countArrived(answer int64) {
+	if s != nil && answer > s.answer {
 		s.count(s.request, answer)
 	}
 }
@@ -109,8 +118,9 @@ func (s *seat) leave() {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	s.in.node.Add(s.app, -1)
+	s.in.users.Add(s.appUser, -1)
 	if !s.handedOver {
-		s.in.bytes.Add(s.developer, -s.counted)
+		s.in.giveBack(s)
 	}
 }
 
@@ -123,7 +133,7 @@ func (s *seat) handOver() (giveBack func()) {
 	return func() {
 		s.in.mu.Lock()
 		defer s.in.mu.Unlock()
-		s.in.bytes.Add(s.developer, -s.counted)
+		s.in.giveBack(s)
 	}
 }
 

@@ -26,7 +26,7 @@ func readsBodies(t *testing.T, bytes int64) (*callsInFlight, string) {
 	t.Helper()
 	var in callsInFlight
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := in.enter("", r.Header.Get("Developer"), &Bounds{Bytes: bytes})
+		s, err := in.enter("", r.Header.Get("Developer"), r.Header.Get("User"), &Bounds{Bytes: bytes})
 		if err == nil {
 			defer s.leave()
 			_, err = readBody(w, r, s)
@@ -162,7 +162,7 @@ func TestMemoryOfACall(t *testing.T) {
 	bounds := &Bounds{Bytes: 100 << 20}
 	enter := func() *call {
 		t.Helper()
-		s, err := in.enter("app_1", "wac_1", bounds)
+		s, err := in.enter("app_1", "wac_1", "", bounds)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestMemoryOfACall(t *testing.T) {
 		t.Errorf("a small call: %v", err)
 	}
 	e.seat.countAnswer(200 << 20)
-	if _, err := in.enter("app_1", "wac_1", bounds); err == nil {
+	if _, err := in.enter("app_1", "wac_1", "", bounds); err == nil {
 		t.Error("a new call beyond the bound")
 	}
 	giveBack := e.seat.handOver()
@@ -202,6 +202,98 @@ func TestMemoryOfACall(t *testing.T) {
 	c.seat.leave()
 	if n := in.taken(); n != callBytes {
 		t.Errorf("%d bytes are left", n)
+	}
+}
+
+// TestUsersShareTheMemory: one user of an app has at most half of what its developer may use for large requests, and
+// leaves room for the requests of others; small ones are not refused for it. In the end nothing is counted.
+func TestUsersShareTheMemory(t *testing.T) {
+	t.Parallel()
+	var in callsInFlight
+	const size = 128 << 20 // of the largest body
+	bounds := &Bounds{Bytes: 1 << 30}
+	var all []*seat
+	enter := func(user string) *seat {
+		t.Helper()
+		s, err := in.enter("app_1", "wac_dev", user, bounds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+		return s
+	}
+	var err error
+	for err == nil {
+		s := enter("wac_greedy")
+		if err = s.fits(size); err == nil {
+			err = s.reserve(size, 0)
+		}
+	}
+	if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.Unavailable || e.RetryAfter == 0 ||
+		!strings.Contains(e.Message, "this user") {
+		t.Errorf("the user beyond their share: %v", err)
+	}
+	if n := in.taken(); n < 3*size || n > bounds.Bytes/2 {
+		t.Errorf("one user takes %d MiB", n>>20)
+	}
+	for _, user := range []string{"wac_2", "wac_3"} {
+		if err := enter(user).reserve(size, 0); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	enter("wac_greedy")
+	all[0].count(2*size, 0)
+	giveBack := all[0].handOver()
+	for _, s := range all {
+		s.leave()
+	}
+	giveBack()
+	if in.taken() != 0 || in.large.All() != 0 || in.large.Keys() != 0 || in.users.Keys() != 0 {
+		t.Errorf("left: %+v", &in)
+	}
+}
+
+// TestUsersShareTheCalls: one user of an app has half of its calls.
+func TestUsersShareTheCalls(t *testing.T) {
+	t.Parallel()
+	var in callsInFlight
+	n := 0
+	var err error
+	for ; err == nil; n++ {
+		_, err = in.enter("app_1", "wac_dev", "wac_greedy", &Bounds{Calls: 90})
+	}
+	if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.Unavailable || n < 40 || n > 42 {
+		t.Errorf("%d calls, %v", n, err)
+	}
+	if _, err := in.enter("app_1", "wac_dev", "wac_2", &Bounds{Calls: 90}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndOfAStreamIsCounted: at its end the frames of a stream are counted with their factor, of a short one, too.
+func TestEndOfAStreamIsCounted(t *testing.T) {
+	t.Parallel()
+	frames := delta(strings.Repeat("Hello ", 20_000))
+	b := newBundle(t, db.SQLite, &fakeProvider{
+		chunks: []provider.Chunk{{Frames: []byte(frames), Usage: &provider.Usage{Input: 9, Output: 5}}},
+		ended:  io.EOF,
+	})
+	s, err := b.inFlight.enter("", "", "", &b.Bounds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := web.NewRouter(b.Log, web.Links{})
+	router.Handle("POST /call", func(w http.ResponseWriter, r *http.Request) error {
+		c := b.newCall(r)
+		c.seat = s
+		return b.runCall(w, r, c)
+	})
+	server := httptest.NewServer(router)
+	b.url = server.URL + "/call"
+	readRest(t, b.open(t.Context(), id.NewUUID()).Body)
+	server.Close() // waits for the handler
+	if want := answerFactor * int64(len(frames)); s.counted < want {
+		t.Errorf("%d bytes are counted of %d", s.counted, want)
 	}
 }
 
@@ -278,7 +370,7 @@ func TestReplayIsReserved(t *testing.T) {
 	b.Bounds.Bytes = 1 << 20
 	router := web.NewRouter(b.Log, web.Links{})
 	router.Handle("POST /call", func(w http.ResponseWriter, r *http.Request) error {
-		s, err := b.inFlight.enter("", "wac_dev", &b.Bounds)
+		s, err := b.inFlight.enter("", "wac_dev", "", &b.Bounds)
 		if err != nil {
 			return err
 		}

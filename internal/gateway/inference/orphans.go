@@ -31,8 +31,11 @@ const (
 	silentOrphanTimeout = 10 * time.Second
 )
 
-// errOrphanCut is why an orphaned call was cut.
-var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
+// Why an orphaned call was cut, and why all calls of a node are.
+var (
+	errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
+	errNodeStops = errors.New("the node stops, and the rest of the response is not awaited")
+)
 
 // watchCall lets a call be cut: once it has no client, or when it is stopped. silent says
 // that it is a stream. From here on the call goes on without clients. If it has none already,
@@ -118,7 +121,7 @@ func (o *orphanedCalls) cutAll(calls []*runningCall) {
 	for _, c := range calls {
 		if c.cut != nil {
 			o.remove(c)
-			c.cut(errOrphanCut)
+			c.cut(errNodeStops)
 		} else {
 			c.work.End(apierr.Unavailable.On(c.key.ConnectionID,
 				"the service is restarting; retry with the same Idempotency-Key"))

@@ -72,7 +72,7 @@ func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []by
 		Provider: a.Model.Provider,
 		RecordID: end.recordID,
 		Delivery: end.delivery,
-		Response: a.h.storeResponse(ctx, &a.who.App, body),
+		Response: a.storeResponse(ctx, body),
 
 		DeliveredTokens: end.output(),
 	}

@@ -197,11 +197,17 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	count.Add(provider.GeneratedText(frames))
 	output := max(count.Count(), tooLong)
 	if output == 0 {
-		_, err := h.Ledger.Do(ctx, rules.Release{Call: row.Call, Attempt: row.Attempt})
-		if err == nil {
-			h.Log.WarnContext(ctx, "hold released by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
+		release := rules.Release{Call: row.Call, Attempt: row.Attempt, Unbilled: h.unbilledOf(ctx, &row)}
+		r, err := h.Ledger.Do(ctx, release)
+		if err != nil {
+			return err
 		}
-		return err
+		if release.Unbilled != nil && r.Outcome == rules.Applied {
+			h.Metrics.CountUnbilled(row.Model, int64(release.Unbilled.CostMC))
+			h.countUnbilled(&row.Call, release.Unbilled.CostMC)
+		}
+		h.Log.WarnContext(ctx, "hold released by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
+		return nil
 	}
 	name, recordID, err := h.recordOf(ctx, &row, frames)
 	if err != nil {
@@ -249,5 +255,5 @@ func (h *Handler) storeLostResponse(ctx context.Context, row *rules.HoldRow, bod
 	if err != nil {
 		return packResponse(body)
 	}
-	return h.storeResponse(ctx, &app, body)
+	return h.storeResponse(ctx, &app, row.AccountID, body)
 }

@@ -71,12 +71,15 @@ func (h *Handler) leadShared(w http.ResponseWriter, r *http.Request, c *call, ru
 // delivered anything, this one makes a hold again and runs it. ctx is the context of the
 // shared work.
 func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, running *runningCall) error {
-	developer := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
-	if err := h.prepare(ctx, c, developer); err != nil {
+	if err := h.checkFreeRate(&c.who.App); err != nil {
+		c.unstored = true // it would be as free as the call
 		return err
 	}
-	if err := h.checkMockRate(&c.who.App); err != nil {
-		c.unstored = true // it would be as free as the call
+	if err := h.checkUnbilled(ctx, c); err != nil {
+		return err
+	}
+	developer := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	if err := h.prepare(ctx, c, developer); err != nil {
 		return err
 	}
 	key, app, bound := h.boundOf(c)
@@ -90,6 +93,7 @@ func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, 
 		case err != nil:
 			return err
 		case attempt != nil:
+			h.chargeImages(c, -c.remoteImages) // its charge pays for them
 			return attempt.execute(ctx, w)
 		case used.Outcome == rules.Done:
 			c.dropMessages()
@@ -184,6 +188,9 @@ func (h *Handler) prepareNew(ctx context.Context, c *call, noKey bool) error {
 // readImages reads the images of a request, and plans the call again by their sizes.
 func (h *Handler) readImages(ctx context.Context, c *call) error {
 	request := c.plan.CopyRequest()
+	if err := h.checkImageRate(c, request); err != nil {
+		return err
+	}
 	arriving := imageBytes{seat: c.seat, before: requestFactor * sumBytes(request)}
 	if err := h.Images.Load(ctx, request, c.plan.Model.Provider, arriving.reserve); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (a *attempt) settleCall(
 		Settlement: rules.Settled,
 		Delivery:   delivery,
 		Risk:       policy.RiskOf(&a.who.App),
-		Response:   a.h.storeResponse(ctx, &a.who.App, body),
+		Response:   a.storeResponse(ctx, body),
 		Receipt:    receipts.JSON,
 	}
 	var amounts pricing.Amounts

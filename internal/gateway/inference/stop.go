@@ -29,6 +29,7 @@ func (e *stoppedError) Error() string { return "the call was stopped: " + string
 const (
 	nothingBilled = "nothing was billed"
 	partBilled    = "what was delivered is billed as an estimate"
+	inputBilled   = "its input is billed as an estimate"
 )
 
 // apiError returns the error for the client of a stopped call. billed says how it is billed.

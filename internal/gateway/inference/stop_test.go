@@ -142,6 +142,7 @@ func TestStopBeforeOutput(t *testing.T) {
 				ended:  io.EOF,
 			}
 			b := newBundle(t, db.SQLite, f)
+			b.storesRefusals = true // which the next attempt of the key does not contradict
 			key, ended := id.NewUUID(), make(chan string, 1)
 			go func() { ended <- b.status(key) }()
 			b.stopWhenHeld(s.stop)

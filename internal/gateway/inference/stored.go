@@ -23,6 +23,7 @@ type Storing struct {
 // Shares of Storing.AppBytes.
 const (
 	mockStoringShare = 10 // all apps of a developer that call the mock, which costs nothing, have a tenth of an app's
+	userStoringShare = 5  // each user has a fifth of what their app has, so that one leaves room for others
 	storingBurst     = 7  // a seventh can be stored at once, which is a day's of a week
 )
 
@@ -32,9 +33,12 @@ const responseRowBytes = 200
 // A responseStore decides which responses are stored. Its token buckets are in memory: after a restart they are full.
 type responseStore struct {
 	Storing
-	live, mock *web.Limiter // of bytes: by app, and by developer; nil = no bound
+	live, mock storingLimits
 	warnedAt   atomic.Int64 // Unix seconds
 }
+
+// storingLimits are the token buckets of bytes of apps, and of their users; nil = no bound.
+type storingLimits struct{ apps, users *web.Limiter }
 
 func newResponseStore(s Storing, now func() time.Time) *responseStore {
 	r := &responseStore{Storing: s}
@@ -42,40 +46,77 @@ func newResponseStore(s Storing, now func() time.Time) *responseStore {
 		limit := func(bytes int64) *web.Limiter {
 			return web.NewLimiter(s.Kept/time.Duration(bytes), int(bytes/storingBurst), now)
 		}
-		r.live, r.mock = limit(s.AppBytes), limit(s.AppBytes/mockStoringShare)
+		limits := func(bytes int64) storingLimits {
+			return storingLimits{apps: limit(bytes), users: limit(bytes / userStoringShare)}
+		}
+		r.live, r.mock = limits(s.AppBytes), limits(s.AppBytes/mockStoringShare)
 	}
 	return r
 }
 
-// allow reports whether a response of so many bytes of an app is stored, and otherwise why not.
-func (s *responseStore) allow(app *apps.App, bytes int) (why string, ok bool) {
+// limitsOf returns the limits of an app's responses, with the keys of the app and of a user.
+func (s *responseStore) limitsOf(app *apps.App, accountID string) (l storingLimits, appKey, userKey string) {
+	l, appKey = s.live, app.ID
+	if app.ProviderMode == apps.Mock { // which costs nothing: all apps of its developer together
+		l, appKey = s.mock, app.OwnerID
+	}
+	return l, appKey, appKey + "/" + accountID
+}
+
+// allow reports whether a response of so many bytes is stored of a user on an app, and otherwise why not.
+func (s *responseStore) allow(app *apps.App, accountID string, bytes int) (why string, ok bool) {
 	if s.IsDiskLow != nil && s.IsDiskLow() {
 		return "the disk is nearly full", false
 	}
-	limit, key := s.live, app.ID
-	if app.ProviderMode == apps.Mock {
-		limit, key = s.mock, app.OwnerID
+	l, appKey, userKey := s.limitsOf(app, accountID)
+	if l.apps == nil {
+		return "", true
 	}
-	if limit != nil && !limit.AllowN(key, bytes+responseRowBytes) {
+	bytes += responseRowBytes
+	if !l.users.AllowN(userKey, bytes) {
+		return "the user has stored too much", false
+	}
+	if !l.apps.AllowN(appKey, bytes) {
+		l.users.Charge(userKey, -bytes)
 		return "the app has stored too much", false
 	}
 	return "", true
 }
 
-// storeResponse encodes a response of an app for storage; nil if it is not stored.
-func (h *Handler) storeResponse(ctx context.Context, app *apps.App, body []byte) *rules.StoredResponse {
+// giveBack takes back that a response was allowed, which was not stored.
+func (s *responseStore) giveBack(app *apps.App, accountID string, response *rules.StoredResponse) {
+	l, appKey, userKey := s.limitsOf(app, accountID)
+	if l.apps != nil && response != nil {
+		l.apps.Charge(appKey, -len(response.Body)-responseRowBytes)
+		l.users.Charge(userKey, -len(response.Body)-responseRowBytes)
+	}
+}
+
+// storeResponse is storeResponse of the handler. A response that is stored again, because the first time was not
+// carried out or the call was left pending, counts once.
+func (a *attempt) storeResponse(ctx context.Context, body []byte) *rules.StoredResponse {
+	if !a.packed {
+		a.packed, a.response = true, a.h.storeResponse(ctx, &a.who.App, a.held.AccountID, body)
+	}
+	return a.response
+}
+
+// storeResponse encodes a response of a user's call on an app for storage; nil if it is not stored.
+func (h *Handler) storeResponse(
+	ctx context.Context, app *apps.App, accountID string, body []byte,
+) *rules.StoredResponse {
 	packed := packResponse(body)
 	if packed == nil {
 		return nil
 	}
-	why, ok := h.stored.allow(app, len(packed.Body))
+	why, ok := h.stored.allow(app, accountID, len(packed.Body))
 	if ok {
 		return packed
 	}
 	now := time.Now().Unix()
 	if last := h.stored.warnedAt.Load(); now-last >= 60 && h.stored.warnedAt.CompareAndSwap(last, now) {
 		h.Metrics.RaiseAlarm("responses are not stored", why)
-		h.Log.WarnContext(ctx, "responses not stored", "app_id", app.ID, "cause", why)
+		h.Log.WarnContext(ctx, "responses not stored", "app_id", app.ID, "account_id", accountID, "cause", why)
 	}
 	return nil
 }

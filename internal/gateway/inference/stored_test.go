@@ -1,14 +1,21 @@
 package inference
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -24,17 +31,26 @@ func TestStoredResponsesAreBounded(t *testing.T) {
 		Kept:      7 * 24 * time.Hour,
 		IsDiskLow: func() bool { return low },
 	}, func() time.Time { return now })
-	fill := func(app *apps.App) (mb int) {
+	fillOf := func(app *apps.App, user string) (mb int) {
 		for {
-			if _, ok := s.allow(app, 1_000_000); !ok {
+			if _, ok := s.allow(app, user, 1_000_000); !ok {
 				return mb
 			}
 			mb++
 		}
 	}
+	fill := func(app *apps.App) (mb int) { // by all users
+		for user := range 10 {
+			mb += fillOf(app, fmt.Sprint(user))
+		}
+		return mb
+	}
 	one, other := &apps.App{ID: "app_1", OwnerID: "wac_1"}, &apps.App{ID: "app_2", OwnerID: "wac_1"}
-	if n := fill(one); n != 99 {
-		t.Errorf("at once: %d MB", n)
+	if n := fillOf(one, "greedy"); n != 19 {
+		t.Errorf("one user at once: %d MB", n)
+	}
+	if n := fill(one); n < 78 || n > 80 {
+		t.Errorf("the other users: %d MB", n)
 	}
 	if n := fill(other); n != 99 {
 		t.Errorf("another app: %d MB", n)
@@ -48,12 +64,99 @@ func TestStoredResponsesAreBounded(t *testing.T) {
 		t.Errorf("in a week: %d MB", sum)
 	}
 	one.ProviderMode, other.ProviderMode = apps.Mock, apps.Mock
-	if a, b := fill(one), fill(other); a != 9 || b != 0 {
-		t.Errorf("mock: %d and %d MB", a, b)
+	if a, b, c := fillOf(one, "greedy"), fill(one), fill(other); a != 1 || b != 8 || c != 0 {
+		t.Errorf("mock: %d, %d and %d MB", a, b, c)
 	}
 	now = now.Add(time.Hour * 24)
 	if low = true; fill(one) != 0 {
 		t.Error("the disk is nearly full, and a response is stored")
+	}
+}
+
+// TestStoredOnce: a response that is packed again for a repeated settlement counts once, and one that was not stored
+// after all is given back.
+func TestStoredOnce(t *testing.T) {
+	t.Parallel()
+	f := &fakeProvider{silent: make(chan error)}
+	b := newBundle(t, db.SQLite, f)
+	b.Storing = Storing{AppBytes: 7 * 10_000, Kept: 7 * 24 * time.Hour}
+	b.stored = newResponseStore(b.Storing, b.clock)
+	body := []byte(strings.Repeat("{}", 500))
+	a := &attempt{h: b.Handler, who: b.who}
+	a.held.AccountID = b.who.AccountID
+	size := responseRowBytes
+	for range 5 {
+		stored := a.storeResponse(t.Context(), body)
+		if stored == nil {
+			t.Fatal("not stored")
+		}
+		size = responseRowBytes + len(stored.Body)
+	}
+	left := func() (bytes int) {
+		for ; b.stored.live.users.AllowN(b.who.App.ID+"/"+b.who.AccountID, 1); bytes++ {
+		}
+		return bytes
+	}
+	if n := left(); n != 2000-size {
+		t.Errorf("%d bytes are left of 2000, less %d", n, size)
+	}
+	b.pass(7 * 24 * time.Hour)
+	b.orphans.silentTimeout = time.Millisecond
+	b.leave(id.NewUUID()) // is not charged: nothing is stored
+	if n := left(); n != 2000 {
+		t.Errorf("%d bytes are left after a call that stores nothing", n)
+	}
+}
+
+// TestImageRate: remote images that no call pays for have a rate for each user on an app; those of calls that are held
+// are given back, and data: URLs do not count.
+func TestImageRate(t *testing.T) {
+	t.Parallel()
+	h := &Handler{imageRate: web.NewLimiter(imageInterval, imageBurst, time.Now)}
+	request := func(n int, url string) *provider.Request {
+		r := &provider.Request{Messages: []provider.Message{{}}}
+		for range n {
+			r.Messages[0].Parts = append(r.Messages[0].Parts, provider.Part{Type: "image_url", ImageURL: url})
+		}
+		return r
+	}
+	who := &callers.Caller{AccountID: "wac_1", App: apps.App{ID: "app_1"}}
+	const remote = "https://example.com/a.png"
+	for range 50 {
+		c := &call{who: who}
+		if err := h.checkImageRate(c, request(20, remote)); err != nil {
+			t.Fatal(err)
+		}
+		h.chargeImages(c, -c.remoteImages)
+	}
+	for i := range 6 {
+		err := h.checkImageRate(&call{who: who}, request(20, remote))
+		if e, ok := errors.AsType[*apierr.Error](err); ok != (i == 5) || ok && e.Code != apierr.RateLimited {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	for _, c := range []*call{{who: who}, {who: &callers.Caller{AccountID: "wac_2", App: who.App}}} {
+		url := remote
+		if c.who == who {
+			url = "data:image/png;base64,AAAA"
+		}
+		if err := h.checkImageRate(c, request(20, url)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRateOfTheMockComesFirst: a call beyond the rate reads no images and no database.
+func TestRateOfTheMockComesFirst(t *testing.T) {
+	t.Parallel()
+	h := &Handler{Config: Config{FreeRate: callers.NewFreeRate(10, 1, time.Now)}}
+	who := &callers.Caller{App: apps.App{ProviderMode: apps.Mock, OwnerID: "wac_1"}}
+	if err := h.checkFreeRate(&who.App); err != nil {
+		t.Fatal(err)
+	}
+	err := h.leadCall(t.Context(), nil, &call{who: who, plan: &plan.Plan{Images: 1}}, nil)
+	if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.RateLimited {
+		t.Error(err)
 	}
 }
 
@@ -80,22 +183,62 @@ func TestResponseThatIsNotStored(t *testing.T) {
 	b.audit()
 }
 
-// TestRateOfTheMock: a developer's calls of the mock have a rate, over all their apps; beyond it they are 429 with
-// Retry-After, and leave nothing.
+// TestRateOfTheMock: calls of the mock count in the rate of what is free, and live ones do not.
 func TestRateOfTheMock(t *testing.T) {
 	t.Parallel()
-	c := Config{Bounds: Bounds{MockRate: 10, MockBurst: 3}, Now: time.Now}
-	h := &Handler{Config: c, mockRate: newMockRate(&c)}
-	app := func(owner string) *apps.App { return &apps.App{ProviderMode: apps.Mock, OwnerID: owner} }
-	for i := range 4 {
-		if err := h.checkMockRate(app("wac_1")); (err != nil) != (i == 3) {
+	h := &Handler{Config: Config{FreeRate: callers.NewFreeRate(10, 1, time.Now)}}
+	for i, mode := range []string{apps.Mock, apps.Live, apps.Mock} {
+		err := h.checkFreeRate(&apps.App{ProviderMode: mode, OwnerID: "wac_1"})
+		if (err != nil) != (i == 2) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := h.checkMockRate(app("wac_2")); err != nil {
-		t.Errorf("another developer: %v", err)
+}
+
+// TestStoredRefusalsAreBounded: refusals cost nothing, so only so many of a caller are stored, and none while the disk
+// is nearly full. Each is answered.
+func TestStoredRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, db.SQLite, &fakeProvider{})
+	low := true
+	b.Storing.IsDiskLow = func() bool { return low }
+	b.refusals = web.NewLimiter(time.Hour, 3, b.clock)
+	refuse := func() {
+		r := httptest.NewRequest("POST", "/", nil)
+		b.storeRefusal(r, &call{who: b.who, claim: id.New(id.Request, b.clock())}, apierr.InvalidRequest.Errorf("no"))
 	}
-	if err := h.checkMockRate(&apps.App{ProviderMode: "live", OwnerID: "wac_1"}); err != nil {
-		t.Errorf("a live call: %v", err)
+	count := func() int { return b.count(`SELECT COUNT(*) FROM refusals`) }
+	refuse()
+	if n := count(); n != 0 {
+		t.Errorf("%d refusals are stored on a full disk", n)
+	}
+	low = false
+	for range 5 {
+		refuse()
+	}
+	if n := count(); n != 3 {
+		t.Errorf("%d refusals are stored", n)
+	}
+}
+
+// TestCallersOfRefusals: the sandbox apps of a developer are one caller, and each user of a live app is one.
+func TestCallersOfRefusals(t *testing.T) {
+	t.Parallel()
+	h := &Handler{refusals: web.NewLimiter(time.Hour, 1, time.Now)}
+	for _, c := range []struct {
+		app, account, tier string
+		want               bool
+	}{
+		{"app_1", "wac_1", apps.Sandbox, true},
+		{"app_2", "wac_2", apps.Sandbox, false},
+		{"app_3", "wac_1", "full_live", true},
+		{"app_3", "wac_1", "full_live", false},
+		{"app_3", "wac_2", "full_live", true},
+		{"app_4", "wac_1", "full_live", true},
+	} {
+		who := &callers.Caller{AccountID: c.account, App: apps.App{ID: c.app, OwnerID: "wac_dev", Tier: c.tier}}
+		if got := h.mayStoreRefusal(who); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }

@@ -26,6 +26,10 @@ type Policy struct {
 
 	SandboxTotalDayMC money.MC // provider cost of all sandbox apps of all developers in 24 hours
 	EmptyAnswersDayMC money.MC // provider cost of a user's empty answers on an app that are free, in 24 hours
+
+	// UnbilledCallsDayMC is the provider cost of a user's unbilled attempts on an app in 24 hours, beyond which those
+	// that the user's side has ended are charged.
+	UnbilledCallsDayMC money.MC
 }
 
 // A Call is a text call or a voice reply that is about to be held.

@@ -18,6 +18,8 @@ var Default = Policy{
 	SandboxDayMC:      tiers.DefaultSandboxDayMC,
 	SandboxTotalDayMC: tiers.DefaultSandboxTotalDayMC,
 	EmptyAnswersDayMC: money.Dollar,
+
+	UnbilledCallsDayMC: money.Dollar,
 }
 
 // A Setting is a part of a policy, as text, by its name in purser.yaml.
@@ -62,6 +64,10 @@ var Settings = []Setting{
 	dollars("empty_answers_day", "what empty answers may cost the service on a connection in 24 hours, in dollars: "+
 		"up to it they are free; 0 = they are charged",
 		func(p *Policy) *money.MC { return &p.EmptyAnswersDayMC }),
+	dollars("unbilled_calls_day", "what calls of a user on an app that end before their answers begin may cost the "+
+		"service in 24 hours, in dollars: beyond it, those that were left or stopped are charged for their input; "+
+		"0 = all are",
+		func(p *Policy) *money.MC { return &p.UnbilledCallsDayMC }),
 	dollars("risk.floor", "least spend of ten minutes that counts as usual, in dollars",
 		func(p *Policy) *money.MC { return &p.Risk.FloorMC }),
 	multiple("risk.warn", "times the usual spend beyond which the app is warned",

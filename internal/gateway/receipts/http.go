@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
@@ -22,6 +23,7 @@ type Handler struct {
 	Callers *callers.Resolver
 	Catalog *catalog.Source // weighs tokens in summaries
 	Refunds *Refunder
+	Log     *proofs.Log // has the order in which calls were settled
 }
 
 // Mount adds the routes.

@@ -99,7 +99,15 @@ func (f *Refunder) refundOnce(ctx context.Context, c rules.RefundCall) (done rul
 		if user.Closed && done.Outcome == rules.Applied {
 			return apierr.InvalidRequest.Errorf("the user has closed the account; the charge can't be returned to it")
 		}
-		return nil
+		if done.Outcome != rules.Applied || done.CallRefund.BalanceMC == 0 {
+			return nil
+		}
+		developer, err := accounts.GetAccount(ctx, tx, c.DeveloperID) // after its balance was locked
+		if err == nil && developer.SuspendedUS != 0 {
+			err = apierr.InvalidRequest.Errorf("the developer's account is suspended: what is left of its balance " +
+				"goes back to its cards, and pays for no refund")
+		}
+		return err
 	})
 	return done, err
 }

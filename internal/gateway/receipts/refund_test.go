@@ -43,7 +43,7 @@ func newRefundWorld(t *testing.T, d *db.DB) *refundWorld {
 	}
 	r.do(rules.Connect{ConnectionID: "conn_1", AppID: "app_1", AccountID: "wac_user", RequestedMC: 8 * money.Dollar})
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, created_us)
-		VALUES ('wac_user', 'user@example.com', '', 1)`); err != nil {
+		VALUES ('wac_user', 'user@example.com', '', 1), ('wac_dev', 'dev@example.com', '', 1)`); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -157,6 +157,28 @@ func TestRefundOfACall(t *testing.T) {
 		if _, err := w.Refund(t.Context(), &w.app, dear, strings.Repeat("x", 201)); err == nil ||
 			!strings.Contains(err.Error(), "reason") {
 			t.Errorf("a reason that is too long: %v", err)
+		}
+	})
+}
+
+// TestRefundBySuspendedDeveloper: what is left of a suspended developer's balance goes back to cards. It pays for no
+// refund, which the app's margin may still do.
+func TestRefundBySuspendedDeveloper(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newRefundWorld(t, d)
+		w.bill(money.Dollar/2, money.Dollar) // the margin that the app has
+		byMargin, byBalance := w.bill(money.Dollar/2, money.Dollar/2), w.bill(money.Dollar, 0)
+		suspend := `UPDATE accounts SET suspended_us = 5 WHERE id = 'wac_dev'`
+		if _, err := d.ExecContext(t.Context(), suspend); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Refund(t.Context(), &w.app, byMargin, ""); err != nil {
+			t.Error(err)
+		}
+		w.refused(w.app, byBalance, apierr.InvalidRequest, "the developer's account is suspended")
+		if b, err := store.GetBalance(t.Context(), d, "wac_dev"); err != nil || b.AvailableMC != money.Dollar {
+			t.Errorf("the developer has %+v, %v", b, err)
 		}
 	})
 }

@@ -2,7 +2,9 @@ package receipts
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger/proofs"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -150,6 +153,9 @@ func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if r.URL.Query().Has("settled_after") {
+		return h.listSettled(w, r, app.ID, page)
+	}
 	if page.StartingAfter != "" && !strings.HasPrefix(page.StartingAfter, id.Request) {
 		return apierr.InvalidRequest.Errorf("starting_after: must be the id of a row of this list")
 	}
@@ -166,6 +172,41 @@ func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
 	}
 	return web.WriteJSON(w, http.StatusOK, log.Rows)
 }
+
+// listSettled answers with billed calls and refunds in the order of settlement, oldest first (decision 139). The list
+// has no end: the header Link always leads to what is settled later.
+func (h *Handler) listSettled(w http.ResponseWriter, r *http.Request, appID string, page web.Page) error {
+	q, err := web.ReadQuery(r)
+	if err != nil {
+		return err
+	}
+	for name := range q {
+		if name != "settled_after" && name != "limit" {
+			return apierr.InvalidRequest.Errorf("%s: not accepted with settled_after", name)
+		}
+	}
+	ids, next, err := h.Log.ListCalls(r.Context(), appID, q.Get("settled_after"), min(page.Limit, maxSettled))
+	if errors.Is(err, proofs.ErrUnknownCursor) {
+		return apierr.InvalidRequest.Errorf("settled_after: not a place in the call log; if it was one, the service " +
+			"was restored to an earlier moment: compare the calls that you have with this list, and go on with newest")
+	} else if err != nil {
+		return err
+	}
+	entries, err := store.ListEntries(r.Context(), h.DB, ids)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(entries, func(a, b rules.Entry) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
+	rows := make([]LoggedRequest, len(entries))
+	for i := range entries {
+		rows[i] = newBilledRow(&entries[i])
+	}
+	web.LinkTo(w, r, "settled_after", next)
+	return web.WriteJSON(w, http.StatusOK, rows)
+}
+
+// maxSettled bounds the rows of a page in the order of settlement.
+const maxSettled = 100
 
 // A Log is a page of an app's request log.
 type Log struct {

@@ -104,7 +104,7 @@ func TestChildSession(t *testing.T) {
 		if s := w.ended(o.ID, session.ConnectionRevoked); s.ChargedMC < sum {
 			t.Errorf("ended: %s", mustJSON(s))
 		}
-		w.nodes[0].handler.Callers.Forget()
+		w.nodes[0].handler.Callers.Forget("")
 		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, token); status != 403 ||
 			code(answer) != "connection_revoked" {
 			t.Errorf("another session: %d %v", status, answer)

@@ -9,17 +9,20 @@ import (
 )
 
 const (
-	maxUnsent           = 256 // events that may wait for an app to read them
+	maxUnsent           = 256     // events that may wait for an app to read them
+	maxUnsentBytes      = 1 << 20 // of these events, unless one alone is longer
 	controlWriteTimeout = 5 * time.Second
 )
 
 // controlChannel is what the service sends on an app's control channel. It is closed if the app does
 // not read its events in time.
 type controlChannel struct {
-	ws *websocket.Conn
+	ws     *websocket.Conn
+	memory *socketMemory // only its reader uses it
 
 	mu      sync.Mutex
 	queue   [][]byte
+	bytes   int  // of the queue
 	writing bool // a goroutine sends the queue, or nothing can be sent any more
 	closed  bool // nothing more is accepted
 	code    websocket.StatusCode
@@ -29,9 +32,9 @@ type controlChannel struct {
 // queueEvent queues an event.
 func (c *controlChannel) queueEvent(event []byte) {
 	c.mu.Lock()
-	full := len(c.queue) >= maxUnsent
+	full := len(c.queue) >= maxUnsent || len(c.queue) > 0 && c.bytes+len(event) > maxUnsentBytes
 	if !full && !c.closed {
-		c.queue = append(c.queue, event)
+		c.queue, c.bytes = append(c.queue, event), c.bytes+len(event)
 		c.startWriting()
 	}
 	c.mu.Unlock()
@@ -92,7 +95,7 @@ func (c *controlChannel) sendQueue() {
 			return
 		}
 		event := c.queue[0]
-		c.queue = c.queue[1:]
+		c.queue, c.bytes = c.queue[1:], c.bytes-len(event)
 		c.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), controlWriteTimeout)
 		err := c.ws.Write(ctx, websocket.MessageText, event)

@@ -8,11 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
-// Limits of what an app may send.
-const (
-	maxControlBytes = 256 << 10
-	maxEventID      = 512
-)
+// maxControlBytes bounds an event of an app.
+const maxControlBytes = 256 << 10
 
 // controlEvent is an event of the control channel as an app writes it (contract §4.4). Members that
 // are not listed here are refused.
@@ -38,11 +35,12 @@ func parseControlEvent(data []byte) session.AppEvent {
 		return session.AppEvent{Problem: fmt.Sprintf("an event may have at most %d bytes", maxControlBytes)}
 	}
 	var c controlEvent
-	if err := decodeStrict(data, &c); err != nil {
-		return session.AppEvent{EventID: c.EventID, Problem: err.Error()}
+	err := decodeStrict(data, &c)
+	if problem := problemOfName("event_id", c.EventID); problem != "" {
+		return session.AppEvent{Type: c.Type, Problem: problem}
 	}
-	if len(c.EventID) > maxEventID {
-		return session.AppEvent{Type: c.Type, Problem: fmt.Sprintf("event_id: at most %d characters", maxEventID)}
+	if err != nil {
+		return session.AppEvent{EventID: c.EventID, Problem: err.Error()}
 	}
 	e := session.AppEvent{
 		Type:       c.Type,
@@ -61,6 +59,7 @@ func parseControlEvent(data []byte) session.AppEvent {
 	case "response.create":
 		e.Reply, e.Problem = parseReplyOptions(c.Reply)
 	case "conversation.item.truncate":
+		e.Problem = problemOfName("item_id", c.ItemID)
 		if c.ItemID == "" || c.ContentIndex != 0 || c.AudioEndMS < 0 {
 			e.Problem = "item_id is required, content_index is 0, audio_end_ms is 0 or more"
 		}
@@ -68,13 +67,23 @@ func parseControlEvent(data []byte) session.AppEvent {
 		if c.When != "" && c.When != session.AfterHeard && c.When != session.Immediate {
 			e.Problem = "when: must be after_heard or immediate"
 		}
-	case "response.cancel", "svc.session.approve_block":
+	case "response.cancel":
+		e.Problem = problemOfName("response_id", c.ResponseID)
+	case "svc.session.approve_block":
 	case "":
 		e.Problem = "type: required"
 	default:
 		e.Problem = fmt.Sprintf("type: %.64q is not an event that this channel takes", c.Type)
 	}
 	return e
+}
+
+// problemOfName returns what is wrong with an id that an app has given as a member; "" = nothing.
+func problemOfName(member, name string) string {
+	if len(name) > session.MaxName {
+		return fmt.Sprintf("%s: at most %d characters", member, session.MaxName)
+	}
+	return ""
 }
 
 // configUpdate is the session of a session.update as an app writes it: the voice stands at the top,
@@ -140,7 +149,7 @@ func parseItem(raw json.RawMessage) (item *session.Item, problem string) {
 	case item.Type == "function_call_output" && (item.CallID == "" || item.Role != "" || item.Content != nil):
 		return nil, "item: a function_call_output has call_id and output"
 	case item.Type == "function_call_output":
-		return item, ""
+		return item, problemOfName("item.call_id", item.CallID)
 	case item.Type != "message":
 		return nil, "item.type: must be function_call_output or message"
 	case item.Role != "user" && item.Role != "system" || len(item.Content) == 0 || item.CallID != "" ||

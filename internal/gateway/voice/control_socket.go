@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -25,10 +26,15 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUpgrade(r); err != nil {
 		return err
 	}
+	memory, err := h.Supervisor.node.openSocketMemory(who.App.OwnerID)
+	if err != nil {
+		return err
+	}
+	defer memory.close()
 	saved, err := getRow(r.Context(), h.Supervisor.DB, r.PathValue("id"))
 	isOwn := err == nil && holderOf(who).owns(saved.ConnectionID, saved.ChildID)
 	if isOwn && h.mustForward(&saved, r) {
-		return h.Supervisor.forwardToNode(w, r, &saved)
+		return h.Supervisor.forwardToNode(w, r, &saved, memory)
 	}
 	ws, acceptErr := websocket.Accept(w, r, nil)
 	if acceptErr != nil {
@@ -46,7 +52,8 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	case saved.NodeID != "" && saved.NodeID != h.Supervisor.NodeID:
 		closeSocket(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
 	default:
-		h.Supervisor.readControl(saved.ID, &controlChannel{ws: ws}, h.newTokenCheck(r, who))
+		c := &controlChannel{ws: ws, memory: memory}
+		h.Supervisor.readControl(saved.ID, holderOf(who), c, h.newTokenCheck(r, who))
 	}
 	return nil
 }
@@ -88,7 +95,7 @@ const nodePingInterval = 6 * time.Second
 
 // forwardToNode relays the control channel between the app and the node that runs its session. If that
 // node cannot be reached, dies, or loses the session, the app is told to connect again.
-func (s *Supervisor) forwardToNode(w http.ResponseWriter, r *http.Request, saved *row) error {
+func (s *Supervisor) forwardToNode(w http.ResponseWriter, r *http.Request, saved *row, memory *socketMemory) error {
 	dialing, cancel := context.WithTimeout(r.Context(), providerTimeout)
 	defer cancel()
 	node, _, dialErr := websocket.Dial(dialing, saved.NodeURL+r.URL.EscapedPath(),
@@ -115,16 +122,26 @@ func (s *Supervisor) forwardToNode(w http.ResponseWriter, r *http.Request, saved
 	defer stop()
 	pingControl(pinging, app, controlPingInterval)
 	pingControl(pinging, node, nodePingInterval)
-	go relayMessages(node, app) // ends when one of the two sockets is closed
-	relayMessages(app, node)
+	var fromApp sync.WaitGroup
+	fromApp.Go(func() { // ends when one of the two sockets is closed
+		relayMessages(node, app, func(ctx context.Context) (websocket.MessageType, []byte, error) {
+			return memory.read(ctx, app)
+		})
+	})
+	relayMessages(app, node, node.Read)
+	_ = app.CloseNow()
+	fromApp.Wait()
 	return nil
 }
 
-// relayMessages sends to dst what src sends, until one of them is closed. It passes on how src was
+// readMessage reads the next message of a socket.
+type readMessage func(context.Context) (websocket.MessageType, []byte, error)
+
+// relayMessages sends to dst what src sends and read reads, until one of them is closed. It passes on how src was
 // closed; a socket that broke means that the app must connect again.
-func relayMessages(dst, src *websocket.Conn) {
+func relayMessages(dst, src *websocket.Conn, read readMessage) {
 	for {
-		kind, data, err := src.Read(context.Background())
+		kind, data, err := read(context.Background())
 		if err != nil {
 			code, reason := websocket.StatusServiceRestart, connectAgain
 			if closed, ok := errors.AsType[websocket.CloseError](err); ok && isSendable(closed.Code) {
@@ -151,14 +168,14 @@ func isSendable(code websocket.StatusCode) bool {
 
 // readControl gives an app's events to its session until the channel is closed, or isRevoked says that the token was
 // revoked that opened it.
-func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked tokenCheck) {
+func (s *Supervisor) readControl(sessionID string, h Holder, c *controlChannel, isRevoked tokenCheck) {
 	s.attachControl(sessionID, c)
 	pinging, stop := context.WithCancel(context.Background())
 	defer stop()
 	pingControl(pinging, c.ws, controlPingInterval)
 	go closeRevoked(pinging, c, tokenCheckInterval, isRevoked)
 	for {
-		kind, data, err := c.ws.Read(context.Background())
+		kind, data, err := c.memory.read(context.Background(), c.ws)
 		if err != nil {
 			break
 		}
@@ -174,10 +191,24 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel, isRevoked 
 			r.postEvent(session.FromApp{AppEvent: event})
 		} else if refusal := session.RefusalBeforeLive(&event); refusal != nil {
 			c.queueEvent(mustJSON(refusal))
+		} else {
+			s.endByControl(sessionID, h, c, &event)
 		}
 	}
 	c.close(websocket.StatusNormalClosure, "")
 	s.detachControl(sessionID, c)
+}
+
+// endByControl ends a session that does not run here, because its app asks for that on its control channel.
+func (s *Supervisor) endByControl(sessionID string, h Holder, c *controlChannel, e *session.AppEvent) {
+	when := session.AfterHeard
+	if e.Immediate {
+		when = session.Immediate
+	}
+	if err := s.End(context.Background(), h, sessionID, when); err != nil {
+		s.node.log.Warn("voice session not ended by its app", "session_id", sessionID, "error", err)
+		c.queueEvent(mustJSON(session.NewRefusal(e, "the session could not be ended; try again")))
+	}
 }
 
 // tokenCheckInterval is how often the token of a control channel is checked that sends nothing, as that of an event

@@ -65,6 +65,11 @@ func (h *Handler) createSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if saved.Terms.Mock {
+		if err := h.Supervisor.node.checkMockRate(who.App.OwnerID); err != nil {
+			return err
+		}
+	}
 	ticket, err := h.Supervisor.openSession(r.Context(), &saved)
 	if err != nil {
 		return err

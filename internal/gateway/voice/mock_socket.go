@@ -14,6 +14,9 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
+// maxMockBytes bounds an event of the browser of a mock session. An event of two seconds of audio has half of that.
+const maxMockBytes = 256 << 10
+
 // serveMock serves GET /v1/realtime/sessions/{id}/mock, the mock voice (decision 046).
 func (h *Handler) serveMock(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUpgrade(r); err != nil {
@@ -29,7 +32,7 @@ func (h *Handler) serveMock(w http.ResponseWriter, r *http.Request) error {
 		return web.AlreadyReported(err)
 	}
 	defer func() { _ = ws.CloseNow() }()
-	ws.SetReadLimit(maxEventBytes)
+	ws.SetReadLimit(maxMockBytes)
 	sessionID, ticket := r.PathValue("id"), query.Get("ticket")
 	saved, err := h.checkTicket(r.Context(), sessionID, ticket)
 	if err == nil && !saved.Mock {
@@ -68,7 +71,16 @@ func (h *Handler) closeUnserved(ctx context.Context, ws *websocket.Conn, session
 
 // serveMock runs the mock voice of a session until the browser or the session ends it.
 func (r *runner) serveMock(ws *websocket.Conn) {
-	call := mock.NewCall(ws, r.config, r.postProviderEvent)
+	memory := &socketMemory{memory: r.node.memory, developerID: r.terms.OwnerID}
+	defer memory.close()
+	call := mock.NewCall(ws, mock.Options{
+		Config:   r.config,
+		Sideband: r.postProviderEvent,
+		Read: func(ctx context.Context) (websocket.MessageType, []byte, error) {
+			return memory.read(ctx, ws)
+		},
+		MayReply: func() bool { return r.node.checkMockRate(r.terms.OwnerID) == nil },
+	})
 	defer call.Close()
 	r.postEvent(session.CallAnswered{}) // live as soon as the socket is accepted
 	r.connectProvider(&providerLink{

@@ -38,6 +38,7 @@ models:
      tools: true, forced_tool_choice: true, temperature: fixed, reasoning: true, realtime: true, source: this test,
      prices: [{input: "1.00", cached: "1.00", output: "10.00", audio_input: "2.00", audio_cached: "1.00",
        audio_output: "20.00", image_input: "1.00", image_cached: "1.00"}]}
+...
 `
 
 // TestTextAndVoiceDemandTheSame plans each case as a text call and as a voice reply of a

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -39,7 +40,7 @@ var (
 const (
 	maxBodyBytes    = 1 << 20
 	maxTools        = 128
-	maxInstructions = 64 << 10
+	maxInstructions = session.MaxInstructions
 	minDurationS    = 30
 	maxDurationS    = 3540
 )
@@ -48,7 +49,7 @@ func invalid(format string, args ...any) error { return apierr.InvalidRequest.Er
 
 // decodeStrict reads JSON by the rules of package web. Its error names the member.
 func decodeStrict(data []byte, dst any) error {
-	err := web.Decode(data, dst, false)
+	err := web.DecodeSmall(data, dst, false)
 	if e, ok := err.(*apierr.Error); ok {
 		return fmt.Errorf("%s", e.Message)
 	}
@@ -57,7 +58,7 @@ func decodeStrict(data []byte, dst any) error {
 
 // parseCreation reads and checks a body, as far as that needs nothing else.
 func parseCreation(raw []byte) (c creationRequest, err error) {
-	if err := web.Decode(raw, &c, true); err != nil {
+	if err := web.DecodeSmall(raw, &c, true); err != nil {
 		return c, err
 	}
 	if err := c.checkMembers(); err != nil {

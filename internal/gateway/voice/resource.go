@@ -1,9 +1,6 @@
 package voice
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
@@ -45,7 +42,7 @@ type LiveNow struct {
 
 // newSession renders a row with its receipts. Without receipts (nil), the sum and the count of an
 // ended session are those of its row.
-func newSession(r *row, receipts []session.Receipt) (Session, error) {
+func newSession(r *row, receipts []session.Receipt) Session {
 	s := Session{
 		ID:            r.ID,
 		Status:        r.Status,
@@ -77,19 +74,15 @@ func newSession(r *row, receipts []session.Receipt) (Session, error) {
 	}
 	s.ChargedDisplay = s.ChargedMC.Display()
 	if r.Status == session.Live {
-		var saved savedSession
-		if err := json.Unmarshal([]byte(r.State), &saved); err != nil {
-			return s, fmt.Errorf("voice: state of %s: %w", r.ID, err)
-		}
 		s.Live = &LiveNow{
 			ChargedMC:       s.ChargedMC,
 			ChargedDisplay:  s.ChargedDisplay,
 			ResponseCount:   s.ResponseCount,
-			Ending:          saved.State.Ending != nil || r.EndRequested != "",
-			ControlAttached: saved.State.ControlAttached,
+			Ending:          r.Ending || r.EndRequested != "",
+			ControlAttached: r.ControlAttached,
 		}
 	}
-	return s, nil
+	return s
 }
 
 func optionalTimestamp(us *int64) *string {

@@ -24,8 +24,12 @@ type node struct {
 	store    *Store
 	provider *Provider
 	biller   *biller
+	memory   Memory
 	log      *slog.Logger
-	lease    nodeLease
+
+	checkMockRate func(developerID string) error
+
+	lease nodeLease
 
 	maxSilence atomic.Int64 // a time.Duration; tests shorten it
 
@@ -364,8 +368,7 @@ func (r *runner) sendToApp(event any) {
 // then another node ends the session.
 func (r *runner) finishSession(ctx context.Context) {
 	saved := savedSession{State: r.state, Terms: *r.terms}
-	c := &saved.State.Config
-	c.Instructions, c.Tools, saved.State.QueuedReply = "", nil, nil // the app's texts are no longer needed
+	saved.State.Forget()
 	pauses := retry.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Second}
 	for {
 		ended, err := r.node.store.finishSession(ctx, &saved)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
@@ -31,10 +30,13 @@ func (s *Store) getIf(ctx context.Context, sessionID string, visible func(*row) 
 		return Session{}, err
 	}
 	receipts, err := listReceipts(ctx, s.DB, sessionID)
+	if err == nil && r.ReplyCount != nil && *r.ReplyCount > int64(len(receipts)) {
+		err = findArchived(ctx, s.DB, sessionID)
+	}
 	if err != nil {
 		return Session{}, err
 	}
-	return newSession(&r, receipts)
+	return newSession(&r, receipts), nil
 }
 
 // List returns sessions, newest first, without receipts. Of those that have not ended, sum and count
@@ -44,19 +46,11 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Session, err error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range rows {
-		var receipts []session.Receipt
-		if r.ChargedMC == nil {
-			if receipts, err = listReceipts(ctx, s.DB, r.ID); err != nil {
-				return nil, err
-			}
-		}
-		one, err := newSession(&r, receipts)
-		if err != nil {
-			return nil, err
-		}
-		one.Receipts = nil
-		list = append(list, one)
+	if err := setCharged(ctx, s.DB, rows); err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		list = append(list, newSession(&rows[i], nil))
 	}
 	return list, nil
 }
@@ -67,12 +61,8 @@ func (s *Store) ListRunning(ctx context.Context, accountID string, limit int) (l
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range rows {
-		one, err := newSession(&r, nil)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, one)
+	for i := range rows {
+		list = append(list, newSession(&rows[i], nil))
 	}
 	return list, nil
 }
@@ -98,9 +88,7 @@ func (s *Store) finishSession(ctx context.Context, saved *savedSession) (ended S
 		if err != nil {
 			return err
 		}
-		if ended, err = newSession(&r, receipts); err != nil {
-			return err
-		}
+		ended = newSession(&r, receipts)
 		_, err = s.Ledger.DoTx(ctx, tx, rules.EmitEvent{
 			ConnectionID: r.ConnectionID,
 			Type:         "realtime_session.ended",

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -71,7 +73,9 @@ type row struct {
 	DeveloperKey    bool
 	EndRequested    string // "", after_heard or immediate
 	TicketUsed      bool
-	State           string // a savedSession
+	State           string // a savedSession; only to insert it, as lists do not read it
+	Ending          bool   // with ControlAttached: as the state says
+	ControlAttached bool
 	MaxDurationS    int64
 	MaxCostMC       *money.MC
 	ChildID         string // the child that pays; "" = the connection itself
@@ -84,18 +88,19 @@ type row struct {
 }
 
 const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us,
-	COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''), own_key, COALESCE(end_asked, ''), state,
+	COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''), own_key, COALESCE(end_asked, ''),
 	max_duration_s, max_cost_mc, COALESCE(child_id, ''), end_reason, created_us, started_us, ended_us, charged_mc,
-	response_count, CASE WHEN ticket_used_us IS NULL THEN 0 ELSE 1 END`
+	response_count, CASE WHEN ticket_used_us IS NULL THEN 0 ELSE 1 END, ending, control_attached`
 
 func scanRow(s db.Row) (r row, err error) {
-	var mock, developerKey, ticketUsed int64
+	var mock, developerKey, ticketUsed, ending, attached int64
 	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status,
 		&r.TicketExpiresUS,
-		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested, &r.State,
+		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested,
 		&r.MaxDurationS, &r.MaxCostMC, &r.ChildID, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC,
-		&r.ReplyCount, &ticketUsed)
+		&r.ReplyCount, &ticketUsed, &ending, &attached)
 	r.Mock, r.DeveloperKey, r.TicketUsed = mock == 1, developerKey == 1, ticketUsed == 1
+	r.Ending, r.ControlAttached = ending == 1, attached == 1
 	return r, err
 }
 
@@ -128,11 +133,12 @@ type savedSession struct {
 
 // loadSession returns what a session's row keeps.
 func (s *Store) loadSession(ctx context.Context, sessionID string) (saved savedSession, err error) {
-	r, err := getRow(ctx, s.DB, sessionID)
+	var state string
+	err = s.DB.QueryRowContext(ctx, `SELECT state FROM realtime_sessions WHERE id = $1`, sessionID).Scan(&state)
 	if err != nil {
 		return saved, err
 	}
-	if err := json.Unmarshal([]byte(r.State), &saved); err != nil {
+	if err := json.Unmarshal([]byte(state), &saved); err != nil {
 		return saved, err
 	}
 	return saved, saved.Terms.parseRates()
@@ -280,9 +286,11 @@ func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
 	endSQL := end.SQL("$6")
 	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
 		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3,
+				ending = $7, control_attached = $8,
 				lease_us = CASE WHEN lease_us < `+endSQL+` THEN `+endSQL+` ELSE lease_us END
 			WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
-			state.Status, started, text, state.ID, s.NodeID, end.Arg())
+			state.Status, started, text, state.ID, s.NodeID, end.Arg(), db.BoolInt(state.Ending != nil),
+			db.BoolInt(state.ControlAttached))
 		owned = err == nil && changed(res)
 		return err
 	})
@@ -426,23 +434,68 @@ func (s *Store) tryNumberReply(sessionID, replyID string, n int64) (number int64
 
 // listReceipts returns the receipts of a session's billed replies, oldest first.
 func listReceipts(ctx context.Context, q db.Queryer, sessionID string) (receipts []session.Receipt, err error) {
+	scan := func(r db.Row) (session.Receipt, error) {
+		var e rules.Entry // what a receipt needs of it
+		err := r.Scan(&e.ID, &e.CreatedUS, &e.Settlement, &e.Usage, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
+			&e.UserChargeMC, &e.HoldMC, &e.PaidBy)
+		return session.NewReceipt(&e), err
+	}
+	receipts, err = db.QueryAll(ctx, q, scan, `SELECT l.id, l.created_us, COALESCE(l.settlement, ''),
+			COALESCE(l.usage, ''), COALESCE(l.provider_cost_mc, 0), COALESCE(l.svc_fee_mc, 0),
+			COALESCE(l.dev_margin_mc, 0), COALESCE(l.user_charge_mc, 0), COALESCE(l.hold_amount_mc, 0),
+			COALESCE(l.paid_by, '')
+		FROM realtime_replies r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+		WHERE r.session_id = $1 ORDER BY r.n`, sessionID)
+	if receipts == nil {
+		receipts = []session.Receipt{} // nil is that of lists
+	}
+	return receipts, err
+}
+
+// findArchived returns the store.ArchivedError of a session whose ledger rows were archived.
+func findArchived(ctx context.Context, q db.Queryer, sessionID string) error {
 	requestIDs, err := db.QueryAll(ctx, q, db.ScanColumn[string],
 		`SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	receipts = []session.Receipt{}
 	for _, requestID := range requestIDs {
-		e, err := store.GetEntry(ctx, q, id.ReplacePrefix(requestID, id.Request, id.Ledger))
-		switch {
-		case errors.Is(err, sql.ErrNoRows): // the reply was not billed, or is not over
-		case err != nil:
-			return nil, err
-		default:
-			receipts = append(receipts, session.NewReceipt(&e))
+		_, err := store.GetEntry(ctx, q, id.ReplacePrefix(requestID, id.Request, id.Ledger))
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // otherwise the reply was not billed
+			return err
 		}
 	}
-	return receipts, nil
+	return nil
+}
+
+// setCharged sets what the sessions among rows are billed so far that have not ended.
+func setCharged(ctx context.Context, q db.Queryer, rows []row) error {
+	open, args := map[string]*row{}, []any{}
+	for i := range rows {
+		if rows[i].ChargedMC == nil {
+			open[rows[i].ID], args = &rows[i], append(args, rows[i].ID)
+		}
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	places := make([]string, len(args))
+	for i := range places {
+		places[i] = fmt.Sprintf("$%d", i+1)
+	}
+	type sum struct {
+		sessionID string
+		chargedMC money.MC
+		replies   int64
+	}
+	scan := func(r db.Row) (s sum, err error) { return s, r.Scan(&s.sessionID, &s.chargedMC, &s.replies) }
+	sums, err := db.QueryAll(ctx, q, scan, `SELECT r.session_id, SUM(l.user_charge_mc), COUNT(l.id)
+		FROM realtime_replies r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+		WHERE r.session_id IN (`+strings.Join(places, ", ")+`) GROUP BY r.session_id`, args...)
+	for _, s := range sums {
+		open[s.sessionID].ChargedMC, open[s.sessionID].ReplyCount = &s.chargedMC, &s.replies
+	}
+	return err
 }
 
 // sessionChange is what happened elsewhere to a session of this node.

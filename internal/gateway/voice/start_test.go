@@ -35,6 +35,11 @@ func TestCallerLeavesAtAStart(t *testing.T) {
 		n.findRunner(o.ID).stopSession()
 		side.closed()
 		w.until("the session is adopted", func() bool {
+			unlock, err := b.lockAdopting(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
 			if _, err := b.adopt(left, o.ID); err != nil {
 				t.Fatalf("an adoption whose caller has left: %v", err)
 			}

@@ -30,9 +30,13 @@ type Options struct {
 	Apps     *apps.Store
 	Policies *policies.Book
 	Provider Provider
-	Metrics  *metrics.Metrics
-	Now      func() time.Time
-	Log      *slog.Logger
+	Memory   Memory // nil = it has no bound
+	// CheckMockRate counts a session or a reply of the mock for a developer, or refuses it with 429; nil = it has no
+	// bound.
+	CheckMockRate func(developerID string) error
+	Metrics       *metrics.Metrics
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 // A Supervisor runs the voice sessions of this node: it starts them, takes over those of dead nodes,
@@ -59,7 +63,19 @@ const endTimeout = 4 * time.Second
 // NewSupervisor returns a Supervisor without sessions.
 func NewSupervisor(o Options) *Supervisor {
 	sessions := &Store{DB: o.DB, Ledger: o.Ledger, NodeID: o.NodeID, NodeURL: o.NodeURL, Now: o.Now}
-	n := &node{store: sessions, provider: &o.Provider, log: o.Log}
+	n := &node{
+		store:         sessions,
+		provider:      &o.Provider,
+		memory:        o.Memory,
+		checkMockRate: o.CheckMockRate,
+		log:           o.Log,
+	}
+	if n.memory == nil {
+		n.memory = noMemory{}
+	}
+	if n.checkMockRate == nil {
+		n.checkMockRate = func(string) error { return nil }
+	}
 	n.abandoned, n.abandon = context.WithCancel(context.Background())
 	n.biller = &biller{
 		store:        sessions,
@@ -103,10 +119,13 @@ func (s *Supervisor) startSession(saved savedSession) *runner {
 	if stopping { // Stop did not know of it
 		r.postEvent(session.Shutdown{})
 	}
+	developerID := r.terms.OwnerID
+	s.node.memory.CountMemory(developerID, sessionBytes)
 	s.node.work.Go(func() {
 		r.run()
 		s.remove(r)
 		r.close()
+		s.node.memory.CountMemory(developerID, -sessionBytes)
 	})
 	return r
 }
@@ -162,6 +181,15 @@ func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string
 	defer cancel()
 	s.countStarting(sessionID, 1)
 	defer s.countStarting(sessionID, -1)
+	saved, err := s.loadSession(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := s.node.openSocketMemory(saved.Terms.OwnerID) // until the session counts its own
+	if err != nil {
+		return nil, err
+	}
+	defer memory.close()
 	ok, err := s.useTicket(ctx, sessionID, id.Hash(ticket))
 	if err != nil {
 		return nil, err
@@ -169,7 +197,7 @@ func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string
 	if !ok {
 		return nil, invalidTicket()
 	}
-	saved, err := s.loadSession(ctx, sessionID)
+	saved, err = s.loadSession(ctx, sessionID)
 	if err != nil {
 		return nil, err
 	}

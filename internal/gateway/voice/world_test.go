@@ -95,13 +95,29 @@ func newWorld(t *testing.T, e db.Engine, mode, tier string) *world {
 	return w
 }
 
+// newTracedWorld makes a world without a provider that calls f with each statement.
+func newTracedWorld(t *testing.T, e db.Engine, mode, tier string, f func(query string, args []any)) *world {
+	t.Helper()
+	return makeWorld(t, e, mode, tier, "", f)
+}
+
 // newWorldAt makes a world whose provider is at base.
 func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
+	t.Helper()
+	return makeWorld(t, e, mode, tier, base, nil)
+}
+
+// makeWorld makes a world. trace is nil or called with each statement.
+func makeWorld(t *testing.T, e db.Engine, mode, tier, base string, trace func(query string, args []any)) *world {
 	t.Helper()
 	w := &world{clock: &clock{}, t: t, url: dbtest.URL(t, e), base: base}
 	d, err := db.Open(t.Context(), w.url)
 	if err != nil {
 		t.Fatal(err)
+	}
+	d.RelaxLimits(12)
+	if trace != nil {
+		d.Trace(trace)
 	}
 	w.db = d
 	now := w.now()

@@ -44,6 +44,7 @@ func newBundle(t testing.TB) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	b.Books, b.Archiver.DB = apitest.NewBooks(t, d), d
 	owner, user := id.New(id.Account, b.Now()), id.New(id.Account, b.Now())
@@ -523,6 +524,7 @@ func TestRestoreNeedsTheFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		restored.RelaxLimits(12)
 		defer restored.Close()
 		key := rules.Key{ConnectionID: b.conn.ID, Key: b.old.Key}
 		if used, err := store.IsKeyUsed(ctx, restored, key); err != nil || !used {

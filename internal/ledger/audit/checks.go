@@ -368,15 +368,16 @@ var checks = []check{
 	},
 	{
 		// 400 and 502 may come from a provider after the hold: it is released at
-		// once, and the same request may be billed by a later attempt. 500 and 503
-		// promise nothing.
+		// once, and the same request may be billed by a later attempt. So it may be
+		// after a 403, which may come from a stop. 500 and 503 promise nothing.
 		id: "I18", title: "refusals: a refused call has no row and holds nothing",
 		count: `SELECT COUNT(*) FROM refusals WHERE created_us >= {from time}`,
 		query: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state <> 'failed'
-			WHERE r.created_us >= {from time} AND (r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL
-				OR h.request_id IS NOT NULL)
+			WHERE r.created_us >= {from time} AND (r.status NOT IN (400, 500, 502, 503)
+				AND (l.id IS NOT NULL AND (r.status <> 403 OR l.created_us < r.created_us)
+					OR h.request_id IS NOT NULL AND (r.status <> 403 OR h.created_us < r.created_us))
 				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1)`,
 		remarks: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE r.created_us >= {from time} AND r.status IN (400, 502) AND l.created_us < r.created_us`,
@@ -461,6 +462,28 @@ var checks = []check{
 				FROM rollups WHERE day >= {from day}) AS days
 			GROUP BY app, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) +
 				SUM(dev_margin_mc)`,
+	},
+	{
+		id:    "I22",
+		title: "totals: of each app and day that is over = Σ of its connections",
+		count: `SELECT COUNT(*) FROM app_days WHERE day >= {from day}`,
+		query: `SELECT app, sandbox, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off,
+				SUM(cached) AS cached_tokens_off, SUM(output) AS output_tokens_off, SUM(cost) AS provider_cost_off_mc,
+				SUM(fee) AS svc_fee_off_mc, SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc,
+				SUM(saved) AS cache_saved_off_mc
+			FROM (
+				SELECT app_id AS app, sandbox, day, feature, model, calls, input_tokens AS input,
+					cached_tokens AS cached, output_tokens AS output, provider_cost_mc AS cost, svc_fee_mc AS fee,
+					dev_margin_mc AS margin, user_charge_mc AS charge, cache_saved_mc AS saved
+					FROM app_days WHERE day >= {from day} AND day < (SELECT day FROM app_days_head)
+				UNION ALL SELECT r.app_id, b.sandbox, r.day, r.feature, r.model, -r.calls, -r.input_tokens,
+					-r.cached_tokens, -r.output_tokens, -r.provider_cost_mc, -r.svc_fee_mc, -r.dev_margin_mc,
+					-r.user_charge_mc, -r.cache_saved_mc
+					FROM rollups r JOIN balances b ON b.account_id = r.account_id
+					WHERE r.day >= {from day} AND r.day < (SELECT day FROM app_days_head)) AS sides
+			GROUP BY app, sandbox, day, feature, model
+			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(cached) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0
+				OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0 OR SUM(saved) <> 0`,
 	},
 	{
 		id:    "I22",
@@ -677,7 +700,9 @@ var checks = []check{
 			notRefunded) + `
 				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc",
 			"JOIN apps a ON a.id = l.app_id", "") + `
-				UNION ALL ` + rowsByBucket("'live/*'", "provider_cost_mc", "", "") + `) AS sides
+				UNION ALL ` + rowsByBucket("'live/*'", "provider_cost_mc", "", "") + `
+				UNION ALL ` + unbilledByBucket("'live/' || a.owner_id", "JOIN apps a ON a.id = l.app_id") + `
+				UNION ALL ` + unbilledByBucket("'live/*'", "") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) > SUM(likely)`,
 		queryArgs: skewAndFirstBucket,
 	},
@@ -693,6 +718,26 @@ var checks = []check{
 			` AND l.usage LIKE '%"waived"%'`) + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
 		queryArgs: skewAndFirstBucket,
+	},
+	{
+		id:    "I38",
+		title: "counters: what unbilled attempts cost in 24 hours = Σ their rows, by 10 minutes",
+		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'unbilled/%'`,
+		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc,
+				SUM(likely) AS with_the_bucket_before_mc FROM (
+				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely
+				FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'unbilled/%'
+				UNION ALL ` + unbilledByBucket("'unbilled/' || l.app_id || '/' || l.account_id", "") + `) AS sides
+			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
+		queryArgs: skewAndFirstBucket,
+	},
+	{
+		id:    "I38",
+		title: "unbilled attempts: each is of a connection, and of its account and app",
+		count: `SELECT COUNT(*) FROM unbilled_attempts`,
+		query: `SELECT u.request_id AS request, u.attempt, u.connection_id AS connection FROM unbilled_attempts u
+				LEFT JOIN connections c ON c.id = u.connection_id
+			WHERE c.id IS NULL OR c.app_id <> u.app_id OR c.account_id <> u.account_id`,
 	},
 	{
 		id: "I26", title: "holds: no hold of a key that has its row",
@@ -1085,12 +1130,24 @@ const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e
 // rowsByBucket says of each row that the wallet paid in which bucket of 10 minutes it
 // surely stands, and in which it may: nodes' clocks are not quite the same.
 func rowsByBucket(subject, amount, join, condition string) string {
-	const width = "600000000"
-	from := ` FROM ledger l ` + join +
+	return byBucket(subject, amount, `ledger l `+join+
 		` WHERE (l.id >= {a day ago led_} OR l.id IN ({late}))
 			AND l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet'
-			AND (l.created_us + $1) / ` + width +
-		` >= $2` + condition
+			AND (l.created_us + $1) / `+bucketWidth+` >= $2`+condition)
+}
+
+// unbilledByBucket is rowsByBucket of unbilled attempts.
+func unbilledByBucket(subject, join string) string {
+	return byBucket(subject, "provider_cost_mc", `unbilled_attempts l `+join+
+		` WHERE l.created_us >= CAST($2 AS BIGINT) * `+bucketWidth+` - CAST($1 AS BIGINT)`)
+}
+
+// bucketWidth is that of limits.SpendBucketWidth, in microseconds.
+const bucketWidth = "600000000"
+
+// byBucket counts amounts of the rows of a table l, given with its conditions, in their buckets.
+func byBucket(subject, amount, table string) string {
+	from, width := ` FROM `+table, bucketWidth
 	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width +
 		` = (l.created_us + $1) / ` + width + ` THEN ` + amount + ` ELSE 0 END, ` + amount + from + `
 		UNION ALL SELECT ` + subject + `, (l.created_us + $1) / ` + width + `, 0, 0, ` + amount + from +

@@ -434,6 +434,25 @@ func (w *writer) hold(id, key, state string, c call) {
 	})
 }
 
+// unbilled counts an attempt that was accepted and released.
+func (w *writer) unbilled(id, key string, cost int64) {
+	w.Helper()
+	at := w.connections[id]
+	w.insert("unbilled_attempts", map[string]any{
+		"request_id":       "req_z" + key,
+		"attempt":          1,
+		"connection_id":    id,
+		"app_id":           at.app,
+		"account_id":       at.account,
+		"model":            "model-1",
+		"provider_cost_mc": cost,
+		"created_us":       w.clock.UnixMicro(),
+	})
+	for _, subject := range []string{"unbilled/" + at.app + "/" + at.account, "live/wac_dev", "live/*"} {
+		w.counter(subject).settled[w.clock.Unix()/600] += cost
+	}
+}
+
 // spend bills a call, with the hold of its key if it has one open.
 func (w *writer) spend(id, key, bucket string, c call) {
 	w.Helper()
@@ -735,6 +754,7 @@ func fixture(w *writer) {
 	w.event("conn_1", "connection.resumed")
 	w.hold("conn_1", "k4", "open", plain)
 	w.hold("conn_1", "k5", "failed", plain)
+	w.unbilled("conn_1", "k5", 43_210)
 	w.hold("conn_1", "k8", "pending", plain)
 	w.insert("realtime_sessions", map[string]any{
 		"id":              "rts_1",

@@ -105,15 +105,11 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 // Run verifies the database at databaseURL.
 func Run(ctx context.Context, databaseURL string, o Options) (r Result, err error) {
 	began := time.Now()
-	d, err := db.OpenReadOnly(ctx, databaseURL)
+	d, err := db.OpenForAudit(ctx, databaseURL)
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	lacksLog, err := d.LacksLog(ctx)
-	if err != nil {
-		return Result{}, fmt.Errorf("audit: %w", err)
-	}
 	var loaded []archive.Record
 	load := func(ctx context.Context, tx *db.Tx) (err error) {
 		loaded, err = archive.Overlay(ctx, tx, o.Archives)
@@ -123,7 +119,7 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		if err := tx.KeepYears(ctx); err != nil {
 			return err
 		}
-		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: lacksLog}
+		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: d.LacksLog()}
 		a.meter.tell = o.Progress
 		if err := a.findArchived(ctx, loaded); err != nil {
 			return err

@@ -25,7 +25,7 @@ func openDatabase(t testing.TB, e db.Engine) (*db.DB, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.RelaxLimits(6)
+	d.RelaxLimits(12)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -64,7 +64,7 @@ func fillLog(b *testing.B, p *Publisher, accounts, rows int) {
 					return err
 				}
 			}
-			if err := saveAccount(ctx, tx, accountID, secret, int64(rows)); err != nil {
+			if err := saveAccounts(ctx, tx, []any{accountID, secret, int64(rows)}); err != nil {
 				return err
 			}
 			if err := p.saveTree(ctx, tx, g, tree.N); err != nil {

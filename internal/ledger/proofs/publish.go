@@ -18,7 +18,7 @@ import (
 )
 
 // batchRows is the number of rows that one transaction appends. On SQLite calls wait for it, so it takes milliseconds.
-const batchRows = 500
+const batchRows = 300
 
 // A Publisher appends the ledger's new rows to the log, and signs checkpoints. The nodes of a database have one key;
 // any of them may publish.
@@ -63,54 +63,78 @@ func NewPublisher(d *db.DB, private string) (*Publisher, error) {
 // Key returns the key that verifies checkpoints, as text: NAME+HASH+KEY.
 func (p *Publisher) Key() string { return p.key }
 
-// Publish appends all rows that the ledger has and the log has not.
+// Publish appends all rows that the ledger has and the log has not, account after account.
 func (p *Publisher) Publish(ctx context.Context) error {
-	for {
-		n, err := p.publishBatch(db.ForJob(ctx))
-		if err != nil || n < batchRows {
-			return err
+	ctx = db.ForJob(ctx)
+	for after := ""; ; {
+		accounts, err := p.findNew(ctx, after, batchRows)
+		if err != nil {
+			return fmt.Errorf("proofs: %w", err)
 		}
+		if len(accounts) == 0 {
+			return p.publishFirst(ctx)
+		}
+		for n := batchRows; n == batchRows; { // until the log has all rows of these accounts
+			if n, err = p.publishBatch(ctx, accounts); err != nil {
+				return err
+			}
+		}
+		after = accounts[len(accounts)-1]
 	}
 }
 
-// publishBatch appends up to batchRows rows, and returns their number.
-func (p *Publisher) publishBatch(ctx context.Context) (n int, err error) {
-	// Most of the time there is nothing to do, and no need for a lock.
-	if pending, err := hasPending(ctx, p.DB); err != nil || !pending {
-		return 0, err
+// publishFirst signs the checkpoint of an empty log, if the log has none.
+func (p *Publisher) publishFirst(ctx context.Context) error {
+	exists, err := hasCheckpoint(ctx, p.DB)
+	if err != nil || exists {
+		return err
 	}
-	err = p.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		signed, err := lockState(ctx, tx)
-		if err != nil {
-			return fmt.Errorf("proofs: %w", err)
-		}
-		var tree tlog.Tree
-		if signed != "" {
-			c, err := OpenCheckpoint(signed, p.key)
-			if err != nil {
-				return err
-			}
-			tree = c.Tree
-		}
-		list, err := selectPending(ctx, tx, batchRows)
-		if err != nil {
-			return fmt.Errorf("proofs: %w", err)
-		}
-		if n = len(list); n == 0 && signed != "" {
-			return nil
-		}
-		g := grow(ctx, tx, tree)
-		if err := appendRows(ctx, tx, g, list); err != nil {
+	_, err = p.publishBatch(ctx, nil)
+	return err
+}
+
+// publishBatch appends up to batchRows rows of accounts, and returns their number.
+func (p *Publisher) publishBatch(ctx context.Context, accounts []string) (n int, err error) {
+	err = p.DB.InTurn(ctx, func() error {
+		return p.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+			n, err = p.append(ctx, tx, accounts)
 			return err
-		}
-		return p.saveTree(ctx, tx, g, tree.N)
+		})
 	})
 	return n, err
+}
+
+func (p *Publisher) append(ctx context.Context, tx *db.Tx, accounts []string) (n int, err error) {
+	signed, err := lockState(ctx, tx)
+	if err != nil {
+		return 0, fmt.Errorf("proofs: %w", err)
+	}
+	var tree tlog.Tree
+	if signed != "" {
+		c, err := OpenCheckpoint(signed, p.key)
+		if err != nil {
+			return 0, err
+		}
+		tree = c.Tree
+	}
+	list, err := selectPending(ctx, tx, accounts, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("proofs: %w", err)
+	}
+	if len(list) == 0 && signed != "" {
+		return 0, nil
+	}
+	g := grow(ctx, tx, tree)
+	if err := appendRows(ctx, tx, g, list); err != nil {
+		return 0, err
+	}
+	return len(list), p.saveTree(ctx, tx, g, tree.N)
 }
 
 // appendRows adds the leaves of rows, in the order of their accounts, to the tree, and stores their entries.
 func appendRows(ctx context.Context, tx *db.Tx, g *growing, list []pendingRow) error {
 	var leaves []leaf
+	var accounts []any // with their secrets and last rows
 	for i, row := range list {
 		secret := row.secret
 		if secret == nil && i > 0 && list[i-1].accountID == row.accountID {
@@ -125,10 +149,14 @@ func appendRows(ctx context.Context, tx *db.Tx, g *growing, list []pendingRow) e
 			return err
 		}
 		if i+1 == len(list) || list[i+1].accountID != row.accountID {
-			if err := saveAccount(ctx, tx, row.accountID, secret, row.seq); err != nil {
-				return fmt.Errorf("proofs: %w", err)
-			}
+			accounts = append(accounts, row.accountID, secret, row.seq)
 		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := saveAccounts(ctx, tx, accounts); err != nil {
+		return fmt.Errorf("proofs: %w", err)
 	}
 	if err := insertLeaves(ctx, tx, leaves); err != nil {
 		return fmt.Errorf("proofs: %w", err)

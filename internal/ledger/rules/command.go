@@ -48,6 +48,7 @@ type Result struct {
 	WasPending        bool              // a settlement ended a pending hold: the response that was stored then stays
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
 	Waived            bool              // Settle: the call is free, by its Waiver
+	Estimated         bool              // Release: the attempt is charged, by its Unbilled.Estimate
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
 	RestMC            money.MC          // ReversePayment: what is gone beyond what was paid, and is not booked
@@ -66,13 +67,16 @@ type TopUp struct {
 }
 
 // Connect grants min(Requested, available) to an app. On a live connection of
-// the same app and account it moves the cap instead, and keeps the id.
+// the same app and account it moves the cap instead, and keeps the id. Limits of a live connection that its user
+// decided on after the approval stay.
 type Connect struct {
 	ConnectionID, AppID, AccountID string
 	Sandbox                        bool // the app is in the sandbox: fake money only (I29)
 	RequestedMC                    money.MC
 	MaxMC                          money.MC // the most that the app's tier allows; 0 = no bound
 	VelocityLimitMC                *money.MC
+	KeepCap, KeepVelocity          bool  // a live connection keeps its cap, its daily limit
+	ApprovedUS                     int64 // when the user approved; 0 = now
 }
 
 // ChangeCap sets the allocation: lowered, but never below consumed plus
@@ -171,11 +175,12 @@ type Defer struct {
 	DeliveredTokens int64 // output that was delivered, for an estimate
 }
 
-// Release ends the hold of a call that cost nothing; its key may try again.
+// Release ends the hold of a call that costs nothing; its key may try again.
 type Release struct {
 	Call
-	Attempt int64
-	Pending bool // also of a pending hold, for an app's own work
+	Attempt  int64
+	Pending  bool      // also of a pending hold, for an app's own work
+	Unbilled *Unbilled // what the attempt has cost the operator; nil = nothing
 }
 
 // Reverse refunds a spend row, once, by a new row, and reports it to the app.

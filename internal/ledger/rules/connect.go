@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -66,10 +67,17 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	if c.VelocityLimitMC != nil && *c.VelocityLimitMC < 0 {
 		return Result{}, apierr.InvalidRequest.Errorf("velocity_limit_mc: must not be negative")
 	}
+	c.ApprovedUS = cmp.Or(c.ApprovedUS, nowUS)
 	live := s.live[AppAccount{c.AppID, c.AccountID}]
 	delta := min(c.RequestedMC, max(0, b.AvailableMC))
 	if live != "" {
 		conn := s.Connections[live]
+		if c.ApprovedUS < conn.LimitsUS { // a later decision of the user holds
+			c.KeepCap, c.KeepVelocity = true, true
+		}
+		if c.KeepCap {
+			c.RequestedMC = conn.AllocationMC
+		}
 		delta = min(max(c.RequestedMC, conn.CommittedMC())-conn.AllocationMC, max(0, b.AvailableMC))
 	}
 	if live == "" || delta > 0 {
@@ -81,7 +89,11 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	if live != "" {
 		conn := s.Connections[live]
 		before := *conn
-		conn.VelocityLimitMC = c.VelocityLimitMC
+		if !c.KeepVelocity {
+			conn.VelocityLimitMC = c.VelocityLimitMC
+		}
+		conn.LimitsUS = max(conn.LimitsUS, c.ApprovedUS)
+		conn.ApprovedUS = max(conn.ApprovedUS, c.ApprovedUS)
 		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
 		r := s.moveAllocation(conn, b, EntryCap, delta, nowUS)
 		s.reportLimits(&before, conn, nowUS)
@@ -92,6 +104,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	conn := &Connection{
 		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityLimitMC,
 		Status: Active, FasterSpend: 1, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendBucketWidth},
+		LimitsUS: c.ApprovedUS, ApprovedUS: c.ApprovedUS,
 	}
 	s.Connections[conn.ID] = conn
 	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID
@@ -169,6 +182,8 @@ func (c ChangeCap) moveCap(s *State, nowUS int64) (Result, error) {
 			return Result{}, err
 		}
 	}
+	conn.LimitsUS = nowUS
+	s.Changes.Settings[conn.ID] = true
 	return s.moveAllocation(conn, b, EntryCap, delta, nowUS), nil
 }
 
@@ -185,7 +200,7 @@ func (c SetVelocityLimit) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
 	}
 	before := *conn
-	conn.VelocityLimitMC = c.LimitMC
+	conn.VelocityLimitMC, conn.LimitsUS = c.LimitMC, nowUS
 	s.Changes.Connections[conn.ID], s.Changes.Settings[conn.ID], s.Changes.MustSync = true, true, true
 	s.reportLimits(&before, conn, nowUS)
 	return Result{Connection: *conn}, nil
@@ -296,7 +311,7 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	}
 	// Nothing fails from here on.
 	o.reversed = true
-	back := o.UserChargeMC
+	back, statusBefore := o.UserChargeMC, conn.EffectiveStatus()
 	e := Entry{
 		ID:              refunded.ReversedBy,
 		AccountID:       o.AccountID,
@@ -325,6 +340,9 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	s.removeFromWindows(&o.Entry, conn)
 	if receipt != "" {
 		s.emitRequestEvent("request.refunded", conn, receipt, nowUS)
+	}
+	if statusBefore == "exhausted" && conn.EffectiveStatus() == "active" {
+		s.emitConnectionEvent("connection.updated", conn, nowUS)
 	}
 	return Result{Entry: e, Connection: *conn}, nil
 }

@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -46,6 +48,23 @@ type FreezeRow struct {
 	SinceUS      int64
 }
 
+// Key names a cause, and no later one of its kind, for a page that says which causes it showed.
+func (f FreezeRow) Key() string {
+	return string(cmp.Or(f.Cause, FrozenByRisk)) + ":" + f.Subject + ":" + strconv.FormatInt(f.SinceUS, 10)
+}
+
+// JoinKeys writes the keys of causes as one text.
+func JoinKeys(causes []FreezeRow) string {
+	var keys []string
+	for _, f := range causes {
+		keys = append(keys, f.Key())
+	}
+	return strings.Join(keys, ",")
+}
+
+// SplitKeys reads the text of JoinKeys. It is never nil, which would name all causes.
+func SplitKeys(text string) []string { return strings.Split(text, ",") }
+
 // OpenDispute is one row of open_disputes: a dispute of a payment that is not decided.
 type OpenDispute struct {
 	DisputeID, PaymentID, AccountID string
@@ -72,6 +91,7 @@ type Resume struct {
 	DespiteDispute bool        // the operator ends the causes of open disputes, too
 	FasterSpend    int64       // 1 to 3: times the usual pace that the user allows from now on; 0 leaves it
 	OnlyFrozenBy   FreezeCause // refuse a freeze that shows another cause; "" = any
+	Shown          []string    // keys of the causes that who resumes was shown, the only ones that end; nil = all
 }
 
 // AddFreeze adds a cause that a command may end.
@@ -258,14 +278,25 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 				"A payment was reversed and your balance is %s below zero. Top up first.",
 				(-s.Balances[conn.AccountID].AvailableMC).Display())
 	}
-	if !s.endFreezes(conn, c.Ends, nowUS) {
-		return Result{}, c.refuse(strongest(s.causesOf(conn)))
+	if !s.endFreezes(conn, func(f *FreezeRow) bool { return c.isShown(f) && c.Ends(f) }, nowUS) {
+		causes := s.causesOf(conn)
+		if slices.ContainsFunc(causes, func(f FreezeRow) bool { return !c.isShown(&f) }) {
+			return Result{}, apierr.InvalidRequest.On(c.ConnectionID,
+				"What keeps this connection paused has changed since the page was shown. Look again before you "+
+					"resume it.")
+		}
+		return Result{}, c.refuse(strongest(causes))
 	}
 	if c.FasterSpend > 0 {
 		conn.FasterSpend = c.FasterSpend
 		s.Changes.Connections[conn.ID], s.Changes.Settings[conn.ID] = true, true
 	}
 	return Result{Connection: *conn}, nil
+}
+
+// isShown reports whether who resumes was shown a cause.
+func (c Resume) isShown(f *FreezeRow) bool {
+	return c.Shown == nil || slices.Contains(c.Shown, f.Key())
 }
 
 // Ends reports whether who resumes may end a cause.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/id"
@@ -48,7 +49,12 @@ type Connection struct {
 	EventSeq             int64
 	CreatedUS            int64
 	RevokedUS            *int64
+	LimitsUS             int64 // when its user decided on its cap and daily limit; 0 = an earlier version wrote it
+	ApprovedUS           int64 // when its user approved what the app last connected by; 0 = an earlier version wrote it
 }
+
+// AgreedUS is the time of the newest terms of the app that the user has agreed to.
+func (c Connection) AgreedUS() int64 { return cmp.Or(c.ApprovedUS, c.CreatedUS) }
 
 // RemainingMC is what calls can still hold, children's left out: allocation − consumed − held − delegated.
 func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.CommittedMC() }

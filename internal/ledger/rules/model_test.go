@@ -71,6 +71,7 @@ var rare = []string{
 	"child held", "children revoked", "child free", "child free capped",
 	"paid out", "paid nothing", "payout again", "payout failed", "disputed", "dispute won", "margin kept",
 	"margin owed",
+	"unbilled", "left and charged",
 	"refunded by margin", "refunded by both", "refunded again", "refund not covered", "refunded for nothing"}
 
 func TestInvariants(t *testing.T) {
@@ -998,10 +999,15 @@ func (m *machine) deferCall(t *rapid.T) {
 func (m *machine) release(t *rapid.T) {
 	h := m.old(t)
 	attempt := m.ending(t, &h)
-	pending := m.state(h) == Pending
-	r, err := m.do(t, Release{Call: h.Call, Attempt: attempt, Pending: h.Pending != ""})
+	pending, open := m.state(h) == Pending, m.state(h) == Open && attempt == m.number[h.key()]
+	unbilled := m.drawUnbilled(t, &h, attempt)
+	used := m.inBucket(UnbilledSubject(h.AppID, h.AccountID), limits.SpendBucketWidth, unbilledWindow, true)
+	r, err := m.do(t, Release{Call: h.Call, Attempt: attempt, Pending: h.Pending != "", Unbilled: unbilled})
 	if err != nil {
 		t.Fatalf("a release never fails: %v", err)
+	}
+	if open && unbilled != nil {
+		m.checkUnbilled(t, &h, unbilled, used, r)
 	}
 	if h.Pending != "" && pending && r.Outcome == Applied {
 		m.seen["own work released"]++
@@ -1010,6 +1016,49 @@ func (m *machine) release(t *rapid.T) {
 		m.n++
 		h.Claim = fmt.Sprint("claim", m.n)
 		m.try(t, h)
+	}
+}
+
+// drawUnbilled draws what an attempt has cost that is to be released, and whether its client has ended it.
+func (m *machine) drawUnbilled(t *rapid.T, h *Hold, attempt int64) *Unbilled {
+	if h.Pending != "" || rapid.Bool().Draw(t, "unasked") {
+		return nil
+	}
+	cost := money.MC(rapid.Int64Range(0, 60).Draw(t, "unbilled"))
+	u := &Unbilled{CostMC: cost, DayMC: money.MC(rapid.Int64Range(0, 100).Draw(t, "unbilled of a day"))}
+	if rapid.Bool().Draw(t, "left") {
+		charge := min(cost+cost/10, h.HoldMC)
+		u.Estimate = &Settle{
+			Call:       h.Call,
+			Attempt:    attempt,
+			Settlement: Estimated,
+			Charge:     Amounts{cost, charge - cost - cost/10, cost / 10, charge},
+			Usage:      Usage{JSON: "{}"},
+			Risk:       h.Risk,
+		}
+	}
+	return u
+}
+
+// checkUnbilled checks that an attempt that costs something is charged exactly if its client has ended it and the day,
+// of which some is used, has no room for it, and that it counts otherwise (decision 133; I-38).
+func (m *machine) checkUnbilled(t *rapid.T, h *Hold, u *Unbilled, used int64, r Result) {
+	charged := u.Estimate != nil && used+int64(u.CostMC) > int64(u.DayMC)
+	if r.Outcome != Applied || r.Estimated != charged || charged != (r.Entry.Type == EntrySpend) {
+		t.Fatalf("%+v with %d used: %+v", u, used, r)
+	}
+	if charged {
+		m.seen["left and charged"]++
+		m.remember(*h, r)
+		return
+	}
+	m.seen["unbilled"]++
+	reservations := append(Reservations{{UnbilledSubject(h.AppID, h.AccountID), limits.Cost, unbilledWindow, 0}},
+		h.Reservations...)
+	for _, n := range reservations {
+		if n.Unit == limits.Cost {
+			m.counted = append(m.counted, counted{Reservation: n, spent: u.CostMC, at: m.now})
+		}
 	}
 }
 
@@ -1493,11 +1542,12 @@ func (m *machine) check(t *rapid.T) {
 }
 
 // events checks that each call that was pending is told once, when it is billed, and each
-// refund, and that each connection's events are numbered without a gap.
+// refund, that each connection's events are numbered without a gap, and that the last one that has the connection says
+// its present status, unless the user has raised the cap by a request since.
 func (m *machine) events(t *rapid.T, refunds []string) {
 	seq := map[string]int64{}
 	var told, refunded []string
-	warned := map[string]int64{}
+	warned, status := map[string]int64{}, map[string]string{}
 	for _, e := range m.s.Changes.Events {
 		if e.ConnectionID == "" {
 			continue
@@ -1512,11 +1562,21 @@ func (m *machine) events(t *rapid.T, refunds []string) {
 		if seq[e.ConnectionID]++; e.Seq != seq[e.ConnectionID] {
 			t.Fatalf("I28: event %+v follows number %d", e, seq[e.ConnectionID]-1)
 		}
+		if _, after, found := strings.Cut(e.Data, `"status":"`); found && strings.HasPrefix(e.Data, `{"connection":`) {
+			status[e.ConnectionID], _, _ = strings.Cut(after, `"`)
+		} else if e.Type == "allocation_change.approved" {
+			delete(status, e.ConnectionID)
+		}
 		if e.Type == "request.settled" {
 			told = append(told, e.Data)
 		}
 		if e.Type == "request.refunded" {
 			refunded = append(refunded, e.Data)
+		}
+	}
+	for id, said := range status {
+		if now := m.s.Connections[id].EffectiveStatus(); said != now {
+			t.Fatalf("I28: the last event of %s said %s; it is %s", id, said, now)
 		}
 	}
 	if !slices.Equal(refunded, refunds) {

@@ -55,7 +55,8 @@ type Changes struct {
 	Events             []Event
 	Notices            []Notice
 	Deferrals          []Deferral
-	EndedDeferrals     []string             // requests that are no longer deferred
+	EndedDeferrals     []string // requests that are no longer deferred
+	Unbilled           []UnbilledAttempt
 	AllocationRequests []*AllocationRequest // in the order of their changes
 	PaymentRecords     []PaymentRecord
 	GoodwillRecords    []GoodwillRecord

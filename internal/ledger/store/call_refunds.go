@@ -46,18 +46,19 @@ func ReadAppMargin(ctx context.Context, q db.Queryer, appID string, now time.Tim
 		return m, fmt.Errorf("ledger: refunds of %s: %w", appID, err)
 	}
 	m.Refunds, m.Records = last.N, record.N
-	m.ClosedDay = max(now.UTC().Add(-24*time.Hour).Format(time.DateOnly), last.EarnedDay)
-	err = q.QueryRowContext(ctx, `SELECT
-			CAST(COALESCE(SUM(CASE WHEN r.day < $3 THEN r.dev_margin_mc ELSE 0 END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(r.dev_margin_mc), 0) AS BIGINT)
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
-		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = 0`, appID, last.EarnedDay, m.ClosedDay).
-		Scan(&m.ClosedMC, &m.EarnedMC)
+	m.ClosedDay = max(closedDay(now), last.EarnedDay)
+	days, err := ReadAppDays(ctx, q, AppDayFilter{AppID: appID, From: last.EarnedDay})
 	if err != nil {
 		return m, fmt.Errorf("ledger: margin of %s: %w", appID, err)
 	}
-	m.ClosedMC += last.EarnedMC
-	m.EarnedMC += last.EarnedMC
+	m.ClosedMC = last.EarnedMC
+	m.EarnedMC = last.EarnedMC
+	for _, d := range days {
+		m.EarnedMC += d.DevMarginMC
+		if d.Day < m.ClosedDay {
+			m.ClosedMC += d.DevMarginMC
+		}
+	}
 	return m, nil
 }
 

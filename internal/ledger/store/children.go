@@ -122,13 +122,19 @@ func ListChildren(
 	}
 	return readChildren(ctx, q, `c.connection_id = $1 AND c.id < $2 AND ($4 = '' OR c.id IN (
 			WITH RECURSIVE below AS (SELECT id FROM children WHERE parent_id = $4
-				UNION ALL SELECT d.id FROM children d JOIN below ON d.parent_id = below.id)
+				UNION ALL SELECT d.id FROM below CROSS JOIN children d WHERE d.parent_id = below.id)
 			SELECT id FROM below)) ORDER BY c.id DESC LIMIT $3`, connectionID, after, limit, above)
 }
 
 // ListLiveChildren returns the live children of a connection with their budgets, oldest first.
 func ListLiveChildren(ctx context.Context, q db.Queryer, connectionID string) ([]ChildBudget, error) {
 	return readChildren(ctx, q, `c.connection_id = $1 AND c.ended_us IS NULL ORDER BY c.id`, connectionID)
+}
+
+// ListLiveTokens returns the hashes of the tokens of a connection's live children.
+func ListLiveTokens(ctx context.Context, q db.Queryer, connectionID string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT token_hash FROM children
+		WHERE connection_id = $1 AND ended_us IS NULL`, connectionID)
 }
 
 func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
@@ -167,9 +173,10 @@ func ListExpiredChildren(ctx context.Context, q db.Queryer, nowUS int64, limit i
 // the child that a request has made or that is named itself. Their budgets are read with all counters.
 func (r *rareRows) findChildren(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 	for _, k := range keys.Children {
-		found, err := db.QueryAll(ctx, tx, scanChild, `SELECT `+childColumns+` FROM children c
-			WHERE c.connection_id = $1 AND (c.ended_us IS NULL OR c.key = $2 OR c.id = $3)`,
-			k.ConnectionID, k.Key, k.ID)
+		found, err := db.QueryAll(ctx, tx, scanChild, `SELECT `+childColumns+` FROM children c WHERE c.id IN (
+			SELECT id FROM children WHERE connection_id = $1 AND ended_us IS NULL
+			UNION SELECT id FROM children WHERE connection_id = $1 AND key = $2
+			UNION SELECT id FROM children WHERE connection_id = $1 AND id = $3)`, k.ConnectionID, k.Key, k.ID)
 		if err != nil {
 			return err
 		}

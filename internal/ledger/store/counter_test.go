@@ -27,6 +27,7 @@ func TestYoungCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	defer d.Close()
 	var ahead atomic.Int64
 	w := NewWriter(d, func() time.Time { return epoch.Add(time.Duration(ahead.Load())) })

@@ -118,6 +118,7 @@ func TestDiskLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	defer d.Close()
 	w := writers(t, d, 1)[0]
 	ctx := t.Context()

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -80,8 +83,85 @@ func SpendsAfter(
 	return list, span, nil
 }
 
-// NewestEntry returns the newest ledger row of a connection, or sql.ErrNoRows. It walks the account's chain backwards.
-func NewestEntry(ctx context.Context, q db.Queryer, accountID, connectionID string) (rules.Entry, error) {
+// Follows reports whether the chain of an account with the balance now goes on from an earlier balance of it: the row
+// that was its newest one then is still there. After a restore to a moment before, it is not. Earlier may be zero.
+func Follows(ctx context.Context, q db.Queryer, earlier, now *rules.Balance) (bool, error) {
+	if earlier.Seq == 0 {
+		return true, nil
+	} else if now.Seq <= earlier.Seq {
+		return now.Seq == earlier.Seq && now.Head == earlier.Head, nil
+	}
+	var hash string
+	err := q.QueryRowContext(ctx, `SELECT hash FROM ledger WHERE account_id = $1 AND seq = $2`, earlier.AccountID,
+		earlier.Seq).Scan(&hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return hash == earlier.Head, err
+}
+
+// NewestEntry returns the newest ledger row of a connection up to the row number last of its account's chain, or
+// sql.ErrNoRows. Of an account that has made many calls by others since, it does not walk the chain back to that row:
+// the daily totals say on which day the connection made its last call, and what is no call has an index.
+func NewestEntry(ctx context.Context, q db.Queryer, accountID, connectionID string, last int64) (rules.Entry, error) {
+	e, err := newestBetween(ctx, q, accountID, connectionID, last-maxRowsPerPage, last)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return e, err
+	}
+	last -= maxRowsPerPage
+	move, err := scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger
+		WHERE account_id = $1 AND (type <> 'spend' OR status = 'reversed') AND connection_id = $2 AND seq <= $3
+		ORDER BY created_us DESC, seq DESC LIMIT 1`, accountID, connectionID, last))
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return e, err
+	}
+	call, err := newestOfLastDay(ctx, q, accountID, connectionID, last)
+	switch {
+	case err != nil && !errors.Is(err, sql.ErrNoRows):
+		return e, err
+	case move.Seq == 0 && call.Seq == 0:
+		return e, sql.ErrNoRows
+	case call.Seq > move.Seq:
+		return call, nil
+	}
+	return move, nil
+}
+
+// newestBetween returns the newest row of a connection that its account's chain has after one row number and not after
+// another.
+func newestBetween(ctx context.Context, q db.Queryer, accountID, connectionID string, after, last int64) (
+	rules.Entry, error) {
 	return scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger
-		WHERE account_id = $1 AND connection_id = $2 ORDER BY seq DESC LIMIT 1`, accountID, connectionID))
+		WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND connection_id = $4 ORDER BY seq DESC LIMIT 1`,
+		accountID, after, last, connectionID))
+}
+
+// newestOfLastDay returns the newest row of the last day on which a connection made calls, up to a row number.
+func newestOfLastDay(ctx context.Context, q db.Queryer, accountID, connectionID string, last int64) (rules.Entry,
+	error) {
+	var day string
+	err := q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM rollups WHERE connection_id = $1`,
+		connectionID).Scan(&day)
+	if err != nil || day == "" || last <= 0 {
+		return rules.Entry{}, errors.Join(err, sql.ErrNoRows)
+	}
+	begin, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		return rules.Entry{}, err
+	}
+	first, err := findSeqAt(ctx, q, accountID, last, begin.UnixMicro())
+	if err != nil {
+		return rules.Entry{}, err
+	}
+	end, err := findSeqAt(ctx, q, accountID, last, begin.AddDate(0, 0, 1).UnixMicro())
+	if err != nil {
+		return rules.Entry{}, err
+	}
+	for end = min(end+clockSlack, last); end > first-clockSlack; end -= maxRowsPerPage {
+		e, err := newestBetween(ctx, q, accountID, connectionID, end-maxRowsPerPage, end)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return e, err
+		}
+	}
+	return rules.Entry{}, sql.ErrNoRows
 }

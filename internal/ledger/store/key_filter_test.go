@@ -72,6 +72,7 @@ func TestKeysOfThePast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		d.RelaxLimits(12)
 		w := NewWriter(d, time.Now)
 		run, stop := context.WithCancel(context.Background())
 		done := make(chan error, 1)

@@ -67,14 +67,14 @@ func ReadMaturedMargin(ctx context.Context, q db.Queryer, appID string,
 		Records: last.N,
 		Day:     max(matured.UTC().Format(time.DateOnly), payout.MaturedDay),
 	}
-	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(r.dev_margin_mc), 0) AS BIGINT)
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
-		WHERE r.app_id = $1 AND r.day >= $2 AND r.day < $3 AND b.sandbox = 0`, appID, payout.MaturedDay, m.Day).
-		Scan(&m.MaturedMC)
+	days, err := ReadAppDays(ctx, q, AppDayFilter{AppID: appID, From: payout.MaturedDay, Before: m.Day})
 	if err != nil {
 		return m, fmt.Errorf("ledger: matured margin of %s: %w", appID, err)
 	}
-	m.MaturedMC += payout.MaturedMC
+	m.MaturedMC = payout.MaturedMC
+	for _, d := range days {
+		m.MaturedMC += d.DevMarginMC
+	}
 	day, err := time.Parse(time.DateOnly, m.Day)
 	if err != nil {
 		return m, fmt.Errorf("ledger: matured margin of %s: %w", appID, err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -37,6 +38,18 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 		}
 	}
 	return n, n.renew(ctx) // a slow start is no failure: nothing runs yet that the lease protects
+}
+
+// CountLiveNodes counts the nodes whose lease has not ended.
+func CountLiveNodes(ctx context.Context, q db.Queryer, nowUS int64) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, nowUS).Scan(&n)
+	return n, err
+}
+
+// EndLeases ends the leases of all nodes, in a copy of a database: its nodes do not run on the copy.
+func EndLeases(ctx context.Context, tx *db.Tx, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE nodes SET lease_us = $1 WHERE lease_us > $1`, nowUS)
+	return err
 }
 
 // RenewLease extends the lease. It also revives a node whose lease had ended or whose row was
@@ -173,8 +186,11 @@ type Retention struct {
 // DefaultRetention is the retention if the operator sets none.
 var DefaultRetention = Retention{Responses: 7 * 24 * time.Hour, Refusals: 30 * 24 * time.Hour}
 
-// DeleteExpired deletes stored responses, refusals, checkpoints of ended calls, stops and
-// dead nodes that are past their retention. It never touches the ledger.
+// unbilledKept is how long unbilled attempts are kept: longer than the day in which they are counted.
+const unbilledKept = 30 * 24 * time.Hour
+
+// DeleteExpired deletes stored responses, refusals, failed holds, checkpoints of ended calls, unbilled attempts,
+// stops and dead nodes that are past their retention. It never touches the ledger.
 func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 	now := n.now()
 	for _, p := range []struct {
@@ -182,12 +198,13 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 		arg              any
 	}{
 		// ids rise with time
-		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
+		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred) ORDER BY request_id`,
 			id.Floor(id.Request, now.Add(-keep.Responses))},
-		{"refusals", `created_us < $1`, now.Add(-keep.Refusals).UnixMicro()},
-		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)`,
-			id.Floor(id.Request, now.Add(-time.Hour))},
-		{"stops", `id < $1`, id.Floor(id.Stop, now.Add(-24*time.Hour))},
+		{"refusals", `created_us < $1 ORDER BY created_us`, now.Add(-keep.Refusals).UnixMicro()},
+		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)
+			ORDER BY request_id`, id.Floor(id.Request, now.Add(-time.Hour))},
+		{"unbilled_attempts", `created_us < $1 ORDER BY created_us`, now.Add(-unbilledKept).UnixMicro()},
+		{"stops", `id < $1 ORDER BY id`, id.Floor(id.Stop, now.Add(-24*time.Hour))},
 		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE ` + isOpen + `)`,
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {
@@ -195,5 +212,40 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 			return err
 		}
 	}
-	return nil
+	return n.deleteFailedHolds(ctx, now.Add(-keep.Refusals))
+}
+
+// holdSlice is how many failed holds one transaction deletes.
+const holdSlice = 300
+
+// deleteFailedHolds deletes the holds of keys whose last attempt has failed before a time, in turn with other jobs.
+// Such a key is free again, also for another request. On PostgreSQL the connections are locked, as for every change of
+// a hold; those that are locked by others are left to the next purge.
+func (n *Node) deleteFailedHolds(ctx context.Context, before time.Time) error {
+	old := fmt.Sprintf(`SELECT connection_id, key FROM holds
+		WHERE state = 'failed' AND request_id < $1 AND created_us < $2
+		ORDER BY request_id LIMIT %d`, holdSlice)
+	slice := `DELETE FROM holds WHERE (connection_id, key) IN (` + old + `)`
+	if n.db.Engine == db.Postgres {
+		slice = `WITH old AS (` + old + `), locked AS (SELECT id FROM connections
+				WHERE id IN (SELECT connection_id FROM old) ORDER BY id FOR UPDATE SKIP LOCKED)
+			DELETE FROM holds h USING old, locked WHERE h.connection_id = old.connection_id AND h.key = old.key
+				AND h.connection_id = locked.id AND h.state = 'failed' AND h.created_us < $2`
+	}
+	for {
+		var deleted int64
+		err := n.db.InTurn(ctx, func() error {
+			r, err := n.db.ExecContext(ctx, slice, id.Floor(id.Request, before), before.UnixMicro())
+			if err == nil {
+				deleted, err = r.RowsAffected()
+			}
+			return err
+		})
+		switch {
+		case ctx.Err() != nil && (err != nil || deleted == holdSlice):
+			return fmt.Errorf("%w: failed holds", db.ErrUnfinished)
+		case err != nil || deleted < holdSlice:
+			return err
+		}
+	}
 }

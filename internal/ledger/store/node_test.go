@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -155,8 +157,13 @@ func TestOwnHoldsAreNotOrphans(t *testing.T) {
 	}
 }
 
-// TestDeleteExpiredObeysTheRetention stores a refusal and a response of three days ago: each goes when its own
-// retention is over, and not before.
+// insertHold writes a hold of a key, with its request, state and time.
+const insertHold = `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim,
+	amount_mc, account_id, app_id, model, terms, created_us, paid_by, counts)
+	VALUES ('c', $1, $2, 'f', $3, 1, 'n', 'x', 1, 'a', 'p', 'm', '{}', $4, 'wallet', '')`
+
+// TestDeleteExpiredObeysTheRetention stores a refusal, a failed call and a response of three days ago: each goes when
+// its own retention is over, and not before. A key that was tried again since stays, and so does a hold.
 func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -176,29 +183,35 @@ func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 				[]any{id.New(id.Request, past), past.UnixMicro()}},
 			{`INSERT INTO answers (request_id, encoding, body, created_us) VALUES ($1, 'raw', $2, $3)`,
 				[]any{id.New(id.Request, past), []byte("{}"), past.UnixMicro()}},
+			{`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent,
+				event_seq, created_us) VALUES ('c', 'p', 'a', 0, 0, 0, 'active', '', 0, 1)`, nil},
+			{insertHold, []any{"failed", id.New(id.Request, past), "failed", past.UnixMicro()}},
+			{insertHold, []any{"failed again", id.New(id.Request, past), "failed", d.Now().UnixMicro()}},
+			{insertHold, []any{"pending", id.New(id.Request, past), "pending", past.UnixMicro()}},
 		} {
 			if _, err := d.ExecContext(ctx, q.text, q.args...); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, step := range []struct {
-			keep                Retention
-			refusals, responses int
+			keep                       Retention
+			refusals, responses, holds int
 		}{
-			{Retention{Responses: 4 * day, Refusals: 4 * day}, 1, 1},
-			{Retention{Responses: 4 * day, Refusals: 2 * day}, 0, 1},
-			{Retention{Responses: 2 * day, Refusals: 4 * day}, 0, 0},
+			{Retention{Responses: 4 * day, Refusals: 4 * day}, 1, 1, 3},
+			{Retention{Responses: 4 * day, Refusals: 2 * day}, 0, 1, 2},
+			{Retention{Responses: 2 * day, Refusals: 4 * day}, 0, 0, 2},
 		} {
 			if err := n.DeleteExpired(ctx, step.keep); err != nil {
 				t.Fatal(err)
 			}
-			var refusals, responses int
-			if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refusals), (SELECT COUNT(*) FROM answers)`).
-				Scan(&refusals, &responses); err != nil {
+			var refusals, responses, holds int
+			if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refusals), (SELECT COUNT(*) FROM answers),
+				(SELECT COUNT(*) FROM holds)`).Scan(&refusals, &responses, &holds); err != nil {
 				t.Fatal(err)
 			}
-			if refusals != step.refusals || responses != step.responses {
-				t.Errorf("with %v, %d refusals and %d responses are left", step.keep, refusals, responses)
+			if refusals != step.refusals || responses != step.responses || holds != step.holds {
+				t.Errorf("with %v, %d refusals, %d responses and %d holds are left", step.keep, refusals, responses,
+					holds)
 			}
 		}
 	})
@@ -249,5 +262,41 @@ func TestLeaseFollowsTheDatabasesClock(t *testing.T) {
 		if alive, err := IsNodeAlive(t.Context(), d, n.ID, d.Moment().Add(-10*time.Minute)); err != nil || !alive {
 			t.Errorf("with a clock that is off by %v the node is dead, %v", off, err)
 		}
+	}
+}
+
+// TestPurgeLeavesLockedConnections: a failed key whose connection another transaction has locked, to try the key again,
+// stays for the next purge, which is not held up.
+func TestPurgeLeavesLockedConnections(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	w := startNodeWriter(t, d)
+	ctx := t.Context()
+	hold := holdOf("key")
+	hold.RequestID = id.New(id.Request, d.Now())
+	r := must(t)(w.Do(ctx, hold))
+	must(t)(w.Do(ctx, rules.Release{Call: r.Call, Attempt: r.Attempt}))
+	n, err := JoinNode(ctx, d, "purger", time.Minute, d.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() (holds int) {
+		if err := n.deleteFailedHolds(ctx, d.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds`).Scan(&holds); err != nil {
+			t.Error(err)
+		}
+		return holds
+	}
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, `SELECT 1 FROM connections FOR UPDATE`)
+		if got := left(); got != 1 {
+			t.Errorf("%d holds are left of a locked connection", got)
+		}
+		return err
+	})
+	if got := left(); err != nil || got != 0 {
+		t.Errorf("%d holds are left, %v", got, err)
 	}
 }

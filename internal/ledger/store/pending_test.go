@@ -162,6 +162,7 @@ func TestPendingOutlivesItsProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			d.RelaxLimits(12)
 			w := NewWriter(d, time.Now)
 			ctx, stop := context.WithCancel(context.Background())
 			done := make(chan error, 1)

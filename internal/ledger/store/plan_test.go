@@ -61,7 +61,7 @@ func (p planner) QueryRowContext(ctx context.Context, query string, args ...any)
 	return p.DB.QueryRowContext(ctx, query, args...)
 }
 
-// Failed calls leave holds that nothing deletes. No look-up and no sweep reads them all.
+// Failed calls leave holds for a month. No look-up and no sweep reads them all.
 
 func TestFailedHoldsAreNotScanned(t *testing.T) {
 	t.Parallel()

@@ -168,13 +168,14 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	}
 	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
 		spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
-		delegated_mc, child_held_mc FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
+		delegated_mc, child_held_mc, limits_us, approved_us FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			c, spent, forgiven := &rules.Connection{}, "", ""
 			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC,
 				&c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend,
-				&c.WarnedUS, &forgiven, &c.FrozenBy, &c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC); err != nil {
+				&c.WarnedUS, &forgiven, &c.FrozenBy, &c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC, &c.LimitsUS,
+				&c.ApprovedUS); err != nil {
 				return err
 			}
 			var err error
@@ -285,8 +286,9 @@ func (q *postgres) saveMoney(s *rules.State) {
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
 				r.AccountID, r.CreatedUS)
 			// connection_row has no column for these, and they change seldom.
-			q.pipeline.Queue(`UPDATE connections SET forgiven = $2, frozen_by = $3, frozen_reason = $4 WHERE id = $1`,
-				id, r.Forgiven.String(), string(r.FrozenBy), r.FrozenReason)
+			q.pipeline.Queue(`UPDATE connections SET forgiven = $2, frozen_by = $3, frozen_reason = $4,
+					limits_us = $5, approved_us = $6 WHERE id = $1`,
+				id, r.Forgiven.String(), string(r.FrozenBy), r.FrozenReason, r.LimitsUS, r.ApprovedUS)
 		}
 		if s.Changes.Delegated[id] {
 			q.pipeline.Queue(`UPDATE connections SET delegated_mc = $2, child_held_mc = $3 WHERE id = $1`, id,
@@ -393,6 +395,10 @@ func (q *postgres) saveAppended(s *rules.State) {
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
 		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
+	}
+	for _, u := range s.Changes.Unbilled {
+		q.pipeline.Queue(insertUnbilled, u.RequestID, u.Attempt, u.ConnectionID, u.AppID, u.AccountID, u.Model,
+			int64(u.CostMC), u.CreatedUS)
 	}
 	for _, f := range s.Changes.EndedFreezes {
 		q.pipeline.Queue(deleteFreezes, f.ConnectionID, string(f.Cause), f.Subject)

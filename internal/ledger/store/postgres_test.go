@@ -21,6 +21,7 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	defer d.Close()
 	w := writers(t, d, 1)[0]
 	ctx := t.Context()
@@ -104,6 +105,7 @@ func TestBindHasDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	defer d.Close()
 	conn, err := d.Conn(t.Context())
 	if err != nil {

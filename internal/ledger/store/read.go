@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
@@ -17,13 +18,13 @@ import (
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
 	spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
-	delegated_mc, child_held_mc`
+	delegated_mc, child_held_mc, limits_us, approved_us`
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
 	var spent, forgiven string
 	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC,
 		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS, &forgiven, &c.FrozenBy,
-		&c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC); err != nil {
+		&c.FrozenReason, &c.DelegatedMC, &c.ChildHeldMC, &c.LimitsUS, &c.ApprovedUS); err != nil {
 		return c, err
 	}
 	if c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent); err != nil {
@@ -169,6 +170,19 @@ func LockBalance(ctx context.Context, tx *db.Tx, accountID string) (rules.Balanc
 	return GetBalance(ctx, tx, accountID)
 }
 
+// ListEntries returns the ledger rows with some ids, in no order. Archived ones are left out.
+func ListEntries(ctx context.Context, q db.Queryer, entryIDs []string) ([]rules.Entry, error) {
+	args, places := make([]any, len(entryIDs)), make([]string, len(entryIDs))
+	for i, entryID := range entryIDs {
+		args[i], places[i] = entryID, fmt.Sprintf("$%d", i+1)
+	}
+	if len(args) == 0 {
+		return nil, nil
+	}
+	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger
+		WHERE id IN (`+strings.Join(places, ", ")+`)`, args...)
+}
+
 // entryValues reads every column as text and numbers that may be null, and the row by which a
 // charge was refunded.
 const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''),
@@ -285,8 +299,8 @@ func scanHold(row db.Row) (h rules.HoldRow, err error) {
 }
 
 // isLive is the condition that a hold is open or pending. It is that of the index holds_live, and stands in the queries
-// for open holds too: SQLite does not see that an open hold is no failed one, and would read those of all failed calls,
-// which nothing deletes.
+// for open holds too: SQLite does not see that an open hold is no failed one, and would read those of all failed calls
+// of a month.
 const isLive = `state <> 'failed'`
 
 // isOpen is the condition that a hold is open.

@@ -12,7 +12,7 @@ import (
 )
 
 // ReadRevenue reads what apps have earned with real money from a time up to another, which begin months in UTC, in one
-// snapshot. It reads all daily totals of the apps up to then. If rows of that time are archived, the error is an
+// snapshot. It reads the sums of all days of the apps up to then. If rows of that time are archived, the error is an
 // ArchivedError.
 func ReadRevenue(ctx context.Context, d *db.DB, appIDs []string, from, to time.Time) (list []statements.AppRevenue,
 	err error) {
@@ -38,21 +38,19 @@ func ReadRevenue(ctx context.Context, d *db.DB, appIDs []string, from, to time.T
 func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.Time) (a statements.AppRevenue,
 	err error) {
 	a.AppID = appID
-	net := &a.Charged // of refunds, which are added below
-	err = tx.QueryRowContext(ctx, `SELECT
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN r.dev_margin_mc ELSE 0 END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.calls END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.provider_cost_mc END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.svc_fee_mc END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.dev_margin_mc END), 0) AS BIGINT),
-			CAST(COALESCE(SUM(CASE WHEN r.day < $2 THEN 0 ELSE r.user_charge_mc END), 0) AS BIGINT)
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
-		WHERE r.app_id = $1 AND r.day < $3 AND b.sandbox = 0`,
-		appID, from.UTC().Format(time.DateOnly), to.UTC().Format(time.DateOnly)).
-		Scan(&a.OpeningMC, &a.Calls, &net.ProviderCostMC, &net.SvcFeeMC, &net.DevMarginMC, &net.UserChargeMC)
+	days, err := ReadAppDays(ctx, tx, AppDayFilter{AppID: appID, Before: to.UTC().Format(time.DateOnly)})
 	if err != nil {
 		return a, err
 	}
+	var net rules.DailyTotalsDelta // of refunds, which are added below
+	for _, d := range days {
+		if d.Day < from.UTC().Format(time.DateOnly) {
+			a.OpeningMC += d.DevMarginMC
+		} else {
+			d.addTo(&net)
+		}
+	}
+	a.Calls = net.Calls
 	back := &a.Refunded
 	err = tx.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(l.provider_cost_mc), 0) AS BIGINT),
 			CAST(COALESCE(SUM(l.svc_fee_mc), 0) AS BIGINT), CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT),
@@ -64,7 +62,7 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 	if err != nil {
 		return a, err
 	}
-	*net = rules.Amounts{
+	a.Charged = rules.Amounts{
 		ProviderCostMC: net.ProviderCostMC + back.ProviderCostMC,
 		SvcFeeMC:       net.SvcFeeMC + back.SvcFeeMC,
 		DevMarginMC:    net.DevMarginMC + back.DevMarginMC,

@@ -267,6 +267,11 @@ func prefix(c rules.Command, p string) rules.Command {
 		return c
 	case rules.Release:
 		c.Call = call(c.Call)
+		if c.Unbilled != nil && c.Unbilled.Estimate != nil {
+			u, estimate := *c.Unbilled, *c.Unbilled.Estimate
+			estimate.Call, u.Estimate = c.Call, &estimate
+			c.Unbilled = &u
+		}
 		return c
 	case rules.RefundCall:
 		c.AccountID, c.EntryID, c.AppID, c.DeveloperID = p+c.AccountID, c.EntryID+p, p+c.AppID, p+c.DeveloperID
@@ -446,6 +451,9 @@ func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string 
 	if r.Shortfall > 0 {
 		s += fmt.Sprintf(" shortfall=%d", r.Shortfall)
 	}
+	if r.Estimated {
+		s += " estimated"
+	}
 	if r.Waived {
 		s += fmt.Sprintf(" waived fee=%d margin=%d", r.Entry.SvcFeeMC, r.Entry.DevMarginMC)
 	}
@@ -593,6 +601,9 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			c.By = rules.FreezeCause(v)
 		}
 		_, c.DespiteDispute = option("despite")
+		if v, ok := option("shown"); ok {
+			c.Shown = rules.SplitKeys(v)
+		}
 		if v, ok := option("faster"); ok {
 			c.FasterSpend = int64(num(v))
 		}
@@ -721,7 +732,20 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("deferred")},
 		}
 	case "release":
-		return rules.Release{Call: call(), Attempt: int64(num(f[3]))}
+		c := rules.Release{Call: call(), Attempt: int64(num(f[3]))}
+		if v, ok := option("cost"); ok {
+			c.Unbilled = &rules.Unbilled{CostMC: num(v)}
+		}
+		if v, ok := option("left"); ok { // the amount of a day
+			c.Unbilled.DayMC, c.Unbilled.Estimate = num(v), &rules.Settle{
+				Call:       c.Call,
+				Attempt:    c.Attempt,
+				Settlement: rules.Estimated,
+				Charge:     rules.Amounts{ProviderCostMC: c.Unbilled.CostMC, UserChargeMC: c.Unbilled.CostMC},
+				Usage:      rules.Usage{JSON: "{}"},
+			}
+		}
+		return c
 	case "refund":
 		c := rules.RefundCall{
 			EntryID:     "led_" + f[1] + f[2],

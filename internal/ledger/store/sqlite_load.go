@@ -62,7 +62,7 @@ func (q *sqlite) loadConnection(s *rules.State, connectionID string) error {
 	}
 	return q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
 		event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
-		delegated_mc, child_held_mc FROM connections WHERE id = ?`, 18,
+		delegated_mc, child_held_mc, limits_us, approved_us FROM connections WHERE id = ?`, 20,
 		func(r []driver.Value) error {
 			c, err := scanConnectionRow(connectionID, r)
 			if err != nil {
@@ -124,7 +124,7 @@ func (q *sqlite) loadCounter(s *rules.State, subject string, width time.Duration
 	return nil
 }
 
-// scanConnectionRow reads a row of the eighteen columns that loadConnection selects.
+// scanConnectionRow reads a row of the twenty columns that loadConnection selects.
 func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 	spent, err := limits.ParseSeries(limits.SpendBucketWidth, r[7].(string))
 	if err != nil {
@@ -152,6 +152,8 @@ func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 		WarnedUS:     r[12].(int64),
 		DelegatedMC:  money.MC(r[16].(int64)),
 		ChildHeldMC:  money.MC(r[17].(int64)),
+		LimitsUS:     r[18].(int64),
+		ApprovedUS:   r[19].(int64),
 	}
 	if v, ok := r[5].(int64); ok {
 		c.VelocityLimitMC = (*money.MC)(&v)

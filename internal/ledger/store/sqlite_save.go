@@ -37,14 +37,17 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 			err = q.updateOrInsert(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?,
 					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ?, forgiven = ?,
-					frozen_by = ?, frozen_reason = ?, delegated_mc = ?, child_held_mc = ? WHERE id = ?`,
+					frozen_by = ?, frozen_reason = ?, delegated_mc = ?, child_held_mc = ?, limits_us = ?,
+					approved_us = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
 					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
-					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, int64(c.DelegatedMC), childHeld, id},
+					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, int64(c.DelegatedMC), childHeld,
+					c.LimitsUS, c.ApprovedUS, id},
 				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
 					event_seq, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason, delegated_mc,
-					child_held_mc, id, app_id, account_id, created_us)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+					child_held_mc, limits_us, approved_us, id, app_id, account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+				c.AppID, c.AccountID, c.CreatedUS)
 		} else {
 			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ?,
 					delegated_mc = ?, child_held_mc = ? WHERE id = ?`,
@@ -175,6 +178,12 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
 		if err := q.exec(`DELETE FROM deferred WHERE request_id = ?`, requestID); err != nil {
+			return err
+		}
+	}
+	for _, u := range s.Changes.Unbilled {
+		if err := q.exec(insertUnbilled, u.RequestID, u.Attempt, u.ConnectionID, u.AppID, u.AccountID, u.Model,
+			int64(u.CostMC), u.CreatedUS); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,13 @@
 package catalog
 
 import (
+	"bytes"
 	"crypto/sha256"
 	_ "embed" // for prices.yaml
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"time"
@@ -80,8 +82,13 @@ type rateFile struct {
 // of that name or is added, and one that is off is removed. Prices keep the version of the file that contains them.
 func (c *Catalog) With(text []byte) (*Catalog, error) {
 	var f priceFile
-	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := decoder.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("prices: %w", err)
+	}
+	var more any
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("prices: the file has more than one document, of which the first would be read alone")
 	}
 	b := &priceList{text: text, version: version(f.Date, text)}
 	if b.parseDay("$.date", f.Date) == nil {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -156,8 +157,25 @@ func (s *Source) readFile() error {
 	if err != nil {
 		return err
 	}
-	if err := s.use(text); err != nil {
+	if err = CheckEnd(text); err == nil {
+		err = s.use(text)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	return nil
+}
+
+// endMark is the last line of a file of prices. In YAML it ends a document.
+const endMark = "..."
+
+// CheckEnd checks that a file of prices ends with its mark. Without the mark the half of a file that is still being
+// copied, or did not fit on a disk, can be a right file in which prices and models are missing.
+func CheckEnd(text []byte) error {
+	lines := bytes.Split(bytes.TrimRight(text, " \t\r\n"), []byte("\n"))
+	if last := lines[len(lines)-1]; string(last) != endMark {
+		return fmt.Errorf("line %d: the last line must be %s, so that no part of the file can pass for the whole",
+			len(lines), endMark)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ models:
     source: our contract, 2026-12-01
     prices:
       - {input: "1.00", cached: "1.00", output: "2.00"}
+...
 `
 
 // The operator's models replace, join and remove those of the built-in price list, and
@@ -233,6 +234,45 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := Open(s.path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), s.path) ||
 		!strings.Contains(err.Error(), "line 20: models[2].family") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestCutFile cuts a right file at each of its bytes: no part passes for the whole.
+func TestCutFile(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	want := s.Current()
+	whole := strings.LastIndex(override, "...") + len("...")
+	for n := range whole {
+		s.write(override[:n])
+		if s.Reload(); s.Current() != want {
+			t.Fatalf("the first %d of %d bytes are in force: %q", n, len(override), override[max(n-40, 0):n])
+		}
+	}
+	for _, text := range []string{
+		override + "---\n" + override,
+		strings.Replace(override, "  - id: gpt-4o-mini", "...\n  - id: gpt-4o-mini", 1),
+		strings.Replace(override, "  - id: gpt-4o-mini", "---\nmodels:\n  - id: gpt-4o-mini", 1),
+		override + "# prices end here\n",
+	} {
+		s.write(text)
+		if s.Reload(); !s.Broken() {
+			t.Errorf("in force: %q", text)
+		}
+	}
+	for _, text := range []string{override[:whole], override + "\n\n", strings.ReplaceAll(override, "\n", "\r\n")} {
+		s.write(text)
+		if s.Reload(); s.Broken() {
+			t.Errorf("refused: %q: %s", text[whole-3:], s.log.String())
+		}
+	}
+}
+
+// TestMarkOfTheBuiltinPrices reads the built-in list as an operator's file, of which it is the example.
+func TestMarkOfTheBuiltinPrices(t *testing.T) {
+	t.Parallel()
+	if err := CheckEnd(builtin); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -115,6 +115,16 @@ func listPictures(r *provider.Request) (list []*picture) {
 	return list
 }
 
+// CountRemote returns how many images of a request are not in it.
+func CountRemote(r *provider.Request) (n int) {
+	for _, p := range listPictures(r) {
+		if p.parse(); p.remote != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // CheckURL checks the URL of an image without network access.
 func CheckURL(raw string) error {
 	p := picture{part: &provider.Part{ImageURL: raw}}

@@ -26,14 +26,16 @@ type Metrics struct {
 	empty    *prometheus.CounterVec
 	emptyMC  *prometheus.CounterVec
 	waivedMC *prometheus.CounterVec
-	errors   *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	alarms   *prometheus.CounterVec
-	raised   prometheus.Counter
-	mails    *prometheus.CounterVec
-	jobs     *prometheus.CounterVec
-	payments *prometheus.CounterVec
-	waiting  prometheus.Gauge
+
+	unbilledMC *prometheus.CounterVec
+	errors     *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
+	alarms     *prometheus.CounterVec
+	raised     prometheus.Counter
+	mails      *prometheus.CounterVec
+	jobs       *prometheus.CounterVec
+	payments   *prometheus.CounterVec
+	waiting    prometheus.Gauge
 
 	health *prometheus.Registry // the counters of which Tallies is made
 
@@ -41,8 +43,9 @@ type Metrics struct {
 	unmeteredTokens  *prometheus.CounterVec
 
 	openHolds, oldestHold, deliveries, oldestEvent prometheus.Gauge
-	findings, verified, newestBackup, differences  prometheus.Gauge
-	stripeAge                                      *prometheus.GaugeVec
+	findings, verified, differences                prometheus.Gauge
+
+	stripeAge, jobSuccesses, jobAges, newestBackup *prometheus.GaugeVec
 }
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
@@ -81,6 +84,8 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 			"What users were charged for empty answers, in micro-cents.", "provider", "model"),
 		waivedMC: counter("purser_empty_answers_waived_mc_total",
 			"Provider cost of empty answers that were free, in micro-cents.", "provider", "model"),
+		unbilledMC: counter("purser_unbilled_attempts_mc_total",
+			"What attempts that billed nobody may have cost at providers, in micro-cents.", "model"),
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
 			"status"),
@@ -129,10 +134,19 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		Help: "When the last verification of the ledger ended, as Unix time; 0 = none has.",
 	})
 	m.registry.MustRegister(m.findings, m.verified)
-	m.newestBackup = prometheus.NewGauge(prometheus.GaugeOpts{
+	m.jobSuccesses = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "purser_job_last_success_timestamp_seconds",
+		Help: "When the last run of a background job that succeeded ended, as Unix time; the node's start before it.",
+	}, []string{"task"})
+	m.jobAges = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "purser_job_max_age_seconds",
+		Help: "How old the last success of a background job may be: its interval, twice, and the longest run.",
+	}, []string{"task"})
+	m.registry.MustRegister(m.jobSuccesses, m.jobAges)
+	m.newestBackup = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "purser_newest_backup_timestamp_seconds",
 		Help: "Time at which the newest backup of this node's folder was due; 0 = there is none.",
-	})
+	}, nil)
 	m.differences = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "purser_nodes_differ",
 		Help: "Settings that nodes of the database must have alike, and do not.",
@@ -146,7 +160,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		m.differences)
 	m.health = prometheus.NewRegistry()
 	m.health.MustRegister(m.calls, m.seconds, m.errors, m.mails, m.payments)
-	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC, m.waivedMC)
+	m.registry.MustRegister(m.first, m.tokens, m.empty, m.emptyMC, m.waivedMC, m.unbilledMC)
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.raised, m.mails, m.jobs, m.payments,
 		m.waiting, m.unmeteredSeconds, m.unmeteredTokens, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -189,6 +203,13 @@ func (m *Metrics) CountEmptyAnswer(provider, model string, chargedMC, waivedMC i
 		m.empty.WithLabelValues(provider, model).Inc()
 		m.emptyMC.WithLabelValues(provider, model).Add(float64(chargedMC))
 		m.waivedMC.WithLabelValues(provider, model).Add(float64(waivedMC))
+	}
+}
+
+// CountUnbilled counts what an attempt has cost that bills nobody.
+func (m *Metrics) CountUnbilled(model string, costMC int64) {
+	if m != nil && costMC > 0 {
+		m.unbilledMC.WithLabelValues(model).Add(float64(costMC))
 	}
 }
 
@@ -243,10 +264,10 @@ func (m *Metrics) SetStripeAge(what string, age time.Duration) {
 	}
 }
 
-// SetNewestBackup sets the time of the newest backup.
+// SetNewestBackup sets the time of the newest backup, of a node that writes some; 1970 = there is none.
 func (m *Metrics) SetNewestBackup(at time.Time) {
 	if m != nil {
-		m.newestBackup.Set(float64(at.Unix()))
+		m.newestBackup.WithLabelValues().Set(float64(at.Unix()))
 	}
 }
 
@@ -284,6 +305,22 @@ func (m *Metrics) CountPayment(failed bool) {
 	m.payments.WithLabelValues(outcome).Inc()
 }
 
+// ExpectJob says how old the last success of a background job may be. Until its first one, the time of this call counts
+// as that of a success.
+func (m *Metrics) ExpectJob(job string, maxAge time.Duration) {
+	if m != nil {
+		m.jobAges.WithLabelValues(job).Set(maxAge.Seconds())
+		m.NoteJob(job)
+	}
+}
+
+// NoteJob notes that a run of a background job has succeeded.
+func (m *Metrics) NoteJob(job string) {
+	if m != nil {
+		m.jobSuccesses.WithLabelValues(job).SetToCurrentTime()
+	}
+}
+
 // CountFailedJob counts a run of a background job that failed.
 func (m *Metrics) CountFailedJob(job string) {
 	if m != nil {
@@ -314,6 +351,20 @@ func (m *Metrics) SetVerification(findings, finishedUS int64) {
 		m.findings.Set(float64(findings))
 		m.verified.Set(float64(finishedUS) / 1e6)
 	}
+}
+
+// WatchMemory adds what calls take of the memory of the node, read at each scrape, and what they may take together.
+func (m *Metrics) WatchMemory(used func() int64, bound int64) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "purser_call_memory_used_bytes",
+			Help: "Memory that calls in flight are counted to take.",
+		}, func() float64 { return float64(used()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "purser_call_memory_bytes",
+			Help: "Memory that calls in flight may take together: call_memory.",
+		}, func() float64 { return float64(bound) }),
+	)
 }
 
 // WatchNode adds the state of the node, which is read at each scrape: the age of its lease, and

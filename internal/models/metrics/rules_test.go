@@ -30,6 +30,7 @@ func registered(t *testing.T) (names []string) {
 	t.Helper()
 	m := fresh(t)
 	m.WatchNode(nil, nil)
+	m.WatchMemory(nil, 0)
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descriptions)
@@ -99,6 +100,9 @@ func TestAlerts(t *testing.T) {
 		fires := regexp.MustCompile(`alertname: ` + r.Alert + `\n +exp_alerts:\n +- exp_labels`)
 		if !fires.MatchString(cases) {
 			t.Errorf("no case fires %s", r.Alert)
+		}
+		if !strings.Contains(cases, "alertname: "+r.Alert+", exp_alerts: []}") {
+			t.Errorf("no case shows that %s is quiet on a fresh node", r.Alert)
 		}
 		if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
 			t.Errorf("the runbook does not have %s", r.Alert)

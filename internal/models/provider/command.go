@@ -3,7 +3,8 @@ package provider
 import "strings"
 
 // Commands returns what follows a word such as "!mock" in the lines of the last user message, or of the texts to embed,
-// that begin with it, without the spaces around. Tests of apps ask for faults by such lines.
+// that begin with it, without the spaces around. Tests of apps ask for faults by such lines. What is beyond maxCommands
+// lines, or maxCommandBytes of one, is left out.
 func (r *Request) Commands(word string) []string {
 	if r.Embedding != nil {
 		return embeddingCommands(r.Embedding.Inputs, word)
@@ -31,12 +32,21 @@ func embeddingCommands(inputs []EmbeddingInput, word string) (list []string) {
 
 func appendCommands(list []string, text, word string) []string {
 	for line := range strings.Lines(text) {
+		if len(list) == maxCommands {
+			break
+		}
 		if rest, ok := cutCommand(line, word); ok {
-			list = append(list, rest)
+			list = append(list, rest[:min(len(rest), maxCommandBytes)])
 		}
 	}
 	return list
 }
+
+// What bounds the commands of a message, which may be of any length.
+const (
+	maxCommands     = 100
+	maxCommandBytes = 1 << 10
+)
 
 // IsCommand reports whether a line of a message begins with one of the words.
 func IsCommand(line string, words ...string) bool {

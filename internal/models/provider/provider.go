@@ -170,6 +170,7 @@ type Error struct {
 	Message    string
 	RetryAfter time.Duration
 	Retry      bool   // nothing of the answer has arrived, and another try may succeed
+	Unsent     bool   // the provider has not got the request
 	Final      bool   // the provider says that repeating the request cannot help
 	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
 	OutOfQuota bool   // the account may make no more calls for a time, or without a payment

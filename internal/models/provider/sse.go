@@ -155,6 +155,9 @@ func (s *SSE) readMore() error {
 			return ErrEventTooLong
 		}
 		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), s.maxEventBytes)), s.buf...)
+		if r, ok := s.r.(interface{ Arrived(bytes int) }); ok {
+			r.Arrived(cap(s.buf))
+		}
 	}
 	n, err := s.readSome(s.buf[len(s.buf):cap(s.buf)])
 	s.buf = s.buf[:len(s.buf)+n]

@@ -16,6 +16,7 @@ type generated struct {
 			Name      string `json:"name"`
 			Arguments string `json:"arguments"`
 		} `json:"function"`
+		ExtraContent json.RawMessage `json:"extra_content"`
 	} `json:"tool_calls"`
 }
 
@@ -26,6 +27,25 @@ func (s *generated) appendTo(b *strings.Builder) {
 	for _, c := range s.ToolCalls {
 		b.WriteString(c.Function.Name)
 		b.WriteString(c.Function.Arguments)
+		appendThinking(b, c.ExtraContent)
+	}
+}
+
+// appendThinking appends the readable reasoning that comes with a tool call, and not before it as reasoning_content.
+// Other providers' extra_content has none.
+func appendThinking(b *strings.Builder, extra []byte) {
+	var e struct {
+		Anthropic struct {
+			Thinking []struct {
+				Thinking string `json:"thinking"`
+			} `json:"thinking"`
+		} `json:"anthropic"`
+	}
+	if len(extra) == 0 || json.Unmarshal(extra, &e) != nil {
+		return
+	}
+	for _, block := range e.Anthropic.Thinking {
+		b.WriteString(block.Thinking)
 	}
 }
 

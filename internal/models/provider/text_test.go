@@ -72,6 +72,26 @@ func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 	}
 }
 
+// Thinking that comes with a tool call is output as that which comes before one; what is no thinking counts nothing and
+// hides nothing else of its frame.
+func TestThinkingOfAToolCallIsGenerated(t *testing.T) {
+	t.Parallel()
+	for extra, want := range map[string]string{
+		`{"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm. ","signature":"c2ln"},` +
+			`{"type":"redacted_thinking","data":"eA=="}]}}`: "f{}Hm. ",
+		`{"google":{"thought_signature":"c2ln"}}`: "f{}",
+		`"text"`: "f{}",
+	} {
+		call := `{"tool_calls":[{"function":{"name":"f","arguments":"{}"},"extra_content":` + extra + `}]}`
+		if got := GeneratedText([]byte(`data: {"choices":[{"delta":` + call + `}]}` + "\n\n")); got != want {
+			t.Errorf("%s: %q", extra, got)
+		}
+		if got := GeneratedBodyText([]byte(`{"choices":[{"message":` + call + `}]}`)); got != want {
+			t.Errorf("%s, whole: %q", extra, got)
+		}
+	}
+}
+
 func TestLastUsageFrame(t *testing.T) {
 	t.Parallel()
 	usage := `{"choices":[],"usage":` + sampleUsage + `}`

@@ -59,7 +59,7 @@ func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return err
 	}
 	first := firstDay(h.Now(), overviewDays)
-	figures, err := sumByApp(r.Context(), h.DB, a.ID, first)
+	figures, err := sumByApp(r.Context(), h.DB, list, first)
 	if err != nil {
 		return err
 	}

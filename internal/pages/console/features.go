@@ -179,7 +179,7 @@ func (h featurePages) createFeature(w http.ResponseWriter, r *http.Request, v vi
 	change, found := parseFeature(form)
 	if change.Slug = setField(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
 		if _, err = h.Features.Create(r.Context(), v.app.ID, change); err == nil {
-			h.Apps.NotifyChange()
+			h.Apps.NotifyChange(v.app.ID)
 			return web.SeeOther(w, v.path("/features?done=feature"))
 		}
 	}
@@ -234,7 +234,7 @@ func (h featurePages) saveFeature(w http.ResponseWriter, r *http.Request, v visi
 	}
 	if len(found) == 0 {
 		if _, err = h.Features.Patch(r.Context(), v.app.ID, f.Slug, change); err == nil {
-			h.Apps.NotifyChange()
+			h.Apps.NotifyChange(v.app.ID)
 			return web.SeeOther(w, v.path("/features/"+f.Slug+"?done=saved"))
 		}
 	}

@@ -65,7 +65,7 @@ func (h settingsPages) saveProfile(w http.ResponseWriter, r *http.Request, v vis
 		Domain:           in.readText("domain"),
 	}}
 	if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.isOffered); err == nil {
-		h.Apps.NotifyChange()
+		h.Apps.NotifyChange(v.app.ID)
 		return web.SeeOther(w, v.path("/settings?done=profile"))
 	}
 	return h.renderProfile(w, r, v, form, err)

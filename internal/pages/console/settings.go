@@ -190,7 +190,7 @@ func (h settingsPages) saveSettings(w http.ResponseWriter, r *http.Request, v vi
 	change, found := h.parseSettings(form, v.app)
 	if len(found) == 0 {
 		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.isOffered); err == nil {
-			h.Apps.NotifyChange()
+			h.Apps.NotifyChange(v.app.ID)
 			return web.SeeOther(w, v.path("/settings?done=saved"))
 		}
 	}
@@ -371,6 +371,6 @@ func (h settingsPages) changeSuspension(w http.ResponseWriter, r *http.Request, 
 		h.isOffered); err != nil {
 		return err
 	}
-	h.Apps.NotifyChange()
+	h.Apps.NotifyChange(v.app.ID)
 	return web.SeeOther(w, v.path("/settings?done="+to))
 }

@@ -3,13 +3,15 @@ package console
 import (
 	"context"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A callSum sums calls.
@@ -32,55 +34,62 @@ func (s *callSum) add(t callSum) {
 	s.Saved += t.Saved
 }
 
-// sumColumns are the sums of callSum. On PostgreSQL, a SUM of BIGINT is NUMERIC unless it is cast.
-const sumColumns = `CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.input_tokens) AS BIGINT),
-	CAST(SUM(r.output_tokens) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT),
-	CAST(SUM(r.provider_cost_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT),
-	CAST(SUM(r.cached_tokens) AS BIGINT), CAST(SUM(r.cache_saved_mc) AS BIGINT)`
-
-// querySums returns one sum for each group.
-func querySums(ctx context.Context, q db.Queryer, text string, args ...any) ([]callSum, error) {
-	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
-		return []any{&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin, &s.Cached, &s.Saved}
-	}), text, args...)
+// newCallSum returns the sum of an app's calls on a day.
+func newCallSum(a *store.AppDay, name string) callSum {
+	return callSum{
+		Name:    name,
+		Calls:   a.Calls,
+		Input:   a.InputTokens,
+		Output:  a.OutputTokens,
+		Revenue: a.UserChargeMC,
+		Cost:    a.ProviderCostMC,
+		Margin:  a.DevMarginMC,
+		Cached:  a.CachedTokens,
+		Saved:   a.CacheSavedMC,
+	}
 }
 
 // sumBy sums an app's calls since a day by a column of the daily totals. It never adds fake to real money: of a live
 // app, it leaves out test accounts.
 func sumBy(ctx context.Context, q db.Queryer, app apps.App, column string, since time.Time) ([]callSum, error) {
-	sandbox := 0
-	if app.Tier == apps.Sandbox {
-		sandbox = 1
-	}
-	list, err := querySums(ctx, q,
-		`SELECT r.`+column+`, `+sumColumns+` FROM rollups r JOIN balances b ON b.account_id = r.account_id
-		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.`+column+` ORDER BY r.`+column, app.ID,
-		formatDay(since), sandbox)
+	days, err := store.ReadAppDays(ctx, q, store.AppDayFilter{
+		AppID:     app.ID,
+		Sandbox:   app.Tier == apps.Sandbox,
+		From:      formatDay(since),
+		ByFeature: column == "feature",
+		ByModel:   column == "model",
+	})
 	if err != nil {
 		return nil, fmt.Errorf("console: sums by %s: %w", column, err)
+	}
+	sums := map[string]callSum{}
+	for i := range days {
+		a := &days[i]
+		name := map[string]string{"day": a.Day, "feature": a.FeatureLabel, "model": a.Model}[column]
+		sum := newCallSum(a, name)
+		sum.add(sums[name])
+		sums[name] = sum
+	}
+	list := make([]callSum, 0, len(sums))
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		list = append(list, sums[name])
 	}
 	return list, nil
 }
 
-// sumByApp sums the calls of each of the apps in which an account has a role, since a day: by app, and then by day.
-func sumByApp(ctx context.Context, q db.Queryer, accountID string, since time.Time) (map[string]map[string]callSum,
-	error) {
-	list, err := querySums(ctx, q,
-		`SELECT r.app_id || ' ' || r.day, `+sumColumns+
-			` FROM apps a JOIN rollups r ON r.app_id = a.id JOIN balances b ON b.account_id = r.account_id
-		WHERE a.id IN (`+apps.MemberAppsSQL+
-			`) AND r.day >= $2 AND b.sandbox = CASE WHEN a.tier = 'sandbox' THEN 1 ELSE 0 END
-		GROUP BY r.app_id, r.day`, accountID, formatDay(since))
-	if err != nil {
-		return nil, fmt.Errorf("console: sums by app: %w", err)
-	}
+// sumByApp sums the calls of each of the apps since a day: by app, and then by day.
+func sumByApp(ctx context.Context, q db.Queryer, list []apps.Membership, since time.Time) (
+	map[string]map[string]callSum, error) {
 	byApp := map[string]map[string]callSum{}
-	for _, s := range list {
-		appID, day, _ := strings.Cut(s.Name, " ")
-		if byApp[appID] == nil {
-			byApp[appID] = map[string]callSum{}
+	for _, app := range list {
+		days, err := sumBy(ctx, q, app.App, "day", since)
+		if err != nil {
+			return nil, err
 		}
-		byApp[appID][day] = s
+		byApp[app.ID] = map[string]callSum{}
+		for _, s := range days {
+			byApp[app.ID][s.Name] = s
+		}
 	}
 	return byApp, nil
 }
@@ -140,9 +149,8 @@ func countRefusals(ctx context.Context, q db.Queryer, appID string, since time.T
 
 // sumHeld sums what is held for an app's calls in progress, and counts the connections that hold it.
 func sumHeld(ctx context.Context, q db.Queryer, appID string) (connections int64, held money.MC, err error) {
-	err = q.QueryRowContext(ctx,
-		`SELECT COUNT(*), CAST(COALESCE(SUM(held_mc), 0) AS BIGINT) FROM connections WHERE app_id = $1 AND held_mc > 0`,
-		appID).Scan(&connections, &held)
+	err = q.QueryRowContext(ctx, `SELECT COUNT(DISTINCT connection_id), CAST(COALESCE(SUM(amount_mc), 0) AS BIGINT)
+		FROM holds WHERE state <> 'failed' AND app_id = $1 AND paid_by = 'wallet'`, appID).Scan(&connections, &held)
 	if err != nil {
 		return 0, 0, fmt.Errorf("console: held now: %w", err)
 	}

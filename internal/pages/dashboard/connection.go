@@ -74,9 +74,10 @@ func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accou
 // raiseShown is how long the page of a connection says that the app has raised its margin.
 const raiseShown = 30 * 24 * time.Hour
 
-// listRaises returns the margin rates of the connection's app that have risen since its user connected (decision 125).
+// listRaises returns the margin rates of the connection's app that have risen since its user last approved what the app
+// may spend (decision 125).
 func (h *Handler) listRaises(ctx context.Context, c rules.Connection) ([]ui.Raise, error) {
-	since := max(c.CreatedUS, h.DB.Now().Add(-raiseShown).UnixMicro())
+	since := max(c.AgreedUS(), h.DB.Now().Add(-raiseShown).UnixMicro())
 	changes, err := apps.ListMarginChanges(ctx, h.DB, c.AppID, since)
 	if err != nil {
 		return nil, fmt.Errorf("dashboard: margins: %w", err)

@@ -272,6 +272,15 @@ func TestReviewSaysWhoPaused(t *testing.T) {
 			b.Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, want)
 			w.Do(resume)
 		}
+		// A page that was open while another cause came resumes what it showed alone.
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByUser})
+		stale := decision("resume")
+		stale.Set("causes", b.Get(path).Found(t, `name="causes" value="([^"]*)"`))
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
+		b.Post(path, stale).Want(t, 303)
+		b.Get(path).Want(t, 200, "suddenly spent much faster").Lacks(t, "You paused it.")
+		b.Post(path, stale).Want(t, 422, "Look again before you resume it")
+		w.Do(rules.Resume{ConnectionID: w.conn.ID})
 		for _, c := range []rules.Command{
 			rules.OpenPayment{PaymentID: "top_1", AccountID: w.conn.AccountID, AmountMC: 300 * money.Dollar},
 			rules.MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1"},

@@ -23,6 +23,7 @@ type freeze struct {
 	why       string
 	since     ui.Moment // of the cause that it shows
 	resumable bool      // its user ends all causes
+	causes    string    // the keys of the causes
 }
 
 // explainFreeze says who paused a connection, why and when: the cause that it shows first.
@@ -38,6 +39,7 @@ func (h *Handler) explainFreeze(ctx context.Context, c *rules.Connection) (f fre
 		causes = []rules.FreezeRow{{Cause: c.FrozenBy, Reason: c.FrozenReason}}
 	}
 	rules.SortFreezes(causes)
+	f.causes = rules.JoinKeys(causes)
 	if us := causes[0].SinceUS; us > 0 {
 		f.since = ui.NewMoment(us)
 	}

@@ -18,6 +18,9 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
+// fieldCauses names the causes of a pause that the page of the form showed: only these end.
+const fieldCauses = "causes"
+
 // maxCalls is the number of calls on a review page.
 const maxCalls = 20
 
@@ -58,7 +61,11 @@ func (h *Handler) decideReview(w http.ResponseWriter, r *http.Request, a account
 		if err != nil {
 			return err
 		}
-		c = rules.Resume{ConnectionID: v.conn.ID, FasterSpend: speed}
+		resume := rules.Resume{ConnectionID: v.conn.ID, FasterSpend: speed}
+		if form.Has(fieldCauses) {
+			resume.Shown = rules.SplitKeys(form.Get(fieldCauses))
+		}
+		c = resume
 	case "revoke":
 		c = rules.Revoke{ConnectionID: v.conn.ID, StopCalls: true}
 	default:
@@ -126,7 +133,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		ConnectionID: v.conn.ID,
 		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 	}
-	p.Resumable = v.freeze.resumable
+	p.Resumable, p.Causes = v.freeze.resumable, v.freeze.causes
 	if v.conn.FrozenBy == rules.FrozenByRisk || v.conn.FrozenBy == "" {
 		p.Speeds = speedChoices(v.conn.FasterSpend)
 	}

@@ -89,11 +89,11 @@ func TestGuidesHaveAnOutline(t *testing.T) {
 			t.Errorf("%s: title %q, summary %q", p.name, p.title, p.summary)
 		}
 		level := 1
-		for _, h := range p.headings {
-			if h.level > level+1 || h.level < 2 {
-				t.Errorf("%s: %q has level %d after level %d", p.name, h.text, h.level, level)
+		for _, h := range p.sections[1:] {
+			if h.Level > level+1 || h.Level < 2 {
+				t.Errorf("%s: %q has level %d after level %d", p.name, h.Text, h.Level, level)
 			}
-			level = h.level
+			level = h.Level
 		}
 	}
 }

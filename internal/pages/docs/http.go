@@ -109,10 +109,10 @@ func renderGuide(w http.ResponseWriter, r *http.Request, l *library, p *page, v 
 	if p.usesVars {
 		shown.Values = &v.panel
 	}
-	for _, head := range p.headings {
-		if head.level <= 3 {
+	for _, head := range p.sections[1:] {
+		if head.Level <= 3 {
 			shown.Contents = append(shown.Contents,
-				ui.GuideHeading{Anchor: head.anchor, Text: head.text, Sub: head.level == 3})
+				ui.GuideHeading{Anchor: head.Anchor, Text: head.Text, Sub: head.Level == 3})
 		}
 	}
 	for i, other := range l.pages {

@@ -1,6 +1,8 @@
 package docs
 
 import (
+	"embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"strings"
@@ -8,6 +10,58 @@ import (
 
 	"github.com/purserhq/purser/docs/guide"
 )
+
+// rendered holds the guides as HTML, and their outlines.
+//
+//go:generate go run ./render rendered
+//go:embed rendered
+var rendered embed.FS
+
+// A Rendered guide is its HTML and its outline. Addresses of the contract stand in it in braces.
+type Rendered struct {
+	Title    string    `json:"title"`
+	Summary  string    `json:"summary"` // the first paragraph as text
+	Sections []Section `json:"sections"`
+	Body     string    `json:"-"` // HTML
+}
+
+// A Section is what a search result leads to: a heading with the text below it. The first is that of the title.
+type Section struct {
+	Level  int    `json:"level"`
+	Anchor string `json:"anchor,omitempty"`
+	Text   string `json:"text"`
+	Body   string `json:"body,omitempty"`
+}
+
+// VariableStart begins a variable in a shell example that Your values fills in.
+const VariableStart = `<var data-name="`
+
+// Encode adds the files of a guide.
+func (g Rendered) Encode(name string, files map[string][]byte) error {
+	outline, err := json.MarshalIndent(g, "", "  ")
+	if err != nil {
+		return err
+	}
+	files[name+".json"], files[name+".html"] = append(outline, '\n'), []byte(g.Body)
+	return nil
+}
+
+// readRendered reads the files of a guide, with addresses in the place of their names.
+func readRendered(name string, fill func(string) string) (g Rendered, err error) {
+	outline, err := rendered.ReadFile("rendered/" + name + ".json")
+	if err != nil {
+		return g, err
+	}
+	if err := json.Unmarshal(outline, &g); err != nil {
+		return g, err
+	}
+	body, err := rendered.ReadFile("rendered/" + name + ".html")
+	g.Body, g.Summary = fill(string(body)), fill(g.Summary)
+	for i := range g.Sections {
+		g.Sections[i].Body = fill(g.Sections[i].Body)
+	}
+	return g, err
+}
 
 // A library is all guides, rendered.
 type library struct {
@@ -29,26 +83,12 @@ type page struct {
 	summary  string // the first paragraph as text
 	source   string // Markdown
 	body     template.HTML
-	headings []heading
-	sections []section
+	sections []Section
 	usesVars bool // an example has a variable that Your values fills in
 }
 
 // path returns the address of the page.
 func (p *page) path() string { return "/docs/" + p.name }
-
-// A heading is one entry of a table of contents.
-type heading struct {
-	level  int
-	anchor string
-	text   string
-}
-
-// A section is what a search result leads to: a heading with the text below it.
-type section struct {
-	heading
-	body string
-}
 
 // An address is a base address of the contract, which guides write in braces.
 type addresses struct{ base, auth, dashboard string }
@@ -59,31 +99,33 @@ func (a addresses) fill(source string) string {
 		a.dashboard).Replace(source)
 }
 
-// newLibrary returns a function that renders all guides when it is first called, and keeps them. The guides are part of
-// the binary, so a guide that cannot be rendered is a bug that the tests find.
+// newLibrary returns a function that reads all guides when it is first called, and keeps them.
 func newLibrary(a addresses) func() (*library, error) {
-	return sync.OnceValues(func() (*library, error) { return renderLibrary(guide.Groups(), a, readGuide) })
+	return sync.OnceValues(func() (*library, error) { return readLibrary(a) })
 }
 
-// readGuide returns the Markdown of a guide.
-func readGuide(name string) (string, error) {
-	text, err := guide.Files.ReadFile(name + ".md")
-	return string(text), err
-}
-
-// renderLibrary renders the guides of groups.
-func renderLibrary(groups []guide.Group, a addresses, read func(name string) (string, error)) (*library, error) {
+// readLibrary reads the guides. They are a part of the binary, so one that is missing is a bug that the tests find.
+func readLibrary(a addresses) (*library, error) {
 	l := &library{byName: map[string]*page{}}
-	for _, g := range groups {
+	for _, g := range guide.Groups() {
 		shown := group{title: g.Title}
 		for _, name := range g.Pages {
-			source, err := read(name)
+			source, err := guide.Files.ReadFile(name + ".md")
 			if err != nil {
 				return nil, fmt.Errorf("docs: guide %s: %w", name, err)
 			}
-			p, err := renderPage(name, a.fill(source))
+			g, err := readRendered(name, a.fill)
 			if err != nil {
 				return nil, fmt.Errorf("docs: guide %s: %w", name, err)
+			}
+			p := &page{
+				name:     name,
+				title:    g.Title,
+				summary:  g.Summary,
+				source:   a.fill(string(source)),
+				body:     template.HTML(g.Body), // render escapes all text
+				sections: g.Sections,
+				usesVars: strings.Contains(g.Body, VariableStart),
 			}
 			shown.pages = append(shown.pages, p)
 			l.pages = append(l.pages, p)

@@ -24,7 +24,7 @@ const (
 // A result is a section that has every term of a query.
 type result struct {
 	page    *page
-	section *section
+	section *Section
 	score   int
 }
 
@@ -58,8 +58,8 @@ func queryTerms(query string) []string {
 
 // scoreSection says how well a section matches; 0 = it lacks a term. A heading counts more than text, and a title of a
 // page counts for the page's first section. A term that only the title has finds that section alone.
-func scoreSection(p *page, s *section, terms []string) int {
-	title, head, body := strings.ToLower(p.title), strings.ToLower(s.text), strings.ToLower(s.body)
+func scoreSection(p *page, s *Section, terms []string) int {
+	title, head, body := strings.ToLower(p.title), strings.ToLower(s.Text), strings.ToLower(s.Body)
 	sum := 0
 	for _, term := range terms {
 		score := min(strings.Count(body, term), 5)
@@ -137,10 +137,10 @@ func (h *Handler) showSearch(w http.ResponseWriter, r *http.Request) error {
 		shown := ui.DocsResult{
 			Href:  found.page.path(),
 			Page:  found.page.title,
-			Parts: snippet(found.section.body, terms),
+			Parts: snippet(found.section.Body, terms),
 		}
-		if found.section.anchor != "" {
-			shown.Href, shown.Heading = shown.Href+"#"+found.section.anchor, found.section.text
+		if found.section.Anchor != "" {
+			shown.Href, shown.Heading = shown.Href+"#"+found.section.Anchor, found.section.Text
 		}
 		page.Results = append(page.Results, shown)
 	}

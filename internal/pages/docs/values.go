@@ -116,8 +116,8 @@ func (h *Handler) requireDeveloper(next func(http.ResponseWriter, *http.Request,
 	})
 }
 
-// filledVariable matches a variable of an example, as highlight writes it.
-var filledVariable = regexp.MustCompile(variableStart + `([A-Z_]+)">\$[A-Z_]+</var>`)
+// filledVariable matches a variable of an example, as command render writes it.
+var filledVariable = regexp.MustCompile(VariableStart + `([A-Z_]+)">\$[A-Z_]+</var>`)
 
 // plainValue matches values that a shell takes as they are, also outside of quotes.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9:/._-]+$`)

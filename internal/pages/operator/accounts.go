@@ -96,7 +96,7 @@ func (d *Service) ResetTwoStep(ctx context.Context, by, accountID, reason string
 }
 
 // SuspendAccount keeps the owner of an account from signing in, and pauses its connections. Balance and reserved
-// amounts stay.
+// amounts stay. The reason is for the owner and the audit log: what it says of a person is no matter of the apps.
 func (d *Service) SuspendAccount(ctx context.Context, by, accountID, reason string) (accounts.Account, error) {
 	a := action{by: by, what: "suspend", subject: accountID, reason: reason}
 	return d.changeAccount(ctx, &a, func(ctx context.Context, tx *db.Tx, before accounts.Account) error {
@@ -115,19 +115,26 @@ func (d *Service) SuspendAccount(ctx context.Context, by, accountID, reason stri
 			By:        rules.FrozenByOperator,
 			Subject:   rules.Suspension,
 			Actor:     by,
-			Reason:    reason,
 		})
 		return err
 	})
 }
 
 // ReinstateAccount ends the suspension of an account, and what the suspension has paused. A connection that is paused
-// for another reason, too, stays so. The reason may be empty.
-func (d *Service) ReinstateAccount(ctx context.Context, by, accountID, reason string) (accounts.Account, error) {
+// for another reason, too, stays so. The reason may be empty. shownUS is when the suspension began that the operator
+// saw; 0 = whichever there is.
+func (d *Service) ReinstateAccount(ctx context.Context, by, accountID, reason string,
+	shownUS int64) (accounts.Account, error) {
 	a := action{by: by, what: "lift", subject: accountID, reason: reason}
 	return d.changeAccount(ctx, &a, func(ctx context.Context, tx *db.Tx, before accounts.Account) error {
 		if before.SuspendedUS == 0 {
 			return apierr.InvalidRequest.Errorf("the account is not suspended")
+		}
+		if err := checkShown(before.SuspendedUS, shownUS); err != nil {
+			return err
+		}
+		if err := d.Topups.CheckNoRefund(ctx, tx, accountID); err != nil {
+			return err
 		}
 		if err := d.Identity.ReinstateAccount(ctx, tx, before); err != nil {
 			return err
@@ -308,7 +315,7 @@ func (h *Handler) invite(w http.ResponseWriter, r *http.Request) error {
 	if !b.Email.Set || b.Email.Null {
 		return apierr.InvalidRequest.Errorf("email: required")
 	}
-	i, err := h.Service.Invite(r.Context(), web.ClientAddress(r), b.Email.Value)
+	i, err := h.Service.Invite(r.Context(), actorOf(r), b.Email.Value)
 	if err != nil {
 		return err
 	}
@@ -331,7 +338,7 @@ func (h *Handler) changeAccount(act accountAction) web.Handler {
 		if err != nil {
 			return missing(err, "account")
 		}
-		a, err := act(r.Context(), web.ClientAddress(r), found.ID, reason)
+		a, err := act(r.Context(), actorOf(r), found.ID, reason)
 		if err != nil {
 			return err
 		}
@@ -344,7 +351,7 @@ func (h *Handler) liftAccount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missing(err, "account")
 	}
-	a, err := h.Service.ReinstateAccount(r.Context(), web.ClientAddress(r), found.ID, "")
+	a, err := h.Service.ReinstateAccount(r.Context(), actorOf(r), found.ID, "", 0)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func TestAccountIsSuspended(t *testing.T) {
 		browser.Post("/sign-in", in).Want(t, 401, "Incorrect email or password").Lacks(t, "suspended")
 		browser.Post("/forgot", url.Values{"email": {person}}).Want(t, 200)
 		shown := b.api.Do(t, "GET", path, "")
-		want(t, "paused", shown, 200, `"freeze":{"cause":"operator","reason":"Stolen card."}`)
+		want(t, "paused", shown, 200, `"freeze":{"cause":"operator","reason":null}`)
 		if strings.Contains(shown.Body, `"cause":"user"`) {
 			t.Errorf("the user's own pause is the weaker cause: %v", shown)
 		}
@@ -373,6 +373,15 @@ func TestGoodwillCredit(t *testing.T) {
 		reverse := func() apitest.Answer {
 			return b.api.Do(t, "POST", "/v1/operator/ledger/"+row.ID+"/reverse", `{"reason":"Given by mistake."}`)
 		}
+		exec := func(statement string, args ...any) {
+			if _, err := d.ExecContext(t.Context(), statement, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec(`INSERT INTO refunds (id, payment_id, account_id, cents, total_cents, state, error, next_us, created_us,
+			by_user) VALUES ('rfd_1', 'top_1', $1, 100, 100, 'open', '', 0, 1, 0)`, accountID)
+		want(t, "what goes to a card", reverse(), 400, "a refund of $1.00 of top-up top_1 has begun")
+		exec(`DELETE FROM refunds`)
 		want(t, "what is there", reverse(), 200, `"amount_mc":300000000`)
 		want(t, "nothing is there", reverse(), 400, "nothing of it is available")
 		b.do(t, rules.Revoke{ConnectionID: "conn_1"})
@@ -409,6 +418,7 @@ func testClosing(t *testing.T, target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	b := newBundle(t, d, token)
 	accountID, browser := b.join(t, person)
@@ -446,6 +456,10 @@ func testClosing(t *testing.T, target string) {
 	}
 	want(t, "without Stripe", closeAccount(), 503, "Stripe")
 	want(t, "it waits", b.api.Do(t, "GET", path, ""), 200, `"status":"suspended"`)
+	b.exec(t, `INSERT INTO refunds (id, payment_id, account_id, cents, total_cents, state, next_us, created_us)
+		SELECT 'rfd_1', id, account_id, 2000, 2000, 'open', 0, 0 FROM checkouts WHERE cents = 2000`)
+	lifted := b.api.Do(t, "POST", path+"/lift", "")
+	want(t, "lifted while its refund may be made", lifted, 400, "a refund of $20.00 of top-up top_")
 	if err := b.stripe.Steer("", "down", url.Values{"down": {"0"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,10 +47,17 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 			return c, err
 		}
 	}
+	// Each of the next steps stays done if a later one is refused.
+	if err := d.logStep(ctx, by, "close_begun", a, reason); err != nil {
+		return c, err
+	}
 	if err := d.Privacy.PrepareClosing(ctx, accountID); err != nil {
 		return c, err
 	}
 	if err := d.Privacy.CheckRefundable(ctx, a); err != nil {
+		return c, err
+	}
+	if err := d.logStep(ctx, by, "close_refunds", a, reason); err != nil {
 		return c, err
 	}
 	if c.RefundedMC, err = d.Topups.RefundRest(ctx, accountID); err != nil {
@@ -78,6 +85,16 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 	return c, err
 }
 
+// logStep writes an entry about a step of a closing before the step is done: it acts outside, or in transactions of its
+// own.
+func (d *Service) logStep(ctx context.Context, by, what string, a accounts.Account, reason string) error {
+	act := action{by: by, what: what, subject: a.ID, reason: reason}
+	return d.runAction(ctx, &act, func(context.Context, *db.Tx) error {
+		act.before, act.after = describeAccount(a), describeAccount(a)
+		return nil
+	})
+}
+
 // returnRest returns what came back to an account after it was closed, such as a refund that failed late, to its cards
 // again. Where there is nothing of it, and when the cards refuse it again, it is 400 invalid_request.
 func (d *Service) returnRest(ctx context.Context, by string, a accounts.Account, reason string) (c Closing, err error) {
@@ -89,12 +106,7 @@ func (d *Service) returnRest(ctx context.Context, by string, a accounts.Account,
 	if st.ReturnableMC+st.ReturningMC == 0 {
 		return c, apierr.InvalidRequest.Errorf("the account is closed, and nothing of its balance can go to a card")
 	}
-	act := action{by: by, what: "close", subject: a.ID, reason: reason}
-	err = d.runAction(ctx, &act, func(context.Context, *db.Tx) error {
-		act.before, act.after = describeAccount(a), describeAccount(a)
-		return nil
-	})
-	if err != nil {
+	if err := d.logStep(ctx, by, "close", a, reason); err != nil {
 		return c, err
 	}
 	rest, err := d.Topups.ReturnRest(ctx, a.ID)
@@ -177,7 +189,7 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missing(err, "account")
 	}
-	c, err := h.Service.CloseAccount(r.Context(), web.ClientAddress(r), found.ID, reason)
+	c, err := h.Service.CloseAccount(r.Context(), actorOf(r), found.ID, reason)
 	if err != nil {
 		return err
 	}

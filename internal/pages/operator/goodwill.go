@@ -74,11 +74,31 @@ func (d *Service) withdrawGoodwill(ctx context.Context, tx *db.Tx, original rule
 	} else if err != nil {
 		return rules.Entry{}, err
 	}
-	done, err := d.Ledger.DoTx(ctx, tx, rules.WithdrawGoodwill{GoodwillID: g.ID, Reason: reason})
-	if err == nil && done.Outcome == rules.Done {
-		err = apierr.InvalidRequest.Errorf("all of this goodwill credit was withdrawn already")
+	if _, err := accounts.Lock(ctx, tx, g.AccountID); err != nil {
+		return rules.Entry{}, err
 	}
-	return done.Entry, err
+	if err := d.Topups.CheckNoRefund(ctx, tx, g.AccountID); err != nil {
+		return rules.Entry{}, err
+	}
+	done, err := d.Ledger.DoTx(ctx, tx, rules.WithdrawGoodwill{GoodwillID: g.ID, Reason: reason})
+	if err != nil {
+		return rules.Entry{}, err
+	} else if done.Outcome == rules.Done {
+		return rules.Entry{}, apierr.InvalidRequest.Errorf("all of this goodwill credit was withdrawn already")
+	}
+	disputed, err := d.Topups.SumDisputed(ctx, tx, g.AccountID)
+	if err != nil {
+		return rules.Entry{}, err
+	}
+	balance, err := store.GetBalance(ctx, tx, g.AccountID)
+	if err != nil {
+		return rules.Entry{}, err
+	}
+	if balance.AvailableMC < disputed {
+		return rules.Entry{}, apierr.InvalidRequest.Errorf("%s of the balance is disputed; it stays until the bank "+
+			"has decided", disputed.Display())
+	}
+	return done.Entry, nil
 }
 
 // goodwillBody is the body of POST /v1/operator/accounts/{id}/goodwill.
@@ -89,8 +109,11 @@ type goodwillBody struct {
 }
 
 // IsGoodwillID reports whether text has the form of the id of a goodwill credit.
-func IsGoodwillID(text string) bool {
-	return strings.HasPrefix(text, id.Goodwill) && len(text) == len(id.Goodwill)+26 && !id.Time(text).IsZero()
+func IsGoodwillID(text string) bool { return isIDOf(id.Goodwill, text) }
+
+// isIDOf reports whether text has the form of an id with a prefix.
+func isIDOf(prefix, text string) bool {
+	return strings.HasPrefix(text, prefix) && len(text) == len(prefix)+26 && !id.Time(text).IsZero()
 }
 
 func (h *Handler) giveGoodwill(w http.ResponseWriter, r *http.Request) error {
@@ -118,7 +141,7 @@ func (h *Handler) giveGoodwill(w http.ResponseWriter, r *http.Request) error {
 	if goodwillID == "" {
 		goodwillID = id.New(id.Goodwill, h.Service.Now())
 	}
-	e, err := h.Service.GiveGoodwill(r.Context(), web.ClientAddress(r), found.ID, goodwillID, b.AmountMC.Value, reason)
+	e, err := h.Service.GiveGoodwill(r.Context(), actorOf(r), found.ID, goodwillID, b.AmountMC.Value, reason)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) approve(w http.ResponseWriter, r *http.Request) error {
-	req, app, err := h.Service.Approve(r.Context(), web.ClientAddress(r), r.PathValue("id"))
+	req, app, err := h.Service.Approve(r.Context(), actorOf(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := h.Service.Refuse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	req, err := h.Service.Refuse(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	app, err := h.Service.Suspend(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	app, err := h.Service.Suspend(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) lift(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Service.Lift(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
+	app, err := h.Service.Lift(r.Context(), actorOf(r), r.PathValue("id"), "", 0)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *Handler) reverse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reversal, err := h.Service.Reverse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	reversal, err := h.Service.Reverse(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.Service.Freeze(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	c, err := h.Service.Freeze(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (h *Handler) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.Service.Resume(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	c, err := h.Service.Resume(r.Context(), actorOf(r), r.PathValue("id"), reason, nil)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -112,6 +114,12 @@ func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 		l.browser.Get("/settings/data/close").Want(t, 200, "$20.00 is on its way back to your card")
 		l.leave(409, "$20.00 is on its way back to your card", `href="/top-up/refund"`)
 		l.operate("close", 503, "not carried out the refund yet")
+		// Its connections are revoked and Stripe was asked: both stand in the log, with the reason.
+		log := l.api.Do(t, "GET", "/v1/operator/log?subject="+l.accountID, "")
+		for _, step := range []string{"suspend", "close_begun", "close_refunds"} {
+			want(t, "a step", log, 200,
+				`"action":"`+step+`","subject":"`+l.accountID+`","reason":"Asked for by its user."`)
+		}
 		want(t, "it is not closed", l.api.Do(t, "GET", "/v1/operator/accounts/"+l.accountID, ""), 200, `"suspended"`)
 		l.steer("", "refunds", "status", "succeeded")
 		l.operate("close", 200, `"goes_on":[]`)
@@ -124,6 +132,8 @@ func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 		l.steer(session, "later") // by a bank debit, which takes days
 		l.leave(409, "A top-up of $10.00 is in progress. A payment from a bank account can take 7 business days")
 		l.operate("close", 400, "a top-up of $10.00 is being cleared or charged")
+		want(t, "the log", l.api.Do(t, "GET", "/v1/operator/log?action=close_begun", ""), 200, l.accountID)
+		want(t, "the log", l.api.Do(t, "GET", "/v1/operator/log?action=close_refunds", ""), 200, "[]")
 		l.steer(session, "bounce")
 		l.pass(2 * time.Hour)
 		l.operate("close", 200, `"status":"closed"`)
@@ -181,6 +191,35 @@ func TestMoneyComesBackToAClosedAccount(t *testing.T) {
 		l.operate("settle", 200, `"suspended"`) // of a payment: it is returned to nobody again
 		l.has(0)
 		l.operate("close", 200, `"refunded_mc":0,`)
+	})
+}
+
+// TestSettledOnce repeats a settlement whose answer was lost: it is recorded once.
+func TestSettledOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		l := newLeaver(t, d)
+		l.operate("suspend", 200, `"suspended"`)
+		settle := func(settlementID string, amount money.MC, status int, says string) {
+			t.Helper()
+			body := fmt.Sprintf(`{"id":%q,"amount_mc":%d,"reason":"Paid by bank transfer."}`, settlementID, amount)
+			a := l.api.Do(t, "POST", "/v1/operator/accounts/"+l.accountID+"/settle", body)
+			want(t, "settle", a, status, says)
+		}
+		first, second := id.New(id.Settlement, time.Now()), id.New(id.Settlement, time.Now())
+		for range 3 {
+			settle(first, 6*money.Dollar, 200, `"suspended"`)
+			l.has(14 * money.Dollar)
+		}
+		settle(first, 7*money.Dollar, 400, "id: another settlement has it")
+		settle("stl_1", 7*money.Dollar, 400, "id: must be stl_ and 26 characters")
+		settle(second, 15*money.Dollar, 400, "amount: must be at most $14.00")
+		settle(second, 6*money.Dollar, 200, `"suspended"`)
+		l.has(8 * money.Dollar)
+		log := l.api.Do(t, "GET", "/v1/operator/log?action=settle", "")
+		if n := strings.Count(log.Body, `"settled_mc"`); n != 2 {
+			t.Errorf("%d entries of the log\n%s", n, log.Body)
+		}
 	})
 }
 

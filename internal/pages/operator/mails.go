@@ -84,7 +84,7 @@ func (h *Handler) mails(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) resendMail(w http.ResponseWriter, r *http.Request) error {
-	m, err := h.Service.ResendMail(r.Context(), web.ClientAddress(r), r.PathValue("id"))
+	m, err := h.Service.ResendMail(r.Context(), actorOf(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,10 @@
 package operator
 
 import (
+	"context"
 	"crypto/subtle"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -18,7 +20,7 @@ import (
 // A Handler serves /v1/operator/.
 type Handler struct {
 	Service *Service
-	Tokens  []string // of the operator; none = the API is off
+	Tokens  []string // of the operator, TOKEN or NAME:TOKEN; none = the API is off
 
 	failures *web.Limiter // wrong tokens, by address
 }
@@ -74,34 +76,61 @@ func (h *Handler) mountAccounts(rt *web.Router) {
 }
 
 // requireToken serves f to requests with the operator's token. Wrong tokens are 401, and 429 beyond ten a minute from
-// one address, against guessing.
+// one address, which keeps the log short. The right token is served all the same: an address may be a proxy's, and a
+// token cannot be guessed.
 func (h *Handler) requireToken(f web.Handler) web.Handler {
 	var wanted [][]byte // hashes have equal lengths, so that the comparison reveals nothing
-	for _, token := range h.Tokens {
-		wanted = append(wanted, []byte(id.Hash(token)))
+	names := make([]string, len(h.Tokens))
+	for i, text := range h.Tokens {
+		name, token := SplitToken(text)
+		names[i], wanted = name, append(wanted, []byte(id.Hash(token)))
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
 		from := web.ClientNetwork(r)
-		if wait, ok := h.failures.Peek(from); !ok {
-			e := apierr.RateLimited.Errorf(
-				"Too many wrong tokens from this address. Wait as long as the header Retry-After says.")
-			e.RetryAfter = wait
-			return e
-		}
 		token, err := web.Bearer(r)
-		right := 0
-		for _, want := range wanted {
-			right |= subtle.ConstantTimeCompare([]byte(id.Hash(token)), want)
+		right := -1
+		for i, want := range wanted {
+			if subtle.ConstantTimeCompare([]byte(id.Hash(token)), want) == 1 {
+				right = i
+			}
 		}
-		if err != nil || right != 1 {
+		if err != nil || right < 0 {
+			if wait, ok := h.failures.Peek(from); !ok {
+				e := apierr.RateLimited.Errorf(
+					"Too many wrong tokens from this address. Wait as long as the header Retry-After says.")
+				e.RetryAfter = wait
+				return e
+			}
 			h.failures.Allow(from)
 			e := apierr.Unauthorized.Errorf("Send the operator's token as a bearer token.")
 			e.Challenge = `Bearer realm="purser operator"`
 			return e
 		}
+		if names[right] != "" {
+			r = r.WithContext(context.WithValue(r.Context(), actorKey{}, names[right]))
+		}
 		return f(w, r)
 	}
+}
+
+// SplitToken returns the name and the secret of a token in the settings, NAME:TOKEN or TOKEN.
+func SplitToken(text string) (name, secret string) {
+	if name, secret, named := strings.Cut(text, ":"); named {
+		return name, secret
+	}
+	return "", text
+}
+
+// actorKey is the key of a context value: the name of the token that a request has sent.
+type actorKey struct{}
+
+// actorOf returns who acts, for the audit log: the name of the token, or the address of a token without a name.
+func actorOf(r *http.Request) string {
+	if name, ok := r.Context().Value(actorKey{}).(string); ok {
+		return name
+	}
+	return web.ClientAddress(r)
 }
 
 // reasonBody is the body of actions that require a reason.

@@ -141,7 +141,7 @@ func (h *Handler) changeSettings(w http.ResponseWriter, r *http.Request) error {
 			return apierr.InvalidRequest.Errorf("from: must be a time such as 2027-01-01T00:00:00Z")
 		}
 	}
-	v, err := h.Service.ChangePolicy(r.Context(), web.ClientAddress(r), from, b.Settings.Value, reason)
+	v, err := h.Service.ChangePolicy(r.Context(), actorOf(r), from, b.Settings.Value, reason)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (h *Handler) withdrawSettings(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	v, err := h.Service.WithdrawPolicy(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	v, err := h.Service.WithdrawPolicy(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}

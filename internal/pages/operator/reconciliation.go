@@ -53,7 +53,8 @@ func newReconciliation(r topups.Reconciliation) reconciliation {
 }
 
 // Reconcile begins a comparison of the books with Stripe, which a job makes (decision 127). After a restore no money
-// leaves until it has ended. newAccount says that the key is of another account at Stripe than before, on purpose.
+// leaves until it has ended. newAccount says that the key is, or will be, of another
+// account or mode of Stripe than before, on purpose.
 func (d *Service) Reconcile(ctx context.Context, by string, since time.Time, restored, newAccount bool) (
 	r topups.Reconciliation, err error) {
 	if !d.Topups.IsConfigured() {
@@ -62,8 +63,10 @@ func (d *Service) Reconcile(ctx context.Context, by string, since time.Time, res
 	a := action{by: by, what: "reconcile", subject: "stripe"}
 	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		if newAccount {
-			if err := settings.Clear(ctx, tx, settings.StripeAccount); err != nil {
-				return err
+			for _, name := range []string{settings.StripeAccount, settings.StripeMode} {
+				if err := settings.Clear(ctx, tx, name); err != nil {
+					return err
+				}
 			}
 		}
 		r, err = d.Topups.BeginReconciliation(ctx, tx, since, restored)
@@ -92,7 +95,7 @@ func (h *Handler) reconcile(w http.ResponseWriter, r *http.Request) error {
 			return apierr.InvalidRequest.Errorf("since: must be a time of the past such as 2026-11-01T00:00:00Z")
 		}
 	}
-	is, err := h.Service.Reconcile(r.Context(), web.ClientAddress(r), since, b.AfterRestore.Value,
+	is, err := h.Service.Reconcile(r.Context(), actorOf(r), since, b.AfterRestore.Value,
 		b.NewAccount.Value)
 	if err != nil {
 		return err

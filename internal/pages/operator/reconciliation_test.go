@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// TestReconcile begins a comparison with Stripe by the API, adds to it, and shows its end.
+// TestReconcile begins a comparison with Stripe by the API, adds to it, and shows its end. A move to another account at
+// Stripe forgets the former one.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -26,6 +28,14 @@ func TestReconcile(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, "the end", b.api.Do(t, "GET", path+"/"+id, ""), 200, `"status":"ended","money_waits":false`)
+		if _, err := d.ExecContext(t.Context(), `UPDATE settings SET value = 'acct_former' WHERE name = $1`,
+			settings.StripeAccount); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "a move", b.api.Do(t, "POST", path, `{"new_account":true}`), 200, `"status":"open"`)
+		if kept, err := settings.Get(t.Context(), d, settings.StripeAccount); err != nil || kept != "" {
+			t.Errorf("after a move the books are of %q, %v", kept, err)
+		}
 		want(t, "unknown", b.api.Do(t, "GET", path+"/rcn_0", ""), 404, "no such reconciliation")
 		want(t, "log", b.api.Do(t, "GET", "/v1/operator/log?subject=stripe", ""), 200, `"action":"reconcile"`)
 	})

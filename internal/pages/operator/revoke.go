@@ -47,7 +47,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.Service.Revoke(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	c, err := h.Service.Revoke(r.Context(), actorOf(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (h *Handler) grant(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return apierr.InvalidRequest.Errorf("role: must be operator, viewer or none")
 	}
-	person, err := h.Service.Grant(r.Context(), web.ClientAddress(r), b.Email.Value, role)
+	person, err := h.Service.Grant(r.Context(), actorOf(r), b.Email.Value, role)
 	if err != nil {
 		return err
 	}

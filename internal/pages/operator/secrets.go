@@ -63,7 +63,7 @@ func newResealing(list []seal.Report) resealing {
 }
 
 func (h *Handler) reseal(w http.ResponseWriter, r *http.Request) error {
-	out, err := h.Service.Reseal(r.Context(), web.ClientAddress(r))
+	out, err := h.Service.Reseal(r.Context(), actorOf(r))
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@ import (
 )
 
 // A Service performs operator actions. Each action and its entry in the audit log are one transaction. The argument by
-// says who acts: the address that sent the operator's token, or the id of the account that is signed in.
+// says who acts: the name of the operator's token, the address of a token without one, or the id of the account that is
+// signed in.
 type Service struct {
 	DB          *db.DB
 	Accounts    *accounts.Store
@@ -69,7 +70,7 @@ func (d *Service) runAction(ctx context.Context, a *action, f func(ctx context.C
 	if err != nil {
 		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
 	}
-	d.Apps.NotifyChange()
+	d.Apps.NotifyChange("")
 	web.Log(ctx, slog.String("operator_action", a.what), slog.String("subject", a.subject))
 	return nil
 }
@@ -148,13 +149,26 @@ func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.A
 }
 
 // Lift ends a suspension by the service. The reason may be empty. An app whose developer's account is closed stays
-// suspended for that cause, so that its margin is paid and no call is made.
-func (d *Service) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
+// suspended for that cause, so that its margin is paid and no call is made. shownUS is when the suspension began that
+// the operator saw; 0 = whichever there is.
+func (d *Service) Lift(ctx context.Context, by, appID, reason string, shownUS int64) (apps.App, error) {
 	a := action{by: by, what: "lift", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the service has not suspended this app",
 		func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-			return d.lift(ctx, tx, appID)
+			if before, after, err = d.lift(ctx, tx, appID); err == nil {
+				err = checkShown(before.Suspension.SinceUS, shownUS)
+			}
+			return before, after, err
 		})
+}
+
+// checkShown refuses to lift a suspension that is not the one that the operator saw.
+func checkShown(sinceUS, shownUS int64) error {
+	if shownUS == 0 || shownUS == sinceUS {
+		return nil
+	}
+	return apierr.InvalidRequest.Errorf("it was suspended again since the page was shown; look at the page before " +
+		"you lift it")
 }
 
 func (d *Service) lift(ctx context.Context, tx *db.Tx, appID string) (before, after apps.App, err error) {
@@ -253,14 +267,20 @@ func (d *Service) Freeze(ctx context.Context, by, connectionID, reason string) (
 
 // Resume ends the pauses of a connection by operators and by the risk layer. What its user has paused stays so. The
 // reason may be empty; while a payment is disputed it is required, and the connection goes on before the dispute is
-// decided.
-func (d *Service) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
+// decided. shown are the keys of the causes that the operator saw, which end alone; nil = all.
+func (d *Service) Resume(ctx context.Context, by, connectionID, reason string,
+	shown []string) (rules.Connection, error) {
 	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
 	return d.changeFreeze(ctx, &a, func(before rules.Connection) rules.Command {
 		if before.Status == rules.Active {
 			return nil
 		}
-		return rules.Resume{ConnectionID: connectionID, By: rules.FrozenByOperator, DespiteDispute: reason != ""}
+		return rules.Resume{
+			ConnectionID:   connectionID,
+			By:             rules.FrozenByOperator,
+			DespiteDispute: reason != "",
+			Shown:          shown,
+		}
 	})
 }
 

@@ -14,7 +14,7 @@ const logPrefix = "opl_"
 // An Entry says what the operator did: never changed, never deleted.
 type Entry struct {
 	ID              string
-	Actor           string // the address that sent the operator's token, or the account
+	Actor           string // the name of the operator's token, the address of one without, or the account
 	Action, Subject string
 	Reason          string // "" = none was asked for
 	Before, After   json.RawMessage

@@ -348,6 +348,9 @@ func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 		c.Blocks = append(c.Blocks, causesBlock(causes))
 	}
 	if s.canAct() && x.Status == rules.Frozen {
+		if len(causes) == 0 { // frozen by a node of an earlier version
+			causes = []rules.FreezeRow{{Cause: x.FrozenBy}}
+		}
 		c.Blocks = append(c.Blocks, resumeBlock(x, causes))
 	}
 	if s.canAct() && x.Status != rules.Revoked {
@@ -401,6 +404,9 @@ func causesBlock(causes []rules.FreezeRow) ui.Block {
 	return ui.Block{Heading: "Why it is paused", Table: t}
 }
 
+// fieldCauses names the causes of a pause that the page of the form showed.
+const fieldCauses = "causes"
+
 // resumeBlock has the button that ends the pauses of a connection that an operator can end.
 func resumeBlock(x rules.Connection, causes []rules.FreezeRow) ui.Block {
 	text := "Ends the pauses by operators and by the risk layer. What its user has paused stays paused, and the " +
@@ -417,6 +423,7 @@ func resumeBlock(x rules.Connection, causes []rules.FreezeRow) ui.Block {
 		Form: &ui.Ask{
 			Action:   "/operator/connections/" + url.PathEscape(x.ID),
 			Decision: "resume",
+			Seen:     &ui.Seen{Name: fieldCauses, Value: rules.JoinKeys(causes)},
 			Fields:   reasonField("For the audit log."),
 			Button:   "Resume",
 		},
@@ -431,7 +438,7 @@ func pauseBlock(x rules.Connection) ui.Block {
 		Form: &ui.Ask{
 			Action:   "/operator/connections/" + url.PathEscape(x.ID),
 			Decision: "freeze",
-			Fields:   reasonField("For the audit log."),
+			Fields:   reasonField("The app and its user read it as written."),
 			Button:   "Pause",
 			Danger:   true,
 		},
@@ -449,7 +456,11 @@ func (h *Handler) changeFreeze(r *http.Request, s staff, form url.Values) (strin
 	case "freeze":
 		_, err = h.Service.Freeze(r.Context(), s.ID, connectionID, reason)
 	case "resume":
-		_, err = h.Service.Resume(r.Context(), s.ID, connectionID, reason)
+		var shown []string
+		if form.Has(fieldCauses) {
+			shown = rules.SplitKeys(form.Get(fieldCauses))
+		}
+		_, err = h.Service.Resume(r.Context(), s.ID, connectionID, reason, shown)
 	default:
 		err = apierr.InvalidRequest.Errorf("decision: must be freeze or resume")
 	}

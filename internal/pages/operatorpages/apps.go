@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,6 +174,25 @@ func tierFacts(a apps.App) []ui.Detail {
 	}
 }
 
+// fieldSuspended says when the suspension began that the page of the form showed.
+const fieldSuspended = "suspended_us"
+
+func seenSuspension(sinceUS int64) *ui.Seen {
+	return &ui.Seen{Name: fieldSuspended, Value: strconv.FormatInt(sinceUS, 10)}
+}
+
+// readSeenSuspension returns 0 for a form that does not say.
+func readSeenSuspension(form url.Values) (int64, error) {
+	if !form.Has(fieldSuspended) {
+		return 0, nil
+	}
+	sinceUS, err := strconv.ParseInt(form.Get(fieldSuspended), 10, 64)
+	if err != nil {
+		return 0, apierr.InvalidRequest.Errorf("%s: must be a number", fieldSuspended)
+	}
+	return sinceUS, nil
+}
+
 // suspensionBlock has the button that suspends an app or lifts its suspension.
 func suspensionBlock(a apps.App) ui.Block {
 	at := "/operator/apps/" + url.PathEscape(a.ID)
@@ -180,7 +200,13 @@ func suspensionBlock(a apps.App) ui.Block {
 		return ui.Block{
 			Heading: "Lift the suspension",
 			Text:    "Tokens and connections work again. Risk counts before this moment are reset.",
-			Form:    &ui.Ask{Action: at, Decision: "lift", Fields: reasonField("For the audit log."), Button: "Lift"},
+			Form: &ui.Ask{
+				Action:   at,
+				Decision: "lift",
+				Seen:     seenSuspension(a.Suspension.SinceUS),
+				Fields:   reasonField("For the audit log."),
+				Button:   "Lift",
+			},
 		}
 	}
 	return ui.Block{
@@ -243,12 +269,16 @@ func (h *Handler) changeSuspension(r *http.Request, s staff, form url.Values) (s
 	if err != nil {
 		return "", err
 	}
+	shownUS, err := readSeenSuspension(form)
+	if err != nil {
+		return "", err
+	}
 	appID, decision := r.PathValue("id"), form.Get("decision")
 	switch decision {
 	case "suspend":
 		_, err = h.Service.Suspend(r.Context(), s.ID, appID, reason)
 	case "lift":
-		_, err = h.Service.Lift(r.Context(), s.ID, appID, reason)
+		_, err = h.Service.Lift(r.Context(), s.ID, appID, reason, shownUS)
 	default:
 		err = apierr.InvalidRequest.Errorf("decision: must be suspend or lift")
 	}

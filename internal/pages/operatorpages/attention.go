@@ -222,7 +222,11 @@ func (h *Handler) addMoneyWaits(ctx context.Context, q *ui.Queue, _ backlog, _ t
 
 // addOverdue lists what was asked of Stripe an hour ago or more and has not ended, with Stripe's words.
 func (h *Handler) addOverdue(ctx context.Context, q *ui.Queue, _ backlog, now time.Time) error {
-	list, err := stripeapi.ListOverdue(ctx, h.DB, now, maxListed)
+	others, err := topups.ListWaits(ctx, h.DB)
+	if err != nil {
+		return err
+	}
+	list, err := stripeapi.ListOverdue(ctx, h.DB, now, maxListed, others...)
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -231,7 +235,7 @@ func (h *Handler) addOverdue(ctx context.Context, q *ui.Queue, _ backlog, now ti
 		Title: "Refunds, charges and payouts that wait for Stripe",
 		Tone:  "bad",
 	}
-	if len(list) == maxListed {
+	if len(list) >= maxListed {
 		t.Count += "+"
 	}
 	for _, w := range list[:min(len(list), maxItems)] {

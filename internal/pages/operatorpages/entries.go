@@ -133,7 +133,7 @@ func (h *Handler) showRefund(r *http.Request, s staff) (ui.Report, error) {
 			ui.Block{Heading: "Refund", Form: &ui.Ask{
 				Action:   "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse",
 				Decision: "reverse",
-				Fields:   reasonField("Shown in the user’s ledger as written."),
+				Fields:   reasonField("The user and the app read it as written."),
 				Button:   "Refund " + e.UserChargeMC.Display(),
 				Danger:   true,
 			}})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A Summary sums money for the overview once a minute, for all nodes together: real money only, without test accounts.
@@ -33,8 +34,7 @@ func (c *Summary) Once(ctx context.Context) error {
 	if day, err := time.Parse(time.DateOnly, from); err == nil {
 		from = day.AddDate(0, 0, -1).Format(time.DateOnly)
 	}
-	days, err := sumDays(ctx, c.DB, from)
-	if err != nil {
+	if err := c.countDays(ctx, from); err != nil {
 		return fmt.Errorf("operatorpages: count days: %w", err)
 	}
 	t, err := sumBalances(ctx, c.DB)
@@ -42,11 +42,47 @@ func (c *Summary) Once(ctx context.Context) error {
 		return fmt.Errorf("operatorpages: count balances: %w", err)
 	}
 	t.countedUS = now.UnixMicro()
-	err = c.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveCount(ctx, tx, days, t) })
+	err = c.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveBalances(ctx, tx, t) })
 	if err != nil {
 		return fmt.Errorf("operatorpages: save count: %w", err)
 	}
 	return nil
+}
+
+// countDays counts the days from one on, one after the other: a run that ends early has saved those before.
+func (c *Summary) countDays(ctx context.Context, day string) error {
+	for next := day; ; next += "~" { // after that day, and before the next one
+		var err error
+		if next, err = store.NextTotalsDay(ctx, c.DB, next); err != nil || next == "" {
+			return err
+		}
+		list, err := store.SumDay(ctx, c.DB, next)
+		if err != nil {
+			return err
+		}
+		if err := saveDays(ctx, c.DB, sumApps(list)); err != nil {
+			return err
+		}
+	}
+}
+
+// sumApps sums the calls of apps on a day, without those of test accounts.
+func sumApps(list []store.AppDay) (days []callSum) {
+	for _, a := range list { // in the order of the apps
+		if a.Sandbox {
+			continue
+		}
+		if n := len(days); n == 0 || days[n-1].appID != a.AppID {
+			days = append(days, callSum{appID: a.AppID, day: a.Day})
+		}
+		s := &days[len(days)-1]
+		s.calls += a.Calls
+		s.costMC += a.ProviderCostMC
+		s.feeMC += a.SvcFeeMC
+		s.marginMC += a.DevMarginMC
+		s.chargeMC += a.UserChargeMC
+	}
+	return days
 }
 
 // A callSum sums calls: of one app on one day, or of several.

@@ -20,8 +20,8 @@ import (
 
 // actionNames are the actions in the audit log.
 var actionNames = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant", "incident",
-	"settings", "invite", "sign_out", "reset_two_step", "goodwill", "close", "settle", "revoke",
-	"resend", "reconcile"}
+	"settings", "invite", "sign_out", "reset_two_step", "goodwill", "close", "close_begun", "close_refunds", "settle",
+	"revoke", "resend", "reconcile", "reseal", "reseal_begun"}
 
 const logPath = "/operator/log"
 
@@ -36,7 +36,7 @@ func (h *Handler) showLog(r *http.Request, s staff) (ui.Report, error) {
 		actions = append(actions, ui.Option{ID: a, Text: a})
 	}
 	t.AddFilter("action", "Action", actions)
-	t.AddFilter("actor", "Actor", nil, ui.Field{ID: "actor", Label: "Email, id or IP address"})
+	t.AddFilter("actor", "Actor", nil, ui.Field{ID: "actor", Label: "Email, id, token’s name or IP address"})
 	t.AddFilter("subject", "Subject", nil, ui.Field{ID: "subject", Label: "Id"})
 	t.Finish(q.Get("after") == "", "")
 	t.CSV = t.Download(logPath + ".csv")

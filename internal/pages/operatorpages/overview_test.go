@@ -73,6 +73,11 @@ func TestMoneyThatWaits(t *testing.T) {
 				w.Now().Add(-ago).UnixMicro())
 		}
 		b.Get("/operator").Want(t, 200, overdue, "transfer po_old", "Insufficient funds.").Lacks(t, "po_new")
+		for id, ago := range map[string]time.Duration{"pm_old": 3 * time.Hour, "pm_new": 30 * time.Minute} {
+			w.exec(`INSERT INTO card_removals (payment_method, next_us, failing_us) VALUES ($1, 0, $2)`, id,
+				w.Now().Add(-ago).UnixMicro())
+		}
+		b.Get("/operator").Want(t, 200, "card pm_old", "it is not removed", "transfer po_old").Lacks(t, "pm_new")
 	})
 }
 

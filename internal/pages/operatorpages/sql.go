@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,38 +67,56 @@ func getNewestDay(ctx context.Context, q db.Queryer) (day string, err error) {
 	return day, err
 }
 
-// sumDays sums the daily totals by app and day, beginning with the day from. Grouping by an expression keeps SQLite
-// from walking the whole index by app instead of the one by day.
-func sumDays(ctx context.Context, q db.Queryer, from string) ([]callSum, error) {
-	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
-		return []any{&s.appID, &s.day, &s.calls, &s.costMC, &s.feeMC, &s.marginMC, &s.chargeMC}
-	}), `SELECT (r.app_id || ''), r.day, CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.provider_cost_mc) AS BIGINT),
-		CAST(SUM(r.svc_fee_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT)
-		FROM rollups AS r JOIN balances AS b ON b.account_id = r.account_id AND b.sandbox = 0
-		WHERE r.day >= $1 GROUP BY (r.app_id || ''), r.day`, from)
+// accountsPerStep is how many balances one statement sums. Ids of accounts rise with time, so that balances in their
+// order are close together.
+const accountsPerStep = 2000
+
+// sumBalances sums the balances of all accounts but test accounts, in steps.
+func sumBalances(ctx context.Context, d *db.DB) (t balanceTotals, err error) {
+	for after := ""; ; {
+		var step balanceTotals
+		var n int64
+		err := d.InTurn(ctx, func() error {
+			return d.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MAX(account_id), ''),
+					COUNT(CASE sandbox WHEN 0 THEN 1 END),
+					CAST(COALESCE(SUM(CASE sandbox WHEN 0 THEN available_mc END), 0) AS BIGINT),
+					CAST(COALESCE(SUM(CASE sandbox WHEN 0 THEN reserved_mc END), 0) AS BIGINT)
+				FROM (SELECT * FROM balances WHERE account_id > $1 ORDER BY account_id LIMIT $2) AS b`,
+				after, accountsPerStep).Scan(&n, &after, &step.accounts, &step.availableMC, &step.reservedMC)
+		})
+		t.accounts += step.accounts
+		t.availableMC += step.availableMC
+		t.reservedMC += step.reservedMC
+		if err != nil || n < accountsPerStep {
+			return t, err
+		}
+	}
 }
 
-// sumBalances sums the balances of all accounts but test accounts.
-func sumBalances(ctx context.Context, q db.Queryer) (t balanceTotals, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(available_mc), 0) AS BIGINT),
-		CAST(COALESCE(SUM(reserved_mc), 0) AS BIGINT) FROM balances WHERE sandbox = 0`).
-		Scan(&t.accounts, &t.availableMC, &t.reservedMC)
-	return t, err
-}
+// daysPerInsert bounds the rows of a statement, and of its transaction.
+const daysPerInsert = 500
 
-// saveCount stores a count. Two nodes that count the same day store the same numbers.
-func saveCount(ctx context.Context, tx *db.Tx, days []callSum, t balanceTotals) error {
-	for _, s := range days {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO operator_days
+// saveDays stores sums of calls. Two nodes that count the same day store the same numbers.
+func saveDays(ctx context.Context, d *db.DB, days []callSum) error {
+	for rows := range slices.Chunk(days, daysPerInsert) {
+		var args []any
+		for _, s := range rows {
+			args = append(args, s.appID, s.day, s.calls, s.costMC, s.feeMC, s.marginMC, s.chargeMC)
+		}
+		if _, err := d.ExecContext(ctx, `INSERT INTO operator_days
 			(app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)
+			VALUES `+db.Places(len(rows), 7)+`
 			ON CONFLICT (app_id, day) DO UPDATE SET calls = excluded.calls,
 			provider_cost_mc = excluded.provider_cost_mc, svc_fee_mc = excluded.svc_fee_mc,
-			dev_margin_mc = excluded.dev_margin_mc, user_charge_mc = excluded.user_charge_mc`,
-			s.appID, s.day, s.calls, s.costMC, s.feeMC, s.marginMC, s.chargeMC); err != nil {
+			dev_margin_mc = excluded.dev_margin_mc, user_charge_mc = excluded.user_charge_mc`, args...); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// saveBalances stores the sums of balances.
+func saveBalances(ctx context.Context, tx *db.Tx, t balanceTotals) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO operator_balances (day, available_mc, reserved_mc, accounts)
 		VALUES ($1, $2, $3, $4) ON CONFLICT (day) DO UPDATE SET available_mc = excluded.available_mc,
 		reserved_mc = excluded.reserved_mc, accounts = excluded.accounts`,

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 const invitationsPath = "/operator/invitations"
@@ -99,8 +100,12 @@ var supportActions = []supportAction{
 		text:    "The user can sign in again. Connections that the suspension has paused work again.",
 		button:  "Lift suspension",
 		offered: func(a accounts.Account) bool { return a.SuspendedUS > 0 },
-		act: func(h *Handler, r *http.Request, s staff, _ url.Values, reason string) error {
-			_, err := h.Service.ReinstateAccount(r.Context(), s.ID, r.PathValue("id"), reason)
+		act: func(h *Handler, r *http.Request, s staff, form url.Values, reason string) error {
+			shownUS, err := readSeenSuspension(form)
+			if err != nil {
+				return err
+			}
+			_, err = h.Service.ReinstateAccount(r.Context(), s.ID, r.PathValue("id"), reason, shownUS)
 			return err
 		},
 	},
@@ -209,8 +214,12 @@ func (h *Handler) showSupport(r *http.Request, s staff, a supportAction) (ui.Rep
 	if a.fields != nil {
 		form.Fields = a.fields()
 	}
-	if a.name == "credit" { // however often the form is sent, it is one credit
-		form.Action += "?" + url.Values{"credit": {id.New(id.Goodwill, h.Service.Now())}}.Encode()
+	if a.name == "lift" {
+		form.Seen = seenSuspension(account.SuspendedUS)
+	}
+	if prefix := map[string]string{"credit": id.Goodwill, "settle": id.Settlement}[a.name]; prefix != "" {
+		// However often the form is sent, it is one credit, or one settlement.
+		form.Action += "?" + url.Values{a.name: {id.New(prefix, h.Service.Now())}}.Encode()
 	}
 	c.Blocks = []ui.Block{{Heading: account.Email, Form: form}}
 	if a.name != "close" {
@@ -245,7 +254,16 @@ func (h *Handler) settleAccount(r *http.Request, s staff, form url.Values, reaso
 	if err != nil || amount == 0 {
 		return apierr.InvalidRequest.Errorf("amount: must be dollars and cents, such as 5 or 0.50")
 	}
-	_, err = h.Service.SettleAccount(r.Context(), s.ID, r.PathValue("id"), amount, reason)
+	t := topups.Settlement{
+		ID:        r.URL.Query().Get("settle"),
+		AccountID: r.PathValue("id"),
+		AmountMC:  amount,
+		Reason:    reason,
+	}
+	if !operator.IsSettlementID(t.ID) {
+		return apierr.InvalidRequest.Errorf("amount: must be sent from the form of this page; open it again")
+	}
+	_, err = h.Service.SettleAccount(r.Context(), s.ID, t)
 	return err
 }
 

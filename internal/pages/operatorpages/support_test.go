@@ -115,6 +115,18 @@ func TestRevokeAndSettle(t *testing.T) {
 		b.Get(account).Want(t, 200, account+`/settle"`, account+`/return"`).Lacks(t, account+`/close"`)
 		form := act("settle", "Paid by bank transfer.")
 		form.Set("amount", "21")
-		b.Post(account+"/settle", form).Want(t, 422, "at most $20.00")
+		b.Post(account+"/settle", form).Want(t, 422, "open it again")
+		to := b.Get(account+"/settle").Found(t, `action="(/operator/accounts/[^"]+)"`)
+		b.Post(to, form).Want(t, 422, "at most $20.00")
+		for _, credit := range []string{"gwc_1", "gwc_2"} {
+			w.Do(rules.GiveGoodwill{
+				GoodwillID: credit, AccountID: w.ids["person"], AmountMC: 12 * money.Dollar, Reason: "Sorry.",
+			})
+		}
+		form.Set("amount", "12")
+		for range 2 { // sent again, it is one settlement
+			b.Post(to, form).Leads(t, account+"?done=account-settle")
+		}
+		b.Get("/operator").Want(t, 200, "Closed accounts that are owed money", "$32.00")
 	})
 }

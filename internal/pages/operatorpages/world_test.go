@@ -91,7 +91,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
-	clients.OnChange = func() { w.changes.Add(1) }
+	clients.OnChange = func(string) { w.changes.Add(1) }
 	mails := &mail.Store{DB: w.d, Now: w.Now}
 	payments := &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now}
 	w.admin = &operatorpages.Handler{

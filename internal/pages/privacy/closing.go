@@ -2,6 +2,7 @@ package privacy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/ui"
@@ -106,15 +107,56 @@ func (r row) own() Item {
 		return item(GoesOn, &ui.Link{Href: "/developer/payouts", Text: "Your payouts"},
 			"Your apps earned %s that is not paid yet. Payouts are not set up for you, so it is not paid once this "+
 				"account is closed.", amount)
+	case marginHeld:
+		return item(GoesOn, nil, "Your apps earned %s that is not paid while %s is suspended. Contact support about "+
+			"it.", amount, r.nameApps())
 	}
 	return Item{Fate: GoesOn} // what the developer owes is not collected
 }
+
+// key names what a row takes from the user, or from others, when the user closes the account; "" = it takes nothing.
+func (r row) key() string {
+	switch r.kind {
+	case marginLapsing, marginHeld:
+		return fmt.Sprintf("%s:%d", strings.ReplaceAll(string(r.kind), " ", "-"), r.amountMC)
+	case sharedApps:
+		return fmt.Sprintf("shared-apps:%d", r.count)
+	}
+	return ""
+}
+
+// seen names what the page shows that closing takes, for its form.
+func (st standing) seen() string {
+	var keys []string
+	for _, r := range st.rows {
+		if key := r.key(); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return strings.Join(keys, " ")
+}
+
+// findUnseen returns the rows by which closing takes what the form's page did not show, or showed otherwise.
+func (st standing) findUnseen(seen string) (list []row) {
+	keys := strings.Fields(seen)
+	for _, r := range st.rows {
+		if key := r.key(); key != "" && !slices.Contains(keys, key) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// unseen is the error of a closing that would take what its form's page has not shown.
+type unseen struct{ rows []row }
+
+func (u *unseen) Error() string { return "privacy: the page of closing has changed" }
 
 // farewell says what of a standing goes on after an account was closed, for the last email to its user.
 func (st standing) farewell() (paragraphs []string) {
 	for _, r := range st.rows {
 		switch r.kind {
-		case payoutsBegun, margin:
+		case payoutsBegun, margin, marginHeld:
 			paragraphs = append(paragraphs, r.own().Text)
 		case marginUnnamed, marginLapsing:
 			paragraphs = append(paragraphs, fmt.Sprintf("Your apps earned %s that is not paid, because payouts are "+
@@ -177,6 +219,9 @@ func (r row) operator() Item {
 			ui.Date(r.fromUS))
 	case marginUnnamed, marginLapsing:
 		return item(GoesOn, "margin of %s is not paid, and the developer has not said whom to pay", amount)
+	case marginHeld:
+		return item(GoesOn, "margin of %s is not paid while %s is suspended; it is after purser operator lift", amount,
+			r.nameApps())
 	}
 	return item(GoesOn, "%s of margin was paid to the developer and returned to users since", amount)
 }

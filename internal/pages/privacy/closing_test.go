@@ -53,6 +53,9 @@ func TestEachKindHasAWayOut(t *testing.T) {
 		{row{kind: marginLapsing, amountMC: usd}, GoesOn, GoesOn,
 			"Your apps earned $20.00 so it is not paid once this account is closed /developer/payouts",
 			"has not said whom to pay", "Your apps earned $20.00 Contact support"},
+		{row{kind: marginHeld, amountMC: usd, count: 1, names: []string{"Reader"}}, GoesOn, GoesOn,
+			"Your apps earned $20.00 that is not paid while “Reader” is suspended Contact support",
+			"not paid while “Reader” is suspended purser operator lift", "“Reader” is suspended"},
 		{row{kind: marginDebt, amountMC: usd}, GoesOn, GoesOn, "", "$20.00 of margin was paid", ""},
 	} {
 		own, op := c.row.own(), c.row.operator()

@@ -123,9 +123,15 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request, a account
 	} else if err != nil {
 		return err
 	}
-	err = h.Store.Close(r.Context(), a)
+	err = h.Store.Close(r.Context(), a, form.Get("seen"))
 	if o, ok := errors.AsType[*obstacles](err); ok {
 		return renderAgain(http.StatusConflict, o.rows)
+	} else if u, ok := errors.AsType[*unseen](err); ok {
+		var problems []ui.Problem
+		for _, r := range u.rows {
+			problems = append(problems, ui.Problem{Text: "This has changed since you opened the page. " + r.own().Text})
+		}
+		return renderAgain(http.StatusConflict, nil, problems...)
 	} else if err != nil {
 		return err
 	}

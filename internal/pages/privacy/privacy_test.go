@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 const closing = "/settings/data/close"
@@ -303,6 +306,7 @@ var kept = map[string]string{
 	"rollups":                  "the books",
 	"ledger_archived_accounts": "the books",
 	"checkouts":                "what was asked of Stripe",
+	"settlements":              "the books",
 	"paying_cards":             "hashes: free credit is given once for each card",
 	"oauth_codes":              "hashes that work for ten minutes",
 	"oauth_device_codes":       "hashes that work for ten minutes",
@@ -448,6 +452,27 @@ func TestDeveloperCloses(t *testing.T) {
 	})
 }
 
+// TestClosingAsksAboutThePayee does not close the account of a developer whom Stripe could pay when it was last asked,
+// and can no longer pay: afterwards nobody could sign in to mend it.
+func TestClosingAsksAboutThePayee(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		answer := `{"id":"acct_1","object":"account","details_submitted":true,"payouts_enabled":false}`
+		stripe := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, answer)
+		}))
+		t.Cleanup(stripe.Close)
+		w.payouts.Stripe = stripeapi.NewClient("sk_test_key", stripe.URL, nil, 0)
+		w.payouts.Config.Every, w.payouts.Config.MinimumMC = time.Hour, money.Cent
+		w.Spend(w.conn, money.Dollar) // of which the margin is $0.25
+		w.exec(`INSERT INTO payees (account_id, stripe_id, created_us, enabled) VALUES ($1, 'acct_1', 1, 1)`,
+			w.ids["developer"])
+		developer := w.signedIn("developer")
+		developer.get(closing).want(t, 200).lacks(t, "Say whom we pay it to")
+		developer.post(closing, farewell("developer@example.com")).want(t, 409, "Say whom we pay it to first")
+	})
+}
+
 // TestExportOfADeveloper has what the apps earned, whom Stripe pays, and what was paid.
 func TestExportOfADeveloper(t *testing.T) {
 	t.Parallel()
@@ -475,5 +500,33 @@ func TestExportOfADeveloper(t *testing.T) {
 		if theirs["margins.jsonl"]+theirs["payee.jsonl"]+theirs["payouts.jsonl"] != "" {
 			t.Errorf("the export of a user has margins: %v", theirs)
 		}
+	})
+}
+
+// TestClosingFormIsStale refuses a form whose page did not show the margin that closing lets lapse, and says what has
+// changed. The page that says so closes the account.
+func TestClosingFormIsStale(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+		developer, form := w.signedIn("developer"), farewell("developer@example.com")
+		developer.get(closing).want(t, 200, "Close my account").lacks(t, `name="seen"`)
+		seen := regexp.MustCompile(`name="seen" value="([^"]+)"`)
+		for _, amount := range []string{"$0.25", "$0.50"} {
+			c := w.connect(w.ids["person"], money.Dollar)
+			w.Spend(c, money.Dollar) // of which the margin is $0.25
+			w.Do(rules.Revoke{ConnectionID: c.ID})
+			page := developer.post(closing, form).want(t, 409, "This has changed since you opened the page",
+				"Your apps earned "+amount+" that is not paid yet", "Close my account")
+			if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 {
+				t.Fatal("closed by a stale form")
+			}
+			shown := seen.FindStringSubmatch(page.page)
+			if shown == nil {
+				t.Fatalf("the form carries nothing:\n%s", page.page)
+			}
+			form.Set("seen", shown[1])
+		}
+		developer.post(closing, form).want(t, 200, "Your account is closed")
 	})
 }

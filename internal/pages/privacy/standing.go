@@ -45,6 +45,7 @@ const (
 	margin        kind = "margin"         // earned, not paid yet, and the developer has said whom to pay
 	marginUnnamed kind = "margin unnamed" // earned, not paid yet, and nobody is named whom to pay
 	marginLapsing kind = "margin lapsing" // as marginUnnamed, and less than a payout; or this server pays nobody
+	marginHeld    kind = "margin held"    // earned, not paid while an app is suspended by the service
 	marginDebt    kind = "margin debt"    // paid to the developer, and returned to users since
 )
 
@@ -161,7 +162,11 @@ func (s *Store) addMargin(ctx context.Context, q db.Queryer, a accounts.Account,
 	if p.UnderWayMC > 0 {
 		st.add(row{kind: payoutsBegun, amountMC: p.UnderWayMC})
 	}
-	r := row{amountMC: p.UnpaidMC - p.UnderWayMC, fromUS: p.FromUS}
+	if p.HeldMC >= money.Cent {
+		names := p.Held[:min(len(p.Held), maxNamed)]
+		st.add(row{kind: marginHeld, amountMC: p.HeldMC, count: len(p.Held), names: names})
+	}
+	r := row{amountMC: p.UnpaidMC - p.UnderWayMC - p.HeldMC, fromUS: p.FromUS}
 	switch {
 	case r.amountMC < 0:
 		r.kind, r.amountMC = marginDebt, -r.amountMC

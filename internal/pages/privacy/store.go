@@ -2,6 +2,7 @@ package privacy
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,10 +44,14 @@ type Store struct {
 
 // Close closes an account whose user has confirmed it with the password. In one transaction it revokes the connections,
 // suspends the apps, deletes the test accounts and erases the personal data. The error is *obstacles while something
-// keeps it open.
-func (s *Store) Close(ctx context.Context, a accounts.Account) error {
+// keeps it open, and *unseen if closing takes what is not among seen, which the page has shown.
+func (s *Store) Close(ctx context.Context, a accounts.Account, seen string) error {
 	if a.Sandbox {
 		return apierr.InvalidRequest.Errorf("A test account is deleted by its developer, in the developer console.")
+	}
+	// Stripe may have stopped paying the developer since it was asked, and afterwards nobody could sign in to mend it.
+	if _, err := s.Payouts.GetPayee(ctx, a.ID); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("privacy: payee: %w", err)
 	}
 	st, err := s.loadStanding(ctx, s.DB, a)
 	if err != nil {
@@ -69,18 +74,29 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 		if now.Deactivated || now.Epoch != a.Epoch || now.Email != a.Email {
 			return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
 		}
-		_, err = s.closeTx(ctx, tx, now, false)
+		st, err := s.closeTx(ctx, tx, now, false)
+		if list := st.findUnseen(seen); err == nil && len(list) > 0 {
+			err = &unseen{list}
+		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("privacy: close: %w", err)
 	}
-	s.Apps.NotifyChange()
+	s.Apps.NotifyChange("")
 	return nil
 }
 
 // closeTx closes an account that the transaction has locked. It returns the account's standing at that moment.
 func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) (st standing, err error) {
+	// The plan and the balance are locked first, in the order in which payments are booked: no charge begins, and
+	// nothing is booked, between the reads of the standing.
+	if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
+		return st, err
+	}
+	if _, err := store.LockBalance(ctx, tx, a.ID); err != nil {
+		return st, fmt.Errorf("privacy: balance: %w", err)
+	}
 	if st, err = s.endConnections(ctx, tx, a); err != nil {
 		return st, err
 	}
@@ -103,9 +119,6 @@ func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOp
 		return st, err
 	}
 	if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
-		return st, err
-	}
-	if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
 		return st, err
 	}
 	if err := s.Members.EraseAccount(ctx, tx, a); err != nil {
@@ -180,6 +193,7 @@ func (s *Store) closePage(st standing, a accounts.Account, blocking []row) ui.Cl
 		Apps:         len(st.apps),
 		TestAccounts: len(st.testAccounts),
 		Password:     a.HasPassword,
+		Seen:         st.seen(),
 		MayReturn:    s.Identity.SignUps == "" || s.Identity.SignUps == identity.OpenSignUps,
 	}
 	for _, r := range blocking {

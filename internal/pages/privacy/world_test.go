@@ -63,6 +63,7 @@ type world struct {
 	apps     *apps.Store
 	keys     *providerkeys.Store
 	webhooks *webhooks.Store
+	payouts  *payouts.Store
 	box      *seal.Box
 	ids      map[string]string // of accounts, by the name in their address
 	app      apps.App
@@ -86,6 +87,7 @@ func newWorld(t *testing.T, target string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	w := &world{Books: apitest.NewBooks(t, d), t: t, d: d, url: target, ids: map[string]string{}}
 	if w.box, err = seal.New(make([]byte, seal.KeySize)); err != nil {
@@ -102,7 +104,14 @@ func newWorld(t *testing.T, target string) *world {
 		&identity.PasskeyParty{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
-	w.apps.OnChange = func() { w.changes++ }
+	w.apps.OnChange = func(string) { w.changes++ }
+	w.payouts = &payouts.Store{
+		DB:     d,
+		Ledger: w.Ledger,
+		Apps:   w.apps,
+		Config: payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
+		Now:    w.Now,
+	}
 	(&privacy.Handler{Store: &privacy.Store{
 		DB:       d,
 		Accounts: w.accounts,
@@ -114,15 +123,9 @@ func newWorld(t *testing.T, target string) *world {
 		Topups:   &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now},
 		Webhooks: w.webhooks,
 		Members:  members.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.Now, "https://example.com"),
-		Payouts: &payouts.Store{
-			DB:     d,
-			Ledger: w.Ledger,
-			Apps:   w.apps,
-			Config: payouts.Config{Window: payouts.DefaultWindow, MinimumMC: payouts.DefaultMinimum},
-			Now:    w.Now,
-		},
-		Ledger: w.Ledger,
-		Now:    w.Now,
+		Payouts:  w.payouts,
+		Ledger:   w.Ledger,
+		Now:      w.Now,
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

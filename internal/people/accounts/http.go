@@ -197,15 +197,11 @@ func LocalPath(next string) string {
 // A PageHandler serves a page to the signed-in account a.
 type PageHandler func(w http.ResponseWriter, r *http.Request, a Account) error
 
-// InTurn serves a heavy page to its account when no other one of the account runs, and few on this node.
+// InTurn serves a heavy page to its account when no other one of the account runs, and few on this node
+// (web.Turns).
 func (s *Sessions) InTurn(next PageHandler) PageHandler {
 	return func(w http.ResponseWriter, r *http.Request, a Account) error {
-		leave, err := s.turns.Take(a.ID)
-		if err != nil {
-			return err
-		}
-		defer leave()
-		return next(w, r, a)
+		return s.turns.Serve(w, r, a.ID, func(w http.ResponseWriter, r *http.Request) error { return next(w, r, a) })
 	}
 }
 

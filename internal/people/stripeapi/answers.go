@@ -150,6 +150,11 @@ func DeclinedPayment(err error) *stripe.PaymentIntent {
 	return nil
 }
 
+// WasBankAsked reports whether a payment has reached the bank of its card.
+func WasBankAsked(p *stripe.PaymentIntent) bool {
+	return p.LatestCharge != nil || p.LastPaymentError != nil
+}
+
 // NameDecline names why a bank declined the card of a payment. The charge keeps the reason after the payment is
 // canceled.
 func NameDecline(p *stripe.PaymentIntent) string {

@@ -1,10 +1,12 @@
 package stripeapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,10 +67,12 @@ type Request struct {
 	// Check reads from the database whether it is still to be done, by its own state and by all terms of now: Wanted,
 	// Unwanted or Postponed.
 	Check func(context.Context) (Outcome, error)
-	// Create asks Stripe to do it.
+	// Create asks Stripe to do it, once: when a client repeats a try that was cut, Stripe may refuse the second one for
+	// our pace and have done the first.
 	Create func(ctx context.Context, idempotencyKey string) error
 	// Judge asks Stripe what an answer of Ours, NotNow or Gone does not say by itself, such as whether a card is still
-	// there, and returns what the answer means. nil = it means what Sort says.
+	// there, and returns what the answer means. nil = it means what Sort says. A look-up that was refused is not
+	// judged: an earlier try may have done what it looks for.
 	Judge func(context.Context, Answer) (Answer, error)
 	// End records in one transaction how the request has ended: Done, Refused, Gone or Unwanted. forget is a part of
 	// the transaction.
@@ -93,7 +97,6 @@ func (q *Requests) Do(ctx context.Context, r Request) (Answer, error) {
 	}
 	a, err := q.attempt(ctx, r, &c)
 	if err == nil {
-		a = q.judge(ctx, r, a)
 		err = q.record(ctx, r, c, a)
 	}
 	if err != nil { // also when the node stops: the next run shall not wait for the end of the claim
@@ -105,7 +108,11 @@ func (q *Requests) Do(ctx context.Context, r Request) (Answer, error) {
 // attempt asks Stripe under a claim.
 func (q *Requests) attempt(ctx context.Context, r Request, c *claim) (Answer, error) {
 	if found, err := r.Find(ctx); err != nil {
-		return sortLookUp(err), nil
+		a := sortLookUp(err)
+		if a.Outcome == Gone {
+			a = q.judge(ctx, r, a)
+		}
+		return a, nil
 	} else if found {
 		return Answer{Outcome: Done}, nil
 	}
@@ -117,7 +124,7 @@ func (q *Requests) attempt(ctx context.Context, r Request, c *claim) (Answer, er
 	now := q.Now()
 	if c.ReplayedUS > 0 {
 		if now.UnixMicro() < c.ReplayedUS+newAttemptAfter.Microseconds() {
-			return Answer{Outcome: c.Outcome, Text: c.Text}, nil
+			return q.judge(ctx, r, Answer{Outcome: c.Outcome, Text: c.Text}), nil
 		}
 		c.Attempt, c.ReplayedUS = c.Attempt+1, 0
 	}
@@ -129,7 +136,7 @@ func (q *Requests) attempt(ctx context.Context, r Request, c *claim) (Answer, er
 	if a.Replayed && a.Outcome != Done {
 		c.ReplayedUS = q.Now().UnixMicro()
 	}
-	return a, nil
+	return q.judge(ctx, r, a), nil
 }
 
 // sortLookUp sorts a look-up that fails. It says nothing about what was looked for.
@@ -241,35 +248,40 @@ type Overdue struct {
 	SinceUS int64
 }
 
-// ListOverdue returns requests that have waited for more than an hour, for us or to know what Stripe has done, the
-// oldest first.
-func ListOverdue(ctx context.Context, q db.Queryer, now time.Time, limit int) (list []Overdue, err error) {
-	waiting, err := listWaiting(ctx, q, limit)
+// ListOverdue returns what has waited for more than an hour, for us or to know what Stripe has done, the oldest first:
+// requests, at most limit, and others that the caller knows of.
+func ListOverdue(ctx context.Context, q db.Queryer, now time.Time, limit int, others ...Overdue) ([]Overdue, error) {
+	list, err := addWaiting(ctx, q, limit, others)
+	return slices.DeleteFunc(list, func(w Overdue) bool { return w.SinceUS > now.Add(-overdueAfter).UnixMicro() }), err
+}
+
+// addWaiting adds the requests that wait to others, and sorts them, the oldest first.
+func addWaiting(ctx context.Context, q db.Queryer, limit int, others []Overdue) ([]Overdue, error) {
+	requests, err := listWaiting(ctx, q, limit)
 	if err != nil {
 		return nil, fmt.Errorf("stripeapi: overdue: %w", err)
 	}
-	for _, c := range waiting {
-		if c.WaitsUS <= now.Add(-overdueAfter).UnixMicro() {
-			list = append(list, Overdue{c.Kind, c.ID, c.Outcome, c.Text, c.WaitsUS})
-		}
+	for _, c := range requests {
+		others = append(others, Overdue{c.Kind, c.ID, c.Outcome, c.Text, c.WaitsUS})
 	}
-	return list, nil
+	slices.SortStableFunc(others, func(a, b Overdue) int { return cmp.Compare(a.SinceUS, b.SinceUS) })
+	return others, nil
 }
 
 // maxOverdue bounds the requests that a run names.
 const maxOverdue = 100
 
-// ReportOverdue raises an alarm for what has waited for more than an hour, for us or to know what Stripe has done. It
-// also sets the metric of the longest wait.
-func (q *Requests) ReportOverdue(ctx context.Context) error {
+// ReportOverdue raises an alarm for what has waited for more than an hour, for us or to know what Stripe has done: the
+// requests, and others that the caller knows of. It also sets the metric of the longest wait.
+func (q *Requests) ReportOverdue(ctx context.Context, others ...Overdue) error {
 	now := q.Now()
-	list, err := listWaiting(ctx, q.DB, maxOverdue)
+	list, err := addWaiting(ctx, q.DB, maxOverdue, others)
 	if err != nil {
-		return fmt.Errorf("stripeapi: overdue: %w", err)
+		return err
 	}
 	longest := time.Duration(0)
 	for _, c := range list {
-		age := now.Sub(time.UnixMicro(c.WaitsUS))
+		age := now.Sub(time.UnixMicro(c.SinceUS))
 		if longest = max(longest, age); age < overdueAfter {
 			continue
 		}

@@ -29,9 +29,10 @@ type remote struct {
 	lookUp  error
 	hasIt   bool
 	terms   stripeapi.Outcome
-	between func() // runs before the terms are read
-	during  func() // runs while Stripe is asked
-	crash   error  // instead of the record of an end
+	judged  *stripeapi.Answer // what Judge says; nil = what it is asked about
+	between func()            // runs before the terms are read
+	during  func()            // runs while Stripe is asked
+	crash   error             // instead of the record of an end
 	ends    []stripeapi.Outcome
 }
 
@@ -58,6 +59,12 @@ func (r *remote) request() stripeapi.Request {
 			r.keys = append(r.keys, key)
 			r.during()
 			return r.answer
+		},
+		Judge: func(_ context.Context, a stripeapi.Answer) (stripeapi.Answer, error) {
+			if r.judged != nil {
+				a = *r.judged
+			}
+			return a, nil
 		},
 		End: func(ctx context.Context, a stripeapi.Answer, forget stripeapi.Forget) error {
 			if r.crash != nil {
@@ -135,7 +142,10 @@ func TestEndsOfARequest(t *testing.T) {
 		r.terms = stripeapi.Unwanted
 		r.lookUp = refusal(404, stripe.ErrorTypeCard) // a look-up refuses nothing
 		r.wants(stripeapi.Unknown, "top_1")
-		r.lookUp = nil
+		r.lookUp = refusal(429, stripe.ErrorTypeInvalidRequest) // it says nothing of what an earlier try has done
+		r.judged = &stripeapi.Answer{Outcome: stripeapi.Refused}
+		r.wants(stripeapi.Ours, "top_1")
+		r.lookUp, r.judged = nil, nil
 		r.wants(stripeapi.Unwanted, "top_1")
 		r.terms, r.answer, r.keys = stripeapi.Wanted, refusal(402, stripe.ErrorTypeCard), nil
 		r.wants(stripeapi.Refused, "top_1")

@@ -17,7 +17,8 @@ var pendingBounds = map[string]time.Duration{
 // reportAges raises an alarm for what has waited for us for too long, or has been pending at Stripe for too long, and
 // sets the metrics of their ages.
 func (s *Store) reportAges(ctx context.Context) error {
-	failed := s.requests().ReportOverdue(ctx)
+	waits, failed := ListWaits(ctx, s.DB)
+	failed = errors.Join(failed, s.requests().ReportOverdue(ctx, waits...))
 	now := s.Now()
 	for what, bound := range pendingBounds {
 		id, sinceUS, err := oldestPending(ctx, s.DB, what)

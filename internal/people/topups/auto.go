@@ -117,7 +117,7 @@ func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout,
 			return setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro())
 		}
 		c = checkout{
-			order:     order{id.New(id.Payment, now), accountID, p.Add},
+			order:     order{ID: id.New(id.Payment, now), AccountID: accountID, Cents: p.Add},
 			NextUS:    now.Add(claimTTL).UnixMicro(),
 			CreatedUS: now.UnixMicro(),
 			Customer:  p.Customer,
@@ -204,14 +204,22 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout, isFirst bool) err
 		if err != nil || intent == nil { // nil: it has ended
 			return err
 		}
-		c.IntentID = intent.ID
+		if c, err = getCheckout(ctx, s.DB, c.ID); err != nil {
+			return fmt.Errorf("topups: attempt: %w", err)
+		}
+		if c.IntentID != intent.ID { // another node has made another one
+			if hasMoney(intent) {
+				_, err = s.bookIntent(ctx, intent)
+			}
+			return err
+		}
 	}
 	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
 		return err
 	}
 	if f.isStuck() { // the user is not present, and the payment must not succeed later
-		if err := s.cancelIntent(ctx, c.IntentID); err != nil {
+		if err := s.cancelIntent(ctx, f.intent); err != nil {
 			return err
 		}
 	}
@@ -416,17 +424,19 @@ func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c check
 		switch n := n.(type) {
 		case rules.MarkPaymentPaid:
 			if c.SaveCard {
-				err = s.saveCard(ctx, tx, p, f.intent)
+				err = s.saveCard(ctx, tx, p, f)
 			}
 			if c.automatic() {
-				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0),
-					s.sendMail(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
+				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0))
+			}
+			if c.automatic() && c.NamedID == "" {
+				err = errors.Join(err, s.sendMail(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
 			}
 		case rules.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
 				err = s.turnOffAfterReversal(ctx, tx, &p)
 			} else if c.automatic() {
-				err = s.countFailure(ctx, tx, p, n.Reason)
+				err = s.countFailure(ctx, tx, p, n.Reason, f)
 			}
 		case rules.DisputePayment, rules.ReversePayment:
 			err = s.turnOffAfterReversal(ctx, tx, &p)
@@ -448,9 +458,13 @@ func (s *Store) turnOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) er
 		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offReversed)))
 }
 
-// countFailure sets a longer pause after each failure, and turns automatic top-up off after the third.
-func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string) error {
-	if why == stopped || why == cardGone { // the card was not charged
+// countFailure sets a longer pause after each failure, and turns automatic top-up off after the third. What failed
+// before the bank was asked does not count.
+func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string, f facts) error {
+	switch {
+	case why == stopped && f.intent != nil: // Stripe began the payment: it may stop as early again
+		return setFailures(ctx, tx, p.AccountID, p.Failures, s.Now().Add(recheckDelay).UnixMicro())
+	case why == stopped, why == cardGone:
 		return nil
 	}
 	p.Failures++
@@ -465,12 +479,20 @@ func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string)
 		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
 }
 
-// saveCard saves the card of a payment, as the user agreed.
-func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, intent *stripe.PaymentIntent) error {
+// saveCard saves the card of a payment, as the user agreed. If the user has removed the card since, or has paid by
+// another one that is saved, that holds: then the older card is removed at Stripe. Stripe's times are in seconds.
+func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, f facts) error {
+	intent := f.intent
 	m := intent.PaymentMethod
 	if m == nil || m.Card == nil || intent.Customer == nil || intent.Customer.ID != p.Customer {
 		s.Log.Error("saved card missing", "account_id", p.AccountID, "payment_intent", intent.ID)
 		return nil // the payment must still be recorded
+	}
+	if charge := f.latestCharge(); charge != nil {
+		if charge.Created < p.CardUS/1e6 && m.ID != p.PaymentMethod {
+			return queueCardRemoval(ctx, tx, m.ID)
+		}
+		p.CardUS = charge.Created * 1e6
 	}
 	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4,
 		fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
@@ -542,6 +564,7 @@ func (s *Store) removeCard(ctx context.Context, accountID string) error {
 		} else if err != nil {
 			return err
 		}
+		p.CardUS = s.Now().UnixMicro()
 		return setCard(ctx, tx, p, "", "", "", "")
 	})
 }
@@ -611,7 +634,7 @@ func (s *Store) detachRemovedCard(ctx context.Context) (bool, error) {
 	}
 	if err := s.detachCard(ctx, paymentMethod); err != nil {
 		s.Log.Error("removed card not detached", "error", err)
-		return true, nil
+		return true, markRemovalFailing(ctx, s.DB, paymentMethod, s.Now().UnixMicro())
 	}
 	return true, deleteRemoval(ctx, s.DB, paymentMethod)
 }
@@ -624,7 +647,7 @@ func (s *Store) deleteRemovedCustomer(ctx context.Context) (bool, error) {
 	}
 	if err := s.deleteCustomer(ctx, customer); err != nil {
 		s.Log.Error("customer not deleted", "error", err)
-		return true, nil
+		return true, markCustomerFailing(ctx, s.DB, customer, s.Now().UnixMicro())
 	}
 	return true, deleteCustomerRemoval(ctx, s.DB, customer)
 }

@@ -20,14 +20,16 @@ type plan struct {
 	OffReason               string // why Purser turned it off; "" = it did not
 	Below, Add, Most        int64  // cents; Most is the maximum of a calendar month
 	Failures, NextUS, Since int64
+	CardUS                  int64 // when the card was charged that the user had saved, or when the user removed it
 }
 
 const planColumns = `account_id, COALESCE(customer, ''), COALESCE(payment_method, ''), brand, last4, expires, enabled,
-		off_reason, below_cents, add_cents, most_cents, failures, next_us, COALESCE(agreed_us, 0)`
+		off_reason, below_cents, add_cents, most_cents, failures, next_us, COALESCE(agreed_us, 0),
+		card_us`
 
 func (p *plan) fields() []any {
 	return []any{&p.AccountID, &p.Customer, &p.PaymentMethod, &p.Brand, &p.Last4, &p.Expires, &p.On, &p.OffReason,
-		&p.Below, &p.Add, &p.Most, &p.Failures, &p.NextUS, &p.Since}
+		&p.Below, &p.Add, &p.Most, &p.Failures, &p.NextUS, &p.Since, &p.CardUS}
 }
 
 func getPlan(ctx context.Context, q db.Queryer, accountID string) (p plan, err error) {
@@ -102,19 +104,40 @@ func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (
 	return n == 1, err
 }
 
-// setCard replaces the card of a plan, by none if paymentMethod is "". The old card is queued for removal at Stripe.
+// setCard replaces the card of a plan, by none if paymentMethod is "", and stores p.CardUS with it. The old card is
+// queued for removal at Stripe.
 func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4, expires string) error {
 	if p.PaymentMethod != "" && p.PaymentMethod != paymentMethod {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO card_removals (payment_method, next_us) VALUES ($1, 0)
-			ON CONFLICT (payment_method) DO NOTHING`, p.PaymentMethod); err != nil {
+		if err := queueCardRemoval(ctx, tx, p.PaymentMethod); err != nil {
 			return err
 		}
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE auto_topups
 		SET payment_method = $2, brand = $3, last4 = $4, expires = $5, failures = 0, next_us = 0, off_reason = '',
-			enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END
+			enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END, card_us = $7
 		WHERE account_id = $1`, p.AccountID, db.NullText(paymentMethod), brand, last4, expires,
-		db.BoolInt(paymentMethod != ""))
+		db.BoolInt(paymentMethod != ""), p.CardUS)
+	return err
+}
+
+// queueCardRemoval queues a card for removal at Stripe.
+func queueCardRemoval(ctx context.Context, tx *db.Tx, paymentMethod string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO card_removals (payment_method, next_us) VALUES ($1, 0)
+		ON CONFLICT (payment_method) DO NOTHING`, paymentMethod)
+	return err
+}
+
+// markRemovalFailing records since when Stripe does not remove a card.
+func markRemovalFailing(ctx context.Context, q db.Execer, paymentMethod string, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `UPDATE card_removals SET failing_us = COALESCE(failing_us, $2)
+		WHERE payment_method = $1`, paymentMethod, nowUS)
+	return err
+}
+
+// markCustomerFailing records since when Stripe does not delete a customer.
+func markCustomerFailing(ctx context.Context, q db.Execer, customer string, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `UPDATE customer_removals SET failing_us = COALESCE(failing_us, $2)
+		WHERE customer = $1`, customer, nowUS)
 	return err
 }
 

@@ -45,7 +45,7 @@ func (s *Store) createIntent(ctx context.Context, c checkout, key string) (*stri
 		Metadata:           c.metadata(),
 	}
 	p.SetIdempotencyKey(key)
-	intent, err := s.charges.V1PaymentIntents.Create(ctx, p)
+	intent, err := s.once.V1PaymentIntents.Create(ctx, p)
 	if declined := stripeapi.DeclinedPayment(err); declined != nil {
 		return declined, nil
 	}
@@ -67,9 +67,13 @@ func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentInten
 }
 
 // cancelIntent cancels a payment that is not paid. It returns no error for a payment that has already ended; the caller
-// fetches its state.
-func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
-	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, nil)
+// fetches its state. Stripe keeps that it was abandoned by the user, if it waits for the user to confirm it.
+func (s *Store) cancelIntent(ctx context.Context, i *stripe.PaymentIntent) error {
+	p, intentID := &stripe.PaymentIntentCancelParams{}, i.ID
+	if i.Status == stripe.PaymentIntentStatusRequiresAction {
+		p.CancellationReason = stripe.String(string(stripe.PaymentIntentCancellationReasonAbandoned))
+	}
+	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, p)
 	if err == nil {
 		return nil
 	}
@@ -122,7 +126,7 @@ func findIntentDifference(i *stripe.PaymentIntent, c checkout, live bool) string
 		return fmt.Sprintf("the payment is of %d cents, ordered were %d", i.Amount, c.Cents)
 	case i.Currency != currency:
 		return fmt.Sprintf("currency is %q", i.Currency)
-	case i.Metadata["topup_id"] != c.ID:
+	case i.Metadata["topup_id"] != c.name():
 		return "it is for another top-up"
 	case i.Metadata["account_id"] != c.AccountID:
 		return "it is for another account"

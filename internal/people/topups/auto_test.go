@@ -363,7 +363,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.later(6 * time.Minute)
 		w.once()
 		p.wants(25*dollars, rules.PaymentFailed)
-		p.auto("your settings or your balance had changed")
+		p.auto("stopped before your bank was asked")
 		w.once()
 		p.charged(0, 0)
 		p.wishes("30", "50", "50") // the whole month is there

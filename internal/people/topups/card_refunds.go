@@ -134,13 +134,40 @@ func returnedEmail(cents int64, dashboard string) ui.Email {
 	}
 }
 
+// returnedAfterAllEmail reports a refund that Stripe has made, or is making, although its user was told that it could
+// not be.
+func returnedAfterAllEmail(cents int64, state refundState, dashboard string) ui.Email {
+	if state == refundOpen {
+		return ui.Email{
+			Subject: formatDollars(cents) + " is on its way to your card after all",
+			Paragraphs: []string{
+				"We wrote that we couldn’t return " + formatDollars(cents) + " of your balance to your card. It is " +
+					"on its way after all, so we took it from your balance again. If your bank doesn’t accept it, " +
+					"it comes back to your balance.",
+			},
+			Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
+			Why:    ui.AboutBalance,
+		}
+	}
+	return ui.Email{
+		Subject: "We did return " + formatDollars(cents) + " to your card",
+		Paragraphs: []string{
+			"We wrote that we couldn’t return " + formatDollars(cents) + " of your balance to your card. It has been " +
+				"returned after all, so we took it from your balance again. Your bank usually shows it within " +
+				"5 to 10 business days.",
+		},
+		Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
+		Why:    ui.AboutBalance,
+	}
+}
+
 // notRefundableEmail reports a refund that Stripe has not made, so that no bank was asked.
 func notRefundableEmail(cents int64, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "We couldn’t return " + formatDollars(cents) + " to your card",
 		Paragraphs: []string{
-			"You asked for " + formatDollars(cents) + " of a top-up back. We couldn’t refund it, because the top-up " +
-				"was refunded or disputed in the meantime. Your balance shows what you have now.",
+			"You asked for " + formatDollars(cents) + " of a top-up back. We couldn’t refund it, because a top-up of " +
+				"yours was refunded or disputed in the meantime. Your balance shows what you have now.",
 		},
 		Action: &ui.Link{Href: dashboard + refundPath, Text: "View refunds"},
 		Why:    ui.AboutBalance,

@@ -145,7 +145,7 @@ func TestRefundThatFails(t *testing.T) {
 		p.wants(20*money.Dollar, rules.PaymentSettled)
 		w.dueRefunds()
 		p.wants(20*money.Dollar, rules.PaymentSettled)
-		p.Get(refundPage).Want(t, 200, "Not accepted by your card")
+		p.Get(refundPage).Want(t, 200, "Couldn’t be made. It is back in your balance")
 		if n := p.mailsOf("We couldn’t return $4.00 to your card"); n != 1 {
 			t.Errorf("%d mails", n)
 		}

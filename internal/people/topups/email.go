@@ -74,10 +74,23 @@ func (s *Store) cardGoneEmail(p plan) ui.Email {
 	return s.automaticEmail(
 		"Automatic top-up is off: save your card again",
 		ui.Link{Href: s.DashboardURL + autoPath, Text: "Save a card"},
-		"Stripe, which keeps your card for us, no longer has your "+p.card()+". You haven’t been charged.",
+		"Stripe, which keeps your card for us, no longer has your "+p.card()+", so we stopped a top-up.",
 		"Save it again, or another one, and turn automatic top-up on again. Until then, apps can only spend what is "+
 			"left of your balance.",
 	)
+}
+
+// paidTwiceEmail reports the second payment of a top-up.
+func paidTwiceEmail(cents int64, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "A top-up of " + formatDollars(cents) + " was paid twice",
+		Paragraphs: []string{
+			"Because of an error of ours, one of your top-ups was paid twice. Both payments are in your balance. You " +
+				"can return the second one to your card.",
+		},
+		Action: &ui.Link{Href: dashboard + refundPath, Text: "Return money"},
+		Why:    ui.AboutBalance,
+	}
 }
 
 func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.Email {

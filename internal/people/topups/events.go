@@ -55,8 +55,10 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 	if old, err := wasSeen(ctx, s.DB, e.ID); err != nil || old {
 		return err
 	}
-	if e.Livemode != s.Config.isLive() || e.Account != "" {
-		return s.refuseTopUp("", fmt.Sprintf("event %s is of another account or mode", e.ID))
+	if e.Account != "" { // of a developer's account, to an endpoint that gets those events, too
+		return markSeen(ctx, s.DB, e.ID, string(e.Type), s.Now().UnixMicro())
+	} else if e.Livemode != s.Config.isLive() {
+		return s.refuseTopUp("", fmt.Sprintf("event %s is of another mode", e.ID))
 	}
 	c, err := s.findCheckoutOfEvent(ctx, e)
 	if errors.Is(err, sql.ErrNoRows) { // the event is about another payment of this Stripe account
@@ -99,12 +101,17 @@ func (s *Store) findCheckoutOfEvent(ctx context.Context, e stripe.Event) (checko
 }
 
 // findCheckoutOfSession finds the checkout of a session and checks the session of the event against the order. If the
-// response with the session id was lost, it finds the checkout by the client reference id.
+// response with the session id was lost, it finds the checkout by the client reference id. A second session of a
+// checkout is of no interest until it is paid.
 func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.CheckoutSession) (checkout, error) {
 	c, err := getBySession(ctx, s.DB, session.ID)
 	if errors.Is(err, sql.ErrNoRows) && session.ClientReferenceID != "" {
-		if c, err = getCheckout(ctx, s.DB, session.ClientReferenceID); err == nil && c.SessionID != "" {
-			return c, s.refuseTopUp(c.ID, "another session paid for it: "+session.ID)
+		c, err = getCheckout(ctx, s.DB, session.ClientReferenceID)
+		switch isSecond := err == nil && c.SessionID != ""; {
+		case isSecond && session.PaymentIntent == nil:
+			return c, sql.ErrNoRows
+		case isSecond:
+			return s.findUnknown(ctx, session.PaymentIntent.ID)
 		}
 		c.SessionID, c.URL = session.ID, session.URL
 	}
@@ -120,14 +127,19 @@ func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.Check
 }
 
 // findCheckoutOfAttempt finds the automatic checkout of a payment by its metadata and checks the payment against the
-// order. It returns sql.ErrNoRows for a payment of a session, which has events of its session.
+// order. It returns sql.ErrNoRows for a payment of a session, which has events of its session. A second payment of a
+// checkout is of no interest until it brings money.
 func (s *Store) findCheckoutOfAttempt(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
-	c, err := getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
-	if errors.Is(err, sql.ErrNoRows) && intent.Metadata["topup_id"] != "" {
+	c, err := getByIntent(ctx, s.DB, intent.ID)
+	if errors.Is(err, sql.ErrNoRows) {
+		c, err = getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
+	}
+	switch isUnknown := errors.Is(err, sql.ErrNoRows) && intent.Metadata["topup_id"] != ""; {
+	case isUnknown, err == nil && c.automatic() && c.IntentID != "" && c.IntentID != intent.ID:
 		return s.findUnknown(ctx, intent.ID)
-	} else if err != nil {
+	case err != nil:
 		return c, err
-	} else if !c.automatic() {
+	case !c.automatic():
 		return checkout{}, sql.ErrNoRows
 	}
 	if wrong := findIntentDifference(intent, c, s.Config.isLive()); wrong != "" {

@@ -315,8 +315,8 @@ var failureTexts = map[string]string{
 	"card_expired":         "Your card has expired.",
 	"insufficient_funds":   "Your card has insufficient funds.",
 	"needs_authentication": "Your bank requires you to confirm payments with this card.",
-	stopped:                "Your card wasn’t charged: your settings or your balance had changed.",
-	cardGone:               "Your card wasn’t charged: Stripe no longer has it.",
+	stopped:                "Your card wasn’t charged: this top-up was stopped before your bank was asked.",
+	cardGone:               "This top-up was stopped: Stripe no longer has your card.",
 	"refunded":             "The payment was refunded before it was credited.",
 	"dispute_lost":         "Your bank reversed the payment before it was credited.",
 }

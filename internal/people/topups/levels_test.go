@@ -1,6 +1,7 @@
 package topups_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -112,6 +113,37 @@ func TestStaleAnswerIsDropped(t *testing.T) {
 	})
 }
 
+// TestCrossingAnswers has the node that asked first be answered last, and apply its answer first. The older answer to
+// the later question does not replace it.
+func TestCrossingAnswers(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		session := p.topUp("10")
+		w.do(session, "refund", "cents", "300")
+		events := w.fresh()
+		begin := func(event []byte, isAnswer bool) (*held, chan struct{}) {
+			h, done := w.hold("GET", "/v1/refunds", isAnswer), make(chan struct{})
+			go func() {
+				defer close(done)
+				w.deliver([][]byte{event}, 200)
+			}()
+			<-h.here
+			return h, done
+		}
+		first, firstDone := begin(events[0], false)
+		second, secondDone := begin(events[len(events)-1], true)
+		w.do("", "refunds", "status", "failed", "all", "1") // of which no event comes
+		w.noEvents()
+		close(first.goOn)
+		<-firstDone
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+		close(second.goOn)
+		<-secondDone
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+	})
+}
+
 // TestChargedAfterItEnded charges a card although the attempt has ended meanwhile: the money is credited.
 func TestChargedAfterItEnded(t *testing.T) {
 	t.Parallel()
@@ -156,11 +188,12 @@ func TestReturnOfALostPayment(t *testing.T) {
 		w.do(session, "lost")
 		w.dueRefunds()
 		p.wants(0, rules.PaymentSettled)
-		p.Get(refundPage).Lacks(t, "On its way")
+		p.Get(refundPage).Lacks(t, "Pending")
+		p.Get(refundPage).Want(t, 200, "Couldn’t be made. It is back in your balance").Lacks(t, "accepted by your card")
 		if n := p.mailsOf("We couldn’t return $10.00 to your card"); n != 1 {
 			t.Errorf("%d mails", n)
 		}
-		p.told(1, "We couldn’t return $10.00 to your card", "the top-up was refunded or disputed in the meantime")
+		p.told(1, "We couldn’t return $10.00 to your card", "refunded or disputed in the meantime")
 		if got := p.reversed(); got[0] != 10*money.Dollar {
 			t.Errorf("reversed %v", got)
 		}
@@ -186,6 +219,45 @@ func TestNoReturnThatADisputeNeeds(t *testing.T) {
 	})
 }
 
+// TestReturnThatADisputeNeedsNow asks for a return that Stripe delays, and disputes another payment meanwhile: nothing
+// is returned that the loss of the dispute would take. When it is won, the same payment can be returned.
+func TestReturnThatADisputeNeedsNow(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		isBusy := true
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if isBusy && r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
+				refuse(rw, http.StatusTooManyRequests)
+				return true
+			}
+			return false
+		})
+		p := w.person(accounts.NewAccount{})
+		disputed := p.topUp("10")
+		p.topUp("10")
+		p.allocate(10 * money.Dollar)
+		p.toCard("10")
+		p.wants(0, rules.PaymentSettled)
+		w.do(disputed, "dispute")
+		w.deliver(w.fresh(), 200)
+		isBusy = false
+		w.later(61 * time.Minute)
+		w.dueRefunds()
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+		if p.mailsOf("We couldn’t return $10.00 to your card") != 1 {
+			t.Errorf("%+v", p.mails())
+		}
+		if w.isRaised("refund_refused") {
+			t.Error("an alarm about a refusal that nobody made")
+		}
+		w.do(disputed, "won")
+		w.deliver(w.fresh(), 200)
+		p.Get(refundPage).Want(t, 200, `value="10.00"`)
+		p.toCard("10")
+		p.wants(0, rules.PaymentSettled)
+	})
+}
+
 // TestReturnMadeTwice takes from the balance what Stripe has returned a second time for one return.
 func TestReturnMadeTwice(t *testing.T) {
 	t.Parallel()
@@ -203,4 +275,129 @@ func TestReturnMadeTwice(t *testing.T) {
 		w.deliver(w.fresh(), 200)
 		p.wants(2*money.Dollar, rules.PaymentSettled)
 	})
+}
+
+// TestRefusedReturnIsMade has Stripe carry out a return whose first request was on its way while the second was
+// refused: the user, who had the money back, is told, and it is taken again. It may still fail later.
+func TestRefusedReturnIsMade(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			w.serveStripe(rw, r)
+			return true
+		})
+		p := w.person(accounts.NewAccount{})
+		p.topUp("10")
+		h, done, form := w.hold("POST", "/v1/refunds", false), make(chan struct{}), p.refundForm("4")
+		go func() {
+			defer close(done)
+			p.Post(refundPage, form)
+		}()
+		<-h.here
+		w.do("", "answer", "method", "POST", "path", "/v1/refunds", "status", "400",
+			"code", "charge_already_refunded", "times", "1")
+		w.dueRefunds()
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+		p.Get(refundPage).Want(t, 200, "It is back in your balance")
+		close(h.goOn)
+		<-done
+		for range 2 { // events come twice
+			w.deliver(w.stripe.Events(), 200)
+		}
+		p.wants(6*money.Dollar, rules.PaymentSettled)
+		p.Get(refundPage).Want(t, 200, "Returned").Lacks(t, "It is back in your balance")
+		if p.mailsOf("We did return $4.00 to your card") != 1 {
+			t.Errorf("%+v", p.mails())
+		}
+		w.wantAlarm("refund_reopened")
+		w.do("", "refunds", "status", "failed", "all", "1")
+		w.deliver(w.fresh(), 200)
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+	})
+}
+
+// TestPendingReturnAfterAll has Stripe begin a return that was refused here: it is on its way until the bank has it.
+func TestPendingReturnAfterAll(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		p := w.person(accounts.NewAccount{})
+		p.topUp("10")
+		w.do("", "answer", "method", "POST", "path", "/v1/refunds", "status", "400", "code", "charge_already_refunded")
+		p.toCard("4")
+		p.wants(10*money.Dollar, rules.PaymentSettled)
+		w.do("", "refunds", "status", "pending")
+		w.makeReturn(p, "400")
+		w.deliver(w.fresh(), 200)
+		p.wants(6*money.Dollar, rules.PaymentSettled)
+		p.Get(refundPage).Want(t, 200, "Pending").Lacks(t, "It is back in your balance")
+		if p.mailsOf("$4.00 is on its way to your card after all") != 1 ||
+			p.mailsOf("We did return $4.00 to your card") != 0 {
+			t.Errorf("%+v", p.mails())
+		}
+		w.do("", "refunds", "status", "succeeded")
+		w.dueRefunds() // also without its event
+		p.wants(6*money.Dollar, rules.PaymentSettled)
+		p.Get(refundPage).Want(t, 200, "Returned").Lacks(t, "Pending")
+		if p.mailsOf("We returned $4.00 to your card") != 1 {
+			t.Errorf("%+v", p.mails())
+		}
+	})
+}
+
+// makeReturn has Stripe make the newest return that a person has asked for, whose request was on its way.
+func (w *world) makeReturn(p *person, cents string) {
+	w.t.Helper()
+	var refundID, paymentID string
+	err := w.d.QueryRowContext(w.t.Context(), `SELECT id, payment_id FROM refunds WHERE account_id = $1
+		ORDER BY id DESC LIMIT 1`, p.ID).Scan(&refundID, &paymentID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, at := range w.stripe.Payments() {
+		if at.TopUp == paymentID {
+			form := url.Values{"payment_intent": {at.Intent}, "amount": {cents}}
+			form.Set("metadata[refund_id]", refundID)
+			w.post("/v1/refunds", form.Encode())
+		}
+	}
+}
+
+// TestCardRefusesAfterTheTerms ends a return because less was left of its payment. Stripe makes it nevertheless, and
+// the bank does not accept it, at once or later: the card is asked for nothing more.
+func TestCardRefusesAfterTheTerms(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"pending", "failed"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(w *world) {
+				isBusy := true
+				w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+					if isBusy && r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
+						refuse(rw, http.StatusTooManyRequests)
+						return true
+					}
+					return false
+				})
+				p := w.person(accounts.NewAccount{})
+				session := p.topUp("10")
+				p.toCard("10")
+				w.do(session, "refund", "cents", "400")
+				isBusy = false
+				w.later(61 * time.Minute)
+				w.dueRefunds()
+				p.wants(6*money.Dollar, rules.PaymentSettled)
+				w.do("", "refunds", "status", "failed", "all", "1")
+				w.deliver(w.fresh(), 200)
+				p.wants(10*money.Dollar, rules.PaymentSettled)
+				p.Get(refundPage).Want(t, 200, `value="10.00"`) // the card was not asked
+				w.do("", "refunds", "status", first, "new", "1")
+				w.makeReturn(p, "1000")
+				w.deliver(w.fresh(), 200)
+				w.do("", "refunds", "status", "failed")
+				w.deliver(w.fresh(), 200)
+				p.wants(10*money.Dollar, rules.PaymentSettled)
+				p.Get(refundPage).Want(t, 200, "Nothing to return.")
+			})
+		})
+	}
 }

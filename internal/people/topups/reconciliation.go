@@ -71,12 +71,12 @@ var errClaimLost = errors.New("topups: the reconciliation has begun again, or an
 // MoneyWaits reports whether the books must be compared with Stripe before money leaves: returns to cards, transfers
 // and automatic charges wait.
 func MoneyWaits(ctx context.Context, q db.Queryer) (bool, error) {
-	waits, err := hasOpenReconciliation(ctx, q, 1)
-	if err != nil || waits {
-		return waits, err
-	}
+	// In this order: the transaction that unsets the mark opens a reconciliation.
 	restored, err := settings.Get(ctx, q, settings.Restored)
-	return restored != "", err
+	if err != nil || restored != "" {
+		return restored != "", err
+	}
+	return hasOpenReconciliation(ctx, q, 1)
 }
 
 // LoadWaiting returns the reconciliation that money waits for, and whether any money waits. Its id is "" while no node
@@ -154,6 +154,7 @@ func beginReconciliation(ctx context.Context, tx *db.Tx, cause string, now, sinc
 		r.Cause = cause
 	}
 	r.SinceUS, r.waits, r.Stage, r.after = min(r.SinceUS, fresh.SinceUS), max(r.waits, fresh.waits), stages[0], ""
+	r.CreatedUS = fresh.CreatedUS
 	return r, restartReconciliation(ctx, tx, r)
 }
 
@@ -275,7 +276,7 @@ func (s *Store) compareStage(ctx context.Context, r *Reconciliation) error {
 	case "payments":
 		return s.compareUnsettled(ctx, r)
 	case "charges":
-		return s.compareList(ctx, r, s.listCharges(ctx, r), paidOf)
+		return s.compareList(ctx, r, s.listCharges(ctx, r), knownPayments)
 	case "refunds":
 		return s.compareList(ctx, r, s.listAllRefunds(ctx, r), knownRefunds)
 	case "disputes":
@@ -343,20 +344,21 @@ func (s *Store) count(r *Reconciliation, of string, changed bool, createdUS int6
 	return nil
 }
 
-// turnOffPlans turns automatic top-up off after a restore, and tells the users.
+// turnOffPlans turns automatic top-up off after a restore, and tells the users. A plan that its user has agreed to
+// since stays on.
 func (s *Store) turnOffPlans(ctx context.Context, r *Reconciliation) error {
 	if r.Cause != causeRestored {
 		return nil
 	}
 	for {
-		page, err := listPlansOn(ctx, s.DB, comparedTogether)
+		page, err := listPlansBefore(ctx, s.DB, r.CreatedUS, comparedTogether)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		for _, accountID := range page {
 			err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 				p, err := lockPlan(ctx, tx, accountID)
-				if err != nil || !p.On {
+				if err != nil || !p.On || p.Since >= r.CreatedUS {
 					return err
 				}
 				return errors.Join(turnOff(ctx, tx, accountID, offRestored),

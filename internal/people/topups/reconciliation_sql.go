@@ -50,21 +50,28 @@ func hasOpenReconciliation(ctx context.Context, q db.Queryer, waits int64) (yes 
 
 // insertReconciliation inserts r unless one is open, and returns and locks the open one.
 func insertReconciliation(ctx context.Context, tx *db.Tx, r Reconciliation) (is Reconciliation, err error) {
-	_, err = tx.ExecContext(ctx, `INSERT INTO reconciliations (id, cause, open, waits, since_us, stage, after_id,
-			claimed_us, created_us) VALUES ($1, $2, 1, $3, $4, $5, '', 0, $6) ON CONFLICT (open) DO NOTHING`,
-		r.ID, r.Cause, r.waits, r.SinceUS, r.Stage, r.CreatedUS)
-	if err != nil {
-		return is, err
+	for range 3 { // the open one may end between the two statements
+		_, err = tx.ExecContext(ctx, `INSERT INTO reconciliations (id, cause, open, waits, since_us, stage, after_id,
+				claimed_us, created_us) VALUES ($1, $2, 1, $3, $4, $5, '', 0, $6) ON CONFLICT (open) DO NOTHING`,
+			r.ID, r.Cause, r.waits, r.SinceUS, r.Stage, r.CreatedUS)
+		if err != nil {
+			return is, err
+		}
+		err = tx.QueryRowContext(ctx, `SELECT `+reconciliationColumns+` FROM reconciliations
+			WHERE open = 1`+tx.Engine.ForUpdate()).Scan(is.fields()...)
+		if !errors.Is(err, sql.ErrNoRows) {
+			break
+		}
 	}
-	err = tx.QueryRowContext(ctx, `SELECT `+reconciliationColumns+` FROM reconciliations
-		WHERE open = 1`+tx.Engine.ForUpdate()).Scan(is.fields()...)
 	return is, err
 }
 
-// restartReconciliation lets the open reconciliation begin again. The node that goes on with it loses its claim.
+// restartReconciliation lets the open reconciliation begin again, as one that is created now. The node that goes on
+// with it loses its claim.
 func restartReconciliation(ctx context.Context, tx *db.Tx, r Reconciliation) error {
 	_, err := tx.ExecContext(ctx, `UPDATE reconciliations SET cause = $2, waits = $3, since_us = $4, stage = $5,
-			after_id = '', claimed_us = 0 WHERE id = $1 AND open = 1`, r.ID, r.Cause, r.waits, r.SinceUS, r.Stage)
+			created_us = $6, after_id = '', claimed_us = 0 WHERE id = $1 AND open = 1`,
+		r.ID, r.Cause, r.waits, r.SinceUS, r.Stage, r.CreatedUS)
 	return err
 }
 
@@ -132,11 +139,11 @@ func listed(ids []string) (marks string, values []any) {
 	return b.String(), values
 }
 
-// paidOf returns which of these top-ups are paid as far as the books know.
-func paidOf(ctx context.Context, q db.Queryer, ids []string) ([]string, error) {
+// knownPayments returns which of these payments of Stripe's the books know as paid.
+func knownPayments(ctx context.Context, q db.Queryer, ids []string) ([]string, error) {
 	marks, values := listed(ids)
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT payment_id FROM payment_records
-		WHERE kind = 'paid' AND payment_id IN (`+marks+`)`, values...)
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT payment_intent FROM payment_records
+		WHERE payment_intent IN (`+marks+`)`, values...)
 }
 
 // knownRefunds returns the states of those of these refunds of Stripe's that the books know.
@@ -144,6 +151,11 @@ func knownRefunds(ctx context.Context, q db.Queryer, ids []string) ([]string, er
 	marks, values := listed(ids)
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id || ' ' || status FROM stripe_refunds
 		WHERE id IN (`+marks+`)`, values...)
+}
+
+// toldRefunds returns the ids at Stripe of the refunds of a payment that Stripe has told.
+func toldRefunds(ctx context.Context, q db.Queryer, paymentID string) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM stripe_refunds WHERE payment_id = $1`, paymentID)
 }
 
 // knownDisputes returns the states of those of these disputes that the books know.
@@ -156,11 +168,13 @@ func knownDisputes(ctx context.Context, q db.Queryer, ids []string) ([]string, e
 // saveRefunds stores the refunds of a payment as Stripe tells them.
 func saveRefunds(ctx context.Context, tx *db.Tx, paymentID string, list []*stripe.Refund, nowUS int64) (err error) {
 	for _, r := range list {
-		_, failed := tx.ExecContext(ctx, `INSERT INTO stripe_refunds (id, payment_id, cents, status, changed_us)
-			VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET cents = excluded.cents,
-				status = excluded.status, changed_us = excluded.changed_us
-			WHERE stripe_refunds.cents <> excluded.cents OR stripe_refunds.status <> excluded.status`,
-			r.ID, paymentID, r.Amount, string(r.Status), nowUS)
+		_, failed := tx.ExecContext(ctx, `INSERT INTO stripe_refunds (id, payment_id, cents, status,
+				pending_reason, changed_us) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO UPDATE
+			SET cents = excluded.cents, status = excluded.status, pending_reason = excluded.pending_reason,
+				changed_us = excluded.changed_us
+			WHERE stripe_refunds.cents <> excluded.cents OR stripe_refunds.status <> excluded.status
+				OR stripe_refunds.pending_reason <> excluded.pending_reason`,
+			r.ID, paymentID, r.Amount, string(r.Status), string(r.PendingReason), nowUS)
 		err = errors.Join(err, failed)
 	}
 	return err
@@ -169,11 +183,11 @@ func saveRefunds(ctx context.Context, tx *db.Tx, paymentID string, list []*strip
 // insertFound inserts a checkout that Stripe has and the books had not.
 func insertFound(ctx context.Context, tx *db.Tx, c checkout) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, session_id, intent_id,
-			created_us, customer, n, month_us, most_cents, payment_method)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING`,
+			created_us, customer, n, month_us, most_cents, payment_method, named_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING`,
 		c.ID, c.AccountID, "found:"+c.ID, c.Cents, db.NullText(c.SessionID), db.NullText(c.IntentID), c.CreatedUS,
 		db.NullText(c.Customer), nullIfZero(c.N), nullIfZero(c.MonthUS), nullIfZero(c.MostCents),
-		db.NullText(c.PaymentMethod))
+		db.NullText(c.PaymentMethod), db.NullText(c.NamedID))
 	return err
 }
 
@@ -199,8 +213,8 @@ func countUnfinished(ctx context.Context, q db.Queryer) (n int64, err error) {
 	return n, err
 }
 
-// listPlansOn returns accounts whose automatic top-up is on.
-func listPlansOn(ctx context.Context, q db.Queryer, limit int) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT account_id FROM auto_topups WHERE enabled = 1
-		ORDER BY account_id LIMIT $1`, limit)
+// listPlansBefore returns accounts whose automatic top-up is on, and was agreed to before a time.
+func listPlansBefore(ctx context.Context, q db.Queryer, beforeUS int64, limit int) ([]string, error) {
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT account_id FROM auto_topups
+		WHERE enabled = 1 AND COALESCE(agreed_us, 0) < $1 ORDER BY account_id LIMIT $2`, beforeUS, limit)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/stripeapi"
 )
@@ -55,7 +57,7 @@ func (s *Store) listCharges(ctx context.Context, r *Reconciliation) iter.Seq2[li
 	return readList(s.client.V1Charges.List(ctx, p).All(ctx), func(c *stripe.Charge) (listedObject, bool) {
 		o := listedObject{id: c.ID, createdUS: c.Created * 1e6, intent: c.PaymentIntent}
 		if c.PaymentIntent != nil {
-			o.key = c.PaymentIntent.Metadata["topup_id"]
+			o.key = c.PaymentIntent.ID
 		}
 		return o, c.Status == stripe.ChargeStatusSucceeded
 	})
@@ -119,11 +121,12 @@ func (s *Store) comparePage(ctx context.Context, r *Reconciliation, page []liste
 	}
 	asked := map[string]bool{} // payments; an answer has all of a payment
 	for _, o := range page {
-		r.after = o.id
 		switch {
 		case o.intent == nil:
+			r.after = o.id
 			continue
 		case slices.Contains(booked, o.key), asked[o.intent.ID]:
+			r.after = o.id
 			r.Compared++
 			continue
 		}
@@ -132,6 +135,7 @@ func (s *Store) comparePage(ctx context.Context, r *Reconciliation, page []liste
 		if err := s.count(r, o.id, changed, o.createdUS, err); err != nil {
 			return err
 		}
+		r.after = o.id // not before it is booked: who goes on asks about it again
 		if err := s.saveProgress(ctx, r); err != nil {
 			return err
 		}
@@ -204,33 +208,57 @@ func (s *Store) bookIntent(ctx context.Context, intent *stripe.PaymentIntent) (b
 	return is.changed, err
 }
 
-// topUpOfIntent returns the top-up that a payment names. If Stripe's answer to its request was lost, the books have the
-// top-up without its payment, which it gets here. If they do not have it, it is recorded.
+// topUpOfIntent returns the top-up of a payment. If Stripe's answer to its request was lost, the books have the top-up
+// without its payment, which it gets here. If they do not have it, or it was paid by another payment, it is recorded.
 func (s *Store) topUpOfIntent(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
-	c, err := getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
-	if errors.Is(err, sql.ErrNoRows) {
-		c, err = s.recordUnknown(ctx, intent)
+	c, err := getByIntent(ctx, s.DB, intent.ID)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return c, err
 	}
+	c, err = getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
 	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return s.recordUnknown(ctx, intent, false)
 	case err != nil:
 		return c, err
 	case c.automatic() && c.IntentID == "":
 		c.IntentID = intent.ID
-	case !c.automatic() && c.SessionID == "":
-		if c.SessionID, err = s.findSessionOfIntent(ctx, intent.ID); err != nil {
-			return c, err
-		} else if c.SessionID == "" {
-			return c, &refused{"payment " + intent.ID + " of top-up " + c.ID + " has no session"}
-		}
+		return c, nil
+	case c.automatic():
+		return s.recordUnknown(ctx, intent, true)
 	}
-	return c, nil
+	p, err := store.GetPayment(ctx, s.DB, c.ID)
+	if err == nil && p.PaymentIntent == intent.ID {
+		return c, nil
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return c, err
+	}
+	sessionID, err := s.findSessionOfIntent(ctx, intent.ID)
+	switch {
+	case err != nil:
+		return c, err
+	case sessionID == "":
+		return c, &refused{"payment " + intent.ID + " of top-up " + c.ID + " has no session"}
+	case c.SessionID == "" || c.SessionID == sessionID:
+		c.SessionID = sessionID
+		return c, nil
+	}
+	if second, err := getBySession(ctx, s.DB, sessionID); !errors.Is(err, sql.ErrNoRows) {
+		return second, err
+	}
+	return s.recordUnknown(ctx, intent, true)
 }
 
 // recordUnknown records the top-up of a payment that Stripe has and the books have not, because the database went back
-// in time. From now on no money leaves until a reconciliation has ended. A payment of an account that is not there is
-// refused: it may be another installation's.
-func (s *Store) recordUnknown(ctx context.Context, intent *stripe.PaymentIntent) (c checkout, err error) {
-	c.order = order{intent.Metadata["topup_id"], intent.Metadata["account_id"], intent.Amount}
+// in time: then no money leaves until a reconciliation has ended. Or the payment is the second one for a top-up: then
+// it is a top-up of its own, and its user is told. A payment of an account that is not there is refused: it may be
+// another installation's.
+func (s *Store) recordUnknown(ctx context.Context, intent *stripe.PaymentIntent, isSecond bool) (c checkout,
+	err error) {
+	c.order = order{ID: intent.Metadata["topup_id"], AccountID: intent.Metadata["account_id"], Cents: intent.Amount}
+	if isSecond {
+		c.ID, c.NamedID = id.New(id.Payment, s.Now()), c.ID
+	}
 	_, err = accounts.GetAccount(ctx, s.DB, c.AccountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, s.refuseTopUp(c.ID, "payment "+intent.ID+" is of account "+c.AccountID+", which is unknown")
@@ -244,8 +272,10 @@ func (s *Store) recordUnknown(ctx context.Context, intent *stripe.PaymentIntent)
 	if c.SessionID, err = s.findSessionOfIntent(ctx, intent.ID); err != nil {
 		return c, err
 	}
-	if err := WaitForReconciliation(ctx, s.DB, s.Now()); err != nil { // first: a crash must not leave only the row
-		return c, err
+	if !isSecond { // first: a crash must not leave only the row
+		if err := WaitForReconciliation(ctx, s.DB, s.Now()); err != nil {
+			return c, err
+		}
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if c.SessionID == "" {
@@ -253,13 +283,21 @@ func (s *Store) recordUnknown(ctx context.Context, intent *stripe.PaymentIntent)
 				return err
 			}
 		}
-		return insertFound(ctx, tx, c)
+		err := insertFound(ctx, tx, c)
+		if err == nil && isSecond {
+			err = s.sendMail(ctx, tx, c.AccountID, paidTwiceEmail(c.Cents, s.DashboardURL))
+		}
+		return err
 	})
 	if err != nil {
 		return c, err
 	}
-	s.Log.Error("stripe has a top-up that the books did not have", "topup_id", c.ID, "payment_intent", intent.ID)
-	s.Metrics.RaiseAlarm("payment_unknown", "stripe")
+	text, alarm := "stripe has a top-up that the books did not have", "payment_unknown"
+	if isSecond {
+		text, alarm = "a top-up was paid a second time", "payment_twice"
+	}
+	s.Log.Error(text, "topup_id", c.ID, "names", c.name(), "payment_intent", intent.ID)
+	s.Metrics.RaiseAlarm(alarm, "stripe")
 	return getCheckout(ctx, s.DB, c.ID)
 }
 
@@ -270,12 +308,16 @@ func (s *Store) fillAttempt(ctx context.Context, tx *db.Tx, c *checkout, intent 
 		return err
 	}
 	month, _ := monthBounds(time.Unix(intent.Created, 0))
-	n, _, _, err := getMonthUse(ctx, tx, c.AccountID, month.UnixMicro())
+	n, used, _, err := getMonthUse(ctx, tx, c.AccountID, month.UnixMicro())
 	if err != nil {
 		return err
 	}
-	c.IntentID = intent.ID
-	c.attempt = attempt{N: n + 1, MonthUS: month.UnixMicro(), MostCents: max(p.Most, c.Cents), IntentID: intent.ID}
+	c.attempt = attempt{
+		N:         n + 1,
+		MonthUS:   month.UnixMicro(),
+		MostCents: max(p.Most, used+c.Cents), // it was charged, whatever the maximum was
+		IntentID:  intent.ID,
+	}
 	if intent.PaymentMethod != nil {
 		c.PaymentMethod = intent.PaymentMethod.ID
 	}
@@ -302,15 +344,21 @@ func (s *Store) checkBeforeCharge(ctx context.Context, c checkout) error {
 }
 
 // noteUnknownRefunds begins a reconciliation if Stripe tells refunds of a payment that were asked for here, and the
-// books do not have them: the database went back in time.
+// books do not have them: the database went back in time. What a comparison has booked since is known, although only
+// Stripe still has its name.
 func (s *Store) noteUnknownRefunds(ctx context.Context, c checkout, told []*stripe.Refund) error {
 	ours, err := refundsOfPayment(ctx, s.DB, c.ID)
 	if err != nil {
 		return err
 	}
+	booked, err := toldRefunds(ctx, s.DB, c.ID)
+	if err != nil {
+		return fmt.Errorf("topups: refunds of %s: %w", c.ID, err)
+	}
 	for _, t := range told {
 		name := t.Metadata["refund_id"]
-		if name == "" || slices.ContainsFunc(ours, func(r refund) bool { return r.ID == name }) {
+		if name == "" || slices.Contains(booked, t.ID) ||
+			slices.ContainsFunc(ours, func(r refund) bool { return r.ID == name }) {
 			continue
 		}
 		s.Log.Error("stripe has a refund that the books did not have", "topup_id", c.ID, "refund_id", name)

@@ -216,9 +216,7 @@ func TestReconciliationIsKilled(t *testing.T) {
 		}
 		p.wants(25*money.Dollar, rules.PaymentSettled)
 		w.later(10 * time.Minute)
-		w.reconcile()
-		w.later(25 * time.Hour)
-		w.reconcile()
+		w.reconcile() // goes on with what it was killed at
 		p.wants(15*money.Dollar, rules.PaymentSettled)
 	})
 }
@@ -247,6 +245,7 @@ func (w *world) restore(file string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	n.d, n.ledger = d, store.NewWriter(d, n.now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -337,6 +336,28 @@ func TestReturnAfterARestore(t *testing.T) {
 	}
 }
 
+// TestReturnAfterAPartOfIt returns a part of a payment after the backup, and another part after the restore and the
+// comparison: it waits for nothing, and nor does other money.
+func TestReturnAfterAPartOfIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite)
+	p := w.person(accounts.NewAccount{})
+	p.topUp("25")
+	file := w.takeBackup()
+	p.toCard("10")
+	n := w.restore(file)
+	q := p.movedTo(n)
+	n.reconcile()
+	q.wants(15*money.Dollar, rules.PaymentSettled)
+	q.toCard("5")
+	n.dueRefunds()
+	if waits, err := topups.MoneyWaits(t.Context(), n.d); err != nil || waits {
+		t.Errorf("money waits: %v", err)
+	}
+	q.Get(refundPage).Want(t, 200, "Returned")
+	q.wants(10*money.Dollar, rules.PaymentSettled)
+}
+
 // TestChargesAfterARestore charges nobody before the books were compared with Stripe: the month is full, as Stripe
 // knows. Automatic top-up is off then, and its user is told.
 func TestChargesAfterARestore(t *testing.T) {
@@ -377,6 +398,30 @@ func TestChargesAfterARestore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFoundChargesClear finds two automatic charges of one account after a restore, which wait side by side for their
+// clearance.
+func TestFoundChargesClear(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite)
+	p := w.person(accounts.NewAccount{})
+	p.saves("25", "works")
+	p.wishes("30", "50", "500")
+	file := w.takeBackup()
+	w.once()
+	p.allocate(60 * money.Dollar)
+	w.later(time.Minute)
+	w.once()
+	p.charged(10000, 2)
+	n := w.restore(file)
+	n.store.Config.Clearance = 72 * time.Hour
+	q := p.movedTo(n)
+	n.reconcile()
+	q.wants(25*money.Dollar, rules.PaymentPending)
+	n.later(73 * time.Hour)
+	n.once()
+	q.wants(125*money.Dollar, rules.PaymentSettled)
 }
 
 // TestEventOfALostTopUp credits a top-up that was opened after the backup when its event is sent again.

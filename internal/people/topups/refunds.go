@@ -39,6 +39,7 @@ type refund struct {
 	Error                    string
 	NextUS, CreatedUS        int64
 	byUser                   int64  // 1 = its user asked for it: the amount has left the balance already
+	isUnwanted               int64  // 1 = refused by its terms here, and not by Stripe
 	Token                    string // of the form; "" = not by a user
 }
 
@@ -47,7 +48,7 @@ type refundState string
 const (
 	refundOpen    refundState = "open"
 	refundDone    refundState = "done"
-	refundRefused refundState = "refused" // by Stripe, finally
+	refundRefused refundState = "refused" // by Stripe or its terms; done again if Stripe has made it nevertheless
 )
 
 // RefundRest refunds what a suspended account has available to the payments that brought it, newest first, in whole
@@ -76,6 +77,22 @@ func (s *Store) RefundRest(ctx context.Context, accountID string) (refundedMC mo
 			}
 		}
 	}
+}
+
+// CheckNoRefund returns 400 invalid_request while a refund that an operator asked for is open: its amount is still in
+// the balance, where it must not be spent. The caller has locked the account.
+func (s *Store) CheckNoRefund(ctx context.Context, tx *db.Tx, accountID string) error {
+	open, err := listOpenRefunds(ctx, tx, accountID)
+	if err != nil {
+		return fmt.Errorf("topups: open refunds: %w", err)
+	}
+	for _, r := range open {
+		if r.byUser == 0 {
+			return apierr.InvalidRequest.Errorf("a refund of %s of top-up %s has begun and has not ended. Repeat this "+
+				"when it has", formatDollars(r.Cents), r.PaymentID)
+		}
+	}
+	return nil
 }
 
 // SumUnrefundable returns how much of what an account has available its user paid, and no payment takes back: what is
@@ -227,7 +244,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 		return retryLater("Stripe cannot be reached; repeat the command").WithCause(err)
 	case answer.Outcome == stripeapi.Refused, answer.Outcome == stripeapi.Unwanted:
 		if r.byUser == 0 {
-			return refusedRefund(r, answer.Text)
+			return refusedRefund(r, answer.Outcome == stripeapi.Unwanted, answer.Text)
 		}
 		return nil
 	case answer.Outcome == stripeapi.Ours, answer.Outcome == stripeapi.Unknown:
@@ -248,7 +265,7 @@ func (s *Store) finishRefund(ctx context.Context, r refund) error {
 	case r.State == refundOpen:
 		return retryLater("Stripe has not carried out the refund yet; repeat the command later")
 	case r.State == refundRefused && r.byUser == 0:
-		return refusedRefund(r, r.Error)
+		return refusedRefund(r, r.isUnwanted == 1, r.Error)
 	}
 	return nil
 }
@@ -270,11 +287,11 @@ func (s *Store) hasLostDispute(ctx context.Context, c checkout) (bool, error) {
 	return contested[c.ID] > 0 && !isOpen, nil
 }
 
-// askForRefund asks Stripe for a refund, unless Stripe has it already. Unwanted, and Refused, is one of which less is
-// left of the payment at Stripe: others have refunded it meanwhile, or it was lost in a dispute.
+// askForRefund asks Stripe for a refund, unless Stripe has it already. Unwanted is one of which less is left of the
+// payment at Stripe, because others have refunded it meanwhile or it was lost in a dispute; and one whose amount the
+// balance does not have now, besides what open disputes of the account would take if they were lost.
 func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent string) (a stripeapi.Answer, err error) {
-	left, isEnded := int64(0), false
-	const tooLittle = "less than the refund is left of the payment"
+	left, isEnded, why := int64(0), false, ""
 	a, err = s.requests().Do(ctx, stripeapi.Request{
 		Kind: stripeapi.Refund,
 		ID:   r.ID,
@@ -291,7 +308,14 @@ func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent s
 		},
 		Check: func(ctx context.Context) (stripeapi.Outcome, error) {
 			now, err := getRefund(ctx, s.DB, r.ID)
-			if isEnded = now.State != refundOpen; err != nil || isEnded || r.Cents > left {
+			if isEnded = now.State != refundOpen; err != nil || isEnded {
+				return stripeapi.Unwanted, err
+			}
+			if why = "less than the refund is left of the payment"; r.Cents > left {
+				return stripeapi.Unwanted, nil
+			}
+			why = "the balance has less than the refund now, besides what open disputes would take"
+			if exceeds, err := s.exceedsBalance(ctx, r); err != nil || exceeds {
 				return stripeapi.Unwanted, err
 			}
 			if waits, err := MoneyWaits(ctx, s.DB); err != nil || waits {
@@ -307,7 +331,10 @@ func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent s
 			if a.Outcome == stripeapi.Done || isEnded {
 				return s.DB.InTx(ctx, forget)
 			}
-			c.refusal = &refusal{r, cmp.Or(a.Text, tooLittle), forget}
+			if a.Outcome == stripeapi.Unwanted {
+				r.isUnwanted = 1
+			}
+			c.refusal = &refusal{r, cmp.Or(a.Text, why), forget}
 			_, err := s.reconcile(ctx, c, noChange)
 			return err
 		},
@@ -316,9 +343,58 @@ func (s *Store) askForRefund(ctx context.Context, r refund, c checkout, intent s
 	case isEnded: // by another node
 		a.Outcome = stripeapi.Done
 	case a.Outcome == stripeapi.Unwanted:
-		a.Text = tooLittle
+		a.Text = why
 	}
 	return a, err
+}
+
+// exceedsBalance reports whether a balance does not bear a refund now. An operator's is still in the balance, of which
+// something may have been taken since it was planned. A user's has left it, and stays only if a dispute needs it.
+func (s *Store) exceedsBalance(ctx context.Context, r refund) (exceeds bool, err error) {
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		balance, err := store.LockBalance(ctx, tx, r.AccountID)
+		if err != nil {
+			return err
+		}
+		disputed, err := s.SumDisputed(ctx, tx, r.AccountID)
+		if err != nil {
+			return err
+		}
+		rest := balance.AvailableMC - disputed
+		if r.byUser == 1 {
+			exceeds = disputed > 0 && rest < 0
+			return nil
+		}
+		others, err := s.sumUnbookedRefunds(ctx, tx, r)
+		exceeds = rest < money.MC(r.Cents)*money.Cent+others
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("topups: refund %s: %w", r.ID, err)
+	}
+	return exceeds, nil
+}
+
+// sumUnbookedRefunds returns the amounts of the operator's other open refunds of an account that have not left its
+// balance yet.
+func (s *Store) sumUnbookedRefunds(ctx context.Context, tx *db.Tx, r refund) (sum money.MC, err error) {
+	open, err := listOpenRefunds(ctx, tx, r.AccountID)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range open {
+		if o.byUser == 1 || o.ID == r.ID {
+			continue
+		}
+		p, err := store.GetPayment(ctx, tx, o.PaymentID)
+		if err != nil {
+			return 0, err
+		}
+		if p.ReversedFor("refunded") < money.MC(o.TotalCents)*money.Cent {
+			sum += money.MC(o.Cents) * money.Cent
+		}
+	}
+	return sum, nil
 }
 
 // judgeRefund asks Stripe about the payment of a refund that was not made. A dispute that is not decided delays it; one
@@ -350,7 +426,9 @@ func leftOf(c checkout, known []*stripe.Refund) int64 {
 }
 
 // followRefunds brings the refunds of a payment that were asked for here to what Stripe says of them, and returns those
-// of its user that Stripe has carried out or may still carry out.
+// of its user that Stripe has carried out or may still carry out. One that had ended as refused, and that Stripe has
+// made nevertheless, is open again until Stripe says that it is done: its amount leaves the balance again, and its user
+// is told.
 func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, told []*stripe.Refund) (
 	returns []refund, err error) {
 	list, err := refundsOfPayment(ctx, tx, paymentID)
@@ -358,14 +436,28 @@ func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, 
 		return nil, err
 	}
 	for _, r := range list {
-		i := slices.IndexFunc(told, func(t *stripe.Refund) bool { return t.Metadata["refund_id"] == r.ID })
+		t := refundNamed(told, r.ID)
+		if t != nil && r.isUnwanted == 1 { // what ends it from now on is Stripe's answer
+			r.isUnwanted = 0
+			if err := clearUnwanted(ctx, tx, r.ID); err != nil {
+				return nil, err
+			}
+		}
 		switch {
-		case i < 0:
-		case hasFailed(told[i]):
-			err = s.endRefund(ctx, tx, &r, refundRefused, "the refund is "+string(told[i].Status),
+		case t == nil:
+		case hasFailed(t):
+			err = s.setRefund(ctx, tx, &r, refundRefused, "the refund is "+string(t.Status),
 				notReturnedEmail(r.Cents, s.DashboardURL))
-		case told[i].Status == stripe.RefundStatusSucceeded:
-			err = s.endRefund(ctx, tx, &r, refundDone, "", returnedEmail(r.Cents, s.DashboardURL))
+		case r.State == refundRefused:
+			s.Log.Error("a refused refund was made by stripe", "refund_id", r.ID, "topup_id", r.PaymentID)
+			s.Metrics.RaiseAlarm("refund_reopened", "stripe")
+			state := refundOpen
+			if t.Status == stripe.RefundStatusSucceeded {
+				state = refundDone
+			}
+			err = s.setRefund(ctx, tx, &r, state, "", returnedAfterAllEmail(r.Cents, state, s.DashboardURL))
+		case t.Status == stripe.RefundStatusSucceeded:
+			err = s.setRefund(ctx, tx, &r, refundDone, "", returnedEmail(r.Cents, s.DashboardURL))
 		}
 		if err != nil {
 			return nil, err
@@ -377,15 +469,36 @@ func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, 
 	return returns, nil
 }
 
+// refundNamed returns what Stripe has made for a refund of ours, or nil. Of several it is one that has not failed.
+func refundNamed(told []*stripe.Refund, refundID string) (found *stripe.Refund) {
+	for _, t := range told {
+		if t.Metadata["refund_id"] == refundID && (found == nil || hasFailed(found)) {
+			found = t
+		}
+	}
+	return found
+}
+
+// reportOwnWaits raises an alarm for refunds that Stripe does not send because our own balance there is too small.
+func (s *Store) reportOwnWaits(c checkout, told []*stripe.Refund) {
+	for _, t := range told {
+		if t.Status == stripe.RefundStatusPending && t.PendingReason == stripe.RefundPendingReasonInsufficientFunds {
+			s.Log.Error("a refund waits for our balance at stripe", "topup_id", c.ID, "refund", t.ID)
+			s.Metrics.RaiseAlarm("refund_waits", "stripe")
+		}
+	}
+}
+
 // hasFailed reports whether a refund came back, or never left.
 func hasFailed(r *stripe.Refund) bool {
 	return r.Status == stripe.RefundStatusFailed || r.Status == stripe.RefundStatusCanceled
 }
 
-// endRefund records how a refund has ended, once, and mails its user. One that is refused raises an alarm.
-func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refundState, why string,
+// setRefund records the state of a refund, once, and mails its user. One that Stripe or a bank has refused raises an
+// alarm.
+func (s *Store) setRefund(ctx context.Context, tx *db.Tx, r *refund, state refundState, why string,
 	mail ui.Email) error {
-	changed, err := setRefundState(ctx, tx, r.ID, state, why)
+	changed, err := setRefundState(ctx, tx, r.ID, state, r.isUnwanted, why)
 	if err != nil || !changed {
 		return err
 	}
@@ -393,7 +506,7 @@ func (s *Store) endRefund(ctx context.Context, tx *db.Tx, r *refund, state refun
 		return err
 	}
 	r.State, r.Error = state, why
-	if state == refundRefused {
+	if state == refundRefused && r.isUnwanted == 0 {
 		s.Log.Error("refund refused", "refund_id", r.ID, "topup_id", r.PaymentID, "error", why)
 		s.Metrics.RaiseAlarm("refund_refused", "stripe")
 	}
@@ -418,16 +531,19 @@ func (s *Store) endRefused(ctx context.Context, tx *db.Tx, refused *refusal, tol
 		return nil
 	}
 	r := refused.refund
-	if slices.ContainsFunc(told, func(t *stripe.Refund) bool { return t.Metadata["refund_id"] == r.ID }) {
+	if refundNamed(told, r.ID) != nil {
 		return nil
 	}
 	if err := refused.forget(ctx, tx); err != nil {
 		return err
 	}
-	return s.endRefund(ctx, tx, &r, refundRefused, refused.why, notRefundableEmail(r.Cents, s.DashboardURL))
+	return s.setRefund(ctx, tx, &r, refundRefused, refused.why, notRefundableEmail(r.Cents, s.DashboardURL))
 }
 
-func refusedRefund(r refund, why string) *apierr.Error {
+func refusedRefund(r refund, isUnwanted bool, why string) *apierr.Error {
+	if isUnwanted {
+		return apierr.InvalidRequest.Errorf("top-up %s is not refunded: %s", r.PaymentID, why)
+	}
 	return apierr.InvalidRequest.Errorf("Stripe refuses to refund top-up %s: %s", r.PaymentID, why)
 }
 
@@ -450,7 +566,7 @@ func (s *Store) createRefund(ctx context.Context, intent string, r refund, key s
 		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
 	}
 	p.SetIdempotencyKey(key)
-	_, err := s.client.V1Refunds.Create(ctx, p)
+	_, err := s.once.V1Refunds.Create(ctx, p)
 	return err
 }
 

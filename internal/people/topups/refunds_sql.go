@@ -8,11 +8,11 @@ import (
 )
 
 const refundColumns = `id, payment_id, account_id, cents, total_cents, state, error, next_us, created_us, by_user,
-	COALESCE(token, '')`
+	is_unwanted, COALESCE(token, '')`
 
 func (r *refund) fields() []any {
 	return []any{&r.ID, &r.PaymentID, &r.AccountID, &r.Cents, &r.TotalCents, &r.State, &r.Error, &r.NextUS,
-		&r.CreatedUS, &r.byUser, &r.Token}
+		&r.CreatedUS, &r.byUser, &r.isUnwanted, &r.Token}
 }
 
 func listOpenRefunds(ctx context.Context, q db.Queryer, accountID string) ([]refund, error) {
@@ -46,10 +46,10 @@ func refundsOfPayment(ctx context.Context, q db.Queryer, paymentID string) ([]re
 		WHERE payment_id = $1 ORDER BY id`, paymentID)
 }
 
-// listRefusedPayments returns the payments of an account of which its user asked for a refund that was refused.
+// listRefusedPayments returns the payments of an account of which its user asked for a refund that Stripe refused.
 func listRefusedPayments(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT DISTINCT payment_id FROM refunds
-		WHERE account_id = $1 AND by_user = 1 AND state = 'refused' ORDER BY payment_id`, accountID)
+		WHERE account_id = $1 AND by_user = 1 AND state = 'refused' AND is_unwanted = 0 ORDER BY payment_id`, accountID)
 }
 
 // getRefund returns a refund, or sql.ErrNoRows.
@@ -58,17 +58,23 @@ func getRefund(ctx context.Context, q db.Queryer, refundID string) (r refund, er
 	return r, err
 }
 
-// setRefundState ends an open refund, or refuses one that was done: at Stripe a refund may fail after it succeeded. It
-// reports whether it changed anything.
-func setRefundState(ctx context.Context, q db.Execer, refundID string, state refundState, why string) (bool, error) {
-	r, err := q.ExecContext(ctx, `UPDATE refunds SET state = $2, error = $3 WHERE id = $1
-			AND (state = 'open' OR state = 'done' AND $2 = 'refused')`,
-		refundID, string(state), why)
+// setRefundState sets the state of a refund. One that was done may be refused, because at Stripe a refund may fail
+// after it succeeded, and one that was refused may be open or done. It reports whether it changed anything.
+func setRefundState(ctx context.Context, q db.Execer, refundID string, state refundState, isUnwanted int64,
+	why string) (bool, error) {
+	r, err := q.ExecContext(ctx, `UPDATE refunds SET state = $2, error = $3, is_unwanted = $4
+		WHERE id = $1 AND state <> $2`, refundID, string(state), why, isUnwanted)
 	if err != nil {
 		return false, fmt.Errorf("topups: refund %s: %w", refundID, err)
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err
+}
+
+// clearUnwanted records that Stripe has made a refund that its terms had ended here.
+func clearUnwanted(ctx context.Context, q db.Execer, refundID string) error {
+	_, err := q.ExecContext(ctx, `UPDATE refunds SET is_unwanted = 0 WHERE id = $1`, refundID)
+	return err
 }
 
 // claimDueRefund returns the open refund that is due for the longest time, and moves its next time, or sql.ErrNoRows.

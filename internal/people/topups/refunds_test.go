@@ -3,6 +3,7 @@ package topups_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -174,7 +175,7 @@ func TestRefundIsRefused(t *testing.T) {
 		session := other.topUp("10")
 		other.suspend()
 		w.do(session, "refund", "cents", "600") // in Stripe's dashboard, of which we have not heard
-		other.refused(apierr.InvalidRequest, "Stripe refuses to refund")
+		other.refused(apierr.InvalidRequest, "is not refunded: less than the refund is left")
 		w.deliver(w.fresh(), 200)
 		other.refunds(4 * money.Dollar)
 		other.wants(0, rules.PaymentSettled)
@@ -207,5 +208,35 @@ func TestUnpaidCheckoutsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.wants(20*money.Dollar, rules.PaymentPending)
+	})
+}
+
+// TestOperatorsRefundOfWhatIsGone plans a refund while Stripe is busy, and another payment is refunded in Stripe's
+// dashboard meanwhile: the balance has nothing left, so the planned refund is not made.
+func TestOperatorsRefundOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		isBusy := true
+		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
+			if isBusy && r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
+				refuse(rw, http.StatusTooManyRequests)
+				return true
+			}
+			return false
+		})
+		p := w.person(accounts.NewAccount{})
+		first := p.topUp("20")
+		p.topUp("20")
+		p.allocate(20 * money.Dollar)
+		p.suspend()
+		p.refused(apierr.Unavailable, "cannot be reached")
+		w.do(first, "refund", "cents", "2000")
+		w.deliver(w.fresh(), 200)
+		p.wants(0, rules.PaymentSettled)
+		isBusy = false
+		w.later(61 * time.Minute)
+		p.refused(apierr.InvalidRequest, "the balance has less than the refund")
+		p.wants(0, rules.PaymentSettled)
+		w.verify()
 	})
 }

@@ -3,6 +3,7 @@ package topups
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -34,11 +35,11 @@ func (a attempt) automatic() bool { return a.N > 0 }
 const checkoutColumns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0),
 		created_us, save_card, COALESCE(customer, ''),
 	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id,
-		'')`
+		''), COALESCE(named_id, '')`
 
 func (c *checkout) fields() []any {
 	return []any{&c.ID, &c.AccountID, &c.Cents, &c.SessionID, &c.URL, &c.NextUS, &c.CreatedUS, &c.SaveCard, &c.Customer,
-		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID}
+		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID, &c.NamedID}
 }
 
 // insertCheckout inserts c unless its form was sent before, and returns the stored checkout.
@@ -121,24 +122,50 @@ func claimCheckout(ctx context.Context, d *db.DB, topupID string, nextUS, untilU
 	return n == 1, err
 }
 
-// takeNumber numbers a question to Stripe about a checkout.
-func takeNumber(ctx context.Context, d *db.DB, topupID string) (n int64, err error) {
-	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return tx.QueryRowContext(ctx, `UPDATE checkouts SET asked_n = asked_n + 1 WHERE id = $1
-			RETURNING asked_n`, topupID).Scan(&n)
-	})
-	return n, err
+// A question to Stripe about a checkout.
+type question struct {
+	n        int64 // its number
+	appliedN int64 // that of the question whose answer was the last to be applied when it was asked
 }
 
-// markApplied reports whether no answer to a later question than n was applied, and records that n's is. It locks the
-// checkout until the transaction ends.
-func markApplied(ctx context.Context, tx *db.Tx, topupID string, n int64) (bool, error) {
-	r, err := tx.ExecContext(ctx, `UPDATE checkouts SET applied_n = $2 WHERE id = $1 AND applied_n < $2`, topupID, n)
+// takeNumber numbers a question to Stripe about a checkout.
+func takeNumber(ctx context.Context, d *db.DB, topupID string) (q question, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tx.QueryRowContext(ctx, `UPDATE checkouts SET asked_n = asked_n + 1 WHERE id = $1
+			RETURNING asked_n, applied_n`, topupID).Scan(&q.n, &q.appliedN)
+	})
+	return q, err
+}
+
+// errOvertaken says that the answer to an earlier question was applied after a question was asked.
+var errOvertaken = errors.New("topups: another answer was applied meanwhile")
+
+// markApplied records that the answer to a question is applied. It returns false if the answer to a later question was:
+// that was asked when all was known that this one was asked for. If the answer to an earlier question was applied since
+// this one was asked, it returns errOvertaken: Stripe may have answered that one later. It locks the checkout until the
+// transaction ends.
+func markApplied(ctx context.Context, tx *db.Tx, topupID string, q question) (bool, error) {
+	r, err := tx.ExecContext(ctx, `UPDATE checkouts SET applied_n = $2, failing_us = NULL
+		WHERE id = $1 AND applied_n = $3`, topupID, q.n, q.appliedN)
 	if err != nil {
 		return false, err
 	}
-	rows, err := r.RowsAffected()
-	return rows == 1, err
+	if rows, err := r.RowsAffected(); err != nil || rows == 1 {
+		return rows == 1, err
+	}
+	var appliedN int64
+	err = tx.QueryRowContext(ctx, `SELECT applied_n FROM checkouts WHERE id = $1`, topupID).Scan(&appliedN)
+	if err == nil && appliedN < q.n {
+		err = errOvertaken
+	}
+	return false, err
+}
+
+// markFailing records since when Stripe does not answer about a checkout.
+func markFailing(ctx context.Context, q db.Execer, topupID string, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `UPDATE checkouts SET failing_us = COALESCE(failing_us, $2) WHERE id = $1`, topupID,
+		nowUS)
+	return err
 }
 
 func wasSeen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err error) {
@@ -153,7 +180,7 @@ func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int6
 }
 
 func deleteSeenBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1 ORDER BY created_us`, beforeUS)
 	return err
 }
 

@@ -121,11 +121,39 @@ func (s *Store) ReturnRest(ctx context.Context, accountID string) (rest Rest, er
 	return rest, nil
 }
 
-// SettleElsewhere takes an amount from the available balance of an account whose user was paid it otherwise, such as by
-// a bank transfer, in the caller's transaction, which has locked the account. It takes what is left of payments, newest
-// first, and then whole goodwill credits. What open disputes would take if they were lost stays: the bank would take it
-// a second time. An amount that is not there in these parts is 400 invalid_request.
-func (s *Store) SettleElsewhere(ctx context.Context, tx *db.Tx, accountID string, amount money.MC,
+// A Settlement is what the user of an account was paid otherwise than by its cards, such as by a bank transfer.
+type Settlement struct {
+	ID        string // chosen by who records it, so that it is recorded once
+	AccountID string
+	AmountMC  money.MC
+	Reason    string
+}
+
+// SettleElsewhere takes what a user was paid otherwise from the available balance, in the caller's transaction, which
+// has locked the account. A settlement that is recorded changes nothing, and it returns false; another one with the
+// same id is 400 invalid_request. It takes what is left of payments, newest first, and then whole goodwill credits.
+// What open disputes would take if they were lost stays: the bank would take it a second time. An amount that is not
+// there in these parts is 400 invalid_request.
+func (s *Store) SettleElsewhere(ctx context.Context, tx *db.Tx, t Settlement) (isNew bool, err error) {
+	was, err := getSettlement(ctx, tx, t.ID)
+	switch {
+	case err == nil && was == t:
+		return false, nil
+	case err == nil:
+		return false, apierr.InvalidRequest.Errorf("id: another settlement has it")
+	case !errors.Is(err, sql.ErrNoRows):
+		return false, fmt.Errorf("topups: settle: %w", err)
+	}
+	if err := s.settleElsewhere(ctx, tx, t.AccountID, t.AmountMC, t.Reason); err != nil {
+		return false, err
+	}
+	if err := insertSettlement(ctx, tx, t, s.Now().UnixMicro()); err != nil {
+		return false, fmt.Errorf("topups: settle: %w", err)
+	}
+	return true, nil
+}
+
+func (s *Store) settleElsewhere(ctx context.Context, tx *db.Tx, accountID string, amount money.MC,
 	reason string) error {
 	balance, err := store.LockBalance(ctx, tx, accountID)
 	if err != nil {

@@ -64,7 +64,7 @@ type Store struct {
 
 	account *stripeapi.Account
 	client  *stripe.Client
-	charges *stripe.Client // which repeats nothing by itself: the terms of a charge are read again before each try
+	once    *stripe.Client // which repeats nothing by itself: the terms of what moves money are read before each try
 }
 
 // Configure checks the configuration and makes the Stripe client. It refuses a key without a webhook secret, because an
@@ -75,7 +75,7 @@ func (s *Store) Configure() error {
 	}
 	if s.Config.Key != "" {
 		s.client = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, stripeapi.DefaultRetries)
-		s.charges = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, 0)
+		s.once = stripeapi.NewClient(s.Config.Key, s.Config.BaseURL, s.Metrics, 0)
 		s.account = &stripeapi.Account{Client: s.client, DB: s.DB, Metrics: s.Metrics, Log: s.Log}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (s *Store) requests() *stripeapi.Requests {
 }
 
 // Stripe returns the client by which Stripe is asked; nil if it is not configured.
-func (s *Store) Stripe() *stripe.Client { return s.client }
+func (s *Store) Stripe() *stripe.Client { return s.once }
 
 // Account returns our account at Stripe; nil if Stripe is not configured.
 func (s *Store) Account() *stripeapi.Account { return s.account }
@@ -128,7 +128,7 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 			return err
 		}
 		c, err = insertCheckout(ctx, tx, checkout{
-			order:     order{fresh, accountID, cents},
+			order:     order{ID: fresh, AccountID: accountID, Cents: cents},
 			NextUS:    now.Add(reconcileAfter).UnixMicro(),
 			CreatedUS: now.UnixMicro(),
 			SaveCard:  customer != "",
@@ -208,11 +208,25 @@ func (s *Store) refuseTopUp(topupID, text string) error {
 	return &refused{text}
 }
 
-// reconcile fetches the state of a checkout from Stripe and applies the commands that follow, unless an answer to a
-// later question was applied meanwhile. It returns what it has booked. also runs in the transaction.
+// maxQuestions is how often a checkout is asked about while answers to other questions are applied.
+const maxQuestions = 10
+
+// reconcile fetches the state of a checkout from Stripe and applies the commands that follow, unless the answer to a
+// later question was applied meanwhile. If that to an earlier one was, it asks again. It returns what it has booked.
+// also runs in the transaction.
 func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) (is booking,
 	err error) {
-	n, err := takeNumber(ctx, s.DB, c.ID)
+	for range maxQuestions {
+		if is, err = s.reconcileOnce(ctx, c, also); !errors.Is(err, errOvertaken) {
+			break
+		}
+	}
+	return is, err
+}
+
+func (s *Store) reconcileOnce(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) (is booking,
+	err error) {
+	q, err := takeNumber(ctx, s.DB, c.ID)
 	if err != nil {
 		return is, fmt.Errorf("topups: number of %s: %w", c.ID, err)
 	}
@@ -229,7 +243,7 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if newest, err := markApplied(ctx, tx, c.ID, n); err != nil || !newest {
+		if newest, err := markApplied(ctx, tx, c.ID, q); err != nil || !newest {
 			return errors.Join(err, also(ctx, tx))
 		}
 		if err := s.openPayment(ctx, tx, c); err != nil {
@@ -256,6 +270,7 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		if charge := f.latestCharge(); charge != nil {
 			is.paidUS = charge.Created * 1e6
 		}
+		s.reportOwnWaits(c, f.refunds)
 		nowUS := s.Now().UnixMicro()
 		if err := errors.Join(saveRefunds(ctx, tx, c.ID, f.refunds, nowUS),
 			saveDisputes(ctx, tx, c.ID, f.disputes, nowUS), s.applyFactsToPlan(ctx, tx, plan, c, f, is.fresh),
@@ -298,8 +313,15 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 		return nil
 	}
 	for _, command := range f.makeCommands(c.order, l, s.Now(), s.Config.Clearance) {
-		if _, credits := command.(rules.SettlePayment); credits && s.clearanceIsUnsure() {
-			continue // its clearance may not be over
+		switch command.(type) {
+		case rules.SettlePayment:
+			if s.clearanceIsUnsure() {
+				continue // its clearance may not be over
+			}
+		case rules.ReopenPayment:
+			if l.isAllGone(c.order) && is.payment.Paid() {
+				continue // it is known that it was paid, and all of it is gone
+			}
 		}
 		if err := do(command); err != nil {
 			return is, err
@@ -340,6 +362,9 @@ type level struct {
 	returned money.MC // by its user; it left the balance before Stripe was asked (decision 108)
 	lost     money.MC // in disputes
 }
+
+// isAllGone reports whether nothing is left of an order, but for what its user has returned.
+func (l level) isAllGone(o order) bool { return l.refunded+l.lost >= money.MC(o.Cents)*money.Cent }
 
 // level folds what Stripe says of a payment, and what its user has asked for, into what is gone of it. A refund that
 // Stripe could not carry out is not gone; one that is pending is. Of a return that Stripe has made twice, the second is
@@ -388,17 +413,14 @@ func (f facts) makeCommands(o order, l level, now time.Time, clearance time.Dura
 	} else if !f.isPaid() {
 		return list
 	}
-	isGone := l.refunded+l.lost >= money.MC(o.Cents)*money.Cent
-	if !isGone { // it may have failed: by our own decision, or since what was refunded at once came back
-		list = append(list, rules.ReopenPayment{PaymentID: o.ID})
-	}
-	list = append(list, rules.MarkPaymentPaid{
+	// It may have failed: by our own decision, or since what was refunded at once came back.
+	list = append(list, rules.ReopenPayment{PaymentID: o.ID}, rules.MarkPaymentPaid{
 		PaymentID:     o.ID,
 		PaymentIntent: f.intent.ID,
 		HoldUntilUS:   now.Add(clearance).UnixMicro(),
 	})
 	switch {
-	case isGone: // a payment that is not credited yet fails
+	case l.isAllGone(o): // a payment that is not credited yet fails
 		why := map[bool]string{true: "refunded", false: "dispute_lost"}[l.refunded >= l.lost]
 		list = append(list, rules.FailPayment{PaymentID: o.ID, Reason: why})
 	case !f.isOpen():
@@ -479,6 +501,7 @@ func (s *Store) reconcileDue(ctx context.Context) (bool, error) {
 	}
 	if err := s.reconcileClaimed(ctx, c); err != nil {
 		s.Log.Error("top-up not reconciled", "topup_id", c.ID, "error", err)
+		return true, markFailing(ctx, s.DB, c.ID, s.Now().UnixMicro())
 	}
 	return true, nil
 }

@@ -1,6 +1,7 @@
 package topups
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -39,7 +40,11 @@ func (c Config) isLive() bool {
 type order struct {
 	ID, AccountID string
 	Cents         int64
+	NamedID       string // the top-up that Stripe's objects name, because they paid for it a second time; "" = ID
 }
+
+// name returns the id by which Stripe's objects name the order.
+func (o order) name() string { return cmp.Or(o.NamedID, o.ID) }
 
 const currency = stripe.CurrencyUSD
 
@@ -221,7 +226,7 @@ func (f facts) failureReason() string {
 	case f.isPaid():
 		return ""
 	case f.session == nil && f.intent.Status == stripe.PaymentIntentStatusCanceled:
-		return stripeapi.NameDecline(f.intent)
+		return f.intentFailure()
 	case f.session == nil:
 		return ""
 	case f.session.Status == stripe.CheckoutSessionStatusExpired:
@@ -233,6 +238,18 @@ func (f facts) failureReason() string {
 		return "payment_failed" // an asynchronous payment method failed
 	}
 	return ""
+}
+
+// intentFailure returns why an automatic payment was canceled. Without a charge no bank was asked: Stripe wanted the
+// user to confirm the payment first, which cancelIntent leaves as the reason, or did not get that far.
+func (f facts) intentFailure() string {
+	switch i := f.intent; {
+	case stripeapi.WasBankAsked(i):
+		return stripeapi.NameDecline(i)
+	case i.CancellationReason == stripe.PaymentIntentCancellationReasonAbandoned:
+		return "needs_authentication"
+	}
+	return stopped
 }
 
 // isContested reports whether a dispute is open or lost.
@@ -278,7 +295,7 @@ func findSessionDifference(s *stripe.CheckoutSession, o order, live bool) string
 		return fmt.Sprintf("amount_total is %d cents, ordered were %d", s.AmountTotal, o.Cents)
 	case s.Currency != currency:
 		return fmt.Sprintf("currency is %q", s.Currency)
-	case s.ClientReferenceID != o.ID || s.Metadata["topup_id"] != o.ID:
+	case s.ClientReferenceID != o.name() || s.Metadata["topup_id"] != o.name():
 		return "it is for another top-up"
 	case s.Metadata["account_id"] != o.AccountID:
 		return "it is for another account"

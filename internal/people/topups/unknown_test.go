@@ -41,7 +41,11 @@ func TestGoneCustomer(t *testing.T) {
 		w.once()
 		p.wants(25*money.Dollar, rules.PaymentFailed)
 		p.auto("Stripe no longer has your saved card")
-		p.told(1, "save your card again")
+		p.told(1, "save your card again", "no longer has your Visa ending in 4242, so we stopped a top-up.")
+		if strings.Contains(p.mails()[0].Text, "charged") { // an earlier try may have been
+			t.Errorf("%+v", p.mails())
+		}
+		p.Get("/top-ups/"+p.payment().ID).Lacks(t, "charged")
 		p.charged(0, 0)
 		w.wantAlarm("card_gone")
 		for range 3 { // it is not tried again

@@ -111,6 +111,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	t.Cleanup(func() { _ = d.Close() })
 	w.d, w.ledger = d, store.NewWriter(d, w.now)
 	ctx, stop := context.WithCancel(context.Background())
@@ -155,6 +156,7 @@ func (w *world) another() *topups.Store {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	d.RelaxLimits(12)
 	w.t.Cleanup(func() { _ = d.Close() })
 	s := &topups.Store{
 		DB:           d,

@@ -73,7 +73,7 @@ func (b *Book) CheckStep() error {
 			return err
 		}
 	}
-	return b.checkBounds()
+	return errors.Join(b.checkBounds(), b.checkUnbilled())
 }
 
 // settledCalls are the rows of an account's calls that were charged and not refunded.
@@ -134,6 +134,24 @@ func (b *Book) checkBounds() error {
 		return fmt.Errorf("property 6: empty answers of %s on %s cost %s in a day", accountID, appID, cost.Display())
 	}
 	return nil
+}
+
+// checkUnbilled is checkBounds of what calls have cost that a person has left, unbilled.
+func (b *Book) checkUnbilled() error {
+	var appID, accountID string
+	var cost money.MC
+	err := b.DB.QueryRowContext(context.Background(), `SELECT u.app_id, u.account_id,
+			CAST(SUM(m.provider_cost_mc) AS BIGINT) AS cost
+		FROM unbilled_attempts u JOIN unbilled_attempts m ON m.app_id = u.app_id AND m.account_id = u.account_id
+			AND m.created_us <= u.created_us AND m.created_us > u.created_us - 86400000000
+		GROUP BY u.request_id, u.attempt, u.app_id, u.account_id ORDER BY cost DESC LIMIT 1`).
+		Scan(&appID, &accountID, &cost)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err == nil && cost > UnbilledDayMC {
+		return fmt.Errorf("property 6: calls that %s left on %s cost %s in a day", accountID, appID, cost.Display())
+	}
+	return err
 }
 
 // CheckSettled returns the first property that does not hold now, of those that hold when everything has come to its
@@ -204,9 +222,13 @@ func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// What Stripe has of these is in gone, also of one that Stripe has made after it was refused here: its amount is
-	// booked as a refund of the dashboard, although it stays refused in the list of the user.
-	for _, r := range at.Refunds {
+	for _, r := range at.Refunds { // what Stripe has of these is in gone
+		refused, err := b.sum(`SELECT COUNT(*) FROM refunds WHERE id = $1 AND state = 'refused'`, r.Name)
+		if err != nil {
+			return 0, err
+		} else if refused > 0 && r.IsGone() {
+			return 0, fmt.Errorf("property 2: refund %s is refused, and Stripe has made it", r.Name)
+		}
 		n, err := b.sum(`SELECT COUNT(*) FROM refunds WHERE id = $1 AND by_user = 1 AND state = 'open'`, r.Name)
 		if err != nil {
 			return 0, err

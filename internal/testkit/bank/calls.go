@@ -12,8 +12,21 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// WaivedDayMC bounds what the empty answers of a user on an app may cost the service in a day.
-const WaivedDayMC = money.Dollar
+// WaivedDayMC bounds what the empty answers of a user on an app may cost the service in a day, and UnbilledDayMC what
+// the calls may that the user leaves.
+const (
+	WaivedDayMC   = money.Dollar
+	UnbilledDayMC = money.Dollar
+)
+
+// A callEnd is how a call ends.
+type callEnd int
+
+const (
+	answered callEnd = iota
+	empty            // with an answer that has no content
+	left             // by its client, before the answer
+)
 
 // connection returns the live connection of a person with an app, and whether there is one.
 func (p *Player) connection(person string, app App) (c rules.Connection, ok bool, err error) {
@@ -153,19 +166,22 @@ func (p *Player) isDisputed(person string) (yes bool, err error) {
 func (p *Player) call(s Step) error {
 	person, app := p.spender(s.A), p.Apps[s.B%len(p.Apps)]
 	for n := range 1 + s.C%3 {
-		if err := p.bill(s, person, app, int64(1+s.C)*150+int64(s.A%7+n), false); err != nil {
+		if err := p.bill(s, person, app, int64(1+s.C)*150+int64(s.A%7+n), answered); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// emptyCalls bill calls with empty answers of up to 60 cents, which are free if the day's bound allows. The person may
-// connect again between two of them.
+// emptyCalls bill calls with empty answers of up to 60 cents, which are free if the day's bound allows, or end them
+// before their answers begin. The person may connect again between two of them.
 func (p *Player) emptyCalls(s Step) error {
-	person, app := p.spender(s.A), p.Apps[s.B%len(p.Apps)]
+	person, app, ends := p.spender(s.A), p.Apps[s.B%len(p.Apps)], empty
+	if s.A%3 == 0 {
+		ends = left
+	}
 	for range 2 + s.C%4 {
-		if err := p.bill(s, person, app, int64(2000+s.B*4), true); err != nil {
+		if err := p.bill(s, person, app, int64(2000+s.B*4), ends); err != nil {
 			return err
 		}
 		c, ok, err := p.connection(person, app)
@@ -206,7 +222,7 @@ func (p *Player) active(s Step, person string, app App) (c rules.Connection, ok 
 
 // bill bills a call of so many tokens, or of as many as the connection can pay for. Nobody spends while a dispute is
 // open (property 11).
-func (p *Player) bill(s Step, person string, app App, tokens int64, empty bool) error {
+func (p *Player) bill(s Step, person string, app App, tokens int64, ends callEnd) error {
 	disputed, err := p.isDisputed(person)
 	if err != nil {
 		return err
@@ -235,13 +251,23 @@ func (p *Player) bill(s Step, person string, app App, tokens int64, empty bool) 
 		Call: call, Attempt: r.Attempt, Settlement: rules.Settled, Charge: charge,
 		Usage: rules.Usage{OutputTokens: tokens, JSON: usage},
 	}
-	if empty {
+	if ends == left {
+		cost := charge.ProviderCostMC
+		settle.Settlement = rules.Estimated
+		settle.Charge = rules.Amounts{ProviderCostMC: cost, SvcFeeMC: cost / 2, DevMarginMC: cost / 2,
+			UserChargeMC: cost + cost/2*2}
+		r, err = p.Service.Do(context.Background(), p.node(s), rules.Release{Call: call, Attempt: r.Attempt,
+			Unbilled: &rules.Unbilled{CostMC: cost, DayMC: UnbilledDayMC, Estimate: &settle}})
+		p.Done[map[bool]string{true: "left call charged", false: "left call"}[r.Estimated]]++
+		return err
+	}
+	if ends == empty {
 		settle.Waiver = &rules.Waiver{DayMC: WaivedDayMC, Usage: rules.Usage{
 			OutputTokens: tokens, JSON: usage[:len(usage)-1] + "," + rules.WaivedEmpty + "}",
 		}}
 	}
 	_, err = p.Service.Do(context.Background(), p.node(s), settle)
-	p.Done[map[bool]string{true: "empty call", false: "call"}[empty]]++
+	p.Done[map[callEnd]string{answered: "call", empty: "empty call"}[ends]]++
 	return err
 }
 

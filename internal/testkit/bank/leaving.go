@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/id"
@@ -30,8 +31,16 @@ func (p *Player) leave(s Step) error {
 		}
 	}
 	form := url.Values{"confirm": {Address(person)}, "present": {Password}}
+	shown, err := p.Service.Page(context.Background(), p.node(s), person, "GET", "/settings/data/close", nil)
+	if err != nil {
+		return err
+	}
+	if _, rest, ok := strings.Cut(shown.Body, `name="seen" value="`); ok {
+		seen, _, _ := strings.Cut(rest, `"`)
+		form.Set("seen", seen)
+	}
 	wrong, waiting := error(nil), len(p.parked)
-	err := p.page(s, person, "/settings/data/close", form, func(Answer) {
+	err = p.page(s, person, "/settings/data/close", form, func(Answer) {
 		p.Done["left"]++
 		p.left[person] = true
 		if waiting == 0 {
@@ -79,7 +88,8 @@ func (p *Player) close(s Step) error {
 	if s.C%3 == 0 {
 		status := []string{"failed", "pending", "succeeded"}[s.C/3%3]
 		err := errors.Join(p.steer("", "refunds", "new", "1", "status", status),
-			p.operateOn(s, person, "goodwill", goodwillOf(p.Service.Now(), money.Dollar), nil))
+			p.operateOn(s, person, "goodwill", goodwillOf(p.Service.Now(), money.Dollar), nil),
+			p.operateOn(s, person, "suspend", because, nil))
 		if err != nil {
 			return err
 		}
@@ -211,13 +221,27 @@ func (b *Book) checkFarewell(person string) error {
 	return b.checkNamed(person, text)
 }
 
-// checkNamed checks that a text about a closing names the margin that is not paid, with its date if it will be
-// (property 5).
+// checkNamed checks that a text about a closing names the margin that is not paid, with its date if it will be, and
+// what is not while an app is suspended (property 5). What one app owes, others pay.
 func (b *Book) checkNamed(person, text string) error {
-	var unpaid money.MC
-	err := b.eachMargin(person, func(_ string, m store.AppMarginView) { unpaid += m.EarnedMC - m.TakenMC })
-	if err != nil || unpaid < money.Cent {
+	var all, free money.MC
+	err := b.eachMargin(person, func(_ string, isSuspended bool, m store.AppMarginView) {
+		all += m.EarnedMC - m.TakenMC
+		if !isSuspended {
+			free += max(m.EarnedMC-m.TakenMC, 0)
+		}
+	})
+	if err != nil {
 		return err
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if all-free >= money.Cent && !strings.Contains(text, "is suspended") {
+		return fmt.Errorf("property 5: %s has left with margin of %s, of which suspended apps keep %s, and is told: %s",
+			person, all.Display(), (all - free).Display(), text)
+	}
+	unpaid := min(all, free)
+	if unpaid < money.Cent {
+		return nil
 	}
 	var isPayable bool
 	err = b.DB.QueryRowContext(context.Background(), `SELECT COUNT(*) > 0 FROM payees
@@ -229,7 +253,7 @@ func (b *Book) checkNamed(person, text string) error {
 	if isPayable {
 		words = "the last of it after"
 	}
-	if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, words) {
+	if !strings.Contains(text, words) {
 		return fmt.Errorf("property 5: %s has left with margin of %s, and is told: %s", person, unpaid.Display(), text)
 	}
 	return nil
@@ -238,16 +262,21 @@ func (b *Book) checkNamed(person, text string) error {
 // closedReason is why apps are suspended whose developer has left.
 const closedReason = "The developer closed their account."
 
-// eachMargin calls f with the margin of each app of a person that had any, but for those that an operator suspended.
-func (b *Book) eachMargin(person string, f func(appID string, m store.AppMarginView)) error {
-	list, err := ids(b, `SELECT id FROM apps WHERE owner_id = $1 AND (suspension_by IS NULL OR suspension_reason = $2)
-		ORDER BY id`, b.People[person], closedReason)
+// eachMargin calls f with the margin of each app of a person that had any. Suspended are those that an operator or the
+// risk rules suspended.
+func (b *Book) eachMargin(person string, f func(appID string, isSuspended bool, m store.AppMarginView)) error {
+	list, err := ids(b, `SELECT id FROM apps WHERE owner_id = $1 ORDER BY id`, b.People[person])
+	if err != nil {
+		return err
+	}
+	suspended, err := ids(b, `SELECT id FROM apps WHERE owner_id = $1 AND suspension_by IS NOT NULL
+		AND suspension_reason <> $2`, b.People[person], closedReason)
 	for _, appID := range list {
 		var m store.AppMarginView
 		now := b.Now()
 		m, failed := store.ViewAppMargin(context.Background(), b.DB, appID, now.Add(-longestWindow), now)
 		if err = errors.Join(err, failed); err == nil && m != (store.AppMarginView{}) {
-			f(appID, m)
+			f(appID, slices.Contains(suspended, appID), m)
 		}
 	}
 	return err
@@ -267,8 +296,10 @@ func (b *Book) checkClosed(person string) error {
 		return nil // they have no payee, or Stripe does not let it be paid
 	}
 	margins, together := map[string]rules.Margin{}, money.MC(0)
-	err = b.eachMargin(person, func(appID string, m store.AppMarginView) {
-		margins[appID] = m.Margin
+	err = b.eachMargin(person, func(appID string, isSuspended bool, m store.AppMarginView) {
+		if !isSuspended {
+			margins[appID] = m.Margin
+		}
 		together += m.Balance()
 	})
 	for appID, m := range margins {

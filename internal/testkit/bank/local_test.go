@@ -106,6 +106,7 @@ func template(t testing.TB, e db.Engine) string {
 		if err != nil {
 			return err
 		}
+		d.RelaxLimits(12)
 		now := func() time.Time { return began.Add(-30 * day) }
 		err = d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 			registry, all := apps.NewStore(d, now, true), map[string]string{}

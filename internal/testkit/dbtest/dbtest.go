@@ -46,7 +46,7 @@ func OpenURL(t testing.TB, target string) *db.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.RelaxLimits(6)
+	d.RelaxLimits(12)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

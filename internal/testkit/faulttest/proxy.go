@@ -21,6 +21,7 @@ type Proxy struct {
 	network, address string // of the server
 	listener         net.Listener
 	delay            atomic.Int64 // of what is forwarded, in nanoseconds
+	answers          atomic.Int64 // reads from the server
 
 	mu    sync.Mutex
 	links map[*link]bool
@@ -103,6 +104,9 @@ func (p *Proxy) pump(l *link, from, to net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
+		if n > 0 && from == l.server {
+			p.answers.Add(1)
+		}
 		if d := p.delay.Load(); d > 0 {
 			time.Sleep(time.Duration(d))
 		}
@@ -127,6 +131,12 @@ func (p *Proxy) pump(l *link, from, to net.Conn) {
 func (l *link) close() {
 	_ = l.client.Close()
 	_ = l.server.Close()
+}
+
+// Answers returns how often the server has answered so far, about one for each statement: what a slow network
+// multiplies, on a machine of any speed.
+func (p *Proxy) Answers() int {
+	return int(p.answers.Load())
 }
 
 // BlackHole lets all present connections stay open and carry nothing any more, and returns their

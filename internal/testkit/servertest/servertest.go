@@ -117,11 +117,26 @@ func Start(t testing.TB, database string, args ...string) *Process {
 	return p
 }
 
+// StartBy is Start by a command that runs the one which follows it.
+func StartBy(t testing.TB, command []string, database string, args ...string) *Process {
+	t.Helper()
+	p, err := tryStart(t, command, database, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // folders are the data folders of databases.
 var folders sync.Map
 
 // TryStart is Start for tests that expect it may fail.
 func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
+	t.Helper()
+	return tryStart(t, nil, database, args)
+}
+
+func tryStart(t testing.TB, command []string, database string, args []string) (*Process, error) {
 	t.Helper()
 	if database == "" && !slices.Contains(args, "--empty=false") {
 		database = URL(t, db.SQLite)
@@ -137,7 +152,7 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	if err := writeOnce(filepath.Join(data, "envelope.key"), envelopeKey); err != nil {
 		return nil, err
 	}
-	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json", "--empty"}
+	line := []string{Binary(t), "dev", "--data", data, "--listen", "127.0.0.1:0", "--json", "--empty"}
 	if database != "" && !isFile {
 		line = append(line, "--database", database)
 	}
@@ -149,7 +164,8 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 			line = append(line, arg)
 		}
 	}
-	p := &Process{t: t, cmd: exec.Command(Binary(t), line...), log: &syncBuffer{}, done: make(chan struct{})}
+	run := slices.Concat(command, line)
+	p := &Process{t: t, cmd: exec.Command(run[0], run[1:]...), log: &syncBuffer{}, done: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	p.cmd.Env = env
 	out, err := p.cmd.StdoutPipe()
@@ -185,7 +201,7 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 		p.AwaitExit(10 * time.Second)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("purser %s: %w\n%s", strings.Join(line, " "), err, p.log)
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(run, " "), err, p.log)
 	}
 	return p, nil
 }

@@ -26,6 +26,7 @@ from .resources import (
     LiveEvent,
     Model,
     Receipt,
+    Recovered,
     Revocation,
     TestAccount,
     WebhookEndpoint,
@@ -527,6 +528,25 @@ class AsyncWebhooks:
         path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "deliveries")
         return self._purser._list(path, Delivery.parse)
 
+    def list_deliveries(
+        self,
+        app_id: str,
+        webhook_id: str,
+        *,
+        status: str | None = None,
+        type: str | None = None,
+        since: str | None = None,
+        page_size: int = 100,
+    ) -> AsyncIterator[Delivery]:
+        """Yield the deliveries that are kept, newest first. since: an RFC 3339 time from which on they were queued."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "deliveries")
+        return self._purser._list(path, Delivery.parse, limit=page_size, status=status, type=type, since=since)
+
+    async def recover(self, app_id: str, webhook_id: str, since: str) -> Recovered:
+        """Send again what has failed or waits for a retry since an RFC 3339 time, up to 1,000 events."""
+        path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "recover")
+        return await self._purser._run(self._purser._core.manage("POST", path, Recovered.parse, {"since": since}))
+
     async def redeliver(self, app_id: str, webhook_id: str, delivery_id: str) -> Delivery:
         """Send a delivery again now, with all its retries."""
         path = core.path_of("v1", "apps", app_id, "webhooks", webhook_id, "deliveries", delivery_id, "redeliver")
@@ -540,7 +560,11 @@ class AsyncEvents:
         self._purser = purser
 
     def list(self, app_id: str, *, after: str | None = None, page_size: int | None = None) -> AsyncIterator[Event]:
-        """Yield events: with ``after`` all later ones, oldest first; else the latest, newest first."""
+        """Yield events: with ``after`` all later ones, oldest first; else the latest, newest first.
+
+        An error with status 400 says that events may be missed, such as after a restore of the service: read the
+        connections again, and go on with the latest event.
+        """
         path = core.path_of("v1", "apps", app_id, "events")
         follow = after is not None  # the page after the latest events has those to come
         return self._purser._list(path, Event.read, follow=follow, after=after, limit=page_size)

@@ -459,6 +459,14 @@ class Delivery(Resource):
 
 
 @dataclass(frozen=True)
+class Recovered(Resource):
+    """How many deliveries were queued again. ``has_more``: there are others, recover again."""
+
+    queued: int
+    has_more: bool
+
+
+@dataclass(frozen=True)
 class TestAccount(Resource):
     """A test account, whose money is fake. ``password`` is set by create only."""
 
@@ -480,7 +488,8 @@ class TestAccount(Resource):
 class Event(Resource):
     """An event of your app. The same event may come more than once, always with the same ``id``.
 
-    ``seq`` rises with each event of a connection: ignore an event that is older than your last one.
+    Events may come out of order: ask for the connection that one names, and act on what it is now. ``seq`` rises with
+    each event of a connection, and again from an earlier number after a restore of the service.
     ``data`` has the object of the event, in a member with its name. A subclass has it as a typed value.
     """
 

@@ -76,7 +76,8 @@ export class Transport {
       const { data, headers } = await this.getJSON<T[]>({ ...request, query });
       yield* data;
       const link = /<([^>]*)>\s*;\s*rel="?next"?/.exec(headers.get("link") ?? "")?.[1];
-      query = link === undefined ? undefined : Object.fromEntries(new URL(link, "http://localhost").searchParams);
+      // A list that grows always has a next page.
+      query = link === undefined || data.length === 0 ? undefined : Object.fromEntries(new URL(link, "http://localhost").searchParams);
     }
   }
 

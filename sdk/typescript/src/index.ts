@@ -15,7 +15,8 @@ export { PurserError, type Action, type ErrorFacts } from "./errors.js";
 export { version } from "./generated/version.js";
 export { anthropicOptions, openAIOptions, vercelOptions } from "./hooks.js";
 export {
-  Apps, Connections, Events, Features, Holds, Models, TestAccounts, Webhooks, type ListOptions,
+  Apps, Connections, Events, Features, Holds, Models, TestAccounts, Webhooks, type DeliveryListOptions, type ListOptions,
+  type Recovered,
 } from "./management.js";
 export { CallStream, type StreamChunk } from "./stream.js";
 export { FileTokenStore, MemoryTokenStore, type Tokens, type TokenStore } from "./tokens.js";

@@ -10,6 +10,20 @@ export interface ListOptions {
   pageSize?: number;
 }
 
+/** The options of a list of deliveries. */
+export interface DeliveryListOptions extends ListOptions {
+  status?: Delivery["status"];
+  type?: EventType;
+  /** Queued from then on. */
+  since?: Date;
+}
+
+/** How many deliveries were queued again; `has_more`: recover again. */
+export interface Recovered {
+  queued: number;
+  has_more: boolean;
+}
+
 // Every path of the management API is below /v1, and takes the app's credentials.
 class Resource {
   /** @internal */
@@ -102,6 +116,17 @@ export class Webhooks extends Resource {
     return this.pages(`/apps/${id(appID)}/webhooks/${id(webhookID)}/deliveries`, {});
   }
 
+  /** listDeliveries yields the deliveries that are kept and that the options choose, newest first. */
+  listDeliveries(appID: string, webhookID: string, options: DeliveryListOptions = {}): AsyncGenerator<Delivery, void, void> {
+    const query = { ...page(options), status: options.status, type: options.type, since: options.since?.toISOString() };
+    return this.pages(`/apps/${id(appID)}/webhooks/${id(webhookID)}/deliveries`, query);
+  }
+
+  /** recover sends again what has failed or waits for a retry since a time, up to 1,000 events. */
+  recover(appID: string, webhookID: string, since: Date): Promise<Recovered> {
+    return this.send("POST", `/apps/${id(appID)}/webhooks/${id(webhookID)}/recover`, { since: since.toISOString() });
+  }
+
   /** redeliver sends an event again. */
   redeliver(appID: string, webhookID: string, deliveryID: string): Promise<Delivery> {
     return this.send("POST", `/apps/${id(appID)}/webhooks/${id(webhookID)}/deliveries/${id(deliveryID)}/redeliver`);
@@ -110,9 +135,20 @@ export class Webhooks extends Resource {
 
 /** Events of the app. */
 export class Events extends Resource {
-  /** list yields the events after one, oldest first; without `after` the latest ones, newest first. */
-  list(appID: string, options: ListOptions & { after?: string } = {}): AsyncGenerator<Event, void, void> {
-    return this.pages(`/apps/${id(appID)}/events`, { ...page(options), after: options.after });
+  /**
+   * list yields the events after one, oldest first; without `after` the latest page, newest first. An error with status
+   * 400 says that events may be missed, such as after a restore of the service: read the connections again, and go on
+   * with the latest event.
+   */
+  async *list(appID: string, options: ListOptions & { after?: string } = {}): AsyncGenerator<Event, void, void> {
+    const path = `/apps/${id(appID)}/events`;
+    if (options.after !== undefined) {
+      yield* this.pages<Event>(path, { ...page(options), after: options.after });
+      return;
+    }
+    // The page after the latest events has those to come.
+    const query = page(options);
+    yield* (await this.transport.getJSON<Event[]>({ method: "GET", path: `/v1${path}`, auth: "client", query })).data;
   }
 
   /** trigger sends a sample event to all endpoints. */

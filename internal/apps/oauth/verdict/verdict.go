@@ -58,6 +58,9 @@ type Approval struct {
 	AccountID    string    // who connects
 	AllocationMC money.MC  // the spend cap
 	VelocityMC   *money.MC // the daily limit
+	KeepCap      bool      // the user left the cap of the live connection as it was shown: it stays as it is
+	KeepVelocity bool      // the same of the daily limit
+	ApprovedUS   int64     // when the user approved
 	OwnWork      bool      // the screen said that the app charges for work of its own
 	ApproverID   string    // who approved, for a test account its developer or tester
 	// ApproverEpoch is that of the approver's credentials, and Revocations the number of revoked connections of the app

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,24 +24,33 @@ const (
 	codeInvalidEvent   = "invalid_event"
 	codeNoActiveReply  = "response_cancel_not_active"
 	codeHasActiveReply = "conversation_already_has_active_response"
+	codeRateLimited    = "rate_limit_exceeded"
 )
 
 // errQueueFull says that the call does not read its sideband's events fast enough.
 var errQueueFull = errors.New("voice: the mock does not keep up")
 
+// Options are what a Call uses.
+type Options struct {
+	Config   session.Config
+	Sideband func(event []byte) bool // gets what the real provider's sideband would get
+	Read     func(context.Context) (websocket.MessageType, []byte, error)
+	MayReply func() bool // reports whether another reply may begin: each costs the node something, and nobody money
+}
+
 // Call is one call of the mock voice: a conversation with a browser over its WebSocket.
 type Call struct {
-	ws       *websocket.Conn
-	sideband func(event []byte) bool // gets what the real provider's sideband would get
-	queue    chan []byte             // what the sideband sends
-	ctx      context.Context
-	cancel   context.CancelFunc
+	Options
+	ws     *websocket.Conn
+	queue  chan []byte // what the sideband sends
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu        sync.Mutex
 	config    session.Config
 	lastID    int
 	speech    speech
-	userTexts []string // since the last reply
+	userWords []string // since the last reply, those that it says
 	results   int      // of tools, since the last reply
 	context   contextTokens
 	cached    contextTokens      // the part of context that the last reply has read
@@ -50,16 +60,16 @@ type Call struct {
 // contextTokens are the tokens of the conversation.
 type contextTokens struct{ text, audio int64 }
 
-// NewCall returns a call over ws. Each event but audio also goes to sideband.
-func NewCall(ws *websocket.Conn, config session.Config, sideband func(event []byte) bool) *Call {
+// NewCall returns a call over ws. Each event but audio also goes to the sideband.
+func NewCall(ws *websocket.Conn, o Options) *Call {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Call{
-		ws:       ws,
-		sideband: sideband,
-		queue:    make(chan []byte, maxQueued),
-		ctx:      ctx,
-		cancel:   cancel,
-		config:   config,
+		Options: o,
+		ws:      ws,
+		queue:   make(chan []byte, maxQueued),
+		ctx:     ctx,
+		cancel:  cancel,
+		config:  o.Config,
 	}
 }
 
@@ -83,7 +93,7 @@ func (c *Call) Serve() {
 	c.emitEvent("session.created", map[string]any{"session": c.session()})
 	c.mu.Unlock()
 	for {
-		kind, data, err := c.ws.Read(c.ctx)
+		kind, data, err := c.Read(c.ctx)
 		if err != nil {
 			return
 		}
@@ -125,7 +135,7 @@ func (c *Call) emitEvent(kind string, members map[string]any) {
 		return // Serve reads the same error
 	}
 	if kind != audioDelta && kind != "session.created" {
-		c.sideband(data)
+		c.Sideband(data)
 	}
 }
 
@@ -156,7 +166,7 @@ func (c *Call) newID(kind string) string {
 // handleEvent carries out an event of the browser or of the sideband. c.mu is held.
 func (c *Call) handleEvent(data []byte) {
 	var e clientEvent
-	if json.Unmarshal(data, &e) != nil {
+	if json.Unmarshal(data, &e) != nil || len(e.EventID) > session.MaxName {
 		c.emitError(codeInvalidEvent, "this is not an event", "")
 		return
 	}
@@ -180,6 +190,8 @@ func (c *Call) handleEvent(data []byte) {
 			return
 		}
 		c.cutReply()
+	case "conversation.item.delete":
+		c.emitEvent("conversation.item.deleted", map[string]any{"item_id": e.ItemID})
 	case "conversation.item.truncate":
 		c.emitEvent("conversation.item.truncated", nil)
 	case "output_audio_buffer.clear":
@@ -248,6 +260,15 @@ func (c *Call) emitItem(item map[string]any) {
 	c.emitEvent("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
 }
 
+// maxHeard is how many bytes of a text the mock may repeat.
+const maxHeard = 2 << 10
+
+// hear keeps what the next reply may repeat of a text.
+func (c *Call) hear(text string) {
+	words := strings.Fields(strings.ToValidUTF8(text[:min(len(text), maxHeard)], ""))
+	c.userWords = append(c.userWords, words[:min(len(words), maxWords-len(c.userWords))]...)
+}
+
 // addItem adds a message or a tool result to the conversation.
 func (c *Call) addItem(e *clientEvent) {
 	if e.Item == nil {
@@ -262,7 +283,7 @@ func (c *Call) addItem(e *clientEvent) {
 	} else {
 		item["role"], item["content"] = e.Item.Role, e.Item.Content
 		for _, p := range e.Item.Content {
-			c.userTexts = append(c.userTexts, p.Text)
+			c.hear(p.Text)
 			c.context.text += int64(tokens.Count(p.Text))
 		}
 	}

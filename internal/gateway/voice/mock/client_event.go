@@ -10,6 +10,7 @@ import (
 type clientEvent struct {
 	Type     string         `json:"type"`
 	EventID  string         `json:"event_id"`
+	ItemID   string         `json:"item_id"`
 	Audio    string         `json:"audio"`
 	Session  *sessionUpdate `json:"session"`
 	Item     *session.Item  `json:"item"`

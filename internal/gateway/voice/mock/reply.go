@@ -37,15 +37,19 @@ func (c *Call) startReply(maxOutputTokens int64, eventID string) {
 		c.emitError(codeHasActiveReply, "a reply is active", eventID)
 		return
 	}
+	if !c.MayReply() {
+		c.emitError(codeRateLimited, "the mock replies more often than it allows; slow down", eventID)
+		return
+	}
 	ctx, cut := context.WithCancel(c.ctx)
 	c.cutReply = cut
 	r := &reply{call: c, id: c.newID("resp"), itemID: c.newID("item"), maxTotal: maxOutputTokens}
 	if c.results == 0 && string(c.config.ToolChoice) != `"none"` {
 		r.tool = chooseTool(c.config.Tools, c.config.ToolChoice)
 	}
-	r.words = strings.Fields(placeholder + strings.Join(c.userTexts, " "))
+	r.words = append(strings.Fields(placeholder), c.userWords...)
 	r.words = r.words[:min(len(r.words), maxWords)]
-	c.userTexts, c.results = nil, 0
+	c.userWords, c.results = nil, 0
 	c.emitEvent("response.created", map[string]any{"response": r.object("in_progress", nil)})
 	go r.speakWords(ctx)
 }

@@ -6,7 +6,7 @@ import "encoding/json"
 // reader. There is a field for exactly what an app may send: nothing that could loosen a limit.
 type AppEvent struct {
 	Type    string
-	EventID string // the app's name of the event; an error event repeats it
+	EventID string // the app's name of the event, at most MaxName bytes; an error event repeats it
 	Problem string // why the event is refused; "" = it is well formed
 
 	Immediate bool          // svc.session.end

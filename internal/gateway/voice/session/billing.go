@@ -20,11 +20,19 @@ const (
 	AudioOutputPerSecond = 20
 
 	maxBilledIDs = 16 // so many ids of billed replies are remembered
+
+	// MaxReplies is how many replies a session may have. Each that is held for counts, as each leaves a row. Long
+	// calls have 600.
+	MaxReplies = 3000
 )
 
-// requestHold asks for the hold of the next reply.
+// requestHold asks for the hold of the next reply, or ends the session as a refused hold does if it has had MaxReplies.
 func (m *machine) requestHold() {
-	m.LastN++
+	if m.Numbers >= MaxReplies {
+		m.holdRefused(HoldRefused{N: m.HoldN, Code: RateLimited})
+		return
+	}
+	m.takeNumber()
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
 	hold := Hold{N: m.LastN, MaxOutputTokens: m.MaxOutputTokens}
 	hold.TextTokens, hold.AudioTokens = m.boundContext(nextSpeech)
@@ -37,6 +45,12 @@ func (m *machine) requestHold() {
 	if i := len(m.Replies) - 1; i >= 0 { // it began before this hold could be made
 		m.Replies[i].Held = true
 	}
+}
+
+// takeNumber gives the next reply its number.
+func (m *machine) takeNumber() {
+	m.LastN++
+	m.Numbers++
 }
 
 // renewHold releases a hold that no longer covers the next reply; advance requests another one. A
@@ -192,7 +206,7 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 		return
 	default:
 		charge.Unheld = true
-		m.LastN++
+		m.takeNumber()
 		charge.N = m.LastN
 	}
 	m.BilledIDs = append(m.BilledIDs, r.ID)

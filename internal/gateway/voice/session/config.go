@@ -46,6 +46,15 @@ func (c Config) RealtimeSession(creation bool) map[string]any {
 	return out
 }
 
+// EncodeJSON renders a value that always marshals, with < and & as they are: json.Marshal makes six bytes of each.
+func EncodeJSON(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+}
+
 // encodeString renders s as JSON.
 func encodeString(s string) json.RawMessage {
 	b, _ := json.Marshal(s) // a string always marshals

@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// maxToolCallIDs is how many tool results of the app are remembered.
-const maxToolCallIDs = 128
+const (
+	maxToolCallIDs = 128 // tool results of the app that are remembered
+
+	// MaxName is how many bytes an id may have that an app names: of its event, of an item, a reply or a tool call.
+	MaxName = 512
+)
 
 // handleAppEvent applies an event of the control channel. One that is refused is answered with an
 // error event, and the session goes on.
@@ -61,12 +65,15 @@ func (m *machine) problemOf(e *AppEvent) string {
 	return ""
 }
 
+// NewRefusal returns the error event that refuses an app's event.
+func NewRefusal(e *AppEvent, problem string) any { return newErrorMessage(e.EventID, problem) }
+
 func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
 	m.addActions(ToApp{newErrorMessage(e.EventID, problem)})
 }
 
 // RefusalBeforeLive returns the error event that answers an app's event while no node runs the
-// session, or nil if the event is dropped.
+// session, or nil if the event ends it.
 func RefusalBeforeLive(e *AppEvent) any {
 	m := &machine{State: State{Status: Pending}}
 	if problem := m.problemOf(e); problem != "" {
@@ -143,7 +150,7 @@ func (m *machine) queueReply(e *AppEvent) {
 	if r.Instructions != nil {
 		m.AddedTextTokens += textTokens(len(*r.Instructions))
 	}
-	m.QueuedReply, _ = json.Marshal(event) // its raw members were decoded from JSON
+	m.QueuedReply = EncodeJSON(event) // its raw members were decoded from JSON
 }
 
 // sendQueuedReply lets the queued reply begin if the connection may spend, with at most the output limit
@@ -178,8 +185,7 @@ func (m *machine) limitReply(event json.RawMessage) json.RawMessage {
 		return event
 	}
 	e.Response.MaxOutputTokens = &m.Config.MaxOutputTokens
-	limited, _ := json.Marshal(e) // its raw members were decoded from JSON
-	return limited
+	return EncodeJSON(e) // its raw members were decoded from JSON
 }
 
 // approveBlock closes the approval window.

@@ -40,7 +40,7 @@ type (
 	// FromProvider is an event of the sideband; ParseProviderEvent makes it.
 	FromProvider struct {
 		content providerEvent
-		Raw     json.RawMessage // as the provider sent it
+		Raw     json.RawMessage // as the provider sent it, if the app gets it
 	}
 	// HoldMade answers Hold.
 	HoldMade struct {

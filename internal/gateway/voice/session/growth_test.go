@@ -20,7 +20,7 @@ func growthEvents() map[string]Event {
 		}}
 	}
 	browserItem := provided("conversation.item.added", "")
-	browserItem.content.Item = &itemObject{Role: "user", Content: []byte(strings.Repeat("x", 10_000))}
+	browserItem.content.Item = &itemObject{Role: "user", Content: 10_000}
 	aside := func(id string) Event {
 		e := provided("response.created", "")
 		e.content.Response = &responseObject{ID: id, ConversationID: []byte("null")}

@@ -1,9 +1,6 @@
 package session
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // relayedTypes are the provider's events that the app gets unchanged (contract §4.4).
 var relayedTypes = []string{
@@ -17,7 +14,7 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		return
 	}
 	event := &e.content
-	if slices.Contains(relayedTypes, event.Type) {
+	if len(e.Raw) > 0 {
 		m.addActions(ToApp{e.Raw})
 	}
 	if r := m.findReply(event.ResponseID); r != nil {

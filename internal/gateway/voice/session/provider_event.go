@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/purserhq/purser/internal/models/pricing"
 )
@@ -85,11 +86,21 @@ func (s *sessionObject) voice() (name string, isName bool) {
 }
 
 type itemObject struct {
-	Type    string          `json:"type"`
-	Role    string          `json:"role"`
-	CallID  string          `json:"call_id"`
-	Output  string          `json:"output"`
-	Content json.RawMessage `json:"content"`
+	ID      string  `json:"id"`
+	Type    string  `json:"type"`
+	Role    string  `json:"role"`
+	CallID  string  `json:"call_id"`
+	Output  rawSize `json:"output"`
+	Content rawSize `json:"content"`
+}
+
+// rawSize is the length of a value's JSON, in bytes. The rules need no more of it, and events wait for them.
+type rawSize int
+
+// UnmarshalJSON keeps the length.
+func (n *rawSize) UnmarshalJSON(data []byte) error {
+	*n = rawSize(len(data))
+	return nil
 }
 
 type errorObject struct {
@@ -102,8 +113,13 @@ type errorObject struct {
 // ParseProviderEvent reads an event of the sideband. It is not ok if the data is malformed; such an
 // event is to be ignored.
 func ParseProviderEvent(data []byte) (e FromProvider, ok bool) {
-	e.Raw = data
-	return e, json.Unmarshal(data, &e.content) == nil
+	if json.Unmarshal(data, &e.content) != nil {
+		return e, false
+	}
+	if slices.Contains(relayedTypes, e.content.Type) {
+		e.Raw = data
+	}
+	return e, true
 }
 
 // readMilliseconds reads a time of the provider's audio; 0 = it is missing or no whole number.

@@ -38,6 +38,7 @@ const (
 	ServerShutdown    = "server_shutdown"
 	UserStopped       = "user_stopped" // the user stopped the session on the dashboard (decision 067)
 	Unavailable       = "unavailable"  // the database did not answer; also the code of a refused hold
+	RateLimited       = "rate_limited" // MaxReplies are used up; also the code of a refused hold
 )
 
 // When a session ends that its app asked to end (contract §4.4).
@@ -128,6 +129,7 @@ type State struct {
 	StartedUS       int64
 
 	LastN      int64 // number of the newest reply that was held or charged
+	Numbers    int64 // how many numbers of replies were given, at most MaxReplies and those that are in progress then
 	Hold       HoldPhase
 	HoldN      int64    // number of the reply that the current hold is for
 	HoldOutput int64    // the output limit that the newest hold covers; 0 = MaxOutputTokens
@@ -172,6 +174,12 @@ type State struct {
 
 	Ending    *Ending
 	EndReason string
+}
+
+// Forget drops what only a session needs that runs: the app's texts and names, and what is in progress.
+func (s *State) Forget() {
+	s.Config.Instructions, s.Config.Tools, s.Config.ToolChoice, s.QueuedReply = "", nil, nil, nil
+	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback = nil, nil, nil, nil
 }
 
 // clone copies s, so that a step may change the copy.

@@ -5,6 +5,12 @@ import (
 	"slices"
 )
 
+// Bounds of what an app, or a browser that it allows to, may set.
+const (
+	MaxInstructions = 64 << 10 // bytes
+	maxVoiceName    = 64
+)
+
 // MaxConfigResets is how many attempts of the browser to change the session end it.
 const MaxConfigResets = 3
 
@@ -20,8 +26,10 @@ func textTokens(bytes int) int64 { return int64(bytes) / 2 }
 // A configCheck compares one field of the provider's session with what it must be.
 type configCheck struct {
 	field string
-	equal func(*sessionObject, *Config) bool   // also true if the event does not have the field
-	adopt func(m *machine, got *sessionObject) // takes a change that the app allowed; nil = none is allowed
+	equal func(*sessionObject, *Config) bool // also true if the event does not have the field
+	// adopt takes a change that the app allowed, and reports whether it is within the bounds of what an app itself may
+	// set; nil = none is allowed.
+	adopt func(m *machine, got *sessionObject) bool
 }
 
 var configChecks = []configCheck{
@@ -33,7 +41,7 @@ var configChecks = []configCheck{
 	}, nil},
 	{"tool_choice", equalToolChoice, nil},
 	{"max_output_tokens", equalMaxOutputTokens, nil},
-	{"voice", equalVoice, func(m *machine, got *sessionObject) { m.Config.Voice, _ = got.voice() }},
+	{"voice", equalVoice, adoptVoice},
 	{"transcription", equalTranscription, nil},
 	{"turn_detection", equalTurnDetection, nil},
 }
@@ -44,9 +52,22 @@ func equalInstructions(got *sessionObject, c *Config) bool {
 	return got.Instructions == nil || *got.Instructions == c.Instructions
 }
 
-func adoptInstructions(m *machine, got *sessionObject) {
+func adoptInstructions(m *machine, got *sessionObject) bool {
+	if len(*got.Instructions) > MaxInstructions {
+		return false
+	}
 	m.AddedTextTokens += textTokens(len(*got.Instructions))
 	m.Config.Instructions = *got.Instructions
+	return true
+}
+
+func adoptVoice(m *machine, got *sessionObject) bool {
+	voice, _ := got.voice()
+	if len(voice) > maxVoiceName {
+		return false
+	}
+	m.Config.Voice = voice
+	return true
 }
 
 func equalModalities(got *sessionObject, _ *Config) bool {
@@ -93,15 +114,14 @@ func (m *machine) checkConfig(got *sessionObject) {
 	if got == nil || m.PendingUpdates > 0 { // the confirmation of our own update is still to come
 		return
 	}
-	if voice, isName := got.voice(); isName && m.Config.Voice == "" { // the model's default, now known
-		m.Config.Voice = voice
+	if m.Config.Voice == "" { // the model's default, now known
+		adoptVoice(m, got)
 	}
 	var changed []string
 	for _, c := range configChecks {
 		switch {
 		case c.equal(got, &m.Config):
-		case c.adopt != nil && slices.Contains(m.ClientUpdatable, c.field):
-			c.adopt(m, got)
+		case c.adopt != nil && slices.Contains(m.ClientUpdatable, c.field) && c.adopt(m, got):
 			m.mustPersist = true
 		default:
 			changed = append(changed, c.field)
@@ -160,7 +180,7 @@ func (m *machine) isWithinOutputCap(raw json.RawMessage) bool {
 }
 
 // itemAdded counts a new item of the conversation. A tool result that the app did not send is the
-// browser's forgery.
+// browser's forgery: it is deleted, so that no reply reads it.
 func (m *machine) itemAdded(i *itemObject) {
 	switch {
 	case i == nil:
@@ -169,10 +189,11 @@ func (m *machine) itemAdded(i *itemObject) {
 			m.ToolCallIDs = slices.Delete(m.ToolCallIDs, at, at+1)
 			return
 		}
-		m.AddedTextTokens += textTokens(len(i.Output)) + itemOverheadTokens
+		m.AddedTextTokens += textTokens(int(i.Output)) + itemOverheadTokens
 		m.cancelReplies()
+		m.addActions(ToProvider{map[string]any{"type": "conversation.item.delete", "item_id": i.ID}})
 		m.resetConfig([]string{"conversation.item"})
 	case i.Role == "user" || i.Role == "system":
-		m.AddedTextTokens += textTokens(len(i.Content)) + itemOverheadTokens
+		m.AddedTextTokens += textTokens(int(i.Content)) + itemOverheadTokens
 	}
 }

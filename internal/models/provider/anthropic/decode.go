@@ -103,9 +103,6 @@ func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 	return false, nil
 }
 
-// isWhole reports whether only the last event is missing.
-func (d *decoder) isWhole() bool { return d.finished && d.usage.makeUsage() != nil }
-
 func (d *decoder) startMessage(message []byte) bool {
 	var reported []byte
 	if d.started || !readMembers(message, member{"usage", &reported}) {

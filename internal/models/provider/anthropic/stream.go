@@ -124,9 +124,10 @@ func (s *stream) readEvents() {
 }
 
 // classifyEnd returns io.EOF if the response is complete, and otherwise the error that ended the events. A response is
-// complete even if the last event is missing; an error in its place does not matter (F-21).
+// complete with its finish reason, even if the last event is missing, or the usage; an error in their place does not
+// matter (F-21).
 func (d *decoder) classifyEnd(err error) error {
-	if errors.Is(err, errDone) || d.isWhole() {
+	if errors.Is(err, errDone) || d.finished {
 		return io.EOF
 	}
 	var p *provider.Error

@@ -347,6 +347,18 @@ func TestEdge36Errors(t *testing.T) {
 	}
 }
 
+// TestFinishReasonWithoutUsage: a finish reason ends the answer, also where the usage is missing.
+func TestFinishReasonWithoutUsage(t *testing.T) {
+	t.Parallel()
+	text := startEvent + textStart + textDelta("a") + strings.Replace(endTurn, `"output_tokens":5`, "", 1)
+	if out := relay(says(text)); !errors.Is(out.err, io.EOF) || out.usage != nil {
+		t.Errorf("streamed: %+v", out)
+	}
+	if answer, err := complete(says(text)); err != nil || answer.Usage != nil {
+		t.Errorf("whole: %+v, %v", answer, err)
+	}
+}
+
 // TestEdge36Cuts: a body that ends at any byte is no answer, until nothing is
 // missing but the last event.
 func TestEdge36Cuts(t *testing.T) {
@@ -398,8 +410,6 @@ func TestGarbage(t *testing.T) {
 		"a call without an id": startEvent + strings.Replace(toolStart, `"id":"toolu_1",`, "", 1) + ended,
 		"a type twice": startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`,
 			`"index":0,"index":0`, 1) + ended,
-		"a reason, but no usage": startEvent + strings.Replace(endTurn, `"output_tokens":5`, "", 1) + textStart +
-			textDelta("a") + ended,
 		"a reason that is none": startEvent + textStart + strings.Replace(ended, `"end_turn"`, `7`, 1),
 	} {
 		if out := relay(says(text)); out.err == nil || errors.Is(out.err, io.EOF) {

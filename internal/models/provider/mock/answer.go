@@ -2,8 +2,6 @@ package mock
 
 import (
 	"fmt"
-	"hash/fnv"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +37,7 @@ func (p *Provider) compose(r *provider.Request) *answer {
 		input:   p.input(r),
 		cap:     r.MaxTokens,
 	}
-	a.words = min(a.words, p.maxWords)
+	a.words, a.chunks = min(a.words, p.maxWords), min(a.chunks, p.maxWords)
 	if a.call = chooseTool(r); a.call != "" {
 		a.callID, a.finish = fmt.Sprintf("call_mock%016x", seed), "tool_calls"
 		a.output = min(int64(p.count(a.call)+p.count("{}")), r.MaxTokens)
@@ -50,13 +48,16 @@ func (p *Provider) compose(r *provider.Request) *answer {
 	return a
 }
 
-// fingerprint returns a hash of a conversation.
+// fingerprint returns a hash of a conversation: FNV-1a, without the copies of the texts that hash/fnv would need.
 func fingerprint(messages []provider.Message) uint64 {
-	h := fnv.New64a()
+	const offset, prime = 14695981039346656037, 1099511628211
+	hash := uint64(offset)
 	add := func(texts ...string) {
 		for _, t := range texts {
-			_, _ = io.WriteString(h, t) // a hash takes everything
-			_, _ = h.Write([]byte{0})
+			for i := range len(t) {
+				hash = (hash ^ uint64(t[i])) * prime
+			}
+			hash *= prime // a zero byte
 		}
 	}
 	for i := range messages {
@@ -69,7 +70,7 @@ func fingerprint(messages []provider.Message) uint64 {
 			add(m.ToolCalls[j].ID, m.ToolCalls[j].Name, m.ToolCalls[j].Arguments)
 		}
 	}
-	return h.Sum64()
+	return hash
 }
 
 // chooseTool returns the tool that the model calls: the forced one or the first. It returns "" if the last message is a
@@ -98,24 +99,26 @@ func (p *Provider) limitText(a *answer, r *provider.Request) {
 	}
 	a.finish = "length"
 	words := strings.SplitAfter(a.text, " ")
-	low, high := 0, len(words) // the most whole words that fit
+	whole := p.countFitting(words, r.MaxTokens) // of the words, then what fits of the next one
+	next := strings.Split(words[min(whole, len(words)-1)], "")
+	pieces := append([]string{strings.Join(words[:whole], "")}, next...)
+	a.text = strings.Join(pieces[:p.countFitting(pieces, r.MaxTokens)], "")
+	a.output = int64(p.count(a.text))
+}
+
+// countFitting returns how many of the pieces are a text of at most so many tokens, by bisection: a longer text rarely
+// has fewer tokens.
+func (p *Provider) countFitting(pieces []string, maxTokens int64) int {
+	low, high := 0, len(pieces)
 	for low < high {
 		mid := (low + high + 1) / 2
-		if int64(p.count(strings.Join(words[:mid], ""))) <= r.MaxTokens {
+		if int64(p.count(strings.Join(pieces[:mid], ""))) <= maxTokens {
 			low = mid
 		} else {
 			high = mid - 1
 		}
 	}
-	text := strings.Join(words[:low], "")
-	fits := len(text)
-	for i := range words[min(low, len(words)-1)] { // then what fits of the next one
-		if int64(p.count(a.text[:len(text)+i])) <= r.MaxTokens {
-			fits = len(text) + i
-		}
-	}
-	a.text = a.text[:fits]
-	a.output = int64(p.count(a.text))
+	return low
 }
 
 // makeUsageJSON returns the usage that is reported, nil for none.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/purserhq/purser/internal/models/provider"
 )
@@ -52,29 +53,42 @@ func quoteUserMessage(messages []provider.Message) string {
 		if m.Role != "user" {
 			continue
 		}
-		words := splitWords(m.Text)
+		words := appendWords(nil, m.Text)
 		for j := range m.Parts {
-			words = append(words, splitWords(m.Parts[j].Text)...)
+			words = appendWords(words, m.Parts[j].Text)
 		}
 		switch {
 		case len(words) == 0:
 			return "nothing"
-		case len(words) > 6:
-			words = append(words[:6:6], "…")
+		case len(words) > maxQuotedWords:
+			words[maxQuotedWords] = "…"
 		}
-		if quote := []rune(strings.Join(words, " ")); len(quote) > 80 {
-			return "“" + string(quote[:80]) + "…”"
+		if quote := []rune(strings.Join(words, " ")); len(quote) > maxQuotedRunes {
+			return "“" + string(quote[:maxQuotedRunes]) + "…”"
 		}
 		return "“" + strings.Join(words, " ") + "”"
 	}
 	return "nothing"
 }
 
-// splitWords returns the words of a text without the lines of its script.
-func splitWords(text string) (words []string) {
+// What bounds the quote of a message, which may be of any length.
+const (
+	maxQuotedWords = 6
+	maxQuotedRunes = 80
+)
+
+// appendWords appends the words of a text without the lines of its script, until there is one more than is quoted. Of a
+// long word it appends more than is quoted.
+func appendWords(words []string, text string) []string {
 	for line := range strings.Lines(text) {
-		if !provider.IsCommand(line, scriptWord, slowWord, cutWord) {
-			words = append(words, strings.Fields(line)...)
+		if provider.IsCommand(line, scriptWord, slowWord, cutWord) {
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			if len(words) > maxQuotedWords {
+				return words
+			}
+			words = append(words, word[:min(len(word), utf8.UTFMax*(maxQuotedRunes+1))])
 		}
 	}
 	return words
@@ -92,18 +106,27 @@ func composeJSON(format json.RawMessage, seed uint64) (string, bool) {
 		return "", false
 	}
 	if f.Type == "json_schema" && f.JSONSchema.Schema != nil {
-		if text, err := json.Marshal((&examples{left: maxValues}).makeExample(f.JSONSchema.Schema)); err == nil {
+		e := examples{values: maxValues, bytes: maxReadBytes}
+		text, err := json.Marshal(e.makeExample(f.JSONSchema.Schema))
+		if err == nil && len(text) <= maxJSONBytes {
 			return string(text), true
 		}
 	}
 	return fmt.Sprintf(`{"answer":"This is a canned answer from mock mode.","reference":%d}`, seed%1_000_000), true
 }
 
-// examples makes small values that fit simple schemas, without references and conditions. It makes at most maxValues,
-// because nested lists grow fast.
-type examples struct{ left int }
+// examples makes small values that fit simple schemas, without references and conditions. A schema of a few bytes can
+// ask for any number of values of any size, so it bounds both.
+type examples struct {
+	values int // that it may still make
+	bytes  int // of schemas that it may still read: a value is no longer than its schema, but for its quotes
+}
 
-const maxValues = 1000
+const (
+	maxValues    = 1000
+	maxReadBytes = 256 << 10 // each schema counts in those around it, and once for each item of a list
+	maxJSONBytes = 16 << 10  // of a text; about as long as one of MaxWords
+)
 
 type schema struct {
 	Type       any                        `json:"type"` // a name or a list of them
@@ -118,7 +141,8 @@ type schema struct {
 
 func (e *examples) makeExample(raw json.RawMessage) any {
 	var s schema
-	if e.left--; e.left < 0 || json.Unmarshal(raw, &s) != nil {
+	e.values, e.bytes = e.values-1, e.bytes-len(raw)
+	if e.values < 0 || e.bytes < 0 || json.Unmarshal(raw, &s) != nil {
 		return map[string]any{}
 	}
 	switch {
@@ -143,7 +167,7 @@ func (e *examples) makeExample(raw json.RawMessage) any {
 		return nil
 	case "array":
 		items := []any{}
-		for len(items) < s.MinItems && e.left > 0 {
+		for len(items) < s.MinItems && e.values > 0 && e.bytes > 0 {
 			items = append(items, e.makeExample(s.Items))
 		}
 		return items

@@ -63,16 +63,16 @@ func newSecretForms(secret string) (forms secretForms) {
 	return forms
 }
 
-// redact removes the secret from a text. Where it is escaped as in URLs, the whole text is unescaped.
+// redact removes the secret from a text. Where it is escaped as in URLs or in JSON, the whole text is unescaped.
 func (f secretForms) redact(text string) string {
 	for _, form := range f {
 		text = strings.ReplaceAll(text, form, "[removed]")
 	}
-	if len(f) == 0 || !strings.Contains(text, "%") {
+	if len(f) == 0 || !strings.ContainsAny(text, `%\`) {
 		return text
 	}
 	plain := escaped.ReplaceAllStringFunc(text, func(c string) string {
-		b, _ := hex.DecodeString(c[1:]) // the pattern matches nothing else
+		b, _ := hex.DecodeString(c[len(c)-2:]) // the pattern matches nothing else
 		return string(b)
 	})
 	if strings.Contains(plain, f[0]) {
@@ -81,5 +81,5 @@ func (f secretForms) redact(text string) string {
 	return text
 }
 
-// escaped matches a byte that is escaped as in URLs.
-var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+// escaped matches a byte that is escaped as in URLs, or as in JSON within JSON.
+var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}|\\+u00[0-9A-Fa-f]{2}`)

@@ -24,7 +24,7 @@ func TestNothingOfAnAnswerIsLogged(t *testing.T) {
 		forms = append(forms, base64.StdEncoding.EncodeToString(raw), base64.URLEncoding.EncodeToString(raw))
 	}
 	forms = append(forms, key, url.QueryEscape(key), url.PathEscape(key), hex.EncodeToString([]byte(key)),
-		strings.ReplaceAll(url.QueryEscape(key), "-", "%2D"))
+		strings.ReplaceAll(url.QueryEscape(key), "-", "%2D"), strings.ReplaceAll(key, "-", `\\u002d`))
 	// The ends of a form may be encoded with what is beside it.
 	inside := func(form string) string { return form[len(form)/3 : 2*len(form)/3] }
 	parse := func(status int, _ http.Header, b []byte) *provider.Error {

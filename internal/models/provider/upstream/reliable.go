@@ -52,7 +52,9 @@ func tryCall[T any](ctx context.Context, r *Reliable, q *provider.Request, call 
 	key := keyOf(q)
 	if wait, ok := r.breakers.admit(key, r.now()); !ok {
 		var none T
-		return none, &provider.Error{Message: "the provider is not answering", RetryAfter: wait, Cause: errOpen}
+		return none, &provider.Error{
+			Message: "the provider is not answering", RetryAfter: wait, Unsent: true, Cause: errOpen,
+		}
 	}
 	answer, err := runTries(ctx, r, call)
 	r.breakers.report(key, r.now(), ctx.Err() == nil && isOutage(err))

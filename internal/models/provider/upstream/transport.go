@@ -80,6 +80,12 @@ func NewTransport(baseURL string) *Transport {
 // errOtherServer is the error for a request to another server.
 var errOtherServer = errors.New("the request is for another server")
 
+// An unsentError is why no connection could be made: the server has not got the request.
+type unsentError struct{ error }
+
+// Unwrap returns the cause.
+func (e unsentError) Unwrap() error { return e.error }
+
 // RoundTrip sends a request and returns the response as soon as its headers have arrived. The end of the request's
 // context ends both. A body that is read to its end releases the connection for reuse; Close closes it before that.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -98,7 +104,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c, err := t.connect(r.Context())
 	if err != nil {
-		return nil, err
+		return nil, unsentError{err}
 	}
 	stop := context.AfterFunc(r.Context(), c.close)
 	answer, err := c.exchange(r, head)

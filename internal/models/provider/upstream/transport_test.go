@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -385,4 +386,34 @@ func TestTransportPrunes(t *testing.T) {
 		}
 		time.Sleep(2 * idleTimeout) // the last timer finds nothing
 	})
+}
+
+// TestArrivingAnswersAreCounted: what has come of a whole answer, or of an event, is reported before it is complete.
+func TestArrivingAnswersAreCounted(t *testing.T) {
+	t.Parallel()
+	half, all := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 1<<20))
+		_ = http.NewResponseController(w).Flush()
+		<-all
+	}))
+	defer server.Close()
+	var once sync.Once
+	ctx := WithArrived(t.Context(), func(n int) {
+		if n >= 1<<20 {
+			once.Do(func() { close(half) })
+		}
+	})
+	x, err := New(Config{BaseURL: server.URL}).Post(ctx, "/x", []byte("{}"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.End(false)
+	go func() {
+		<-half // else the answer never ends
+		close(all)
+	}()
+	if body, err := x.ReadAll(); err != nil || len(body) != 1<<20 {
+		t.Errorf("%d bytes, %v", len(body), err)
+	}
 }

@@ -149,6 +149,7 @@ func (c *Client) sendRequest(
 		e := NewFailure(0, x.explainCancel(err))
 		// nothing has arrived; a silent provider is not retried, because it has already taken long
 		e.Retry = ctx.Err() == nil && !errors.Is(context.Cause(x.ctx), ErrSilent)
+		_, e.Unsent = errors.AsType[unsentError](err)
 		return nil, e
 	}
 	x.Request = nil // it holds the body, which may be large and is not needed any more
@@ -235,6 +236,24 @@ func (x *Exchange) End(whole bool) {
 	}
 }
 
+type arrivedKey struct{}
+
+// WithArrived returns a context whose requests report how many bytes they hold of a response that is not delivered yet,
+// while it arrives: a whole one, or an event of a stream. arrived is called by who reads.
+func WithArrived(ctx context.Context, arrived func(bytes int)) context.Context {
+	return context.WithValue(ctx, arrivedKey{}, arrived)
+}
+
+// minArrived is the least that is reported.
+const minArrived = 256 << 10
+
+// Arrived reports that the response holds so many bytes.
+func (x *Exchange) Arrived(bytes int) {
+	if arrived, ok := x.ctx.Value(arrivedKey{}).(func(int)); ok && bytes >= minArrived {
+		arrived(bytes)
+	}
+}
+
 var errTooLong = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 
 // ReadAll reads the response into new memory, at most 32 MiB.
@@ -246,6 +265,7 @@ func (x *Exchange) ReadAll() ([]byte, error) {
 	if x.ContentLength >= 0 {
 		size = min(x.ContentLength+1, 1<<20) // room to see the end without growing
 	}
+	x.Arrived(int(size))
 	for b := make([]byte, 0, size); ; {
 		n, err := x.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -258,6 +278,7 @@ func (x *Exchange) ReadAll() ([]byte, error) {
 			return nil, errTooLong
 		case len(b) == cap(b):
 			b = append(b, 0)[:len(b)]
+			x.Arrived(cap(b))
 		}
 	}
 }

@@ -1,20 +1,24 @@
-package docs
+package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/purserhq/purser/docs/guide"
+	"github.com/purserhq/purser/internal/pages/docs"
 )
 
 // render returns the body of a guide with this text below its title.
 func render(t *testing.T, text string) string {
 	t.Helper()
-	p, err := renderPage("test", "# Title\n\n"+text)
+	g, err := renderGuide("# Title\n\n" + text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(p.body)
+	return g.Body
 }
 
 func block(language, code string) string { return "```" + language + "\n" + code + "\n```\n" }
@@ -96,19 +100,19 @@ func TestMarkupIsEscaped(t *testing.T) {
 
 func TestAnchors(t *testing.T) {
 	t.Parallel()
-	p, err := renderPage("test",
+	g, err := renderGuide(
 		"# Title\n\n## `allocation_exhausted`\n\n## What to do at 402, 403\n\n### Same\n\n### Same\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"allocation_exhausted", "what-to-do-at-402-403", "same", "same-1"}
-	for i, h := range p.headings {
-		if i >= len(want) || h.anchor != want[i] || !strings.Contains(string(p.body), `id="`+h.anchor+`"`) {
+	for i, h := range g.Sections[1:] {
+		if i >= len(want) || h.Anchor != want[i] || !strings.Contains(g.Body, `id="`+h.Anchor+`"`) {
 			t.Errorf("heading %d: %+v", i, h)
 		}
 	}
-	if len(p.headings) != len(want) {
-		t.Errorf("%d headings", len(p.headings))
+	if len(g.Sections) != len(want)+1 {
+		t.Errorf("%d headings", len(g.Sections)-1)
 	}
 }
 
@@ -128,29 +132,17 @@ func TestLinksLeadToPages(t *testing.T) {
 	}
 }
 
-// Only variables of the shell are filled in, and not where the shell would not.
-func TestValuesAreFilledIn(t *testing.T) {
+// Only variables of the shell are marked, and not where the shell would not take them.
+func TestVariablesAreMarked(t *testing.T) {
 	t.Parallel()
-	p, err := renderPage("test", "# Title\n\n"+
-		block("sh", `curl "$BASE_URL/v1/models" -u "$CLIENT_ID:$CLIENT_SECRET" -d '$BASE_URL' \`+
-			"\n"+`-H "Bearer $ACCESS_TOKEN" # $BASE_URL`)+
-		"\nText $BASE_URL\n\n"+block("go", `fmt.Println("$BASE_URL")`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var v values
-	if v.fill(p.body) != p.body || !p.usesVars {
-		t.Error("nothing is known, and something is filled in")
-	}
-	v.panel.BaseURL, v.panel.ClientID, v.panel.Token = "https://api.example.com", "cid_1", "tok_<en>"
-	html := string(v.fill(p.body))
+	html := render(t, block("sh", `curl "$BASE_URL/v1/models" -u "$CLIENT_ID:$CLIENT_SECRET" -d '$BASE_URL' \`+
+		"\n"+`-H "Bearer $ACCESS_TOKEN" # $BASE_URL`)+"\nText $BASE_URL\n\n"+block("go", `fmt.Println("$BASE_URL")`))
 	for part, want := range map[string]int{
-		"https://api.example.com</var>": 1,
-		">cid_1</var>":                  1,
-		"$CLIENT_SECRET":                1,
-		"$BASE_URL":                     4, // quoted, comment, text and Go
-		"tok_":                          0, // not plain
-		`>$ACCESS_TOKEN</var>`:          1,
+		docs.VariableStart:     3,
+		"$BASE_URL":            5,
+		">$BASE_URL</var>":     1,
+		">$CLIENT_ID</var>":    1,
+		">$ACCESS_TOKEN</var>": 1,
 	} {
 		if got := strings.Count(html, part); got != want {
 			t.Errorf("%d times %s, want %d:\n%s", got, part, want, html)
@@ -158,71 +150,35 @@ func TestValuesAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestAddressesAreFilledIn(t *testing.T) {
+// A guide has a title, and its addresses stay whole.
+func TestNoGuide(t *testing.T) {
 	t.Parallel()
-	l, err := renderLibrary([]guide.Group{{Title: "A", Pages: []string{"a"}}}, testAddresses,
-		func(string) (string, error) {
-			return "# A\n\nAt `{base_url}/v1`, {auth_url} and {dashboard_url}.\n", nil
-		})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = "At https://api.example.com/v1, https://id.example.com and https://my.example.com."
-	if l.pages[0].summary != want {
-		t.Errorf("%q, want %q", l.pages[0].summary, want)
-	}
-	for _, source := range []string{"", "No title.\n", "## Second level\n"} {
-		_, err := renderLibrary([]guide.Group{{Title: "A", Pages: []string{"a"}}}, testAddresses,
-			func(string) (string, error) { return source, nil })
-		if err == nil {
+	for _, source := range []string{"", "No title.\n", "## Second level\n", "# A\n\n[here]({base_url}/x)\n"} {
+		if _, err := renderGuide(source); err == nil {
 			t.Errorf("%q is a guide", source)
 		}
 	}
 }
 
-func TestSearch(t *testing.T) {
+// TestRenderedGuides compares the folder rendered with the guides.
+func TestRenderedGuides(t *testing.T) {
 	t.Parallel()
-	l := guides(t)
-	for query, want := range map[string]string{
-		"allocation_exhausted": "/docs/errors#allocation_exhausted",
-		"Risk_Throttled":       "/docs/errors#risk_throttled",
-		"":                     "",
-		"  ":                   "",
-		"xyzzy":                "",
-	} {
-		found := l.search(query)
-		if want == "" {
-			if len(found) > 0 {
-				t.Errorf("%q finds %d sections", query, len(found))
-			}
-			continue
-		}
-		if len(found) == 0 || found[0].page.path()+"#"+found[0].section.anchor != want {
-			t.Errorf("%q does not find %s first, of %d", query, want, len(found))
-		}
-		if len(found) > maxResults {
-			t.Errorf("%q finds %d sections", query, len(found))
-		}
+	files, err := renderAll(guide.Files)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if found := l.search(strings.Repeat("a ", 1000)); len(found) == 0 {
-		t.Error("a long query finds nothing")
+	const folder = "../rendered"
+	stored, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestSnippetMarksTerms(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"Send an Idempotency-Key with it.": "Send an |Idempotency|-Key with it.",
-		"Nothing":                          "Nothing",
-		"":                                 "",
-		strings.Repeat("word ", 60) + "idempotency " + strings.Repeat("word ", 60): "",
-	} {
-		got := strings.Join(snippet(text, []string{"idempotency"}), "|")
-		if want != "" && got != want || len(got) > snippetRunes+20 {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if len(text) > 300 && !strings.Contains(got, "|idempotency|") {
-			t.Errorf("%q lacks the term", got)
+	const how = "run make guides"
+	if len(stored) != len(files) {
+		t.Errorf("%s has %d files, want %d: %s", folder, len(stored), len(files), how)
+	}
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s differs from its guide (%v): %s", name, err, how)
 		}
 	}
 }

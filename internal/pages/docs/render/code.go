@@ -1,4 +1,4 @@
-package docs
+package main
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	extensionast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/util"
+
+	"github.com/purserhq/purser/internal/pages/docs"
 )
 
 // languageNames are the languages that become tabs, with the names that pages show.
@@ -139,9 +141,6 @@ func renderCode(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast
 	return ast.WalkSkipChildren, err
 }
 
-// variableStart begins a variable in a shell example that Your values fills in.
-const variableStart = `<var data-name="`
-
 // variable matches what Your values fills in.
 var variable = regexp.MustCompile(`\$(BASE_URL|CLIENT_ID|ACCESS_TOKEN)\b`)
 
@@ -160,7 +159,7 @@ func highlight(language, code string) (string, error) {
 	for _, token := range it.Tokens() {
 		value := string(util.EscapeHTML([]byte(token.Value)))
 		if language == "sh" && token.Type == chroma.NameVariable {
-			value = variable.ReplaceAllString(value, variableStart+`$1">$$$1</var>`)
+			value = variable.ReplaceAllString(value, docs.VariableStart+`$1">$$$1</var>`)
 		}
 		if class := tokenClass(token.Type); class != "" {
 			value = `<span class="` + class + `">` + value + "</span>"

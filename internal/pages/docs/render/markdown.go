@@ -1,9 +1,8 @@
-package docs
+package main
 
 import (
 	"bytes"
 	"errors"
-	"html/template"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,6 +14,8 @@ import (
 	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"github.com/purserhq/purser/internal/pages/docs"
 )
 
 // markdown renders guides. HTML within Markdown is left out, and links with dangerous schemes lose their address: both
@@ -25,53 +26,53 @@ var markdown = goldmark.New(
 	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodeRenderer{}, 100))),
 )
 
-// renderPage renders the Markdown of one guide.
-func renderPage(name, source string) (*page, error) {
-	p := &page{name: name, source: source}
+// renderGuide renders the Markdown of one guide.
+func renderGuide(source string) (g docs.Rendered, err error) {
 	src := []byte(source)
 	root := markdown.Parser().Parse(text.NewReader(src), parser.WithContext(parser.NewContext()))
 	title, ok := root.FirstChild().(*ast.Heading)
 	if !ok || title.Level != 1 {
-		return nil, errors.New("the first line is no title")
+		return g, errors.New("the first line is no title")
 	}
-	p.title = plainText(title, src)
+	g.Title = plainText(title, src)
 	root.RemoveChild(root, title) // the frame shows it
 	if first, ok := root.FirstChild().(*ast.Paragraph); ok {
-		p.summary = strings.Join(strings.Fields(plainText(first, src)), " ")
+		g.Summary = strings.Join(strings.Fields(plainText(first, src)), " ")
 	}
-	p.collect(root, src)
+	g.Sections = collect(g.Title, root, src)
 	var b bytes.Buffer
-	if err := markdown.Renderer().Render(&b, src, root); err != nil {
-		return nil, err
+	err = markdown.Renderer().Render(&b, src, root)
+	g.Body = b.String()
+	for _, name := range []string{"{base_url}", "{auth_url}", "{dashboard_url}"} {
+		if strings.Count(source, name) != strings.Count(g.Body, name) {
+			return g, errors.New(name + " is in a place where the server cannot fill it in")
+		}
 	}
-	p.body = template.HTML(b.String()) // goldmark and nodeRenderer escape all text
-	p.usesVars = strings.Contains(b.String(), variableStart)
-	return p, nil
+	return g, err
 }
 
 // collect gives headings their anchors, and lists them with the text below each.
-func (p *page) collect(root ast.Node, src []byte) {
+func collect(title string, root ast.Node, src []byte) []docs.Section {
 	taken := map[string]int{}
-	p.sections = []section{{heading: heading{level: 1, text: p.title}}}
+	sections := []docs.Section{{Level: 1, Text: title}}
 	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
 		h, ok := n.(*ast.Heading)
 		if !ok {
-			last := &p.sections[len(p.sections)-1]
-			last.body += plainText(n, src) + "\n"
+			sections[len(sections)-1].Body += plainText(n, src) + "\n"
 			continue
 		}
-		head := heading{level: h.Level, text: plainText(h, src)}
-		head.anchor = anchorOf(head.text)
-		if n := taken[head.anchor]; n > 0 {
-			taken[head.anchor]++
-			head.anchor += "-" + strconv.Itoa(n)
+		s := docs.Section{Level: h.Level, Text: plainText(h, src)}
+		s.Anchor = anchorOf(s.Text)
+		if n := taken[s.Anchor]; n > 0 {
+			taken[s.Anchor]++
+			s.Anchor += "-" + strconv.Itoa(n)
 		} else {
-			taken[head.anchor] = 1
+			taken[s.Anchor] = 1
 		}
-		h.SetAttributeString("id", []byte(head.anchor))
-		p.headings = append(p.headings, head)
-		p.sections = append(p.sections, section{heading: head})
+		h.SetAttributeString("id", []byte(s.Anchor))
+		sections = append(sections, s)
 	}
+	return sections
 }
 
 // anchorOf returns the anchor of a heading, as code hosts form it: lower case, spaces as hyphens, and of the other
