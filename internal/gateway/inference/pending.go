@@ -77,6 +77,9 @@ func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []by
 		DeliveredTokens: end.output(),
 	}
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, c) })
+	if r.Unstored {
+		a.h.noteUnstored(ctx, c.AppID, c.AccountID, tooSlowToStore)
+	}
 	return err == nil && r.Outcome == rules.Applied, err
 }
 

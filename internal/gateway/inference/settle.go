@@ -163,6 +163,9 @@ func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.E
 	step, end := h.Traces.Step(ctx, "settle")
 	r, err := persist(step, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 	end(err)
+	if r.Unstored {
+		h.noteUnstored(ctx, c.AppID, c.AccountID, tooSlowToStore)
+	}
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "settlement failed", "request_id", c.RequestID, "error", err)

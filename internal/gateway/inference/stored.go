@@ -113,10 +113,18 @@ func (h *Handler) storeResponse(
 	if ok {
 		return packed
 	}
+	h.noteUnstored(ctx, app.ID, accountID, why)
+	return nil
+}
+
+// noteUnstored tells the operator, once a minute, that responses are not stored, and why not.
+func (h *Handler) noteUnstored(ctx context.Context, appID, accountID, why string) {
 	now := time.Now().Unix()
 	if last := h.stored.warnedAt.Load(); now-last >= 60 && h.stored.warnedAt.CompareAndSwap(last, now) {
 		h.Metrics.RaiseAlarm("responses are not stored", why)
-		h.Log.WarnContext(ctx, "responses not stored", "app_id", app.ID, "account_id", accountID, "cause", why)
+		h.Log.WarnContext(ctx, "responses not stored", "app_id", appID, "account_id", accountID, "cause", why)
 	}
-	return nil
 }
+
+// tooSlowToStore is why a large response was not stored by the writer.
+const tooSlowToStore = "the database is too slow for large ones"

@@ -58,6 +58,9 @@ type Writer struct {
 	unsyncedCount        atomic.Int64  // how many these are
 	synced               chan struct{} // a sync is over
 	minBatchWhileSyncing int           // so many commands are worth a batch while the disk is busy
+
+	largeTimeout time.Duration // largeTimeout, or less in tests
+	storesLarge  time.Time     // from when on large responses are stored again; belongs to Run
 }
 
 type job struct {
@@ -68,6 +71,45 @@ type job struct {
 	done       chan struct{}
 	timer      *time.Timer // of the caller that waits for done
 	abandoned  atomic.Bool // the caller has left and repeats the command
+	stored     int         // bytes of the response that is stored with it
+	unstored   bool        // its response was dropped
+}
+
+// A response that is stored with its settlement is written while all other commands wait.
+const (
+	// maxBatchBytes bounds the responses of a batch. A larger one, up to 16 MiB, is a batch of its own.
+	maxBatchBytes = 1 << 20
+	// largeTimeout is how long a batch with a larger one may take. Then it is not stored, and neither are others for
+	// largePause: the settlement is money, the replay is not (decision 132).
+	largeTimeout = 2 * time.Second
+	largePause   = time.Minute
+)
+
+// isLarge reports whether the job's response is too large to be in a batch with others.
+func (j *job) isLarge() bool { return j.stored > maxBatchBytes }
+
+// responseOf returns what a command stores for replays; nil = nothing.
+func responseOf(c rules.Command) *rules.StoredResponse {
+	switch c := c.(type) {
+	case rules.Settle:
+		return c.Response
+	case rules.Defer:
+		return c.Response
+	}
+	return nil
+}
+
+// dropResponse lets the job's command store nothing.
+func (j *job) dropResponse() {
+	switch c := j.cmd.(type) {
+	case rules.Settle:
+		c.Response = nil
+		j.cmd = c
+	case rules.Defer:
+		c.Response = nil
+		j.cmd = c
+	}
+	j.stored, j.unstored = 0, true
 }
 
 var jobPool = sync.Pool{New: func() any {
@@ -89,6 +131,7 @@ func NewWriter(d *db.DB, now func() time.Time) *Writer {
 		sync:                 d.Sync,
 		synced:               make(chan struct{}, 1),
 		minBatchWhileSyncing: 64,
+		largeTimeout:         largeTimeout,
 	}
 }
 
@@ -128,6 +171,10 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	}
 	j := jobPool.Get().(*job)
 	j.cmd = c
+	if r := responseOf(c); r != nil {
+		j.stored = len(r.Body)
+	}
+	isLarge := j.isLarge() // the writer may change it
 	wait := commandTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
@@ -146,7 +193,9 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	case <-j.done:
 	case <-j.timer.C:
 		j.abandoned.Store(true) // a batch that already has j may apply it
-		w.admission.close(errCommandTimeout)
+		if !isLarge {           // which may have waited for other large ones
+			w.admission.close(errCommandTimeout)
+		}
 		return rules.Result{}, errCommandTimeout
 	case <-w.closed:
 		select {
@@ -158,6 +207,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	if res, err = j.res, j.err; err == nil && res.Refused != nil {
 		err = res.Refused
 	}
+	res.Unstored = j.unstored && err == nil
 	if err == nil && w.Observe != nil {
 		w.Observe(c, &j.res) // not &res, which would then be on the heap
 	}
@@ -183,17 +233,26 @@ func (w *Writer) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			w.flushDelayed()
+			if len(late) > 0 { // the batch before them failed, and no sync follows
+				late = w.runBatch(nil, late)
+			}
 		case <-w.synced:
 			late = w.runBatch(nil, late)
 		case j := <-w.queue:
 			w.waitForCallers()
 			batch = drainQueue(append(batch[:0], j), w.queue)
 			late = w.runBatch(batch, late)
+			for w.db.Engine == db.Postgres && len(late) > 0 { // large responses, each after what came meanwhile
+				batch = drainQueue(batch[:0], w.queue)
+				late = w.runBatch(batch, late)
+			}
 		case <-ctx.Done():
 			for {
 				if batch = drainQueue(batch[:0], w.queue); len(batch) == 0 {
 					w.minBatchWhileSyncing = 0
-					w.runBatch(nil, late)
+					for len(late) > 0 {
+						late = w.runBatch(nil, late)
+					}
 					return nil
 				}
 				late = w.runBatch(batch, late)
@@ -300,7 +359,8 @@ func drainQueue(batch []*job, queue <-chan *job) []*job {
 // nothing, and need not wait for commands that do. (On PostgreSQL two batches would
 // take twice as many round trips.) The other commands are delayed while a sync runs
 // and they are few: no other sync could begin for them yet, and many small commits
-// cost more than a large one.
+// cost more than a large one. Of the large responses one is stored, after all else; the
+// others are delayed, so that what comes meanwhile waits for one only.
 func (w *Writer) runBatch(batch, late []*job) []*job {
 	batch = slices.DeleteFunc(batch, func(j *job) bool { return j.abandoned.Load() })
 	holds := 0
@@ -319,8 +379,59 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 	if len(late) == 0 || w.unsyncedCount.Load() > 0 && len(late) < w.minBatchWhileSyncing {
 		return late
 	}
-	w.commitOrSplit(late)
-	return late[:0]
+	if !slices.ContainsFunc(late, func(j *job) bool { return j.stored > 0 }) {
+		w.commitOrSplit(late)
+		return late[:0]
+	}
+	n := 0
+	for i, j := range late {
+		if !j.isLarge() {
+			late[i], late[n] = late[n], j
+			n++
+		}
+	}
+	for small := late[:n]; len(small) > 0; {
+		size := countFitting(small)
+		w.commitOrSplit(small[:size])
+		small = small[size:]
+	}
+	if n < len(late) {
+		w.commitLarge(late[n])
+		n++
+	}
+	return append(late[:0], late[n:]...)
+}
+
+// countFitting returns how many of the first jobs fit into a batch: at least one.
+func countFitting(jobs []*job) int {
+	bytes := 0
+	for i, j := range jobs {
+		if bytes += j.stored; bytes > maxBatchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(jobs)
+}
+
+// commitLarge runs a command whose response is large. If that takes too long, the command is run without it.
+func (w *Writer) commitLarge(j *job) {
+	batch := []*job{j}
+	if j.abandoned.Load() {
+		return
+	}
+	if w.now().Before(w.storesLarge) {
+		j.dropResponse()
+	} else {
+		err := w.tryBatch(batch, w.largeTimeout)
+		if db.IsUnavailable(err) {
+			w.storesLarge = w.now().Add(largePause)
+			j.dropResponse()
+		} else if !errors.Is(err, errFileChanged) {
+			w.answerBatch(batch, err)
+			return
+		}
+	}
+	w.commitOrSplit(batch)
 }
 
 // commitOrSplit runs a batch. If the batch fails as a whole, it runs each command
@@ -330,9 +441,9 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 // A command whose caller has left is not tried: while a row is locked, each may take as
 // long as the batch did, and callers wait behind it.
 func (w *Writer) commitOrSplit(batch []*job) {
-	err := w.tryBatch(batch)
+	err := w.tryBatch(batch, batchTimeout)
 	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
-		err = w.tryBatch(batch)
+		err = w.tryBatch(batch, batchTimeout)
 	}
 	if err == nil || len(batch) == 1 || db.IsAway(err) {
 		w.answerBatch(batch, err)
@@ -342,7 +453,7 @@ func (w *Writer) commitOrSplit(batch []*job) {
 		if batch[i].abandoned.Load() {
 			continue
 		}
-		err := w.tryBatch(batch[i : i+1])
+		err := w.tryBatch(batch[i:i+1], batchTimeout)
 		if db.IsAway(err) {
 			w.answerBatch(batch[i:], err)
 			return
@@ -376,15 +487,16 @@ func answerAll(batch []*job, err error) {
 	}
 }
 
-// tryBatch runs a batch in one transaction. Each command has its own answer; the error
-// is that of the whole batch.
-func (w *Writer) tryBatch(batch []*job) (err error) {
+// tryBatch runs a batch in one transaction, within timeout. Each command has its own answer;
+// the error is that of the whole batch.
+func (w *Writer) tryBatch(batch []*job, timeout time.Duration) (err error) {
 	defer func() {
-		if err != nil || w.db.Engine == db.Postgres { // on SQLite the sync decides
+		tooLarge := err != nil && batch[0].isLarge()                 // it is repeated without its response, which will tell
+		if !tooLarge && (err != nil || w.db.Engine == db.Postgres) { // on SQLite the sync decides
 			w.noteWrite(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
 	if err != nil {

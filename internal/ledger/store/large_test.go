@@ -1,0 +1,158 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestSlowLargeResponses: while PostgreSQL takes minutes for each large response, the calls of others are settled, and
+// so are those that it is the response of. They are not stored, and the next ones are not tried for a while.
+func TestSlowLargeResponses(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	for _, text := range []string{
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NEW; END'`,
+		fmt.Sprintf(`CREATE TRIGGER slow BEFORE INSERT ON answers FOR EACH ROW WHEN (octet_length(NEW.body) > %d)
+			EXECUTE FUNCTION slow()`, maxBatchBytes),
+	} {
+		if _, err := d.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	w := NewWriter(d, func() time.Time { return now })
+	w.largeTimeout = 100 * time.Millisecond
+	runWriter(t, w)
+	var others, large sync.WaitGroup
+	for i := range 8 {
+		settle := fundedCall(t, w, fmt.Sprint("L", i), maxBatchBytes+1)
+		large.Go(func() {
+			if r, err := w.Do(t.Context(), settle); err != nil || !r.Unstored || r.Outcome != rules.Applied {
+				t.Errorf("settle with a large response: %+v, %v", r, err)
+			}
+		})
+	}
+	for i := range 8 {
+		settle := fundedCall(t, w, fmt.Sprint("S", i), 100)
+		others.Go(func() {
+			if r, err := w.Do(t.Context(), settle); err != nil || r.Unstored || r.Outcome != rules.Applied {
+				t.Errorf("settle of another: %+v, %v", r, err)
+			}
+		})
+	}
+	others.Wait()
+	large.Wait()
+	if _, err := GetStoredResponse(t.Context(), d, "req_L0k"); !errors.Is(err, sql.ErrNoRows) {
+		t.Errorf("the large response: %v", err)
+	}
+	if _, err := GetStoredResponse(t.Context(), d, "req_S0k"); err != nil {
+		t.Errorf("the response of another: %v", err)
+	}
+	if !w.AcceptsHolds() {
+		t.Error("the writer takes the database for lost")
+	}
+
+	if _, err := d.ExecContext(t.Context(), `DROP TRIGGER slow ON answers`); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(largePause)
+	must(t)(w.Do(t.Context(), fundedCall(t, w, "again", maxBatchBytes+1)))
+	if _, err := GetStoredResponse(t.Context(), d, "req_againk"); err != nil {
+		t.Errorf("a large response after the pause: %v", err)
+	}
+}
+
+// TestBatchesAreBounded: a batch has one large response, or as many bytes of others as one may have.
+func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := NewWriter(d, time.Now)
+		var settled sync.WaitGroup
+		start := make(chan struct{})
+		for i := range 40 {
+			size := 100
+			switch i % 4 {
+			case 1:
+				size = maxBatchBytes + 1
+			case 2:
+				size = maxBatchBytes / 2
+			}
+			name := fmt.Sprint("C", i)
+			settled.Go(func() {
+				<-start
+				settle := fundedCall(t, w, name, size)
+				if r, err := w.Do(t.Context(), settle); err != nil || r.Unstored {
+					t.Errorf("settle with %d bytes: %+v, %v", size, r, err)
+				}
+				if a, err := GetStoredResponse(t.Context(), d, "req_"+name+"k"); err != nil || len(a.Body) != size {
+					t.Errorf("%d bytes are stored as %d: %v", size, len(a.Body), err)
+				}
+			})
+		}
+		runWriter(t, w)
+		close(start)
+		settled.Wait()
+	})
+	small, half, large := &job{}, &job{stored: maxBatchBytes / 2}, &job{stored: maxBatchBytes + 1}
+	for _, c := range []struct {
+		jobs []*job
+		want int
+	}{
+		{[]*job{small, small, small}, 3},
+		{[]*job{half, half, small, half}, 3},
+		{[]*job{large, small}, 1},
+		{[]*job{half, half, half}, 2},
+	} {
+		if got := countFitting(c.jobs); got != c.want {
+			t.Errorf("%d of %d jobs fit, want %d", got, len(c.jobs), c.want)
+		}
+	}
+}
+
+// runWriter runs w until the test ends.
+func runWriter(t *testing.T, w *Writer) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fundedCall returns the settlement of a held call of a new account and connection of this name, with so many bytes of
+// response.
+func fundedCall(t *testing.T, w *Writer, name string, bytesOfResponse int) rules.Settle {
+	t.Helper()
+	must(t)(w.Do(t.Context(), rules.TopUp{AccountID: "A" + name, Sandbox: true, AmountMC: 1000}))
+	must(t)(w.Do(t.Context(), rules.Connect{
+		Sandbox:      true,
+		ConnectionID: name,
+		AppID:        "p",
+		AccountID:    "A" + name,
+		RequestedMC:  1000,
+	}))
+	hold := rules.Hold{Call: callOf(name, "A"+name, "p", "k", 10), Claim: name}
+	must(t)(w.Do(t.Context(), hold))
+	return rules.Settle{
+		Call:       hold.Call,
+		Attempt:    1,
+		Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+		Settlement: rules.Settled,
+		Usage:      rules.Usage{JSON: "{}"},
+		Response:   &rules.StoredResponse{Encoding: "raw", Body: bytes.Repeat([]byte("x"), bytesOfResponse)},
+	}
+}
