@@ -314,11 +314,11 @@ func (s *Server) wireGateway(dev bool) {
 			DeveloperKey: s.findVoiceKey,
 			Identifiers:  s.identifiers,
 		},
-		Memory:        s.inference,
-		CheckMockRate: s.freeRate.Check,
-		Metrics:       s.metrics,
-		Now:           now,
-		Log:           s.log,
+		Memory:   s.inference,
+		FreeRate: s.freeRate,
+		Metrics:  s.metrics,
+		Now:      now,
+		Log:      s.log,
 	})
 }
 

@@ -19,8 +19,7 @@ type FreeRate struct {
 func NewFreeRate(perSecond, burst int, now func() time.Time) *FreeRate {
 	return &FreeRate{
 		limiter: web.NewLimiter(time.Second/time.Duration(perSecond), burst, now),
-		refusal: fmt.Sprintf("your sandbox apps make more calls, holds, voice replies and children for nothing than "+
-			"they may, which is %d a second over time; slow down", perSecond),
+		refusal: fmt.Sprintf("your sandbox apps ask for more free work than %d requests a second; slow down", perSecond),
 	}
 }
 

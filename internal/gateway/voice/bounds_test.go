@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
@@ -240,20 +241,8 @@ func TestSocketsTakeMemory(t *testing.T) {
 func TestMockRate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "mock", "sandbox")
-	left := make(chan struct{}, 3)
-	for range cap(left) {
-		left <- struct{}{}
-	}
-	w.nodes[0].node.checkMockRate = func(developerID string) error {
-		select {
-		case <-left:
-			return nil
-		default:
-			e := apierr.RateLimited.Errorf("slow down, %s", developerID)
-			e.RetryAfter = time.Second
-			return e
-		}
-	}
+	start := time.Now()
+	w.nodes[0].node.freeRate = callers.NewFreeRate(1, 3, func() time.Time { return start })
 	o := w.open(mini)
 	browser, control := w.speak(o), w.dial(o.ControlURL, w.token)
 	for range 2 {

@@ -66,7 +66,7 @@ func (h *Handler) createSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if saved.Terms.Mock {
-		if err := h.Supervisor.node.checkMockRate(who.App.OwnerID); err != nil {
+		if err := h.Supervisor.node.freeRate.Check(who.App.OwnerID); err != nil {
 			return err
 		}
 	}

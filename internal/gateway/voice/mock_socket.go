@@ -79,7 +79,7 @@ func (r *runner) serveMock(ws *websocket.Conn) {
 		Read: func(ctx context.Context) (websocket.MessageType, []byte, error) {
 			return memory.read(ctx, ws)
 		},
-		MayReply: func() bool { return r.node.checkMockRate(r.terms.OwnerID) == nil },
+		MayReply: func() bool { return r.node.freeRate.Check(r.terms.OwnerID) == nil },
 	})
 	defer call.Close()
 	r.postEvent(session.CallAnswered{}) // live as soon as the socket is accepted

@@ -10,6 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -25,9 +26,8 @@ type node struct {
 	provider *Provider
 	biller   *biller
 	memory   Memory
+	freeRate *callers.FreeRate // nil = none
 	log      *slog.Logger
-
-	checkMockRate func(developerID string) error
 
 	lease nodeLease
 

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -30,13 +31,11 @@ type Options struct {
 	Apps     *apps.Store
 	Policies *policies.Book
 	Provider Provider
-	Memory   Memory // nil = it has no bound
-	// CheckMockRate counts a session or a reply of the mock for a developer, or refuses it with 429; nil = it has no
-	// bound.
-	CheckMockRate func(developerID string) error
-	Metrics       *metrics.Metrics
-	Now           func() time.Time
-	Log           *slog.Logger
+	Memory   Memory            // nil = it has no bound
+	FreeRate *callers.FreeRate // of sessions and replies of the mock; nil = none
+	Metrics  *metrics.Metrics
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // A Supervisor runs the voice sessions of this node: it starts them, takes over those of dead nodes,
@@ -64,17 +63,14 @@ const endTimeout = 4 * time.Second
 func NewSupervisor(o Options) *Supervisor {
 	sessions := &Store{DB: o.DB, Ledger: o.Ledger, NodeID: o.NodeID, NodeURL: o.NodeURL, Now: o.Now}
 	n := &node{
-		store:         sessions,
-		provider:      &o.Provider,
-		memory:        o.Memory,
-		checkMockRate: o.CheckMockRate,
-		log:           o.Log,
+		store:    sessions,
+		provider: &o.Provider,
+		memory:   o.Memory,
+		freeRate: o.FreeRate,
+		log:      o.Log,
 	}
 	if n.memory == nil {
 		n.memory = noMemory{}
-	}
-	if n.checkMockRate == nil {
-		n.checkMockRate = func(string) error { return nil }
 	}
 	n.abandoned, n.abandon = context.WithCancel(context.Background())
 	n.biller = &biller{
