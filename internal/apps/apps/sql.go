@@ -74,6 +74,13 @@ func lockApp(ctx context.Context, tx *db.Tx, appID, lock string) (App, error) {
 	return a, err
 }
 
+// lockOwned locks the apps of a developer, in the order of their ids.
+func lockOwned(ctx context.Context, tx *db.Tx, ownerID string) error {
+	_, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM apps WHERE owner_id = $1
+		ORDER BY id`+tx.Engine.ForUpdate(), ownerID)
+	return err
+}
+
 // SuspendedSQL returns the condition that an app is suspended, by its developer or by the
 // service. The table is "apps" or its alias.
 func SuspendedSQL(table string) string {

@@ -93,6 +93,9 @@ var lies = []provider.Usage{
 	{Input: 10, Output: 900_000},
 }
 
+// vectorLies are those of an embedding, which reports no output.
+var vectorLies = lies[:2]
+
 // A dialect is an API of a provider.
 type dialect struct {
 	name, provider, model string

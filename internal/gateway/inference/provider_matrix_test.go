@@ -103,8 +103,8 @@ func (c *cell) write(canary string, lie int) *answer {
 	}
 	switch {
 	case c.content == "vector":
-		if c.usage != lieUsage {
-			u = provider.Usage{Input: vectorInput}
+		if u = (provider.Usage{Input: vectorInput}); c.usage == lieUsage {
+			u = vectorLies[lie%len(vectorLies)]
 		}
 		return writeVector(c.dialect, c.usage, &u)
 	case c.big != nil:
@@ -756,6 +756,7 @@ func (p *playedCell) checkLog(text string, calls int) {
 		p.m.t.Errorf("%s: the log has %s\n%.3000s", p, secret, text)
 	}
 	lied := p.usage == lieUsage && p.isComplete(p.answer) && p.way.isOfProvider() && p.charge() != nil
+	lied = lied && (p.isBody(p.answer) || p.answer.usage[p.at] != nil) // it has come
 	if lied && !strings.Contains(text, `"msg":"implausible usage"`) {
 		p.m.t.Errorf("%s: no alarm in\n%s", p, text)
 	}

@@ -89,6 +89,11 @@ func (s *Store) Close(ctx context.Context, a accounts.Account, seen string) erro
 
 // closeTx closes an account that the transaction has locked. It returns the account's standing at that moment.
 func (s *Store) closeTx(ctx context.Context, tx *db.Tx, a accounts.Account, byOperator bool) (st standing, err error) {
+	// A code of one of the apps that is exchanged now has made its connection, which the standing counts, or finds the
+	// app suspended.
+	if err := apps.LockOwned(ctx, tx, a.ID); err != nil {
+		return st, err
+	}
 	// The plan and the balance are locked first, in the order in which payments are booked: no charge begins, and
 	// nothing is booked, between the reads of the standing.
 	if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {

@@ -58,16 +58,22 @@ func OpenURL(t testing.TB, target string) *db.DB {
 // AwaitLock waits until a transaction waits for the lock of another. SQLite tells nobody: there it returns immediately.
 func AwaitLock(t testing.TB, d *db.DB) {
 	t.Helper()
+	AwaitLocks(t, d, 1)
+}
+
+// AwaitLocks is AwaitLock for so many transactions.
+func AwaitLocks(t testing.TB, d *db.DB, n int) {
+	t.Helper()
 	if d.Engine == db.SQLite {
 		return
 	}
 	for waits, late := false, time.Now().Add(time.Minute); !waits; time.Sleep(5 * time.Millisecond) {
-		if err := d.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) >= $1 FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`, n).Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
 		if !waits && time.Now().After(late) {
-			t.Fatal("no transaction waits for a lock")
+			t.Fatalf("fewer than %d transactions wait for a lock", n)
 		}
 	}
 }
