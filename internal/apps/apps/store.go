@@ -152,8 +152,8 @@ func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error)
 	return list, nil
 }
 
-// LockOwned locks a developer's apps until tx ends: a transaction that connects a user to one of them has ended, or finds
-// it as tx leaves it.
+// LockOwned locks a developer's apps until tx ends: a transaction that connects a user to one of them has ended, or
+// finds it as tx leaves it.
 func LockOwned(ctx context.Context, tx *db.Tx, ownerID string) error {
 	if err := lockOwned(ctx, tx, ownerID); err != nil {
 		return fmt.Errorf("apps: lock owned: %w", err)

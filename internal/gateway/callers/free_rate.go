@@ -19,7 +19,7 @@ type FreeRate struct {
 func NewFreeRate(perSecond, burst int, now func() time.Time) *FreeRate {
 	return &FreeRate{
 		limiter: web.NewLimiter(time.Second/time.Duration(perSecond), burst, now),
-		refusal: fmt.Sprintf("your sandbox apps ask for more free work than %d requests a second; slow down", perSecond),
+		refusal: fmt.Sprintf("your sandbox apps may ask for free work %d times a second; slow down", perSecond),
 	}
 }
 

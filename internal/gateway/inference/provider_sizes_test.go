@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/testkit"
 )
@@ -155,6 +157,8 @@ func TestBigAnswers(t *testing.T) {
 	}
 	t.Logf("%d of %d cells, seed %d", len(cells), all, seed)
 	m := newMatrix(t, db.SQLite)
+	m.do(rules.TopUp{AccountID: m.who.AccountID, AmountMC: 1000 * money.Dollar}) // a call is held for up to $1
+	m.do(rules.ChangeCap{ConnectionID: m.who.ConnectionID, TargetMC: 1000 * money.Dollar})
 	for i := range cells {
 		if c := &cells[i]; *matrixCell == "" || c.String() == *matrixCell {
 			t.Log(c)

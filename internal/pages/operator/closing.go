@@ -29,9 +29,12 @@ type Closing struct {
 // CloseAccount suspends a user's account, ends its connections, refunds what is left of its payments, withdraws what is
 // left of goodwill credits, and closes it: its personal data is erased, the ledger stays (decision 095). Calls that run
 // and payments that are pending must end first, and nothing that the user paid may be left: then it is 400
-// invalid_request, the account stays suspended, and the command can be repeated. Of an account that is closed it
-// returns what came back to it since.
-func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string) (c Closing, err error) {
+// invalid_request, the account stays suspended, and the command can be repeated. So it is if shown, which a form
+// carries of its page, is not what closing does; nil = there was no page. Of an account that is closed it returns what
+// came back to it since.
+func (d *Service) CloseAccount(
+	ctx context.Context, by, accountID, reason string, shown *string,
+) (c Closing, err error) {
 	a, err := d.Accounts.Get(ctx, accountID)
 	if err != nil {
 		return c, missing(err, "account")
@@ -41,6 +44,9 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 	}
 	if a.Operator {
 		return c, apierr.InvalidRequest.Errorf("the account may open the operator pages; take its role first")
+	}
+	if err := d.Privacy.CheckShown(ctx, a, shown); err != nil {
+		return c, err
 	}
 	if a.SuspendedUS == 0 {
 		if a, err = d.SuspendAccount(ctx, by, accountID, reason); err != nil {
@@ -79,7 +85,8 @@ func (d *Service) CloseAccount(ctx context.Context, by, accountID, reason string
 			return err
 		}
 		c.RestMC = balance.AvailableMC
-		c.GoesOn, err = d.Privacy.CloseForOperator(ctx, tx, now)
+		taken := c.RefundedMC + c.WithdrawnMC + c.RestMC
+		c.GoesOn, err = d.Privacy.CloseForOperator(ctx, tx, now, shown, taken)
 		return err
 	})
 	return c, err
@@ -189,7 +196,7 @@ func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missing(err, "account")
 	}
-	c, err := h.Service.CloseAccount(r.Context(), actorOf(r), found.ID, reason)
+	c, err := h.Service.CloseAccount(r.Context(), actorOf(r), found.ID, reason, nil)
 	if err != nil {
 		return err
 	}

@@ -119,8 +119,9 @@ var supportActions = []supportAction{
 			"still blocks it, this stops and says so: repeat it then. This can’t be undone.",
 		button: "Close account",
 		danger: true,
-		act: func(h *Handler, r *http.Request, s staff, _ url.Values, reason string) error {
-			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason)
+		act: func(h *Handler, r *http.Request, s staff, form url.Values, reason string) error {
+			shown := form.Get(fieldOpen)
+			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason, &shown)
 			return err
 		},
 	},
@@ -135,7 +136,7 @@ var supportActions = []supportAction{
 		closed:  true,
 		offered: func(a accounts.Account) bool { return a.Closed },
 		act: func(h *Handler, r *http.Request, s staff, _ url.Values, reason string) error {
-			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason)
+			_, err := h.Service.CloseAccount(r.Context(), s.ID, r.PathValue("id"), reason, nil)
 			return err
 		},
 	},
@@ -225,17 +226,21 @@ func (h *Handler) showSupport(r *http.Request, s staff, a supportAction) (ui.Rep
 	if a.name != "close" {
 		return c, nil
 	}
-	open, err := h.openTable(r, account)
+	open, shown, err := h.openTable(r, account)
+	form.Seen = &ui.Seen{Name: fieldOpen, Value: shown}
 	c.Blocks = append([]ui.Block{{Heading: "What is open", Table: open}}, c.Blocks...)
 	return c, err
 }
 
-// openTable lists what an account owes and is owed, and what closing does with each.
-func (h *Handler) openTable(r *http.Request, a accounts.Account) (*ui.Table, error) {
-	t := &ui.Table{Label: "Open", Heads: []ui.Head{{Name: "What"}, {Name: "When it is closed"}}, Empty: "Nothing."}
-	list, err := h.Service.Privacy.ListOpen(r.Context(), a)
+// fieldOpen is the field of what the page of a closing has shown.
+const fieldOpen = "open"
+
+// openTable lists what an account owes and is owed, and what closing does with each. The form carries shown.
+func (h *Handler) openTable(r *http.Request, a accounts.Account) (t *ui.Table, shown string, err error) {
+	t = &ui.Table{Label: "Open", Heads: []ui.Head{{Name: "What"}, {Name: "When it is closed"}}, Empty: "Nothing."}
+	list, shown, err := h.Service.Privacy.ListOpen(r.Context(), a)
 	if err != nil {
-		return t, err
+		return t, "", err
 	}
 	for _, item := range list {
 		fate := map[privacy.Fate]ui.Cell{
@@ -246,7 +251,7 @@ func (h *Handler) openTable(r *http.Request, a accounts.Account) (*ui.Table, err
 		}[item.Fate]
 		t.Rows = append(t.Rows, []ui.Cell{{Text: ui.Sentence(item.Text)}, fate})
 	}
-	return t, nil
+	return t, shown, nil
 }
 
 func (h *Handler) settleAccount(r *http.Request, s staff, form url.Values, reason string) error {

@@ -1,6 +1,7 @@
 package operatorpages_test
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -128,5 +130,80 @@ func TestRevokeAndSettle(t *testing.T) {
 			b.Post(to, form).Leads(t, account+"?done=account-settle")
 		}
 		b.Get("/operator").Want(t, 200, "Closed accounts that are owed money", "$32.00")
+	})
+}
+
+// TestClosingFormIsStale closes no account whose balance is another one than the page has shown, and says what has
+// changed: neither if it changed before the form was sent, when nothing is done, nor while the account is closed.
+func TestClosingFormIsStale(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b, accountID := w.signedIn("operator"), ""
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			a, err := w.accounts.Create(ctx, tx, accounts.NewAccount{Email: "stranger@example.com"})
+			accountID = a.ID
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		path := "/operator/accounts/" + accountID + "/close"
+		give := func(goodwillID string) rules.GiveGoodwill {
+			return rules.GiveGoodwill{
+				GoodwillID: goodwillID,
+				AccountID:  accountID,
+				AmountMC:   money.Dollar,
+				Reason:     "Sorry.",
+			}
+		}
+		closes := func(page apitest.Page) apitest.Page {
+			t.Helper()
+			form := act("close", "Asked for by its user.")
+			form.Set("open", page.Found(t, `name="open" value="([^"]*)"`))
+			return b.Post(path, form)
+		}
+		status := func() (s string) {
+			t.Helper()
+			a, err := w.accounts.Get(t.Context(), accountID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case a.Closed:
+				return "closed"
+			case a.SuspendedUS > 0:
+				return "suspended"
+			}
+			return "active"
+		}
+		w.Do(give("gwc_1"))
+		page := b.Get(path).Want(t, 200, "A balance of $1.00")
+		b.Post(path, act("close", "Without what was shown.")).Want(t, 422, "has changed", "a balance of $1.00")
+		w.Do(give("gwc_2"))
+		page = closes(page).Want(t, 422, "has changed", "a balance of $2.00")
+		if s := status(); s != "active" {
+			t.Fatalf("after a stale form: %s", s)
+		}
+
+		answer := make(chan apitest.Page, 1)
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			if _, err := accounts.Lock(ctx, tx, accountID); err != nil {
+				return err
+			}
+			go func() { answer <- closes(page) }()
+			dbtest.AwaitLock(t, d)
+			_, err := w.Ledger.DoTx(ctx, tx, give("gwc_3"))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		page = (<-answer).Want(t, 422, "has changed", "a balance of $3.00")
+		if s := status(); s == "closed" || d.Engine == db.Postgres && s != "suspended" {
+			t.Fatalf("after a credit beside the closing: %s", s)
+		}
+		closes(page).Leads(t, "/operator/accounts/"+accountID+"?done=account-close")
+		if s := status(); s != "closed" {
+			t.Errorf("the form of the last page: %s", s)
+		}
 	})
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/members"
 	"github.com/purserhq/purser/internal/apps/notices"
 	"github.com/purserhq/purser/internal/apps/payouts"
+	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -93,6 +95,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	clients.OnChange = func(string) { w.changes.Add(1) }
 	mails := &mail.Store{DB: w.d, Now: w.Now}
+	persons := w.identity(mails)
 	payments := &topups.Store{DB: w.d, Ledger: w.Ledger, Mails: mails, Now: w.Now}
 	w.admin = &operatorpages.Handler{
 		DB:        w.d,
@@ -111,7 +114,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		Service: &operator.Service{
 			DB:       w.d,
 			Accounts: w.accounts,
-			Identity: w.identity(mails),
+			Identity: persons,
 			Apps:     clients,
 			GoLive:   reviews,
 			Ledger:   w.Ledger,
@@ -119,6 +122,10 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 			Privacy: &privacy.Store{
 				DB:       w.d,
 				Accounts: w.accounts,
+				Identity: persons,
+				Apps:     clients,
+				Keys:     providerkeys.NewStore(w.d, nil, w.Now, nil),
+				Members:  members.NewStore(w.d, w.accounts, mails, w.Now, "http://purser.example"),
 				Topups:   payments,
 				Payouts:  &payouts.Store{DB: w.d, Now: w.Now},
 				Ledger:   w.Ledger,

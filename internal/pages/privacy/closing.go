@@ -3,8 +3,10 @@ package privacy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/people/topups"
 )
@@ -125,22 +127,42 @@ func (r row) key() string {
 	return ""
 }
 
-// seen names what the page shows that closing takes, for its form.
-func (st standing) seen() string {
+// operatorKey names a row that an operator's closing does something about, with its amount and count; "" = it blocks.
+func (r row) operatorKey() string {
+	if r.operator().Fate == Blocks {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d:%d", strings.ReplaceAll(string(r.kind), " ", "-"), r.amountMC, r.count)
+}
+
+// sumShown returns what an operator's closing returns or withdraws at most by the keys that its form carries.
+func sumShown(seen string) (sum money.MC) {
+	for key := range strings.FieldsSeq(seen) {
+		parts := strings.Split(key, ":")
+		if k := kind(parts[0]); len(parts) == 3 && (k == balance || k == returns) {
+			amount, _ := strconv.ParseInt(parts[1], 10, 64) // another form's key is 0, and refused
+			sum += money.MC(max(amount, 0))
+		}
+	}
+	return sum
+}
+
+// seen names what the page shows that closing does, for its form.
+func (st standing) seen(keyOf func(row) string) string {
 	var keys []string
 	for _, r := range st.rows {
-		if key := r.key(); key != "" {
+		if key := keyOf(r); key != "" {
 			keys = append(keys, key)
 		}
 	}
 	return strings.Join(keys, " ")
 }
 
-// findUnseen returns the rows by which closing takes what the form's page did not show, or showed otherwise.
-func (st standing) findUnseen(seen string) (list []row) {
+// findUnseen returns the rows by which closing does what the form's page did not show, or showed otherwise.
+func (st standing) findUnseen(seen string, keyOf func(row) string) (list []row) {
 	keys := strings.Fields(seen)
 	for _, r := range st.rows {
-		if key := r.key(); key != "" && !slices.Contains(keys, key) {
+		if key := keyOf(r); key != "" && !slices.Contains(keys, key) {
 			list = append(list, r)
 		}
 	}

@@ -75,7 +75,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account, seen string) erro
 			return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
 		}
 		st, err := s.closeTx(ctx, tx, now, false)
-		if list := st.findUnseen(seen); err == nil && len(list) > 0 {
+		if list := st.findUnseen(seen, row.key); err == nil && len(list) > 0 {
 			err = &unseen{list}
 		}
 		return err
@@ -198,7 +198,7 @@ func (s *Store) closePage(st standing, a accounts.Account, blocking []row) ui.Cl
 		Apps:         len(st.apps),
 		TestAccounts: len(st.testAccounts),
 		Password:     a.HasPassword,
-		Seen:         st.seen(),
+		Seen:         st.seen(row.key),
 		MayReturn:    s.Identity.SignUps == "" || s.Identity.SignUps == identity.OpenSignUps,
 	}
 	for _, r := range blocking {
