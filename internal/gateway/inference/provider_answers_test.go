@@ -39,7 +39,8 @@ var generations = map[string][]piece{
 // An answer is what a provider sends for a request.
 type answer struct {
 	events  []string          // of a stream, each whole
-	said    []string          // what the client has of it after so many events: as it is counted
+	spoken  strings.Builder   // what the client has of it: as it is counted
+	lengths []int             // of that after so many events
 	usage   []*provider.Usage // what the provider has reported for the response after so many events
 	endedAt int               // events up to the first that says that the response is complete
 	body    string            // instead of events, if it is asked for whole; "" = it is always asked for events
@@ -47,15 +48,16 @@ type answer struct {
 
 // add adds an event that gives the client some text.
 func (a *answer) add(event, text string) {
-	said, usage := "", (*provider.Usage)(nil)
-	if n := len(a.said); n > 0 {
-		said, usage = a.said[n-1], a.usage[n-1]
-	} else {
-		a.said, a.usage = []string{""}, []*provider.Usage{nil}
+	if len(a.usage) == 0 {
+		a.lengths, a.usage = []int{0}, []*provider.Usage{nil}
 	}
-	a.events = append(a.events, event)
-	a.said, a.usage = append(a.said, said+text), append(a.usage, usage)
+	a.spoken.WriteString(text)
+	a.events, a.lengths = append(a.events, event), append(a.lengths, a.spoken.Len())
+	a.usage = append(a.usage, a.usage[len(a.usage)-1])
 }
+
+// said returns what the client has after so many events.
+func (a *answer) said(events int) string { return a.spoken.String()[:a.lengths[events]] }
 
 // end notes that the response is complete with the last event.
 func (a *answer) end() {
@@ -68,7 +70,7 @@ func (a *answer) end() {
 func (a *answer) report(u *provider.Usage) { a.usage[len(a.usage)-1] = u }
 
 // text returns all that the client has of a complete answer.
-func (a *answer) text() string { return a.said[len(a.said)-1] }
+func (a *answer) text() string { return a.said(len(a.lengths) - 1) }
 
 // What a provider reports of its usage.
 const (
@@ -406,7 +408,7 @@ func writeVector(d *dialect, mode string, u *provider.Usage) *answer {
 	in := u.Input + u.Cached
 	vector := strings.Repeat(",0.5", 3072)[1:]
 	usage := ""
-	a := &answer{said: []string{""}, usage: []*provider.Usage{nil}}
+	a := &answer{lengths: []int{0}, usage: []*provider.Usage{nil}}
 	if d.provider == "google" {
 		if mode != noUsage {
 			usage = fmt.Sprintf(`,"usageMetadata":{"promptTokenCount":%d}`, in)

@@ -172,7 +172,7 @@ func (c *cell) placeOf(a *answer) string {
 		return "whole"
 	case c.isComplete(a):
 		return "complete"
-	case !c.isBody(a) && a.said[c.at] == "":
+	case !c.isBody(a) && a.said(c.at) == "":
 		return "begun"
 	}
 	return "within"
@@ -412,6 +412,7 @@ type playedCell struct {
 	answer  *answer
 	got     *reading
 	key     string
+	mark    string   // in its prompt
 	secrets []string // what is in no log
 }
 
@@ -427,14 +428,14 @@ func (m *matrix) begin(ctx context.Context, c *cell) (*playedCell, *play) {
 		node:    m.bundle,
 		answer:  c.write(canary, n),
 		key:     id.NewUUID(),
+		mark:    fmt.Sprintf("PLAY-%d", n),
 		secrets: append([]string{prompt, canary}, m.keys...),
 	}
 	if c.way == silent {
 		p.node = m.hasty
 	}
 	planned := &play{answer: p.answer, at: c.at, way: c.way}
-	mark := fmt.Sprintf("PLAY-%d", n)
-	m.stub.put(mark, planned)
+	m.stub.put(p.mark, planned)
 	model, maxTokens := c.dialect.model, 400
 	if c.content == "vector" {
 		if model = "text-embedding-3-large"; c.dialect.name == "google" {
@@ -444,7 +445,7 @@ func (m *matrix) begin(ctx context.Context, c *cell) (*playedCell, *play) {
 	if c.big != nil {
 		maxTokens = 60_000
 	}
-	r := m.request(p.node, m.token, p.key, c.route, model, mark+" "+prompt, c.streamed, c.dialect.name != "chat" ||
+	r := m.request(p.node, m.token, p.key, c.route, model, p.mark+" "+prompt, c.streamed, c.dialect.name != "chat" ||
 		c.content == "calls", maxTokens)
 	p.got = readCall(ctx, r)
 	return p, planned
@@ -456,6 +457,7 @@ func (m *matrix) play(c *cell) {
 	ctx, leave := context.WithCancel(m.t.Context())
 	defer leave()
 	p, planned := m.begin(ctx, c)
+	defer m.stub.drop(p.mark)
 	if !c.way.isOfProvider() {
 		p.interrupt(planned, leave)
 	}
@@ -484,14 +486,14 @@ func (p *playedCell) running() *runningCall {
 
 // hasRead reports whether the client of a big answer has all that was sent. It parses what is long enough.
 func (p *playedCell) hasRead() bool {
-	bytes := len(p.answer.said[p.at])
+	bytes := len(p.answer.said(p.at))
 	if p.dialect.name == "chat" { // its chunks are relayed as they are
 		bytes = len(strings.Join(p.answer.events[:p.at], ""))
 	}
 	p.got.mu.Lock()
 	read := p.got.raw.Len()
 	p.got.mu.Unlock()
-	return read >= bytes && p.got.message(p.route).said == p.answer.said[p.at]
+	return read >= bytes && p.got.message(p.route).said == p.answer.said(p.at)
 }
 
 // await waits for what only the machine delays.
@@ -530,7 +532,7 @@ func (p *playedCell) interrupt(planned *play, leave func()) {
 			return p.hasRead()
 		}
 		sent, _ := c.frames()
-		return parseMessage("ai", string(sent)).said == p.answer.said[p.at]
+		return parseMessage("ai", string(sent)).said == p.answer.said(p.at)
 	})
 	if c == nil {
 		close(planned.goOn)
@@ -645,7 +647,7 @@ func (p *playedCell) check() {
 			said = p.answer.text()
 		}
 	default:
-		said = p.answer.said[p.at]
+		said = p.answer.said(p.at)
 	}
 	isTold := p.got.status == http.StatusOK && p.way != left && p.way != orphaned // that it is complete
 	if p.streamed && p.way != left && p.way != orphaned {

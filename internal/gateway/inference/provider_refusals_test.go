@@ -100,7 +100,7 @@ func begun(d *dialect, echo string) []string {
 	u := trueUsage
 	a := d.write(d, []piece{{textPiece, "Hello " + echo}, {textPiece, "."}}, false, lateUsage, &u)
 	for n := range a.events {
-		if a.said[n] != "" {
+		if a.said(n) != "" {
 			return a.events[:n]
 		}
 	}

@@ -68,9 +68,9 @@ func (b *bigAnswer) write(c *cell, u *provider.Usage) *answer {
 	}
 	if b.form == "event" && b.over { // nothing is delivered from the big event on
 		a.endedAt = len(a.events) + 1
-		for i := range a.said {
-			if len(a.said[i]) > b.bytes/2 {
-				a.said[i] = "Hello"
+		for i, n := range a.lengths {
+			if n > b.bytes/2 {
+				a.lengths[i] = len("Hello")
 			}
 		}
 	}

@@ -79,6 +79,13 @@ func (s *providerStub) put(mark string, p *play) {
 	s.mu.Unlock()
 }
 
+// drop forgets what it was given to play.
+func (s *providerStub) drop(mark string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.plays, mark)
+}
+
 // takeKeys returns the keys of the requests without a mark since the last time.
 func (s *providerStub) takeKeys() (keys []string) {
 	s.mu.Lock()

@@ -21,26 +21,56 @@ import (
 )
 
 // TestClosingBesideAnExchange closes a developer's account while a user connects to the developer's live app: either
-// the closing finds the connection, or the exchange finds the app suspended. The closing that comes
-first is held up after // it has looked for connections, and the exchange that comes first before it
-has stored its own. func TestClosingBesideAnExchange(t *testing.T) { t.Parallel() for _, first :=
-range []string{"exchange", "closing"} { t.Run(first, func(t *testing.T) { t.Parallel() each(t,
-func(t *testing.T, w *world) { w.Do(rules.Revoke{ConnectionID: w.conn.ID}) exchange :=
-w.newExchange() developer := w.signedIn("developer") closed := func() int { return
-developer.post(closing, farewell("developer@example.com")).status } started := []func()
-int{exchange, closed} // in their order held := "person"                          // whom the
-exchange locks after the app if first == "closing" { started[0], started[1], held = closed,
-exchange, "tester" // whom the closing deletes } statuses := [2]chan int{make(chan int, 1),
-make(chan int, 1)} w.inTx(func(ctx context.Context, tx *db.Tx) error { if _, err :=
-accounts.Lock(ctx, tx, w.ids[held]); err != nil { return err } for i, start := range started { go
-func() { statuses[i] <- start() }() dbtest.AwaitLocks(t, w.d, i+1) } return nil }) got :=
-map[int]int{} // by status for i := range statuses { got[<-statuses[i]]++ } live := w.count(`SELECT
-COUNT(*) FROM connections WHERE status <> 'revoked'`) ended := w.count(`SELECT COUNT(*) FROM apps
-WHERE suspension_by IS NOT NULL`) refused := http.StatusConflict // of the closing if ended == 1 {
-refused = http.StatusBadRequest // of the exchange } if live+ended != 1 || got[http.StatusOK] != 1
-|| got[refused] != 1 { t.Errorf("%d live connections, %d ended apps, statuses %v", live, ended, got)
-} if w.d.Engine == db.Postgres && (live == 1) != (first == "exchange") { t.Errorf("%d live
-connections", live) } }) }) } }
+// the closing finds the connection, or the exchange finds the app suspended. The closing that comes first is held up
+// after it has looked for connections, and the exchange that comes first before it has stored its own.
+func TestClosingBesideAnExchange(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"exchange", "closing"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, w *world) {
+				w.Do(rules.Revoke{ConnectionID: w.conn.ID})
+				exchange := w.newExchange()
+				developer := w.signedIn("developer")
+				closed := func() int {
+					return developer.post(closing, farewell("developer@example.com")).status
+				}
+				started := []func() int{exchange, closed} // in their order
+				held := "person"                          // whom the exchange locks after the app
+				if first == "closing" {
+					started[0], started[1], held = closed, exchange, "tester" // whom the closing deletes
+				}
+				statuses := [2]chan int{make(chan int, 1), make(chan int, 1)}
+				w.inTx(func(ctx context.Context, tx *db.Tx) error {
+					if _, err := accounts.Lock(ctx, tx, w.ids[held]); err != nil {
+						return err
+					}
+					for i, start := range started {
+						go func() { statuses[i] <- start() }()
+						dbtest.AwaitLocks(t, w.d, i+1)
+					}
+					return nil
+				})
+				got := map[int]int{} // by status
+				for i := range statuses {
+					got[<-statuses[i]]++
+				}
+				live := w.count(`SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`)
+				ended := w.count(`SELECT COUNT(*) FROM apps WHERE suspension_by IS NOT NULL`)
+				refused := http.StatusConflict // of the closing
+				if ended == 1 {
+					refused = http.StatusBadRequest // of the exchange
+				}
+				if live+ended != 1 || got[http.StatusOK] != 1 || got[refused] != 1 {
+					t.Errorf("%d live connections, %d ended apps, statuses %v", live, ended, got)
+				}
+				if w.d.Engine == db.Postgres && (live == 1) != (first == "exchange") {
+					t.Errorf("%d live connections", live)
+				}
+			})
+		})
+	}
+}
 
 // newExchange returns the exchange of a code that the person has approved, which returns its status.
 func (w *world) newExchange() func() int {
