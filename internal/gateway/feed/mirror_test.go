@@ -43,12 +43,13 @@ import (
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
-// TestMirrors runs random commands against the connections of an app, and ends the node, restores an earlier copy of
-// its database and lets months pass between them. Four applications follow, each by one source alone: webhooks, the
-// list of events, the streams of the connections, and the call log. In the end each knows what GET says.
+// TestMirrors runs random commands against the connections of a live app, pays its developer, and ends the node,
+// restores an earlier copy of its database and lets months pass between them. Four applications follow, each by one
+// source alone: webhooks, the list of events, the streams of the connections, and the call log. In the end each knows
+// what GET says.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
-	seeds := 4
+	seeds, payouts := 4, 0
 	if testkit.IsLong() {
 		seeds = 12
 	}
@@ -59,9 +60,16 @@ func TestMirrors(t *testing.T) {
 				w.step()
 			}
 			w.compare()
+			payouts += w.accepted[fmt.Sprintf("%T", rules.BeginPayout{})]
 		})
 	}
+	if payouts == 0 {
+		t.Error("no payout was made")
+	}
 }
+
+// unit is what amounts are multiples of: payouts are whole cents.
+const unit = money.Cent / 10
 
 // A mirrorWorld is an app of a node that can be ended and restored, and the app's mirrors.
 type mirrorWorld struct {
@@ -143,7 +151,12 @@ func newMirrorWorld(t *testing.T, seed uint64) *mirrorWorld {
 			return err
 		}
 		registry := apps.NewStore(w.d, w.now, true)
-		app, secret, err := registry.Create(ctx, tx, apps.New{OwnerID: "wac_dev", Name: "Mirror"})
+		app, secret, err := registry.Create(ctx, tx, apps.New{
+			OwnerID:      "wac_dev",
+			Name:         "Mirror",
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
+		})
 		w.appID, w.api.User, w.api.Secret = app.ID, app.ClientID, secret
 		return err
 	})
@@ -304,31 +317,33 @@ func (w *mirrorWorld) command() {
 	if len(list) < 2 || len(list) < 6 && w.rng.IntN(10) == 0 {
 		w.accounts++
 		account := fmt.Sprintf("wac_user_%d_%d", w.copies, w.accounts)
-		w.do(rules.TopUp{AccountID: account, Sandbox: true, AmountMC: 10_000})
+		w.do(rules.TopUp{AccountID: account, AmountMC: 10_000 * unit})
 		w.do(rules.Connect{
 			ConnectionID: id.New(id.Connection, w.now()),
 			AppID:        w.appID,
 			AccountID:    account,
-			Sandbox:      true,
-			RequestedMC:  1_000,
+			RequestedMC:  1_000 * unit,
 		})
 		return
 	}
 	c := list[w.rng.IntN(len(list))].ID
 	switch n := w.rng.IntN(100); {
+	case n < 34:
+		w.spend(c)
 	case n < 40:
 		w.spend(c)
+		w.payOut()
 	case n < 55:
 		if len(w.spends) > 0 {
 			e := w.spends[w.rng.IntN(len(w.spends))]
-			w.do(rules.Reverse{EntryID: e.ID, AccountID: e.AccountID, Reason: "odd"})
+			w.do(rules.Reverse{EntryID: e.ID, AccountID: e.AccountID, Reason: "odd", Receipt: receipts.JSON})
 		}
 	case n < 65:
 		w.consentAgain(c)
 	case n < 72:
-		w.do(rules.ChangeCap{ConnectionID: c, TargetMC: money.MC(w.rng.IntN(3_000))})
+		w.do(rules.ChangeCap{ConnectionID: c, TargetMC: money.MC(w.rng.IntN(3_000)) * unit})
 	case n < 78:
-		limit := money.MC((1 + w.rng.IntN(3)) * 1_000)
+		limit := money.MC(1+w.rng.IntN(3)) * 1_000 * unit
 		w.do(rules.SetVelocityLimit{ConnectionID: c, LimitMC: &limit})
 	case n < 82:
 		w.do(rules.Freeze{ConnectionID: c, By: rules.FrozenByUser})
@@ -353,8 +368,7 @@ func (w *mirrorWorld) consentAgain(connectionID string) {
 		ConnectionID: id.New(id.Connection, w.now()),
 		AppID:        w.appID,
 		AccountID:    c.AccountID,
-		Sandbox:      true,
-		RequestedMC:  money.MC(500 + w.rng.IntN(2_000)),
+		RequestedMC:  money.MC(500+w.rng.IntN(2_000)) * unit,
 	})
 }
 
@@ -378,7 +392,7 @@ func (w *mirrorWorld) spend(connectionID string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	amount := money.MC(1 + w.rng.IntN(500))
+	amount := money.MC(1+w.rng.IntN(500)) * unit
 	if w.rng.IntN(3) == 0 {
 		amount = max(c.RemainingMC(), 1)
 	}
@@ -390,8 +404,9 @@ func (w *mirrorWorld) spend(connectionID string) {
 		RequestID:    id.New(id.Request, w.now()),
 		Fingerprint:  "f",
 		Model:        "gpt-6-luna",
-		Terms:        "{}",
-		HoldMC:       amount,
+		Terms: `{"rates":{"book":"2026-11-01","mc_per_million":[[0,100000,10000,100000,200000]]},` +
+			`"margin_ppm":0,"fee_ppm":0,"input_tokens":1,"max_tokens":1}`,
+		HoldMC: amount,
 	}
 	if _, ok := w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID}); !ok {
 		return
@@ -401,9 +416,32 @@ func (w *mirrorWorld) spend(connectionID string) {
 		Attempt:    1,
 		Settlement: rules.Settled,
 		Usage:      rules.Usage{JSON: "{}"},
-		Charge:     rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount},
+		Charge:     rules.Amounts{ProviderCostMC: amount - amount/4, DevMarginMC: amount / 4, UserChargeMC: amount},
 	})
 	w.spends = append(w.spends, r.Entry)
+}
+
+// payOut pays what the app earned until yesterday, of which refunds take some back later. Stripe refuses some payouts.
+func (w *mirrorWorld) payOut() {
+	w.pass(24 * time.Hour)
+	margin, err := store.ReadMaturedMargin(w.t.Context(), w.d, w.appID, w.now())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	payoutID := id.New("po_", w.now())
+	if _, ok := w.do(rules.BeginPayout{
+		PayoutID:    payoutID,
+		AppID:       w.appID,
+		DeveloperID: "wac_dev",
+		Margin:      margin,
+	}); !ok {
+		return
+	}
+	end := rules.EndPayout{PayoutID: payoutID, AppID: w.appID, DeveloperID: "wac_dev", TransferID: "tr_" + payoutID}
+	if w.rng.IntN(4) == 0 {
+		end.TransferID, end.Failure = "", "refused"
+	}
+	w.do(end)
 }
 
 // read reads JSON that the API answers. It returns the status, and the cursor to go on from.

@@ -66,7 +66,7 @@ func (b *bigAnswer) write(c *cell, u *provider.Usage) *answer {
 			a.events[i] = strings.Replace(a.events[i], `"model":"m"`, padding, 1)
 		}
 	}
-	if b.form == "event" && b.over { // nothing is delivered from the big event on
+	if b.over && (b.form == "event" || a.body == "") { // nothing is delivered from the big event on
 		a.endedAt = len(a.events) + 1
 		for i, n := range a.lengths {
 			if n > b.bytes/2 {
