@@ -164,6 +164,8 @@ var guideLimits = []guideLimit{
 		"refusalInterval  = time.Second // between refusals that are stored, over time\n\trefusalBurst     = 1000"},
 	{"New children of a connection", "one a second over time, 200 at once", "internal/gateway/children/http.go",
 		"createBurst   = 200\n\tcreatePause   = time.Second"},
+	{"[Holds](own-work.md) of a connection", "two a second over time, 2,000 at once", "internal/gateway/holds/http.go",
+		"createPause = time.Second / 2\n\tcreateBurst = 2000"},
 	{"Sample events of a developer's apps", "10 a minute over time, 300 at once", "internal/apps/webhooks/store.go",
 		"samplesPerMinute = 10\n\tsamplesBurst     = 300"},
 	{"Deliveries that a developer sends again one by one", "one a second over time, 1,000 at once",

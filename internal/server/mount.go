@@ -154,6 +154,7 @@ func (s *Server) mountGateway() {
 		Callers:  s.callers,
 		Policies: s.policies,
 		FreeRate: s.freeRate,
+		Rate:     holds.NewRate(s.DB.Now),
 	}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,

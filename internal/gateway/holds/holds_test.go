@@ -42,6 +42,7 @@ type world struct {
 	secret string
 	nodes  []apitest.Client
 	tokens *oauth.Store
+	rate   *web.Limiter // of holds of nodes that are added; nil = none
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
@@ -95,6 +96,7 @@ func (w *world) addNode(fee money.PPM) {
 		Callers:  resolver,
 		Policies: policies.Fixed(p),
 		FreeRate: callers.NewFreeRate(1, freeBurst, w.Now),
+		Rate:     w.rate,
 	}).Mount(rt)
 	(&receipts.Handler{DB: w.DB, Apps: w.apps, Callers: resolver}).Mount(rt)
 	server := httptest.NewServer(rt)
@@ -440,8 +442,31 @@ func TestOneEnd(t *testing.T) {
 	})
 }
 
+// TestRateOfHolds: each hold that is captured leaves a ledger row, also one of a micro-cent, so those of a connection
+// have a rate. The key of a hold that was refused works later.
+func TestRateOfHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.rate = web.NewLimiter(time.Minute, 2, w.Now)
+	w.addNode(0)
+	w.allow()
+	w.signIn()
+	node, key := len(w.nodes)-1, ""
+	for i, want := range []int{200, 200, 429} {
+		key = id.NewUUID()
+		_, a := w.post(node, "/v1/holds", `{"amount_mc":1,"description":"A search"}`, key)
+		if a.Status != want || want == 429 && a.Header.Get("Retry-After") == "" {
+			t.Errorf("hold %d: %d %s", i, a.Status, a.Body)
+		}
+	}
+	w.Pass(time.Minute)
+	if _, a := w.post(node, "/v1/holds", `{"amount_mc":1,"description":"A search"}`, key); a.Status != 200 {
+		t.Errorf("later: %d %s", a.Status, a.Body)
+	}
+}
+
 // TestRateOfSandboxHolds: each hold of a sandbox app that is captured leaves a ledger row for nothing, whatever its
-// provider mode is. So they have the rate of what is free; those of a live app have none.
+// provider mode is. So they have the rate of what is free; those of a live app do not.
 func TestRateOfSandboxHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))

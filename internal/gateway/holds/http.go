@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/oauth"
@@ -39,7 +40,17 @@ type Handler struct {
 	Callers  *callers.Resolver
 	Policies *policies.Book
 	FreeRate *callers.FreeRate // of holds of sandbox apps; nil = none
+	Rate     *web.Limiter      // of holds, by connection; nil = none
 }
+
+// Holds of a connection over time, and at once.
+const (
+	createPause = time.Second / 2
+	createBurst = 2000
+)
+
+// NewRate returns a Handler's rate of holds: one of a micro-cent leaves the rows of any other.
+func NewRate(now func() time.Time) *web.Limiter { return web.NewLimiter(createPause, createBurst, now) }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
@@ -77,8 +88,8 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	if refused == nil && who.App.Tier == apps.Sandbox { // in live mode too: the app's own work costs nothing there
-		refused = h.FreeRate.Check(who.App.OwnerID)
+	if refused == nil {
+		refused = h.checkRate(who)
 	}
 	var done rules.Result
 	if refused == nil {
@@ -95,6 +106,20 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// checkRate counts a hold, or refuses it. An app's own work costs nothing in the sandbox, in each provider mode.
+func (h *Handler) checkRate(who *callers.Caller) error {
+	if who.App.Tier == apps.Sandbox {
+		if err := h.FreeRate.Check(who.App.OwnerID); err != nil {
+			return err
+		}
+	}
+	if h.Rate == nil {
+		return nil
+	}
+	return h.Rate.Check(who.ConnectionID,
+		"this connection makes holds faster than it may, which is two a second over time; slow down")
 }
 
 // An order is what a request to hold asks for.
