@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -22,7 +23,10 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-const typeScriptFolder = sdkFolder + "/typescript"
+const (
+	typeScriptFolder = sdkFolder + "/typescript"
+	servedComponents = "../internal/base/ui/assets/components.js"
+)
 
 // buildTypeScript builds sdk/typescript/dist once a process, and only if its sources have changed.
 var buildTypeScript = sync.OnceValue(func() error {
@@ -31,7 +35,7 @@ var buildTypeScript = sync.OnceValue(func() error {
 	}
 	sum, err := hashFiles(typeScriptFolder+"/src", typeScriptFolder+"/generate.mjs",
 		typeScriptFolder+"/package-lock.json", typeScriptFolder+"/tsconfig.json", sdkFolder+"/VERSION",
-		sdkFolder+"/conformance/errors.json", "../api/openapi.yaml")
+		sdkFolder+"/conformance/errors.json", "../api/openapi.yaml", servedComponents)
 	if err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ var buildTypeScript = sync.OnceValue(func() error {
 
 // readGenerated reads the generated files that are committed, because apps are bundled from the sources.
 func readGenerated() (text string, err error) {
-	for _, name := range []string{"errors.ts", "version.ts"} {
+	for _, name := range []string{"api.ts", "errors.ts", "version.ts"} {
 		part, err := os.ReadFile(filepath.Join(typeScriptFolder, "src", "generated", name))
 		if err != nil {
 			return "", err
@@ -69,12 +73,12 @@ func readGenerated() (text string, err error) {
 	return text, nil
 }
 
-// hashFiles hashes files and folders, but for what is generated.
+// hashFiles hashes files and folders.
 func hashFiles(names ...string) (string, error) {
 	hash := sha256.New()
 	for _, name := range names {
 		if err := filepath.WalkDir(name, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.Contains(name, "/generated/") {
+			if err != nil || d.IsDir() {
 				return err
 			}
 			text, err := os.ReadFile(name)
@@ -153,6 +157,14 @@ func TestTypeScriptSDK(t *testing.T) {
 		t.Logf("the bundle has %d bytes, compressed %d", len(out), compressed.Len())
 		if compressed.Len() > maxBundle {
 			t.Errorf("the compressed bundle has %d bytes, more than %d", compressed.Len(), maxBundle)
+		}
+	})
+	t.Run("components", func(t *testing.T) {
+		t.Parallel()
+		served, err := os.ReadFile(servedComponents)
+		packed, err2 := os.ReadFile(typeScriptFolder + "/components/purser.js")
+		if err := errors.Join(err, err2); err != nil || !bytes.Equal(packed, served) {
+			t.Errorf("the package has other web components than Purser serves (%v)", err)
 		}
 	})
 	t.Run("types", func(t *testing.T) {

@@ -1,6 +1,4 @@
-import type { components } from "./generated/api.js";
-
-type Schemas = components["schemas"];
+import type { Schemas } from "./generated/api.js";
 
 /** What a call cost. Amounts end in `_mc`: integers of micro-cents, 100,000,000 are $1.00. `_display` is for people. */
 export type Bill = Schemas["Svc"];
