@@ -1,8 +1,8 @@
-"""The client with threads: ``Purser``."""
+"""The client with threads: ``Purser``. Generated from aio.py by generate.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, TypeVar
 
@@ -123,7 +123,8 @@ class Purser:
                 self._core.page(path, page, parse, with_client=with_client, credential=credential)
             )
             page = page if rows and follow else None  # a list that grows always has a next page
-            yield from rows
+            for row in rows:
+                yield row
 
 
 class Connection:
@@ -407,7 +408,9 @@ class Connect:
         """
         return self._purser._run(self._purser._core.start_connect(allocation_mc, features, redirect_uri))
 
-    def finish(self, callback_url: str, attempt: ConnectAttempt, *, redirect_uri: str | None = None) -> Connection:
+    def finish(
+        self, callback_url: str, attempt: ConnectAttempt, *, redirect_uri: str | None = None
+    ) -> Connection:
         """Finish an attempt with the address at which the browser came back. It saves the tokens.
 
         Raises DeclinedError if the user declined, and ConnectAgainError if the callback is not this attempt's.
@@ -592,7 +595,8 @@ class TestAccounts:
     def fund(self, app_id: str, account_id: str, *, amount_mc: int) -> TestAccount:
         """Add fake micro-cents to the balance. A repeated request adds them again."""
         path = core.path_of("v1", "apps", app_id, "test-accounts", account_id, "fund")
-        return self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse, {"amount_mc": amount_mc}))
+        body = {"amount_mc": amount_mc}
+        return self._purser._run(self._purser._core.manage("POST", path, TestAccount.parse, body))
 
     def delete(self, app_id: str, account_id: str) -> None:
         """Delete a test account and revoke its connections."""
