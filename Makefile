@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots guides notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots guides sdks notices release module clean
 
 HTMX := 4.0.1
 SCALAR := 1.72.1
@@ -103,6 +103,11 @@ screenshots: setup ## docs/images: the pictures of the README, taken from purser
 
 guides: ## render docs/guide into the folder that is a part of the binary | 3 s
 	go generate ./internal/pages/docs
+
+sdks: setup ## write the SDKs' types from api/openapi.yaml, and Python's client with threads from aio.py | 15 s
+	go run ./sdk/generate
+	python3 sdk/python/generate.py
+	cd sdk/typescript && npm ci --silent --no-audit --no-fund && npm run --silent generate
 
 notices: ## write THIRD_PARTY_LICENSES from what is linked | 2 s
 	go test -count=1 -run TestThirdPartyLicenses . -update

@@ -81,7 +81,7 @@ var order = func() []string {
 var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
 	"testkit/servertest", "testkit/bank",
-	"bench", "release", "pages/docs/render",
+	"bench", "release", "pages/docs/render", "sdk/generate",
 }
 
 // pure are the packages of rules and values: they do no I/O, and know the time only as

@@ -194,35 +194,6 @@ func (c *ToolCall) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Usage is the tokens of a call, by the provider's count.
-type Usage struct {
-	PromptTokens     int64 `json:"prompt_tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	TotalTokens      int64 `json:"total_tokens"`
-}
-
-// A Bill is what a call cost. UserChargeMC is the sum of ProviderCostMC, SvcFeeMC and DevMarginMC.
-type Bill struct {
-	Resource
-	Feature                    string `json:"feature"`          // the slug that was sent, or ""
-	HoldAmountMC               int64  `json:"hold_amount_mc"`   // what the call was authorized for
-	ProviderCostMC             int64  `json:"provider_cost_mc"` // paid to the provider
-	SvcFeeMC                   int64  `json:"svc_fee_mc"`       // the service's fee
-	DevMarginMC                int64  `json:"dev_margin_mc"`    // the app's margin
-	UserChargeMC               int64  `json:"user_charge_mc"`   // taken from the user
-	UserChargeDisplay          string `json:"user_charge_display"`
-	AllocationRemainingMC      int64  `json:"allocation_remaining_mc"` // what the connection can still spend
-	AllocationRemainingDisplay string `json:"allocation_remaining_display"`
-	MaxTokensApplied           int64  `json:"max_tokens_applied"` // the output cap that the provider got
-	CacheSavedMC               int64  `json:"cache_saved_mc"`     // what the provider's cache saved of the charge
-	PaidBy                     string `json:"paid_by"`            // wallet or free_credit
-	Waived                     string `json:"waived"`             // empty_answer: the call was free; "" = it was not
-	// Settlement is settled, estimated (by the service's own count), or pending: the charge is not known yet and comes
-	// with the event request.settled. All amounts of a pending bill are 0.
-	Settlement string `json:"settlement"`
-	Usage      *Usage `json:"-"` // nil while it is not known
-}
-
 // An Answer is the answer to a call.
 type Answer struct {
 	Resource

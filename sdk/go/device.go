@@ -11,17 +11,6 @@ import (
 // A DeviceService lets users connect a command line, an agent or a device without a browser (RFC 8628).
 type DeviceService struct{ client *Client }
 
-// A DeviceCode is what a user types on another device. DeviceCode is secret.
-type DeviceCode struct {
-	Resource
-	DeviceCode              string `json:"device_code"`
-	UserCode                string `json:"user_code"`                 // for the user to type
-	VerificationURI         string `json:"verification_uri"`          // where to type it
-	VerificationURIComplete string `json:"verification_uri_complete"` // the same page with the code filled in
-	ExpiresIn               int64  `json:"expires_in"`                // seconds
-	Interval                int64  `json:"interval"`                  // seconds between two polls
-}
-
 // Start asks for a code. Show UserCode and VerificationURI to the user, then call Wait.
 func (s DeviceService) Start(ctx context.Context, o ConnectOptions) (DeviceCode, error) {
 	form := url.Values{}

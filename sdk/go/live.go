@@ -5,30 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"time"
 )
-
-// A LiveEvent is something that has happened to a connection. Which fields are set depends on Type: more types may
-// follow, so ignore those that you do not know.
-type LiveEvent struct {
-	Resource
-	ID   string `json:"-"`    // of a charge or a refund: where another stream can go on
-	Type string `json:"type"` // balance, hold, charge, refund, release or end
-
-	Connection *ConnectionInfo `json:"connection"` // of a balance: the connection as it is now
-	Entry      *LedgerEntry    `json:"entry"`      // of a charge or a refund
-
-	RequestID    string    `json:"request_id"`     // of a hold or a release
-	Model        string    `json:"model"`          // of a hold
-	Feature      string    `json:"feature"`        // of a hold
-	PaidBy       string    `json:"paid_by"`        // of a hold: wallet or free_credit
-	HoldAmountMC int64     `json:"hold_amount_mc"` // of a hold
-	ReleasedMC   int64     `json:"released_mc"`    // of a release
-	CreatedAt    time.Time `json:"created_at"`     // of a hold or a release
-
-	Reason    string `json:"reason"`    // of an end
-	Reconnect bool   `json:"reconnect"` // of an end: whether another stream may follow
-}
 
 // Events streams what happens to the connection, from now on or after the event with an id. It reconnects by itself and
 // yields no event twice. It ends with an event of type end when the connection is revoked, and with an error when ctx

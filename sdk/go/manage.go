@@ -151,20 +151,6 @@ func (s FeatureService) List(ctx context.Context, appID string, o ListOptions) i
 	return list[Feature](ctx, s.client, pathOf("v1", "apps", appID, "features"), nil, o)
 }
 
-// A NewFeature is a feature to register. Slug, DisplayName and Description are required.
-type NewFeature struct {
-	Slug             string   `json:"slug"`         // a-z, 0-9 and -, at most 40
-	DisplayName      string   `json:"display_name"` // for users
-	Description      string   `json:"description"`  // for users
-	MaxCostPerCallMC *int64   `json:"max_cost_per_call_mc,omitempty"`
-	MaxTokens        *int64   `json:"max_tokens,omitempty"`
-	Fit              *bool    `json:"fit,omitempty"`
-	FitMinTokens     *int64   `json:"fit_min_tokens,omitempty"`
-	RateLimit        *int64   `json:"rate_limit,omitempty"`
-	DefaultModel     string   `json:"default_model,omitempty"`
-	DevMarginRate    *float64 `json:"dev_margin_rate,omitempty"`
-}
-
 // Create registers a feature.
 func (s FeatureService) Create(ctx context.Context, appID string, feature NewFeature) (Feature, error) {
 	path := pathOf("v1", "apps", appID, "features")
@@ -183,12 +169,6 @@ type WebhookService struct{ client *Client }
 // List returns the endpoints of the app, newest first.
 func (s WebhookService) List(ctx context.Context, appID string, o ListOptions) iter.Seq2[Webhook, error] {
 	return list[Webhook](ctx, s.client, pathOf("v1", "apps", appID, "webhooks"), nil, o)
-}
-
-// A NewWebhook is an endpoint to add.
-type NewWebhook struct {
-	URL    string   `json:"url"`              // https
-	Events []string `json:"events,omitempty"` // empty: all events, including future types
 }
 
 // Create adds an endpoint. The result has its signing secret, which is shown only now.
@@ -252,13 +232,6 @@ func (s WebhookService) ListDeliveries(ctx context.Context, appID, webhookID str
 	}
 	path := pathOf("v1", "apps", appID, "webhooks", webhookID, "deliveries")
 	return list[Delivery](ctx, s.client, path, query, ListOptions{o.PageSize})
-}
-
-// Recovered says how many deliveries were queued again.
-type Recovered struct {
-	Resource
-	Queued  int64 `json:"queued"`
-	HasMore bool  `json:"has_more"` // there are others: recover again
 }
 
 // Recover sends again what has failed or waits for a retry since a time, up to 1,000 events.

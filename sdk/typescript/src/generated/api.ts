@@ -46,6 +46,7 @@ export interface Schemas {
       allocation_display?: Schemas["Display"];
   };
   /**
+   * @description The codes of a device, one of which its user types elsewhere.
    * @example {
    *       "device_code": "<DEVICE_CODE>",
    *       "user_code": "WDJB-MJHT",
@@ -259,6 +260,7 @@ export interface Schemas {
       /** @description Send it back unchanged. */
       extra_content?: Record<string, unknown>;
   };
+  /** @description The tokens of a call, by the provider's count. */
   Usage: {
       /** @description All input, cached tokens included. */
       prompt_tokens: number;
@@ -460,8 +462,12 @@ export interface Schemas {
       connection_id: string;
       /** @description The child that gave the amount; null = the connection itself. */
       parent_id: string | null;
-      /** Format: int64 */
+      /**
+       * Format: int64
+       * @description 1 for children of the connection.
+       */
       depth: number;
+      /** @description Who or what spends it. */
       label: string;
       /** @enum {string} */
       status: "active" | "ended";
@@ -473,7 +479,9 @@ export interface Schemas {
       /** @description What its next call can hold, whoever pays: without what it has spent, passed on or holds. */
       remaining_mc: Schemas["MicroCents"];
       remaining_display: Schemas["Display"];
+      /** @description The only ones that its calls may name. Empty: as its parent. */
       features: string[];
+      /** @description The only ones that it may call. Empty: as its parent. */
       models: string[];
       created_at: Schemas["Time"];
       expires_at: Schemas["Time"];
@@ -489,6 +497,7 @@ export interface Schemas {
       /** @description Of the answer to `POST /v1/connection/children` alone: a bearer token for calls. */
       token?: string;
   };
+  /** @description Money held for your app's own work. */
   Hold: {
       /** @description Its receipt is `GET /v1/requests/{id}`. */
       id: string;
@@ -527,6 +536,7 @@ export interface Schemas {
       expires_at: string | null;
   };
   /**
+   * @description What a call cost and why, or why it was refused.
    * @example {
    *       "id": "req_06f2k8m3q5t7w9y1b3d5f7h9j4",
    *       "object": "request",
@@ -651,6 +661,7 @@ export interface Schemas {
        */
       waived?: "empty_answer";
   };
+  /** @description The cost of one class of tokens. */
   ReceiptLine: {
       /**
        * @description The class of tokens: input, cached, cache_write, output, and others to come.
@@ -663,6 +674,7 @@ export interface Schemas {
       /** @description Exact, so it may have decimals. Only the sum of the lines is rounded: up, or down for an estimate. */
       cost_exact_mc: string;
   };
+  /** @description What a call would be held for and may cost, and whether it would be admitted now. */
   Estimate: {
       /** @constant */
       object: "estimate";
@@ -715,6 +727,7 @@ export interface Schemas {
       /** @description The version of the price list. */
       price_version: string;
   };
+  /** @description What a call would cost, with an assumed output. */
   EstimateCosts: {
       /** Format: int64 */
       output_tokens: number;
@@ -738,6 +751,7 @@ export interface Schemas {
           cost_exact_mc: string;
       }[];
   };
+  /** @description Why a call was refused or failed, or would be refused. */
   ReceiptError: {
       code: string;
       message: string;
@@ -839,6 +853,7 @@ export interface Schemas {
       recent_ledger?: Schemas["LedgerEntry"][];
   };
   /**
+   * @description Why a connection is frozen.
    * @example {
    *       "cause": "operator",
    *       "reason": "The app's secret has leaked."
@@ -892,6 +907,7 @@ export interface Schemas {
        */
       approval_url: string;
   };
+  /** @description The end of a connection. */
   Revocation: {
       id: string;
       /** @constant */
@@ -910,6 +926,7 @@ export interface Schemas {
       created_at: Schemas["Time"];
       /** @enum {string} */
       status: "settled" | "reversed" | "pending";
+      /** @description Of a reversal: the entry that it reverses. */
       reversal_of: string | null;
       reason: string | null;
       connection_id: string | null;
@@ -986,6 +1003,7 @@ export interface Schemas {
       /** @description Whether the app is suspended, by you or by the service. In a PATCH: your own suspension. */
       suspended?: boolean;
   };
+  /** @description An app of yours. */
   App: Schemas["AppMembers"] & {
       /**
        * @description Of a live app: the members that you have changed and that wait for a review, as they will be; null if none does. Until then the app keeps the old ones.
@@ -1097,6 +1115,7 @@ export interface Schemas {
       app_id: string;
       created_at: Schemas["Time"];
   };
+  /** @description An endpoint of your app that gets events, with its secret. */
   NewWebhookSecret: Schemas["WebhookMembers"] & {
       id: string;
       app_id: string;
@@ -1104,12 +1123,14 @@ export interface Schemas {
       /** @description Store it: it is shown only now. */
       secret: string;
   };
+  /** @description An endpoint to add. */
   NewWebhook: {
       /** Format: uri */
       url: string;
       events?: Schemas["EventType"][];
   };
   /**
+   * @description One event on its way to one endpoint.
    * @example {
    *       "id": "whd_06f2k8m3q5t7w9y1b3d5f7h9j1",
    *       "event_id": "evt_06f2k8m3q5t7w9y1b3d5f7h9j1",
@@ -1148,6 +1169,7 @@ export interface Schemas {
       type: Schemas["EventType"];
       created_at: Schemas["Time"];
       app_id: string;
+      /** @description Null if it is about the whole app. */
       connection_id: string | null;
       /** @description Whether it is about fake money. */
       sandbox: boolean;
@@ -1565,6 +1587,7 @@ export interface Schemas {
       created_at: Schemas["Time"];
   };
   /**
+   * @description A test account with its password.
    * @example {
    *       "wac_id": "wac_06f2k8m3q5t7w9y1b3d5f7h9j3",
    *       "email": "test-06f2k8m3q5t7w9y1b3d5f7h9j4@test.invalid",
