@@ -18,15 +18,14 @@ const beforeSuffix = ", before"
 // runSeedRole fills the database of a URL for a run of a newer commit's bench, and prints the grants as
 // JSON. Each commit seeds its own databases, because their schemas differ.
 func runSeedRole(args []string) error {
-	if len(args) != 3 {
-		return errors.New("usage: bench seed DATABASE CONNECTIONS LIMITS")
+	if len(args) < 2 { // a newer bench may say more
+		return errors.New("usage: bench seed DATABASE CONNECTIONS")
 	}
-	connections, err1 := strconv.Atoi(args[1])
-	limits, err2 := strconv.ParseBool(args[2])
-	if err := errors.Join(err1, err2); err != nil {
+	connections, err := strconv.Atoi(args[1])
+	if err != nil {
 		return err
 	}
-	grants, err := seedDatabase(context.Background(), args[0], connections, connectionsOfApp, limits)
+	grants, err := seedDatabase(context.Background(), args[0], connections)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,8 @@ func (b *bench) startBefore(ctx context.Context, engine, upstream string) (*targ
 	}
 	d := &database{url: url}
 	b.stores[engine+beforeSuffix] = d
-	cmd := exec.CommandContext(ctx, seeder, "seed", url, strconv.Itoa(b.connections), strconv.FormatBool(b.limits))
+	cmd := exec.CommandContext(ctx, seeder, "seed", url, strconv.Itoa(b.connections),
+		"false") // older ones want to know whether to check every limit
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -72,33 +72,22 @@ func (b *bench) startBefore(ctx context.Context, engine, upstream string) (*targ
 // printBefore prints for each cell how many calls a second this commit answers for each one of the
 // older commit's: the median of the rounds. Each was compared with the floor right before it.
 func (r *report) printBefore(w io.Writer) {
-	type key struct {
-		gateway, cell string
-		clients       int
-	}
-	rounds := map[key]map[int]float64{}
+	key := func(gateway string, s sample) string { return fmt.Sprint(gateway, s.Cell, s.Clients, " ", s.Round) }
+	before := map[string]float64{}
 	for _, s := range r.Samples {
-		k := key{s.Gateway, s.Cell, s.Clients}
-		if rounds[k] == nil {
-			rounds[k] = map[int]float64{}
-		}
-		rounds[k][s.Round] = s.OfFloor
+		before[key(s.Gateway, s)] = s.OfFloor
 	}
-	title := "\ncalls per second compared with the commit before, each as a share of the floor's\n"
-	printed := map[key]bool{}
+	var compared []sample
 	for _, s := range r.Samples {
-		k := key{s.Gateway, s.Cell, s.Clients}
-		before := rounds[key{s.Gateway + beforeSuffix, s.Cell, s.Clients}]
-		if before == nil || printed[k] {
-			continue
+		if before[key(s.Gateway+beforeSuffix, s)] > 0 {
+			compared = append(compared, s)
 		}
-		printed[k] = true
-		var ratios []float64
-		for round, share := range rounds[k] {
-			ratios = append(ratios, share/before[round])
-		}
-		fmt.Fprintf(w, "%s%-42s%4d clients  %-18s%6.2f\n", title, titles[s.Cell], s.Clients, s.Gateway,
-			median(ratios, func(ratio float64) float64 { return ratio }))
-		title = ""
 	}
+	if len(compared) == 0 {
+		return
+	}
+	label := func(s sample) string { return fmt.Sprintf("%s | %d | %s", titles[s.Cell], s.Clients, s.Gateway) }
+	printTable(w, "compared with the commit before | clients | ", compared, label, []column[sample]{
+		{"× calls/s", "%.2f", func(s sample) float64 { return s.OfFloor / before[key(s.Gateway+beforeSuffix, s)] }},
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,13 +28,19 @@ var roles = map[string]func(args []string) error{
 	"upstream":  runUpstreamRole,
 	"slow":      runSlowRole,
 	"floor":     runFloorRole,
-	"null":      runNullRole,
-	"load":      runLoadRole,
-	"slow-load": runSlowLoadRole,
-	"flood":     runFloodRole,
-	"ledger":    runLedgerRole,
-	"talk":      runVoiceRole,
+	"load":      clientRole(loadSpec.runClients),
+	"slow-load": clientRole(slowSpec.runClients),
+	"flood":     clientRole(floodSpec.runApps),
+	"ledger":    func([]string) error { return answerRole(ledgerSpec.measureLedger) },
 	"seed":      runSeedRole,
+}
+
+// clientRole is the role of clients, whose collections of garbage must not disturb the measurement.
+func clientRole[S, R any](run func(S) (R, error)) func([]string) error {
+	return func([]string) error {
+		debug.SetGCPercent(400)
+		return answerRole(run)
+	}
 }
 
 // serveRole serves h on a free port, prints the URL to standard output, and ends when the

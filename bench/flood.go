@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -69,11 +68,6 @@ func (a floodApp) beginOf(n int) time.Duration {
 		return a.Begin + a.Spread*time.Duration(n)/time.Duration(a.Early)
 	}
 	return a.Begin + a.Spread + a.Spread*time.Duration(n-a.Early)/time.Duration(a.Clients-a.Early)
-}
-
-func runFloodRole([]string) error {
-	debug.SetGCPercent(400) // its collections must not disturb the measurement
-	return answerRole(floodSpec.runApps)
 }
 
 // A floodClient makes one call after another.
@@ -153,7 +147,7 @@ func (c *floodClient) callUntil(until time.Time) {
 // makeCall makes one call, and returns the time until the next.
 func (c *floodClient) makeCall() (wait time.Duration, err error) {
 	start := time.Now()
-	resp, err := c.transport.RoundTrip(c.spec.newRequest(c.target, c.Tokens[c.rng.IntN(len(c.Tokens))], c.rng))
+	resp, err := c.transport.RoundTrip(c.spec.newRequest(c.target, c.Tokens, c.rng))
 	if err != nil {
 		return 0, err
 	}

@@ -26,13 +26,7 @@ func proxyTransport() *http.Transport {
 // gateway on net/http. It reads the whole request body before it forwards it; otherwise a
 // ReverseProxy truncates some streams, and its figures would not be of whole answers.
 // ReverseProxy flushes text/event-stream immediately.
-func runFloorRole(args []string) error { return serveProxy(args, newFloor) }
-
-// runNullRole is the role of a hand-written proxy without billing: Purser without parsing,
-// holds and storage. It shows what HTTP alone costs. It is not part of a default run.
-func runNullRole(args []string) error { return serveProxy(args, newNull) }
-
-func serveProxy(args []string, proxy func(*url.URL) http.Handler) error {
+func runFloorRole(args []string) error {
 	if len(args) != 1 {
 		return errors.New("needs the upstream's URL")
 	}
@@ -40,7 +34,7 @@ func serveProxy(args []string, proxy func(*url.URL) http.Handler) error {
 	if err != nil {
 		return err
 	}
-	return serveRole(proxy(target))
+	return serveRole(newFloor(target))
 }
 
 func newFloor(target *url.URL) http.Handler {
@@ -66,55 +60,3 @@ func (b *buffers) Get() []byte { return b.Pool.Get().([]byte) }
 
 //lint:ignore SA6002 the proxy's interface is about slices
 func (b *buffers) Put(p []byte) { b.Pool.Put(p) }
-
-func newNull(target *url.URL) http.Handler {
-	transport := proxyTransport()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		to := *target
-		to.Path = r.URL.Path
-		out := (&http.Request{
-			Method: http.MethodPost, URL: &to, Host: target.Host,
-			Header:        http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer sk-bench"}},
-			Body:          io.NopCloser(bytes.NewReader(body)),
-			ContentLength: int64(len(body)),
-		}).WithContext(r.Context())
-		resp, err := transport.RoundTrip(out)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		relayAnswer(w, resp)
-	})
-}
-
-// relayAnswer forwards an answer as it arrives. A cut answer aborts the client's
-// connection, so that it counts as truncated.
-func relayAnswer(w http.ResponseWriter, resp *http.Response) {
-	w.Header()["Content-Type"] = resp.Header["Content-Type"]
-	if l, ok := resp.Header["Content-Length"]; ok {
-		w.Header()["Content-Length"] = l
-	}
-	w.WriteHeader(resp.StatusCode)
-	out := http.NewResponseController(w)
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := resp.Body.Read(buf)
-		if n > 0 {
-			w.Write(buf[:n])
-			if resp.ContentLength < 0 {
-				out.Flush()
-			}
-		}
-		if err == io.EOF {
-			return
-		} else if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	}
-}

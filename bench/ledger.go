@@ -67,9 +67,7 @@ func (b *bench) measureLedgers(ctx context.Context) error {
 	return nil
 }
 
-// runLedgerRole is the role that drives a ledger.Writer.
-func runLedgerRole([]string) error { return answerRole(ledgerSpec.measureLedger) }
-
+// measureLedger drives a ledger.Writer.
 func (s ledgerSpec) measureLedger() (r ledgerSample, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -50,12 +49,6 @@ func (r loadResult) faults() int64 { return r.Failed + r.Truncated + r.Wrong }
 // measureLoad runs the load generator in a new process.
 func measureLoad(ctx context.Context, s loadSpec) (loadResult, error) {
 	return askRole[loadResult](ctx, "load", s)
-}
-
-// runLoadRole is the role of the load generator.
-func runLoadRole([]string) error {
-	debug.SetGCPercent(400) // its collections must not disturb the measurement
-	return answerRole(loadSpec.runClients)
 }
 
 func (s loadSpec) runClients() (loadResult, error) {
@@ -181,17 +174,7 @@ func (c *client) makeCall(n int) error {
 	} else {
 		body = c.newPrompt()
 	}
-	req := &http.Request{
-		Method: http.MethodPost, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{
-			"Authorization":   {"Bearer " + c.Tokens[c.rng.IntN(len(c.Tokens))]},
-			"Content-Type":    {"application/json"},
-			"Idempotency-Key": {newUUID(c.rng)},
-			"X-Svc-Feature":   {feature},
-		},
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.transport.RoundTrip(newCall(c.url, c.Tokens, c.rng, body))
 	if err != nil {
 		return err
 	}
@@ -211,6 +194,20 @@ func (c *client) makeCall(n int) error {
 		return c.checkForeign()
 	}
 	return c.checkStream()
+}
+
+// newCall returns a call by one of the connections, with a key that no other call has.
+func newCall(target *url.URL, tokens []string, rng *rand.Rand, body []byte) *http.Request {
+	return &http.Request{
+		Method: http.MethodPost, URL: target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{
+			"Authorization":   {"Bearer " + tokens[rng.IntN(len(tokens))]},
+			"Content-Type":    {"application/json"},
+			"Idempotency-Key": {newUUID(rng)},
+			"X-Svc-Feature":   {feature},
+		},
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}
 }
 
 // readAnswer reads the whole answer and the time of its first byte.

@@ -34,8 +34,20 @@ var models = map[string]string{
 	"messages":  model,
 }
 
-// allParts are the parts of a run.
-var allParts = []string{"http", "ledger", "voice", "streams", "overload", "nodes", "log", "pages", "verify"}
+// A part is what a run measures, if --parts names it.
+type part struct {
+	name    string
+	measure func(*bench, context.Context) error
+}
+
+// parts are all of them, in the order of a run.
+var parts = []part{
+	{"http", (*bench).measureGateways},
+	{"ledger", (*bench).measureLedgers},
+	{"streams", (*bench).measureStreams},
+	{"overload", (*bench).measureOverload},
+	{"pages", (*bench).measurePages},
+}
 
 // options are the flags of a run.
 type options struct {
@@ -47,15 +59,13 @@ type options struct {
 	cells       []string
 	callers     []int
 	connections int
-	sessions    int
 	streams     []int
 	rows        float64 // millions
-	parts       string
+	parts       []string
 	dir         string
 	jsonFile    string
 	profiles    string
 	pgo         string
-	limits      bool
 	before      string // a work tree of an older commit
 }
 
@@ -87,7 +97,7 @@ func exitWith(err error) {
 
 func parseOptions(args []string) (options, error) {
 	var o options
-	var clients, callers, streams, engines, cells string
+	var clients, callers, streams, engines, cells, named string
 	var quick bool
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
@@ -101,24 +111,22 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table shows medians")
 	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
 	f.StringVar(&engines, "engines", "sqlite,postgres",
-		"what is compared with the floor: sqlite, postgres, null (a proxy without billing), floor (itself: the noise)")
+		"what is compared with the floor: sqlite, postgres, floor (itself: the noise)")
 	f.StringVar(&cells, "cells", "plain,stream,anthropic,google,drop-in,responses,messages",
 		"whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated; streamed ones "+
 			"for OpenAI's clients on the drop-in route and by the Responses API, and for Anthropic's")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
-	f.StringVar(&o.parts, "parts", "http,ledger,voice",
-		"what is measured: http, ledger, voice, streams, overload (more clients than a node takes), nodes (1, 2 and "+
-			"4 on one PostgreSQL); with as many rows as --rows says: log (the public one), pages, verify (audits)")
+	f.StringVar(&named, "parts", "http,ledger",
+		"what is measured: http, ledger, streams, overload (more clients than a node takes), pages (with as many rows "+
+			"as --rows says)")
 	f.StringVar(&streams, "streams", "500,2000,4000", "slow streams at a time, of the part streams")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients, to see that it works")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
-	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
 	f.StringVar(&o.dir, "dir", "",
 		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed "+
 			"afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
-	f.BoolVar(&o.limits, "limits", false, "check every limit at each call: tier, daily, rate, risk, free credit")
 	f.StringVar(&o.before, "before", "",
 		"folder with an older commit checked out: its product is measured in the same rounds")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
@@ -130,9 +138,9 @@ func parseOptions(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if quick {
-		clients, callers, streams, o.rounds, o.duration, o.sessions = "64", "64", "50", 1, time.Second, 20
+		clients, callers, streams, o.rounds, o.duration = "64", "64", "50", 1, time.Second
 	}
-	o.engines, o.cells = strings.Split(engines, ","), strings.Split(cells, ",")
+	o.engines, o.cells, o.parts = strings.Split(engines, ","), strings.Split(cells, ","), strings.Split(named, ",")
 	var err1, err2, err3 error
 	o.clients, err1 = parseNumbers("--clients", clients)
 	o.callers, err2 = parseNumbers("--callers", callers)
@@ -141,12 +149,12 @@ func parseOptions(args []string) (options, error) {
 }
 
 func (o options) checkOptions() error {
-	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.sessions < 1 || o.rows < 0 {
-		return errors.New("--rounds, --duration, --connections and --sessions must be positive")
+	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.rows < 0 {
+		return errors.New("--rounds, --duration and --connections must be positive")
 	}
 	for _, e := range o.engines {
-		if e != "sqlite" && e != "postgres" && e != "null" && e != "floor" {
-			return fmt.Errorf("--engines: %q is none of sqlite, postgres, null, floor", e)
+		if e != "sqlite" && e != "postgres" && e != "floor" {
+			return fmt.Errorf("--engines: %q is none of sqlite, postgres, floor", e)
 		}
 	}
 	for _, c := range o.cells {
@@ -155,9 +163,9 @@ func (o options) checkOptions() error {
 				"messages", c)
 		}
 	}
-	for p := range strings.SplitSeq(o.parts, ",") {
-		if !slices.Contains(allParts, p) {
-			return fmt.Errorf("--parts: %q is none of %s", p, strings.Join(allParts, ", "))
+	for _, name := range o.parts {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("--parts: %q is none of http, ledger, streams, overload, pages", name)
 		}
 	}
 	return nil

@@ -210,93 +210,62 @@ func (d *database) tokensOf(app string) (tokens []string) {
 	return tokens
 }
 
-// printOverload prints the medians as two tables in Markdown: of the cells with one app that floods, and of those with
-// app B.
+func (s overloadSample) fault() string {
+	if s.Failed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s, app %s: %d faults: %s", s.Engine, s.Cell, s.App, s.Failed, s.FirstFault)
+}
+
+// printOverload prints the medians as two tables: of the cells with one app that floods, and of those with app B.
 func (r *report) printOverload(w io.Writer) {
-	type key struct{ engine, cell, app string }
-	var keys []key
-	of := map[key][]overloadSample{}
-	shared := map[string]bool{} // cells with B
+	var alone, both []overloadSample
 	for _, s := range r.Overload {
-		k := key{s.Engine, s.Cell, s.App}
-		if of[k] == nil {
-			keys = append(keys, k)
+		isShared := func(other overloadSample) bool { return other.Cell == s.Cell && other.App == "B" }
+		if slices.ContainsFunc(r.Overload, isShared) {
+			both = append(both, s)
+		} else {
+			alone = append(alone, s)
 		}
-		of[k] = append(of[k], s)
-		shared[s.Cell] = shared[s.Cell] || s.App == "B"
 	}
-	fmt.Fprintf(w, "\na node that takes %d calls at a time; %d chunks a stream, one each %s\n\n", overloadBound,
+	fmt.Fprintf(w, "\na node that takes %d calls at a time; %d chunks a stream, one each %s\n", overloadBound,
 		floodChunks, slowEvery)
-	fmt.Fprintln(w, "| engine | | clients | in flight | refused/s | 503 ms p50 | p99 | first chunk ms p50 | p99 | "+
-		"× inside | lag ms p50 | p99 | × inside | cores | peak MB | × inside |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-	for _, k := range keys {
-		if shared[k.cell] {
-			continue
-		}
-		f := overloadFigures(of[k])
-		fmt.Fprintf(w, "| %s | %s | %d | %.0f | %.0f | %s | %s | %s | %s | %s | %s | %s | %s | %.2f | %.0f | %s |\n",
-			k.engine, k.cell, of[k][0].Clients, f.inFlight, f.refused/floodDuration.Seconds(), f.refusalP50,
-			f.refusalP99, f.firstP50, f.firstP99, f.firstOfBase, f.lagP50, f.lagP99, f.lagOfBase, f.cores, f.peakMB,
-			f.peakOfBase)
+	type of = column[overloadSample]
+	inFlight := of{"in flight", "%.0f", func(s overloadSample) float64 { return s.InFlight }}
+	firstP99 := of{"first chunk ms p99", "%.1f", func(s overloadSample) float64 { return ms(s.FirstP99US) }}
+	lagP99 := of{"lag ms p99", "%.1f", func(s overloadSample) float64 { return ms(s.LagP99US) }}
+	firstOfBase := of{"×", "%.2f", func(s overloadSample) float64 { return ifPositive(s.FirstOfBase) }}
+	lagOfBase := of{"×", "%.2f", func(s overloadSample) float64 { return ifPositive(s.LagOfBase) }}
+	label := func(s overloadSample) string { return fmt.Sprintf("%s | %s | %d", s.Engine, s.Cell, s.Clients) }
+	printTable(w, "engine | | clients", alone, label, []of{
+		inFlight,
+		{"refused/s", "%.0f", func(s overloadSample) float64 { return float64(s.Refused) / floodDuration.Seconds() }},
+		{"503 ms p50", "%.1f", func(s overloadSample) float64 { return ifPositive(ms(s.RefusalP50US)) }},
+		{"503 ms p99", "%.1f", func(s overloadSample) float64 { return ifPositive(ms(s.RefusalP99US)) }},
+		{"first chunk ms p50", "%.1f", func(s overloadSample) float64 { return ms(s.FirstP50US) }},
+		firstP99, firstOfBase,
+		{"lag ms p50", "%.1f", func(s overloadSample) float64 { return ms(s.LagP50US) }},
+		lagP99, lagOfBase,
+		{"cores", "%.2f", func(s overloadSample) float64 { return s.Cores }},
+		{"peak MB", "%.0f", func(s overloadSample) float64 { return mb(s.PeakKiB) }},
+		{"×", "%.2f", func(s overloadSample) float64 { return ifPositive(s.PeakOfBase) }},
+	})
+	label = func(s overloadSample) string {
+		return fmt.Sprintf("%s | %s | %s | %d", s.Engine, s.Cell, s.App, s.Clients)
 	}
-	fmt.Fprintln(w, "\n| engine | | app | clients | in flight | calls | admitted | first calls admitted | "+
-		"share after s | first chunk ms p99 | × | lag ms p99 | × |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-	for _, k := range keys {
-		if !shared[k.cell] {
-			continue
-		}
-		f := overloadFigures(of[k])
-		calls := f.admitted + f.refused
-		fmt.Fprintf(w, "| %s | %s | %s | %d | %.0f | %.0f | %.1f %% | %.0f | %s | %s | %s | %s | %s |\n", k.engine,
-			k.cell, k.app, of[k][0].Clients, f.inFlight, calls, 100*f.admitted/max(calls, 1), f.first, f.share,
-			f.firstP99, f.firstOfBase, f.lagP99, f.lagOfBase)
-	}
-	for _, s := range r.Overload {
-		if s.Failed > 0 {
-			fmt.Fprintf(w, "\nINVALID: %s, %s, app %s: %d faults: %s\n", s.Engine, s.Cell, s.App, s.Failed,
-				s.FirstFault)
-		}
-	}
-}
-
-// overloadRow is a row of the tables: medians, some as texts.
-type overloadRow struct {
-	inFlight, admitted, refused, first, cores, peakMB                 float64
-	refusalP50, refusalP99, firstP50, firstP99, lagP50, lagP99, share string
-	firstOfBase, lagOfBase, peakOfBase                                string
-}
-
-func overloadFigures(list []overloadSample) overloadRow {
-	pick := func(f func(s *overloadSample) float64) float64 {
-		return median(list, func(s overloadSample) float64 { return f(&s) })
-	}
-	text := func(format string, shown bool, f func(s *overloadSample) float64) string {
-		if !shown {
-			return ""
-		}
-		return fmt.Sprintf(format, pick(f))
-	}
-	refused := slices.ContainsFunc(list, func(s overloadSample) bool { return s.Refused > 0 })
-	compared := list[0].LagOfBase > 0
-	share := func(s *overloadSample) float64 { return float64(s.ShareUS) / 1e6 }
-	return overloadRow{
-		inFlight:    pick(func(s *overloadSample) float64 { return s.InFlight }),
-		admitted:    pick(func(s *overloadSample) float64 { return float64(s.Admitted) }),
-		refused:     pick(func(s *overloadSample) float64 { return float64(s.Refused) }),
-		first:       pick(func(s *overloadSample) float64 { return float64(s.FirstAdmitted) }),
-		cores:       pick(func(s *overloadSample) float64 { return s.Cores }),
-		peakMB:      pick(func(s *overloadSample) float64 { return float64(s.PeakKiB) / 1024 }),
-		refusalP50:  text("%.1f", refused, func(s *overloadSample) float64 { return float64(s.RefusalP50US) / 1000 }),
-		refusalP99:  text("%.1f", refused, func(s *overloadSample) float64 { return float64(s.RefusalP99US) / 1000 }),
-		firstP50:    text("%.1f", true, func(s *overloadSample) float64 { return float64(s.FirstP50US) / 1000 }),
-		firstP99:    text("%.1f", true, func(s *overloadSample) float64 { return float64(s.FirstP99US) / 1000 }),
-		lagP50:      text("%.1f", true, func(s *overloadSample) float64 { return float64(s.LagP50US) / 1000 }),
-		lagP99:      text("%.1f", true, func(s *overloadSample) float64 { return float64(s.LagP99US) / 1000 }),
-		share:       text("%.1f", list[0].App == "B" && pick(share) >= 0, share),
-		firstOfBase: text("%.2f", compared, func(s *overloadSample) float64 { return s.FirstOfBase }),
-		lagOfBase:   text("%.2f", compared, func(s *overloadSample) float64 { return s.LagOfBase }),
-		peakOfBase:  text("%.2f", compared, func(s *overloadSample) float64 { return s.PeakOfBase }),
-	}
+	calls := func(s overloadSample) float64 { return float64(s.Admitted + s.Refused) }
+	printTable(w, "engine | | app | clients", both, label, []of{
+		inFlight,
+		{"calls", "%.0f", calls},
+		{"admitted", "%.1f %%", func(s overloadSample) float64 { return 100 * float64(s.Admitted) / max(calls(s), 1) }},
+		{"first calls admitted", "%.0f", func(s overloadSample) float64 { return float64(s.FirstAdmitted) }},
+		{"share after s", "%.1f", func(s overloadSample) float64 {
+			if s.App != "B" || s.ShareUS < 0 {
+				return none
+			}
+			return float64(s.ShareUS) / 1e6
+		}},
+		firstP99, firstOfBase, lagP99, lagOfBase,
+	})
+	printFaults(w, r.Overload)
 }

@@ -74,6 +74,13 @@ type pageSample struct {
 	Fault    string  `json:"fault,omitempty"`
 }
 
+func (s pageSample) fault() string {
+	if s.Fault == "" {
+		return ""
+	}
+	return s.Engine + ", " + s.Path + ": " + s.Fault
+}
+
 // measurePages measures every page of each engine's largest ledger.
 func (b *bench) measurePages(ctx context.Context) (err error) {
 	n := len(b.closers)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -67,15 +66,11 @@ func (b *bench) startGateway(ctx context.Context, binary, title string, d *datab
 // writeConfig writes the file that purser serve is started with. JSON is YAML too.
 func (b *bench) writeConfig(name, listen, database, upstream string) (string, error) {
 	origin := "http://" + listen
-	pool := "0"
-	if b.limits {
-		pool = "0.01" // used up soon, and checked at every call
-	}
 	settings := map[string]any{
 		"database":     database,
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
-		"free_credit":  map[string]any{"pool": pool},
+		"free_credit":  map[string]any{"pool": "0"},
 		"risk":         map[string]any{"floor": "1"}, // a load for minutes is no unusual spend
 		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
 		"providers": map[string]any{
@@ -168,52 +163,7 @@ func (t *target) recordProfile(ctx context.Context, folder, file string, warmup,
 	return func() error { return <-done }
 }
 
-// measureLiveMemory measures the heap and the stacks of Purser after a collection, in KiB,
-// when a time has passed; 0 if profiles are disabled. The returned function waits for it.
-func (t *target) measureLiveMemory(ctx context.Context, after time.Duration) func() (int64, error) {
-	type result struct {
-		kib int64
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		if t.profile == "" {
-			done <- result{}
-			return
-		}
-		time.Sleep(after)
-		var text bytes.Buffer
-		err := fetchURL(ctx, "http://"+t.profile+"/debug/pprof/heap?gc=1&debug=1", &text)
-		done <- result{parseHeapBytes(text.String()) / 1024, err}
-	}()
-	return func() (int64, error) {
-		r := <-done
-		return r.kib, r.err
-	}
-}
-
-// parseHeapBytes returns the bytes of heap and stacks from the text of a heap profile.
-func parseHeapBytes(profile string) (sum int64) {
-	for line := range strings.Lines(profile) {
-		var n int64
-		for _, format := range []string{"# HeapAlloc = %d", "# Stack = %d"} {
-			if _, err := fmt.Sscanf(line, format, &n); err == nil {
-				sum += n
-			}
-		}
-	}
-	return sum
-}
-
 func downloadFile(ctx context.Context, from, file string) error {
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fetchURL(ctx, from, out), out.Close())
-}
-
-func fetchURL(ctx context.Context, from string, to io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return err
@@ -223,8 +173,12 @@ func fetchURL(ctx context.Context, from string, to io.Writer) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(to, resp.Body)
-	return err
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	return errors.Join(err, out.Close())
 }
 
 // freeAddress returns an address with an unused port. Purser cannot choose the port itself,

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 )
 
 // A sample is one gateway in one cell and round. The ratios compare it with the
@@ -54,13 +53,9 @@ type report struct {
 	Samples  []sample         `json:"samples"`
 	Audits   []ledgerCheck    `json:"audits"`
 	Ledger   []ledgerSample   `json:"ledger"`
-	Voice    []voiceSample    `json:"voice"`
 	Pages    []pageSample     `json:"pages"`
-	Verify   []verifySample   `json:"verify"`
 	Streams  []streamSample   `json:"streams"`
 	Overload []overloadSample `json:"overload"`
-	Nodes    []nodesSample    `json:"nodes"`
-	Log      []logSample      `json:"log"`
 }
 
 func (r *report) writeJSON(file string) error {
@@ -84,41 +79,31 @@ func (r *report) countAnswered(gateway string) (n int64) {
 
 // checkValid returns an error if any figure is invalid.
 func (r *report) checkValid() error {
-	var faults int64
-	for _, s := range r.Samples {
-		faults += s.faults()
-	}
-	for _, s := range r.Voice {
-		faults += s.faults()
-	}
-	for _, s := range r.Streams {
-		faults += s.faults()
-	}
-	for _, s := range r.Overload {
-		faults += s.Failed
-	}
-	for _, s := range r.Nodes {
-		faults += s.Faults
-	}
-	for _, a := range r.Audits {
-		if a.Error != "" || a.SpendRows != a.Answered || a.OpenHolds != 0 {
-			faults++
-		}
-	}
-	for _, p := range r.Pages {
-		if p.Fault != "" {
-			faults++
-		}
-	}
-	for _, v := range r.Verify {
-		if v.Fault != "" {
-			faults++
-		}
-	}
+	faults := countFaults(r.Samples) + countFaults(r.Audits) + countFaults(r.Pages) + countFaults(r.Streams) +
+		countFaults(r.Overload)
 	if faults > 0 {
 		return fmt.Errorf("INVALID RUN: %d faults", faults)
 	}
 	return nil
+}
+
+func (s sample) fault() string {
+	if s.faults() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s, %d clients: %d failed, %d truncated, %d wrong: %s", s.Gateway, s.Cell, s.Clients,
+		s.Failed, s.Truncated, s.Wrong, s.FirstFault)
+}
+
+func (a ledgerCheck) fault() string {
+	switch {
+	case a.Error != "":
+		return fmt.Sprintf("%s: the ledger cannot be read: %s", a.Gateway, a.Error)
+	case a.SpendRows != a.Answered || a.OpenHolds != 0:
+		return fmt.Sprintf("%s: %d calls answered, %d rows in the ledger, %d holds open", a.Gateway, a.Answered,
+			a.SpendRows, a.OpenHolds)
+	}
+	return ""
 }
 
 // titles name the cells.
@@ -134,139 +119,78 @@ var titles = map[string]string{
 
 // printCell prints the medians of one cell.
 func (r *report) printCell(w io.Writer, cell string, clients int) {
-	fmt.Fprintf(w, "\n%s, %d clients\n", titles[cell], clients)
-	fmt.Fprintf(w, "%-26s%9s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms",
-		"× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
-	var names []string
-	of := map[string][]sample{}
+	list, dropIn := []sample{}, map[string]float64{} // calls a second on the drop-in route, by gateway and round
 	for _, s := range r.Samples {
 		if s.Cell == cell && s.Clients == clients {
-			if of[s.Gateway] == nil {
-				names = append(names, s.Gateway)
-			}
-			of[s.Gateway] = append(of[s.Gateway], s)
-		}
-	}
-	for _, name := range names {
-		printRow(w, name, of[name])
-		base := r.samplesOf(name, "drop-in", clients)
-		if len(base) > 0 && shapes[cell].path != "" && cell != "drop-in" {
-			perSecond := func(s sample) float64 { return s.PerSecond }
-			ratio := median(of[name], perSecond) / median(base, perSecond)
-			fmt.Fprintf(w, "%-26s%9.2f of the drop-in route's calls/s\n", "", ratio)
-		}
-	}
-}
-
-// samplesOf returns the samples of a gateway in a cell, except those of the floor, which has no shapes.
-func (r *report) samplesOf(gateway, cell string, clients int) (list []sample) {
-	for _, s := range r.Samples {
-		if s.Gateway == gateway && s.Cell == cell && s.Clients == clients && s.OfFloor > 0 {
 			list = append(list, s)
 		}
-	}
-	return list
-}
-
-func printRow(w io.Writer, name string, list []sample) {
-	pick := func(f func(s sample) float64) float64 { return median(list, f) }
-	ofFloor, p99, added := strings.Repeat(" ", 9), strings.Repeat(" ", 9), strings.Repeat(" ", 9)
-	if list[0].OfFloor > 0 {
-		ofFloor = fmt.Sprintf("%9.2f", pick(func(s sample) float64 { return s.OfFloor }))
-		p99 = fmt.Sprintf("%9.2f", pick(func(s sample) float64 { return s.P99OfFloor }))
-		added = fmt.Sprintf("%9.2f", pick(func(s sample) float64 { return float64(s.AddedP50US) / 1000 }))
-	}
-	fmt.Fprintf(w, "%-26s%9.0f%s%9.2f%s%9.2f%s%10.2f%9.0f%9.0f%9.0f", name,
-		pick(func(s sample) float64 { return s.PerSecond }), ofFloor,
-		pick(func(s sample) float64 { return float64(s.P50US) / 1000 }), added,
-		pick(func(s sample) float64 { return float64(s.P99US) / 1000 }), p99,
-		pick(func(s sample) float64 { return float64(s.FirstP50US) / 1000 }),
-		pick(func(s sample) float64 { return s.CPUUS }),
-		pick(func(s sample) float64 { return float64(s.RSSKiB) / 1024 }),
-		pick(func(s sample) float64 { return float64(s.PeakKiB) / 1024 }))
-	var failed, truncated, wrong int64
-	fault := ""
-	for _, s := range list {
-		failed, truncated, wrong = failed+s.Failed, truncated+s.Truncated, wrong+s.Wrong
-		if fault == "" {
-			fault = s.FirstFault
+		if s.Cell == "drop-in" && s.Clients == clients {
+			dropIn[fmt.Sprint(s.Gateway, s.Round)] = s.PerSecond
 		}
 	}
-	if failed+truncated+wrong > 0 {
-		fmt.Fprintf(w, "  INVALID: %d failed, %d truncated, %d wrong\n%16s%s", failed, truncated, wrong, "", fault)
+	columns := []column[sample]{
+		{"calls/s", "%.0f", func(s sample) float64 { return s.PerSecond }},
+		{"× floor", "%.2f", func(s sample) float64 { return ifPositive(s.OfFloor) }},
+		{"p50 ms", "%.2f", func(s sample) float64 { return ms(s.P50US) }},
+		{"+ ms", "%.2f", func(s sample) float64 {
+			if s.OfFloor == 0 {
+				return none
+			}
+			return ms(s.AddedP50US)
+		}},
+		{"p99 ms", "%.2f", func(s sample) float64 { return ms(s.P99US) }},
+		{"× floor", "%.2f", func(s sample) float64 { return ifPositive(s.P99OfFloor) }},
+		{"1st byte", "%.2f", func(s sample) float64 { return ms(s.FirstP50US) }},
+		{"cpu µs", "%.0f", func(s sample) float64 { return s.CPUUS }},
+		{"RSS MB", "%.0f", func(s sample) float64 { return mb(s.RSSKiB) }},
+		{"peak MB", "%.0f", func(s sample) float64 { return mb(s.PeakKiB) }},
 	}
-	fmt.Fprintln(w)
+	if len(dropIn) > 0 && shapes[cell].path != "" && cell != "drop-in" {
+		columns = append(columns, column[sample]{"× drop-in", "%.2f", func(s sample) float64 {
+			if s.OfFloor == 0 { // the floor has no shapes
+				return none
+			}
+			return s.PerSecond / dropIn[fmt.Sprint(s.Gateway, s.Round)]
+		}})
+	}
+	printTable(w, fmt.Sprintf("%s, %d clients", titles[cell], clients), list,
+		func(s sample) string { return s.Gateway }, columns)
+	printFaults(w, list)
 }
 
 // printPages prints the pages of an engine, the slowest first.
 func (r *report) printPages(w io.Writer, engine string) {
 	list := slices.DeleteFunc(slices.Clone(r.Pages), func(p pageSample) bool { return p.Engine != engine })
 	slices.SortFunc(list, func(a, b pageSample) int { return cmp.Compare(b.MedianUS, a.MedianUS) })
-	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", engineTitle(engine, list[0].Rows), pageTries,
-		"median ms",
-		"first ms", "most ms", "KB")
-	for _, p := range list {
-		fmt.Fprintf(w, "%10.1f%10.1f%10.1f%9.1f  %s", float64(p.MedianUS)/1000, float64(p.FirstUS)/1000,
-			float64(p.MostUS)/1000, float64(p.Bytes)/1000, p.Path)
-		if p.Fault != "" {
-			fmt.Fprintf(w, "  INVALID: %s", p.Fault)
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-// median returns the median of f over list; of an even number, the upper one.
-func median[T any](list []T, f func(T) float64) float64 {
-	values := make([]float64, len(list))
-	for i, s := range list {
-		values[i] = f(s)
-	}
-	slices.Sort(values)
-	return values[len(values)/2]
+	title := fmt.Sprintf("pages, %s, %d tries each", engineTitle(engine, list[0].Rows), pageTries)
+	printTable(w, title, list, func(p pageSample) string { return p.Path }, []column[pageSample]{
+		{"median ms", "%.1f", func(p pageSample) float64 { return ms(p.MedianUS) }},
+		{"first ms", "%.1f", func(p pageSample) float64 { return ms(p.FirstUS) }},
+		{"most ms", "%.1f", func(p pageSample) float64 { return ms(p.MostUS) }},
+		{"KB", "%.1f", func(p pageSample) float64 { return float64(p.Bytes) / 1000 }},
+	})
+	printFaults(w, list)
 }
 
 func (r *report) printAudits(w io.Writer) {
-	if len(r.Audits) > 0 {
-		fmt.Fprintln(w)
-	}
+	fmt.Fprintln(w)
 	for _, a := range r.Audits {
-		switch {
-		case a.Error != "":
-			fmt.Fprintf(w, "%s: INVALID: the ledger cannot be read: %s\n", a.Gateway, a.Error)
-		case a.SpendRows != a.Answered || a.OpenHolds != 0:
-			fmt.Fprintf(w, "%s: INVALID: %d calls answered, %d rows in the ledger, %d holds open\n", a.Gateway,
-				a.Answered, a.SpendRows, a.OpenHolds)
-		default:
+		if a.fault() == "" {
 			fmt.Fprintf(w, "%s: %d calls answered, each with its row in the ledger; no hold open\n", a.Gateway,
 				a.Answered)
 		}
 	}
+	printFaults(w, r.Audits)
 }
 
 // printLedger prints the medians of the ledger alone.
 func (r *report) printLedger(w io.Writer) {
-	fmt.Fprintf(w, "\nthe ledger alone: hold and settle, each answered when it is committed\n"+
-		"%-26s%9s%10s%9s%9s%9s%9s\n", "", "callers", "calls/s", "p50 ms", "p99 ms", "cpu µs", "RSS MB")
-	type key struct {
-		name    string
-		callers int
-	}
-	var keys []key
-	of := map[key][]ledgerSample{}
-	for _, s := range r.Ledger {
-		k := key{engineTitle(s.Engine, s.Rows), s.Callers}
-		if of[k] == nil {
-			keys = append(keys, k)
-		}
-		of[k] = append(of[k], s)
-	}
-	for _, k := range keys {
-		pick := func(f func(s ledgerSample) float64) float64 { return median(of[k], f) }
-		fmt.Fprintf(w, "%-26s%9d%10.0f%9.2f%9.2f%9.0f%9.0f\n", k.name, k.callers,
-			pick(func(s ledgerSample) float64 { return s.PerSecond }),
-			pick(func(s ledgerSample) float64 { return float64(s.P50US) / 1000 }),
-			pick(func(s ledgerSample) float64 { return float64(s.P99US) / 1000 }),
-			pick(func(s ledgerSample) float64 { return s.CPUUS }),
-			pick(func(s ledgerSample) float64 { return float64(s.RSSKiB) / 1024 }))
-	}
+	label := func(s ledgerSample) string { return fmt.Sprintf("%s | %d", engineTitle(s.Engine, s.Rows), s.Callers) }
+	printTable(w, "the ledger alone: hold and settle | callers", r.Ledger, label, []column[ledgerSample]{
+		{"calls/s", "%.0f", func(s ledgerSample) float64 { return s.PerSecond }},
+		{"p50 ms", "%.2f", func(s ledgerSample) float64 { return ms(s.P50US) }},
+		{"p99 ms", "%.2f", func(s ledgerSample) float64 { return ms(s.P99US) }},
+		{"cpu µs", "%.0f", func(s ledgerSample) float64 { return s.CPUUS }},
+		{"RSS MB", "%.0f", func(s ledgerSample) float64 { return mb(s.RSSKiB) }},
+	})
 }

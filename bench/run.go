@@ -47,48 +47,11 @@ func runBench(ctx context.Context, o options) (err error) {
 		return err
 	}
 	fmt.Println(b.report.Run)
-	if strings.Contains(o.parts, "http") {
-		if err := b.measureGateways(ctx); err != nil {
-			return err
+	for _, p := range parts {
+		if !slices.Contains(o.parts, p.name) {
+			continue
 		}
-	}
-	if strings.Contains(o.parts, "ledger") {
-		if err := b.measureLedgers(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "voice") {
-		if err := b.measureVoice(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "streams") {
-		if err := b.measureStreams(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "overload") {
-		if err := b.measureOverload(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "nodes") {
-		if err := b.measureNodes(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "log") {
-		if err := b.measureLog(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "pages") {
-		if err := b.measurePages(ctx); err != nil {
-			return err
-		}
-	}
-	if strings.Contains(o.parts, "verify") {
-		if err := b.measureVerify(ctx); err != nil {
+		if err := p.measure(b, ctx); err != nil {
 			return err
 		}
 	}
@@ -190,36 +153,18 @@ func (b *bench) startGateways(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens := []string{"none"}
-	c, err := b.startBenchRole("floor", up.url)
-	if err != nil {
+	if b.floor, err = b.startFloor("floor", up.url); err != nil {
 		return err
 	}
-	b.floor = &target{child: c, tokens: tokens}
 	for _, e := range b.engines {
-		switch e {
-		case "null", "floor":
-			c, err := b.startBenchRole(e, up.url)
+		for _, rows := range b.sizes() {
+			t, err := b.startTarget(ctx, e, engineTitle(e, rows), rows, up.url)
 			if err != nil {
 				return err
 			}
-			c.name = map[string]string{"null": "no billing", "floor": "floor again"}[e]
-			b.targets = append(b.targets, &target{child: c, tokens: tokens})
-		default:
-			for _, rows := range b.sizes() {
-				d, err := b.prepareDatabase(ctx, e, rows, b.connections)
-				if err != nil {
-					return err
-				}
-				t, err := b.startPurser(ctx, engineTitle(e, rows), d, up.url)
-				if err != nil {
-					return err
-				}
-				b.targets = append(b.targets, t)
-			}
-			if b.before == "" {
-				continue
-			}
+			b.targets = append(b.targets, t)
+		}
+		if b.before != "" && e != "floor" {
 			t, err := b.startBefore(ctx, e, up.url)
 			if err != nil {
 				return err
@@ -228,6 +173,29 @@ func (b *bench) startGateways(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// startFloor starts a floor under a name.
+func (b *bench) startFloor(name, upstream string) (*target, error) {
+	c, err := b.startBenchRole("floor", upstream)
+	if err != nil {
+		return nil, err
+	}
+	c.name = name
+	return &target{child: c, tokens: []string{"none"}}, nil
+}
+
+// startTarget starts Purser on an engine with a ledger of so many million rows, or the floor a second time.
+func (b *bench) startTarget(ctx context.Context, engine, title string, rows float64, upstream string) (*target, error) {
+	if engine == "floor" {
+		return b.startFloor("floor again", upstream)
+	}
+	d, err := b.prepareDatabase(ctx, engine, rows, b.connections)
+	if err != nil {
+		return nil, err
+	}
+	d.spends += d.checkLedger(ctx, "", 0).SpendRows // what an earlier part has left
+	return b.startPurser(ctx, title, d, upstream)
 }
 
 func (b *bench) startBenchRole(role string, args ...string) (*child, error) {

@@ -60,7 +60,7 @@ func (b *bench) prepareDatabase(ctx context.Context, engine string, rows float64
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seedDatabase(ctx, target, connections, connectionsOfApp, b.limits); err != nil {
+	if d.grants, err = seedDatabase(ctx, target, connections); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {
@@ -96,30 +96,24 @@ func (b *bench) createDatabase(ctx context.Context, engine string) (string, erro
 }
 
 // fundConnection tops an account up and connects it to the app.
-func fundConnection(ctx context.Context, d *db.DB, w *store.Writer, g benchConnection, limited bool) error {
+func fundConnection(ctx context.Context, d *db.DB, w *store.Writer, g benchConnection) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
-		grant := rules.Connect{
+		_, err := w.DoTx(ctx, tx, rules.Connect{
 			ConnectionID: g.Connection,
 			AppID:        g.App,
 			AccountID:    g.Account,
 			RequestedMC:  allocationMC,
-		}
-		if limited {
-			daily := allocationMC
-			grant.VelocityLimitMC = &daily
-		}
-		_, err := w.DoTx(ctx, tx, grant)
+		})
 		return err
 	})
 }
 
-// seedDatabase opens the database as Purser does, and creates n connections, perApp of them with the same live app of
-// one feature, an account each, and access tokens that outlive the run. If limited, each call checks every limit of
-// contract §8, and none refuses it.
-func seedDatabase(ctx context.Context, target string, n, perApp int, limited bool) (list []benchConnection, err error) {
+// seedDatabase opens the database as Purser does, and creates n connections, connectionsOfApp of them with the same
+// live app of one feature, an account each, and access tokens that outlive the run.
+func seedDatabase(ctx context.Context, target string, n int) (list []benchConnection, err error) {
 	d, err := db.Open(ctx, target)
 	if err != nil {
 		return nil, err
@@ -129,12 +123,12 @@ func seedDatabase(ctx context.Context, target string, n, perApp int, limited boo
 	people := accounts.NewStore(d, d.Now)
 	var app apps.App
 	for i := range n {
-		if i%perApp == 0 {
-			if app, err = createApp(ctx, d, people, limited, i/perApp); err != nil {
+		if i%connectionsOfApp == 0 {
+			if app, err = createApp(ctx, d, people, i/connectionsOfApp); err != nil {
 				return nil, err
 			}
 		}
-		g, err := createConnection(ctx, d, w, people, app, limited, i)
+		g, err := createConnection(ctx, d, w, people, app, i)
 		if err != nil {
 			return nil, err
 		}
@@ -148,16 +142,11 @@ func seedDatabase(ctx context.Context, target string, n, perApp int, limited boo
 const connectionsOfApp = 16
 
 // createApp creates the nth developer and their app.
-func createApp(ctx context.Context, d *db.DB, people *accounts.Store, limited bool, nth int) (app apps.App, err error) {
-	tier := apps.FullLive
+func createApp(ctx context.Context, d *db.DB, people *accounts.Store, nth int) (app apps.App, err error) {
 	describe := features.Change{
 		Slug:        textField(feature),
 		DisplayName: textField("Mail digest"),
 		Description: textField("What your mail asks of you today."),
-	}
-	if limited {
-		tier = apps.LimitedLive
-		describe.RateLimit = web.Field[int64]{Set: true, Value: 1_000_000}
 	}
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		developer, err := people.Create(ctx, tx,
@@ -169,7 +158,7 @@ func createApp(ctx context.Context, d *db.DB, people *accounts.Store, limited bo
 			OwnerID:      developer.ID,
 			Name:         "Bench",
 			RedirectURIs: []string{"https://app.example.com/callback"},
-			Tier:         tier,
+			Tier:         apps.FullLive,
 			ProviderMode: apps.Live,
 		})
 		return err
@@ -185,7 +174,6 @@ func textField(s string) web.Field[string] { return web.Field[string]{Set: true,
 
 // createConnection creates a funded account, its connection, and a token for it.
 func createConnection(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App,
-	limited bool,
 	i int) (benchConnection, error) {
 	g := benchConnection{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -196,7 +184,7 @@ func createConnection(ctx context.Context, d *db.DB, w *store.Writer, people *ac
 	if err != nil {
 		return g, err
 	}
-	if err := fundConnection(ctx, d, w, g, limited); err != nil {
+	if err := fundConnection(ctx, d, w, g); err != nil {
 		return g, err
 	}
 	tokens := &oauth.Store{DB: d, Ledger: w, Now: d.Now}

@@ -17,7 +17,7 @@ func TestSeedAndFill(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			target := dbtest.URL(t, engine)
-			grants, err := seedDatabase(t.Context(), target, 3, 2, true)
+			grants, err := seedDatabase(t.Context(), target, connectionsOfApp+1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -25,7 +25,7 @@ func TestSeedAndFill(t *testing.T) {
 			if err := fillLedger(t.Context(), target, grants, &count); err != nil {
 				t.Fatal(err)
 			}
-			if count != 999 {
+			if count != 986 {
 				t.Errorf("%d rows", count)
 			}
 			d, err := db.Open(t.Context(), target)

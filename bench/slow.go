@@ -135,11 +135,6 @@ type slowResult struct {
 
 func (r slowResult) faults() int64 { return r.Failed }
 
-func runSlowLoadRole([]string) error {
-	debug.SetGCPercent(400) // its collections must not disturb the measurement
-	return answerRole(slowSpec.runClients)
-}
-
 // A slowClient makes one stream.
 type slowClient struct {
 	lags  []int64
@@ -193,30 +188,21 @@ func (s slowSpec) runClients() (slowResult, error) {
 // stream makes one call, and reads the stamps of its chunks as they arrive.
 func (c *slowClient) stream(s slowSpec, transport http.RoundTripper, target *url.URL, rng *rand.Rand) error {
 	start := time.Now()
-	resp, err := transport.RoundTrip(s.newRequest(target, s.Tokens[rng.IntN(len(s.Tokens))], rng))
+	resp, err := transport.RoundTrip(s.newRequest(target, s.Tokens, rng))
 	if err != nil {
 		return err
 	}
 	return c.readStream(s, resp, start)
 }
 
-// newRequest returns a call with a prompt and a key that no other call has.
-func (s slowSpec) newRequest(target *url.URL, token string, rng *rand.Rand) *http.Request {
+// newRequest returns a call with a prompt that no other call has.
+func (s slowSpec) newRequest(target *url.URL, tokens []string, rng *rand.Rand) *http.Request {
 	prompter := client{loadSpec: loadSpec{Cell: s.Cell}, rng: rng}
 	body := bytes.Replace(prompter.newPrompt(), []byte(`"max_tokens":200`), []byte(`"max_tokens":2000`), 1)
 	if s.Warm {
 		body = bytes.Replace(body, []byte(`"user","content":"`), []byte(`"user","content":"`+warmWord+" "), 1)
 	}
-	return &http.Request{
-		Method: http.MethodPost, URL: target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{
-			"Authorization":   {"Bearer " + token},
-			"Content-Type":    {"application/json"},
-			"Idempotency-Key": {newUUID(rng)},
-			"X-Svc-Feature":   {feature},
-		},
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-	}
+	return newCall(target, tokens, rng, body)
 }
 
 // readStream reads the stream of a call that was made at start, checks that it is whole, and closes it.

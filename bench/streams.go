@@ -65,32 +65,18 @@ func (b *bench) measureSlow(ctx context.Context, engine, cell string, n int) (
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := b.startBenchRole("floor", up.url)
+	base, err := b.startFloor("floor", up.url)
 	if err != nil {
 		return nil, nil, err
 	}
-	floor, err := measureSlowTarget(ctx, &target{child: c, tokens: []string{"none"}}, cell, n)
+	floor, err := measureSlowTarget(ctx, base, cell, n)
 	if err != nil {
 		return nil, nil, err
 	}
 	list = append(list, floor)
-	var t *target
-	switch engine {
-	case "null", "floor":
-		if c, err = b.startBenchRole(engine, up.url); err != nil {
-			return nil, nil, err
-		}
-		c.name = map[string]string{"null": "no billing", "floor": "floor again"}[engine]
-		t = &target{child: c, tokens: []string{"none"}}
-	default:
-		d, err := b.prepareDatabase(ctx, engine, 0, b.connections)
-		if err != nil {
-			return nil, nil, err
-		}
-		d.spends += d.checkLedger(ctx, "", 0).SpendRows // what other cells have left
-		if t, err = b.startPurser(ctx, "streams "+engine, d, up.url); err != nil {
-			return nil, nil, err
-		}
+	t, err := b.startTarget(ctx, engine, "streams "+engine, 0, up.url)
+	if err != nil {
+		return nil, nil, err
 	}
 	wait := t.recordProfile(ctx, b.profiles, fmt.Sprintf("streams-%s-%s-%d.pprof", engine, cell, n), slowSpread,
 		slowLength)
@@ -147,44 +133,28 @@ func measureSlowTarget(ctx context.Context, t *target, cell string, n int) (stre
 	}, nil
 }
 
-// printStreams prints the medians as a table in Markdown.
+func (s streamSample) fault() string {
+	if s.faults() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s, %d streams: %d faults: %s", s.Gateway, s.Cell, s.Streams, s.faults(), s.FirstFault)
+}
+
+// printStreams prints the medians.
 func (r *report) printStreams(w io.Writer) {
-	fmt.Fprintf(w, "\n%d chunks a stream, one each %s; lag of a chunk, processor time and memory a stream\n\n",
+	fmt.Fprintf(w, "\n%d chunks a stream, one each %s; lag of a chunk, processor time and memory a stream\n",
 		slowChunks, slowEvery)
-	fmt.Fprintln(w, "| streams | of | | lag p50 ms | p99 ms | × floor | cpu ms | × floor | KB | first chunk ms |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
-	type key struct {
-		streams       int
-		cell, gateway string
+	label := func(s streamSample) string {
+		return fmt.Sprintf("%d | %s | %s", s.Streams, strings.Replace(s.Cell, "stream", "openai", 1), s.Gateway)
 	}
-	var keys []key
-	of := map[key][]streamSample{}
-	for _, s := range r.Streams {
-		k := key{s.Streams, s.Cell, s.Gateway}
-		if of[k] == nil {
-			keys = append(keys, k)
-		}
-		of[k] = append(of[k], s)
-	}
-	for _, k := range keys {
-		pick := func(f func(s streamSample) float64) float64 { return median(of[k], f) }
-		p99, cpu := "", ""
-		if !slices.ContainsFunc(of[k], func(s streamSample) bool { return s.CPUOfFloor == 0 }) {
-			p99 = fmt.Sprintf("%.2f", pick(func(s streamSample) float64 { return s.P99OfFloor }))
-			cpu = fmt.Sprintf("%.2f", pick(func(s streamSample) float64 { return s.CPUOfFloor }))
-		}
-		fmt.Fprintf(w, "| %d | %s | %s | %.1f | %.1f | %s | %.2f | %s | %.0f | %.1f |\n", k.streams,
-			strings.Replace(k.cell, "stream", "openai", 1), k.gateway,
-			pick(func(s streamSample) float64 { return float64(s.P50US) / 1000 }),
-			pick(func(s streamSample) float64 { return float64(s.P99US) / 1000 }), p99,
-			pick(func(s streamSample) float64 { return s.CPUUS / 1000 }), cpu,
-			pick(func(s streamSample) float64 { return s.KiB }),
-			pick(func(s streamSample) float64 { return float64(s.FirstP50US) / 1000 }))
-	}
-	for _, s := range r.Streams {
-		if s.faults() > 0 {
-			fmt.Fprintf(w, "\nINVALID: %s, %s, %d streams: %d faults: %s\n", s.Gateway, s.Cell, s.Streams, s.faults(),
-				s.FirstFault)
-		}
-	}
+	printTable(w, "streams | of | ", r.Streams, label, []column[streamSample]{
+		{"lag p50 ms", "%.1f", func(s streamSample) float64 { return ms(s.P50US) }},
+		{"p99 ms", "%.1f", func(s streamSample) float64 { return ms(s.P99US) }},
+		{"× floor", "%.2f", func(s streamSample) float64 { return ifPositive(s.P99OfFloor) }},
+		{"cpu ms", "%.2f", func(s streamSample) float64 { return s.CPUUS / 1000 }},
+		{"× floor", "%.2f", func(s streamSample) float64 { return ifPositive(s.CPUOfFloor) }},
+		{"KB", "%.0f", func(s streamSample) float64 { return s.KiB }},
+		{"first chunk ms", "%.1f", func(s streamSample) float64 { return ms(s.FirstP50US) }},
+	})
+	printFaults(w, r.Streams)
 }
