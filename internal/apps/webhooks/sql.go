@@ -104,10 +104,13 @@ func purgeDeleted(ctx context.Context, d *db.DB) error {
 	}
 	for _, webhookID := range list {
 		for _, p := range []struct{ table, condition string }{
-			{"deliveries", `webhook_id = $1 ORDER BY webhook_id, id`},
+			// For PostgreSQL an order by one value is none: it would look for the endpoint along the primary key,
+			// through the deliveries of all others. BETWEEN leaves it the index that begins with the endpoint. A join
+			// would read all deliveries.
+			{"deliveries", `webhook_id BETWEEN $1 AND $1 ORDER BY webhook_id, id`},
 			{"webhook_days", `webhook_id = $1 ORDER BY webhook_id, day`},
-			{"webhooks", `id = $1 AND (SELECT d.id FROM deliveries d WHERE d.webhook_id = webhooks.id
-				ORDER BY d.webhook_id, d.id LIMIT 1) IS NULL`}, // no join, which would read all deliveries
+			{"webhooks", `id = $1 AND (SELECT d.id FROM deliveries d
+				WHERE d.webhook_id BETWEEN webhooks.id AND webhooks.id ORDER BY d.webhook_id, d.id LIMIT 1) IS NULL`},
 		} {
 			if _, err := d.DeleteSlices(ctx, p.table, p.condition, webhookID); err != nil {
 				return err

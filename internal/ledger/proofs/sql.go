@@ -192,10 +192,11 @@ func selectPublished(ctx context.Context, q db.Queryer, accountID string) (seq i
 	return seq, err
 }
 
-// selectRows returns an account's rows from seq first to last.
+// selectRows returns an account's rows from seq first to last. PostgreSQL takes the numbers of an account's rows for
+// those of all accounts, most of which have few: only the limit tells it that so many rows are not half of the ledger.
 func selectRows(ctx context.Context, q db.Queryer, accountID string, first, last int64) ([]Row, error) {
 	return db.QueryAll(ctx, q, scanRow, `SELECT `+rules.EntryColumns+`, hash FROM ledger
-		WHERE account_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq`, accountID, first, last)
+		WHERE account_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`, accountID, first, last, last-first+1)
 }
 
 // selectArchivedHash returns the hash of an archived row after which no other one of its account is archived;

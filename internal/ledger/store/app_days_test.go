@@ -2,10 +2,14 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -143,6 +147,48 @@ func TestNewestEntryOfIdleConnection(t *testing.T) {
 			e, err := NewestEntry(ctx, d, "wac_x", connectionID, last)
 			if e.Seq != want || (err != nil) != (want == 0) {
 				t.Errorf("%s: row %d, %v; want %d", connectionID, e.Seq, err, want)
+			}
+		}
+	})
+}
+
+// Reversed calls are summed in steps, of which a microsecond needs several: each counts once, without those of test
+// accounts, of another app and of another time.
+func TestSumReversedInSteps(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		const rows, sameTime = 4*reversedPerStep + 7, 3*reversedPerStep + 1
+		for _, query := range []string{
+			`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
+				VALUES ('wac_r', 0, 0, 0, 0, ''), ('wac_t', 1, 0, 0, 0, '')`,
+			fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+				INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, connection_id, app_id,
+					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, available_delta_mc, reserved_delta_mc,
+					allocation_delta_mc, consumed_delta_mc, created_us, hash)
+				SELECT apps.app || i, accounts.account, CASE apps.app WHEN 'app_x' THEN i ELSE %d + i END, 'spend',
+					'reversed', 'led_' || apps.app || accounts.account || i, 'conn_x', apps.app, 1, 2, 3, 6, 0, 0, 0, 0,
+					CASE WHEN i <= %d THEN 1 ELSE i END, 'h'
+				FROM n, (SELECT 'app_x' AS app UNION ALL SELECT 'app_y') AS apps,
+					(SELECT 'wac_r' AS account UNION ALL SELECT 'wac_t') AS accounts
+				WHERE accounts.account = 'wac_r' AND i %% 7 > 0 OR accounts.account = 'wac_t' AND i %% 7 = 0`,
+				rows, rows, sameTime),
+		} {
+			if _, err := d.ExecContext(ctx, query); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, of := range []struct{ from, to, want int64 }{
+			{0, math.MaxInt64, rows - rows/7},
+			{1, 2, sameTime - sameTime/7},
+			{2, rows - 1, rows - 2 - sameTime - (rows-2)/7 + sameTime/7},
+		} {
+			n, sum, err := sumReversed(ctx, d, "app_x", of.from, of.to)
+			want := money.MC(of.want)
+			if err != nil || n != of.want || sum != (rules.Amounts{
+				ProviderCostMC: want, SvcFeeMC: 2 * want, DevMarginMC: 3 * want, UserChargeMC: 6 * want,
+			}) {
+				t.Errorf("from %d to %d: %d calls, %+v, %v, want %d", of.from, of.to, n, sum, err, of.want)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -79,13 +80,11 @@ func ReadMaturedMargin(ctx context.Context, q db.Queryer, appID string,
 	if err != nil {
 		return m, fmt.Errorf("ledger: matured margin of %s: %w", appID, err)
 	}
-	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT)
-		FROM ledger l JOIN balances b ON b.account_id = l.account_id
-		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'reversed' AND l.created_us >= $2 AND b.sandbox = 0`,
-		appID, day.UnixMicro()).Scan(&m.ReversedMC)
+	_, reversed, err := sumReversed(ctx, q, appID, day.UnixMicro(), math.MaxInt64)
 	if err != nil {
 		return m, fmt.Errorf("ledger: reversed margin of %s: %w", appID, err)
 	}
+	m.ReversedMC = reversed.DevMarginMC
 	return m, nil
 }
 

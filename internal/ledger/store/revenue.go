@@ -51,17 +51,10 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 		}
 	}
 	a.Calls = net.Calls
-	back := &a.Refunded
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(l.provider_cost_mc), 0) AS BIGINT),
-			CAST(COALESCE(SUM(l.svc_fee_mc), 0) AS BIGINT), CAST(COALESCE(SUM(l.dev_margin_mc), 0) AS BIGINT),
-			CAST(COALESCE(SUM(l.user_charge_mc), 0) AS BIGINT)
-		FROM ledger l JOIN balances b ON b.account_id = l.account_id
-		WHERE l.app_id = $1 AND l.type = 'spend' AND l.status = 'reversed' AND l.created_us >= $2 AND l.created_us < $3
-			AND b.sandbox = 0`, appID, from.UnixMicro(), to.UnixMicro()).
-		Scan(&a.Refunds, &back.ProviderCostMC, &back.SvcFeeMC, &back.DevMarginMC, &back.UserChargeMC)
-	if err != nil {
+	if a.Refunds, a.Refunded, err = sumReversed(ctx, tx, appID, from.UnixMicro(), to.UnixMicro()); err != nil {
 		return a, err
 	}
+	back := &a.Refunded
 	a.Charged = rules.Amounts{
 		ProviderCostMC: net.ProviderCostMC + back.ProviderCostMC,
 		SvcFeeMC:       net.SvcFeeMC + back.SvcFeeMC,
@@ -74,8 +67,8 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 		at   time.Time
 	}{{&usedBefore, from}, {&usedAfter, to}} { // each refund has the sum up to it, and needs no row of a call
 		err = tx.QueryRowContext(ctx, `SELECT COALESCE((SELECT margin_used_mc FROM call_refunds
-			WHERE app_id = $1 AND created_us < $2 ORDER BY n DESC LIMIT 1), 0)`, appID, used.at.UnixMicro()).
-			Scan(used.into)
+			WHERE app_id = $1 AND created_us < $2 ORDER BY created_us DESC, n DESC LIMIT 1), 0)`,
+			appID, used.at.UnixMicro()).Scan(used.into)
 		if err != nil {
 			return a, err
 		}
@@ -90,4 +83,45 @@ func readAppRevenue(ctx context.Context, tx *db.Tx, appID string, from, to time.
 		Scan(&takenBefore, &a.Payouts, &a.PaidOutMC, &a.DisputedMC)
 	a.OpeningMC -= usedBefore + takenBefore
 	return a, err
+}
+
+// reversedPerStep is how many reversed calls one statement reads, each with the balance of its account.
+const reversedPerStep = 300
+
+// sumReversed counts and sums the calls of an app with real money that were reversed from a time up to another. It
+// reads them in steps, however many there are.
+func sumReversed(ctx context.Context, q db.Queryer, appID string, fromUS, toUS int64) (n int64, sum rules.Amounts,
+	err error) {
+	type reversal struct {
+		id                 string
+		createdUS, sandbox int64
+		rules.Amounts
+	}
+	for last := (reversal{createdUS: fromUS}); ; {
+		step, err := db.QueryAll(ctx, q, db.ScanFields(func(r *reversal) []any {
+			return []any{&r.id, &r.createdUS, &r.sandbox, &r.ProviderCostMC, &r.SvcFeeMC, &r.DevMarginMC,
+				&r.UserChargeMC}
+		}), `SELECT l.id, l.created_us, b.sandbox, l.provider_cost_mc, l.svc_fee_mc, l.dev_margin_mc, l.user_charge_mc
+			FROM (SELECT * FROM ledger WHERE app_id = $1 AND type = 'spend' AND status = 'reversed'
+				AND created_us >= $2 AND created_us < $3 AND (created_us > $2 OR id > $4)
+				ORDER BY created_us, id LIMIT $5) AS l
+			JOIN balances b ON b.account_id = l.account_id ORDER BY l.created_us, l.id`,
+			appID, last.createdUS, toUS, last.id, reversedPerStep)
+		if err != nil {
+			return 0, rules.Amounts{}, err
+		}
+		for _, r := range step {
+			if last = r; r.sandbox != 0 {
+				continue
+			}
+			n++
+			sum.ProviderCostMC += r.ProviderCostMC
+			sum.SvcFeeMC += r.SvcFeeMC
+			sum.DevMarginMC += r.DevMarginMC
+			sum.UserChargeMC += r.UserChargeMC
+		}
+		if len(step) < reversedPerStep {
+			return n, sum, nil
+		}
+	}
 }

@@ -46,14 +46,14 @@ func (h *Handler) queueBlock(ctx context.Context, now time.Time, last verificati
 	}
 	if b.failedMails > 0 {
 		q.Tasks = append(q.Tasks, ui.QueueTask{
-			Count: ui.Count(b.failedMails),
+			Count: countText(b.failedMails),
 			Title: "Emails that could not be sent",
 			Tone:  "warn",
 		})
 	}
 	if wait := now.Sub(time.UnixMicro(b.oldestMailUS)); b.mails > 0 && wait > time.Minute {
 		q.Tasks = append(q.Tasks, ui.QueueTask{
-			Count: ui.Count(b.mails),
+			Count: countText(b.mails),
 			Title: "Emails waiting, oldest for " + wait.Round(time.Minute).String(),
 			Tone:  "warn",
 		})
@@ -65,7 +65,7 @@ func (h *Handler) addReviews(ctx context.Context, q *ui.Queue, b backlog, _ time
 	if b.reviews == 0 {
 		return nil
 	}
-	t := ui.QueueTask{Count: ui.Count(b.reviews), Title: "Go-live requests", Href: "/operator/reviews", Tone: "warn"}
+	t := ui.QueueTask{Count: countText(b.reviews), Title: "Go-live requests", Href: "/operator/reviews", Tone: "warn"}
 	list, err := h.Service.GoLive.ListPending(ctx, "", maxItems)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (h *Handler) addPaused(ctx context.Context, q *ui.Queue, b backlog, _ time.
 	if b.frozen == 0 {
 		return nil
 	}
-	t := ui.QueueTask{Count: ui.Count(b.frozen), Title: "Paused connections", Href: "/operator/risk", Tone: "bad"}
+	t := ui.QueueTask{Count: countText(b.frozen), Title: "Paused connections", Href: "/operator/risk", Tone: "bad"}
 	list, err := listPaused(ctx, h.DB, maxItems)
 	if err != nil {
 		return fmt.Errorf("operatorpages: paused connections: %w", err)
@@ -118,7 +118,7 @@ func (h *Handler) addSuspended(ctx context.Context, q *ui.Queue, b backlog, _ ti
 		return nil
 	}
 	t := ui.QueueTask{
-		Count: ui.Count(b.suspended),
+		Count: countText(b.suspended),
 		Title: "Suspended apps",
 		Href:  "/operator/apps?state=suspended",
 		Tone:  "warn",

@@ -20,6 +20,14 @@ type backlog struct {
 	oldestMailUS               int64
 }
 
+// countText writes a number of a backlog, of which maxCounted are counted at most.
+func countText(n int64) string {
+	if n == maxCounted {
+		return ui.Count(n) + "+"
+	}
+	return ui.Count(n)
+}
+
 // revenue sums the calls of three periods, all in UTC.
 type revenue struct{ today, period, allTime callSum }
 
@@ -256,12 +264,12 @@ func (h *Handler) backlogBlock(ctx context.Context) (ui.Block, error) {
 	if err != nil {
 		return ui.Block{}, err
 	}
-	webhooks := ui.Count(b.deliveries) + " deliveries pending, " + ui.Count(b.events) + " events to dispatch"
+	webhooks := countText(b.deliveries) + " deliveries pending, " + ui.Count(b.events) + " events to dispatch"
 	return ui.Block{
 		Heading: "Backlog",
 		Facts: []ui.Detail{
 			{Name: "Webhooks", Cell: ui.Cell{Text: webhooks}},
-			{Name: "Email", Cell: ui.Cell{Text: ui.Count(b.mails) + " to send"}},
+			{Name: "Email", Cell: ui.Cell{Text: countText(b.mails) + " to send"}},
 		},
 	}, nil
 }

@@ -24,7 +24,7 @@ var big = regexp.MustCompile(
 
 // small are indexes with few rows in them.
 var small = map[string]bool{
-	"connections_frozen": true,
+	"connections_paused": true,
 	"events_new":         true,
 	"events_risk":        true,
 	"mails_due":          true,
@@ -108,4 +108,28 @@ func TestPagesUseIndexes(t *testing.T) {
 			t.Error(fmt.Errorf("%s: %w", name, err))
 		}
 	}
+}
+
+// What waits is counted up to a bound, and a page says so.
+func TestBacklogIsCountedUpToABound(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, part := range []struct {
+			first, last int
+			want        string
+		}{
+			{1, maxCounted - 1, "999"},
+			{maxCounted, maxCounted + 7, "1,000+"},
+		} {
+			if _, err := d.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT %d UNION ALL
+				SELECT i + 1 FROM n WHERE i < %d) INSERT INTO events (id, type, app_id, connection_id, seq, data,
+					created_us) SELECT 'evt_' || i, 'request.settled', 'app_x', 'conn_x', i, '{}', 1 FROM n`,
+				part.first, part.last)); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := countBacklog(t.Context(), d); err != nil || countText(b.events) != part.want {
+				t.Errorf("%s, %v, want %s", countText(b.events), err, part.want)
+			}
+		}
+	})
 }

@@ -150,24 +150,32 @@ func sumCountedDays(ctx context.Context, q db.Queryer, appID, from string) (s ca
 	return s, err
 }
 
-// countBacklog counts pending work. A small index serves each of the counts.
+// maxCounted is how many rows of each kind of pending work are counted: a page that counts them all would take the
+// longer the more of them there are.
+const maxCounted = 1000
+
+// countBacklog counts pending work, at most maxCounted of each. A small index serves each of the counts.
 func countBacklog(ctx context.Context, q db.Queryer) (b backlog, err error) {
 	for _, c := range []struct {
-		text string
+		from string
 		into *int64
 	}{
-		{`SELECT COUNT(*) FROM golive_requests WHERE status = 'pending'`, &b.reviews},
-		{`SELECT COUNT(*) FROM apps WHERE ` + apps.SuspendedSQL("apps"), &b.suspended},
-		{`SELECT COUNT(*) FROM connections WHERE status = 'frozen' AND frozen_by <> 'user'`, &b.frozen},
-		{`SELECT COUNT(*) FROM events WHERE passed = 0`, &b.events},
-		{`SELECT COUNT(*) FROM deliveries WHERE status = 'pending'`, &b.deliveries},
-		{`SELECT COUNT(*) FROM mails WHERE status = 'pending'`, &b.mails},
-		{`SELECT COUNT(*) FROM mails WHERE status = 'failed'`, &b.failedMails},
-		{`SELECT COALESCE(MIN(next_us), 0) FROM mails WHERE status = 'pending'`, &b.oldestMailUS},
+		{`FROM golive_requests WHERE status = 'pending'`, &b.reviews},
+		{`FROM apps WHERE ` + apps.SuspendedSQL("apps"), &b.suspended},
+		{`FROM connections WHERE status = 'frozen' AND frozen_by <> 'user'`, &b.frozen},
+		{`FROM events WHERE passed = 0`, &b.events},
+		{`FROM deliveries WHERE status = 'pending'`, &b.deliveries},
+		{`FROM mails WHERE status = 'pending'`, &b.mails},
+		{`FROM mails WHERE status = 'failed'`, &b.failedMails},
 	} {
-		if err := q.QueryRowContext(ctx, c.text).Scan(c.into); err != nil {
+		if err := q.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT 1 `+c.from+` LIMIT $1) AS counted`,
+			maxCounted).Scan(c.into); err != nil {
 			return b, fmt.Errorf("operatorpages: backlog: %w", err)
 		}
+	}
+	if err := q.QueryRowContext(ctx, `SELECT COALESCE(MIN(next_us), 0) FROM mails WHERE status = 'pending'`).
+		Scan(&b.oldestMailUS); err != nil {
+		return b, fmt.Errorf("operatorpages: backlog: %w", err)
 	}
 	return b, nil
 }
@@ -402,32 +410,37 @@ var nameQueries = map[string]string{
 	"inc_": `SELECT id, title FROM incidents WHERE id IN `,
 }
 
+// namesPerStatement is how many ids one statement looks up.
+const namesPerStatement = 300
+
 // loadNames finds the names of at most a few hundred ids. An id that has none, such as that of a ledger row, is left
 // out.
 func loadNames(ctx context.Context, q db.Queryer, ids ...string) (names, error) {
 	found := names{}
 	for prefix, query := range nameQueries {
-		var args []any
-		var marks []string
-		seen := map[string]bool{}
+		var known []string
 		for _, subject := range ids {
-			if strings.HasPrefix(subject, prefix) && !seen[subject] {
-				seen[subject] = true
+			if strings.HasPrefix(subject, prefix) {
+				known = append(known, subject)
+			}
+		}
+		slices.Sort(known)
+		for some := range slices.Chunk(slices.Compact(known), namesPerStatement) {
+			var args []any
+			var marks []string
+			for _, subject := range some {
 				args = append(args, subject)
 				marks = append(marks, fmt.Sprintf("$%d", len(args)))
 			}
-		}
-		if len(args) == 0 {
-			continue
-		}
-		list, err := db.QueryAll(ctx, q, db.ScanFields(func(pair *[2]string) []any {
-			return []any{&pair[0], &pair[1]}
-		}), query+"("+strings.Join(marks, ", ")+")", args...)
-		if err != nil {
-			return nil, fmt.Errorf("operatorpages: names: %w", err)
-		}
-		for _, pair := range list {
-			found[pair[0]] = pair[1]
+			list, err := db.QueryAll(ctx, q, db.ScanFields(func(pair *[2]string) []any {
+				return []any{&pair[0], &pair[1]}
+			}), query+"("+strings.Join(marks, ", ")+")", args...)
+			if err != nil {
+				return nil, fmt.Errorf("operatorpages: names: %w", err)
+			}
+			for _, pair := range list {
+				found[pair[0]] = pair[1]
+			}
 		}
 	}
 	return found, nil

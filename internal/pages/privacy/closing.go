@@ -89,8 +89,8 @@ func (r row) own() Item {
 		return r.ownBalance()
 	case users:
 		return item(Blocks, &ui.Link{Href: "/developer", Text: "Your apps"},
-			"Users are connected to your live apps, over %d connection%s. Revoke those first: your app can, by POST "+
-				"/v1/connections/{id}/revoke.", r.count, plural(r.count))
+			"Users are connected to your live apps, over %s. Revoke those first: your app can, by POST "+
+				"/v1/connections/{id}/revoke.", r.countConnections())
 	case sharedApps:
 		return item(Ends, nil, "Other people work on %s. Because your account created %s, it ends with your account. "+
 			"We tell them by email.", r.nameApps(), map[bool]string{true: "it", false: "each of them"}[r.count == 1])
@@ -230,8 +230,8 @@ func (r row) operator() Item {
 	case balance:
 		return item(Returned, "%s cannot be refunded to a payment; the account stays suspended", amount)
 	case users:
-		return item(Blocks, "users are connected to live apps of this account, over %d connection%s; revoke them "+
-			"first, by purser operator revoke or on their pages: %s", r.count, plural(r.count), r.nameAll())
+		return item(Blocks, "users are connected to live apps of this account, over %s; revoke them first, by purser "+
+			"operator revoke or on their pages: %s", r.countConnections(), r.nameAll())
 	case sharedApps:
 		return item(Ends, "other people work on %s, which ends; they get an email", r.nameApps())
 	case payoutsBegun:
@@ -265,6 +265,17 @@ func (r row) nameApps() string {
 		quoted.names = append(quoted.names, "“"+name+"”")
 	}
 	return quoted.nameAll()
+}
+
+// countConnections says of how many connections a row is.
+func (r row) countConnections() string {
+	switch r.count {
+	case 1:
+		return "1 connection"
+	case maxUsers:
+		return fmt.Sprintf("%d connections or more", r.count)
+	}
+	return fmt.Sprintf("%d connections", r.count)
 }
 
 func plural(n int) string {

@@ -91,3 +91,15 @@ func says(t *testing.T, k kind, text, words string) {
 		rest = after
 	}
 }
+
+// Users are counted as far as they are read.
+func TestUsersAreCountedUpToABound(t *testing.T) {
+	t.Parallel()
+	for count, want := range map[int]string{
+		1: "over 1 connection.", 2: "over 2 connections.", maxUsers: "over 1000 connections or more.",
+	} {
+		if text := (row{kind: users, count: count}).own().Text; !strings.Contains(text, want) {
+			t.Errorf("%d: %s", count, text)
+		}
+	}
+}

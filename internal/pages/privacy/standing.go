@@ -3,6 +3,7 @@ package privacy
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
@@ -18,6 +19,9 @@ const maxRows = 100_000
 
 // maxNamed is the number of apps or connections that a row names.
 const maxNamed = 5
+
+// maxUsers is how many connections to the apps of an account are counted.
+const maxUsers = 1000
 
 // A standing is the data that decides whether an account can be closed.
 type standing struct {
@@ -133,16 +137,13 @@ func (s *Store) addPayments(ctx context.Context, q db.Queryer, _ accounts.Accoun
 }
 
 func (s *Store) addUsers(ctx context.Context, q db.Queryer, a accounts.Account, st *standing) error {
-	n, err := countUsers(ctx, q, a.ID)
+	connections, err := listUsers(ctx, q, a.ID, maxUsers)
 	if err != nil {
 		return fmt.Errorf("privacy: users: %w", err)
 	}
-	if n > 0 {
-		connections, err := listUsers(ctx, q, a.ID, maxNamed)
-		if err != nil {
-			return fmt.Errorf("privacy: users: %w", err)
-		}
-		st.add(row{kind: users, count: n, names: connections})
+	if n := len(connections); n > 0 {
+		slices.Sort(connections)
+		st.add(row{kind: users, count: n, names: connections[:min(n, maxNamed)]})
 	}
 	shared, err := listSharedApps(ctx, q, a.ID)
 	if err != nil {
