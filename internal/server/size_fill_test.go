@@ -1,5 +1,3 @@
-//go:build size
-
 package server
 
 import (
@@ -34,11 +32,12 @@ var notFilled = map[string]string{
 	"few rows of an account":     "margin_records passkeys payees provider_keys invitations",
 	"while something is running": "card_removals chunks customer_removals deferred open_disputes passkey_challenges",
 	"rows of the operator": "digest_runs estimates incidents ledger_archived_accounts ledger_archives nodes policies " +
-		"price_lists reconciliations verifications",
+		"price_lists reconciliations settlements verifications",
 }
 
 // fills are the big tables. Half of the rows belong to one account, one connection and one app: {account}, {connection}
-// and {app} are theirs in even rows, and those of one of a tenth as many others in odd rows.
+// and {app} are theirs in even rows, and those of one of a tenth as many others in odd rows. {payer} is the hot account
+// in one of 250 rows: nobody pays 100,000 times.
 var fills = []fill{
 	{"accounts", 10, `id = {other account}
 		email = 'u' || {i} || '@example.org'
@@ -64,7 +63,8 @@ var fills = []fill{
 		app_id = {other app}
 		account_id = {other account}
 		allocation_mc = 1000000000
-		status = 'active'
+		status = CASE {i} % 10 WHEN 5 THEN 'frozen' ELSE 'active' END
+		frozen_by = CASE {i} % 10 WHEN 5 THEN 'user' ELSE '' END
 		event_seq = 5
 		created_us = {us}`},
 	{"ledger", 1, `id = {id led_}
@@ -182,7 +182,7 @@ var fills = []fill{
 		recipient = 'a@example.com'
 		subject = 'Subject'
 		created_us = {us}
-		status = CASE {i} % 10 WHEN 4 THEN 'failed' ELSE 'sent' END
+		status = CASE {i} % 400 WHEN 4 THEN 'failed' ELSE 'sent' END
 		next_us = {us}
 		done_us = {us}`},
 	{"security_events", 2, `id = {id sev_}
@@ -220,7 +220,7 @@ var fills = []fill{
 		after = '{}'
 		created_us = {us}`},
 	{"checkouts", 4, `id = {id top_}
-		account_id = {account}
+		account_id = {payer}
 		token = 't' || {i}
 		cents = 1000
 		session_id = 'cs_' || {i}
@@ -228,13 +228,13 @@ var fills = []fill{
 	{"payment_records", 4, `payment_id = {id top_}
 		n = 1
 		kind = 'opened'
-		account_id = {account}
+		account_id = {payer}
 		amount_mc = 1000
 		entry_id = 'led_p' || {i}
 		created_us = {us}`},
 	{"refunds", 4, `id = {id rfd_}
 		payment_id = {id top_}
-		account_id = {account}
+		account_id = {payer}
 		cents = 1000
 		total_cents = 1000
 		state = 'done'
@@ -250,6 +250,7 @@ var fills = []fill{
 	{"disputes", 4, `id = 'dp_' || {i}
 		payment_id = {id top_}
 		cents = 1000
+		contested = {i} % 2
 		changed_us = {us}
 		undecided = 0`},
 	{"children", 2, `id = {id chd_}
@@ -461,6 +462,7 @@ func (f *filler) expand(text string, at time.Time) string {
 		"{other connection}", numbered(id.Connection, "{i}"),
 		"{other app}", otherApp("{i}"),
 		"{account}", either(hotAccount, numbered(id.Account, "{i} / 2")),
+		"{payer}", `CASE {i} % 250 WHEN 0 THEN `+hotAccount+` ELSE `+numbered(id.Account, "{i} / 2")+` END`,
 		"{connection}", either(hotConnection, numbered(id.Connection, "{i} / 2")),
 		"{app}", either(hotApp, otherApp("{i} / 2")),
 		"{existing app}", hotApp,
