@@ -135,8 +135,12 @@ func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 	var secret string
 	maxTokens := int64(apps.SuggestedMaxTokens)
 	err = h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if _, err := accounts.Lock(ctx, tx, a.ID); err != nil { // two requests must not count at the same time
+		owner, err := accounts.Lock(ctx, tx, a.ID) // two requests must not count at the same time
+		if err != nil {
 			return err
+		}
+		if owner.Deactivated {
+			return apierr.InvalidRequest.Errorf("your account was closed or suspended in the meantime")
 		}
 		list, err := apps.ListOwned(ctx, tx, a.ID)
 		if err != nil {

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"bytes"
+	"context"
 	"image"
 	"image/color"
 	"image/draw"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,11 +20,43 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 const hidden = `<dd><code>([A-Za-z0-9_-]{43})</code></dd>`
+
+// TestNoAppOfAClosedAccount makes no app for a developer whose account is closed meanwhile.
+func TestNoAppOfAClosedAccount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		answer := make(chan apitest.Page, 1)
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			if _, err := accounts.Lock(ctx, tx, w.developer.ID); err != nil {
+				return err
+			}
+			go func() {
+				answer <- b.Post("/developer/apps",
+					url.Values{"name": {"Late"}, "redirect_uris": {"https://a.example.com/cb"}})
+			}()
+			dbtest.AwaitLock(t, d)
+			return w.people.CloseAccount(ctx, tx, w.developer.ID)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		page := <-answer
+		if d.Engine == db.Postgres { // on SQLite the session may have ended before
+			page.Want(t, 422, "closed or suspended in the meantime")
+		}
+		list, err := apps.ListOwned(t.Context(), d, w.developer.ID)
+		if err != nil || slices.ContainsFunc(list, func(a apps.App) bool { return a.Name == "Late" }) {
+			t.Errorf("%v, %v", list, err)
+		}
+	})
+}
 
 func TestCreateAndRotate(t *testing.T) {
 	t.Parallel()
