@@ -227,7 +227,7 @@ func TestSocketsTakeMemory(t *testing.T) {
 	memory.bound = 100 * sessionBytes
 	memory.mu.Unlock()
 	w.speak(second) // its ticket was not spent
-	browser.send(text(300 << 10))
+	browser.send(text(maxMockBytes)) // hardly longer, so that all of it is read before the socket closes
 	if c := browser.closed(); c != websocket.StatusMessageTooBig {
 		t.Errorf("a message that is too long closes the socket with %d", c)
 	}
