@@ -64,7 +64,7 @@ func (b *bench) startBefore(ctx context.Context, engine, upstream string) (*targ
 	}
 	t, err := b.startGateway(ctx, purser, engine+beforeSuffix, d, upstream)
 	if err == nil {
-		t.database = nil // this commit cannot read its schema
+		t.database, t.profile = nil, "" // this commit cannot read its schema, and it serves no profiles
 	}
 	return t, err
 }
