@@ -48,7 +48,7 @@ type Result struct {
 	WasPending        bool              // a settlement ended a pending hold: the response that was stored then stays
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
 	Waived            bool              // Settle: the call is free, by its Waiver
-	Unstored          bool              // Settle, Defer: the database was too slow for its large response (decision 132)
+	Unstored          bool              // Settle, Defer: its large response, as storing it took too long
 	Estimated         bool              // Release: the attempt is charged, by its Unbilled.Estimate
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now

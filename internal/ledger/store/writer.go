@@ -491,7 +491,8 @@ func answerAll(batch []*job, err error) {
 // the error is that of the whole batch.
 func (w *Writer) tryBatch(batch []*job, timeout time.Duration) (err error) {
 	defer func() {
-		tooLarge := err != nil && batch[0].isLarge()                 // it is repeated without its response, which will tell
+		// A large response is not waited for as long: its command is repeated without it, which will tell.
+		tooLarge := err != nil && batch[0].isLarge()
 		if !tooLarge && (err != nil || w.db.Engine == db.Postgres) { // on SQLite the sync decides
 			w.noteWrite(err)
 		}
