@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"net/url"
@@ -64,14 +65,11 @@ func (s *Server) answerOnce(r *http.Request, f func(*http.Request) (object, *api
 			message: "Invalid API Key provided.",
 		})
 	}
-	if lack := s.findLack(r); lack != nil {
-		return encodeAnswer(nil, lack)
+	if failed := cmp.Or(s.findLack(r), findStrange(r)); failed != nil {
+		return encodeAnswer(nil, failed)
 	}
 	key, request := "", ""
 	if r.Method == http.MethodPost {
-		if err := r.ParseForm(); err != nil {
-			return encodeAnswer(nil, badRequest(err.Error()))
-		}
 		key, request = r.Header.Get("Idempotency-Key"), r.URL.Path+"?"+r.PostForm.Encode()
 	}
 	if old, ok := s.answers[key]; ok && old.request != request {

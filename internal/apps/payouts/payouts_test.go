@@ -12,18 +12,18 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	api "github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	api "github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -282,9 +282,12 @@ func (w *world) transferUnheard(cents int64) {
 	if err != nil || len(open) != 1 {
 		w.t.Fatal(len(open), err)
 	}
-	_, err = w.Stripe.V1Transfers.Create(w.t.Context(), &api.TransferCreateParams{
-		Amount: &cents, Currency: api.String("usd"), Destination: &w.payee, TransferGroup: &open[0].ID,
-	})
+	_, err = api.Create[api.Transfer](w.t.Context(), w.Stripe, api.Params{
+		"amount":         strconv.FormatInt(cents, 10),
+		"currency":       "usd",
+		"destination":    w.payee,
+		"transfer_group": open[0].ID,
+	}, "")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -293,10 +296,14 @@ func (w *world) transferUnheard(cents int64) {
 // transferLost makes a transfer of a payout of the app that the books do not have.
 func (w *world) transferLost(payoutID string, cents int64) {
 	w.t.Helper()
-	_, err := w.Stripe.V1Transfers.Create(w.t.Context(), &api.TransferCreateParams{
-		Amount: &cents, Currency: api.String("usd"), Destination: &w.payee, TransferGroup: &payoutID,
-		Metadata: map[string]string{"payout_id": payoutID, "app_id": w.app.ID},
-	})
+	_, err := api.Create[api.Transfer](w.t.Context(), w.Stripe, api.Params{
+		"amount":              strconv.FormatInt(cents, 10),
+		"currency":            "usd",
+		"destination":         w.payee,
+		"transfer_group":      payoutID,
+		"metadata[payout_id]": payoutID,
+		"metadata[app_id]":    w.app.ID,
+	}, "")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,10 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-
-	"github.com/stripe/stripe-go/v85"
+	"strconv"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -40,7 +40,7 @@ func (s *Store) BookTransfer(ctx context.Context, t *stripe.Transfer) (bool, err
 	} else if err != nil {
 		return false, fmt.Errorf("payouts: app %s: %w", appID, err)
 	}
-	if t.Currency != stripe.CurrencyUSD || t.Amount <= 0 {
+	if t.Currency != stripe.USD || t.Amount <= 0 {
 		return false, topups.NewRefused(fmt.Sprintf("transfer %s is of %d %s", t.ID, t.Amount, t.Currency))
 	}
 	if err := topups.WaitForReconciliation(ctx, s.DB, s.Now()); err != nil {
@@ -71,6 +71,11 @@ func (s *Store) MayHaveTransfers(ctx context.Context) (bool, error) {
 	return len(list) > 0, err
 }
 
+// transfersSince are the parameters of a list of transfers since a time.
+func transfersSince(us int64) stripe.Params {
+	return stripe.Params{"created[gte]": strconv.FormatInt(us/1e6, 10), "limit": strconv.Itoa(pageSize)}
+}
+
 // bookUnknown asks Stripe which transfers a developer's account has, and books those that the books do not have. It
 // reports whether there were any.
 func (s *Store) bookUnknown(ctx context.Context, destination string) (found bool, err error) {
@@ -78,12 +83,9 @@ func (s *Store) bookUnknown(ctx context.Context, destination string) (found bool
 	if err != nil {
 		return false, err
 	}
-	p := &stripe.TransferListParams{
-		Destination:  &destination,
-		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: sinceUS / 1e6},
-	}
-	p.Limit = stripe.Int64(pageSize)
-	for t, err := range s.Stripe.V1Transfers.List(ctx, p).All(ctx) {
+	p := transfersSince(sinceUS)
+	p["destination"] = destination
+	for t, err := range stripe.List[stripe.Transfer](ctx, s.Stripe, p) {
 		if err != nil {
 			return found, fmt.Errorf("payouts: transfers to %s: %w", destination, err)
 		}
@@ -120,9 +122,7 @@ func (s *Store) bookRecent(ctx context.Context) error {
 			return err
 		}
 	}
-	p := &stripe.TransferListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: sinceUS / 1e6}}
-	p.Limit = stripe.Int64(pageSize)
-	for t, err := range s.Stripe.V1Transfers.List(ctx, p).All(ctx) {
+	for t, err := range stripe.List[stripe.Transfer](ctx, s.Stripe, transfersSince(sinceUS)) {
 		if err != nil {
 			return fmt.Errorf("payouts: recent transfers: %w", err)
 		}

@@ -10,13 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -121,28 +120,25 @@ func (s *Store) Onboard(ctx context.Context, a accounts.Account) (string, error)
 // createLink opens Stripe's page for a payee.
 func (s *Store) createLink(ctx context.Context, p Payee) (*stripe.AccountLink, error) {
 	back := s.DashboardURL + Page
-	return s.Stripe.V1AccountLinks.Create(ctx, &stripe.AccountLinkCreateParams{
-		Account:    &p.StripeID,
-		Type:       stripe.String("account_onboarding"),
-		RefreshURL: &back,
-		ReturnURL:  &back,
-	})
+	return stripe.Create[stripe.AccountLink](ctx, s.Stripe, stripe.Params{
+		"account":     p.StripeID,
+		"type":        "account_onboarding",
+		"refresh_url": back,
+		"return_url":  back,
+	}, "")
 }
 
 // createPayee opens the developer's account at Stripe. The key of the request makes it one, however often it is sent.
 func (s *Store) createPayee(ctx context.Context, a accounts.Account) (p Payee, err error) {
-	params := &stripe.AccountCreateParams{
-		Type:  stripe.String("express"),
-		Email: &a.Email,
-		Capabilities: &stripe.AccountCreateCapabilitiesParams{
-			Transfers: &stripe.AccountCreateCapabilitiesTransfersParams{Requested: stripe.Bool(true)},
-		},
-		Metadata: map[string]string{"account_id": a.ID},
+	params := stripe.Params{
+		"type":                               "express",
+		"email":                              a.Email,
+		"capabilities[transfers][requested]": "true",
+		"metadata[account_id]":               a.ID,
 	}
 	var account *stripe.Account
 	err = s.requests().Make(ctx, stripeapi.Payee, a.ID, "payee_", func(key string) (err error) {
-		params.SetIdempotencyKey(key)
-		account, err = s.Stripe.V1Accounts.Create(ctx, params)
+		account, err = stripe.Create[stripe.Account](ctx, s.Stripe, params, key)
 		return err
 	})
 	if err != nil {
@@ -208,7 +204,7 @@ func (s *Store) refresh(ctx context.Context, p Payee) (Payee, error) {
 	if s.Stripe == nil {
 		return p, nil
 	}
-	a, err := s.Stripe.V1Accounts.GetByID(ctx, p.StripeID, nil)
+	a, err := stripe.Get[stripe.Account](ctx, s.Stripe, p.StripeID, nil)
 	if stripeapi.Sort(err).Outcome == stripeapi.Gone {
 		p.Enabled, p.Submitted = false, false
 		p.GoneUS = cmp.Or(p.GoneUS, s.Now().UnixMicro())
@@ -217,8 +213,7 @@ func (s *Store) refresh(ctx context.Context, p Payee) (Payee, error) {
 		return p, fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
 	}
 	p.Submitted, p.CheckedUS, p.GoneUS = a.DetailsSubmitted, s.Now().UnixMicro(), 0
-	p.Enabled = a.PayoutsEnabled && a.Capabilities != nil &&
-		a.Capabilities.Transfers == stripe.AccountCapabilityStatusActive
+	p.Enabled = a.PayoutsEnabled && a.Capabilities.Transfers == stripe.CapabilityActive
 	if err := updatePayee(ctx, s.DB, p); err != nil {
 		return p, fmt.Errorf("payouts: payee %s: %w", p.AccountID, err)
 	}
@@ -598,7 +593,7 @@ func (s *Store) conclude(ctx context.Context, p *rules.Payout, why string, trans
 
 // differs reports whether a transfer is not what the payout says, which only the operator can judge.
 func (s *Store) differs(p *rules.Payout, t *stripe.Transfer) bool {
-	if t.Amount == int64(p.AmountMC/money.Cent) && t.Currency == stripe.CurrencyUSD {
+	if t.Amount == int64(p.AmountMC/money.Cent) && t.Currency == stripe.USD {
 		return false
 	}
 	s.Log.Error("transfer differs from its payout", "payout_id", p.ID, "transfer", t.ID, "cents", t.Amount,

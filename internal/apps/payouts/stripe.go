@@ -2,12 +2,12 @@ package payouts
 
 import (
 	"context"
+	"strconv"
 	"strings"
-
-	"github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -24,7 +24,7 @@ const StatementsPage = "/developer/statements/"
 // the newest. Idempotency keys expire, this does not.
 func (s *Store) findTransfer(ctx context.Context, payoutID, transferID string) (*stripe.Transfer, error) {
 	payoutID, _, _ = strings.Cut(payoutID, secondTransfer)
-	for t, err := range s.Stripe.V1Transfers.List(ctx, &stripe.TransferListParams{TransferGroup: &payoutID}).All(ctx) {
+	for t, err := range stripe.List[stripe.Transfer](ctx, s.Stripe, stripe.Params{"transfer_group": payoutID}) {
 		if err != nil || transferID == "" || t.ID == transferID {
 			return t, err
 		}
@@ -35,15 +35,14 @@ func (s *Store) findTransfer(ctx context.Context, payoutID, transferID string) (
 // createTransfer asks Stripe for a transfer. Money that we do not have at Stripe yet comes with the next top-ups.
 func (s *Store) createTransfer(ctx context.Context, p *rules.Payout, destination, key string) (*stripe.Transfer,
 	error) {
-	params := &stripe.TransferCreateParams{
-		Amount:        stripe.Int64(int64(p.AmountMC / money.Cent)),
-		Currency:      stripe.String(string(stripe.CurrencyUSD)),
-		Destination:   &destination,
-		TransferGroup: &p.ID,
-		Metadata:      map[string]string{"payout_id": p.ID, "app_id": p.AppID},
-	}
-	params.SetIdempotencyKey(key)
-	return s.Stripe.V1Transfers.Create(ctx, params)
+	return stripe.Create[stripe.Transfer](ctx, s.Stripe, stripe.Params{
+		"amount":              strconv.FormatInt(int64(p.AmountMC/money.Cent), 10),
+		"currency":            stripe.USD,
+		"destination":         destination,
+		"transfer_group":      p.ID,
+		"metadata[payout_id]": p.ID,
+		"metadata[app_id]":    p.AppID,
+	}, key)
 }
 
 // endedEmail tells a developer how a payout has ended.

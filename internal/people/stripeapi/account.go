@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/settings"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -29,18 +28,15 @@ type Account struct {
 	isSame atomic.Bool // known for the key of this process
 }
 
-// ownAccount is the path of the account that a key is of. A restricted key may not be allowed to read it.
-const ownAccount = "/v1/account"
-
 // Check returns ErrOtherAccount if the key is of another account than the first that this database has seen. A key that
 // may not read its own account passes: then only the operator can tell.
 func (a *Account) Check(ctx context.Context) error {
 	if a.isSame.Load() {
 		return nil
 	}
-	own, err := a.Client.V1Accounts.Retrieve(ctx, nil)
-	if e, ok := errors.AsType[*stripe.Error](err); ok && e.HTTPStatusCode == http.StatusForbidden {
-		a.Log.Info("the stripe key may not read its own account", "answer", e.Msg)
+	own, err := stripe.GetOwnAccount(ctx, a.Client)
+	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Status == http.StatusForbidden {
+		a.Log.Info("the stripe key may not read its own account", "answer", e.Message)
 		a.isSame.Store(true)
 		return nil
 	} else if err != nil {

@@ -1,13 +1,12 @@
 package stripeapi
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/stripe/stripe-go/v85"
+	"github.com/purserhq/purser/internal/base/stripe"
 )
 
 // An Outcome says what an answer of Stripe means for what was asked.
@@ -45,24 +44,30 @@ type Answer struct {
 	Text     string // Stripe's words, for the operator
 }
 
+// A type and a code of errors.
+const (
+	idempotencyError = "idempotency_error"
+	accountInvalid   = "account_invalid"
+)
+
 // refusals are the codes of errors that say what a bank decided, or that what was asked can never be done. Errors of
 // cards say it by their type.
-var refusals = []stripe.ErrorCode{
-	stripe.ErrorCodeAccountClosed,
-	stripe.ErrorCodeAuthenticationRequired,
-	stripe.ErrorCodeBankAccountDeclined,
-	stripe.ErrorCodeCardDeclined,
-	stripe.ErrorCodeChargeAlreadyRefunded,
-	stripe.ErrorCodeChargeNotRefundable,
-	stripe.ErrorCodeDebitNotAuthorized,
-	stripe.ErrorCodeExpiredCard,
-	stripe.ErrorCodeIndiaRecurringPaymentMandateCanceled,
-	stripe.ErrorCodeInsufficientFunds,
-	stripe.ErrorCodePaymentIntentAuthenticationFailure,
-	stripe.ErrorCodePaymentIntentMandateInvalid,
-	stripe.ErrorCodePaymentMethodCustomerDecline,
-	stripe.ErrorCodePaymentMethodProviderDecline,
-	"insufficient_capabilities_for_transfer", // of a payee; stripe-go does not list it
+var refusals = []string{
+	"account_closed",
+	"authentication_required",
+	"bank_account_declined",
+	"card_declined",
+	"charge_already_refunded",
+	"charge_not_refundable",
+	"debit_not_authorized",
+	"expired_card",
+	"india_recurring_payment_mandate_canceled",
+	"insufficient_funds",
+	"payment_intent_authentication_failure",
+	"payment_intent_mandate_invalid",
+	"payment_method_customer_decline",
+	"payment_method_provider_decline",
+	"insufficient_capabilities_for_transfer", // of a payee
 }
 
 // Sort sorts the answer to a request. It is the one place that knows how Stripe refuses:
@@ -81,11 +86,8 @@ func Sort(err error) Answer {
 	if !ok {
 		return Answer{Outcome: Unknown, Text: err.Error()}
 	}
-	a := Answer{Text: cmp.Or(e.Msg, e.Error())}
-	if e.LastResponse != nil {
-		a.Replayed = e.LastResponse.Header.Get("Idempotent-Replayed") == "true"
-	}
-	a.Replayed = a.Replayed || e.Type == stripe.ErrorTypeIdempotency && e.HTTPStatusCode != http.StatusConflict
+	a := Answer{Text: e.Error()}
+	a.Replayed = e.Replayed || e.Type == idempotencyError && e.Status != http.StatusConflict
 	if a.Outcome = sortError(e); a.Outcome == Gone {
 		a.Missing = findMissing(e)
 	}
@@ -94,24 +96,24 @@ func Sort(err error) Answer {
 
 func sortError(e *stripe.Error) Outcome {
 	switch {
-	case e.HTTPStatusCode < 400 || e.HTTPStatusCode >= 500, e.Type == stripe.ErrorTypeAPI,
-		e.Type == stripe.ErrorTypeIdempotency, e.Code == stripe.ErrorCodeIdempotencyKeyInUse:
+	case e.Status < 400 || e.Status >= 500, e.Type == "api_error", e.Type == idempotencyError,
+		e.Code == "idempotency_key_in_use":
 		return Unknown
-	case e.Code == stripe.ErrorCodeAccountInvalid:
+	case e.Code == accountInvalid:
 		return Gone
 	}
-	switch e.HTTPStatusCode {
+	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return Ours
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusFailedDependency:
 		return Unknown
 	}
 	switch {
-	case e.Code == stripe.ErrorCodeResourceMissing && !isOfOtherMode(e):
+	case e.Code == "resource_missing" && !isOfOtherMode(e):
 		return Gone
-	case e.Code == stripe.ErrorCodeChargeDisputed, e.Code == stripe.ErrorCodeRefundDisputedPayment:
+	case e.Code == "charge_disputed", e.Code == "refund_disputed_payment":
 		return NotNow
-	case e.Type == stripe.ErrorTypeCard, slices.Contains(refusals, e.Code):
+	case e.Type == "card_error", slices.Contains(refusals, e.Code):
 		return Refused
 	}
 	return Ours
@@ -119,13 +121,13 @@ func sortError(e *stripe.Error) Outcome {
 
 // isOfOtherMode reports whether the object exists in the other mode, live or test: then our key is the wrong one.
 func isOfOtherMode(e *stripe.Error) bool {
-	return strings.Contains(e.Msg, "a similar object exists in")
+	return strings.Contains(e.Message, "a similar object exists in")
 }
 
 // findMissing returns what is missing, by the parameter that names it, or by Stripe's words where the path does.
 func findMissing(e *stripe.Error) string {
 	what := e.Param
-	if rest, ok := strings.CutPrefix(e.Msg, "No such "); ok && (what == "" || what == "id") {
+	if rest, ok := strings.CutPrefix(e.Message, "No such "); ok && (what == "" || what == "id") {
 		what, _, _ = strings.Cut(rest, ":")
 	}
 	switch strings.ToLower(what) {
@@ -136,7 +138,7 @@ func findMissing(e *stripe.Error) string {
 	case "account", "destination":
 		return MissingPayee
 	}
-	if e.Code == stripe.ErrorCodeAccountInvalid {
+	if e.Code == accountInvalid {
 		return MissingPayee
 	}
 	return ""
@@ -144,8 +146,8 @@ func findMissing(e *stripe.Error) string {
 
 // DeclinedPayment returns the payment that an answer which declines its card names, or nil.
 func DeclinedPayment(err error) *stripe.PaymentIntent {
-	if e, ok := errors.AsType[*stripe.Error](err); ok && e.HTTPStatusCode < http.StatusInternalServerError {
-		return e.PaymentIntent
+	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Status < http.StatusInternalServerError {
+		return e.Payment
 	}
 	return nil
 }
@@ -166,17 +168,16 @@ func NameDecline(p *stripe.PaymentIntent) string {
 		}
 	}
 	if e := p.LastPaymentError; e != nil && code == "" {
-		code, reason = string(e.Code), string(e.DeclineCode)
+		code, reason = e.Code, e.DeclineCode
 	}
 	switch {
-	case code == string(stripe.ErrorCodeAuthenticationRequired) ||
-		reason == string(stripe.ErrorCodeAuthenticationRequired):
+	case code == "authentication_required" || reason == "authentication_required":
 		return "needs_authentication"
-	case code == string(stripe.ErrorCodeExpiredCard):
+	case code == "expired_card":
 		return "card_expired"
-	case reason == string(stripe.DeclineCodeInsufficientFunds):
+	case reason == stripe.InsufficientFunds:
 		return "insufficient_funds"
-	case code == string(stripe.ErrorCodeCardDeclined):
+	case code == "card_declined":
 		return "card_declined"
 	}
 	return "payment_failed"

@@ -9,8 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/stripe/stripe-go/v85"
-
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
@@ -105,7 +104,7 @@ func TestSort(t *testing.T) {
 			}
 		}))
 		client := stripeapi.NewClient("sk_test_key", server.URL, nil, 0)
-		_, err := client.V1Customers.Create(t.Context(), &stripe.CustomerCreateParams{})
+		_, err := stripe.Create[stripe.Customer](t.Context(), client, nil, "")
 		got := stripeapi.Sort(fmt.Errorf("wrapped: %w", err))
 		if err == nil {
 			got = stripeapi.Sort(nil)

@@ -7,8 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -16,19 +15,20 @@ import (
 const requestTimeout = 20 * time.Second
 
 // DefaultRetries is how often a client repeats a request whose answer it did not get.
-const DefaultRetries = stripe.DefaultMaxNetworkRetries
+const DefaultRetries = 2
 
 // NewClient returns a client with an API key. baseURL is that of an emulator; "" = Stripe's.
-func NewClient(key, baseURL string, m *metrics.Metrics, retries int64) *stripe.Client {
-	backend := &stripe.BackendConfig{
-		MaxNetworkRetries: &retries,
-		HTTPClient:        &http.Client{Timeout: requestTimeout, Transport: countingTransport{m}},
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
+func NewClient(key, baseURL string, m *metrics.Metrics, retries int) *stripe.Client {
+	return &stripe.Client{
+		Key:     key,
+		BaseURL: baseURL,
+		Retries: retries,
+		HTTP: &http.Client{
+			Timeout:       requestTimeout,
+			Transport:     countingTransport{m},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}
-	if baseURL != "" {
-		backend.URL = &baseURL
-	}
-	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
 }
 
 // maxErrorBytes bounds the part of an error's body that isOfPayee looks at.
@@ -48,7 +48,7 @@ func isOfPayee(r *http.Response) bool {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(head), r.Body), r.Body}
-	return bytes.Contains(head, []byte(`"`+stripe.ErrorCodeAccountInvalid+`"`))
+	return bytes.Contains(head, []byte(`"`+accountInvalid+`"`))
 }
 
 // countingTransport counts the requests to Stripe, from which the status of payments is known.
@@ -61,7 +61,7 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil || r.Context().Err() != context.Canceled {
 		t.metrics.CountPayment(err != nil || answer.StatusCode >= http.StatusInternalServerError)
 	}
-	isOwn := r.URL.Path == ownAccount && err == nil && answer.StatusCode == http.StatusForbidden
+	isOwn := r.URL.Path == stripe.OwnAccountPath && err == nil && answer.StatusCode == http.StatusForbidden
 	switch {
 	case isOwn || err != nil || answer.StatusCode < 400 || answer.StatusCode >= 500 || isOfPayee(answer):
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:

@@ -3,7 +3,7 @@ package stripeapi
 import (
 	"context"
 
-	"github.com/stripe/stripe-go/v85"
+	"github.com/purserhq/purser/internal/base/stripe"
 )
 
 // A Permission is one that a restricted key needs, as Stripe's dashboard names it.
@@ -16,63 +16,42 @@ type Permission struct {
 // nothing.
 const nobody = "purser_doctor"
 
-// limit bounds a list of which only the permission is of interest.
-var limit = stripe.ListParams{Limit: stripe.Int64(1), Single: true}
-
 // Permissions returns what a restricted key needs, also to pay developers if payouts is set.
 func Permissions(payouts bool) []Permission {
 	list := []Permission{
-		{"Checkout Sessions: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1CheckoutSessions.Expire(ctx, "cs_"+nobody, nil)
-			return err
-		}},
-		{"Customers: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1Customers.Update(ctx, "cus_"+nobody, nil)
-			return err
-		}},
-		{"PaymentIntents: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1PaymentIntents.Cancel(ctx, "pi_"+nobody, nil)
-			return err
-		}},
-		{"PaymentMethods: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1PaymentMethods.Detach(ctx, "pm_"+nobody, nil)
-			return err
-		}},
-		{"Charges and Refunds: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1Refunds.Update(ctx, "re_"+nobody, nil)
-			return err
-		}},
+		{"Checkout Sessions: write", change[stripe.CheckoutSession]("cs_", "expire")},
+		{"Customers: write", change[stripe.Customer]("cus_", "")},
+		{"PaymentIntents: write", change[stripe.PaymentIntent]("pi_", "cancel")},
+		{"PaymentMethods: write", change[stripe.PaymentMethod]("pm_", "detach")},
+		{"Charges and Refunds: write", change[stripe.Refund]("re_", "")},
 		{"Disputes: read", func(ctx context.Context, c *stripe.Client) error {
-			return firstError(c.V1Disputes.List(ctx, &stripe.DisputeListParams{ListParams: limit}).All(ctx))
+			for _, err := range stripe.List[stripe.Dispute](ctx, c, stripe.Params{"limit": "1"}) {
+				return err
+			}
+			return nil
 		}},
 	}
 	if !payouts {
 		return list
 	}
 	return append(list,
-		Permission{"Accounts: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1Accounts.Update(ctx, "acct_"+nobody, nil)
-			return err
-		}},
+		Permission{"Accounts: write", change[stripe.Account]("acct_", "")},
 		Permission{"Account Links: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1AccountLinks.Create(ctx, &stripe.AccountLinkCreateParams{
-				Account: stripe.String("acct_" + nobody),
-				Type:    stripe.String("account_onboarding"),
-			})
+			_, err := stripe.Create[stripe.AccountLink](ctx, c, stripe.Params{
+				"account": "acct_" + nobody,
+				"type":    "account_onboarding",
+			}, "")
 			return err
 		}},
-		Permission{"Transfers: write", func(ctx context.Context, c *stripe.Client) error {
-			_, err := c.V1Transfers.Update(ctx, "tr_"+nobody, nil)
-			return err
-		}})
+		Permission{"Transfers: write", change[stripe.Transfer]("tr_", "")})
 }
 
-// firstError returns the error of the first object of a list.
-func firstError[T any](list stripe.Seq2[T, error]) error {
-	for _, err := range list {
+// change returns a probe that would change an object.
+func change[T stripe.Object](prefix, action string) func(context.Context, *stripe.Client) error {
+	return func(ctx context.Context, c *stripe.Client) error {
+		_, err := stripe.Act[T](ctx, c, prefix+nobody, action, nil)
 		return err
 	}
-	return nil
 }
 
 // Probe asks Stripe whether a key has a permission, by a request that changes nothing.

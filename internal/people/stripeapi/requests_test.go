@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/people/stripeapi"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -90,13 +89,11 @@ func (r *remote) wants(outcome stripeapi.Outcome, keys ...string) {
 
 // stored is the error with a status that Stripe has stored, as it repeats it.
 func stored(status int) error {
-	e := &stripe.Error{HTTPStatusCode: status, Type: stripe.ErrorTypeAPI, Msg: "An error occurred."}
-	e.SetLastResponse(&stripe.APIResponse{Header: map[string][]string{"Idempotent-Replayed": {"true"}}})
-	return e
+	return &stripe.Error{Status: status, Type: "api_error", Message: "An error occurred.", Replayed: true}
 }
 
-func refusal(status int, kind stripe.ErrorType) error {
-	return &stripe.Error{HTTPStatusCode: status, Type: kind, Msg: "No."}
+func refusal(status int, kind string) error {
+	return &stripe.Error{Status: status, Type: kind, Message: "No."}
 }
 
 // TestNewAttempts gives a request another key only after Stripe has repeated an error and has nothing for an hour.
@@ -126,7 +123,7 @@ func TestEndsOfARequest(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := newRemote(t, d)
 		for _, status := range []int{400, 401, 403, 429} {
-			r.answer = refusal(status, stripe.ErrorTypeInvalidRequest)
+			r.answer = refusal(status, "invalid_request_error")
 			r.keys = nil
 			r.wants(stripeapi.Ours, "top_1")
 		}
@@ -140,14 +137,14 @@ func TestEndsOfARequest(t *testing.T) {
 		r.terms = stripeapi.Postponed
 		r.wants(stripeapi.Postponed, "top_1")
 		r.terms = stripeapi.Unwanted
-		r.lookUp = refusal(404, stripe.ErrorTypeCard) // a look-up refuses nothing
+		r.lookUp = refusal(404, "card_error") // a look-up refuses nothing
 		r.wants(stripeapi.Unknown, "top_1")
-		r.lookUp = refusal(429, stripe.ErrorTypeInvalidRequest) // it says nothing of what an earlier try has done
+		r.lookUp = refusal(429, "invalid_request_error") // it says nothing of what an earlier try has done
 		r.judged = &stripeapi.Answer{Outcome: stripeapi.Refused}
 		r.wants(stripeapi.Ours, "top_1")
 		r.lookUp, r.judged = nil, nil
 		r.wants(stripeapi.Unwanted, "top_1")
-		r.terms, r.answer, r.keys = stripeapi.Wanted, refusal(402, stripe.ErrorTypeCard), nil
+		r.terms, r.answer, r.keys = stripeapi.Wanted, refusal(402, "card_error"), nil
 		r.wants(stripeapi.Refused, "top_1")
 		r.hasIt = true
 		r.wants(stripeapi.Done, "top_1")
@@ -189,13 +186,13 @@ func TestEndIsRecordedOnce(t *testing.T) {
 		r.answer = stored(500)
 		r.wants(stripeapi.Unknown, "top_1")
 		r.ahead += 61 * time.Minute
-		r.answer, r.crash = refusal(402, stripe.ErrorTypeCard), errors.New("crash")
+		r.answer, r.crash = refusal(402, "card_error"), errors.New("crash")
 		if a, err := r.Do(t.Context(), r.request()); !errors.Is(err, r.crash) {
 			t.Errorf("%+v, %v", a, err)
 		}
 		r.crash = nil
 		r.wants(stripeapi.Refused, "top_1", "top_1:2", "top_1:2")
-		for _, answer := range []error{refusal(402, stripe.ErrorTypeCard), nil} {
+		for _, answer := range []error{refusal(402, "card_error"), nil} {
 			r.ends, other.ends, r.answer = nil, nil, answer
 			r.during = func() {
 				other.ahead, other.answer = r.ahead+6*time.Minute, io.ErrUnexpectedEOF
@@ -218,7 +215,7 @@ func TestMake(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := newRemote(t, d)
 		answers := []error{io.ErrUnexpectedEOF, stored(500), nil, nil,
-			refusal(400, stripe.ErrorTypeIdempotency), nil, nil}
+			refusal(400, "idempotency_error"), nil, nil}
 		makeIt := func() error {
 			return r.Make(t.Context(), stripeapi.Customer, "acc_1", "customer:", func(key string) error {
 				r.keys = append(r.keys, key)

@@ -8,11 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -494,7 +493,7 @@ func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, f facts) error 
 		}
 		p.CardUS = charge.Created * 1e6
 	}
-	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4,
+	return setCard(ctx, tx, p, m.ID, brandName(m.Card.Brand), m.Card.Last4,
 		fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
 }
 

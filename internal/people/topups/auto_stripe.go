@@ -3,17 +3,16 @@ package topups
 import (
 	"context"
 	"fmt"
+	"strconv"
 
-	"github.com/stripe/stripe-go/v85"
-
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
 // createCustomer creates the Stripe customer of an account, which holds its card.
 func (s *Store) createCustomer(ctx context.Context, accountID, key string) (string, error) {
-	p := &stripe.CustomerCreateParams{Metadata: map[string]string{"account_id": accountID}}
-	p.SetIdempotencyKey(key)
-	c, err := s.client.V1Customers.Create(ctx, p)
+	p := stripe.Params{"metadata[account_id]": accountID}
+	c, err := stripe.Create[stripe.Customer](ctx, s.client, p, key)
 	if err != nil {
 		return "", err
 	}
@@ -22,7 +21,7 @@ func (s *Store) createCustomer(ctx context.Context, accountID, key string) (stri
 
 // deleteCustomer deletes a customer at Stripe. One that Stripe does not have is no error.
 func (s *Store) deleteCustomer(ctx context.Context, customer string) error {
-	_, err := s.client.V1Customers.Delete(ctx, customer, nil)
+	err := stripe.Delete[stripe.Customer](ctx, s.client, customer)
 	if err != nil && stripeapi.Sort(err).Missing != stripeapi.MissingCustomer {
 		return fmt.Errorf("topups: delete customer: %w", err)
 	}
@@ -32,20 +31,18 @@ func (s *Store) deleteCustomer(ctx context.Context, customer string) error {
 // createIntent charges the saved card without the user (off session). It returns the payment of a card that was
 // declined, too.
 func (s *Store) createIntent(ctx context.Context, c checkout, key string) (*stripe.PaymentIntent, error) {
-	text, yes := stripe.String[string], stripe.Bool(true)
-	p := &stripe.PaymentIntentCreateParams{
-		Amount:             &c.Cents,
-		Currency:           text(string(currency)),
-		Customer:           &c.Customer,
-		PaymentMethod:      &c.PaymentMethod,
-		PaymentMethodTypes: []*string{text("card")},
-		Confirm:            yes,
-		OffSession:         yes,
-		Description:        text("Automatic top-up of your Purser balance"),
-		Metadata:           c.metadata(),
+	p := stripe.Params{
+		"amount":                  strconv.FormatInt(c.Cents, 10),
+		"currency":                currency,
+		"customer":                c.Customer,
+		"payment_method":          c.PaymentMethod,
+		"payment_method_types[0]": "card",
+		"confirm":                 "true",
+		"off_session":             "true",
+		"description":             "Automatic top-up of your Purser balance",
 	}
-	p.SetIdempotencyKey(key)
-	intent, err := s.once.V1PaymentIntents.Create(ctx, p)
+	p.SetMetadata("", c.metadata())
+	intent, err := stripe.Create[stripe.PaymentIntent](ctx, s.once, p, key)
 	if declined := stripeapi.DeclinedPayment(err); declined != nil {
 		return declined, nil
 	}
@@ -54,9 +51,9 @@ func (s *Store) createIntent(ctx context.Context, c checkout, key string) (*stri
 
 // getIntent finds the payment of an attempt whose response was lost; nil if there is none.
 func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
-	from := &stripe.RangeQueryParams{GreaterThanOrEqual: c.CreatedUS/1e6 - 3600} // clocks differ
-	for i, err := range s.client.V1PaymentIntents.List(ctx,
-		&stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}).All(ctx) {
+	p := stripe.Params{"customer": c.Customer}
+	p["created[gte]"] = strconv.FormatInt(c.CreatedUS/1e6-3600, 10) // clocks differ
+	for i, err := range stripe.List[stripe.PaymentIntent](ctx, s.client, p) {
 		if err != nil {
 			return nil, fmt.Errorf("topups: payments of a customer: %w", err)
 		} else if i.Metadata["topup_id"] == c.ID {
@@ -69,15 +66,15 @@ func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentInten
 // cancelIntent cancels a payment that is not paid. It returns no error for a payment that has already ended; the caller
 // fetches its state. Stripe keeps that it was abandoned by the user, if it waits for the user to confirm it.
 func (s *Store) cancelIntent(ctx context.Context, i *stripe.PaymentIntent) error {
-	p, intentID := &stripe.PaymentIntentCancelParams{}, i.ID
-	if i.Status == stripe.PaymentIntentStatusRequiresAction {
-		p.CancellationReason = stripe.String(string(stripe.PaymentIntentCancellationReasonAbandoned))
+	p, intentID := stripe.Params{}, i.ID
+	if i.Status == stripe.RequiresAction {
+		p["cancellation_reason"] = stripe.Abandoned
 	}
-	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, p)
+	_, err := stripe.Act[stripe.PaymentIntent](ctx, s.client, intentID, "cancel", p)
 	if err == nil {
 		return nil
 	}
-	intent, failed := s.client.V1PaymentIntents.Retrieve(ctx, intentID, nil)
+	intent, failed := stripe.Get[stripe.PaymentIntent](ctx, s.client, intentID, nil)
 	if failed == nil && !(facts{intent: intent}).isStuck() {
 		return nil
 	}
@@ -87,7 +84,7 @@ func (s *Store) cancelIntent(ctx context.Context, i *stripe.PaymentIntent) error
 // detachCard deletes a card at Stripe. A card that Stripe does not know, or that belongs to no customer any more, is no
 // error.
 func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
-	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
+	_, err := stripe.Act[stripe.PaymentMethod](ctx, s.client, paymentMethod, "detach", nil)
 	if err == nil {
 		return nil
 	}
@@ -100,7 +97,7 @@ func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 
 // isCardKept reports whether Stripe keeps a card for a customer. A key of another account than ours is an error.
 func (s *Store) isCardKept(ctx context.Context, paymentMethod string) (bool, error) {
-	m, err := s.client.V1PaymentMethods.Retrieve(ctx, paymentMethod, nil)
+	m, err := stripe.Get[stripe.PaymentMethod](ctx, s.client, paymentMethod, nil)
 	if answer := stripeapi.Sort(err); answer.Outcome == stripeapi.Gone && answer.Missing == stripeapi.MissingCard {
 		return false, s.account.Check(ctx)
 	} else if err != nil {
@@ -112,8 +109,8 @@ func (s *Store) isCardKept(ctx context.Context, paymentMethod string) (bool, err
 // isStuck reports whether an automatic payment waits for an action of the user.
 func (f facts) isStuck() bool {
 	switch f.intent.Status {
-	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction,
-		stripe.PaymentIntentStatusRequiresConfirmation:
+	case stripe.RequiresPaymentMethod, stripe.RequiresAction,
+		stripe.RequiresConfirmation:
 		return true
 	}
 	return false

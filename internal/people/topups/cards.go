@@ -8,9 +8,8 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
@@ -28,7 +27,7 @@ func NewCardKey(derivationKey []byte) ([]byte, error) {
 // fingerprintOf returns what Stripe calls the card or bank account that paid a charge, the same in every account of
 // ours; "" = Stripe does not say.
 func fingerprintOf(c *stripe.Charge) string {
-	d := c.PaymentMethodDetails
+	d := c.Method
 	if d == nil {
 		return ""
 	}
@@ -54,7 +53,7 @@ func fingerprintOf(c *stripe.Charge) string {
 	if name == "" {
 		return ""
 	}
-	return string(d.Type) + "/" + name
+	return d.Type + "/" + name
 }
 
 // rememberCard remembers by what an account has paid, before the payment can be spent. If another account has paid by

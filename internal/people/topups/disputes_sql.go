@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 )
 
 // saveDisputes stores the disputes of a payment as Stripe tells them.

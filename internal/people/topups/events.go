@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-
-	"github.com/stripe/stripe-go/v85"
-	"github.com/stripe/stripe-go/v85/webhook"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/stripeapi"
@@ -33,10 +32,9 @@ func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), s.Config.WebhookSecret,
-		// only ids are read from the event; the state is fetched
-		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
-	if err != nil || e.Data == nil {
+	// Only ids are read from the event, whatever its version of the API is; the state is fetched.
+	e, err := stripe.ReadEvent(body, r.Header.Get("Stripe-Signature"), s.Config.WebhookSecret, time.Now())
+	if err != nil {
 		s.badSinceUS.CompareAndSwap(0, s.Now().UnixMicro())
 		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").WithCause(err)
 	}
@@ -56,43 +54,42 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 		return err
 	}
 	if e.Account != "" { // of a developer's account, to an endpoint that gets those events, too
-		return markSeen(ctx, s.DB, e.ID, string(e.Type), s.Now().UnixMicro())
+		return markSeen(ctx, s.DB, e.ID, e.Type, s.Now().UnixMicro())
 	} else if e.Livemode != s.Config.isLive() {
 		return s.refuseTopUp("", fmt.Sprintf("event %s is of another mode", e.ID))
 	}
 	c, err := s.findCheckoutOfEvent(ctx, e)
 	if errors.Is(err, sql.ErrNoRows) { // the event is about another payment of this Stripe account
-		return markSeen(ctx, s.DB, e.ID, string(e.Type), s.Now().UnixMicro())
+		return markSeen(ctx, s.DB, e.ID, e.Type, s.Now().UnixMicro())
 	} else if err != nil {
 		return err
 	}
 	_, err = s.reconcile(ctx, c, func(ctx context.Context, tx *db.Tx) error {
-		return markSeen(ctx, tx, e.ID, string(e.Type), s.Now().UnixMicro())
+		return markSeen(ctx, tx, e.ID, e.Type, s.Now().UnixMicro())
 	})
 	return err
 }
 
 // findCheckoutOfEvent finds the checkout that an event is about, or sql.ErrNoRows.
 func (s *Store) findCheckoutOfEvent(ctx context.Context, e stripe.Event) (checkout, error) {
-	kind := string(e.Type)
 	switch {
-	case strings.HasPrefix(kind, "checkout.session."):
+	case strings.HasPrefix(e.Type, "checkout.session."):
 		var session stripe.CheckoutSession
-		if err := json.Unmarshal(e.Data.Raw, &session); err != nil {
+		if err := json.Unmarshal(e.Data.Object, &session); err != nil {
 			return checkout{}, s.refuseTopUp("", "event "+e.ID+" is not about a session")
 		}
 		return s.findCheckoutOfSession(ctx, &session)
-	case strings.HasPrefix(kind, "payment_intent."): // of an automatic top-up
+	case strings.HasPrefix(e.Type, "payment_intent."): // of an automatic top-up
 		var intent stripe.PaymentIntent
-		if err := json.Unmarshal(e.Data.Raw, &intent); err != nil {
+		if err := json.Unmarshal(e.Data.Object, &intent); err != nil {
 			return checkout{}, s.refuseTopUp("", "event "+e.ID+" is not about a payment")
 		}
 		return s.findCheckoutOfAttempt(ctx, &intent)
-	case strings.HasPrefix(kind, "charge.") || strings.HasPrefix(kind, "refund."): // refunds and disputes
+	case strings.HasPrefix(e.Type, "charge.") || strings.HasPrefix(e.Type, "refund."): // refunds and disputes
 		var of struct {
 			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"`
 		}
-		if err := json.Unmarshal(e.Data.Raw, &of); err != nil || of.PaymentIntent == nil {
+		if err := json.Unmarshal(e.Data.Object, &of); err != nil || of.PaymentIntent == nil {
 			return checkout{}, sql.ErrNoRows
 		}
 		return s.findCheckoutOfIntent(ctx, of.PaymentIntent.ID)
@@ -174,7 +171,7 @@ func (s *Store) findCheckoutOfIntent(ctx context.Context, intent string) (checko
 // findUnknown finds the top-up of a payment that has brought money and that the books do not know, and records one that
 // they do not have. It returns sql.ErrNoRows for a payment that is not ours.
 func (s *Store) findUnknown(ctx context.Context, intentID string) (checkout, error) {
-	intent, err := s.client.V1PaymentIntents.Retrieve(ctx, intentID, nil)
+	intent, err := stripe.Get[stripe.PaymentIntent](ctx, s.client, intentID, nil)
 	switch {
 	case stripeapi.Sort(err).Outcome == stripeapi.Gone:
 		return checkout{}, s.refuseTopUp("", "payment "+intentID+" is not at stripe")

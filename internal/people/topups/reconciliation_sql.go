@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/stripe"
 )
 
 const reconciliationColumns = `id, cause, waits, since_us, stage, after_id, compared, booked, unbooked, error,
@@ -174,7 +173,7 @@ func saveRefunds(ctx context.Context, tx *db.Tx, paymentID string, list []*strip
 				changed_us = excluded.changed_us
 			WHERE stripe_refunds.cents <> excluded.cents OR stripe_refunds.status <> excluded.status
 				OR stripe_refunds.pending_reason <> excluded.pending_reason`,
-			r.ID, paymentID, r.Amount, string(r.Status), string(r.PendingReason), nowUS)
+			r.ID, paymentID, r.Amount, r.Status, r.PendingReason, nowUS)
 		err = errors.Join(err, failed)
 	}
 	return err

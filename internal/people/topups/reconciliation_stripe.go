@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/stripeapi"
@@ -22,17 +22,27 @@ import (
 // listedPayments is the member of listed objects that is asked for in full: it has our ids.
 const listedPayments = "data.payment_intent"
 
-// listParams begins the parameters of a list where a reconciliation goes on. Stripe lists the newest first.
-func listParams(r *Reconciliation) (p stripe.ListParams, since *stripe.RangeQueryParams) {
-	p.Limit = stripe.Int64(comparedTogether)
-	if r.after != "" {
-		p.StartingAfter = &r.after
+// listParams are the parameters of a list where a reconciliation goes on. Stripe lists the newest first.
+func listParams(r *Reconciliation) stripe.Params {
+	p := stripe.Params{
+		"limit":        strconv.Itoa(comparedTogether),
+		"created[gte]": strconv.FormatInt(r.SinceUS/1e6, 10),
 	}
-	return p, &stripe.RangeQueryParams{GreaterThanOrEqual: r.SinceUS / 1e6}
+	if r.after != "" {
+		p["starting_after"] = r.after
+	}
+	return p
+}
+
+// listWithPayments lists objects with their payments in full.
+func listWithPayments[T stripe.Object](ctx context.Context, s *Store, r *Reconciliation) iter.Seq2[*T, error] {
+	p := listParams(r)
+	p.Expand(listedPayments)
+	return stripe.List[T](ctx, s.client, p)
 }
 
 // readList reads a list of Stripe's. read returns false for what is of no interest.
-func readList[T any](objects stripe.Seq2[T, error], read func(T) (listedObject, bool)) iter.Seq2[listedObject, error] {
+func readList[T any](objects iter.Seq2[T, error], read func(T) (listedObject, bool)) iter.Seq2[listedObject, error] {
 	return func(yield func(listedObject, error) bool) {
 		for o, err := range objects {
 			if err != nil {
@@ -51,32 +61,23 @@ func readList[T any](objects stripe.Seq2[T, error], read func(T) (listedObject, 
 }
 
 func (s *Store) listCharges(ctx context.Context, r *Reconciliation) iter.Seq2[listedObject, error] {
-	p := &stripe.ChargeListParams{}
-	p.ListParams, p.CreatedRange = listParams(r)
-	p.AddExpand(listedPayments)
-	return readList(s.client.V1Charges.List(ctx, p).All(ctx), func(c *stripe.Charge) (listedObject, bool) {
+	return readList(listWithPayments[stripe.Charge](ctx, s, r), func(c *stripe.Charge) (listedObject, bool) {
 		o := listedObject{id: c.ID, createdUS: c.Created * 1e6, intent: c.PaymentIntent}
 		if c.PaymentIntent != nil {
 			o.key = c.PaymentIntent.ID
 		}
-		return o, c.Status == stripe.ChargeStatusSucceeded
+		return o, c.Status == stripe.Succeeded
 	})
 }
 
 func (s *Store) listAllRefunds(ctx context.Context, r *Reconciliation) iter.Seq2[listedObject, error] {
-	p := &stripe.RefundListParams{}
-	p.ListParams, p.CreatedRange = listParams(r)
-	p.AddExpand(listedPayments)
-	return readList(s.client.V1Refunds.List(ctx, p).All(ctx), func(r *stripe.Refund) (listedObject, bool) {
-		return listedObject{r.ID, r.ID + " " + string(r.Status), r.Created * 1e6, r.PaymentIntent}, true
+	return readList(listWithPayments[stripe.Refund](ctx, s, r), func(r *stripe.Refund) (listedObject, bool) {
+		return listedObject{r.ID, r.ID + " " + r.Status, r.Created * 1e6, r.PaymentIntent}, true
 	})
 }
 
 func (s *Store) listAllDisputes(ctx context.Context, r *Reconciliation) iter.Seq2[listedObject, error] {
-	p := &stripe.DisputeListParams{}
-	p.ListParams, p.CreatedRange = listParams(r)
-	p.AddExpand(listedPayments)
-	return readList(s.client.V1Disputes.List(ctx, p).All(ctx), func(d *stripe.Dispute) (listedObject, bool) {
+	return readList(listWithPayments[stripe.Dispute](ctx, s, r), func(d *stripe.Dispute) (listedObject, bool) {
 		key := fmt.Sprintf("%s %d %d %d", d.ID, d.Amount, db.BoolInt(isContested(d)), db.BoolInt(isUndecided(d)))
 		return listedObject{d.ID, key, d.Created * 1e6, d.PaymentIntent}, true
 	})
@@ -165,10 +166,8 @@ func (s *Store) compareTransfers(ctx context.Context, r *Reconciliation) error {
 	if some, err := s.Transfers.MayHaveTransfers(ctx); err != nil || !some {
 		return err
 	}
-	p := &stripe.TransferListParams{}
-	p.ListParams, p.CreatedRange = listParams(r)
 	n := 0
-	for t, err := range s.client.V1Transfers.List(ctx, p).All(ctx) {
+	for t, err := range stripe.List[stripe.Transfer](ctx, s.client, listParams(r)) {
 		if err != nil {
 			return fmt.Errorf("topups: list: %w", err)
 		}
@@ -371,10 +370,13 @@ func (s *Store) noteUnknownRefunds(ctx context.Context, c checkout, told []*stri
 // findUnknownCharge reports whether Stripe has an automatic payment of the customer of an attempt that the books do not
 // have, of its month.
 func (s *Store) findUnknownCharge(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
-	from := &stripe.RangeQueryParams{GreaterThanOrEqual: min(c.CreatedUS, c.MonthUS)/1e6 - 3600} // clocks differ
-	p := &stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}
-	p.Limit = stripe.Int64(comparedTogether)
-	for i, err := range s.client.V1PaymentIntents.List(ctx, p).All(ctx) {
+	from := min(c.CreatedUS, c.MonthUS)/1e6 - 3600 // clocks differ
+	p := stripe.Params{
+		"customer":     c.Customer,
+		"created[gte]": strconv.FormatInt(from, 10),
+		"limit":        strconv.Itoa(comparedTogether),
+	}
+	for i, err := range stripe.List[stripe.PaymentIntent](ctx, s.client, p) {
 		if stripeapi.Sort(err).Outcome == stripeapi.Gone { // the customer, whose card is forgotten when it is charged
 			return nil, nil
 		} else if err != nil {

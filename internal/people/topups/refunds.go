@@ -7,14 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
-
-	"github.com/stripe/stripe-go/v85"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -452,11 +452,11 @@ func (s *Store) followRefunds(ctx context.Context, tx *db.Tx, paymentID string, 
 			s.Log.Error("a refused refund was made by stripe", "refund_id", r.ID, "topup_id", r.PaymentID)
 			s.Metrics.RaiseAlarm("refund_reopened", "stripe")
 			state := refundOpen
-			if t.Status == stripe.RefundStatusSucceeded {
+			if t.Status == stripe.Succeeded {
 				state = refundDone
 			}
 			err = s.setRefund(ctx, tx, &r, state, "", returnedAfterAllEmail(r.Cents, state, s.DashboardURL))
-		case t.Status == stripe.RefundStatusSucceeded:
+		case t.Status == stripe.Succeeded:
 			err = s.setRefund(ctx, tx, &r, refundDone, "", returnedEmail(r.Cents, s.DashboardURL))
 		}
 		if err != nil {
@@ -482,7 +482,7 @@ func refundNamed(told []*stripe.Refund, refundID string) (found *stripe.Refund) 
 // reportOwnWaits raises an alarm for refunds that Stripe does not send because our own balance there is too small.
 func (s *Store) reportOwnWaits(c checkout, told []*stripe.Refund) {
 	for _, t := range told {
-		if t.Status == stripe.RefundStatusPending && t.PendingReason == stripe.RefundPendingReasonInsufficientFunds {
+		if t.Status == stripe.Pending && t.PendingReason == stripe.InsufficientFunds {
 			s.Log.Error("a refund waits for our balance at stripe", "topup_id", c.ID, "refund", t.ID)
 			s.Metrics.RaiseAlarm("refund_waits", "stripe")
 		}
@@ -491,7 +491,7 @@ func (s *Store) reportOwnWaits(c checkout, told []*stripe.Refund) {
 
 // hasFailed reports whether a refund came back, or never left.
 func hasFailed(r *stripe.Refund) bool {
-	return r.Status == stripe.RefundStatusFailed || r.Status == stripe.RefundStatusCanceled
+	return r.Status == stripe.Failed || r.Status == stripe.Canceled
 }
 
 // setRefund records the state of a refund, once, and mails its user. One that Stripe or a bank has refused raises an
@@ -549,7 +549,7 @@ func refusedRefund(r refund, isUnwanted bool, why string) *apierr.Error {
 
 // listRefunds returns the refunds of a payment as Stripe has them. Idempotency keys expire, this does not.
 func (s *Store) listRefunds(ctx context.Context, intent string) (list []*stripe.Refund, err error) {
-	for r, err := range s.client.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
+	for r, err := range stripe.List[stripe.Refund](ctx, s.client, stripe.Params{"payment_intent": intent}) {
 		if err != nil {
 			return nil, fmt.Errorf("topups: refunds of %s: %w", intent, err)
 		}
@@ -560,13 +560,12 @@ func (s *Store) listRefunds(ctx context.Context, intent string) (list []*stripe.
 
 // createRefund asks Stripe for a refund.
 func (s *Store) createRefund(ctx context.Context, intent string, r refund, key string) error {
-	p := &stripe.RefundCreateParams{
-		PaymentIntent: &intent,
-		Amount:        &r.Cents,
-		Metadata:      map[string]string{"refund_id": r.ID, "topup_id": r.PaymentID},
-	}
-	p.SetIdempotencyKey(key)
-	_, err := s.once.V1Refunds.Create(ctx, p)
+	_, err := stripe.Create[stripe.Refund](ctx, s.once, stripe.Params{
+		"payment_intent":      intent,
+		"amount":              strconv.FormatInt(r.Cents, 10),
+		"metadata[refund_id]": r.ID,
+		"metadata[topup_id]":  r.PaymentID,
+	}, key)
 	return err
 }
 
@@ -618,12 +617,12 @@ func (s *Store) ExpireUnpaid(ctx context.Context, accountID string) error {
 
 // expireSession ends a session. One that has ended already is no error; the caller fetches its state.
 func (s *Store) expireSession(ctx context.Context, sessionID string) error {
-	_, err := s.client.V1CheckoutSessions.Expire(ctx, sessionID, &stripe.CheckoutSessionExpireParams{})
+	_, err := stripe.Act[stripe.CheckoutSession](ctx, s.client, sessionID, "expire", nil)
 	if err == nil {
 		return nil
 	}
-	session, failed := s.client.V1CheckoutSessions.Retrieve(ctx, sessionID, nil)
-	if failed == nil && session.Status != stripe.CheckoutSessionStatusOpen {
+	session, failed := stripe.Get[stripe.CheckoutSession](ctx, s.client, sessionID, nil)
+	if failed == nil && session.Status != stripe.SessionOpen {
 		return nil
 	}
 	return fmt.Errorf("topups: expire %s: %w", sessionID, err)

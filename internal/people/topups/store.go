@@ -13,12 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -346,7 +345,7 @@ func (s *Store) book(ctx context.Context, tx *db.Tx, c checkout, f facts, l leve
 		}
 	}
 	for _, d := range f.disputes { // after what was lost is taken: the balance may be below zero
-		if isContested(d) && d.Status != stripe.DisputeStatusLost {
+		if isContested(d) && d.Status != stripe.DisputeLost {
 			continue
 		}
 		if err := do(rules.EndDispute{PaymentID: c.ID, DisputeID: d.ID}); err != nil {
@@ -384,7 +383,7 @@ func (f facts) level(returns []refund) (l level) {
 		l.refunded += money.MC(r.Amount-mine) * money.Cent
 	}
 	for _, d := range f.disputes {
-		if d.Status == stripe.DisputeStatusLost {
+		if d.Status == stripe.DisputeLost {
 			l.lost += money.MC(d.Amount) * money.Cent
 		}
 	}
@@ -431,7 +430,7 @@ func (f facts) makeCommands(o order, l level, now time.Time, clearance time.Dura
 			list = append(list, rules.DisputePayment{
 				PaymentID: o.ID,
 				DisputeID: d.ID,
-				Lost:      d.Status == stripe.DisputeStatusLost,
+				Lost:      d.Status == stripe.DisputeLost,
 			})
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
-	"github.com/stripe/stripe-go/v85"
-
+	"github.com/purserhq/purser/internal/base/stripe"
 	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
@@ -46,7 +46,7 @@ type order struct {
 // name returns the id by which Stripe's objects name the order.
 func (o order) name() string { return cmp.Or(o.NamedID, o.ID) }
 
-const currency = stripe.CurrencyUSD
+const currency = stripe.USD
 
 // makeSession makes the Checkout session of a checkout. A repeated request returns the same session. A customer that
 // Stripe no longer has is replaced.
@@ -66,68 +66,53 @@ func (s *Store) makeSession(ctx context.Context, c *checkout) (session *stripe.C
 }
 
 func (s *Store) createSession(ctx context.Context, c checkout, key string) (*stripe.CheckoutSession, error) {
-	text := stripe.String[string]
-	p := &stripe.CheckoutSessionCreateParams{
-		Mode:              text("payment"),
-		ClientReferenceID: &c.ID,
-		SuccessURL:        text(s.receiptURL(c.ID) + "?back=paid"),
-		CancelURL:         text(s.receiptURL(c.ID) + "?back=cancelled"),
-		AdaptivePricing:   &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
-		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{
-			{Quantity: stripe.Int64(1),
-				PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
-					Currency:   text(string(currency)),
-					UnitAmount: &c.Cents,
-					ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{
-						Name: text("Top-up of your Purser balance"),
-					},
-				}},
-		},
-		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: c.metadata()},
-		Metadata:          c.metadata(),
+	p := stripe.Params{
+		"mode":                                          "payment",
+		"client_reference_id":                           c.ID,
+		"success_url":                                   s.receiptURL(c.ID) + "?back=paid",
+		"cancel_url":                                    s.receiptURL(c.ID) + "?back=cancelled",
+		"adaptive_pricing[enabled]":                     "false",
+		"line_items[0][quantity]":                       "1",
+		"line_items[0][price_data][currency]":           currency,
+		"line_items[0][price_data][unit_amount]":        strconv.FormatInt(c.Cents, 10),
+		"line_items[0][price_data][product_data][name]": "Top-up of your Purser balance",
 	}
+	p.SetMetadata("", c.metadata())
+	p.SetMetadata("payment_intent_data", c.metadata())
 	if c.SaveCard { // only cards, and Stripe shows the terms of saving them
-		p.Customer, p.PaymentMethodTypes, p.PaymentIntentData.SetupFutureUsage = &c.Customer, []*string{text("card")},
-			text("off_session")
-		p.ConsentCollection = &stripe.CheckoutSessionCreateConsentCollectionParams{
-			PaymentMethodReuseAgreement: &stripe.CheckoutSessionCreateConsentCollectionPaymentMethodReuseAgreementParams{
-				Position: text("auto"),
-			},
-		}
+		p["customer"] = c.Customer
+		p["payment_method_types[0]"] = "card"
+		p["payment_intent_data[setup_future_usage]"] = "off_session"
+		p["consent_collection[payment_method_reuse_agreement][position]"] = "auto"
 	}
 	s.addInvoice(p, c)
-	p.SetIdempotencyKey(key)
-	return s.client.V1CheckoutSessions.Create(ctx, p)
+	return stripe.Create[stripe.CheckoutSession](ctx, s.client, p, key)
 }
 
 // addInvoice asks for an invoice, if there shall be one. The tax is included in the amount, so that what is paid stays
 // what is credited.
-func (s *Store) addInvoice(p *stripe.CheckoutSessionCreateParams, c checkout) {
+func (s *Store) addInvoice(p stripe.Params, c checkout) {
 	if s.Config.Invoices == NoInvoices {
 		return
 	}
-	p.InvoiceCreation = &stripe.CheckoutSessionCreateInvoiceCreationParams{
-		Enabled:     stripe.Bool(true),
-		InvoiceData: &stripe.CheckoutSessionCreateInvoiceCreationInvoiceDataParams{Metadata: c.metadata()},
-	}
-	p.TaxIDCollection = &stripe.CheckoutSessionCreateTaxIDCollectionParams{Enabled: stripe.Bool(true)}
-	if p.Customer != nil {
-		p.CustomerUpdate = &stripe.CheckoutSessionCreateCustomerUpdateParams{
-			Name:    stripe.String("auto"),
-			Address: stripe.String("auto"),
-		}
+	p["invoice_creation[enabled]"] = "true"
+	p.SetMetadata("invoice_creation[invoice_data]", c.metadata())
+	p["tax_id_collection[enabled]"] = "true"
+	if c.SaveCard {
+		p["customer_update[name]"] = "auto"
+		p["customer_update[address]"] = "auto"
 	}
 	if s.Config.Invoices == TaxedInvoices {
-		p.AutomaticTax = &stripe.CheckoutSessionCreateAutomaticTaxParams{Enabled: stripe.Bool(true)}
-		p.LineItems[0].PriceData.TaxBehavior = stripe.String("inclusive")
+		p["automatic_tax[enabled]"] = "true"
+		p["line_items[0][price_data][tax_behavior]"] = "inclusive"
 	}
 }
 
 // invoiceURL returns the page of the invoice that Stripe has made of a checkout; "" = there is none.
 func (s *Store) invoiceURL(ctx context.Context, c checkout) (string, error) {
-	p := &stripe.CheckoutSessionRetrieveParams{}
-	p.AddExpand("invoice")
-	session, err := s.client.V1CheckoutSessions.Retrieve(ctx, c.SessionID, p)
+	p := stripe.Params{}
+	p.Expand("invoice")
+	session, err := stripe.Get[stripe.CheckoutSession](ctx, s.client, c.SessionID, p)
 	switch {
 	case stripeapi.Sort(err).Outcome == stripeapi.Gone || err == nil && session.Invoice == nil:
 		return "", nil
@@ -152,20 +137,19 @@ type facts struct {
 
 // fetchFacts fetches the state of a checkout from Stripe.
 func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error) {
+	p := stripe.Params{}
 	if c.automatic() {
-		p := &stripe.PaymentIntentRetrieveParams{}
-		p.AddExpand("latest_charge")
-		if f.intent, err = s.client.V1PaymentIntents.Retrieve(ctx, c.IntentID, p); err != nil {
+		p.Expand("latest_charge")
+		if f.intent, err = stripe.Get[stripe.PaymentIntent](ctx, s.client, c.IntentID, p); err != nil {
 			return f, fmt.Errorf("topups: payment: %w", err)
 		}
 	} else {
-		p := &stripe.CheckoutSessionRetrieveParams{}
-		p.AddExpand("payment_intent")
-		p.AddExpand("payment_intent.latest_charge")
+		members := []string{"payment_intent", "payment_intent.latest_charge"}
 		if c.SaveCard {
-			p.AddExpand("payment_intent.payment_method")
+			members = append(members, "payment_intent.payment_method")
 		}
-		if f.session, err = s.client.V1CheckoutSessions.Retrieve(ctx, c.SessionID, p); err != nil {
+		p.Expand(members...)
+		if f.session, err = stripe.Get[stripe.CheckoutSession](ctx, s.client, c.SessionID, p); err != nil {
 			return f, fmt.Errorf("topups: session: %w", err)
 		}
 		f.intent = f.session.PaymentIntent
@@ -178,8 +162,7 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 		return f, err
 	}
 	if charge.Disputed {
-		for d, err := range s.client.V1Disputes.List(ctx,
-			&stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
+		for d, err := range stripe.List[stripe.Dispute](ctx, s.client, stripe.Params{"payment_intent": f.intent.ID}) {
 			if err != nil {
 				return f, fmt.Errorf("topups: disputes: %w", err)
 			}
@@ -191,8 +174,8 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 
 // findSessionOfIntent returns the id of the session that an intent paid for; "" if there is none.
 func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string, error) {
-	for session, err := range s.client.V1CheckoutSessions.List(ctx,
-		&stripe.CheckoutSessionListParams{PaymentIntent: &intent}).All(ctx) {
+	p := stripe.Params{"payment_intent": intent}
+	for session, err := range stripe.List[stripe.CheckoutSession](ctx, s.client, p) {
 		if err != nil {
 			return "", fmt.Errorf("topups: session of an intent: %w", err)
 		}
@@ -203,7 +186,7 @@ func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string,
 
 // hasMoney reports whether an intent has brought money, or may still do without anybody's doing.
 func hasMoney(i *stripe.PaymentIntent) bool {
-	return i.Status == stripe.PaymentIntentStatusSucceeded || i.Status == stripe.PaymentIntentStatusProcessing
+	return i.Status == stripe.Succeeded || i.Status == stripe.Processing
 }
 
 func (f facts) latestCharge() *stripe.Charge {
@@ -215,9 +198,9 @@ func (f facts) latestCharge() *stripe.Charge {
 
 func (f facts) isPaid() bool {
 	if f.session == nil {
-		return f.intent.Status == stripe.PaymentIntentStatusSucceeded
+		return f.intent.Status == stripe.Succeeded
 	}
-	return f.session.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && f.intent != nil
+	return f.session.PaymentStatus == stripe.SessionPaid && f.intent != nil
 }
 
 // failureReason returns why a payment has failed, "" if it has not.
@@ -225,16 +208,16 @@ func (f facts) failureReason() string {
 	switch {
 	case f.isPaid():
 		return ""
-	case f.session == nil && f.intent.Status == stripe.PaymentIntentStatusCanceled:
+	case f.session == nil && f.intent.Status == stripe.Canceled:
 		return f.intentFailure()
 	case f.session == nil:
 		return ""
-	case f.session.Status == stripe.CheckoutSessionStatusExpired:
+	case f.session.Status == stripe.SessionExpired:
 		return "expired"
-	case f.session.Status != stripe.CheckoutSessionStatusComplete || f.intent == nil:
+	case f.session.Status != stripe.SessionComplete || f.intent == nil:
 		return ""
-	case f.intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod ||
-		f.intent.Status == stripe.PaymentIntentStatusCanceled:
+	case f.intent.Status == stripe.RequiresPaymentMethod ||
+		f.intent.Status == stripe.Canceled:
 		return "payment_failed" // an asynchronous payment method failed
 	}
 	return ""
@@ -246,7 +229,7 @@ func (f facts) intentFailure() string {
 	switch i := f.intent; {
 	case stripeapi.WasBankAsked(i):
 		return stripeapi.NameDecline(i)
-	case i.CancellationReason == stripe.PaymentIntentCancellationReasonAbandoned:
+	case i.CancellationReason == stripe.Abandoned:
 		return "needs_authentication"
 	}
 	return stopped
@@ -255,7 +238,7 @@ func (f facts) intentFailure() string {
 // isContested reports whether a dispute is open or lost.
 func isContested(d *stripe.Dispute) bool {
 	switch d.Status {
-	case stripe.DisputeStatusNeedsResponse, stripe.DisputeStatusUnderReview, stripe.DisputeStatusLost:
+	case stripe.DisputeNeedsResponse, stripe.DisputeUnderReview, stripe.DisputeLost:
 		return true
 	}
 	return false
@@ -264,16 +247,16 @@ func isContested(d *stripe.Dispute) bool {
 // isUndecided reports whether a dispute may still end otherwise, or an inquiry may become a dispute.
 func isUndecided(d *stripe.Dispute) bool {
 	switch d.Status {
-	case stripe.DisputeStatusWarningNeedsResponse, stripe.DisputeStatusWarningUnderReview:
+	case stripe.DisputeWarningNeedsResponse, stripe.DisputeWarningUnderReview:
 		return true
 	}
-	return isContested(d) && d.Status != stripe.DisputeStatusLost
+	return isContested(d) && d.Status != stripe.DisputeLost
 }
 
 // isOpen reports whether a dispute is not decided yet.
 func (f facts) isOpen() bool {
 	for _, d := range f.disputes {
-		if isContested(d) && d.Status != stripe.DisputeStatusLost {
+		if isContested(d) && d.Status != stripe.DisputeLost {
 			return true
 		}
 	}
