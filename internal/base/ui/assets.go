@@ -82,22 +82,28 @@ const ComponentsPath = "/components/v1/purser.js"
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may cache it forever.
 type asset struct {
-	path, kind string
-	integrity  string // for the element that names it
-	body       []byte
+	kind string
+	// content reads and hashes it once, when it is first named: most commands need none.
+	content func() assetContent
 	// packed returns the body compressed by gzip, or nil if that is not smaller, as for a font.
 	packed func() []byte
 }
 
+type assetContent struct {
+	path      string
+	integrity string // for the element that names it
+	body      []byte
+}
+
 var (
-	inter = newAsset("inter", ".woff2", "font/woff2", interFont)
-	mono  = newAsset("mono", ".woff2", "font/woff2", monoFont)
-	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", joinStyles())
-	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
+	inter = newAsset("inter", ".woff2", "font/woff2", of(interFont))
+	mono  = newAsset("mono", ".woff2", "font/woff2", of(monoFont))
+	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", joinStyles)
+	icon  = newAsset("icon", ".svg", "image/svg+xml", of(svg))
 	// passkeys is needed for them: browsers use them for scripts alone. Its element names the relying party.
 	passkeys = newScript("passkeys", passkeysJS)
 	// The documentation has more to style than all other pages.
-	docsSheet = newAsset("docs", ".css", "text/css; charset=utf-8", docsCSS)
+	docsSheet = newAsset("docs", ".css", "text/css; charset=utf-8", of(docsCSS))
 )
 
 // scripts are those that a page can name. Every page works without its scripts, except that for voice.
@@ -136,21 +142,29 @@ func joinStyles() []byte {
 		}
 		sheet = append(sheet, part...)
 	}
-	return []byte(strings.NewReplacer("inter.woff2", inter.path, "mono.woff2", mono.path).Replace(string(sheet)))
+	return []byte(strings.NewReplacer("inter.woff2", inter.Path(), "mono.woff2", mono.Path()).Replace(string(sheet)))
 }
 
 func newScript(name string, body []byte) asset {
-	return newAsset(name, ".js", "text/javascript; charset=utf-8", body)
+	return newAsset(name, ".js", "text/javascript; charset=utf-8", of(body))
 }
 
-func newAsset(name, suffix, kind string, body []byte) asset {
-	sum := sha256.Sum256(body)
+func of(body []byte) func() []byte { return func() []byte { return body } }
+
+func newAsset(name, suffix, kind string, read func() []byte) asset {
+	content := sync.OnceValue(func() assetContent {
+		body := read()
+		sum := sha256.Sum256(body)
+		return assetContent{
+			path:      "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix,
+			integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+			body:      body,
+		}
+	})
 	return asset{
-		path:      "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix,
-		kind:      kind,
-		integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
-		body:      body,
-		packed:    sync.OnceValue(func() []byte { return compress(body) }),
+		kind:    kind,
+		content: content,
+		packed:  sync.OnceValue(func() []byte { return compress(content().body) }),
 	}
 }
 
@@ -173,10 +187,10 @@ func compress(body []byte) []byte {
 // Mount serves the style sheet, the icon and the scripts, and what browsers and crawlers ask for by themselves.
 func Mount(rt *web.Router) {
 	for _, a := range []asset{sheet, icon, iconSprite, inter, mono, passkeys, docsSheet} {
-		rt.Handle("GET "+a.path, a.serve)
+		rt.Handle("GET "+a.Path(), a.serve)
 	}
 	for _, a := range scripts {
-		rt.Handle("GET "+a.path, a.serve)
+		rt.Handle("GET "+a.Path(), a.serve)
 	}
 	rt.Handle("GET "+ComponentsPath, serveComponents)
 	rt.Handle("GET /favicon.ico", serveFavicon)
@@ -184,10 +198,10 @@ func Mount(rt *web.Router) {
 }
 
 // Path and Integrity are for templates.
-func (a asset) Path() string { return a.path }
+func (a asset) Path() string { return a.content().path }
 
 // Integrity returns the hash that a browser checks.
-func (a asset) Integrity() string { return a.integrity }
+func (a asset) Integrity() string { return a.content().integrity }
 
 func (a asset) serve(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
@@ -196,7 +210,7 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	body := a.body
+	body := a.content().body
 	if packed := a.packed(); packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
 		body = packed

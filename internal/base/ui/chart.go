@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -217,7 +218,9 @@ func chartY(v, top int64) float64 {
 //go:embed chart.svg.tmpl
 var drawingText string
 
-var drawing = template.Must(template.New("chart").Parse(strings.ReplaceAll(drawingText, "\n", "")))
+var drawing = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("chart").Parse(strings.ReplaceAll(drawingText, "\n", "")))
+})
 
 // A mark is a bar or a part of one.
 type mark struct {
@@ -254,7 +257,7 @@ func (c Chart) SVG() (template.HTML, error) {
 		d.Strokes = append(d.Strokes, c.line(top, "before", func(b Bar) int64 { return b.Before })...)
 	}
 	var out bytes.Buffer
-	if err := drawing.Execute(&out, d); err != nil {
+	if err := drawing().Execute(&out, d); err != nil {
 		return "", err
 	}
 	return template.HTML(out.String()), nil // every text in it was escaped by the template

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"sync"
 	plaintext "text/template"
 
 	"github.com/purserhq/purser/internal/base/web"
@@ -38,9 +39,14 @@ const (
 	AboutWebhooks = "You’re receiving this because you own the app."
 )
 
+// The templates of all emails are parsed when the first is written.
 var (
-	emailHTML = template.Must(template.ParseFS(templates, "templates/mail/email.html"))
-	emailText = plaintext.Must(plaintext.ParseFS(templates, "templates/mail/email.txt"))
+	emailHTML = sync.OnceValue(func() *template.Template {
+		return template.Must(template.ParseFS(templates, "templates/mail/email.html"))
+	})
+	emailText = sync.OnceValue(func() *plaintext.Template {
+		return plaintext.Must(plaintext.ParseFS(templates, "templates/mail/email.txt"))
+	})
 )
 
 // Render writes the email as plain text and as HTML. site says who sends it.
@@ -51,10 +57,10 @@ func (e Email) Render(site web.Site) (text, html string, err error) {
 		Email
 		Sender string
 	}{e, cmp.Or(site.Operator, "Purser")}
-	if err := emailText.Execute(&asText, data); err != nil {
+	if err := emailText().Execute(&asText, data); err != nil {
 		return "", "", fmt.Errorf("ui: email as text: %w", err)
 	}
-	if err := emailHTML.Execute(&asHTML, data); err != nil {
+	if err := emailHTML().Execute(&asHTML, data); err != nil {
 		return "", "", fmt.Errorf("ui: email as HTML: %w", err)
 	}
 	return asText.String(), asHTML.String(), nil

@@ -14,15 +14,15 @@ import (
 //go:embed assets/icons.svg
 var iconsSVG []byte
 
-var iconSprite = newAsset("icons", ".svg", "image/svg+xml", iconsSVG)
+var iconSprite = newAsset("icons", ".svg", "image/svg+xml", of(iconsSVG))
 
 // iconOf returns an icon by its name in Lucide. It says nothing to a screen reader: a text stands next to it.
 func iconOf(name string) (template.HTML, error) {
 	if !strings.Contains(string(iconsSVG), `<symbol id="`+name+`"`) {
 		return "", fmt.Errorf("ui: no icon %q: add it to ICONS in the Makefile and run make icons", name)
 	}
-	return template.HTML(`<svg class="icon" aria-hidden="true" focusable="false"><use href="` + iconSprite.path + "#" +
-		template.HTMLEscapeString(name) + `"/></svg>`), nil
+	return template.HTML(`<svg class="icon" aria-hidden="true" focusable="false"><use href="` +
+		iconSprite.Path() + "#" + template.HTMLEscapeString(name) + `"/></svg>`), nil
 }
 
 // avatarColors is how many colors an avatar can have: the classes tone-0 to tone-7 of the style sheet.

@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"html/template"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -41,13 +42,17 @@ func (r Ranks) most() (most int64) {
 	return most
 }
 
-var rankDrawing = template.Must(template.New(
-	"ranks").Parse(`<svg class="chart ranks" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
+var rankDrawing = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("ranks").Parse(rankText))
+})
+
+const rankText = `<svg class="chart ranks" viewBox="0 0 {{.Width}} {{.Height}}" role="img" ` +
+	`aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
 	`<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>` +
 	`{{range .Lines}}<text x="0" y="{{.TextY}}">{{.Name}}</text><text class="shown" x="{{$.Width}}" y="{{.TextY}}" text-anchor="end">{{.Shown}}</text>` +
 	`<rect class="track" x="0" y="{{.Y}}" width="{{$.Width}}" height="{{$.Bar}}" rx="3"/>` +
 	`{{if .W}}<rect class="{{if .Divided}}bar-rest{{else}}bar-mark{{end}}" x="0" y="{{.Y}}" width="{{.W}}" height="{{$.Bar}}" rx="3"/>{{end}}` +
-	`{{if .PartW}}<rect class="bar-mark" x="{{.PartX}}" y="{{.Y}}" width="{{.PartW}}" height="{{$.Bar}}" rx="3"/>{{end}}{{end}}</svg>`))
+	`{{if .PartW}}<rect class="bar-mark" x="{{.PartX}}" y="{{.Y}}" width="{{.PartW}}" height="{{$.Bar}}" rx="3"/>{{end}}{{end}}</svg>`
 
 type rankLine struct {
 	Name, Shown  string
@@ -85,7 +90,7 @@ func (r Ranks) SVG() (template.HTML, error) {
 		d.Lines = append(d.Lines, line)
 	}
 	var out bytes.Buffer
-	if err := rankDrawing.Execute(&out, d); err != nil {
+	if err := rankDrawing().Execute(&out, d); err != nil {
 		return "", err
 	}
 	return template.HTML(out.String()), nil // every text in it was escaped by the template

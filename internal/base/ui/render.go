@@ -53,14 +53,14 @@ func pageParsers() map[string]func() *template.Template {
 // parseTemplate reads the layout again for each page, because each fills in its "main".
 func parseTemplate(file string) *template.Template {
 	t := template.New("page.html").Funcs(template.FuncMap{
-		"css":          func() string { return sheet.path },
-		"favicon":      func() string { return icon.path },
+		"css":          sheet.Path,
+		"favicon":      icon.Path,
 		"icon":         iconOf,
 		"avatar":       avatarOf,
-		"inter":        func() string { return inter.path },
-		"passkeys":     func() string { return passkeys.path },
-		"passkeysHash": func() string { return passkeys.integrity },
-		"docscss":      func() string { return docsSheet.path },
+		"inter":        inter.Path,
+		"passkeys":     passkeys.Path,
+		"passkeysHash": passkeys.Integrity,
+		"docscss":      docsSheet.Path,
 	})
 	return template.Must(t.ParseFS(templates, "templates/layout/*.html", file))
 }

@@ -26,7 +26,7 @@ func serveFavicon(w http.ResponseWriter, _ *http.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", icon.kind)
 	h.Set("Cache-Control", "public, max-age=86400")
-	_, err := w.Write(icon.body)
+	_, err := w.Write(icon.content().body)
 	return err
 }
 

@@ -146,7 +146,7 @@ func TestCompressedAssets(t *testing.T) {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	Mount(rt)
 	get := func(encoding string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("GET", sheet.path, nil)
+		r := httptest.NewRequest("GET", sheet.Path(), nil)
 		r.Header.Set("Accept-Encoding", encoding)
 		w := httptest.NewRecorder()
 		rt.ServeHTTP(w, r)
@@ -178,7 +178,7 @@ func TestScriptOfSignedInPages(t *testing.T) {
 	})
 	w := httptest.NewRecorder()
 	rt.ServeHTTP(w, httptest.NewRequest("GET", "/page", nil))
-	if !strings.Contains(w.Body.String(), `<script src="`+scripts["app"].path+`"`) ||
+	if !strings.Contains(w.Body.String(), `<script src="`+scripts["app"].Path()+`"`) ||
 		!strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "script-src 'self'; connect-src 'self'; ") {
 		t.Errorf("%v\n%s", w.Header(), w.Body)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 )
@@ -115,15 +116,19 @@ func checkOrigin(r *http.Request) error {
 // A PageError renders e as a page: it writes the status e.Code.Status and the body. The headers of e are already set.
 type PageError func(w http.ResponseWriter, r *http.Request, e *apierr.Error)
 
-var plainPage = template.Must(template.New("error").Parse(`<!doctype html>
+var plainPage = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("error").Parse(plainPageText))
+})
+
+const plainPageText = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title></head>
 <body><h1>{{.Title}}</h1><p>{{.Message}}</p><p>Request <code>{{.RequestID}}</code></p></body></html>
-`))
+`
 
 // plainPageError is the default renderer of error pages.
 func plainPageError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	var b strings.Builder
-	err := plainPage.Execute(&b, struct{ Title, Message, RequestID string }{
+	err := plainPage().Execute(&b, struct{ Title, Message, RequestID string }{
 		http.StatusText(e.Code.Status), e.Message, RequestID(r.Context())})
 	if err != nil {
 		panic(err) // the template is a constant

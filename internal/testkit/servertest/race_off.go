@@ -2,4 +2,5 @@
 
 package servertest
 
-const raceEnabled = false
+// IsRace reports whether the race detector is in the tests, and so in the binary.
+const IsRace = false

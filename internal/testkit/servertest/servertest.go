@@ -61,7 +61,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	var args []string
-	if raceEnabled {
+	if IsRace {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command(filepath.Join(root, ".ci", "binary"), args...)
@@ -247,6 +247,11 @@ func (p *Process) AwaitExit(within time.Duration) (code int, ended bool) {
 func (p *Process) Wait() int {
 	<-p.done
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// CPU returns the processor time that the process took. It has ended.
+func (p *Process) CPU() time.Duration {
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
 // Signal sends a signal. It does nothing after the process has ended.
