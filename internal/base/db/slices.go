@@ -10,7 +10,7 @@ import (
 
 // Bounds of the work of jobs that many rows make long: it is cut into slices, each of them a transaction.
 const (
-	maxSliceRows = 300                   // that one transaction of DeleteSlices deletes
+	maxSliceRows = 200                   // that one transaction of DeleteSlices deletes
 	minSliceRows = 25                    // and when they take long
 	longSlice    = 50 * time.Millisecond // a longer one is halved, and one that takes half of it is doubled
 	maxRest      = 2 * time.Second       // after a slice

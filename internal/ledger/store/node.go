@@ -216,7 +216,7 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 }
 
 // holdSlice is how many failed holds one transaction deletes. Each is looked up by its key, and needs its connection.
-const holdSlice = 200
+const holdSlice = 100
 
 // deleteFailedHolds deletes the holds of keys whose last attempt has failed before a time, in turn with other jobs.
 // Such a key is free again, also for another request. On PostgreSQL the connections are locked, as for every change of
