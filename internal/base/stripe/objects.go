@@ -194,8 +194,19 @@ func (c Charge) objectID() string          { return c.ID }
 func (r Refund) objectID() string          { return r.ID }
 func (d Dispute) objectID() string         { return d.ID }
 func (a Account) objectID() string         { return a.ID }
-func (AccountLink) objectID() string       { return "" }
+func (l AccountLink) objectID() string     { return l.URL } // it has no other
 func (t Transfer) objectID() string        { return t.ID }
+
+func (c CheckoutSession) isAnswer() bool { return c.objectID() != "" }
+func (p PaymentIntent) isAnswer() bool   { return p.objectID() != "" }
+func (c Customer) isAnswer() bool        { return c.objectID() != "" }
+func (p PaymentMethod) isAnswer() bool   { return p.objectID() != "" }
+func (c Charge) isAnswer() bool          { return c.objectID() != "" }
+func (r Refund) isAnswer() bool          { return r.objectID() != "" }
+func (d Dispute) isAnswer() bool         { return d.objectID() != "" }
+func (a Account) isAnswer() bool         { return a.objectID() != "" }
+func (a AccountLink) isAnswer() bool     { return a.objectID() != "" }
+func (t Transfer) isAnswer() bool        { return t.objectID() != "" }
 
 // decode decodes an object, or its id, where an answer has only that.
 func decode(text []byte, id *string, whole any) error {

@@ -75,6 +75,7 @@ func (p Params) encode() string {
 
 // An Object is one of the kinds of objects of this package. resource is the path of all of its kind.
 type Object interface {
+	checked
 	resource() string
 	objectID() string
 }
@@ -117,10 +118,7 @@ func List[T Object](ctx context.Context, c *Client, p Params) iter.Seq2[*T, erro
 	return func(yield func(*T, error) bool) {
 		p := maps.Clone(p)
 		for {
-			page, err := do[struct {
-				Data    []T  `json:"data"`
-				HasMore bool `json:"has_more"`
-			}](ctx, c, request{method: http.MethodGet, path: pathOf[T](), params: p})
+			page, err := do[page[T]](ctx, c, request{method: http.MethodGet, path: pathOf[T](), params: p})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -145,6 +143,18 @@ func List[T Object](ctx context.Context, c *Client, p Params) iter.Seq2[*T, erro
 		}
 	}
 }
+
+// A page of a list.
+type page[T Object] struct {
+	Object  string `json:"object"`
+	Data    []T    `json:"data"`
+	HasMore bool   `json:"has_more"`
+}
+
+// A checked answer knows whether it is what was asked for, and not JSON of something in between.
+type checked interface{ isAnswer() bool }
+
+func (p page[T]) isAnswer() bool { return p.Object == "list" }
 
 func pathOf[T Object](id ...string) string {
 	var o T
@@ -188,7 +198,7 @@ func canRetry(err error) bool {
 }
 
 // do sends a request, and repeats it with the same key while its answer does not come.
-func do[T any](ctx context.Context, c *Client, r request) (*T, error) {
+func do[T checked](ctx context.Context, c *Client, r request) (*T, error) {
 	if r.key == "" && r.method != http.MethodGet {
 		r.key = rand.Text()
 	}
@@ -198,6 +208,9 @@ func do[T any](ctx context.Context, c *Client, r request) (*T, error) {
 		answer := new(T)
 		if err := c.send(ctx, r, answer); err != nil {
 			return nil, err
+		}
+		if !(*answer).isAnswer() {
+			return nil, fmt.Errorf("stripe: %s %s: the answer is not what was asked for", r.method, r.path)
 		}
 		return answer, nil
 	}, func(err error) bool { return tries <= c.Retries && ctx.Err() == nil && canRetry(err) })

@@ -93,7 +93,7 @@ func TestRequests(t *testing.T) {
 			return err
 		}, "GET", "/v1/account", "", ""},
 	} {
-		client, s := newClient(0, answer(200, `{}`))
+		client, s := newClient(0, answer(200, `{"id": "x"}`))
 		if err := c.send(t.Context(), client); err != nil {
 			t.Errorf("%s: %v", c.path, err)
 			continue
@@ -152,6 +152,8 @@ func TestErrors(t *testing.T) {
 		{"redirect", answer(302, `{}`, "Location", "http://elsewhere/sk_test_secret"), nil},
 		{"page instead of an object", answer(200, `<html>sk_test_secret</html>`), nil},
 		{"half an object", answer(200, `{"id": "cus_1"`), nil},
+		{"no object", answer(200, `null`), nil},
+		{"another object", answer(200, `{"status": "sk_test_secret"}`), nil},
 		{"too large", answer(200, `{"id": "`+strings.Repeat("x", maxAnswerBytes)+`"}`), nil},
 		{"cut", cut, nil},
 	} {
@@ -217,9 +219,9 @@ func TestRetries(t *testing.T) {
 // TestList reads a list page by page, as long as it is asked for, and each object once.
 func TestList(t *testing.T) {
 	t.Parallel()
-	first, second := answer(200, `{"data": [{"id": "re_1"}, {"id": "re_2"}], "has_more": true}`),
-		answer(200, `{"data": [{"id": "re_3"}], "has_more": false}`)
-	empty := answer(200, `{"data": [], "has_more": true}`)
+	first, second := answer(200, `{"object": "list", "data": [{"id": "re_1"}, {"id": "re_2"}], "has_more": true}`),
+		answer(200, `{"object": "list", "data": [{"id": "re_3"}], "has_more": false}`)
+	empty := answer(200, `{"object": "list", "data": [], "has_more": true}`)
 	params := Params{"limit": "2"}
 	for _, c := range []struct {
 		name    string
@@ -230,7 +232,8 @@ func TestList(t *testing.T) {
 	}{
 		{"all", []func() (*http.Response, error){first, second}, 0, "re_1 re_2 re_3", 2},
 		{"two", []func() (*http.Response, error){first, second}, 2, "re_1 re_2", 1},
-		{"none", []func() (*http.Response, error){answer(200, `{"data": []}`)}, 0, "", 1},
+		{"none", []func() (*http.Response, error){answer(200, `{"object": "list", "data": []}`)}, 0, "", 1},
+		{"no list", []func() (*http.Response, error){answer(200, `{}`)}, 0, "error", 1},
 		{"cut", []func() (*http.Response, error){first, cut}, 0, "re_1 re_2 error", 2},
 		{"without end", []func() (*http.Response, error){first}, 0, "re_1 re_2 re_1 re_2 error", 2},
 		{"empty, and more", []func() (*http.Response, error){empty}, 0, "error", 1},
