@@ -137,8 +137,7 @@ func (f decryptFlags) readIdentities() ([]age.Identity, error) {
 }
 
 type verifyBackupCmd struct {
-	File     string `arg:"" help:"The backup."`
-	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
+	File string `arg:"" help:"The backup."`
 	decryptFlags
 }
 
@@ -158,7 +157,7 @@ func (c *verifyBackupCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	m, r, err := backup.Verify(ctx, c.File, identities, c.Archives)
+	m, r, err := backup.Verify(ctx, c.File, identities)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,15 +195,12 @@ func (c *serveCmd) Run(p *program) error {
 type ledgerCmd struct {
 	Verify  verifyCmd  `cmd:"" help:"Verify the whole database."`
 	Journal journalCmd `cmd:"" help:"Print a month for accountants, as postings."`
-	Archive archiveCmd `cmd:"" help:"Move a year of the ledger from PostgreSQL to a file."`
-	Attach  attachCmd  `cmd:"" help:"Bring an archived year back into the ledger."`
 }
 
 type verifyCmd struct {
 	databaseFlags
 	Checkpoint      string `placeholder:"FILE" help:"Where a clean verification leaves what it has verified."`
 	SinceCheckpoint bool   `help:"Go on from the checkpoint: read only what is new."`
-	Archives        string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
 }
 
 // Help is shown by purser ledger verify --help.
@@ -216,8 +212,6 @@ func (verifyCmd) Help() string {
 		"takes as long as there are new rows, and everything is new while there is no file. It does not see an old " +
 		"row that was edited in place. So verify the whole database now and then, and keep the file where those who " +
 		"can write the database cannot.\n\n" +
-		"Years of the ledger that were archived are verified from their files, in the folder of --archives or of the " +
-		"setting archives. With --since-checkpoint no file is read.\n\n" +
 		"Exits with 0 without findings, 1 with findings, 2 when it could not run.\n\nExample:\n  purser ledger " +
 		"verify --database sqlite:purser-data/purser.db\n  purser ledger verify --config purser.yaml --checkpoint " +
 		"/var/lib/purser-audit/checkpoint --since-checkpoint"
@@ -273,7 +267,6 @@ func (c *verifyCmd) Run(p *program) error {
 	o := audit.Options{
 		Now:        time.Now(),
 		Checkpoint: c.Checkpoint != "",
-		Archives:   cmp.Or(c.Archives, settings.Archives),
 	}
 	if c.SinceCheckpoint && c.Checkpoint == "" {
 		return exitError{errors.New("--since-checkpoint needs --checkpoint FILE"), exitUsage}

@@ -111,9 +111,6 @@ func TestCommandLine(t *testing.T) {
 		{args: "restore --help", out: "purser restore /backups/"},
 		{args: "restore " + wrong, code: 2, err: "--database"},
 		{args: "restore " + wrong + " --database sqlite:" + wrong, code: 1, err: "exists already"},
-		{args: "ledger archive --help", out: "purser ledger archive 2026 --to"},
-		{args: "ledger archive 2026 --database sqlite:x", code: 2, err: "--to"},
-		{args: "ledger archive 2026 --to " + folder + " --database sqlite:x", code: 2, err: "only a database"},
 		{args: "ledger attach --help", out: "purser ledger attach /"},
 		{args: "ledger attach " + wrong + " --database sqlite:x", code: 2, err: "only a database"},
 		{args: "db copy --help", out: "purser db copy --from sqlite:"},
@@ -281,8 +278,6 @@ func TestBarePasswords(t *testing.T) {
 	for _, args := range [][]string{
 		{"ledger", "verify", "--database", url},
 		{"ledger", "journal", "--database", url},
-		{"ledger", "archive", "2026", "--to", folder, "--database", url},
-		{"ledger", "attach", folder + "/x", "--database", url},
 		{"backup", "create", folder + "/x", "--database", url},
 		{"restore", folder + "/x", "--database", url},
 		{"db", "copy", "--from", url, "--to", "sqlite:" + folder + "/x.db"},

@@ -15,8 +15,6 @@ type dbCmd struct {
 type copyDBCmd struct {
 	From string `placeholder:"URL" required:"" help:"sqlite:PATH or postgres://…; its nodes must be stopped."`
 	To   string `placeholder:"URL" required:"" help:"A new SQLite file, or an empty PostgreSQL database."`
-
-	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
 }
 
 // Help is shown by purser db copy --help.
@@ -36,7 +34,7 @@ func (c *copyDBCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	copied, err := backup.Copy(ctx, c.From, c.To, c.Archives)
+	copied, err := backup.Copy(ctx, c.From, c.To)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (n *copiedNode) countBackups(t *testing.T) int {
 func startCopy(t *testing.T, file, key string, args ...string) *copiedNode {
 	t.Helper()
 	target := "sqlite:" + filepath.Join(t.TempDir(), "purser.db")
-	if _, r, err := backup.Restore(t.Context(), file, target, nil, ""); err != nil || r.Checks == 0 {
+	if _, r, err := backup.Restore(t.Context(), file, target, nil); err != nil || r.Checks == 0 {
 		t.Fatal(err)
 	}
 	n := &copiedNode{backups: t.TempDir()}

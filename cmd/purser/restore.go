@@ -1,14 +1,9 @@
 package main
 
-import (
-	"cmp"
-
-	"github.com/purserhq/purser/internal/backup"
-)
+import "github.com/purserhq/purser/internal/backup"
 
 type restoreCmd struct {
-	File     string `arg:"" help:"The backup."`
-	Archives string `placeholder:"DIR" help:"Folder with the files of archived years of the ledger."`
+	File string `arg:"" help:"The backup."`
 	databaseFlags
 	decryptFlags
 }
@@ -34,8 +29,7 @@ func (c *restoreCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	m, r, err := backup.Restore(ctx, c.File, settings.Database, identities,
-		cmp.Or(c.Archives, settings.Archives))
+	m, r, err := backup.Restore(ctx, c.File, settings.Database, identities)
 	if err != nil {
 		return err
 	}

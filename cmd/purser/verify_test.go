@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestVerifySinceACheckpoint verifies an empty database, then what is new, then one with a finding.
@@ -81,27 +80,5 @@ func TestVerifySinceACheckpoint(t *testing.T) {
 		if strings.HasPrefix(e.Name(), "checkpoint.") {
 			t.Errorf("%s was left behind", e.Name())
 		}
-	}
-}
-
-// TestArchiveOfNoRows asks for the archive of a year that is not over, or has no rows.
-func TestArchiveOfNoRows(t *testing.T) {
-	t.Parallel()
-	folder, database := t.TempDir(), dbtest.URL(t, db.Postgres)
-	code, out, errText := command(nil, "ledger", "archive", "2026", "--to", folder, "--database", database)
-	if code != exitFailed || out != "" || !strings.Contains(errText, "2026") {
-		t.Errorf("archive: exit %d\n%s%s", code, out, errText)
-	}
-	file := filepath.Join(folder, "purser-ledger-2026.archive")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, out, errText = command(nil, "ledger", "attach", file, "--database", database)
-	if code != exitFailed || out != "" || !strings.Contains(errText, "no archived years") {
-		t.Errorf("attach: exit %d\n%s%s", code, out, errText)
-	}
-	code, out, errText = command(nil, "ledger", "verify", "--archives", folder, "--database", database)
-	if code != exitOK || !strings.Contains(out, "no findings") {
-		t.Errorf("verify: exit %d\n%s%s", code, out, errText)
 	}
 }

@@ -137,7 +137,7 @@ func TestRestore(t *testing.T) {
 			want := dump(t, source)
 			for _, to := range engines {
 				target := newTarget(t, to)
-				m, r, err := Restore(t.Context(), path, target, nil, "")
+				m, r, err := Restore(t.Context(), path, target, nil)
 				if err != nil || m.Digest != made.Digest || r.Checks == 0 {
 					t.Fatalf("to %s: %+v, %v", to, m, err)
 				}
@@ -151,7 +151,7 @@ func TestRestore(t *testing.T) {
 					}
 				}
 				// A second one finds it in use, and changes nothing.
-				if _, _, err := Restore(t.Context(), path, target, nil, ""); err == nil ||
+				if _, _, err := Restore(t.Context(), path, target, nil); err == nil ||
 					!strings.Contains(err.Error(), "already") {
 					t.Errorf("restored over data: %v", err)
 				}
@@ -166,7 +166,7 @@ func TestRestore(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if _, r, err := Verify(t.Context(), path, nil, ""); err != nil || r.Findings != sampleFindings {
+			if _, r, err := Verify(t.Context(), path, nil); err != nil || r.Findings != sampleFindings {
 				t.Errorf("verify: %v\n%s", err, r.Report)
 			}
 		})
@@ -193,7 +193,7 @@ func TestNothingIsRestoredOfABrokenFile(t *testing.T) {
 			if err := os.WriteFile(broken, whole[:size], 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := Restore(t.Context(), broken, target, nil, ""); !errors.Is(err, rowfile.ErrCutOff) {
+			if _, _, err := Restore(t.Context(), broken, target, nil); !errors.Is(err, rowfile.ErrCutOff) {
 				t.Errorf("%d of %d bytes to %s: %v", size, len(whole), e, err)
 			}
 		}
@@ -204,7 +204,7 @@ func TestNothingIsRestoredOfABrokenFile(t *testing.T) {
 			}
 		}
 		// it is still empty
-		if _, r, err := Restore(t.Context(), path, target, nil, ""); err != nil || r.Findings != sampleFindings {
+		if _, r, err := Restore(t.Context(), path, target, nil); err != nil || r.Findings != sampleFindings {
 			t.Errorf("to %s: %v\n%s", e, err, r.Report)
 		}
 	}
@@ -218,7 +218,7 @@ func TestRestoreBesideRemains(t *testing.T) {
 	target := newTarget(t, db.SQLite)
 	file := strings.TrimPrefix(target, "sqlite:")
 	restoreFile := func() error {
-		_, err := Copy(t.Context(), source, target, "")
+		_, err := Copy(t.Context(), source, target)
 		return err
 	}
 	if err := os.WriteFile(file+"-wal", []byte("log"), 0o600); err != nil {
@@ -274,18 +274,18 @@ func TestRestoreBelowNodes(t *testing.T) {
 	if _, err := node.ExecContext(t.Context(), join, lease); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Restore(t.Context(), path, target, nil, ""); err == nil ||
+	if _, _, err := Restore(t.Context(), path, target, nil); err == nil ||
 		!strings.Contains(err.Error(), "stop them first") {
 		t.Errorf("restored below a node: %v", err)
 	}
-	if _, err := Copy(t.Context(), source, target, ""); err == nil ||
+	if _, err := Copy(t.Context(), source, target); err == nil ||
 		!strings.Contains(err.Error(), "stop them first") {
 		t.Errorf("copied below a node: %v", err)
 	}
 	if _, err := node.ExecContext(t.Context(), `UPDATE nodes SET lease_us = 1`); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Restore(t.Context(), path, target, nil, ""); err != nil {
+	if _, _, err := Restore(t.Context(), path, target, nil); err != nil {
 		t.Fatal(err)
 	}
 	var live int
@@ -306,7 +306,7 @@ func TestRestoreAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	const version = 10
 	var file bytes.Buffer
-	out, err := rowfile.NewEncoder(&file, rowfile.Backup)
+	out, err := rowfile.NewEncoder(&file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestRestoreAnOlderSchema(t *testing.T) {
 	}
 	for _, e := range engines {
 		target := newTarget(t, e)
-		if _, r, err := Restore(t.Context(), path, target, nil, ""); err != nil || r.Findings > 0 {
+		if _, r, err := Restore(t.Context(), path, target, nil); err != nil || r.Findings > 0 {
 			t.Fatalf("to %s: %v\n%s", e, err, r.Report)
 		}
 		rows := dump(t, target)["accounts"]
@@ -409,21 +409,21 @@ func TestEncryption(t *testing.T) {
 		if !bytes.HasPrefix(file, []byte(ageMagic)) || bytes.Contains(file, []byte("example.com")) {
 			t.Error("it is not encrypted")
 		}
-		if _, r, err := Verify(t.Context(), path, test.with, ""); err != nil || r.Findings != sampleFindings {
+		if _, r, err := Verify(t.Context(), path, test.with); err != nil || r.Findings != sampleFindings {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := Verify(t.Context(), path, nil, ""); err == nil ||
+		if _, _, err := Verify(t.Context(), path, nil); err == nil ||
 			!strings.Contains(err.Error(), "it is encrypted") {
 			t.Errorf("%s: without a key: %v", name, err)
 		}
-		if _, _, err := Verify(t.Context(), path, read(otherFile), ""); err == nil {
+		if _, _, err := Verify(t.Context(), path, read(otherFile)); err == nil {
 			t.Errorf("%s: another key opens it", name)
 		}
 		cut := filepath.Join(folder, name+".cut")
 		if err := os.WriteFile(cut, file[:len(file)-1], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Verify(t.Context(), cut, test.with, ""); err == nil {
+		if _, _, err := Verify(t.Context(), cut, test.with); err == nil {
 			t.Errorf("%s: a cut file is accepted", name)
 		}
 	}
@@ -482,7 +482,7 @@ func TestCopy(t *testing.T) {
 	exec(`INSERT INTO nodes (id, started_us, lease_us) VALUES ('node_2', 1, $1)`,
 		time.Now().Add(time.Minute).UnixMicro())
 	target := newTarget(t, db.Postgres)
-	if _, err := Copy(t.Context(), source, target, ""); err == nil ||
+	if _, err := Copy(t.Context(), source, target); err == nil ||
 		!strings.Contains(err.Error(), "stop them first") {
 		t.Errorf("copied below a running node: %v", err)
 	}
@@ -490,13 +490,13 @@ func TestCopy(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Copy(t.Context(), source, target, "")
+	c, err := Copy(t.Context(), source, target)
 	if err != nil || c.From.Findings != sampleFindings || c.To.Findings != sampleFindings ||
 		c.From.Checks != c.To.Checks || c.Manifest.Heads.Entries != 7 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	back := newTarget(t, db.SQLite)
-	if _, err := Copy(t.Context(), target, back, ""); err != nil {
+	if _, err := Copy(t.Context(), target, back); err != nil {
 		t.Fatal(err)
 	}
 	want, got := dump(t, source), dump(t, back)
@@ -505,7 +505,7 @@ func TestCopy(t *testing.T) {
 			t.Errorf("table %s\n%s\nwant\n%s", table, got[table], want[table])
 		}
 	}
-	if _, err := Copy(t.Context(), "sqlite:"+t.TempDir()+"/none", newTarget(t, db.SQLite), ""); err == nil {
+	if _, err := Copy(t.Context(), "sqlite:"+t.TempDir()+"/none", newTarget(t, db.SQLite)); err == nil {
 		t.Error("nothing was copied")
 	}
 }

@@ -21,21 +21,20 @@ type Copied struct {
 }
 
 // Copy copies the database at from into the one at to, which must be empty, and audits both. It refuses while a node
-// runs on from: what that node writes meanwhile would be missing. The audits find the files of archived years of the
-// ledger in the folder archives; they serve both databases.
-func Copy(ctx context.Context, from, to, archives string) (c Copied, err error) {
+// runs on from: what that node writes meanwhile would be missing.
+func Copy(ctx context.Context, from, to string) (c Copied, err error) {
 	if err := refuseLiveNodes(ctx, from); err != nil {
 		return c, fmt.Errorf("copy: %w", err)
 	}
-	c.From, err = audit.Run(ctx, from, audit.Options{Now: time.Now(), Archives: archives})
+	c.From, err = audit.Run(ctx, from, audit.Options{Now: time.Now()})
 	if err != nil {
 		return c, err
 	}
 	fill := func(url string) (m Manifest, r audit.Result, err error) {
-		if m, err = pipe(ctx, from, url, archives); err != nil {
+		if m, err = pipe(ctx, from, url); err != nil {
 			return m, r, fmt.Errorf("copy: %w", err)
 		}
-		return auditCopy(ctx, m, url, archives)
+		return auditCopy(ctx, m, url)
 	}
 	if file, ok := strings.CutPrefix(to, "sqlite:"); ok {
 		c.Manifest, c.To, err = restoreSQLite(file, fill)
@@ -78,7 +77,7 @@ func refuseLiveNodes(ctx context.Context, url string) (err error) {
 }
 
 // pipe writes a backup of from, and loads it into to at the same time.
-func pipe(ctx context.Context, from, to, archives string) (Manifest, error) {
+func pipe(ctx context.Context, from, to string) (Manifest, error) {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
@@ -86,7 +85,7 @@ func pipe(ctx context.Context, from, to, archives string) (Manifest, error) {
 		written <- err
 		w.CloseWithError(err) // nil is io.EOF
 	}()
-	m, err := load(ctx, r, to, archives, func(context.Context, *db.Tx) error { return nil })
+	m, err := load(ctx, r, to, func(context.Context, *db.Tx) error { return nil })
 	r.CloseWithError(errors.New("the copy has ended"))
 	if failed := <-written; failed != nil && err != nil {
 		return m, failed

@@ -96,7 +96,7 @@ func write(ctx context.Context, source string, w io.Writer, recipients []age.Rec
 
 // writeRows writes all rows of one snapshot.
 func writeRows(ctx context.Context, d *db.DB, w io.Writer) (m Manifest, err error) {
-	out, err := rowfile.NewEncoder(w, rowfile.Backup)
+	out, err := rowfile.NewEncoder(w)
 	if err != nil {
 		return m, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/purserhq/purser/internal/base/rowfile"
 	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/timestamp"
-	"github.com/purserhq/purser/internal/ledger/archive"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -30,16 +29,15 @@ const restoringSuffix = ".restoring"
 // Restore fills the database at target, which must be empty, with the rows of the backup at path, brings it to the
 // newest schema, and audits it. A SQLite file must not exist, nor a part of one; it appears under its name when it is
 // complete, and its lock is held until then. After an error nothing was restored. A result with findings is restored:
-// the backup has what its database had. The backup has no archived years of the ledger (decision 115), whose files the
-// audit needs, in the folder archives. It is a database of its own then, with another id.
-func Restore(ctx context.Context, path, target string, identities []age.Identity, archives string,
+// the backup has what its database had. It is a database of its own then, with another id.
+func Restore(ctx context.Context, path, target string, identities []age.Identity,
 ) (Manifest, audit.Result, error) {
 	fill := func(url string) (Manifest, audit.Result, error) {
-		m, err := loadFile(ctx, path, url, identities, archives)
+		m, err := loadFile(ctx, path, url, identities)
 		if err != nil {
 			return m, audit.Result{}, err
 		}
-		return auditCopy(ctx, m, url, archives)
+		return auditCopy(ctx, m, url)
 	}
 	if file, ok := strings.CutPrefix(target, "sqlite:"); ok {
 		return restoreSQLite(file, fill)
@@ -127,25 +125,23 @@ func syncFile(path string) error {
 
 // Verify checks that the file at path is complete and undamaged, restores it into a temporary SQLite file, and audits
 // that. The temporary file takes about as much room as the database.
-func Verify(ctx context.Context, path string, identities []age.Identity, archives string) (m Manifest, r audit.Result,
-	err error) {
+func Verify(ctx context.Context, path string, identities []age.Identity) (m Manifest, r audit.Result, err error) {
 	folder, err := os.MkdirTemp("", "purser-backup-")
 	if err != nil {
 		return m, r, fmt.Errorf("backup: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	return Restore(ctx, path, "sqlite:"+filepath.Join(folder, "purser.db"), identities, archives)
+	return Restore(ctx, path, "sqlite:"+filepath.Join(folder, "purser.db"), identities)
 }
 
 // auditCopy audits a database that has just been filled.
-func auditCopy(ctx context.Context, m Manifest, url, archives string) (Manifest, audit.Result, error) {
-	r, err := audit.Run(ctx, url, audit.Options{Now: time.Now(), Archives: archives})
+func auditCopy(ctx context.Context, m Manifest, url string) (Manifest, audit.Result, error) {
+	r, err := audit.Run(ctx, url, audit.Options{Now: time.Now()})
 	return m, r, err
 }
 
 // loadFile fills the database at target with the rows of the backup at path.
-func loadFile(ctx context.Context, path, target string, identities []age.Identity, archives string) (m Manifest,
-	err error) {
+func loadFile(ctx context.Context, path, target string, identities []age.Identity) (m Manifest, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return m, fmt.Errorf("backup: %w", err)
@@ -155,7 +151,7 @@ func loadFile(ctx context.Context, path, target string, identities []age.Identit
 	if err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
-	if m, err = load(ctx, content, target, archives, markRestored); err != nil {
+	if m, err = load(ctx, content, target, markRestored); err != nil {
 		return m, fmt.Errorf("backup: %s: %w", path, err)
 	}
 	return m, nil
@@ -184,11 +180,11 @@ func decrypt(f *os.File, identities []age.Identity) (io.Reader, error) {
 	return content, err
 }
 
-// load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows, and
-// the files of archived years are there. Mark runs in the same transaction.
-func load(ctx context.Context, r io.Reader, target, archives string, mark func(context.Context, *db.Tx) error) (
+// load fills the database at target with a backup. Nothing is committed before the manifest has confirmed all rows.
+// Mark runs in the same transaction.
+func load(ctx context.Context, r io.Reader, target string, mark func(context.Context, *db.Tx) error) (
 	m Manifest, err error) {
-	in, err := rowfile.NewDecoder(r, rowfile.Backup)
+	in, err := rowfile.NewDecoder(r)
 	if err != nil {
 		return m, err
 	}
@@ -212,9 +208,6 @@ func load(ctx context.Context, r io.Reader, target, archives string, mark func(c
 		heads, err := readHeads(ctx, tx)
 		if err == nil && heads != m.Heads {
 			err = fmt.Errorf("%w: the heads of the hash chains are not those of the manifest", rowfile.ErrDamaged)
-		}
-		if err == nil && in.Header.Schema >= archive.Schema {
-			err = archive.CheckFiles(ctx, tx, archives)
 		}
 		if err != nil {
 			return err

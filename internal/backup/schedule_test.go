@@ -52,7 +52,7 @@ func TestSchedule(t *testing.T) {
 	if _, err := os.Stat(kept); err != nil {
 		t.Error("a file that the schedule has not written is gone")
 	}
-	if _, r, err := Verify(t.Context(), filepath.Join(folder, "purser-20261123T0400.backup"), nil, ""); err != nil ||
+	if _, r, err := Verify(t.Context(), filepath.Join(folder, "purser-20261123T0400.backup"), nil); err != nil ||
 		r.Findings > 0 {
 		t.Error(r.Report, err)
 	}

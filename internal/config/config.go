@@ -66,7 +66,6 @@ type Config struct {
 	NodeURL          string           // how other nodes reach this one; "" = they cannot
 	VerifyAt         string           // time of day in UTC, as 03:00, of the daily verification; "" = none
 	Backup           backup.Settings  // the daily backups
-	Archives         string           // folder with the files of archived years of the ledger; "" = none
 	Witnesses        []*proofs.Witness
 	Drill            bool          // reach nothing outside: only by the flag --drill
 	VoiceIdleTimeout time.Duration // how long a voice session may be silent
@@ -320,8 +319,6 @@ var ownKeys = []Key{
 			}
 			return err
 		}},
-	{"archives", "folder with the files of archived years of the ledger, which verifications read", false,
-		setText(func(c *Config) *string { return &c.Archives })},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
 		func(c *Config, v string) (err error) {
 			if c.VoiceIdleTimeout, err = time.ParseDuration(v); err != nil || c.VoiceIdleTimeout < time.Second ||

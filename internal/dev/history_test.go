@@ -3,16 +3,12 @@ package dev
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/dev/history"
-	"github.com/purserhq/purser/internal/ledger/archive"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -81,9 +77,6 @@ func TestHistoryIsClean(t *testing.T) {
 					t.Errorf("%s: %d, want %.0f, %v", c.what, n, least, err)
 				}
 			}
-			if e == db.Postgres {
-				archiveHistory(t, s.DB, o.Database)
-			}
 			future := s.DB.Now().UnixMicro()
 			for _, table := range []string{"ledger", "refusals", "events", "connections", "accounts", "deliveries"} {
 				var newest int64
@@ -93,63 +86,5 @@ func TestHistoryIsClean(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// archiveHistory archives all years of the history, as if it were years later, and attaches them. All that the history
-// has is verified from the files as it was verified before.
-func archiveHistory(t *testing.T, d *db.DB, url string) {
-	t.Helper()
-	folder, ctx := t.TempDir(), t.Context()
-	verify := func(o audit.Options) (audit.Result, error) {
-		o.Now = time.Now()
-		return audit.Run(ctx, url, o)
-	}
-	before, err := verify(audit.Options{Checkpoint: true})
-	if err != nil || before.Checkpoint == nil {
-		t.Fatalf("before: %v\n%s", err, before.Report)
-	}
-	d.SetBack(-2 * 366 * 24 * time.Hour)
-	defer d.SetBack(0)
-	if err := d.EnsureYears(ctx); err != nil {
-		t.Fatal(err)
-	}
-	years, err := db.ListYears(ctx, d, "ledger")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := archive.Archiver{DB: d}
-	var files []string
-	for _, y := range years {
-		var has bool
-		err := d.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM `+y.Name+`)`).Scan(&has)
-		if err != nil {
-			t.Fatal(err)
-		} else if !has {
-			continue
-		}
-		r, err := a.Archive(ctx, y.Year, folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, filepath.Join(folder, r.File))
-	}
-	if _, err := verify(audit.Options{}); !errors.Is(err, archive.ErrMissing) {
-		t.Errorf("without files: %v", err)
-	}
-	if r, err := verify(audit.Options{Archives: folder}); err != nil || r.Report != before.Report {
-		t.Errorf("with files: %v\n%s\nbefore:\n%s", err, r.Report, before.Report)
-	}
-	since := audit.Options{Now: d.Now(), Since: before.Checkpoint} // counters look back a day, but not on archived rows
-	if r, err := audit.Run(ctx, url, since); err != nil || r.Findings > 0 {
-		t.Errorf("since the checkpoint: %v\n%s", err, r.Report)
-	}
-	for _, file := range slices.Backward(files) {
-		if _, err := a.Attach(ctx, file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r, err := verify(audit.Options{}); err != nil || r.Report != before.Report {
-		t.Errorf("attached: %v\n%s", err, r.Report)
 	}
 }

@@ -131,10 +131,9 @@ const verifyTimeout = 12 * time.Hour
 // one.
 func (s *Server) verifyLedger(ctx context.Context) error {
 	verifier := &operatorpages.Verifier{
-		DB:       s.DB,
-		URL:      s.Config.Database,
-		Archives: s.Config.Archives,
-		Now:      s.DB.Now,
+		DB:  s.DB,
+		URL: s.Config.Database,
+		Now: s.DB.Now,
 	}
 	const what = "verify the ledger when requested"
 	s.expectJob(time.Second, verifyTimeout, what)

@@ -92,7 +92,7 @@ func drillRestores(t *testing.T, url string) {
 			target = "sqlite:" + filepath.Join(t.TempDir(), "purser.db")
 		}
 		began = time.Now()
-		_, r, err := backup.Restore(t.Context(), path, target, nil, "")
+		_, r, err := backup.Restore(t.Context(), path, target, nil)
 		took[1] += time.Since(began)
 		if err != nil || r.Findings > 0 {
 			t.Fatalf("backup %d: %v\n%s", i, err, r.Report)

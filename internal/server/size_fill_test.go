@@ -31,8 +31,8 @@ var notFilled = map[string]string{
 		"margin_changes webhook_days",
 	"few rows of an account":     "margin_records passkeys payees provider_keys invitations",
 	"while something is running": "card_removals chunks customer_removals deferred open_disputes passkey_challenges",
-	"rows of the operator": "digest_runs estimates incidents ledger_archived_accounts ledger_archives nodes policies " +
-		"price_lists reconciliations settlements verifications",
+	"rows of the operator": "digest_runs estimates incidents nodes policies price_lists reconciliations settlements " +
+		"verifications",
 }
 
 // fills are the big tables. Half of the rows belong to one account, one connection and one app: {account}, {connection}
@@ -315,8 +315,6 @@ var fills = []fill{
 		entry_id = 'led_g' || {i}
 		reason = 'sorry'
 		created_us = {us}`},
-	{"ledger_archived_keys", 1, `key_hash = -1 - {i}
-		connection_id = {connection}`},
 	{"auto_topups", 10, `account_id = {other account}
 		customer = 'cus_' || {i}`},
 	{"losses", 10, `account_id = {other account}`},

@@ -17,7 +17,7 @@ func (w *world) restored(file string, e db.Engine) {
 	if e == db.Postgres {
 		w.at = dbtest.URL(w.t, e)
 	}
-	if _, r, err := backup.Restore(w.t.Context(), file, w.at, nil, ""); err != nil {
+	if _, r, err := backup.Restore(w.t.Context(), file, w.at, nil); err != nil {
 		w.t.Fatal(r, err)
 	}
 	w.open()

@@ -7,7 +7,6 @@ package db
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -426,31 +425,6 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, tx *Tx)
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return d.runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, f)
-}
-
-// InSnapshotAfter is InSnapshot on a connection of its own, on which prepare has run before in a transaction that may
-// create temporary tables. They end with the connection. On a standby PostgreSQL creates none.
-func (d *DB) InSnapshotAfter(ctx context.Context, prepare, f func(ctx context.Context, tx *Tx) error) error {
-	conn, err := d.read.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }() // the pool closes it
-	writable, readOnly := `SET default_transaction_read_only = off`, `SET default_transaction_read_only = on`
-	if d.Engine == SQLite {
-		writable, readOnly = `PRAGMA query_only = 0`, `PRAGMA query_only = 1`
-	}
-	if _, err := conn.ExecContext(ctx, writable); err != nil {
-		return err
-	}
-	if err := d.runTx(ctx, conn, &sql.TxOptions{}, prepare); err != nil {
-		return err
-	}
-	if _, err := conn.ExecContext(ctx, readOnly); err != nil {
-		return err
-	}
 	return d.runTx(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshotIsolation(), ReadOnly: true}, f)
 }
 

@@ -15,8 +15,8 @@ import (
 
 // This file is about copies of all rows: what a backup reads, and how a restore fills a new database.
 
-// createdTable finds the tables that a migration creates.
-var createdTable = regexp.MustCompile(`(?m)^CREATE TABLE ([a-z_]+)`)
+// changedTable finds the tables that a migration creates or drops on both engines.
+var changedTable = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE ([a-z_]+)`)
 
 // Tables returns the tables of a version of the schema in the order in which the migrations create them, so that a
 // table comes after those that it refers to.
@@ -37,8 +37,12 @@ func Tables(version int64) (tables []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range createdTable.FindAllSubmatch(text, -1) {
-			tables = append(tables, string(m[1]))
+		for _, m := range changedTable.FindAllStringSubmatch(string(text), -1) {
+			if m[1] == "CREATE" {
+				tables = append(tables, m[2])
+			} else {
+				tables = slices.DeleteFunc(tables, func(table string) bool { return table == m[2] })
+			}
 		}
 	}
 	return tables, nil

@@ -89,19 +89,19 @@ func addYear(ctx context.Context, pool *sql.DB, t yearTable, year int) error {
 		if last, err := newestYear(ctx, tx, t.name); err != nil || last >= year {
 			return err
 		}
-		if err := CreateYear(ctx, tx, t.name, year); err != nil {
+		if err := createYear(ctx, tx, t.name, year); err != nil {
 			return err
 		}
-		return AttachYear(ctx, tx, t.name, year, yearFloor(t.prefix, year), yearFloor(t.prefix, year+1))
+		return attachYear(ctx, tx, t, year)
 	})
 }
 
 // yearsLock is the key of the advisory lock of those who change partitions: arbitrary, the same in every version.
 const yearsLock = 7_821_669_315
 
-// InYearsTx runs f in a write transaction of PostgreSQL that may take long, while no other one creates, archives or
-// attaches a year. It waits for no lock longer than yearLockTimeout.
-func (d *DB) InYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+// inYearsTx runs f in a write transaction of PostgreSQL that may take long, while no other one creates a
+// year. It waits for no lock longer than yearLockTimeout.
+func (d *DB) inYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	conn, err := d.Conn(ctx)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func (d *DB) InYearsTx(ctx context.Context, f func(ctx context.Context, tx *Tx) 
 	})
 }
 
-// KeepYears keeps the partitions of the ledger in place until a snapshot ends. It must be the first statement: a
-// snapshot that is older than the end of a partition has neither its rows nor the record of its file. LOCK takes no
+// KeepYears keeps the partitions of the ledger in place until a snapshot ends: an operator who detaches one meanwhile
+// waits. It must be the first statement, or a snapshot from before would silently lack its rows. LOCK takes no
 // snapshot.
 func (tx *Tx) KeepYears(ctx context.Context) error {
 	if tx.Engine != Postgres {
@@ -134,36 +134,8 @@ func (tx *Tx) KeepYears(ctx context.Context) error {
 	return err
 }
 
-// yearLockTries bounds how often, with a second between, a change of partitions tries to lock a table.
-const yearLockTries = 60
-
-// RetryLocked runs f in a savepoint, and again while others use the tables that it locks.
-func RetryLocked(ctx context.Context, tx *Tx, f func() error) error {
-	for n := 1; ; n++ {
-		if _, err := tx.ExecContext(ctx, `SAVEPOINT locks`); err != nil {
-			return err
-		}
-		err := f()
-		if err == nil {
-			_, err = tx.ExecContext(ctx, `RELEASE SAVEPOINT locks`)
-			return err
-		}
-		if !IsLocked(err) || n == yearLockTries {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT locks`); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// CreateYear creates the table of a year, which is no partition yet.
-func CreateYear(ctx context.Context, tx *Tx, table string, year int) error {
+// createYear creates the table of a year, which is no partition yet.
+func createYear(ctx context.Context, tx *Tx, table string, year int) error {
 	name := yearName(table, year)
 	// The default partition has the unique indexes, which the table itself cannot have.
 	_, err := tx.ExecContext(ctx, `CREATE TABLE `+name+` (LIKE `+table+defaultSuffix+` INCLUDING ALL)`)
@@ -183,57 +155,21 @@ func CreateYear(ctx context.Context, tx *Tx, table string, year int) error {
 	return nil
 }
 
-// AttachYear makes the table of a year a partition for the ids between two bounds; "" is before all. PostgreSQL trusts
-// the constraint, and need not read the rows while it locks the default partition.
-func AttachYear(ctx context.Context, tx *Tx, table string, year int, from, to string) error {
-	key := ""
-	for _, t := range yearTables {
-		if t.name == table {
-			key = t.key
-		}
-	}
-	name := yearName(table, year)
-	condition, lower := fmt.Sprintf(`%s < '%s'`, key, to), "MINVALUE"
-	if from != "" {
-		condition, lower = fmt.Sprintf(`%s >= '%s' AND `, key, from)+condition, "'"+from+"'"
-	}
+// attachYear makes the table of a year a partition for the ids of the year. PostgreSQL trusts the constraint, and need
+// not read the rows while it locks the default partition.
+func attachYear(ctx context.Context, tx *Tx, t yearTable, year int) error {
+	name, from, to := yearName(t.name, year), yearFloor(t.prefix, year), yearFloor(t.prefix, year+1)
 	for _, statement := range []string{
-		`ALTER TABLE ` + name + ` ADD CONSTRAINT ` + name + `_bounds CHECK (` + condition + `)`,
-		`ALTER TABLE ` + table + ` ATTACH PARTITION ` + name + ` FOR VALUES FROM (` + lower + `) TO ('` + to + `')`,
-		`ALTER TABLE ` + name + ` DROP CONSTRAINT ` + name + `_bounds`,
+		fmt.Sprintf(`ALTER TABLE %s ADD CONSTRAINT %s_bounds CHECK (%s >= '%s' AND %s < '%s')`, name, name, t.key, from,
+			t.key, to),
+		fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`, t.name, name, from, to),
+		fmt.Sprintf(`ALTER TABLE %s DROP CONSTRAINT %s_bounds`, name, name),
 	} {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// DropYear detaches the partition of a year from its table and deletes it.
-func DropYear(ctx context.Context, tx *Tx, table string, year int) error {
-	name := yearName(table, year)
-	if _, err := tx.ExecContext(ctx, `ALTER TABLE `+table+` DETACH PARTITION `+name); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, `DROP TABLE `+name)
-	return err
-}
-
-// A Year is a partition of a table.
-type Year struct {
-	Year     int
-	Name     string // of the partition
-	From, To string // its bounds; From = "": from the first row on
-}
-
-// ListYears returns the partitions of a table, oldest first, without the default one.
-func ListYears(ctx context.Context, q Queryer, table string) ([]Year, error) {
-	return QueryAll(ctx, q, ScanFields(func(y *Year) []any { return []any{&y.Year, &y.Name, &y.From, &y.To} }),
-		`SELECT substring(relname FROM '_y([0-9]+)$')::int, relname,
-			COALESCE(substring(pg_get_expr(relpartbound, pg_class.oid) FROM 'FROM \(''([^'']*)''\)'), ''),
-			substring(pg_get_expr(relpartbound, pg_class.oid) FROM 'TO \(''([^'']*)''\)')
-		FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-		WHERE inhparent = $1::text::regclass AND relname ~ '_y[0-9]+$' ORDER BY 1`, table)
 }
 
 // ErrStray says that rows are in the default partition of a table.
@@ -261,7 +197,7 @@ func (d *DB) AnalyzeYears(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
 	}
-	err := d.InYearsTx(ctx, func(ctx context.Context, tx *Tx) error {
+	err := d.inYearsTx(ctx, func(ctx context.Context, tx *Tx) error {
 		for _, t := range yearTables {
 			var recent bool
 			err := tx.QueryRowContext(ctx, `SELECT COALESCE(last_analyze > clock_timestamp() - interval '20 hours',

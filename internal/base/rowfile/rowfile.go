@@ -1,7 +1,7 @@
-// Package rowfile is the form of files that hold rows of tables: backups (decision 094) and archived years of the
-// ledger (decision 115). A file is a stream that is written and read once, in a form that belongs to neither engine. It
-// is compressed. Its last part is the manifest: the rows of each table, and a digest of all bytes before. A file that
-// lacks its end has no manifest, and is never taken for a whole one.
+// Package rowfile is the form of backups (decision 094): the rows of all tables. A file is a stream that is written
+// and read once, in a form that belongs to neither engine. It is compressed. Its last part is the manifest: the rows of
+// each table, and a digest of all bytes before. A file that lacks its end has no manifest, and is never taken for a
+// whole one.
 package rowfile
 
 import (
@@ -21,19 +21,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A Kind is what a file is.
-type Kind string
-
-// The kinds of files.
-const (
-	Backup  Kind = "backup"
-	Archive Kind = "archive"
-)
-
 // magic begins every file. What follows is a Zstandard stream of records: one header; for each table its name and
 // columns, and then its rows; and one manifest. Integers are varints of encoding/binary; a text, a byte string and a
 // JSON object follow their length.
-func (k Kind) magic() string { return "purser " + string(k) + " 1\n" }
+const magic = "purser backup 1\n"
 
 // The records.
 const (
@@ -81,7 +72,7 @@ type Manifest struct {
 	Header
 	EndedAt time.Time    `json:"ended_at"`
 	Tables  []TableCount `json:"tables"`
-	Heads   Heads        `json:"heads"`  // zero in an archive
+	Heads   Heads        `json:"heads"`
 	Digest  string       `json:"digest"` // SHA-256 of all records before, in hexadecimal digits
 }
 
@@ -123,8 +114,8 @@ type Encoder struct {
 }
 
 // NewEncoder begins a file.
-func NewEncoder(w io.Writer, kind Kind) (*Encoder, error) {
-	if _, err := io.WriteString(w, kind.magic()); err != nil {
+func NewEncoder(w io.Writer) (*Encoder, error) {
+	if _, err := io.WriteString(w, magic); err != nil {
 		return nil, err
 	}
 	zip, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
@@ -224,19 +215,18 @@ type Decoder struct {
 }
 
 // NewDecoder reads the magic and the header. Its caller closes the decoder.
-func NewDecoder(r io.Reader, kind Kind) (*Decoder, error) {
-	magic := kind.magic()
+func NewDecoder(r io.Reader) (*Decoder, error) {
 	begin := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, begin); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		if bytes.HasPrefix([]byte(magic), bytes.TrimRight(begin, "\x00")) {
 			return nil, ErrCutOff
 		}
-		return nil, fmt.Errorf("%w: it is no %s of Purser", ErrFormat, kind)
+		return nil, fmt.Errorf("%w: it is no backup of Purser", ErrFormat)
 	} else if err != nil {
 		return nil, err
 	}
 	if string(begin) != magic {
-		return nil, fmt.Errorf("%w: it is no %s of Purser", ErrFormat, kind)
+		return nil, fmt.Errorf("%w: it is no backup of Purser", ErrFormat)
 	}
 	zip, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
 	if err != nil {

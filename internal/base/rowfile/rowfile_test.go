@@ -22,7 +22,7 @@ var sampleRows = [][]any{
 func encodeSample(t *testing.T, rows [][]any) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	e, err := NewEncoder(&file, Backup)
+	e, err := NewEncoder(&file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func encodeSample(t *testing.T, rows [][]any) []byte {
 
 // decodeAll reads a backup to its end and returns the rows of its last table.
 func decodeAll(r io.Reader) (rows [][]any, err error) {
-	d, err := NewDecoder(r, Backup)
+	d, err := NewDecoder(r)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func TestRowsComeBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(rows, sampleRows) {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
-	e, err := NewEncoder(io.Discard, Backup)
+	e, err := NewEncoder(io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

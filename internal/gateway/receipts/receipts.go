@@ -96,17 +96,15 @@ type Refusal struct {
 	Details json.RawMessage `json:"details"`
 }
 
-// Find returns the receipt of a request and the id of its app, or sql.ErrNoRows, or a
-// store.ArchivedError. It checks no credentials: its caller decides who may see the
-// receipt.
+// Find returns the receipt of a request and the id of its app, or sql.ErrNoRows. It
+// checks no credentials: its caller decides who may see the receipt.
 func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string, error) {
 	entry, err := store.GetEntry(ctx, d, id.Ledger+strings.TrimPrefix(requestID, id.Request))
 	if err == nil && entry.Type == rules.EntrySpend && entry.Status == "settled" {
 		out, err := newEntryReceipt(&entry)
 		return out, entry.AppID, err
 	}
-	var archived store.ArchivedError // unless the call was refused
-	if err != nil && !errors.Is(err, sql.ErrNoRows) && !errors.As(err, &archived) {
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
 	}
 	hold, err := store.HoldOfRequest(ctx, d, requestID)
@@ -117,9 +115,6 @@ func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string
 		return nil, "", err
 	}
 	refusal, err := store.GetRefusal(ctx, d, requestID)
-	if errors.Is(err, sql.ErrNoRows) && archived.Year > 0 {
-		err = archived
-	}
 	if err != nil {
 		return nil, "", err
 	}

@@ -30,9 +30,6 @@ func (s *Store) getIf(ctx context.Context, sessionID string, visible func(*row) 
 		return Session{}, err
 	}
 	receipts, err := listReceipts(ctx, s.DB, sessionID)
-	if err == nil && r.ReplyCount != nil && *r.ReplyCount > int64(len(receipts)) {
-		err = findArchived(ctx, s.DB, sessionID)
-	}
 	if err != nil {
 		return Session{}, err
 	}

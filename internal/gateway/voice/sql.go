@@ -452,22 +452,6 @@ func listReceipts(ctx context.Context, q db.Queryer, sessionID string) (receipts
 	return receipts, err
 }
 
-// findArchived returns the store.ArchivedError of a session whose ledger rows were archived.
-func findArchived(ctx context.Context, q db.Queryer, sessionID string) error {
-	requestIDs, err := db.QueryAll(ctx, q, db.ScanColumn[string],
-		`SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
-	if err != nil {
-		return err
-	}
-	for _, requestID := range requestIDs {
-		_, err := store.GetEntry(ctx, q, id.ReplacePrefix(requestID, id.Request, id.Ledger))
-		if err != nil && !errors.Is(err, sql.ErrNoRows) { // otherwise the reply was not billed
-			return err
-		}
-	}
-	return nil
-}
-
 // setCharged sets what the sessions among rows are billed so far that have not ended.
 func setCharged(ctx context.Context, q db.Queryer, rows []row) error {
 	open, args := map[string]*row{}, []any{}

@@ -288,9 +288,7 @@ var checks = []check{
 		sinceQuery: `SELECT n.id AS entry, n.connection_id AS connection, n.key, COUNT(*) AS entries
 			FROM {ledger} AS n CROSS JOIN ledger AS o WHERE o.key_hash = n.key_hash
 				AND o.connection_id = n.connection_id AND o.key = n.key
-			GROUP BY n.id, n.connection_id, n.key HAVING COUNT(*) > 1
-			UNION ALL SELECT n.id, n.connection_id, n.key, 2 FROM {ledger} AS n JOIN ledger_archived_keys k
-				ON k.key_hash = n.key_hash AND k.connection_id = n.connection_id`,
+			GROUP BY n.id, n.connection_id, n.key HAVING COUNT(*) > 1`,
 	},
 	{
 		id:            "I15",
@@ -397,7 +395,7 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE reversal_of IS NOT NULL`,
 		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type,
 				o.status AS original_status FROM {ledger} AS r LEFT JOIN ledger o ON o.id = r.reversal_of
-			WHERE r.reversal_of IS NOT NULL AND {archived r.reversal_of}
+			WHERE r.reversal_of IS NOT NULL
 				AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
 				OR o.status <> 'settled' AND (r.type <> 'topup'
 					OR o.status = 'pending' AND (r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
@@ -429,8 +427,8 @@ var checks = []check{
 		title: "accounts: seq and head are those of the newest row",
 		count: countAccounts,
 		query: `SELECT account, seq, head, row_hash, newest FROM (
-				SELECT b.account_id AS account, b.seq, b.head, COALESCE((SELECT l.hash FROM ledger l
-					WHERE l.account_id = b.account_id AND l.seq = b.seq), ` + archivedHash("b") + `) AS row_hash,
+				SELECT b.account_id AS account, b.seq, b.head, (SELECT l.hash FROM ledger l
+					WHERE l.account_id = b.account_id AND l.seq = b.seq) AS row_hash,
 					(SELECT MAX(l.seq) FROM ledger l WHERE l.account_id = b.account_id) AS newest
 						FROM balances b) AS ends
 			WHERE head <> COALESCE(row_hash, '') OR seq > 0 AND row_hash IS NULL OR newest > seq`,
@@ -440,7 +438,7 @@ var checks = []check{
 		title: "accounts: what the checkpoint verified ends at the row at which it ended then",
 		count: `SELECT COUNT(*) FROM {verified accounts} AS v`,
 		query: `SELECT account, seq, head, row_hash FROM (SELECT v.account_id AS account, v.seq, v.head,
-					COALESCE(l.hash, ` + archivedHash("v") + `) AS row_hash FROM {verified accounts} AS v
+					l.hash AS row_hash FROM {verified accounts} AS v
 					LEFT JOIN ledger l ON l.account_id = v.account_id AND l.seq = v.seq) AS ends
 			WHERE head <> COALESCE(row_hash, '') OR seq > 0 AND row_hash IS NULL`,
 		sinceOnly: true,
@@ -655,7 +653,7 @@ var checks = []check{
 				LEFT JOIN realtime_replies r ON r.session_id = substr(w.subject, 7)
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) AND l.paid_by = 'wallet'
 			WHERE w.subject LIKE 'voice/%' AND substr(w.subject, 7) >= {from rts_}
-				AND {nothing archived} GROUP BY w.subject, w.buckets
+			GROUP BY w.subject, w.buckets
 			HAVING CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END
 				<> COALESCE(SUM(l.user_charge_mc), 0)`,
 	},
@@ -898,7 +896,7 @@ var checks = []check{
 		query: `SELECT g.goodwill_id AS goodwill, g.n, g.kind, g.account_id AS account, g.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
 			FROM goodwill_records g LEFT JOIN ledger l ON l.id = g.entry_id
 			LEFT JOIN goodwill_records o ON o.goodwill_id = g.goodwill_id AND o.kind = 'given' AND g.kind = 'withdrawn'
-			WHERE {archived g.entry_id} AND (l.id IS NULL OR l.type <> 'topup' OR l.account_id <> g.account_id
+			WHERE (l.id IS NULL OR l.type <> 'topup' OR l.account_id <> g.account_id
 				OR l.amount_mc <> g.amount_mc
 				OR l.status <> CASE g.kind WHEN 'given' THEN 'settled' ELSE 'reversed' END
 				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> g.reason)
@@ -936,7 +934,7 @@ var checks = []check{
 			FROM call_refunds f LEFT JOIN ledger o ON o.id = f.entry_id LEFT JOIN ledger r ON r.id = f.reversal_id
 				LEFT JOIN ledger d ON d.id = f.debit_id LEFT JOIN accounts u ON u.id = o.account_id
 				LEFT JOIN apps a ON a.id = f.app_id
-			WHERE {archived f.entry_id} AND (o.id IS NULL OR o.type <> 'spend' OR o.status <> 'settled'
+			WHERE (o.id IS NULL OR o.type <> 'spend' OR o.status <> 'settled'
 				OR o.app_id <> f.app_id
 				OR COALESCE(a.owner_id, '') <> f.developer_id OR COALESCE(u.sandbox, -1) <> f.sandbox
 				OR r.id IS NULL OR COALESCE(r.reversal_of, '') <> f.entry_id OR COALESCE(r.reason, '') <> f.reason
@@ -965,8 +963,8 @@ var checks = []check{
 						SUM(CASE r.sandbox WHEN 0 THEN o.dev_margin_mc ELSE 0 END) AS own_mc
 					FROM call_refunds r JOIN ledger o ON o.id = r.entry_id GROUP BY r.app_id) AS s
 				JOIN call_refunds f ON f.app_id = s.app_id AND f.n = s.last) AS sides
-			WHERE earned_mc <> closed_days_mc OR {nothing archived} AND (refunds <> last OR used_mc <> margin_used_mc
-				OR used_mc + own_mc > ever_earned_mc)`,
+			WHERE earned_mc <> closed_days_mc OR refunds <> last OR used_mc <> margin_used_mc
+				OR used_mc + own_mc > ever_earned_mc`,
 	},
 	{
 		id:    "I33",
@@ -1087,7 +1085,7 @@ var checks = []check{
 				FROM (SELECT r.app_id, r.amount_mc, COALESCE(p.account_id, r.subject) AS account_id
 					FROM margin_records r LEFT JOIN payment_records p ON p.payment_id = r.subject AND p.n = 1
 					WHERE r.kind = 'disputed') AS m GROUP BY m.app_id, m.account_id) AS s
-			WHERE s.taken_mc < 0 OR s.taken_mc > s.margin_mc AND {nothing archived} OR NOT EXISTS (
+			WHERE s.taken_mc < 0 OR s.taken_mc > s.margin_mc OR NOT EXISTS (
 				SELECT 1 FROM payment_records d WHERE d.account_id = s.account_id AND d.kind = 'disputed')`,
 	},
 	{
@@ -1102,13 +1100,6 @@ const isReply = `l.key LIKE 'rts%' OR l.key LIKE 'chd%/rts%'`
 
 // childInEvent is where the child's id begins in the data of connection.child_ended: {"child":{"id":"chd_…
 const childInEvent = `17`
-
-// archivedHash is the hash of the row at which an account's chain of archived rows ends, if it ends at the seq of a row
-// of the statement, and the verification does without the files.
-func archivedHash(of string) string {
-	return `(SELECT x.last_hash FROM ledger_archived_accounts x WHERE x.account_id = ` + of + `.account_id
-		AND x.last_seq = ` + of + `.seq AND NOT ({nothing archived}))`
-}
 
 // counted is the sum of a counter without a window.
 const counted = `CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) AS BIGINT) END`

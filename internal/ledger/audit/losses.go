@@ -20,7 +20,7 @@ type storedLoss struct {
 
 // A disputedPayment is a settled payment of which disputes are known.
 type disputedPayment struct {
-	seq            int64 // of the row that credited it; 0 = archived
+	seq            int64 // of the row that credited it; 0 = it is gone
 	amount, cents  int64
 	lost, returned int64 // reversed for lost disputes, and for other reasons
 }
@@ -38,7 +38,7 @@ type chargesOfApp struct {
 
 // checkLosses computes, from the rows up to the one that each loss names, what was lost and each app's share of it, and
 // compares it with what was taken. It leaves out accounts whose disputes have changed since, at which the job has not
-// looked yet, and those whose rows are archived.
+// looked yet, and those whose rows are gone with their year.
 func checkLosses(ctx context.Context, a *verification, v *checkResult) error {
 	list, err := db.QueryAll(ctx, a.Tx, db.ScanFields(func(l *storedLoss) []any {
 		return []any{&l.account, &l.seq, &l.cents, &l.changed, &l.mc, &l.balance, &l.centsNow, &l.changedNow}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger/archive"
 )
 
 // maxPrintedFindings is the number of findings of one check that are printed. The rest is counted.
@@ -27,8 +25,6 @@ type verification struct {
 	meter   workMeter
 
 	lacksLog bool // the file was copied without its log
-
-	archivedBelow string // ids of rows that are archived, without their files; "" = none
 
 	ledgerRows int64  // that were read, one after the other
 	logSize    int64  // leaves of the public log
@@ -77,9 +73,6 @@ type Options struct {
 	Since *Checkpoint
 	// Checkpoint asks for a checkpoint.
 	Checkpoint bool
-	// Archives is the folder with the files of archived years (decision 115), which a verification of the whole
-	// database needs. It checks them, and reads their rows as if they were in the ledger. "" = none.
-	Archives string
 	// Progress, unless it is nil, is told often how far the verification is.
 	Progress func(Progress)
 }
@@ -110,20 +103,12 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	var loaded []archive.Record
-	load := func(ctx context.Context, tx *db.Tx) (err error) {
-		loaded, err = archive.Overlay(ctx, tx, o.Archives)
-		return err
-	}
-	verify := func(ctx context.Context, tx *db.Tx) error {
+	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.KeepYears(ctx); err != nil {
 			return err
 		}
 		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: d.LacksLog()}
 		a.meter.tell = o.Progress
-		if err := a.findArchived(ctx, loaded); err != nil {
-			return err
-		}
 		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
@@ -133,40 +118,11 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		}
 		r.Took = time.Since(began)
 		return err
-	}
-	if o.Archives != "" && o.Since == nil {
-		err = d.InSnapshotAfter(ctx, load, verify)
-	} else {
-		err = d.InSnapshot(ctx, verify)
-	}
+	})
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	return r, nil
-}
-
-// findArchived finds which rows are archived. The files of these are loaded. A verification since a checkpoint does
-// without them, if the checkpoint has verified their rows.
-func (a *verification) findArchived(ctx context.Context, loaded []archive.Record) error {
-	records, err := archive.List(ctx, a)
-	if err != nil || len(records) == 0 {
-		return err
-	}
-	if a.since == nil && len(loaded) == 0 {
-		return archive.Missing(records)
-	}
-	if a.since == nil && !slices.Equal(records, loaded) {
-		return errors.New("a year was archived or attached meanwhile: verify again")
-	}
-	horizon := archive.FindHorizon(records)
-	if a.since != nil && a.since.MadeUS <= horizon.LastCreatedUS {
-		return errors.New("the checkpoint is older than the newest archived row: verify the whole database, " +
-			"with --archives")
-	}
-	if a.since != nil {
-		a.archivedBelow = horizon.ID
-	}
-	return nil
 }
 
 // runChecks runs every check.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -117,7 +116,7 @@ func (s source) whole() string {
 
 // prepare returns a statement as the engine has it, with its arguments and those of its sources.
 func (a *verification) prepare(query string, args []any) (string, []any) {
-	query = placeholders[a.Engine].Replace(a.boundaries().Replace(a.leaveOutArchived(query)))
+	query = placeholders[a.Engine].Replace(a.boundaries().Replace(query))
 	for _, s := range sources {
 		mark := "{" + s.name + "}"
 		if !strings.Contains(query, mark) {
@@ -132,19 +131,6 @@ func (a *verification) prepare(query string, args []any) (string, []any) {
 			quote(id.Floor(id.Event, a.from()))))
 	}
 	return query, args
-}
-
-// archivedMark marks the condition that a row with the id of a column is in the database, if there is one.
-var archivedMark = regexp.MustCompile(`\{archived ([a-z_.]+)\}`)
-
-// leaveOutArchived replaces the marks of what needs rows that are archived, and that this verification does without.
-func (a *verification) leaveOutArchived(query string) string {
-	nothing := "1 = 1"
-	if a.archivedBelow != "" {
-		nothing = "1 = 0"
-	}
-	query = strings.ReplaceAll(query, "{nothing archived}", nothing)
-	return archivedMark.ReplaceAllString(query, "$1 >= "+quote(a.archivedBelow))
 }
 
 // from returns when those rows begin that have no sequence.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // lateness bounds how long after its request a call is charged, by the provider's record of it at the latest.
@@ -16,12 +15,8 @@ const lateness = 7 * 24 * time.Hour
 // ReadLedger returns what live calls from one time to another have cost at the providers, by day and model. Refunds do
 // not count: the provider has been paid. Calls by a developer's own provider key are among them, since the ledger does
 // not tell them apart. A row's terms say whether the call was live: the app's mode may have changed since. A row's id
-// has the time of its request: the index finds rows by it, and lateness is how much later a call may be charged. If the
-// rows are archived, the error is a store.ArchivedError.
+// has the time of its request: the index finds rows by it, and lateness is how much later a call may be charged.
 func ReadLedger(ctx context.Context, q db.Queryer, from, to time.Time) ([]Cost, error) {
-	if err := store.RefuseArchivedRows(ctx, q, from); err != nil {
-		return nil, fmt.Errorf("bills: %w", err)
-	}
 	const dayUS = int64(24 * time.Hour / time.Microsecond)
 	list, err := db.QueryAll(ctx, q, func(r db.Row) (c Cost, err error) {
 		var day int64

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A Log makes proofs from what the Publishers of a database have stored.
@@ -39,14 +37,8 @@ func (l *Log) Prove(ctx context.Context, accountID string, seq int64) (*Receipt,
 		if err != nil {
 			return err
 		}
-		if len(rows) < int(min(seq, 2)) { // the row or the one before is archived
-			rows, err = completeRows(ctx, tx, accountID, seq, rows)
-		}
-		if err != nil {
-			return err
-		}
-		if len(rows) == 0 {
-			return errors.New("its leaf is there, and the row is not")
+		if len(rows) < int(min(seq, 2)) {
+			return errors.New("its leaf is there, and the row or the one before is not")
 		}
 		r.Row, r.Blind = rows[len(rows)-1], Blind(secret, seq)
 		if len(rows) == 2 {
@@ -62,25 +54,6 @@ func (l *Log) Prove(ctx context.Context, accountID string, seq int64) (*Receipt,
 		return nil, fmt.Errorf("proofs: row %d of %s: %w", seq, accountID, err)
 	}
 	return r, nil
-}
-
-// completeRows puts before a row the hash of the archived one before it. It returns a store.ArchivedError if the row is
-// archived itself, or that hash is not known.
-func completeRows(ctx context.Context, tx *db.Tx, accountID string, seq int64, rows []Row) ([]Row, error) {
-	if len(rows) == 1 {
-		row, err := selectRows(ctx, tx, accountID, seq, seq)
-		if err != nil {
-			return nil, err
-		}
-		hash, err := selectArchivedHash(ctx, tx, accountID, seq-1)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return nil, err
-		}
-		if len(row) == 1 && hash != "" {
-			return []Row{{Hash: hash}, row[0]}, nil
-		}
-	}
-	return rows, store.RefuseArchived(ctx, tx, accountID, time.UnixMicro(0))
 }
 
 // prove proves that a leaf is in the tree of the newest checkpoint.
@@ -120,7 +93,7 @@ type StoredHistory struct {
 }
 
 // OpenHistory returns the history of all rows of an account that the log has, with their proof, but without the rows
-// themselves. It is ErrNotYet if the log has none, and a store.ArchivedError if some are archived.
+// themselves. It is ErrNotYet if the log has none.
 func (l *Log) OpenHistory(ctx context.Context, accountID string) (*StoredHistory, error) {
 	s := &StoredHistory{History: History{Format: HistoryFormat, AccountID: accountID}, log: l}
 	err := l.DB.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -132,9 +105,6 @@ func (l *Log) OpenHistory(ctx context.Context, accountID string) (*StoredHistory
 			return fmt.Errorf("proofs: history: %w", err)
 		case last > maxHistoryRows:
 			return ErrTooLong
-		}
-		if err := store.RefuseArchived(ctx, tx, accountID, time.UnixMicro(0)); err != nil {
-			return fmt.Errorf("proofs: history: %w", err)
 		}
 		leaf, secret, err := selectLeaf(ctx, tx, accountID, last)
 		if err != nil {

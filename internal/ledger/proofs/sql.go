@@ -199,14 +199,6 @@ func selectRows(ctx context.Context, q db.Queryer, accountID string, first, last
 		WHERE account_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`, accountID, first, last, last-first+1)
 }
 
-// selectArchivedHash returns the hash of an archived row after which no other one of its account is archived;
-// sql.ErrNoRows if it is another one.
-func selectArchivedHash(ctx context.Context, q db.Queryer, accountID string, seq int64) (hash string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT last_hash FROM ledger_archived_accounts WHERE account_id = $1
-		AND last_seq = $2 ORDER BY year DESC LIMIT 1`, accountID, seq).Scan(&hash)
-	return hash, err
-}
-
 // scanRow reads a row as it is stored, without a notion of what its columns mean.
 func scanRow(r db.Row) (row Row, err error) {
 	values, into := make([]any, len(columnNames)), make([]any, len(columnNames)+1)
@@ -239,7 +231,7 @@ func selectIndexed(ctx context.Context, q db.Queryer) (checkpoint string, indexe
 	return checkpoint, indexed, err
 }
 
-// indexCalls notes the calls among the leaves from a position up to another. It finds none of archived rows.
+// indexCalls notes the calls among the leaves from a position up to another.
 func indexCalls(ctx context.Context, tx *db.Tx, from, to int64) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO log_calls (app_id, position, entry_id)
 		SELECT l.app_id, r.position, l.id FROM log_rows r CROSS JOIN ledger l

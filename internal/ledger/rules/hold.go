@@ -164,10 +164,6 @@ func (s *State) countCall(list []limits.Limit, now time.Time) {
 // committed although its result was lost (F-02).
 func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 	if d, ok := s.Billed[c.key()]; ok {
-		if d == (BilledKey{}) {
-			return Result{}, apierr.IdempotencyKeyReused.On(c.ConnectionID, "Idempotency-Key %s was billed once, "+
-				"and the row of its call is archived; use a new key", c.Key)
-		}
 		if d.Fingerprint != c.Fingerprint {
 			return Result{}, keyReused(c)
 		}

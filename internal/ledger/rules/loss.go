@@ -13,7 +13,7 @@ type DisputedPayment struct {
 	DisputedMC money.MC // of its amount; what went back for another reason cannot be lost again
 	OpenMC     money.MC // of DisputedMC: in open disputes, which are not taken from the balance yet
 
-	SettledSeq int64        // of the ledger row that credited it; 0 = that year is archived
+	SettledSeq int64        // of the ledger row that credited it; 0 = it is gone, with its year
 	Since      []AppCharges // what the account's calls since that row have cost
 }
 

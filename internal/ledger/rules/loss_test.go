@@ -84,12 +84,12 @@ func TestAssessLoss(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d, %v", name, loss, shares, c.loss, c.shares)
 		}
 	}
-	archived := []DisputedPayment{{100, 0, 0, nil}, {20, 20, 9, calls(x)}}
-	if _, shares, ok := AssessLoss(0, archived); !ok || shares["x"] != 10 {
-		t.Errorf("an archived payment that the loss does not reach: %v, %t", shares, ok)
+	detached := []DisputedPayment{{100, 0, 0, nil}, {20, 20, 9, calls(x)}}
+	if _, shares, ok := AssessLoss(0, detached); !ok || shares["x"] != 10 {
+		t.Errorf("a payment without its row that the loss does not reach: %v, %t", shares, ok)
 	}
-	if _, _, ok := AssessLoss(-10, archived); ok {
-		t.Error("the calls of a loss are archived, and its shares are said to be known")
+	if _, _, ok := AssessLoss(-10, detached); ok {
+		t.Error("the calls of a loss are gone, and its shares are said to be known")
 	}
 }
 

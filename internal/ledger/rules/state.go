@@ -75,7 +75,7 @@ type Changes struct {
 // AppAccount names the pair that has at most one live connection.
 type AppAccount struct{ AppID, AccountID string }
 
-// BilledKey is the ledger row that a key was billed by. It is zero if the row is archived.
+// BilledKey is the ledger row that a key was billed by.
 type BilledKey struct{ EntryID, Fingerprint string }
 
 type original struct {

@@ -115,14 +115,15 @@ func (f EntryFilter) conditions() (string, []any) {
 
 // findSeqAt returns the seq of the first row at or after a time, or the seq after the
 // last row. Rows are numbered without gaps in the order of time, so a binary search
-// finds it. Rows that are archived are passed over.
+// finds it. Rows that are gone, of a year that the operator has
+// detached, are passed over.
 func findSeqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
 	low, high := int64(1), last+1
 	for low < high {
 		middle := (low + high) / 2
 		seq, created, err := readRowFrom(ctx, q, accountID, middle)
 		switch {
-		case errors.Is(err, sql.ErrNoRows) && low == 1: // all up to the last one are archived
+		case errors.Is(err, sql.ErrNoRows) && low == 1: // all up to the last one are gone
 			return last + 1, nil
 		case errors.Is(err, sql.ErrNoRows):
 			high = middle

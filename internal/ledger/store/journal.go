@@ -24,13 +24,9 @@ type JournalRow struct {
 }
 
 // EachRealEntry calls do with the rows of real accounts that were written from one time up to another, in the order of
-// their ids. It reads the rows of the period by their ids, and keeps none. If they are archived, the error is an
-// ArchivedError.
+// their ids. It reads the rows of the period by their ids, and keeps none.
 func EachRealEntry(ctx context.Context, q db.Queryer, from, to time.Time,
 	do func(r *JournalRow) error) (err error) {
-	if err := RefuseArchivedRows(ctx, q, from); err != nil {
-		return err
-	}
 	rows, err := q.QueryContext(ctx, `SELECT `+journalColumns+` FROM ledger l
 		JOIN balances b ON b.account_id = l.account_id AND b.sandbox = 0
 		LEFT JOIN goodwill_records g ON g.entry_id = l.id LEFT JOIN call_refunds c ON c.reversal_id = l.id

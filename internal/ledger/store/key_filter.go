@@ -79,22 +79,18 @@ func (f *keyFilter) loadKeys(d *db.DB, stop <-chan struct{}) error {
 	})
 	// By pages, because a long read keeps the WAL from being reset, and with
 	// pauses, because calls are served meanwhile.
-	for _, query := range []string{
-		`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`,
-		`SELECT key_hash FROM ledger_archived_keys WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`,
-	} {
-		for after := int64(-1); err == nil; {
-			begun := time.Now()
-			err = take(query, db.ScanColumn[int64], after)
-			if err != nil || len(page) == 0 {
-				break
-			}
-			after = page[len(page)-1]
-			select {
-			case <-time.After(max(time.Millisecond, fillPause*time.Since(begun))):
-			case <-stop:
-				return nil
-			}
+	for after := int64(-1); err == nil; {
+		begun := time.Now()
+		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`,
+			db.ScanColumn[int64], after)
+		if err != nil || len(page) == 0 {
+			break
+		}
+		after = page[len(page)-1]
+		select {
+		case <-time.After(max(time.Millisecond, fillPause*time.Since(begun))):
+		case <-stop:
+			return nil
 		}
 	}
 	f.mu.Lock()

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,14 +13,11 @@ import (
 )
 
 // ReadMonth returns an account's balance, available and reserved together, at a time, and its rows from then up to
-// another time, in one snapshot. The balance is that of now without what came since, so that it needs no archived rows
-// (decision 115). If rows since then are archived, the error is an ArchivedError.
+// another time, in one snapshot. The balance is that of now without what came since, so that it needs no rows from
+// before.
 func ReadMonth(ctx context.Context, d *db.DB, accountID string, from, to time.Time) (
 	openingMC money.MC, groups []statements.Group, err error) {
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if err := RefuseArchived(ctx, tx, accountID, from); err != nil {
-			return err
-		}
 		err = tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(available_mc + reserved_mc), 0) FROM balances
 			WHERE account_id = $1`, accountID).Scan(&openingMC)
 		if err != nil {
@@ -85,43 +80,6 @@ func sumSince(ctx context.Context, tx *db.Tx, accountID string, from, to time.Ti
 		}
 	}
 	return slices.Collect(maps.Values(sums)), nil
-}
-
-// RefuseArchived returns an ArchivedError if rows of an account since a time are archived.
-func RefuseArchived(ctx context.Context, q db.Queryer, accountID string, since time.Time) error {
-	var e ArchivedError
-	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archived_accounts WHERE account_id = $1
-		AND last_created_us >= $2 ORDER BY year LIMIT 1`, accountID, since.UnixMicro()).Scan(&e.Year)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return e
-}
-
-// RefuseArchivedYear returns an ArchivedError if the rows of a time's year are archived.
-func RefuseArchivedYear(ctx context.Context, q db.Queryer, at time.Time) error {
-	e := ArchivedError{Year: at.UTC().Year()}
-	var archived bool // years are archived from the oldest on
-	err := q.QueryRowContext(ctx, `SELECT COALESCE(MAX(year), 0) >= $1 FROM ledger_archives`, e.Year).Scan(&archived)
-	if err != nil || !archived {
-		return err
-	}
-	return e
-}
-
-// RefuseArchivedRows returns an ArchivedError if rows of any account since a time are archived.
-func RefuseArchivedRows(ctx context.Context, q db.Queryer, since time.Time) error {
-	var e ArchivedError
-	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archives WHERE last_created_us >= $1 ORDER BY year LIMIT 1`,
-		since.UnixMicro()).Scan(&e.Year)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return e
 }
 
 // scanMonthGroup reads a group; its number of rows is negative if they are from after the month.

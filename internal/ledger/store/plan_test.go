@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -147,5 +148,37 @@ func TestPagesOfUsersUseIndexes(t *testing.T) {
 	}
 	if _, err := ListOpenDisputes(ctx, q, "wac_x"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A key is looked for by an index in each year of the ledger, and nowhere else.
+func TestKeysAreFoundByIndexes(t *testing.T) {
+	t.Parallel()
+	d, ctx := dbtest.Open(t, db.Postgres), t.Context()
+	for year := 2026; year < 2028; year++ {
+		first := id.Floor(id.Ledger, time.Date(year, 12, 1, 0, 0, 0, 0, time.UTC))
+		if _, err := d.ExecContext(ctx, `INSERT INTO ledger (id, account_id, seq, type, status, connection_id, key,
+				key_hash, fingerprint, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc,
+				created_us, hash)
+			SELECT $1::text || i, 'wac_x', i, 'topup', 'settled', 'conn_x', 'k' || i, i, 'f', 0, 0, 0, 0, 1, ''
+			FROM generate_series($2::int, $2::int + 5000) i`, first[:len(first)-6], year*10_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.ExecContext(ctx, `ANALYZE ledger`); err != nil {
+		t.Fatal(err)
+	}
+	query := strings.Replace(findKeys, "$1", `'{"(conn_x,k20260007,20260007)"}'`, 1)
+	plan, err := db.QueryAll(ctx, d, db.ScanColumn[string], `EXPLAIN `+query)
+	if text := strings.Join(plan, "\n"); err != nil || strings.Contains(text, "Seq Scan on ledger_y") ||
+		strings.Count(text, "Index Scan using ledger_y") != 2 {
+		t.Errorf("%v %s", err, text)
+	}
+	found, err := db.QueryAll(ctx, d, func(row db.Row) (state string, err error) {
+		var skip any
+		return state, row.Scan(&skip, &skip, &skip, &skip, &state, &skip, &skip, &skip, &skip, &skip, &skip)
+	}, query)
+	if err != nil || len(found) != 1 || found[0] != "done" {
+		t.Errorf("the key leads to %q, %v", found, err)
 	}
 }

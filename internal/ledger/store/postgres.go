@@ -193,8 +193,6 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 
 // findKeys looks for each key by itself (LATERAL … LIMIT 1). As a plain join, a plan
 // made while holds was empty would read its whole index for every batch.
-//
-// The key of an archived call is known by its hash alone, and has no row. It is looked for if there are archives.
 const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id, ''), COALESCE(h.fingerprint,
 	l.fingerprint, ''), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
 	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''),
@@ -206,10 +204,7 @@ const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id
 	LEFT JOIN LATERAL (SELECT id, fingerprint
 		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key
 		LIMIT 1) l ON true
-	LEFT JOIN LATERAL (SELECT key_hash FROM ledger_archived_keys
-		WHERE h.place IS NULL AND l.id IS NULL AND key_hash = v.hash AND connection_id = v.connection_id
-			AND (SELECT true FROM ledger_archives LIMIT 1) LIMIT 1) a ON true
-	WHERE h.place IS NOT NULL OR l.id IS NOT NULL OR a.key_hash IS NOT NULL`
+	WHERE h.place IS NOT NULL OR l.id IS NOT NULL`
 
 // loadKeys finds what each key already did. A key with a hold has no row in the
 // ledger yet, and is not looked for there. Of a hold it reads what the rules ask for.

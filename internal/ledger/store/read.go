@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -170,7 +169,7 @@ func LockBalance(ctx context.Context, tx *db.Tx, accountID string) (rules.Balanc
 	return GetBalance(ctx, tx, accountID)
 }
 
-// ListEntries returns the ledger rows with some ids, in no order. Archived ones are left out.
+// ListEntries returns the ledger rows with some ids, in no order.
 func ListEntries(ctx context.Context, q db.Queryer, entryIDs []string) ([]rules.Entry, error) {
 	args, places := make([]any, len(entryIDs)), make([]string, len(entryIDs))
 	for i, entryID := range entryIDs {
@@ -208,35 +207,7 @@ func scanEntry(row db.Row) (e rules.Entry, err error) {
 
 // GetEntry returns a ledger row, or sql.ErrNoRows.
 func GetEntry(ctx context.Context, q db.Queryer, entryID string) (rules.Entry, error) {
-	e, err := scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
-	if errors.Is(err, sql.ErrNoRows) {
-		err = explainMissing(ctx, q, entryID)
-	}
-	return e, err
-}
-
-// ArchivedError says that rows, if there ever were such, are of a year that was archived (decision 115). It wraps an
-// apierr.Error, 404 not_found, and no sql.ErrNoRows.
-type ArchivedError struct{ Year int }
-
-// Error implements error.
-func (e ArchivedError) Error() string { return fmt.Sprintf("the ledger of %d is archived", e.Year) }
-
-// Unwrap returns what the world outside is told.
-func (e ArchivedError) Unwrap() error {
-	return apierr.NotFound.Errorf("The calls and payments of %d are archived. Ask the operator of this service for "+
-		"them.", e.Year)
-}
-
-// explainMissing returns ArchivedError or sql.ErrNoRows for a row that is not there.
-func explainMissing(ctx context.Context, q db.Queryer, entryID string) error {
-	var e ArchivedError
-	err := q.QueryRowContext(ctx, `SELECT year FROM ledger_archives WHERE $1 >= first_id AND $1 < to_id ORDER BY year
-		LIMIT 1`, entryID).Scan(&e.Year)
-	if err != nil {
-		return err
-	}
-	return e
+	return scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
 }
 
 // RecentEntries returns the newest spend rows of a connection. It walks the
@@ -395,8 +366,7 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx,
 		`SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
-		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)
-		+ (SELECT COUNT(*) FROM ledger_archived_keys WHERE key_hash = $3 AND connection_id = $1)`,
+		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`,
 		k.ConnectionID, k.Key, k.IndexHash()).Scan(&n)
 	return n > 0, err
 }

@@ -90,10 +90,7 @@ func (q *sqlite) loadKey(s *rules.State, k rules.Key) error {
 		FROM holds WHERE connection_id = ?1 AND key = ?2
 		UNION ALL
 		SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', ''
-		FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2
-		UNION ALL
-		SELECT '', '', 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', ''
-		FROM ledger_archived_keys WHERE key_hash = ?3 AND connection_id = ?1`, 16,
+		FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 16,
 		func(r []driver.Value) (err error) {
 			if r[2].(string) == "done" {
 				s.Billed[k] = rules.BilledKey{EntryID: r[0].(string), Fingerprint: r[1].(string)}

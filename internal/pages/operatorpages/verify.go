@@ -20,10 +20,9 @@ import (
 // A Verifier runs the verifications that operators request: `purser ledger verify` while the service runs, in one
 // read-only snapshot.
 type Verifier struct {
-	DB       *db.DB
-	URL      string // of the database, which is opened a second time
-	Archives string // folder with the files of archived years of the ledger
-	Now      func() time.Time
+	DB  *db.DB
+	URL string // of the database, which is opened a second time
+	Now func() time.Time
 }
 
 // The states of a verification.
@@ -142,7 +141,7 @@ func (v *Verifier) runAudit(ctx context.Context, verificationID string) (result 
 	lines, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		o := audit.Options{Now: v.Now(), Archives: v.Archives}
+		o := audit.Options{Now: v.Now()}
 		o.Progress = func(p audit.Progress) {
 			select {
 			case <-lines: // drop the previous line: only the newest is saved

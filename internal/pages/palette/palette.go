@@ -248,9 +248,7 @@ func (h *Handler) findCall(ctx context.Context, a accounts.Account, text string,
 	one func(href, what, icon string) []ui.Found) ([]ui.Found, error) {
 	rest := text[strings.IndexByte(text, '_')+1:]
 	entry, err := store.GetEntry(ctx, h.DB, id.Ledger+rest)
-	if errors.As(err, new(store.ArchivedError)) {
-		return nil, nil
-	} else if err == nil {
+	if err == nil {
 		call := entry.Type == rules.EntrySpend
 		options := choice{
 			own:      one("/activity/"+entry.ID, "Activity", "list"),

@@ -297,22 +297,21 @@ func (w *world) columns() (list [][2]string) {
 // other table that has such a column must be empty of it. Whoever adds a table has
 // to say here which it is.
 var kept = map[string]string{
-	"accounts":                 "the tombstone",
-	"balances":                 "the books",
-	"ledger":                   "the books",
-	"payment_records":          "the books",
-	"connections":              "the books",
-	"holds":                    "the books",
-	"rollups":                  "the books",
-	"ledger_archived_accounts": "the books",
-	"checkouts":                "what was asked of Stripe",
-	"settlements":              "the books",
-	"paying_cards":             "hashes: free credit is given once for each card",
-	"oauth_codes":              "hashes that work for ten minutes",
-	"oauth_device_codes":       "hashes that work for ten minutes",
-	"notices":                  "amounts, no person",
-	"mails":                    "the last one, for 30 days",
-	"security_events":          "that it was closed",
+	"accounts":           "the tombstone",
+	"balances":           "the books",
+	"ledger":             "the books",
+	"payment_records":    "the books",
+	"connections":        "the books",
+	"holds":              "the books",
+	"rollups":            "the books",
+	"checkouts":          "what was asked of Stripe",
+	"settlements":        "the books",
+	"paying_cards":       "hashes: free credit is given once for each card",
+	"oauth_codes":        "hashes that work for ten minutes",
+	"oauth_device_codes": "hashes that work for ten minutes",
+	"notices":            "amounts, no person",
+	"mails":              "the last one, for 30 days",
+	"security_events":    "that it was closed",
 }
 
 // A closed account is as if it had never been: to sign-in, to sessions, to mail

@@ -238,7 +238,7 @@ func (w *world) restore(file string) *world {
 	n := &world{
 		t: t, at: "sqlite:" + filepath.Join(t.TempDir(), "new.db"), stripe: w.stripe, ahead: w.ahead, told: w.told,
 	}
-	if _, r, err := backup.Restore(t.Context(), file, n.at, nil, ""); err != nil {
+	if _, r, err := backup.Restore(t.Context(), file, n.at, nil); err != nil {
 		t.Fatal(r, err)
 	}
 	d, err := db.Open(t.Context(), n.at)

@@ -1,0 +1,12 @@
+-- +goose Up
+
+-- Years of the ledger do not go to files any more (decision 162). Attach archived years with the version before: the
+-- keys of their calls could be billed again.
+CREATE TABLE archived_years (
+  n BIGINT NOT NULL CONSTRAINT attach_archived_years_first CHECK (n = 0)
+);
+INSERT INTO archived_years (n) SELECT COUNT(*) FROM ledger_archives;
+DROP TABLE archived_years;
+DROP TABLE ledger_archived_accounts;
+DROP TABLE ledger_archived_keys;
+DROP TABLE ledger_archives;
