@@ -73,7 +73,6 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.repeatJob(time.Hour, "purge old events of Stripe", s.whenSteady(s.topups.Purge)),
 		s.repeatJob(5*time.Second, "queue notice emails", s.notices.QueuePending),
 		s.repeatJob(time.Minute, "queue emails about margins", s.whenSteady(s.notices.QueueMargins)),
-		s.repeatJob(10*time.Minute, "queue weekly digests", s.whenSteady(s.notices.QueueDigests)),
 		s.repeatJob(10*time.Minute, "queue reports of failed webhooks", (&webhooks.Reporter{
 			Store:   s.webhooks,
 			Apps:    s.Apps,

@@ -4,8 +4,6 @@
 //
 // It emails the users of a live app when the app's margin has risen (decision 125).
 //
-// Every Monday it emails each user whose apps made calls a summary of the week (decision 089).
-//
 // Users can turn off all notices except those about frozen connections, on a page or with the one-click unsubscribe of
 // email programs (RFC 8058).
 package notices

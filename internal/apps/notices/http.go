@@ -39,12 +39,9 @@ func (h *Handler) showSettings(w http.ResponseWriter, _ *http.Request, a account
 func renderSettings(w http.ResponseWriter, a accounts.Account, saved bool) error {
 	choice := func(on bool) string { return map[bool]string{true: "on", false: "off"}[on] }
 	return ui.Render(w, http.StatusOK, ui.Notices{
-		Shell:  a.Shell(ui.Settings),
-		On:     a.Notices,
-		Digest: a.Digest,
-		Shown: ui.ShownFields([]ui.Field{
-			{ID: "notices", Value: choice(a.Notices)}, {ID: "digest", Value: choice(a.Digest)},
-		}),
+		Shell:       a.Shell(ui.Settings),
+		On:          a.Notices,
+		Shown:       ui.ShownFields([]ui.Field{{ID: "notices", Value: choice(a.Notices)}}),
 		Saved:       saved,
 		TestAccount: a.Sandbox,
 	})
@@ -55,19 +52,10 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a account
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"notices", "digest"} {
-		if choice := form.Get(name); choice != "on" && choice != "off" && (name == "notices" || choice != "") {
-			return apierr.InvalidRequest.Errorf("%s: must be on or off", name)
-		}
+	if choice := form.Get("notices"); choice != "on" && choice != "off" {
+		return apierr.InvalidRequest.Errorf("notices: must be on or off")
 	}
-	typed := ui.TypedFields(form)
-	if choice := typed.Get("digest"); choice != "" { // else it stays
-		a.Digest = choice == "on"
-		if err := h.Accounts.SetDigest(r.Context(), a.ID, a.Digest); err != nil {
-			return err
-		}
-	}
-	if choice := typed.Get("notices"); choice != "" {
+	if choice := ui.TypedFields(form).Get("notices"); choice != "" { // else it stays
 		a.Notices = choice == "on"
 		if err := h.Accounts.SetNotices(r.Context(), a.ID, a.Notices); err != nil {
 			return err
@@ -79,35 +67,23 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a account
 // showUnsubscribe is the page that the link in an email leads to. It changes nothing: mail scanners open every link.
 func (h *Handler) showUnsubscribe(w http.ResponseWriter, r *http.Request) error {
 	token := r.PathValue("token")
-	_, list, ok := h.Stops.Read(token)
-	if !ok {
+	if _, ok := h.Stops.Read(token); !ok {
 		return invalidLink()
 	}
-	return ui.Render(w, http.StatusOK, ui.Unsubscribe{Action: stopPath + token, Digest: list == digestList})
+	return ui.Render(w, http.StatusOK, ui.Unsubscribe{Action: stopPath + token})
 }
 
 // unsubscribe is the button of that page, and the one-click POST of RFC 8058. It needs only the token: the body, of
 // either content type, is not read.
 func (h *Handler) unsubscribe(w http.ResponseWriter, r *http.Request) error {
-	accountID, list, ok := h.Stops.Read(r.PathValue("token"))
+	accountID, ok := h.Stops.Read(r.PathValue("token"))
 	if !ok {
 		return invalidLink()
 	}
-	set := h.Accounts.SetNotices
-	if list == digestList {
-		set = h.Accounts.SetDigest
-	}
-	if err := set(r.Context(), accountID, false); errors.Is(err, sql.ErrNoRows) {
+	if err := h.Accounts.SetNotices(r.Context(), accountID, false); errors.Is(err, sql.ErrNoRows) {
 		return invalidLink()
 	} else if err != nil {
 		return err
-	}
-	if list == digestList {
-		return ui.Render(w, http.StatusOK, ui.Message{
-			Heading: "You’re unsubscribed",
-			Text:    "You won’t get the weekly summary any more. Other emails stay as they are.",
-			Link:    &ui.Link{Href: settingsPath, Text: "Email settings"},
-		})
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "You’re unsubscribed",

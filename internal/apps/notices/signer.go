@@ -22,40 +22,20 @@ func NewSigner(envelopeKey []byte) (Signer, error) {
 	return Signer{key}, nil
 }
 
-// A list is a kind of email that an account can turn off by a link.
-type list string
-
-// The lists. That of the notices is the plain account in a token, as links that were sent before have it.
-const (
-	noticeList list = ""
-	digestList list = "digest"
-)
-
 // Sign returns the token that turns the notices of an account off.
-func (s Signer) Sign(accountID string) string { return s.sign(accountID, noticeList) }
-
-// SignDigest returns the token that turns the weekly summary of an account off.
-func (s Signer) SignDigest(accountID string) string { return s.sign(accountID, digestList) }
-
-func (s Signer) sign(accountID string, l list) string {
-	subject := accountID
-	if l != noticeList {
-		subject += "~" + string(l)
-	}
-	return subject + "." + base64.RawURLEncoding.EncodeToString(s.sum(subject))
+func (s Signer) Sign(accountID string) string {
+	return accountID + "." + base64.RawURLEncoding.EncodeToString(s.sum(accountID))
 }
 
-// Read returns the account and the list of a token. An id has no ~.
-func (s Signer) Read(token string) (accountID string, l list, ok bool) {
-	subject, text, _ := strings.Cut(token, ".")
+// Read returns the account of a token.
+func (s Signer) Read(token string) (accountID string, ok bool) {
+	accountID, text, _ := strings.Cut(token, ".")
 	sum, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	accountID, name, _ := strings.Cut(subject, "~")
-	l = list(name)
-	return accountID, l, err == nil && hmac.Equal(sum, s.sum(subject)) && (l == noticeList || l == digestList)
+	return accountID, err == nil && hmac.Equal(sum, s.sum(accountID))
 }
 
-func (s Signer) sum(subject string) []byte {
+func (s Signer) sum(accountID string) []byte {
 	m := hmac.New(sha256.New, s.key)
-	m.Write([]byte(subject))
+	m.Write([]byte(accountID))
 	return m.Sum(nil)
 }

@@ -44,7 +44,6 @@ func (OutboxMail) formAction() string { return "" }
 type Notices struct {
 	Shell
 	On          bool
-	Digest      bool // the weekly summary
 	Shown       Shown
 	Saved       bool // they just said so
 	TestAccount bool // gets no mail at all
@@ -57,7 +56,6 @@ func (Notices) formAction() string { return "" }
 // Unsubscribe is where the link in a mail leads; nothing happens before its button.
 type Unsubscribe struct {
 	Action string
-	Digest bool // from the weekly summary
 }
 
 func (Unsubscribe) name() string       { return "account/unsubscribe" }

@@ -108,11 +108,9 @@ func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) err
 		Role        string   `json:"operator_role"`
 		TwoStep     bool     `json:"two_step_sign_in"`
 		Notices     bool     `json:"wants_notices"`
-		Digest      bool     `json:"wants_digest"`
 		AvailableMC money.MC `json:"available_mc"`
 		ReservedMC  money.MC `json:"reserved_mc"`
 	}{a.ID, a.Email, timestamp.Format(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices,
-		a.Digest,
 		b.AvailableMC, b.ReservedMC})
 }
 

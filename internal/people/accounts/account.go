@@ -26,7 +26,6 @@ type Account struct {
 	Deactivated bool   // deleted, closed or suspended: cannot sign in or connect
 	Closed      bool   // by its owner or an operator: only its id remains
 	Notices     bool   // receives notices about the spend of its apps
-	Digest      bool   // receives a summary of its spend each week
 	Unconfirmed bool   // has not confirmed its email: cannot sign in or spend
 	TwoStep     bool   // a password alone does not sign in
 	HasPassword bool   // false: signs in at an identity provider only

@@ -11,12 +11,12 @@ import (
 
 const accountColumns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''),
 		COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL OR suspended_us IS NOT NULL,
-		closed_us IS NOT NULL, COALESCE(suspended_us, 0), suspended_reason, notices <> 0, digest <> 0,
+		closed_us IS NOT NULL, COALESCE(suspended_us, 0), suspended_reason, notices <> 0,
 		unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch + address_changes, epoch, created_us`
 
 func (a *Account) fields() []any {
 	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated,
-		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Digest, &a.Unconfirmed, &a.TwoStep,
+		&a.Closed, &a.SuspendedUS, &a.SuspendedReason, &a.Notices, &a.Unconfirmed, &a.TwoStep,
 		&a.HasPassword, &a.Epoch, &a.SessionEpoch, &a.CreatedUS}
 }
 
@@ -123,7 +123,7 @@ func raiseEpoch(ctx context.Context, tx *db.Tx, accountID string, sessions bool)
 // closed account.
 func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts
-		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, digest = 0, two_step = 0,
+		SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, two_step = 0,
 			unconfirmed = 0, closed_us = $3, suspended_us = NULL, suspended_reason = ''
 		WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`,
 		accountID, tombstone(accountID), nowUS))
@@ -159,17 +159,6 @@ func updateRole(ctx context.Context, tx *db.Tx, accountID string, operator bool,
 
 func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) error {
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
-}
-
-// ListDigestIDs returns the ids of the accounts that want the weekly summary, those after one, in their order.
-func ListDigestIDs(ctx context.Context, q db.Queryer, after string, limit int) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanFields(func(accountID *string) []any { return []any{accountID} }),
-		`SELECT id FROM accounts WHERE id > $1 AND digest = 1 AND sandbox = 0 AND closed_us IS NULL
-		ORDER BY id LIMIT $2`, after, limit)
-}
-
-func updateDigest(ctx context.Context, d *db.DB, accountID string, on bool) error {
-	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET digest = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
 
 func updateDeveloper(ctx context.Context, d db.Execer, accountID string, on bool) error {

@@ -85,7 +85,6 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n NewAccount) (Account, e
 		OwnerID:     n.OwnerID,
 		TesterID:    n.TesterID,
 		Notices:     true,
-		Digest:      true,
 		Unconfirmed: n.Unconfirmed,
 		HasPassword: n.PasswordHash != "",
 		CreatedUS:   now.UnixMicro(),
@@ -164,15 +163,6 @@ func (s *Store) GetByEmail(ctx context.Context, email string) (Account, error) {
 func (s *Store) SetNotices(ctx context.Context, accountID string, on bool) error {
 	if err := updateNotices(ctx, s.db, accountID, on); err != nil {
 		return fmt.Errorf("accounts: notices: %w", err)
-	}
-	return nil
-}
-
-// SetDigest sets whether an account receives a summary of its spend each week. The error wraps
-// sql.ErrNoRows when there is no such account.
-func (s *Store) SetDigest(ctx context.Context, accountID string, on bool) error {
-	if err := updateDigest(ctx, s.db, accountID, on); err != nil {
-		return fmt.Errorf("accounts: digest: %w", err)
 	}
 	return nil
 }

@@ -10,3 +10,7 @@ DROP TABLE archived_years;
 DROP TABLE ledger_archived_accounts;
 DROP TABLE ledger_archived_keys;
 DROP TABLE ledger_archives;
+
+-- Nor does a summary of the week go to users.
+DROP TABLE digest_runs;
+ALTER TABLE accounts DROP COLUMN digest;
