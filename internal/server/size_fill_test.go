@@ -25,8 +25,7 @@ type fill struct {
 // notFilled are the tables that stay small, or that the test's jobs fill, by the reason.
 var notFilled = map[string]string{
 	"a row each": "app_days_head event_log_head log_state operator_totals watch_turns settings goose_db_version",
-	"of jobs": "app_days log_accounts log_calls log_rows log_tiles operator_days operator_balances health " +
-		"health_days",
+	"of jobs":    "app_days log_accounts log_calls log_rows log_tiles operator_days operator_balances health",
 	"few rows of an app": "app_invitations app_logo_proposals app_logos app_members consent_counts golive_requests " +
 		"margin_changes webhook_days",
 	"few rows of an account":     "margin_records passkeys payees provider_keys invitations",

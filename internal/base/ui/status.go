@@ -18,16 +18,16 @@ type StatusGroup struct {
 	Services []StatusService
 }
 
-// A StatusService is a service with the bars of its days.
+// A StatusService is a service with the bars of its hours.
 type StatusService struct {
 	Name, Title string
 	State       string
-	Uptime      string // over all days, in per cent; "" = not known
-	Days        []StatusDay
+	Uptime      string // over all hours, in per cent; "" = not known
+	Hours       []StatusHour
 }
 
-// A StatusDay is a bar. Its Level is good, warn, bad or none.
-type StatusDay struct{ Date, Level, Text string }
+// A StatusHour is a bar. Its Level is good, warn, bad or none.
+type StatusHour struct{ From, Level, Text string }
 
 // A StatusIncident is what the operator tells about an incident.
 type StatusIncident struct {
@@ -107,28 +107,28 @@ func (i StatusIncident) Tone() string {
 	return Tone(i.Impact)
 }
 
-// A DayMark is the place of a day in the drawing of a service.
-type DayMark struct {
-	StatusDay
+// An HourMark is the place of an hour in the drawing of a service.
+type HourMark struct {
+	StatusHour
 	X int
 }
 
-// Marks returns the days with their places, in units of which a day is 4 wide.
-func (s StatusService) Marks() (list []DayMark) {
-	for i, d := range s.Days {
-		list = append(list, DayMark{d, 4 * i})
+// Marks returns the hours with their places, in units of which an hour is 4 wide.
+func (s StatusService) Marks() (list []HourMark) {
+	for i, h := range s.Hours {
+		list = append(list, HourMark{h, 4 * i})
 	}
 	return list
 }
 
 // Width is the width of the drawing.
-func (s StatusService) Width() int { return max(4*len(s.Days)-1, 1) }
+func (s StatusService) Width() int { return max(4*len(s.Hours)-1, 1) }
 
-// BadDays lists the days that were not good, newest first.
-func (s StatusService) BadDays() (list []StatusDay) {
-	for i := len(s.Days) - 1; i >= 0; i-- {
-		if d := s.Days[i]; d.Level == "warn" || d.Level == "bad" {
-			list = append(list, d)
+// BadHours lists the hours that were not good, newest first.
+func (s StatusService) BadHours() (list []StatusHour) {
+	for i := len(s.Hours) - 1; i >= 0; i-- {
+		if h := s.Hours[i]; h.Level == "warn" || h.Level == "bad" {
+			list = append(list, h)
 		}
 	}
 	return list

@@ -105,7 +105,7 @@ func hostilePages() []Page {
 				Title:  hostile,
 				State:  hostile,
 				Uptime: hostile,
-				Days:   []StatusDay{{hostile, "bad", hostile}, {hostile, hostile, hostile}},
+				Hours:  []StatusHour{{hostile, "bad", hostile}, {hostile, hostile, hostile}},
 			}}}},
 			Incidents: []StatusIncident{
 				{hostile, hostile, hostile, hostile, Moment{hostile, hostile}, nil},

@@ -285,8 +285,8 @@ func (h *Handler) strip(ctx context.Context, now time.Time) (list []ui.StripItem
 		if s.Kind == "service" {
 			item.Href = "/status"
 		}
-		if bar := s.Bars[len(s.Bars)-1]; bar.Known {
-			item.Detail = status.FormatShare(bar.UptimePPM) + " today"
+		if s.Known {
+			item.Detail = status.FormatShare(s.UptimePPM) + " in 24 hours"
 		}
 		list = append(list, item)
 	}

@@ -50,8 +50,8 @@ type Handler struct {
 
 // data is what a report is made of.
 type data struct {
-	days      []Day
-	first     string
+	hours     []hour
+	firstUS   int64 // of the oldest interval; 0 = nothing was counted
 	recent    []metrics.Tally
 	incidents []Incident
 }
@@ -109,11 +109,10 @@ func (h *Handler) Forget() {
 }
 
 func (h *Handler) read(ctx context.Context, now time.Time) (d data, err error) {
-	from := formatDay(now.AddDate(0, 0, 1-Days).UnixMicro())
-	if d.days, err = listDays(ctx, h.DB, from); err != nil {
+	if d.hours, err = listHours(ctx, h.DB, firstHour(now).UnixMicro()); err != nil {
 		return d, err
 	}
-	if d.first, err = firstDay(ctx, h.DB); err != nil {
+	if d.firstUS, err = firstInterval(ctx, h.DB); err != nil {
 		return d, err
 	}
 	if d.recent, err = sumSince(ctx, h.DB, now.Add(-recentTime).UnixMicro()); err != nil {
@@ -151,7 +150,7 @@ func (h *Handler) makeReport(d data, unreachable bool, now time.Time) Report {
 		if unreachable && s.Kind == "service" && name != metrics.Email {
 			s.State = Down // none of them works without the database
 		}
-		s.Bars, s.UptimePPM, s.Known = makeBars(name, d.days, d.first, now)
+		s.Bars, s.UptimePPM, s.Known = makeBars(name, d.hours, d.firstUS, now)
 		r.Services = append(r.Services, s)
 		if s.Kind == "service" {
 			r.State = worse(r.State, s.State)
@@ -190,15 +189,15 @@ type (
 		Incidents []incidentResource `json:"incidents"`
 	}
 	serviceResource struct {
-		Name   string        `json:"name"`
-		Title  string        `json:"title"`
-		Kind   string        `json:"kind"`
-		Status string        `json:"status"`
-		Uptime *string       `json:"uptime"`
-		Days   []dayResource `json:"days"`
+		Name   string         `json:"name"`
+		Title  string         `json:"title"`
+		Kind   string         `json:"kind"`
+		Status string         `json:"status"`
+		Uptime *string        `json:"uptime"`
+		Hours  []hourResource `json:"hours"`
 	}
-	dayResource struct {
-		Day    string  `json:"day"`
+	hourResource struct {
+		From   string  `json:"from"`
 		Uptime *string `json:"uptime"`
 	}
 	incidentResource struct {
@@ -232,7 +231,7 @@ func (r Report) resource() reportResource {
 			Uptime: shareResource(s.UptimePPM, s.Known),
 		}
 		for _, b := range s.Bars {
-			v.Days = append(v.Days, dayResource{b.Date, shareResource(b.UptimePPM, b.Known)})
+			v.Hours = append(v.Hours, hourResource{timestamp.Format(b.FromUS), shareResource(b.UptimePPM, b.Known)})
 		}
 		out.Services = append(out.Services, v)
 	}
@@ -311,19 +310,19 @@ func (s Service) Show() ui.StatusService {
 		v.Uptime = FormatShare(s.UptimePPM)
 	}
 	for _, b := range s.Bars {
-		day := ui.StatusDay{Date: b.Date, Level: "none", Text: "no data"}
+		hour := ui.StatusHour{From: time.UnixMicro(b.FromUS).UTC().Format("15:04"), Level: "none", Text: "no data"}
 		if b.Known {
-			day.Text = FormatShare(b.UptimePPM)
+			hour.Text = FormatShare(b.UptimePPM)
 			switch {
 			case b.UptimePPM >= 995_000:
-				day.Level = "good"
+				hour.Level = "good"
 			case b.UptimePPM >= 950_000:
-				day.Level = "warn"
+				hour.Level = "warn"
 			default:
-				day.Level = "bad"
+				hour.Level = "bad"
 			}
 		}
-		v.Days = append(v.Days, day)
+		v.Hours = append(v.Hours, hour)
 	}
 	return v
 }

@@ -26,7 +26,6 @@ const (
 	saveInterval = time.Minute
 	keptUnsaved  = 24 * time.Hour     // of intervals that could not be saved
 	keptRows     = 3 * 24 * time.Hour // of intervals
-	keptDays     = 400 * 24 * time.Hour
 )
 
 // A key names a row of an interval.
@@ -50,7 +49,7 @@ type Recorder struct {
 	rows     map[key]metrics.Tally       // of this node, in intervals that may still change or are not saved
 	unsaved  map[key]bool
 	savedUS  int64 // when rows were last saved
-	summedUS int64 // start of the interval in which days were last summed
+	purgedUS int64 // start of the interval in which old rows were last deleted
 }
 
 // Once counts what has happened since the last run, and saves it if that is due. A failure to save loses nothing: the
@@ -116,7 +115,7 @@ func (r *Recorder) add(fromUS int64, t metrics.Tally) {
 	r.unsaved[k] = true
 }
 
-// save writes the rows that have changed, and sums their days once an interval.
+// save writes the rows that have changed, and deletes old ones once an interval.
 func (r *Recorder) save(ctx context.Context, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,36 +123,24 @@ func (r *Recorder) save(ctx context.Context, now time.Time) error {
 		return cmp.Or(cmp.Compare(a.fromUS, b.fromUS), cmp.Compare(a.service, b.service), cmp.Compare(a.model, b.model))
 	})
 	fromUS := now.Truncate(Interval).UnixMicro()
-	days := map[string]bool{}
-	for _, k := range keys {
-		days[formatDay(k.fromUS)] = true
-	}
 	err := r.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, k := range keys {
 			if err := saveRow(ctx, tx, r.NodeID, k.fromUS, r.rows[k]); err != nil {
 				return err
 			}
 		}
-		if r.summedUS == fromUS {
+		if r.purgedUS == fromUS {
 			return nil
 		}
-		for _, day := range slices.Sorted(maps.Keys(days)) {
-			if err := sumDay(ctx, tx, day); err != nil {
-				return err
-			}
-		}
-		return deleteOld(ctx, tx, now.Add(-keptRows).UnixMicro(), formatDay(now.Add(-keptDays).UnixMicro()))
+		return deleteOld(ctx, tx, now.Add(-keptRows).UnixMicro())
 	})
 	if err != nil {
 		return fmt.Errorf("status: save counts: %w", err)
 	}
 	clear(r.unsaved)
-	r.savedUS, r.summedUS = now.UnixMicro(), fromUS
+	r.savedUS, r.purgedUS = now.UnixMicro(), fromUS
 	return nil
 }
-
-// formatDay returns the day of a time in UTC.
-func formatDay(us int64) string { return time.UnixMicro(us).UTC().Format(time.DateOnly) }
 
 // unsavedTallies returns the sums of this node's rows since a time, for an answer without the database.
 func (r *Recorder) unsavedTallies(sinceUS int64) (list []metrics.Tally) {

@@ -52,51 +52,34 @@ func saveRow(ctx context.Context, tx *db.Tx, nodeID string, fromUS int64, t metr
 	return err
 }
 
-// sumDay sums the intervals of a day, of all nodes.
-func sumDay(ctx context.Context, tx *db.Tx, day string) error {
-	from, err := time.Parse(time.DateOnly, day)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO health_days (day, service, model, intervals, attempts, failures, `+
-		tookColumns+`) SELECT CAST($3 AS TEXT), service, model, COUNT(DISTINCT from_us), `+sumColumns+`
-		FROM health WHERE from_us >= $1 AND from_us < $2 GROUP BY service, model
-		ON CONFLICT (day, service, model) DO UPDATE SET intervals = excluded.intervals, attempts = excluded.attempts,
-		failures = excluded.failures, t0 = excluded.t0, t1 = excluded.t1, t2 = excluded.t2, t3 = excluded.t3,
-		t4 = excluded.t4, t5 = excluded.t5, t6 = excluded.t6, t7 = excluded.t7, t8 = excluded.t8, t9 = excluded.t9,
-		t10 = excluded.t10, t11 = excluded.t11, t12 = excluded.t12`,
-		from.UnixMicro(), from.AddDate(0, 0, 1).UnixMicro(), day)
+// deleteOld deletes intervals before a time.
+func deleteOld(ctx context.Context, tx *db.Tx, beforeUS int64) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1`, beforeUS)
 	return err
 }
 
-// deleteOld deletes intervals before a time, and days before a day.
-func deleteOld(ctx context.Context, tx *db.Tx, beforeUS int64, beforeDay string) error {
-	if _, err := tx.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1`, beforeUS); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM health_days WHERE day < $1`, beforeDay)
-	return err
+// An hour has the counts of an hour of one service.
+type hour struct {
+	fromUS             int64
+	service            string
+	attempts, failures int64
+	intervals          int64 // in which something was counted
 }
 
-// A Day has the counts of a day of one service and model.
-type Day struct {
-	metrics.Tally
-	Date      string
-	Intervals int64 // in which something was counted
+// listHours returns the counts of each hour since the beginning of one, of all nodes.
+func listHours(ctx context.Context, q db.Queryer, fromUS int64) ([]hour, error) {
+	const hourUS = int64(time.Hour / time.Microsecond)
+	return db.QueryAll(ctx, q, db.ScanFields(func(h *hour) []any {
+		return []any{&h.fromUS, &h.service, &h.intervals, &h.attempts, &h.failures}
+	}), `SELECT from_us / $2 * $2, service, COUNT(DISTINCT from_us), CAST(SUM(attempts) AS BIGINT),
+			CAST(SUM(failures) AS BIGINT)
+		FROM health WHERE from_us >= $1 GROUP BY 1, 2 ORDER BY 1, 2`, fromUS, hourUS)
 }
 
-// listDays returns the counts since a day.
-func listDays(ctx context.Context, q db.Queryer, from string) ([]Day, error) {
-	return db.QueryAll(ctx, q, db.ScanFields(func(d *Day) []any {
-		return append([]any{&d.Date, &d.Service, &d.Model, &d.Intervals}, counts(&d.Tally)...)
-	}), `SELECT day, service, model, intervals, attempts, failures, `+tookColumns+` FROM health_days
-		WHERE day >= $1 ORDER BY day, service, model`, from)
-}
-
-// firstDay returns the oldest day with counts; "" = none.
-func firstDay(ctx context.Context, q db.Queryer) (day string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(MIN(day), '') FROM health_days`).Scan(&day)
-	return day, err
+// firstInterval returns the start of the oldest interval with counts; 0 = none.
+func firstInterval(ctx context.Context, q db.Queryer) (fromUS int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MIN(from_us), 0) FROM health`).Scan(&fromUS)
+	return fromUS, err
 }
 
 // sumSince sums the intervals since a time, of all nodes.

@@ -51,11 +51,11 @@ func shareOK(attempts, failures int64) (share int64, known bool) {
 	return max(0, attempts-failures) * ppm / attempts, true
 }
 
-// A Bar is a day of a service.
+// A Bar is an hour of a service.
 type Bar struct {
-	Date      string
+	FromUS    int64
 	UptimePPM int64
-	Known     bool // something was counted on that day
+	Known     bool // something was counted in that hour
 }
 
 // A Service is a part of the service with its state.
@@ -63,13 +63,16 @@ type Service struct {
 	Name, Title string // "openai", "OpenAI"
 	Kind        string // what is counted: the service itself, or calls to a provider
 	State       string
-	Bars        []Bar // oldest first, one for each of Days days
-	UptimePPM   int64 // over all known days
+	Bars        []Bar // oldest first, one for each of the last Hours hours
+	UptimePPM   int64 // over all known hours
 	Known       bool
 }
 
-// Days is the number of days that the page shows.
-const Days = 90
+// Hours is the number of hours that the page shows, with the present one.
+const Hours = 24
+
+// firstHour returns when the first of them began.
+func firstHour(now time.Time) time.Time { return now.Truncate(time.Hour).Add((1 - Hours) * time.Hour) }
 
 // titles are the names that visitors read of what is no provider.
 var titles = map[string]string{
@@ -93,33 +96,29 @@ func Title(service string) string {
 // isSampled reports whether nodes sample a service themselves, so that minutes without a sample are minutes without it.
 func isSampled(service string) bool { return service == API || service == SignIn }
 
-// makeBars returns the bars of a service. On a day between first and today, minutes without a sample of a sampled
-// service count as down; on the first day the service may have started late.
-func makeBars(service string, days []Day, first string, now time.Time) (list []Bar, all int64, known bool) {
-	type sum struct{ attempts, failures, intervals int64 }
-	byDate := map[string]sum{}
-	for _, d := range days {
-		if d.Service == service {
-			s := byDate[d.Date]
-			s.attempts, s.failures = s.attempts+d.Attempts, s.failures+d.Failures
-			s.intervals = max(s.intervals, d.Intervals)
-			byDate[d.Date] = s
+// makeBars returns the bars of a service. In an hour that began after the first interval, minutes without a sample of a
+// sampled service count as down; in the first hour the service may have started late.
+func makeBars(service string, hours []hour, firstUS int64, now time.Time) (list []Bar, all int64, known bool) {
+	byStart := map[int64]hour{}
+	for _, h := range hours {
+		if h.service == service {
+			byStart[h.fromUS] = h
 		}
 	}
-	today := now.UTC().Truncate(24 * time.Hour)
 	var shares, n int64
-	for i := Days - 1; i >= 0; i-- {
-		day := today.AddDate(0, 0, -i)
-		b := Bar{Date: day.Format(time.DateOnly)}
-		s := byDate[b.Date]
-		b.UptimePPM, b.Known = shareOK(s.attempts, s.failures)
-		if isSampled(service) && first != "" && b.Date > first {
-			expected := int64(min(24*time.Hour, now.Sub(day)) / Interval)
-			if i == 0 {
-				expected -= 2 // the present one, and the one that is not summed yet
+	for i := range Hours {
+		from := firstHour(now).Add(time.Duration(i) * time.Hour)
+		b := Bar{FromUS: from.UnixMicro()}
+		h := byStart[b.FromUS]
+		b.UptimePPM, b.Known = shareOK(h.attempts, h.failures)
+		if isSampled(service) && firstUS > 0 && b.FromUS > firstUS {
+			isPresent := i == Hours-1
+			expected := int64(min(time.Hour, now.Sub(from)) / Interval)
+			if isPresent {
+				expected-- // one that may not be saved yet
 			}
-			if expected > s.intervals && (b.Known || i > 0) {
-				b.UptimePPM, b.Known = b.UptimePPM*s.intervals/expected, true
+			if expected > h.intervals && (b.Known || !isPresent) {
+				b.UptimePPM, b.Known = b.UptimePPM*h.intervals/expected, true
 			}
 		}
 		if b.Known {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,12 +106,13 @@ func (w *world) service(name string) serviceResource {
 	return list[i]
 }
 
-// TestCountsBecomeDays counts over midnight on both engines, with two nodes.
-func TestCountsBecomeDays(t *testing.T) {
+// TestCountsBecomeHours counts over midnight on both engines, with two nodes.
+func TestCountsBecomeHours(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		if r := w.status(); r.Status != Operational || r.Services[0].Uptime != nil || len(r.Services[0].Days) != Days {
+		r := w.status()
+		if r.Status != Operational || r.Services[0].Uptime != nil || len(r.Services[0].Hours) != Hours {
 			t.Errorf("before anything was counted: %+v", r.Services[0])
 		}
 		w.call("openai", "gpt-6-luna", 9, 0)
@@ -128,19 +130,19 @@ func TestCountsBecomeDays(t *testing.T) {
 		w.tallies = nil
 		w.call("openai", "gpt-6-luna", 20, 0)
 		w.pass(11)
-		if s := w.service("openai"); s.Status != Operational || *s.Days[Days-2].Uptime != "0.9000" ||
-			*s.Days[Days-1].Uptime != "1.0000" || s.Days[0].Uptime != nil || *s.Uptime != "0.9500" {
-			t.Errorf("%s %v", s.Status, s.Days[Days-2:])
+		if s := w.service("openai"); s.Status != Operational || *s.Hours[Hours-2].Uptime != "0.9000" ||
+			*s.Hours[Hours-1].Uptime != "1.0000" || s.Hours[0].Uptime != nil || *s.Uptime != "0.9500" {
+			t.Errorf("%s %v", s.Status, s.Hours[Hours-2:])
 		}
 		if s := w.service("google"); s.Uptime != nil || s.Status != Operational {
 			t.Errorf("a provider without calls: %+v", s)
 		}
-		days, err := listDays(t.Context(), d, "")
+		list, err := sumSince(t.Context(), d, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var calls, took int64
-		for _, x := range days {
+		for _, x := range list {
 			if x.Service == "openai" {
 				calls, took = calls+x.Attempts, took+x.Took[3]
 			}
@@ -165,12 +167,23 @@ func TestOutageOfTheService(t *testing.T) {
 		t.Errorf("%+v", s.Status)
 	}
 	w.notReady = nil
-	w.now = w.now.Add(12 * time.Hour) // no node runs
-	w.pass(30)
-	api, signIn := w.service(API), w.service(SignIn)
-	if api.Status != Operational || *api.Days[Days-1].Uptime > "0.0800" || *signIn.Days[Days-1].Uptime > "0.0900" ||
-		*signIn.Days[Days-1].Uptime < "0.0400" {
-		t.Errorf("%s %s %s", api.Status, *api.Days[Days-1].Uptime, *signIn.Days[Days-1].Uptime)
+	w.now = w.now.Add(3*time.Hour + 4*time.Minute) // no node runs from 0:26 to 3:30
+	w.pass(20)
+	api := w.service(API)
+	if api.Status != Operational || len(api.Hours) != Hours {
+		t.Errorf("%+v", api)
+	}
+	// From 23:00 on, when the node started late. In the hour of midnight it sampled six intervals of twelve, and was
+	// not ready in 16 samples of 27; in the present one five intervals of nine that are over.
+	for name, want := range map[string][5]string{
+		API:    {"1.0000", "0.2037", "0.0000", "0.0000", "0.5555"},
+		SignIn: {"1.0000", "0.5000", "0.0000", "0.0000", "0.5555"},
+	} {
+		for i, bar := range w.service(name).Hours[Hours-len(want):] {
+			if bar.Uptime == nil || *bar.Uptime != want[i] {
+				t.Errorf("%s: %s is %s, want %s", name, bar.From, *cmp.Or(bar.Uptime, new(string)), want[i])
+			}
+		}
 	}
 }
 

@@ -14,3 +14,6 @@ DROP TABLE ledger_archives;
 -- Nor does a summary of the week go to users.
 DROP TABLE digest_runs;
 ALTER TABLE accounts DROP COLUMN digest;
+
+-- The status page shows the last 24 hours, which are in health.
+DROP TABLE health_days;
