@@ -30,7 +30,8 @@ var notFilled = map[string]string{
 		"margin_changes webhook_days",
 	"few rows of an account":     "margin_records passkeys payees provider_keys invitations",
 	"while something is running": "card_removals chunks customer_removals deferred open_disputes passkey_challenges",
-	"rows of the operator": "estimates incidents nodes policies price_lists reconciliations settlements verifications",
+	"rows of the operator": "estimates incidents nodes policies price_lists reconciliations settlements " +
+		"verifications",
 }
 
 // fills are the big tables. Half of the rows belong to one account, one connection and one app: {account}, {connection}
