@@ -111,8 +111,6 @@ func TestCommandLine(t *testing.T) {
 		{args: "restore --help", out: "purser restore /backups/"},
 		{args: "restore " + wrong, code: 2, err: "--database"},
 		{args: "restore " + wrong + " --database sqlite:" + wrong, code: 1, err: "exists already"},
-		{args: "ledger attach --help", out: "purser ledger attach /"},
-		{args: "ledger attach " + wrong + " --database sqlite:x", code: 2, err: "only a database"},
 		{args: "db copy --help", out: "purser db copy --from sqlite:"},
 		{args: "db copy --from sqlite:x", code: 2, err: "--to"},
 		{args: "db copy --from sqlite:" + folder + "/absent.db --to sqlite:x", code: 1, err: "no such file"},
