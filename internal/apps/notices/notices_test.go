@@ -390,7 +390,7 @@ func TestUnsubscribe(t *testing.T) {
 		}
 		_, sum, _ := strings.Cut(token, ".")
 		for _, forged := range []string{w.ada.ID, w.ada.ID + ".", w.developer.ID + "." + sum, other.Sign(w.ada.ID),
-			token[:len(token)-1], token + "A", w.Stops.Sign("wac_gone"), "x"} {
+			token[:len(token)-1], token + "A", w.Stops.Sign("wac_gone"), w.Stops.Sign(w.ada.ID + "~digest"), "x"} {
 			for _, method := range []string{"GET", "POST"} {
 				if resp, _ := w.do(method, "/unsubscribe/"+forged, "", form,
 					"List-Unsubscribe=One-Click"); resp.StatusCode != 404 &&

@@ -444,9 +444,13 @@ func TestRateOfChildren(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	w.handler.Rate = web.NewLimiter(time.Minute, 2, w.Now)
+	ask := func(key string) (children.Resource, apitest.Answer) {
+		t.Helper()
+		return w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", key)
+	}
 	try := func(want int) {
 		t.Helper()
-		c, a := w.do(w.token, "POST", "/v1/connection/children", `{"amount_mc":1}`, "Idempotency-Key", id.NewUUID())
+		c, a := ask(id.NewUUID())
 		if a.Status != want || want == 429 && a.Header.Get("Retry-After") == "" {
 			t.Fatalf("%d %s, want %d", a.Status, a.Body, want)
 		}
@@ -454,9 +458,13 @@ func TestRateOfChildren(t *testing.T) {
 			w.do(w.token, "POST", "/v1/connection/children/"+c.ID+"/end", "")
 		}
 	}
-	try(200)
+	key := id.NewUUID()
+	made, _ := ask(key)
 	try(200)
 	try(429)
+	if again, a := ask(key); a.Status != 200 || again.ID != made.ID {
+		t.Errorf("the key of a child that was made: %d %s", a.Status, a.Body)
+	}
 	w.Pass(time.Minute)
 	try(200)
 	w.handler.Rate = children.NewRate(w.Now)

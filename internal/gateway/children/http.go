@@ -97,9 +97,6 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.checkRate(who); err != nil {
-		return err
-	}
 	childID, err := h.delegate(r, who, &child)
 	if err != nil {
 		return err
@@ -139,12 +136,15 @@ func (h *Handler) token(ctx context.Context, childID string) (string, error) {
 	return string(token), nil
 }
 
-// delegate makes a child within what the app may use now. What the key has made before is answered whatever the app's
-// settings say now.
+// delegate makes a child within what the app may use now, and at the rate it may. What the key has made before is
+// answered whatever these say now.
 func (h *Handler) delegate(r *http.Request, who *callers.Caller, child *rules.Child) (childID string, err error) {
 	refused := h.checkModels(who, child.Models)
 	if refused == nil {
 		refused = checkFeatures(who, child.Features)
+	}
+	if refused == nil {
+		refused = h.checkRate(who)
 	}
 	if refused == nil {
 		return h.makeChild(r, who, *child)

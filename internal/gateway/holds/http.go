@@ -95,7 +95,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if refused == nil {
 		done, refused = h.Ledger.Do(r.Context(), h.newHold(r, who, order))
 	}
-	if e, ok := errors.AsType[*apierr.Error](refused); ok && e.Code.Status < 429 { // the settings may have changed
+	if e, ok := errors.AsType[*apierr.Error](refused); ok && e.Code.Status <= 429 { // what allowed it may have changed
 		done.RequestID, refused = h.requestOfKey(r.Context(), who, order, refused)
 	}
 	if refused != nil {

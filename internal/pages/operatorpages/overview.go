@@ -264,7 +264,7 @@ func (h *Handler) backlogBlock(ctx context.Context) (ui.Block, error) {
 	if err != nil {
 		return ui.Block{}, err
 	}
-	webhooks := countText(b.deliveries) + " deliveries pending, " + ui.Count(b.events) + " events to dispatch"
+	webhooks := countText(b.deliveries) + " deliveries pending, " + countText(b.events) + " events to dispatch"
 	return ui.Block{
 		Heading: "Backlog",
 		Facts: []ui.Detail{

@@ -251,7 +251,9 @@ func (r row) operator() Item {
 // nameAll names the first of what a row counts.
 func (r row) nameAll() string {
 	text := strings.Join(r.names, ", ")
-	if more := r.count - len(r.names); more > 0 {
+	if more := r.count - len(r.names); r.kind == users && r.count == maxUsers {
+		text += " and more"
+	} else if more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
