@@ -168,7 +168,10 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
 		entry, outcome, err := a.settleCall(ctx, response.Usage, output, response.Body, delivery)
 		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
-			return a.h.loadResult(ctx, a.Plan, entry.ID, a.countStored)
+			stored, err := a.h.loadResult(ctx, a.Plan, entry.ID, a.countStored)
+			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.IdempotencyKeyReused {
+				return stored, err
+			} // none is stored: ours answers the call that was charged
 		}
 		return result{entry: entry, body: response.Body}, err
 	})

@@ -78,7 +78,7 @@ func (a *attempt) deferSettlement(ctx context.Context, end *streamEnd, body []by
 	}
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, c) })
 	if r.Unstored {
-		a.h.noteUnstored(ctx, c.AppID, c.AccountID, tooSlowToStore)
+		a.dropResponse(ctx)
 	}
 	return err == nil && r.Outcome == rules.Applied, err
 }
@@ -178,7 +178,7 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	if app, err := h.Apps.Get(ctx, d.AppID); err == nil {
 		c.Risk = h.Policies.At(h.Now()).RiskOf(&app)
 	}
-	_, _, err = h.commitSettlement(ctx, c)
+	_, err = h.commitSettlement(ctx, c)
 	h.Log.InfoContext(ctx, "pending call settled", "request_id", d.RequestID, "settlement", c.Settlement,
 		"tries", d.Tries, "user_charge_mc", c.Charge.UserChargeMC)
 	return err == nil, err

@@ -152,6 +152,9 @@ func (h *Handler) loadResult(
 	}
 	stored, err := store.GetStoredResponse(ctx, h.DB, entry.RequestID())
 	if errors.Is(err, sql.ErrNoRows) {
+		if body := h.stored.findPromised(entry.RequestID()); body != nil {
+			return result{entry: entry, body: body}, nil
+		}
 		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID,
 			"the response to this key is no longer stored; it was billed once, as request %s", entry.RequestID())
 	} else if err != nil {

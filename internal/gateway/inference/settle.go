@@ -70,7 +70,11 @@ func (a *attempt) settleCall(
 	if isEmpty && len(a.request.Stop) == 0 && policy.EmptyAnswersDayMC > 0 { // a stop sequence is the app's own wish
 		c.Waiver = &rules.Waiver{DayMC: policy.EmptyAnswersDayMC, Usage: waivedUsage(*usage)}
 	}
-	entry, outcome, err := a.h.commitSettlement(ctx, c)
+	settled, err := a.h.commitSettlement(ctx, c)
+	if settled.Unstored {
+		a.dropResponse(ctx)
+	}
+	entry, outcome := settled.Entry, settled.Outcome
 	if err == nil && outcome == rules.Applied {
 		if isUsable && !a.CountIsExact() {
 			a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, c.Usage.InputTokens)
@@ -159,31 +163,29 @@ func storedUsage(rates catalog.Rates, u provider.Usage, margin, fee money.PPM) r
 // commitSettlement commits a settlement, and repeats it while the database is unavailable. Done
 // means that the response of the key was stored before: by our own COMMIT whose answer was
 // lost, by an attempt that has superseded ours, or when the call was left pending.
-func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
+func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.Result, error) {
 	step, end := h.Traces.Step(ctx, "settle")
 	r, err := persist(step, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 	end(err)
-	if r.Unstored {
-		h.noteUnstored(ctx, c.AppID, c.AccountID, tooSlowToStore)
-	}
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "settlement failed", "request_id", c.RequestID, "error", err)
-		return rules.Entry{}, r.Outcome, err
+		return r, err
 	case r.Outcome == rules.Fenced:
 		h.Log.WarnContext(ctx, "settlement fenced", "request_id", c.RequestID, "attempt", c.Attempt)
-		return rules.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID,
+		return r, apierr.ProviderError.On(c.ConnectionID,
 			"this attempt took too long and was superseded; retry with the same Idempotency-Key")
 	case r.Outcome == rules.Done:
-		e, err := store.GetEntry(ctx, h.DB, r.Entry.ID)
-		return e, r.Outcome, err
+		r.Entry, err = store.GetEntry(ctx, h.DB, r.Entry.ID)
+		return r, err
 	case r.WasPending:
-		return r.Entry, rules.Done, nil
+		r.Outcome = rules.Done
+		return r, nil
 	}
 	if r.Shortfall > 0 { // the fee takes it (decision 018)
 		h.Metrics.RaiseAlarm("a call cost more than its hold and the rest of the cap", c.Model)
 		h.Log.ErrorContext(ctx, "charge exceeds hold and allocation", "request_id", c.RequestID, "model", c.Model,
 			"shortfall_mc", r.Shortfall)
 	}
-	return r.Entry, r.Outcome, nil
+	return r, nil
 }

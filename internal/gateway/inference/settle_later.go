@@ -42,15 +42,15 @@ func (a *attempt) settleInTime(
 	late.RetryAfter = time.Second
 	a.running.settleLater(late)
 	giveBack := a.call.seat.handOver()
-	a.h.late.running.Go(func() {
-		defer giveBack()
-		a.settleInBackground(ctx, settle)
-	})
+	a.h.late.running.Go(func() { a.settleInBackground(ctx, settle, giveBack) })
 	return result{}, late
 }
 
-// settleInBackground settles the call until the deadline of ctx, and ends it.
-func (a *attempt) settleInBackground(ctx context.Context, settle func(context.Context) (result, error)) {
+// settleInBackground settles the call until the deadline of ctx, and ends it. A response that was not stored is kept
+// for the client that was told to fetch it, and its bytes are given back later.
+func (a *attempt) settleInBackground(
+	ctx context.Context, settle func(context.Context) (result, error), giveBack func(),
+) {
 	deadline, _ := ctx.Deadline() // execute has set it
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
@@ -64,6 +64,11 @@ func (a *attempt) settleInBackground(ctx context.Context, settle func(context.Co
 	r, err := settle(ctx)
 	if err == nil {
 		a.running.setResult(r)
+	}
+	if err == nil && a.response == nil && len(r.body) > 0 {
+		a.h.stored.keep(a.held.RequestID, r.body, giveBack)
+	} else {
+		defer giveBack()
 	}
 	a.h.calls.leave(a.running, err)
 }

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,26 @@ type responseStore struct {
 	Storing
 	live, mock storingLimits
 	warnedAt   atomic.Int64 // Unix seconds
+	promised   sync.Map     // request id → body, see keep
+}
+
+// promisedFor is how long a node keeps a response that a client was told to fetch, and that was not stored.
+const promisedFor = time.Minute
+
+// keep keeps the response of a request for a while. It calls ended when it is gone.
+func (s *responseStore) keep(requestID string, body []byte, ended func()) {
+	s.promised.Store(requestID, body)
+	time.AfterFunc(promisedFor, func() {
+		s.promised.Delete(requestID)
+		ended()
+	})
+}
+
+// findPromised returns a response that is kept; nil if there is none.
+func (s *responseStore) findPromised(requestID string) []byte {
+	body, _ := s.promised.Load(requestID)
+	b, _ := body.([]byte)
+	return b
 }
 
 // storingLimits are the token buckets of bytes of apps, and of their users; nil = no bound.
@@ -101,6 +122,13 @@ func (a *attempt) storeResponse(ctx context.Context, body []byte) *rules.StoredR
 	return a.response
 }
 
+// dropResponse notes that the writer did not store the response, because that took too long.
+func (a *attempt) dropResponse(ctx context.Context) {
+	a.h.stored.giveBack(&a.who.App, a.held.AccountID, a.response)
+	a.response = nil
+	a.h.noteUnstored(ctx, a.who.App.ID, a.held.AccountID, "the database is too slow for large ones")
+}
+
 // storeResponse encodes a response of a user's call on an app for storage; nil if it is not stored.
 func (h *Handler) storeResponse(
 	ctx context.Context, app *apps.App, accountID string, body []byte,
@@ -125,6 +153,3 @@ func (h *Handler) noteUnstored(ctx context.Context, appID, accountID, why string
 		h.Log.WarnContext(ctx, "responses not stored", "app_id", appID, "account_id", accountID, "cause", why)
 	}
 }
-
-// tooSlowToStore is why a large response was not stored by the writer.
-const tooSlowToStore = "the database is too slow for large ones"

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -181,6 +182,32 @@ func TestResponseThatIsNotStored(t *testing.T) {
 	b.expectOne(`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`)
 	b.expectOne(`SELECT 1 + COUNT(*) FROM answers`)
 	b.audit()
+}
+
+// TestPromisedResponse: a client that was told to fetch its response with the same key gets it, though it was settled
+// late and not stored.
+func TestPromisedResponse(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, db.SQLite, &fakeProvider{
+		chunks: []provider.Chunk{{Frames: []byte(delta("Hello")), Usage: &provider.Usage{Input: 9, Output: 5}}},
+		ended:  io.EOF,
+	})
+	b.stored.IsDiskLow = func() bool { return true }
+	key := id.NewUUID()
+	first := b.open(t.Context(), key)
+	_ = readRest(t, first.Body)
+	requestID := first.Header.Get("X-Request-Id")
+	a := &attempt{h: b.Handler, who: b.who, running: &runningCall{}}
+	a.held.RequestID = requestID
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a.settleInBackground(ctx, func(context.Context) (result, error) {
+		return result{body: []byte("data: the answer\n\n")}, nil
+	}, func() { t.Error("its bytes are given back before it is gone") })
+	again := b.open(t.Context(), key)
+	if body := readRest(t, again.Body); again.StatusCode != 200 || !strings.Contains(body, "the answer") {
+		t.Errorf("again: %d %s", again.StatusCode, body)
+	}
 }
 
 // TestRateOfTheMock: calls of the mock count in the rate of what is free, and live ones do not.

@@ -79,6 +79,43 @@ func TestSlowLargeResponses(t *testing.T) {
 	t.Error("no large response is stored after the pause")
 }
 
+// TestLargeResponsesThatFail: a conflict says nothing about the response, which is stored by the next try. What PostgreSQL
+// does not take is not stored, and its call is settled.
+func TestLargeResponsesThatFail(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, state string
+		isStored    bool
+	}{
+		{"conflict", "40001", true},
+		{"too much", "54000", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.Open(t, db.Postgres)
+			for _, text := range []string{
+				`CREATE SEQUENCE tries`,
+				`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF nextval(''tries'') = 1 THEN
+					RAISE EXCEPTION ''no'' USING ERRCODE = ''` + c.state + `''; END IF; RETURN NEW; END'`,
+				fmt.Sprintf(`CREATE TRIGGER fail BEFORE INSERT ON answers FOR EACH ROW
+					WHEN (octet_length(NEW.body) > %d) EXECUTE FUNCTION fail()`, maxBatchBytes),
+			} {
+				if _, err := d.ExecContext(t.Context(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := writers(t, d, 1)[0]
+			r := must(t)(w.Do(t.Context(), fundedCall(t, w, "C", maxBatchBytes+1)))
+			if r.Outcome != rules.Applied || r.Unstored == c.isStored {
+				t.Errorf("%+v", r)
+			}
+			if _, err := GetStoredResponse(t.Context(), d, "req_Ck"); (err == nil) != c.isStored {
+				t.Errorf("the response: %v", err)
+			}
+		})
+	}
+}
+
 // TestBatchesAreBounded: a batch has one large response, or as many bytes of others as one may have.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -117,7 +154,8 @@ func TestBatchesAreBounded(t *testing.T) {
 	}{
 		{[]*job{small, small, small}, 3},
 		{[]*job{half, half, small, half}, 3},
-		{[]*job{large, small}, 1},
+		{[]*job{large, small}, 0},
+		{[]*job{small, large}, 1},
 		{[]*job{half, half, half}, 2},
 	} {
 		if got := countFitting(c.jobs); got != c.want {

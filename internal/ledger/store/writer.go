@@ -79,7 +79,7 @@ type job struct {
 const (
 	// maxBatchBytes bounds the responses of a batch. A larger one, up to 16 MiB, is a batch of its own.
 	maxBatchBytes = 1 << 20
-	// largeTimeout is how long a batch with a larger one may take. Then it is not stored, and neither are others for
+	// largeTimeout is how long a larger one may take to save. Then it is not stored, and neither are others for
 	// largePause: the settlement is money, the replay is not (decision 132).
 	largeTimeout = 2 * time.Second
 	largePause   = time.Minute
@@ -207,7 +207,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	if res, err = j.res, j.err; err == nil && res.Refused != nil {
 		err = res.Refused
 	}
-	res.Unstored = j.unstored && err == nil
+	res.Unstored = j.unstored && err == nil && res.Outcome != rules.Done // else an earlier try may have stored it
 	if err == nil && w.Observe != nil {
 		w.Observe(c, &j.res) // not &res, which would then be on the heap
 	}
@@ -373,65 +373,69 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 		}
 	}
 	if holds > 0 {
-		w.commitOrSplit(batch[:holds])
+		_ = w.commitOrSplit(batch[:holds]) // each caller has its answer
 	}
-	late = append(late, batch[holds:]...)
+	late = slices.DeleteFunc(append(late, batch[holds:]...), func(j *job) bool { return j.abandoned.Load() })
 	if len(late) == 0 || w.unsyncedCount.Load() > 0 && len(late) < w.minBatchWhileSyncing {
 		return late
 	}
-	if !slices.ContainsFunc(late, func(j *job) bool { return j.stored > 0 }) {
-		w.commitOrSplit(late)
+	n := countFitting(late)
+	if n == len(late) {
+		_ = w.commitOrSplit(late)
 		return late[:0]
 	}
-	n := 0
-	for i, j := range late {
-		if !j.isLarge() {
-			late[i], late[n] = late[n], j
-			n++
+	slices.SortStableFunc(late, func(a, b *job) int { // the large ones last
+		return int(db.BoolInt(a.isLarge()) - db.BoolInt(b.isLarge()))
+	})
+	if n = countFitting(late); n > 0 {
+		if err := w.commitOrSplit(late[:n]); db.IsAway(err) {
+			w.answerBatch(late[n:], err)
+			return late[:0]
 		}
+		late = append(late[:0], late[n:]...)
 	}
-	for small := late[:n]; len(small) > 0; {
-		size := countFitting(small)
-		w.commitOrSplit(small[:size])
-		small = small[size:]
+	if i := slices.IndexFunc(late, (*job).isLarge); i >= 0 {
+		w.commitLarge(late[i])
+		late = append(late[:i], late[i+1:]...)
 	}
-	if n < len(late) {
-		w.commitLarge(late[n])
-		n++
-	}
-	return append(late[:0], late[n:]...)
+	return late
 }
 
-// countFitting returns how many of the first jobs fit into a batch: at least one.
+// countFitting returns how many of the first jobs are a batch: none is large, and they have no more bytes than one may
+// have.
 func countFitting(jobs []*job) int {
 	bytes := 0
 	for i, j := range jobs {
-		if bytes += j.stored; bytes > maxBatchBytes && i > 0 {
+		if bytes += j.stored; bytes > maxBatchBytes {
 			return i
 		}
 	}
 	return len(jobs)
 }
 
-// commitLarge runs a command whose response is large. If that takes too long, the command is run without it.
+// commitLarge runs a command whose response is large. If that takes too long to save, or fails for a reason that may be
+// the response's, the command is run without it. A caller that has left meanwhile repeats the command.
 func (w *Writer) commitLarge(j *job) {
 	batch := []*job{j}
-	if j.abandoned.Load() {
-		return
-	}
 	if w.now().Before(w.storesLarge) {
 		j.dropResponse()
-	} else {
-		err := w.tryBatch(batch, w.largeTimeout)
-		if db.IsUnavailable(err) {
-			w.storesLarge = w.now().Add(largePause)
-			j.dropResponse()
-		} else if !errors.Is(err, errFileChanged) {
-			w.answerBatch(batch, err)
-			return
+		_ = w.commitOrSplit(batch) // the caller has its answer
+		return
+	}
+	err := w.tryBatch(batch)
+	isTooSlow := errors.Is(err, errTooSlow)
+	switch {
+	case err == nil, db.IsAway(err) && !isTooSlow:
+		w.answerBatch(batch, err)
+	case j.abandoned.Load():
+	case errors.Is(err, errFileChanged), db.IsUnavailable(err) && !isTooSlow: // such as a conflict
+		_ = w.commitOrSplit(batch)
+	default:
+		j.dropResponse()
+		if err := w.commitOrSplit(batch); db.IsAway(err) {
+			w.storesLarge = time.Time{} // it was not the response
 		}
 	}
-	w.commitOrSplit(batch)
 }
 
 // commitOrSplit runs a batch. If the batch fails as a whole, it runs each command
@@ -439,27 +443,29 @@ func (w *Writer) commitLarge(j *job) {
 // be repeated: each finds what it has already done. If the database is away, every
 // command gets that error: to try each would make the last one wait for all others.
 // A command whose caller has left is not tried: while a row is locked, each may take as
-// long as the batch did, and callers wait behind it.
-func (w *Writer) commitOrSplit(batch []*job) {
-	err := w.tryBatch(batch, batchTimeout)
+// long as the batch did, and callers wait behind it. It returns the error with which it has
+// answered commands because the database is away.
+func (w *Writer) commitOrSplit(batch []*job) error {
+	err := w.tryBatch(batch)
 	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
-		err = w.tryBatch(batch, batchTimeout)
+		err = w.tryBatch(batch)
 	}
 	if err == nil || len(batch) == 1 || db.IsAway(err) {
 		w.answerBatch(batch, err)
-		return
+		return err
 	}
 	for i := range batch {
 		if batch[i].abandoned.Load() {
 			continue
 		}
-		err := w.tryBatch(batch[i:i+1], batchTimeout)
+		err := w.tryBatch(batch[i : i+1])
 		if db.IsAway(err) {
 			w.answerBatch(batch[i:], err)
-			return
+			return err
 		}
 		w.answerBatch(batch[i:i+1], err)
 	}
+	return nil
 }
 
 // answerBatch answers a batch when its changes are on the disk. Holds in memory and
@@ -487,17 +493,21 @@ func answerAll(batch []*job, err error) {
 	}
 }
 
-// tryBatch runs a batch in one transaction, within timeout. Each command has its own answer;
-// the error is that of the whole batch.
-func (w *Writer) tryBatch(batch []*job, timeout time.Duration) (err error) {
+// errTooSlow says that a batch with a large response took longer to save than it may.
+var errTooSlow = errors.New("ledger: a large response takes too long to save")
+
+// tryBatch runs a batch in one transaction. Each command has its own answer; the error
+// is that of the whole batch.
+func (w *Writer) tryBatch(batch []*job) (err error) {
 	defer func() {
-		// A large response is not waited for as long: its command is repeated without it, which will tell.
-		tooLarge := err != nil && batch[0].isLarge()
-		if !tooLarge && (err != nil || w.db.Engine == db.Postgres) { // on SQLite the sync decides
+		if errors.Is(err, errTooSlow) {
+			return // the next try of its command tells whether the database is away
+		}
+		if err != nil || w.db.Engine == db.Postgres { // on SQLite the sync decides
 			w.noteWrite(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
@@ -541,8 +551,31 @@ func (w *Writer) applyBatch(ctx context.Context, dc any, batch []*job) (err erro
 		// what is done may be on its way to the disk
 		j.memoryOnly = hold && j.res.Outcome != rules.Done && j.res.Outcome != rules.Waiting && !s.Changes.MustSync
 	}
+	if batch[0].isLarge() {
+		return w.saveLarge(ctx, s)
+	}
 	if err := w.backend.save(ctx, s); err != nil {
 		return err
 	}
 	return w.backend.commit(ctx)
+}
+
+// saveLarge saves and commits a large response, for no longer than one may take. If it took longer, no other is stored
+// for a while.
+func (w *Writer) saveLarge(ctx context.Context, s *rules.State) error {
+	soon, cancel := context.WithTimeout(ctx, w.largeTimeout)
+	defer cancel()
+	began := time.Now()
+	err := w.backend.save(soon, s)
+	if err == nil {
+		err = w.backend.commit(soon)
+	}
+	if time.Since(began) < w.largeTimeout {
+		return err
+	}
+	w.storesLarge = w.now().Add(largePause)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errTooSlow, err)
+	}
+	return err
 }
