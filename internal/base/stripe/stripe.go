@@ -82,7 +82,11 @@ type Object interface {
 
 // Get fetches an object.
 func Get[T Object](ctx context.Context, c *Client, id string, p Params) (*T, error) {
-	return do[T](ctx, c, request{method: http.MethodGet, path: pathOf[T](id), params: p})
+	o, err := do[T](ctx, c, request{method: http.MethodGet, path: pathOf[T](id), params: p})
+	if err == nil && (*o).objectID() != id {
+		return nil, fmt.Errorf("stripe: GET %s: the answer is another object", pathOf[T](id))
+	}
+	return o, err
 }
 
 // Create makes an object. A request that is repeated with the same key makes one; "" = a key of its own.
@@ -165,6 +169,9 @@ func pathOf[T Object](id ...string) string {
 	return path
 }
 
+// keyHeader names the idempotency key. Names of headers have no case.
+const keyHeader = "idempotency-key"
+
 type request struct {
 	method, path string
 	params       Params
@@ -233,7 +240,8 @@ func (c *Client) send(ctx context.Context, r request, answer any) error {
 		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	if r.key != "" {
-		q.Header.Set("Idempotency-Key", r.key)
+		// Under its usual name, net/http repeats a request by itself whose connection was cut, also one that is tried once.
+		q.Header[keyHeader] = []string{r.key}
 	}
 	a, err := c.HTTP.Do(q)
 	if err != nil {
@@ -262,7 +270,7 @@ func decodeError(r request, a *http.Response, text []byte) error {
 	var failed struct {
 		Error *Error `json:"error"`
 	}
-	if err := json.Unmarshal(text, &failed); err != nil || failed.Error == nil {
+	if err := json.Unmarshal(text, &failed); err != nil || failed.Error == nil || failed.Error.Type == "" {
 		return fmt.Errorf("stripe: %s %s: status %d is no answer of Stripe's", r.method, r.path, a.StatusCode)
 	}
 	failed.Error.Status = a.StatusCode

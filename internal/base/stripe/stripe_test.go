@@ -48,6 +48,14 @@ func answer(status int, body string, header ...string) func() (*http.Response, e
 	}
 }
 
+// keyOf returns the idempotency key of a request, which net/http must not know as one.
+func keyOf(r *http.Request) string {
+	if key := r.Header[keyHeader]; len(key) == 1 && r.Header.Get("Idempotency-Key") == "" {
+		return key[0]
+	}
+	return ""
+}
+
 func cut() (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
 func newClient(retries int, answers ...func() (*http.Response, error)) (*Client, *script) {
@@ -93,12 +101,12 @@ func TestRequests(t *testing.T) {
 			return err
 		}, "GET", "/v1/account", "", ""},
 	} {
-		client, s := newClient(0, answer(200, `{"id": "x"}`))
+		client, s := newClient(0, answer(200, `{"id": "../a?b"}`))
 		if err := c.send(t.Context(), client); err != nil {
 			t.Errorf("%s: %v", c.path, err)
 			continue
 		}
-		r, key := s.came[0], s.came[0].Header.Get("Idempotency-Key")
+		r, key := s.came[0], keyOf(s.came[0])
 		if r.Method != c.method || r.URL.RequestURI() != c.path || s.bodies[0] != c.form ||
 			r.Header.Get("Authorization") != "Bearer sk_test_secret" || r.Header.Get("Stripe-Version") != APIVersion ||
 			(r.Method == "POST") != (r.Header.Get("Content-Type") == "application/x-www-form-urlencoded") ||
@@ -149,6 +157,7 @@ func TestErrors(t *testing.T) {
 		{"page of a proxy", answer(403, `<html>sk_test_secret</html>`), nil},
 		{"other JSON", answer(404, `{"detail": "sk_test_secret"}`), nil},
 		{"no error", answer(400, `{"error": null}`), nil},
+		{"error of no type", answer(400, `{"error": {"message": "sk_test_secret"}}`), nil},
 		{"redirect", answer(302, `{}`, "Location", "http://elsewhere/sk_test_secret"), nil},
 		{"page instead of an object", answer(200, `<html>sk_test_secret</html>`), nil},
 		{"half an object", answer(200, `{"id": "cus_1"`), nil},
@@ -189,8 +198,8 @@ func TestRetries(t *testing.T) {
 		{"never repeated", 0, []func() (*http.Response, error){cut, done}, 1, false},
 		{"locked", 2, []func() (*http.Response, error){locked, done}, 2, true},
 		{"too many", 2, []func() (*http.Response, error){limited, done}, 1, false},
-		{"refused", 2, []func() (*http.Response, error){answer(400, `{"error": {}}`), done}, 1, false},
-		{"error of Stripe's own", 2, []func() (*http.Response, error){answer(500, `{"error": {}}`), done}, 1, false},
+		{"refused", 2, []func() (*http.Response, error){answer(400, `{"error": {"type": "invalid_request_error"}}`), done}, 1, false},
+		{"error of Stripe's own", 2, []func() (*http.Response, error){answer(500, `{"error": {"type": "invalid_request_error"}}`), done}, 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, s := newClient(c.retries, c.answers...)
@@ -199,7 +208,7 @@ func TestRetries(t *testing.T) {
 				t.Errorf("%s: %d requests, %v", c.name, len(s.came), err)
 			}
 			for i, r := range s.came {
-				if key := r.Header.Get("Idempotency-Key"); key != s.came[0].Header.Get("Idempotency-Key") ||
+				if key := keyOf(r); key != keyOf(s.came[0]) ||
 					s.bodies[i] != "a=b" {
 					t.Errorf("%s: try %d has key %q and body %q", c.name, i+1, key, s.bodies[i])
 				}
