@@ -240,7 +240,8 @@ func (c *Client) send(ctx context.Context, r request, answer any) error {
 		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	if r.key != "" {
-		// Under its usual name, net/http repeats a request by itself whose connection was cut, also one that is tried once.
+		// Under its usual name, net/http itself repeats a request whose connection was cut, also one that is tried
+		// once.
 		q.Header[keyHeader] = []string{r.key}
 	}
 	a, err := c.HTTP.Do(q)

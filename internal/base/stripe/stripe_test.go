@@ -185,6 +185,8 @@ func TestRetries(t *testing.T) {
 	t.Parallel()
 	locked := answer(429, `{"error": {"type": "invalid_request_error", "code": "lock_timeout"}}`)
 	limited := answer(429, `{"error": {"type": "invalid_request_error", "code": "rate_limit"}}`)
+	refused := answer(400, `{"error": {"type": "invalid_request_error"}}`)
+	failed := answer(500, `{"error": {"type": "api_error"}}`)
 	done := answer(200, `{"id": "cus_1"}`)
 	for _, c := range []struct {
 		name    string
@@ -198,8 +200,8 @@ func TestRetries(t *testing.T) {
 		{"never repeated", 0, []func() (*http.Response, error){cut, done}, 1, false},
 		{"locked", 2, []func() (*http.Response, error){locked, done}, 2, true},
 		{"too many", 2, []func() (*http.Response, error){limited, done}, 1, false},
-		{"refused", 2, []func() (*http.Response, error){answer(400, `{"error": {"type": "invalid_request_error"}}`), done}, 1, false},
-		{"error of Stripe's own", 2, []func() (*http.Response, error){answer(500, `{"error": {"type": "invalid_request_error"}}`), done}, 1, false},
+		{"refused", 2, []func() (*http.Response, error){refused, done}, 1, false},
+		{"error of Stripe's own", 2, []func() (*http.Response, error){failed, done}, 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, s := newClient(c.retries, c.answers...)

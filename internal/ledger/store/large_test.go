@@ -79,8 +79,8 @@ func TestSlowLargeResponses(t *testing.T) {
 	t.Error("no large response is stored after the pause")
 }
 
-// TestLargeResponsesThatFail: a conflict says nothing about the response, which is stored by the next try. What PostgreSQL
-// does not take is not stored, and its call is settled.
+// TestLargeResponsesThatFail: a conflict says nothing about the response, which is stored by the next try. What
+// PostgreSQL does not take is not stored, and its call is settled.
 func TestLargeResponsesThatFail(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
