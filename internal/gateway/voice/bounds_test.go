@@ -226,7 +226,7 @@ func TestSocketsTakeMemory(t *testing.T) {
 	memory.mu.Lock()
 	memory.bound = 100 * sessionBytes
 	memory.mu.Unlock()
-	w.speak(second) // its ticket was not spent
+	w.speak(second)                  // its ticket was not spent
 	browser.send(text(maxMockBytes)) // hardly longer, so that all of it is read before the socket closes
 	if c := browser.closed(); c != websocket.StatusMessageTooBig {
 		t.Errorf("a message that is too long closes the socket with %d", c)
