@@ -28,9 +28,7 @@ func TestLinkedModules(t *testing.T) {
 	}
 	all, serve := countPackages(t, ""), countPackages(t, "serve")
 	var missing []string
-	for _, m := range slices.Sorted(maps.Keys(all)) {
-		missing = append(missing, m)
-	}
+	missing = append(missing, slices.Sorted(maps.Keys(all))...)
 	for _, row := range moduleRow.FindAllStringSubmatch(string(text), -1) {
 		name := row[1]
 		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })

@@ -50,10 +50,13 @@ func answer(status int, body string, header ...string) func() (*http.Response, e
 
 // keyOf returns the idempotency key of a request, which net/http must not know as one.
 func keyOf(r *http.Request) string {
-	if key := r.Header[keyHeader]; len(key) == 1 && r.Header.Get("Idempotency-Key") == "" {
-		return key[0]
+	key := ""
+	for name, values := range r.Header {
+		if name == keyHeader {
+			key = values[0]
+		}
 	}
-	return ""
+	return key
 }
 
 func cut() (*http.Response, error) { return nil, io.ErrUnexpectedEOF }

@@ -279,10 +279,3 @@ func (r row) countConnections() string {
 	}
 	return fmt.Sprintf("%d connections", r.count)
 }
-
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
-}
