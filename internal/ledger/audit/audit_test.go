@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/ledger/proofs"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -28,8 +29,12 @@ func TestEachCorruptionTurnsItsCheckRed(t *testing.T) {
 			return cmp.Compare(btoi(published(a)), btoi(published(b)))
 		})
 		list = append(list, corruption{name: "nothing, with a log"})
-		for _, c := range list {
+		for i, c := range list {
 			if c.only != "" && c.only != string(d.Engine) {
+				continue
+			}
+			isTurn := i%2 == 0 == (d.Engine == db.SQLite)
+			if !testkit.IsLong() && c.only == "" && c.red != nil && !isTurn { // the checks are the same text on both
 				continue
 			}
 			if published(c) { // the log would notice every other change of a row, too
