@@ -75,8 +75,8 @@ func isFile(name string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// TestSDKConformance runs every scenario of sdk/conformance with every SDK, and prints the table. Each SDK has one engine
-// in turn, and both in the long run.
+// TestSDKConformance runs every scenario of sdk/conformance with every SDK, and prints the table. Each SDK has one
+// engine in turn, and both in the long run.
 func TestSDKConformance(t *testing.T) {
 	t.Parallel()
 	scenarios := append(loadScenarios(t), errorScenarios(t)...)
