@@ -370,7 +370,9 @@ type Estimate struct {
 // Model is a model that you can call, and the parameters that its provider accepts.
 type Model struct {
 	Resource
-	InputCostPer1KUSD  string `json:"input_cost_per_1k_usd"`
+	// Decimal US dollars for 1,000 tokens.
+	InputCostPer1KUSD string `json:"input_cost_per_1k_usd"`
+	// Decimal US dollars for 1,000 tokens.
 	OutputCostPer1KUSD string `json:"output_cost_per_1k_usd"`
 	// Input that the provider had in its cache.
 	CachedInputCostPer1KUSD string `json:"cached_input_cost_per_1k_usd"`
@@ -571,7 +573,9 @@ type Webhook struct {
 
 // NewWebhook is an endpoint to add.
 type NewWebhook struct {
-	URL    string   `json:"url"`
+	// With https.
+	URL string `json:"url"`
+	// Empty: all of them.
 	Events []string `json:"events,omitempty"`
 }
 
@@ -665,22 +669,31 @@ type DeviceCode struct {
 type LiveEvent struct {
 	Resource
 	// balance, hold, charge, refund, release or end. Ignore others.
-	Type       string          `json:"type"`
+	Type string `json:"type"`
+	// Of a balance: the connection as it is now.
 	Connection *ConnectionInfo `json:"connection"`
-	RequestID  string          `json:"request_id"`
-	Feature    string          `json:"feature"`
-	Model      string          `json:"model"`
-	// One of wallet, free_credit.
-	PaidBy            string       `json:"paid_by"`
-	HoldAmountMC      int64        `json:"hold_amount_mc"`
-	HoldAmountDisplay string       `json:"hold_amount_display"`
-	CreatedAt         time.Time    `json:"created_at"`
-	Entry             *LedgerEntry `json:"entry"`
-	ReleasedMC        int64        `json:"released_mc"`
-	ReleasedDisplay   string       `json:"released_display"`
-	// One of connection_revoked, token_expired, server_shutdown.
-	Reason    string `json:"reason"`
-	Reconnect bool   `json:"reconnect"`
+	// Of a hold or a release.
+	RequestID string `json:"request_id"`
+	// Of a hold.
+	Feature string `json:"feature"`
+	// Of a hold.
+	Model string `json:"model"`
+	// Of a hold. One of wallet, free_credit.
+	PaidBy string `json:"paid_by"`
+	// Of a hold.
+	HoldAmountMC      int64  `json:"hold_amount_mc"`
+	HoldAmountDisplay string `json:"hold_amount_display"`
+	// Of a hold or a release.
+	CreatedAt time.Time `json:"created_at"`
+	// Of a charge or a refund.
+	Entry *LedgerEntry `json:"entry"`
+	// Of a release.
+	ReleasedMC      int64  `json:"released_mc"`
+	ReleasedDisplay string `json:"released_display"`
+	// Of an end. One of connection_revoked, token_expired, server_shutdown.
+	Reason string `json:"reason"`
+	// Of an end: whether another stream may follow.
+	Reconnect bool `json:"reconnect"`
 	// ID is set for a charge or a refund: where another stream can go on.
 	ID string `json:"-"`
 }

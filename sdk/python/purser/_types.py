@@ -414,7 +414,9 @@ class Model(Resource):
     """A model that you can call, and the parameters that its provider accepts."""
 
     input_cost_per_1k_usd: str
+    """Decimal US dollars for 1,000 tokens."""
     output_cost_per_1k_usd: str
+    """Decimal US dollars for 1,000 tokens."""
     cached_input_cost_per_1k_usd: str
     """Input that the provider had in its cache."""
     cache_write_cost_per_1k_usd: str
@@ -655,18 +657,29 @@ class LiveEvent(Resource):
     type: str
     """balance, hold, charge, refund, release or end. Ignore others."""
     connection: ConnectionState | None
+    """Of a balance: the connection as it is now."""
     request_id: str | None
+    """Of a hold or a release."""
     feature: str | None
+    """Of a hold."""
     model: str | None
+    """Of a hold."""
     paid_by: Literal["wallet", "free_credit"] | None
+    """Of a hold."""
     hold_amount_mc: int | None
+    """Of a hold."""
     hold_amount_display: str | None
     created_at: str | None
+    """Of a hold or a release."""
     entry: LedgerEntry | None
+    """Of a charge or a refund."""
     released_mc: int | None
+    """Of a release."""
     released_display: str | None
     reason: Literal["connection_revoked", "token_expired", "server_shutdown"] | None
+    """Of an end."""
     reconnect: bool | None
+    """Of an end: whether another stream may follow."""
     event_id: str | None = None
     """What to pass as ``after`` to go on from here."""
 

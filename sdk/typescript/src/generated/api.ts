@@ -152,7 +152,10 @@ export interface Schemas {
       /** @description Input that the provider wrote to its cache. */
       cache_write_cost_per_1k_usd: Schemas["PricePer1K"];
   };
-  /** @example 0.001250 */
+  /**
+   * @description Decimal US dollars for 1,000 tokens.
+   * @example 0.001250
+   */
   PricePer1K: string;
   /** @description A chat completion request in OpenAI's shape. Members that would cost extra money or choose another host are refused; other unknown members are dropped. */
   ChatRequest: {
@@ -763,27 +766,40 @@ export interface Schemas {
   ConnectionStreamEvent: {
       /** @constant */
       type: "balance";
+      /** @description Of a balance: the connection as it is now. */
       connection: Schemas["Connection"];
   } | {
       /** @constant */
       type: "hold";
+      /** @description Of a hold or a release. */
       request_id: string;
+      /** @description Of a hold. */
       feature: string | null;
+      /** @description Of a hold. */
       model: string;
-      /** @enum {string} */
+      /**
+       * @description Of a hold.
+       * @enum {string}
+       */
       paid_by: "wallet" | "free_credit";
+      /** @description Of a hold. */
       hold_amount_mc: Schemas["MicroCents"];
       hold_amount_display: string;
-      /** Format: date-time */
+      /**
+       * Format: date-time
+       * @description Of a hold or a release.
+       */
       created_at: string;
   } | {
       /** @enum {unknown} */
       type: "charge" | "refund";
+      /** @description Of a charge or a refund. */
       entry: Schemas["LedgerEntry"];
   } | {
       /** @constant */
       type: "release";
       request_id: string;
+      /** @description Of a release. */
       released_mc: Schemas["MicroCents"];
       released_display: string;
       /** Format: date-time */
@@ -791,8 +807,12 @@ export interface Schemas {
   } | {
       /** @constant */
       type: "end";
-      /** @enum {string} */
+      /**
+       * @description Of an end.
+       * @enum {string}
+       */
       reason: "connection_revoked" | "token_expired" | "server_shutdown";
+      /** @description Of an end: whether another stream may follow. */
       reconnect: boolean;
   };
   /**
@@ -1125,8 +1145,12 @@ export interface Schemas {
   };
   /** @description An endpoint to add. */
   NewWebhook: {
-      /** Format: uri */
+      /**
+       * Format: uri
+       * @description With https.
+       */
       url: string;
+      /** @description Empty: all of them. */
       events?: Schemas["EventType"][];
   };
   /**
