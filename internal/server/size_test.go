@@ -34,7 +34,8 @@ import (
 // a table that is read as a whole, too.
 var sizeRows = flag.Int("size-rows", 50_000, "rows of the ledger in TestSizeOfStatements")
 
-// maxPages and maxRows are what a statement of PostgreSQL may read, in pages of 8 KiB and in rows.
+// maxPages is what a statement of PostgreSQL may read, in pages of 8 KiB. Where tables are so small that a whole one
+// has fewer, maxRows stands for it.
 const (
 	maxPages = 2000
 	maxRows  = 5000
@@ -48,6 +49,7 @@ var readMore = map[string]string{
 	"COUNT(*) OVER ()":                "the connections of an app that spent most, in 30 days",
 	"COUNT(DISTINCT r.connection_id)": "the active connections of an app, in 30 days",
 	"FROM refusals":                   "counts of an app's refusals, which are kept for 30 days",
+	"'reversed') AND type = 'spend'":  "the refunds of an account's calls, in 30 days",
 	"FROM operator_log WHERE id":      "a file of 5,000 entries and no more",
 	"SELECT MIN(r.id) FROM ledger r":  "a list of 1,000 calls and no more, each with its refund",
 	"AND webhooks.id ORDER BY":        "PostgreSQL plans the check of the foreign key as if the deliveries were there",
@@ -517,7 +519,7 @@ func (s *sized) findFault(p *plan) string {
 	switch {
 	case p.failure != nil && !strings.Contains(p.failure.Error(), "duplicate key"):
 		return fmt.Sprintf("no plan: %v", p.failure)
-	case p.pages > maxPages || p.rows > maxRows:
+	case p.pages > maxPages, p.rows > maxRows && *sizeRows < 100_000:
 		return fmt.Sprintf("%d pages and %d rows are read", p.pages, p.rows)
 	}
 	for _, m := range scans.FindAllStringSubmatch(p.steps, -1) {
