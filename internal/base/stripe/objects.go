@@ -197,17 +197,6 @@ func (a Account) objectID() string         { return a.ID }
 func (l AccountLink) objectID() string     { return l.URL } // it has no other
 func (t Transfer) objectID() string        { return t.ID }
 
-func (c CheckoutSession) isAnswer() bool { return c.objectID() != "" }
-func (p PaymentIntent) isAnswer() bool   { return p.objectID() != "" }
-func (c Customer) isAnswer() bool        { return c.objectID() != "" }
-func (p PaymentMethod) isAnswer() bool   { return p.objectID() != "" }
-func (c Charge) isAnswer() bool          { return c.objectID() != "" }
-func (r Refund) isAnswer() bool          { return r.objectID() != "" }
-func (d Dispute) isAnswer() bool         { return d.objectID() != "" }
-func (a Account) isAnswer() bool         { return a.objectID() != "" }
-func (a AccountLink) isAnswer() bool     { return a.objectID() != "" }
-func (t Transfer) isAnswer() bool        { return t.objectID() != "" }
-
 // decode decodes an object, or its id, where an answer has only that.
 func decode(text []byte, id *string, whole any) error {
 	if len(text) > 0 && text[0] == '"' {

@@ -75,14 +75,13 @@ func (p Params) encode() string {
 
 // An Object is one of the kinds of objects of this package. resource is the path of all of its kind.
 type Object interface {
-	checked
 	resource() string
 	objectID() string
 }
 
 // Get fetches an object.
 func Get[T Object](ctx context.Context, c *Client, id string, p Params) (*T, error) {
-	o, err := do[T](ctx, c, request{method: http.MethodGet, path: pathOf[T](id), params: p})
+	o, err := do(ctx, c, request{method: http.MethodGet, path: pathOf[T](id), params: p}, isObject[T])
 	if err == nil && (*o).objectID() != id {
 		return nil, fmt.Errorf("stripe: GET %s: the answer is another object", pathOf[T](id))
 	}
@@ -91,7 +90,7 @@ func Get[T Object](ctx context.Context, c *Client, id string, p Params) (*T, err
 
 // Create makes an object. A request that is repeated with the same key makes one; "" = a key of its own.
 func Create[T Object](ctx context.Context, c *Client, p Params, idempotencyKey string) (*T, error) {
-	return do[T](ctx, c, request{method: http.MethodPost, path: pathOf[T](), params: p, key: idempotencyKey})
+	return do(ctx, c, request{method: http.MethodPost, path: pathOf[T](), params: p, key: idempotencyKey}, isObject[T])
 }
 
 // Act changes an object by one of its actions, such as cancel; "" = it sets what the parameters say.
@@ -100,18 +99,18 @@ func Act[T Object](ctx context.Context, c *Client, id, action string, p Params) 
 	if action != "" {
 		path += "/" + action
 	}
-	return do[T](ctx, c, request{method: http.MethodPost, path: path, params: p})
+	return do(ctx, c, request{method: http.MethodPost, path: path, params: p}, isObject[T])
 }
 
 // Delete deletes an object.
 func Delete[T Object](ctx context.Context, c *Client, id string) error {
-	_, err := do[T](ctx, c, request{method: http.MethodDelete, path: pathOf[T](id)})
+	_, err := do(ctx, c, request{method: http.MethodDelete, path: pathOf[T](id)}, isObject[T])
 	return err
 }
 
 // GetOwnAccount fetches the account that the key is of.
 func GetOwnAccount(ctx context.Context, c *Client) (*Account, error) {
-	return do[Account](ctx, c, request{method: http.MethodGet, path: OwnAccountPath})
+	return do(ctx, c, request{method: http.MethodGet, path: OwnAccountPath}, isObject[Account])
 }
 
 // OwnAccountPath is the path of GetOwnAccount.
@@ -122,7 +121,7 @@ func List[T Object](ctx context.Context, c *Client, p Params) iter.Seq2[*T, erro
 	return func(yield func(*T, error) bool) {
 		p := maps.Clone(p)
 		for {
-			page, err := do[page[T]](ctx, c, request{method: http.MethodGet, path: pathOf[T](), params: p})
+			page, err := do(ctx, c, request{method: http.MethodGet, path: pathOf[T](), params: p}, isPage[T])
 			if err != nil {
 				yield(nil, err)
 				return
@@ -155,10 +154,9 @@ type page[T Object] struct {
 	HasMore bool   `json:"has_more"`
 }
 
-// A checked answer knows whether it is what was asked for, and not JSON of something in between.
-type checked interface{ isAnswer() bool }
+func isPage[T Object](p *page[T]) bool { return p.Object == "list" }
 
-func (p page[T]) isAnswer() bool { return p.Object == "list" }
+func isObject[T Object](o *T) bool { return (*o).objectID() != "" }
 
 func pathOf[T Object](id ...string) string {
 	var o T
@@ -204,8 +202,9 @@ func canRetry(err error) bool {
 	return !ok || e.Status == http.StatusTooManyRequests && e.Code == "lock_timeout"
 }
 
-// do sends a request, and repeats it with the same key while its answer does not come.
-func do[T checked](ctx context.Context, c *Client, r request) (*T, error) {
+// do sends a request, and repeats it with the same key while its answer does not come. isAnswer tells what was asked
+// for from JSON of something in between.
+func do[T any](ctx context.Context, c *Client, r request, isAnswer func(*T) bool) (*T, error) {
 	if r.key == "" && r.method != http.MethodGet {
 		r.key = rand.Text()
 	}
@@ -216,7 +215,7 @@ func do[T checked](ctx context.Context, c *Client, r request) (*T, error) {
 		if err := c.send(ctx, r, answer); err != nil {
 			return nil, err
 		}
-		if !(*answer).isAnswer() {
+		if !isAnswer(answer) {
 			return nil, fmt.Errorf("stripe: %s %s: the answer is not what was asked for", r.method, r.path)
 		}
 		return answer, nil
