@@ -78,7 +78,7 @@ type Process struct {
 	sample.Data
 	t    testing.TB
 	cmd  *exec.Cmd
-	log  *syncBuffer
+	log  string // the file of its standard error: a line is there before the answer that follows it
 	done chan struct{}
 }
 
@@ -165,8 +165,13 @@ func tryStart(t testing.TB, command []string, database string, args []string) (*
 		}
 	}
 	run := slices.Concat(command, line)
-	p := &Process{t: t, cmd: exec.Command(run[0], run[1:]...), log: &syncBuffer{}, done: make(chan struct{})}
-	p.cmd.Stderr = p.log
+	log, err := os.CreateTemp(t.TempDir(), "*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // the process has its own
+	p := &Process{t: t, cmd: exec.Command(run[0], run[1:]...), log: log.Name(), done: make(chan struct{})}
+	p.cmd.Stderr = log
 	p.cmd.Env = env
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -201,7 +206,7 @@ func tryStart(t testing.TB, command []string, database string, args []string) (*
 		p.AwaitExit(10 * time.Second)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(run, " "), err, p.log)
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(run, " "), err, p.Log())
 	}
 	return p, nil
 }
@@ -216,10 +221,10 @@ func writeOnce(path string, content []byte) error {
 
 func (p *Process) cleanup() {
 	p.Kill()
-	if strings.Contains(p.log.String(), "DATA RACE") || strings.Contains(p.log.String(), "panic:") {
-		p.t.Errorf("the process raced or panicked:\n%s", p.log)
+	if log := p.Log(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic:") {
+		p.t.Errorf("the process raced or panicked:\n%s", log)
 	} else if p.t.Failed() {
-		p.t.Logf("log of the process:\n%s", p.log)
+		p.t.Logf("log of the process:\n%s", log)
 	}
 }
 
@@ -258,7 +263,13 @@ func (p *Process) CPU() time.Duration {
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Log returns what the process has logged so far.
-func (p *Process) Log() string { return p.log.String() }
+func (p *Process) Log() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Error(err)
+	}
+	return string(text)
+}
 
 // Verify audits the database of the process and fails the test on any finding.
 func (p *Process) Verify() { p.t.Helper(); Verify(p.t, p.DB) }
@@ -297,21 +308,3 @@ func (p *Process) Call(method, path, body string, headers ...string) *http.Respo
 
 // UUID returns a fresh random key.
 func UUID() string { return id.NewUUID() }
-
-// syncBuffer is a log that can be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
