@@ -11,8 +11,6 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 
-	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -29,49 +27,6 @@ func elsewhere(t *testing.T, body string) []string {
 	}))
 	t.Cleanup(s.Close)
 	return []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)}
-}
-
-// TestForgedForms sends our forms from another origin, in the browser of somebody
-// who is signed in: nothing is approved, nobody is signed out or in.
-func TestForgedForms(t *testing.T) {
-	testkit.Long(t, "forged forms are refused in the tests of each package of pages")
-	t.Parallel()
-	p := servertest.Start(t, "")
-	address, _ := link(p, "s")
-	form := func(name, action string, fields ...string) string {
-		s := `<form method="post" action="` + html.EscapeString(action) + `">`
-		for i := 0; i < len(fields); i += 2 {
-			s += `<input type="hidden" name="` + fields[i] + `" value="` + html.EscapeString(fields[i+1]) + `">`
-		}
-		return s + `<button>` + name + `</button></form>`
-	}
-	origins := elsewhere(t, form("Win a prize", address, "decision", "approve", "spend_cap", "900")+
-		form("Log out", p.AuthURL+"/sign-out")+
-		form("Log in", p.AuthURL+"/sign-in", "email", p.Developer.Email, "password", p.Developer.Password))
-	for _, origin := range origins {
-		b := newTab(t, append(origins, p.BaseURL)...)
-		b.open(address)
-		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-		for _, name := range []string{"Win a prize", "Log out", "Log in"} {
-			b.open(origin)
-			if status := b.press("button", name); status != http.StatusForbidden {
-				t.Errorf("%s from %s: %d at %s", name, origin, status, b.at())
-			}
-			b.says("This form was sent from another site.")
-		}
-		b.open(address)
-		b.says("Signed in as " + p.TestAccount.Email)
-	}
-	d, err := db.OpenReadOnly(t.Context(), p.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	var codes int
-	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM oauth_codes`).Scan(&codes); err != nil ||
-		codes != 0 {
-		t.Errorf("%d codes were given (%v)", codes, err)
-	}
 }
 
 // TestFramed puts what we answer into frames on a page of another origin, for

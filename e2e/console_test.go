@@ -41,7 +41,7 @@ func (b *tab) write(label, text string) {
 // the capability, an app, a feature, a test account, a first billed call, its
 // receipt, a webhook, the request to go live, and the operator's yes.
 func TestDeveloperFromNothing(t *testing.T) {
-	testkit.Long(t, "a long walk; package console proves its steps")
+	testkit.Long(t, "axe and pictures of its pages; package console proves its steps")
 	t.Parallel()
 	eachNode(t, developerFromNothing)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"html"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,29 +21,15 @@ import (
 
 // A raise is what the API says of an allocation request.
 type raise struct {
-	ID           string
-	Status       string
-	ApprovalURL  string  `json:"approval_url"`
-	SupersededBy *string `json:"superseded_by"`
+	ApprovalURL string `json:"approval_url"`
 }
 
 // more asks, as the sample app, for a higher cap.
 func more(t *testing.T, p *servertest.Process, targetMC int64, reason string) (r raise) {
 	t.Helper()
-	manage(t, p, "POST", requests(p), fmt.Sprintf(`{"target_allocation_mc":%d,"reason":%q}`, targetMC, reason), &r)
+	manage(t, p, "POST", "/v1/connections/"+p.Connection.ID+"/allocation-requests",
+		fmt.Sprintf(`{"target_allocation_mc":%d,"reason":%q}`, targetMC, reason), &r)
 	return r
-}
-
-func requests(p *servertest.Process) string {
-	return "/v1/connections/" + p.Connection.ID + "/allocation-requests"
-}
-
-// status is where a request stands.
-func (r raise) status(t *testing.T, p *servertest.Process) string {
-	t.Helper()
-	var now raise
-	manage(t, p, "GET", requests(p)+"/"+r.ID, "", &now)
-	return now.Status
 }
 
 // limits are the connection's terms and state.
@@ -56,57 +41,6 @@ func limits(t *testing.T, p *servertest.Process) (c struct {
 	t.Helper()
 	manage(t, p, "GET", "/v1/connections/"+p.Connection.ID, "", &c)
 	return c
-}
-
-// TestApproval goes from an app's request to the user's answer, with and without
-// JavaScript: sign in, come back, be led on from an old link, approve, deny.
-func TestApproval(t *testing.T) {
-	testkit.Long(t, "package dashboard proves allocation requests over HTTP")
-	t.Parallel()
-	for _, scripts := range []bool{true, false} {
-		t.Run(fmt.Sprintf("scripts=%t", scripts), func(t *testing.T) {
-			t.Parallel()
-			p := servertest.Start(t, servertest.URL(t, db.Postgres))
-			b := newTab(t, p.BaseURL)
-			if !scripts {
-				b.withoutScripts()
-			}
-			first := more(t, p, 30_00_000_000, "Your report has 40 <more> pages.")
-			if status := b.open(first.ApprovalURL + "?decision=approve"); status != http.StatusOK ||
-				b.at().Path != "/sign-in" {
-				t.Fatalf("the link leads to %d %s", status, b.at())
-			}
-			b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-			b.says("Sample app requested a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00",
-				"$975.00", "$970.00", "Sandbox")
-			second := more(t, p, 40_00_000_000, "All of it.")
-			b.open(first.ApprovalURL + "?decision=approve")
-			if b.at().String() != second.ApprovalURL {
-				t.Errorf("the older link leads to %s, not to %s", b.at(), second.ApprovalURL)
-			}
-			if now := limits(t, p); now.Allocation != 25_00_000_000 || second.status(t, p) != "pending" {
-				t.Errorf("a view of the page has decided: %+v, %s", now, second.status(t, p))
-			}
-			if status := b.pressFirst("Raise to"); status != http.StatusOK ||
-				b.at().String() != second.ApprovalURL {
-				t.Errorf("approved, and got %d at %s", status, b.at())
-			}
-			b.says("You approved it", "The spend cap is now $40.00")
-			if now := limits(t, p); now.Allocation != 40_00_000_000 || second.status(t, p) != "approved" ||
-				first.status(t, p) != "superseded" {
-				t.Errorf("after approval: %+v", now)
-			}
-			third := more(t, p, 50_00_000_000, "")
-			b.open(third.ApprovalURL)
-			b.says("No reason given")
-			b.pressFirst("Keep")
-			b.says("You denied it", "The spend cap is now $40.00")
-			fourth := more(t, p, 5000_00_000_000, "")
-			b.open(fourth.ApprovalURL)
-			b.says("Not enough balance", "You’re short by $4,000.00")
-			p.Verify()
-		})
-	}
 }
 
 // freeze pauses the sample connection, as the risk layer does.
@@ -190,52 +124,6 @@ func TestReview(t *testing.T) {
 		t.Errorf("revoked: %q", code)
 	}
 	p.Verify()
-}
-
-// TestStrangersAtThePages opens somebody else's links, and sends the forms of the
-// pages from another origin in the browser of the one whose they are.
-func TestStrangersAtThePages(t *testing.T) {
-	testkit.Long(t, "what strangers get is proved in each package of pages")
-	t.Parallel()
-	p := servertest.Start(t, servertest.URL(t, db.Postgres))
-	asked := more(t, p, 30_00_000_000, "More.")
-	freeze(t, p)
-	page := p.AuthURL + "/connections/" + p.Connection.ID
-	stranger := newTab(t, p.BaseURL)
-	stranger.open(p.AuthURL + "/sign-in")
-	stranger.signIn(p.Operator.Email, p.Operator.Password)
-	for _, address := range []string{asked.ApprovalURL, page + "/increase", page + "/review",
-		p.AuthURL + "/allocation-requests/acr_none"} {
-		if status := stranger.open(address); status != http.StatusNotFound {
-			t.Errorf("%s shows a stranger %d", address, status)
-		}
-		stranger.says("Page not found")
-	}
-	form := func(name, action, field, value string) string {
-		return `<form method="post" action="` + html.EscapeString(action) + `"><input type="hidden" name="` + field +
-			`" value="` + value + `"><button>` + name + `</button></form>`
-	}
-	names := []string{"Win", "Lose", "Change", "Wake", "End"}
-	origins := elsewhere(t,
-		form("Win", asked.ApprovalURL, "decision", "approve")+form("Lose", asked.ApprovalURL, "decision", "deny")+
-			form("Change", page+"/increase", "spend_cap", "900")+form("Wake", page+"/review", "decision", "resume")+
-			form("End", page+"/review", "decision", "revoke"))
-	for _, origin := range origins {
-		b := newTab(t, append(origins, p.BaseURL)...)
-		b.open(p.AuthURL + "/connections")
-		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-		b.says("Requested a higher cap")
-		for _, name := range names {
-			b.open(origin)
-			if status := b.press("button", name); status != http.StatusForbidden {
-				t.Errorf("%s from %s: %d at %s", name, origin, status, b.at())
-			}
-		}
-	}
-	if now := limits(t, p); now.Allocation != 25_00_000_000 || now.Status != "frozen" ||
-		asked.status(t, p) != "pending" {
-		t.Errorf("strangers have changed it: %+v, %s", now, asked.status(t, p))
-	}
 }
 
 // TestDashboardLooks keeps pictures of these pages, and compares what can be

@@ -13,7 +13,7 @@ import (
 // TestMembers invites an account to an app as a viewer. It accepts, reads and can't change, becomes a developer, and
 // is removed.
 func TestMembers(t *testing.T) {
-	testkit.Long(t, "a long walk; TestRoles proves every route")
+	testkit.Long(t, "axe and pictures of its pages; TestRoles proves every route")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	app := p.DashboardURL + "/developer/apps/" + p.App.ID

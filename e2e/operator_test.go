@@ -13,7 +13,7 @@ import (
 // picture of every page: approve an app, find its user, refund a call, suspend the
 // app and lift that, verify the books, and read in the log what was done.
 func TestOperator(t *testing.T) {
-	testkit.Long(t, "the operator's pages are walked in package operatorpages, too")
+	testkit.Long(t, "axe and pictures of its pages; package operatorpages proves what they do")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		register(t, p, "https://app.example.com/callback")

@@ -41,7 +41,7 @@ func (b *tab) arrives(path string) {
 // TestPasskeys makes a passkey, signs in with it alone and as the second step, and
 // removes it, in a browser on the real binary.
 func TestPasskeys(t *testing.T) {
-	testkit.Long(t, "package identity proves passkeys with a software authenticator")
+	testkit.Long(t, "axe and pictures of its pages; package identity proves passkeys with a software authenticator")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		here := strings.Replace(p.BaseURL, "127.0.0.1", "localhost", 1)

@@ -10,7 +10,7 @@ import (
 // TestBePaidAsADeveloper sets payouts up at the emulator's onboarding, and is paid what two weeks of calls have
 // earned.
 func TestBePaidAsADeveloper(t *testing.T) {
-	testkit.Long(t, "package payouts proves payouts with the emulated Stripe")
+	testkit.Long(t, "axe and pictures of its pages; package payouts proves payouts with the emulated Stripe")
 	t.Parallel()
 	p := servertest.Start(t, "", "--empty=false")
 	b := newTab(t, p.BaseURL)

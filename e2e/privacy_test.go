@@ -20,7 +20,7 @@ import (
 // databases: look at what there is, download it, slip, close, find nothing, and
 // sign up with the same address again.
 func TestLeaving(t *testing.T) {
-	testkit.Long(t, "package privacy proves the export and the closing of an account")
+	testkit.Long(t, "axe and pictures of its pages; package privacy proves the export and the closing of an account")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		b := newTab(t, p.BaseURL)

@@ -16,7 +16,7 @@ import (
 // TestProvider signs up by an OpenID Connect provider, out and in again, sets a
 // password, unlinks the login and links it again, without JavaScript.
 func TestProvider(t *testing.T) {
-	testkit.Long(t, "package identity proves logins at a provider over HTTP")
+	testkit.Long(t, "axe and pictures of its pages; package identity proves logins at a provider over HTTP")
 	const email, password = "newcomer@example.org", "a long enough password"
 	login := oidctest.Start(t, time.Now, oidctest.Person{
 		Subject:  "1",

@@ -51,7 +51,7 @@ func TestTopUp(t *testing.T) {
 // TestAutoTopUp saves a card at the emulator's Checkout, has it charged when the
 // balance is low, and removes it; and does the same with one that is declined.
 func TestAutoTopUp(t *testing.T) {
-	testkit.Long(t, "package topups proves automatic top-ups with the emulated Stripe")
+	testkit.Long(t, "axe and pictures of its pages; package topups proves automatic top-ups with the emulated Stripe")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

@@ -10,9 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -227,47 +225,4 @@ func endWithServer(c *caller, flags []string) {
 	}
 	c.p = servertest.Start(c.t, c.p.DB, flags...)
 	c.over(session.ServerShutdown, 1)
-}
-
-// TestVoiceNodes: the browser talks by one node and the app by another; then the
-// first is killed, and the other goes on.
-func TestVoiceNodes(t *testing.T) {
-	testkit.Long(t, "waits for a lease to end; package voice proves takeovers")
-	t.Parallel()
-	emulator, flags := emulatedVoice(t)
-	database := servertest.URL(t, db.Postgres)
-	b := servertest.Start(t, database, flags...)
-	a := servertest.Start(t, database, flags...) // whose callback the sample app has now
-	c := newCaller(t, a, emulator, "5", "", "words=8")
-	c.begin()
-	c.listen(b)
-	c.converses()
-	c.converses()
-	c.answered()
-	c.p = b
-	c.end(b, session.AfterHeard)
-	c.heardOut()
-	c.told("svc.session.ended")
-	c.over(session.AppEnded, 3)
-
-	c = newCaller(t, a, emulator, "5", "", "words=8 only=2 hang=3")
-	c.begin()
-	c.converses()
-	c.answered()
-	c.p = b
-	a.Kill()
-	await(t, "the other node watches", func() bool { e := c.call(c.callID()); return e.Sidebands == 1 && e.Dials == 2 })
-	c.answered() // the second reply is cut by it
-	await(t, "three replies are billed", func() bool { _, s := c.session(); return s.ResponseCount >= 3 })
-	c.end(b, session.AfterHeard)
-	c.heardOut()
-	c.over(session.AppEnded, 3)
-	said := c.call(c.callID())
-	if _, s := c.session(); s.ResponseCount > int64(said.Replies) {
-		t.Errorf("%d receipts of %d replies", s.ResponseCount, said.Replies)
-	}
-	if t.Logf("unwatched: %d ms", said.UnwatchedMS); said.UnwatchedMS > 15_000 {
-		t.Errorf("%d ms were unwatched", said.UnwatchedMS)
-	}
-	b.Verify()
 }
