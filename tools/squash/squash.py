@@ -35,7 +35,7 @@ INTENDED = [
 STRICTER = (" WHEN 'found'::text THEN (amount_mc > 0)", '')
 
 AREAS = [
- ('people', 'accounts sessions security_events identity_links totp_seeds recovery_codes passkeys passkey_challenges '
+ ('people', 'accounts sessions security_events erasures identity_links totp_seeds recovery_codes passkeys passkey_challenges '
             'openid_attempts openid_logins invitations mails'),
  ('apps', 'apps app_logos app_logo_proposals app_members app_invitations features provider_keys golive_requests '
           'margin_changes margin_notices oauth_codes oauth_device_codes oauth_tokens oauth_replays consent_counts '
@@ -121,7 +121,7 @@ def read_comments(folder):
             if raw.startswith('-- +goose'): before = []; continue
             if table is None and raw.startswith('-- ') and not re.match(r'-- (sqlite|postgres):', raw):
                 before.append(raw); continue
-            m = re.match(r'CREATE TABLE (\w+)(?:_new)? \(', l)
+            m = re.match(r'CREATE TABLE (?:IF NOT EXISTS )?(\w+)(?:_new)? \(', l)
             if m:
                 table = re.sub('_new$', '', m.group(1))
                 if before: heads[table] = before

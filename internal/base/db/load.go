@@ -16,7 +16,7 @@ import (
 // This file is about copies of all rows: what a backup reads, and how a restore fills a new database.
 
 // changedTable finds the tables that a migration creates or drops on both engines.
-var changedTable = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE ([a-z_]+)`)
+var changedTable = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE (?:IF NOT EXISTS )?([a-z_]+)`)
 
 // Tables returns the tables of a version of the schema in the order in which the migrations create them, so that a
 // table comes after those that it refers to.
