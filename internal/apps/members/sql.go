@@ -116,7 +116,7 @@ func deleteInvitationsOf(ctx context.Context, tx *db.Tx, inviterID string) error
 }
 
 func deleteExpiredInvitations(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.DeleteSlices(ctx, "app_invitations", `expires_us <= $1 ORDER BY expires_us`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "app_invitations", `expires_us <= $1`, "expires_us", beforeUS)
 	return err
 }
 

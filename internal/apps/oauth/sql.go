@@ -271,17 +271,17 @@ func addConsentCount(ctx context.Context, q db.Execer, appID, day, step string) 
 // deleteExpired deletes codes one day after they expire, because a reuse is detected until then, and expired tokens and
 // stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
-	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1 ORDER BY expires_us`, nowUS-dayUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_codes", `expires_us <= $1`, "expires_us", nowUS-dayUS); err != nil {
 		return err
 	}
-	_, err := d.DeleteSlices(ctx, "oauth_device_codes", `expires_us <= $1 ORDER BY expires_us`, nowUS-dayUS)
+	_, err := d.DeleteSlices(ctx, "oauth_device_codes", `expires_us <= $1`, "expires_us", nowUS-dayUS)
 	if err != nil {
 		return err
 	}
-	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1 ORDER BY expires_us`, nowUS); err != nil {
+	if _, err := d.DeleteSlices(ctx, "oauth_replays", `expires_us <= $1`, "expires_us", nowUS); err != nil {
 		return err
 	}
-	_, err = d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	_, err = d.DeleteSlices(ctx, "oauth_tokens", `expires_us <= $1`, "expires_us", nowUS)
 	return err
 }
 

@@ -103,16 +103,17 @@ func purgeDeleted(ctx context.Context, d *db.DB) error {
 		return err
 	}
 	for _, webhookID := range list {
-		for _, p := range []struct{ table, condition string }{
+		for _, p := range []struct{ table, condition, order string }{
 			// For PostgreSQL an order by one value is none: it would look for the endpoint along the primary key,
 			// through the deliveries of all others. BETWEEN leaves it the index that begins with the endpoint. A join
 			// would read all deliveries.
-			{"deliveries", `webhook_id BETWEEN $1 AND $1 ORDER BY webhook_id, id`},
-			{"webhook_days", `webhook_id = $1 ORDER BY webhook_id, day`},
+			{"deliveries", `webhook_id BETWEEN $1 AND $1`, "webhook_id, id"},
+			{"webhook_days", `webhook_id = $1`, "webhook_id, day"},
 			{"webhooks", `id = $1 AND (SELECT d.id FROM deliveries d
-				WHERE d.webhook_id BETWEEN webhooks.id AND webhooks.id ORDER BY d.webhook_id, d.id LIMIT 1) IS NULL`},
+				WHERE d.webhook_id BETWEEN webhooks.id AND webhooks.id ORDER BY d.webhook_id, d.id LIMIT 1) IS NULL`,
+				"id"},
 		} {
-			if _, err := d.DeleteSlices(ctx, p.table, p.condition, webhookID); err != nil {
+			if _, err := d.DeleteSlices(ctx, p.table, p.condition, p.order, webhookID); err != nil {
 				return err
 			}
 		}
@@ -365,7 +366,7 @@ func claimDays(ctx context.Context, tx *db.Tx, today string, limit int) ([]endpo
 
 // deleteOldDays deletes the days before a day.
 func deleteOldDays(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.DeleteSlices(ctx, "webhook_days", `day < $1 ORDER BY day`, before)
+	_, err := d.DeleteSlices(ctx, "webhook_days", `day < $1`, "day", before)
 	return err
 }
 
@@ -381,8 +382,8 @@ func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) err
 func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.DeleteSlices(ctx, "deliveries",
 		`id < $1
-			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))
-			ORDER BY id`, before)
+			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`,
+		"id", before)
 	return err
 }
 
@@ -399,7 +400,7 @@ const nextLogged = `(SELECT n.event_id FROM event_log n WHERE n.app_id = event_l
 // deleteOldLog deletes the log entries of events with an id below before; ids rise with time. The one before an entry
 // that stays, or before one to come, stays, too: a reader that has read it has missed nothing.
 func deleteOldLog(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.DeleteSlices(ctx, "event_log", `event_id < $1 AND `+nextLogged+` < $1`, before)
+	_, err := d.DeleteSlices(ctx, "event_log", `event_id < $1 AND `+nextLogged+` < $1`, "event_id", before)
 	return err
 }
 

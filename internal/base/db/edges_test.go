@@ -3,7 +3,9 @@ package db_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,16 +27,24 @@ func TestDeleteSlices(t *testing.T) {
 			return rows
 		}
 		if _, err := d.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
-			INSERT INTO stripe_events (id, type, created_us) SELECT 'evt_' || i, 'x', i FROM n`); err != nil {
+			INSERT INTO stripe_events (id, type, created_us) SELECT 'evt_' || i, CASE i % 2 WHEN 0 THEN 'x' ELSE 'y' END, i
+			FROM n`); err != nil {
 			t.Fatal(err)
 		}
-		n, err := d.DeleteSlices(ctx, "stripe_events", `created_us <= $1`, 2500)
+		var keys []string // where each slice begins
+		d.Trace(func(_ string, args []any) { keys = append(keys, fmt.Sprint(args[1:]...)) })
+		n, err := d.DeleteSlices(ctx, "stripe_events", `created_us <= $1`, "type, created_us", 2500)
+		d.Trace(nil)
 		if err != nil || n != 2500 || count() != 100 {
 			t.Errorf("%d rows deleted, %v; %d are left", n, err, count())
 		}
+		isOfY := func(key string) bool { return strings.HasPrefix(key, "y") }
+		if len(keys) < 13 || keys[0] != "" || keys[1] != "x400" || !slices.ContainsFunc(keys, isOfY) {
+			t.Errorf("the slices began at %q", keys)
+		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if n, err := d.DeleteSlices(ended, "stripe_events", `created_us > $1`, 0); n != 0 ||
+		if n, err := d.DeleteSlices(ended, "stripe_events", `created_us > $1`, "created_us", 0); n != 0 ||
 			!errors.Is(err, db.ErrUnfinished) {
 			t.Errorf("a purge without time: %d rows, %v", n, err)
 		}

@@ -194,21 +194,21 @@ const unbilledKept = 30 * 24 * time.Hour
 func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 	now := n.now()
 	for _, p := range []struct {
-		table, condition string
-		arg              any
+		table, condition, order string
+		arg                     any
 	}{
 		// ids rise with time
-		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred) ORDER BY request_id`,
+		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`, "request_id",
 			id.Floor(id.Request, now.Add(-keep.Responses))},
-		{"refusals", `created_us < $1 ORDER BY created_us`, now.Add(-keep.Refusals).UnixMicro()},
-		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)
-			ORDER BY request_id`, id.Floor(id.Request, now.Add(-time.Hour))},
-		{"unbilled_attempts", `created_us < $1 ORDER BY created_us`, now.Add(-unbilledKept).UnixMicro()},
-		{"stops", `id < $1 ORDER BY id`, id.Floor(id.Stop, now.Add(-24*time.Hour))},
-		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE ` + isOpen + `)`,
+		{"refusals", `created_us < $1`, "created_us", now.Add(-keep.Refusals).UnixMicro()},
+		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)`, "request_id",
+			id.Floor(id.Request, now.Add(-time.Hour))},
+		{"unbilled_attempts", `created_us < $1`, "created_us", now.Add(-unbilledKept).UnixMicro()},
+		{"stops", `id < $1`, "id", id.Floor(id.Stop, now.Add(-24*time.Hour))},
+		{"nodes", `lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE ` + isOpen + `)`, "id",
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {
-		if _, err := n.db.DeleteSlices(ctx, p.table, p.condition, p.arg); err != nil {
+		if _, err := n.db.DeleteSlices(ctx, p.table, p.condition, p.order, p.arg); err != nil {
 			return err
 		}
 	}

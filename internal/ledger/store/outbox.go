@@ -120,7 +120,7 @@ func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool)
 
 // DeleteTestEvents deletes test events with an id below before that match a condition.
 func DeleteTestEvents(ctx context.Context, d *db.DB, condition, before string) error {
-	_, err := d.DeleteSlices(ctx, "events", `test = 1 AND passed = 1 AND id < $1 AND `+condition+` ORDER BY id`, before)
+	_, err := d.DeleteSlices(ctx, "events", `test = 1 AND passed = 1 AND id < $1 AND `+condition, "id", before)
 	return err
 }
 

@@ -58,6 +58,6 @@ func deleteAccountEvents(ctx context.Context, tx *db.Tx, accountID string) error
 }
 
 func deleteEventsBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.DeleteSlices(ctx, "security_events", `created_us < $1 ORDER BY created_us`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "security_events", `created_us < $1`, "created_us", beforeUS)
 	return err
 }

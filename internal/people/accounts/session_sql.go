@@ -58,5 +58,5 @@ func deleteAccountSessions(ctx context.Context, tx *db.Tx, accountID string) err
 }
 
 func deleteExpiredSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
-	return d.DeleteSlices(ctx, "sessions", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	return d.DeleteSlices(ctx, "sessions", `expires_us <= $1`, "expires_us", nowUS)
 }

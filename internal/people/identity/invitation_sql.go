@@ -35,6 +35,6 @@ func deleteInvitation(ctx context.Context, tx *db.Tx, tokenHash string) (int64, 
 }
 
 func deleteExpiredInvitations(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "invitations", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	_, err := d.DeleteSlices(ctx, "invitations", `expires_us <= $1`, "expires_us", nowUS)
 	return err
 }

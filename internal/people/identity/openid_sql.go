@@ -39,7 +39,7 @@ func consumeAuthRequest(ctx context.Context, tx *db.Tx,
 }
 
 func deleteExpiredAuthRequests(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "openid_attempts", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	_, err := d.DeleteSlices(ctx, "openid_attempts", `expires_us <= $1`, "expires_us", nowUS)
 	return err
 }
 

@@ -135,6 +135,6 @@ func consumeChallenge(ctx context.Context, q db.Queryer, holder string) (c chall
 }
 
 func deleteExpiredChallenges(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "passkey_challenges", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	_, err := d.DeleteSlices(ctx, "passkey_challenges", `expires_us <= $1`, "expires_us", nowUS)
 	return err
 }

@@ -67,7 +67,7 @@ func deleteAddressLinks(ctx context.Context, tx *db.Tx, accountID string) error 
 }
 
 func deleteExpiredLinks(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "identity_links", `expires_us <= $1 ORDER BY expires_us`, nowUS)
+	_, err := d.DeleteSlices(ctx, "identity_links", `expires_us <= $1`, "expires_us", nowUS)
 	return err
 }
 
@@ -121,7 +121,7 @@ func setTOTPSeed(ctx context.Context, tx *db.Tx, accountID string, s totpSeed) e
 const isExpiredSetup = `active = 0 AND expires_us <= $1`
 
 func deleteExpiredSetups(ctx context.Context, d *db.DB, nowUS int64) error {
-	_, err := d.DeleteSlices(ctx, "totp_seeds", isExpiredSetup+` ORDER BY expires_us`, nowUS)
+	_, err := d.DeleteSlices(ctx, "totp_seeds", isExpiredSetup, "expires_us", nowUS)
 	return err
 }
 

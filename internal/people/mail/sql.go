@@ -134,7 +134,7 @@ func countPending(ctx context.Context, q db.Queryer) (n int64, err error) {
 }
 
 func deleteDoneBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.DeleteSlices(ctx, "mails", `done_us < $1 ORDER BY done_us`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "mails", `done_us < $1`, "done_us", beforeUS)
 	return err
 }
 

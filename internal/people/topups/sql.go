@@ -180,7 +180,7 @@ func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int6
 }
 
 func deleteSeenBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
-	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1 ORDER BY created_us`, beforeUS)
+	_, err := d.DeleteSlices(ctx, "stripe_events", `created_us < $1`, "created_us", beforeUS)
 	return err
 }
 
