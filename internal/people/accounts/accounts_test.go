@@ -370,6 +370,53 @@ func TestClosedAccountsGetNoEvents(t *testing.T) {
 	})
 }
 
+// TestManyEventsOfAClosedAccount: the closing deletes some of them, and the purge the others; those of the closing itself
+// and of other accounts stay.
+func TestManyEventsOfAClosedAccount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := accounts.NewStore(d, newClock().now)
+		a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
+		other := mustCreate(t, d, s, accounts.NewAccount{Email: "other@example.com"})
+		for _, accountID := range []string{a.ID, other.ID} {
+			if _, err := d.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL
+				SELECT i + 1 FROM n WHERE i < 1000) INSERT INTO security_events (id, account_id, kind, address, agent,
+				created_us) SELECT 'sev_' || $1 || i, $1, 'sign-in-failed', '', '', $2 FROM n`, accountID,
+				newClock().now().UnixMicro()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := func(accountID string) (n int) {
+			t.Helper()
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM security_events WHERE account_id = $1`,
+				accountID).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return s.CloseAccount(ctx, tx, a.ID)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := left(a.ID); n < 500 || n >= 1000 {
+			t.Errorf("the closing has left %d events", n)
+		}
+		if _, err := s.Purge(t.Context(), 24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.ListEvents(t.Context(), a.ID, 10)
+		if err != nil || len(list) != 1 || list[0].Kind != accounts.AccountClosed || left(other.ID) != 1000 {
+			t.Errorf("%+v, %v; another account has %d", list, err, left(other.ID))
+		}
+		var waiting int
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM erasures`).Scan(&waiting); err != nil ||
+			waiting > 0 {
+			t.Errorf("%d accounts still wait, %v", waiting, err)
+		}
+	})
+}
+
 // TestEventsAreWrittenInSlices: an event that cannot be written keeps those before it from nothing, and is written with
 // the others later.
 func TestEventsAreWrittenInSlices(t *testing.T) {

@@ -44,23 +44,27 @@ func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on 
 }
 
 // DeleteUnconfirmed deletes an account that no one has confirmed, with its security events, in the caller's
-// transaction. The caller has deleted what else refers to it. The error wraps sql.ErrNoRows for one that was confirmed,
-// suspended or deleted.
-func (s *Store) DeleteUnconfirmed(ctx context.Context, tx *db.Tx, accountID string) error {
-	if err := errors.Join(deleteAccountEvents(ctx, tx, accountID), deleteUnconfirmed(ctx, tx, accountID)); err != nil {
-		return fmt.Errorf("accounts: delete: %w", err)
+// transaction. The caller has deleted what else refers to it. If there are many events it deletes some of them and is
+// not done: the caller repeats it in another transaction. The error wraps sql.ErrNoRows for an account that was
+// confirmed, suspended or deleted.
+func (s *Store) DeleteUnconfirmed(ctx context.Context, tx *db.Tx, accountID string) (done bool, err error) {
+	if done, err = deleteSomeEvents(ctx, tx, accountID); err == nil && done {
+		err = deleteUnconfirmed(ctx, tx, accountID)
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("accounts: delete: %w", err)
+	}
+	return done, nil
 }
 
 // CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the
-// email, the password, the rights, the sessions and the security events; the id stays, because the
-// ledger refers to it. The email can be used for another account. The error wraps sql.ErrNoRows for
-// a test account and for a closed account.
+// email, the password, the rights, the sessions and the security events, of which the purge deletes
+// the rest if there are many; the id stays, because the ledger refers to it. The email can be used
+// for another account. The error wraps sql.ErrNoRows for a test account and for a closed account.
 func (s *Store) CloseAccount(ctx context.Context, tx *db.Tx, accountID string) error {
 	err := updateClosed(ctx, tx, accountID, s.now().UnixMicro())
 	if err == nil {
-		err = errors.Join(s.EndWith(ctx, tx, accountID, Closing), deleteAccountEvents(ctx, tx, accountID))
+		err = errors.Join(s.EndWith(ctx, tx, accountID, Closing), eraseEvents(ctx, tx, accountID))
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: close: %w", err)

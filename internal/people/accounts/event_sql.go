@@ -52,8 +52,55 @@ func listSignInAddresses(ctx context.Context, q db.Queryer, accountID string, li
 		WHERE account_id = $1 AND kind = 'signed-in' ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
-func deleteAccountEvents(ctx context.Context, tx *db.Tx, accountID string) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM security_events WHERE account_id = $1`, accountID)
+// maxErased is how many security events of an account one transaction deletes. Strangers' failed sign-ins may have made
+// a hundred thousand of them.
+const maxErased = 200
+
+// deleteSomeEvents deletes at most maxErased security events of an account, the newest, and reports whether there are
+// no more.
+func deleteSomeEvents(ctx context.Context, tx *db.Tx, accountID string) (done bool, err error) {
+	r, err := tx.ExecContext(ctx, `DELETE FROM security_events WHERE id IN (SELECT id FROM security_events
+		WHERE account_id = $1 ORDER BY id DESC LIMIT $2)`, accountID, maxErased)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n < maxErased, err
+}
+
+// eraseEvents deletes the security events of an account that closes. Of many it leaves some to eraseClosed.
+func eraseEvents(ctx context.Context, tx *db.Tx, accountID string) error {
+	done, err := deleteSomeEvents(ctx, tx, accountID)
+	if err != nil || done {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO erasures (account_id) VALUES ($1)`, accountID)
+	return err
+}
+
+// eraseClosed deletes the security events that closed accounts still have, but for that of the closing.
+func eraseClosed(ctx context.Context, d *db.DB) error {
+	list, err := db.QueryAll(ctx, d, db.ScanColumn[string], `SELECT account_id FROM erasures ORDER BY account_id
+		LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	for _, accountID := range list {
+		if err := deleteOldEvents(ctx, d, accountID); err != nil {
+			return err
+		}
+		if _, err := d.ExecContext(ctx, `DELETE FROM erasures WHERE account_id = $1`, accountID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteOldEvents deletes the security events of an account in slices, but for that of its closing. BETWEEN gives
+// PostgreSQL the index that begins with the account: an order by one value is none for it.
+func deleteOldEvents(ctx context.Context, d *db.DB, accountID string) error {
+	_, err := d.DeleteSlices(ctx, "security_events", `account_id BETWEEN $1 AND $1 AND kind <> $2`, "account_id, id",
+		accountID, string(AccountClosed))
 	return err
 }
 

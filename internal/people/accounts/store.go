@@ -253,7 +253,8 @@ func (s *Store) signIn(ctx context.Context, from Client, email, password string,
 	return a, nil
 }
 
-// Purge deletes expired sessions, and security events that are older than keep. It returns the number of sessions.
+// Purge deletes expired sessions, and security events that are older than keep or of closed accounts. It returns the
+// number of sessions.
 func (s *Store) Purge(ctx context.Context, keep time.Duration) (int64, error) {
 	n, err := deleteExpiredSessions(ctx, s.db, s.now().UnixMicro())
 	if err != nil {
@@ -261,6 +262,9 @@ func (s *Store) Purge(ctx context.Context, keep time.Duration) (int64, error) {
 	}
 	if err := deleteEventsBefore(ctx, s.db, s.now().Add(-keep).UnixMicro()); err != nil {
 		return n, fmt.Errorf("accounts: purge events: %w", err)
+	}
+	if err := eraseClosed(ctx, s.db); err != nil {
+		return n, fmt.Errorf("accounts: purge events of closed accounts: %w", err)
 	}
 	return n, nil
 }

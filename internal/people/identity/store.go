@@ -424,9 +424,15 @@ func (s *Store) purgeUnconfirmed(ctx context.Context) (failed error) {
 		}
 		for _, accountID := range list {
 			after = accountID
-			failed = errors.Join(failed, s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-				return s.deleteAbandoned(ctx, tx, accountID)
-			}))
+			for done := false; !done; {
+				err := s.db.InTurn(ctx, func() error {
+					return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+						done, err = s.deleteAbandoned(ctx, tx, accountID)
+						return err
+					})
+				})
+				failed, done = errors.Join(failed, err), done || err != nil
+			}
 		}
 		if len(list) < purgeSlice || ctx.Err() != nil {
 			return failed
@@ -435,27 +441,31 @@ func (s *Store) purgeUnconfirmed(ctx context.Context) (failed error) {
 }
 
 // deleteAbandoned deletes an account, unless it was confirmed meanwhile, a link or invitation can still confirm it,
-// mail to it waits, or it is in the ledger: the operator may have given it goodwill.
-func (s *Store) deleteAbandoned(ctx context.Context, tx *db.Tx, accountID string) error {
+// mail to it waits, or it is in the ledger: the operator may have given it goodwill. It is not done if one transaction
+// was not enough.
+func (s *Store) deleteAbandoned(ctx context.Context, tx *db.Tx, accountID string) (done bool, err error) {
 	a, err := accounts.Lock(ctx, tx, accountID) // a sign-up waits, and makes a new account
 	if errors.Is(err, sql.ErrNoRows) || err == nil && (!a.Unconfirmed || a.Deactivated) {
-		return nil
+		return true, nil
 	} else if err != nil {
-		return err
+		return true, err
 	}
 	confirmable, err := canBeConfirmed(ctx, tx, accountID, s.now().UnixMicro())
 	if err != nil || confirmable {
-		return err
+		return true, err
 	}
 	pending, err := s.mails.HasPending(ctx, tx, accountID)
 	if err != nil || pending {
-		return err
+		return true, err
 	}
 	if b, err := store.LockBalance(ctx, tx, accountID); err != nil || b.Seq > 0 {
-		return err
+		return true, err
 	}
-	return errors.Join(deleteIdentity(ctx, tx, accountID), s.mails.DeleteAccountMail(ctx, tx, accountID),
-		s.accounts.DeleteUnconfirmed(ctx, tx, accountID))
+	if err := errors.Join(deleteIdentity(ctx, tx, accountID),
+		s.mails.DeleteAccountMail(ctx, tx, accountID)); err != nil {
+		return true, err
+	}
+	return s.accounts.DeleteUnconfirmed(ctx, tx, accountID)
 }
 
 // getValidLink returns the link of a token, if it may still be used; the error is 404 not_found.
