@@ -67,7 +67,9 @@ type Security struct {
 	Codes    int  // recovery codes that are left
 	Keys     []Key
 	Sessions []Device
-	Events   []SecurityEvent
+	// MoreSessions says that Sessions are the ones that were used last.
+	MoreSessions bool
+	Events       []SecurityEvent
 }
 
 // Login is a linked login at an identity provider.

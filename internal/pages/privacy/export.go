@@ -255,7 +255,7 @@ func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) erro
 
 // putSessions leaves out the ids, which are hashes of the sessions' tokens.
 func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) error {
-	list, err := s.Sessions.ListSessions(ctx, a.ID)
+	list, err := s.Sessions.ListSessions(ctx, a.ID, maxRows)
 	if err != nil {
 		return err
 	}

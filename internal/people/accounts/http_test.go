@@ -356,7 +356,7 @@ func TestEndingNoSessionIsNoEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := sessions.ListSessions(t.Context(), person.ID)
+		list, err := sessions.ListSessions(t.Context(), person.ID, 10)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}

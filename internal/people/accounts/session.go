@@ -304,9 +304,9 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter) error {
 	return nil
 }
 
-// ListSessions returns the sessions of an account, the last used first.
-func (s *Sessions) ListSessions(ctx context.Context, accountID string) ([]Session, error) {
-	list, err := listSessions(ctx, s.store.db, accountID, s.store.now().UnixMicro())
+// ListSessions returns at most limit sessions of an account, the last used first.
+func (s *Sessions) ListSessions(ctx context.Context, accountID string, limit int) ([]Session, error) {
+	list, err := listSessions(ctx, s.store.db, accountID, s.store.now().UnixMicro(), limit)
 	if err != nil {
 		return nil, fmt.Errorf("accounts: sessions: %w", err)
 	}

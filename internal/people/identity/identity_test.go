@@ -445,6 +445,39 @@ func TestCodesAreThrottled(t *testing.T) {
 	})
 }
 
+// TestManySessions lists those that were used last, this one among them, and says that there are others.
+func TestManySessions(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		session := s.join(person)
+		add := func(from, to int) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT CAST($1 AS BIGINT) UNION ALL
+				SELECT i + 1 FROM n WHERE i < $2) INSERT INTO sessions (token_hash, account_id, data, agent, started_us,
+				seen_us, expires_us) SELECT 'hash' || i, s.account_id, s.data, 'agent', i, i, s.expires_us
+				FROM n JOIN (SELECT * FROM sessions LIMIT 1) AS s ON 1 = 1`, from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			from, to   int
+			has, lacks string // of what is listed
+		}{
+			{1, 99, `"hash1"`, "that were used last"},
+			{100, 150, "These are the 100 that were used last", `"hash51"`},
+			{151, 151, `"hash53"`, `"hash52"`},
+		} {
+			add(c.from, c.to)
+			page := s.get("/settings/security", session).want(t, 200, "").page
+			if !strings.Contains(page, "This browser") || !strings.Contains(page, c.has) ||
+				strings.Contains(page, c.lacks) {
+				t.Errorf("with %d others: %s", c.to, page)
+			}
+		}
+	})
+}
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -31,6 +31,9 @@ func (h settingsPages) mount(rt *web.Router) {
 	rt.HandlePage("POST /settings/email", h.requireRecentSignIn(h.submitEmail))
 }
 
+// maxShownSessions bounds the sessions on the page.
+const maxShownSessions = 100
+
 // maxShownEvents bounds the security events on the page.
 const maxShownEvents = 50
 
@@ -74,11 +77,12 @@ func (h settingsPages) showSecurity(w http.ResponseWriter, r *http.Request, a ac
 	if err := h.fillSignInMethods(r, a, &page); err != nil {
 		return err
 	}
-	sessions, err := h.Sessions.ListSessions(r.Context(), a.ID)
+	sessions, err := h.Sessions.ListSessions(r.Context(), a.ID, maxShownSessions+1)
 	if err != nil {
 		return err
 	}
-	for _, s := range sessions {
+	page.MoreSessions = len(sessions) > maxShownSessions
+	for _, s := range sessions[:min(len(sessions), maxShownSessions)] {
 		page.Sessions = append(page.Sessions, ui.Device{
 			ID:      s.ID,
 			Name:    describeBrowser(s.Agent),
