@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // paymentCommand reads a line about a payment:
@@ -78,4 +80,31 @@ func toldPayment(r rules.Result, b rules.Balance) string {
 	done := map[rules.Outcome]string{rules.Applied: "ok", rules.Done: "done", rules.Waiting: "waiting"}[r.Outcome]
 	return fmt.Sprintf("%s %s row=%s moved=%d back=%d rest=%d available=%d reserved=%d", done, r.Payment.Status,
 		r.Entry.Status, r.Entry.AvailableDeltaMC, r.Payment.ReversedMC, r.RestMC, b.AvailableMC, b.ReservedMC)
+}
+
+// TestPaymentsOfAnAccount reads more payments than one statement does, each with its records, newest first.
+func TestPaymentsOfAnAccount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const payments = 2*paymentsPerStep + 100
+		for _, kind := range []string{"1, 'opened', 'led_'", "2, 'settled', 'led_s'"} {
+			if _, err := d.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL
+				SELECT i + 1 FROM n WHERE i < %d) INSERT INTO payment_records (payment_id, n, kind, entry_id, account_id,
+				amount_mc, created_us) SELECT 'top_' || i, %s || i, CASE i %% 2 WHEN 0 THEN 'A' ELSE 'B' END, i, i
+				FROM n`, 1000+2*payments-1, kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, limit := range []int{1, paymentsPerStep, 2 * paymentsPerStep, payments - 1, payments, payments + 1} {
+			list, err := PaymentsOfAccount(t.Context(), d, "A", limit)
+			if err != nil || len(list) != min(limit, payments) {
+				t.Fatalf("%d payments of %d, %v", len(list), limit, err)
+			}
+			for i, p := range list {
+				if p.ID != fmt.Sprint("top_", 1000+2*(payments-1-i)) || p.Status != rules.PaymentSettled {
+					t.Fatalf("%d of %d: %+v", i, limit, p)
+				}
+			}
+		}
+	})
 }

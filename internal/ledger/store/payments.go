@@ -34,11 +34,23 @@ func PaymentByIntent(ctx context.Context, q db.Queryer, intent string) (rules.Pa
 	return GetPayment(ctx, q, paymentID)
 }
 
-// PaymentsOfAccount returns at most limit payments of an account, newest first.
-func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]*rules.Payment, error) {
-	return readPayments(ctx, q,
-		`payment_id IN (SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'opened'
-			ORDER BY payment_id DESC LIMIT $2)`, accountID, limit)
+// paymentsPerStep is how many payments one statement reads. The records of each may be on pages of their own.
+const paymentsPerStep = 300
+
+// PaymentsOfAccount returns at most limit payments of an account, newest first. It reads them in steps: they are those
+// of one moment only if the caller has locked the account's balance.
+func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) (list []*rules.Payment,
+	err error) {
+	for before := "~"; ; { // sorts after every id
+		n := min(limit-len(list), paymentsPerStep)
+		step, err := readPayments(ctx, q, `payment_id IN (SELECT payment_id FROM payment_records
+			WHERE account_id = $1 AND kind = 'opened' AND payment_id < $2 ORDER BY payment_id DESC LIMIT $3)`,
+			accountID, before, n)
+		if list = append(list, step...); err != nil || len(step) < n || len(list) == limit {
+			return list, err
+		}
+		before = step[n-1].ID
+	}
 }
 
 func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) (list []*rules.Payment, err error) {

@@ -25,13 +25,14 @@ func saveDisputes(ctx context.Context, tx *db.Tx, paymentID string, list []*stri
 	return err
 }
 
-// sumContested returns what is in disputes, open or lost, by payment of an account.
+// sumContested returns what is in disputes, open or lost, by payment of an account. Each of these payments has a record
+// of it, which is written in the same transaction.
 func sumContested(ctx context.Context, q db.Queryer, accountID string) (map[string]money.MC, error) {
 	list, err := db.QueryAll(ctx, q, db.ScanFields(func(p *DisputedPayment) []any {
-		return []any{&p.AccountID, &p.PaymentID, &p.Cents}
-	}), `SELECT c.account_id, d.payment_id, CAST(SUM(d.cents) AS BIGINT)
-		FROM checkouts c JOIN disputes d ON d.payment_id = c.id WHERE c.account_id = $1 AND d.contested = 1
-		GROUP BY c.account_id, d.payment_id`, accountID)
+		return []any{&p.PaymentID, &p.Cents}
+	}), `SELECT payment_id, CAST(SUM(cents) AS BIGINT) FROM disputes WHERE contested = 1 AND payment_id IN
+		(SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'disputed') GROUP BY payment_id`,
+		accountID)
 	sums := map[string]money.MC{}
 	for _, p := range list {
 		sums[p.PaymentID] = money.MC(p.Cents) * money.Cent
