@@ -290,15 +290,17 @@ func listMails(ctx context.Context, q db.Queryer, accountID string, limit int) (
 		accountID, limit)
 }
 
-// listFreePools returns the free pools that were used in a month, of the newest apps first. A pool's counter is found
-// by its whole subject, one for each app.
+// listFreePools returns the free pools that were used in a month, of the newest apps first. The index of the pools'
+// counters has their months, so that apps that use none are not looked at.
 func listFreePools(ctx context.Context, q db.Queryer, month, after string, limit int) ([]freePool, error) {
 	if after == "" {
 		after = "~" // sorts after every id
 	}
 	return db.QueryAll(ctx, q, scanFreePool, `SELECT apps.id, apps.name, windows.buckets, windows.held
-		FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
-		WHERE apps.tier <> 'sandbox' AND apps.id < $2 ORDER BY apps.id DESC LIMIT $3`, month, after, limit)
+		FROM windows JOIN apps ON apps.id = substr(windows.subject, 6, length(windows.subject) - 13)
+		WHERE windows.subject LIKE 'free/%/____-__' AND substr(windows.subject, length(windows.subject) - 6) = $1
+			AND windows.subject < 'free/' || $2 AND apps.tier <> 'sandbox'
+		ORDER BY windows.subject DESC LIMIT $3`, month, after, limit)
 }
 
 func scanFreePool(row db.Row) (p freePool, err error) {
