@@ -33,7 +33,7 @@ func (h *Handler) showProviders(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	health, err := status.ListHealth(r.Context(), h.DB, now.AddDate(0, 0, -1).UnixMicro())
+	health, err := status.ListHealth(r.Context(), h.DB, now)
 	if err != nil {
 		return c, err
 	}

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -109,13 +110,13 @@ func (h *Handler) Forget() {
 }
 
 func (h *Handler) read(ctx context.Context, now time.Time) (d data, err error) {
-	if d.hours, err = listHours(ctx, h.DB, firstHour(now).UnixMicro()); err != nil {
+	if d.hours, err = listHours(ctx, h.DB, now); err != nil {
 		return d, err
 	}
 	if d.firstUS, err = firstInterval(ctx, h.DB); err != nil {
 		return d, err
 	}
-	if d.recent, err = sumSince(ctx, h.DB, now.Add(-recentTime).UnixMicro()); err != nil {
+	if d.recent, err = sumBetween(ctx, h.DB, now.Add(-recentTime).UnixMicro(), math.MaxInt64); err != nil {
 		return d, err
 	}
 	d.incidents, err = ListIncidents(ctx, h.DB, "", maxIncidents)

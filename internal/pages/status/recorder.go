@@ -63,7 +63,10 @@ func (r *Recorder) Once(ctx context.Context) error {
 	if now.UnixMicro()-r.savedUS < saveInterval.Microseconds() {
 		return nil
 	}
-	return r.save(ctx, now)
+	if err := r.save(ctx, now); err != nil {
+		return err
+	}
+	return r.purge(ctx, now)
 }
 
 // count adds the counts since the last run to the present interval.
@@ -115,30 +118,39 @@ func (r *Recorder) add(fromUS int64, t metrics.Tally) {
 	r.unsaved[k] = true
 }
 
-// save writes the rows that have changed, and deletes old ones once an interval.
+// save writes the rows that have changed.
 func (r *Recorder) save(ctx context.Context, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	keys := slices.SortedFunc(maps.Keys(r.unsaved), func(a, b key) int { // one order, so that nodes do not deadlock
 		return cmp.Or(cmp.Compare(a.fromUS, b.fromUS), cmp.Compare(a.service, b.service), cmp.Compare(a.model, b.model))
 	})
-	fromUS := now.Truncate(Interval).UnixMicro()
 	err := r.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, k := range keys {
 			if err := saveRow(ctx, tx, r.NodeID, k.fromUS, r.rows[k]); err != nil {
 				return err
 			}
 		}
-		if r.purgedUS == fromUS {
-			return nil
-		}
-		return deleteOld(ctx, tx, now.Add(-keptRows).UnixMicro())
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("status: save counts: %w", err)
 	}
 	clear(r.unsaved)
-	r.savedUS, r.purgedUS = now.UnixMicro(), fromUS
+	r.savedUS = now.UnixMicro()
+	return nil
+}
+
+// purge deletes old rows, once an interval.
+func (r *Recorder) purge(ctx context.Context, now time.Time) error {
+	fromUS := now.Truncate(Interval).UnixMicro()
+	if r.purgedUS == fromUS {
+		return nil
+	}
+	if err := deleteOld(ctx, r.DB, now.Add(-keptRows).UnixMicro()); err != nil {
+		return fmt.Errorf("status: delete old counts: %w", err)
+	}
+	r.purgedUS = fromUS
 	return nil
 }
 

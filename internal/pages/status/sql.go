@@ -1,8 +1,10 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,10 +54,22 @@ func saveRow(ctx context.Context, tx *db.Tx, nodeID string, fromUS int64, t metr
 	return err
 }
 
-// deleteOld deletes intervals before a time.
-func deleteOld(ctx context.Context, tx *db.Tx, beforeUS int64) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1`, beforeUS)
-	return err
+// deleteOld deletes intervals before a time, one after the other.
+func deleteOld(ctx context.Context, d *db.DB, beforeUS int64) error {
+	for {
+		var n int64
+		err := d.InTurn(ctx, func() error {
+			r, err := d.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1
+				AND from_us = (SELECT MIN(from_us) FROM health)`, beforeUS)
+			if err == nil {
+				n, err = r.RowsAffected()
+			}
+			return err
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+	}
 }
 
 // An hour has the counts of an hour of one service.
@@ -66,14 +80,24 @@ type hour struct {
 	intervals          int64 // in which something was counted
 }
 
-// listHours returns the counts of each hour since the beginning of one, of all nodes.
-func listHours(ctx context.Context, q db.Queryer, fromUS int64) ([]hour, error) {
-	const hourUS = int64(time.Hour / time.Microsecond)
-	return db.QueryAll(ctx, q, db.ScanFields(func(h *hour) []any {
-		return []any{&h.fromUS, &h.service, &h.intervals, &h.attempts, &h.failures}
-	}), `SELECT from_us / $2 * $2, service, COUNT(DISTINCT from_us), CAST(SUM(attempts) AS BIGINT),
-			CAST(SUM(failures) AS BIGINT)
-		FROM health WHERE from_us >= $1 GROUP BY 1, 2 ORDER BY 1, 2`, fromUS, hourUS)
+// A statement about health reads an hour: the rows of a day are those of all nodes and models in 288 intervals.
+const hourUS = int64(time.Hour / time.Microsecond)
+
+// listHours returns the counts of each of the last hours, of all nodes.
+func listHours(ctx context.Context, q db.Queryer, now time.Time) (list []hour, err error) {
+	for i := range Hours {
+		fromUS := firstHour(now).Add(time.Duration(i) * time.Hour).UnixMicro()
+		step, err := db.QueryAll(ctx, q, db.ScanFields(func(h *hour) []any {
+			h.fromUS = fromUS
+			return []any{&h.service, &h.intervals, &h.attempts, &h.failures}
+		}), `SELECT service, COUNT(DISTINCT from_us), CAST(SUM(attempts) AS BIGINT), CAST(SUM(failures) AS BIGINT)
+			FROM health WHERE from_us >= $1 AND from_us < $2 GROUP BY service ORDER BY service`, fromUS, fromUS+hourUS)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, step...)
+	}
+	return list, nil
 }
 
 // firstInterval returns the start of the oldest interval with counts; 0 = none.
@@ -82,31 +106,28 @@ func firstInterval(ctx context.Context, q db.Queryer) (fromUS int64, err error) 
 	return fromUS, err
 }
 
-// sumSince sums the intervals since a time, of all nodes.
-func sumSince(ctx context.Context, q db.Queryer, sinceUS int64) ([]metrics.Tally, error) {
+// sumBetween sums the intervals from a time up to another, of all nodes.
+func sumBetween(ctx context.Context, q db.Queryer, fromUS, beforeUS int64) ([]metrics.Tally, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(t *metrics.Tally) []any {
 		return append([]any{&t.Service, &t.Model}, counts(t)...)
-	}), `SELECT service, model, `+sumColumns+` FROM health WHERE from_us >= $1 GROUP BY service, model
-		ORDER BY service, model`, sinceUS)
+	}), `SELECT service, model, `+sumColumns+` FROM health WHERE from_us >= $1 AND from_us < $2
+		GROUP BY service, model ORDER BY service, model`, fromUS, beforeUS)
 }
 
-// lastTrouble returns the start of the newest interval since sinceUS in which a third of a provider's calls failed, at
-// least three, by service and model.
-func lastTrouble(ctx context.Context, q db.Queryer, sinceUS int64) (map[[2]string]int64, error) {
-	type trouble struct {
-		service, model string
-		fromUS         int64
-	}
-	list, err := db.QueryAll(ctx, q, db.ScanFields(func(t *trouble) []any {
+// A trouble is the newest interval in which a third of the calls to a model failed, at least three.
+type trouble struct {
+	service, model string
+	fromUS         int64
+}
+
+// listTroubles returns the newest troubles from a time up to another, by service and model.
+func listTroubles(ctx context.Context, q db.Queryer, fromUS, beforeUS int64) ([]trouble, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(t *trouble) []any {
 		return []any{&t.service, &t.model, &t.fromUS}
 	}), `SELECT service, model, MAX(from_us) FROM (SELECT service, model, from_us, SUM(failures) AS failed,
-		SUM(attempts) AS all_attempts FROM health WHERE from_us >= $1 GROUP BY service, model, from_us) AS i
-		WHERE failed >= 3 AND failed * 3 >= all_attempts GROUP BY service, model`, sinceUS)
-	byKey := map[[2]string]int64{}
-	for _, t := range list {
-		byKey[[2]string{t.service, t.model}] = t.fromUS
-	}
-	return byKey, err
+		SUM(attempts) AS all_attempts FROM health WHERE from_us >= $1 AND from_us < $2
+		GROUP BY service, model, from_us) AS i
+		WHERE failed >= 3 AND failed * 3 >= all_attempts GROUP BY service, model`, fromUS, beforeUS)
 }
 
 // A Health is how calls to one model of a provider fared.
@@ -115,22 +136,37 @@ type Health struct {
 	TroubleUS int64 // start of the newest 5 minutes in which a third of the calls failed, at least three; 0 = none
 }
 
-// ListHealth returns how calls to each model of the providers fared since a time, of all nodes. Counts are kept for
-// three days.
-func ListHealth(ctx context.Context, q db.Queryer, sinceUS int64) (list []Health, err error) {
-	tallies, err := sumSince(ctx, q, sinceUS)
-	if err != nil {
-		return nil, err
-	}
-	trouble, err := lastTrouble(ctx, q, sinceUS)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range tallies {
-		if t.Model != "" {
-			list = append(list, Health{t, trouble[[2]string{t.Service, t.Model}]})
+// ListHealth returns how calls to each model of the providers fared in the last 24 hours, of all nodes.
+func ListHealth(ctx context.Context, q db.Queryer, now time.Time) (list []Health, err error) {
+	byModel := map[[2]string]*Health{}
+	for fromUS := now.Add(-24 * time.Hour).UnixMicro(); fromUS <= now.UnixMicro(); fromUS += hourUS {
+		tallies, err := sumBetween(ctx, q, fromUS, fromUS+hourUS)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tallies {
+			if h := byModel[[2]string{t.Service, t.Model}]; h != nil {
+				h.Add(t)
+			} else if t.Model != "" {
+				byModel[[2]string{t.Service, t.Model}] = &Health{Tally: t}
+			}
+		}
+		troubles, err := listTroubles(ctx, q, fromUS, fromUS+hourUS)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range troubles {
+			if h := byModel[[2]string{t.service, t.model}]; h != nil {
+				h.TroubleUS = t.fromUS
+			}
 		}
 	}
+	for _, h := range byModel {
+		list = append(list, *h)
+	}
+	slices.SortFunc(list, func(a, b Health) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Model, b.Model))
+	})
 	return list, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -137,7 +138,7 @@ func TestCountsBecomeHours(t *testing.T) {
 		if s := w.service("google"); s.Uptime != nil || s.Status != Operational {
 			t.Errorf("a provider without calls: %+v", s)
 		}
-		list, err := sumSince(t.Context(), d, 0)
+		list, err := sumBetween(t.Context(), d, 0, math.MaxInt64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,6 +150,52 @@ func TestCountsBecomeHours(t *testing.T) {
 		}
 		if calls != 30 || took != 30 {
 			t.Errorf("%d calls, %d durations", calls, took)
+		}
+	})
+}
+
+// TestHealthOfADay sums the calls of the last 24 hours, and finds the newest interval of failures. What is older than
+// three days is deleted.
+func TestHealthOfADay(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		var began []int64
+		for i, failures := range []int64{0, 3, 4, 1} {
+			if i > 0 {
+				w.now = w.now.Add(time.Hour)
+			}
+			w.call("openai", "gpt-6-luna", 10, failures)
+			w.pass(1)
+			began = append(began, w.now.Truncate(Interval).UnixMicro())
+		}
+		for _, c := range []struct {
+			at                                  time.Time
+			models                              int
+			attempts, failures, troubleUS, left int64
+		}{
+			{w.now, 1, 40, 8, began[2], 4},
+			{w.now.Add(22 * time.Hour), 1, 20, 5, began[2], 4},
+			{w.now.Add(23 * time.Hour), 1, 10, 1, 0, 4},
+			{w.now.Add(71 * time.Hour), 0, 0, 0, 0, 1},
+		} {
+			w.now = c.at
+			w.pass(5)
+			list, err := ListHealth(t.Context(), d, c.at)
+			var sum Health
+			for _, h := range list {
+				sum.Add(h.Tally)
+				sum.TroubleUS = h.TroubleUS
+			}
+			if err != nil || len(list) != c.models || sum.Attempts != c.attempts || sum.Failures != c.failures ||
+				sum.TroubleUS != c.troubleUS {
+				t.Errorf("at %v: %+v, %v", c.at, list, err)
+			}
+			var left int64
+			if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM health WHERE service = 'openai'`).
+				Scan(&left); err != nil || left != c.left {
+				t.Errorf("at %v: %d rows are left, %v", c.at, left, err)
+			}
 		}
 	})
 }
