@@ -140,8 +140,8 @@ func foldPayouts(records []*rules.MarginRecord) (list []*rules.Payout) {
 
 // PayoutsOfDeveloper returns the payouts of a developer's apps, newest first, at most limit.
 func PayoutsOfDeveloper(ctx context.Context, q db.Queryer, developerID string, limit int) ([]*rules.Payout, error) {
-	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND subject IN (SELECT subject FROM margin_records
-		WHERE developer_id = $1 AND kind IN ('begun', 'found') ORDER BY subject DESC LIMIT $2)
+	list, err := readMarginRecords(ctx, q, `kind <> 'disputed' AND (app_id, subject) IN (SELECT app_id, subject
+		FROM margin_records WHERE developer_id = $1 AND kind IN ('begun', 'found') ORDER BY subject DESC LIMIT $2)
 		ORDER BY subject DESC, n`,
 		developerID, limit)
 	return foldPayouts(list), err
@@ -157,12 +157,29 @@ func PayoutOfApp(ctx context.Context, q db.Queryer, appID, payoutID string) (rul
 	return rules.Payout{}, err
 }
 
-// OpenPayouts returns payouts of which Stripe's answer is not recorded, oldest first, at most limit.
+// payoutsPerStep is how many payouts one statement looks at.
+const payoutsPerStep = 300
+
+// OpenPayouts returns payouts of which Stripe's answer is not recorded, oldest first, at most limit. It looks at all
+// payouts, in steps, each along the index of those that were begun or paid.
 func OpenPayouts(ctx context.Context, q db.Queryer, limit int) ([]*rules.Payout, error) {
-	list, err := readMarginRecords(ctx, q, `kind = 'begun' AND NOT EXISTS (SELECT 1 FROM margin_records e
-		WHERE e.app_id = margin_records.app_id AND e.subject = margin_records.subject AND e.kind <> 'begun')
-		ORDER BY subject LIMIT $1`, limit)
-	return foldPayouts(list), err
+	var open []*rules.MarginRecord
+	for last := ""; ; {
+		step, err := db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT subject FROM margin_records
+			WHERE kind IN ('begun', 'paid') AND kind = 'begun' AND subject > $1 ORDER BY subject LIMIT $2`, last,
+			payoutsPerStep)
+		if err != nil || len(step) == 0 {
+			return foldPayouts(open), err
+		}
+		first := step[0]
+		last = step[len(step)-1]
+		list, err := readMarginRecords(ctx, q, `kind IN ('begun', 'paid') AND kind = 'begun' AND subject >= $1
+			AND subject <= $2 AND NOT EXISTS (SELECT 1 FROM margin_records e WHERE e.app_id = margin_records.app_id
+				AND e.subject = margin_records.subject AND e.kind <> 'begun') ORDER BY subject`, first, last)
+		if open = append(open, list...); err != nil || len(open) >= limit {
+			return foldPayouts(open[:min(len(open), limit)]), err
+		}
+	}
 }
 
 // GetPayout returns a payout of an app; its id is "" if there is none.
