@@ -15,20 +15,23 @@ const fillDays = 32
 
 // A fill says what is inserted into one table. share is how many rows of the ledger there are for each of its rows, and
 // values are SQL of its columns, with names in braces that expand explains. A column that is not named has its default,
-// or else nothing, 0 or ”.
+// or else nothing, 0 or ”. A line "where = SQL" leaves rows out.
 type fill struct {
 	table  string
 	share  int
 	values string // "column = SQL", a line for each
 }
 
+// fiveMinutes is the length of an interval of health, in microseconds.
+const fiveMinutes = int64(5 * time.Minute / time.Microsecond)
+
 // notFilled are the tables that stay small, or that the test's jobs fill, by the reason.
 var notFilled = map[string]string{
 	"a row each": "app_days_head event_log_head log_state operator_totals watch_turns settings goose_db_version",
-	"of jobs":    "app_days log_accounts log_calls log_rows log_tiles operator_days operator_balances health",
+	"of jobs":    "app_days log_accounts log_calls log_rows log_tiles operator_days operator_balances",
 	"few rows of an app": "app_invitations app_logo_proposals app_logos app_members consent_counts golive_requests " +
 		"margin_changes webhook_days",
-	"few rows of an account":     "margin_records passkeys payees provider_keys invitations",
+	"few rows of an account":     "erasures passkeys payees provider_keys invitations",
 	"while something is running": "card_removals chunks customer_removals deferred open_disputes passkey_challenges",
 	"rows of the operator": "estimates incidents nodes policies price_lists reconciliations settlements " +
 		"verifications",
@@ -42,6 +45,7 @@ var fills = []fill{
 		email = 'u' || {i} || '@example.org'
 		sandbox = CASE {i} % 10 WHEN 9 THEN 1 ELSE 0 END
 		owner_id = CASE {i} % 10 WHEN 9 THEN {hot account} END
+		deactivated_us = CASE WHEN {i} % 10 = 9 AND {i} >= 250 THEN {us} END
 		created_us = {us}`},
 	{"apps", 1000, `id = {id app_}
 		owner_id = CASE {i} % 2 WHEN 0 THEN {hot account} ELSE {other account} END
@@ -191,6 +195,8 @@ var fills = []fill{
 	{"sessions", 4, `token_hash = 's' || {i}
 		account_id = CASE {i} % 100 WHEN 0 THEN {hot account} ELSE {other account} END
 		data = {bytes}
+		started_us = {us}
+		seen_us = {us}
 		expires_us = {us} + {31 days}`},
 	{"oauth_tokens", 2, `hash = 't' || {i}
 		kind = CASE {i} % 4 WHEN 0 THEN 'refresh' ELSE 'access' END
@@ -231,6 +237,14 @@ var fills = []fill{
 		amount_mc = 1000
 		entry_id = 'led_p' || {i}
 		created_us = {us}`},
+	{"payment_records", 4, `payment_id = {id top_}
+		n = 2
+		kind = 'disputed'
+		account_id = {payer}
+		amount_mc = 1000
+		reason = 'dp_' || {i}
+		created_us = {us}
+		where = {i} % 50 = 0`},
 	{"refunds", 4, `id = {id rfd_}
 		payment_id = {id top_}
 		account_id = {payer}
@@ -249,9 +263,10 @@ var fills = []fill{
 	{"disputes", 4, `id = 'dp_' || {i}
 		payment_id = {id top_}
 		cents = 1000
-		contested = {i} % 2
+		contested = CASE {i} % 100 WHEN 0 THEN 1 ELSE 0 END
 		changed_us = {us}
-		undecided = 0`},
+		undecided = 0
+		where = {i} % 50 = 0`},
 	{"children", 2, `id = {id chd_}
 		connection_id = {connection}
 		depth = 1
@@ -296,6 +311,10 @@ var fills = []fill{
 		cause = 'stopped'
 		created_us = {us}`},
 	{"windows", 2, `subject = 'child/' || {id chd_}`},
+	{"windows", 10, `subject = 'free/' || {other account}`},
+	{"windows", 10, `subject = 'free/' || {existing app} || '/' || {other account}`},
+	{"windows", 1000, `subject = 'free/' || {id app_} || '/2020-01'`},
+	{"windows", 1000, `subject = 'free/' || {id app_} || '/{month}'`},
 	{"app_spend", 10, `app_id = {app}
 		bucket = {us} / 600000000 * 10000 + {i}`},
 	{"call_refunds", 10, `app_id = {app}
@@ -339,6 +358,35 @@ var fills = []fill{
 		id = {id top_}
 		attempt = 1
 		fence = 1`},
+	{"margin_records", 10, `app_id = 'app_' || ({i} / 60)
+		n = {i} + 1
+		kind = CASE {i} % 2 WHEN 0 THEN 'begun' ELSE 'paid' END
+		subject = 'po_' || ({i} / 2)
+		developer_id = 'wac_' || ({i} / 60)
+		amount_mc = CASE {i} % 2 WHEN 0 THEN 1000 ELSE 0 END
+		matured_day = CASE {i} % 2 WHEN 0 THEN {day} END
+		matured_mc = CASE {i} % 2 WHEN 0 THEN 1000 END
+		returned_mc = CASE {i} % 2 WHEN 0 THEN 0 END
+		detail = CASE {i} % 2 WHEN 1 THEN 'tr_' || {i} END
+		created_us = {us}`},
+	{"margin_records", 10, `app_id = {existing app}
+		n = {i} + 1
+		kind = CASE {i} % 1000 WHEN 1 THEN 'begun' WHEN 2 THEN 'paid' ELSE 'disputed' END
+		subject = CASE {i} % 1000 WHEN 1 THEN 'po_hot' || {i} WHEN 2 THEN 'po_hot' || ({i} - 1) ELSE {other account} END
+		developer_id = {hot account}
+		amount_mc = CASE {i} % 1000 WHEN 2 THEN 0 ELSE 1000 END
+		matured_day = CASE {i} % 1000 WHEN 1 THEN {day} END
+		matured_mc = CASE {i} % 1000 WHEN 1 THEN 1000 END
+		returned_mc = CASE {i} % 1000 WHEN 1 THEN 0 END
+		detail = CASE {i} % 1000 WHEN 2 THEN 'tr_' || {i} END
+		created_us = {us}
+		where = {i} % 20 = 0 OR {i} % 1000 < 3`},
+	{"health", 1, `from_us = {us of the last three days}
+		service = CASE {i} % 5 WHEN 0 THEN 'api' ELSE 'openai' END
+		model = CASE {i} % 5 WHEN 0 THEN '' ELSE 'gpt-' || ({i} % 20) END
+		node_id = 'node_' || {i}
+		attempts = 9
+		failures = {i} % 4`},
 	{"margin_notices", 10, `app_id = {existing app}
 		account_id = {other account}
 		seen_us = {us}
@@ -426,12 +474,17 @@ func (f *filler) listColumns(ctx context.Context, table fill) (map[string]string
 func (f *filler) insert(ctx context.Context, table fill, columns map[string]string, first, last int, at time.Time,
 ) error {
 	var names, values []string
+	condition := "1 = 1"
 	for name, value := range columns {
-		names, values = append(names, name), append(values, f.expand(value, at))
+		if value = f.expand(value, at); name == "where" {
+			condition = value
+			continue
+		}
+		names, values = append(names, name), append(values, value)
 	}
 	_, err := f.d.ExecContext(ctx, fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT CAST(%d AS BIGINT) UNION ALL
-		SELECT i + 1 FROM n WHERE i + 1 < %d) INSERT INTO %s (%s) SELECT %s FROM n`, first, last, table.table,
-		strings.Join(names, ", "), strings.Join(values, ", ")))
+		SELECT i + 1 FROM n WHERE i + 1 < %d) INSERT INTO %s (%s) SELECT %s FROM n WHERE %s`, first, last, table.table,
+		strings.Join(names, ", "), strings.Join(values, ", "), condition))
 	return err
 }
 
@@ -485,6 +538,8 @@ func (f *filler) expand(text string, at time.Time) string {
 		"{us}", fmt.Sprintf("%d + i", at.UnixMicro()),
 		"{31 days}", fmt.Sprint((31 * 24 * time.Hour).Microseconds()),
 		"{day}", `'`+at.UTC().Format(time.DateOnly)+`'`,
+		"{month}", f.now.UTC().Format("2006-01"),
+		"{us of the last three days}", fmt.Sprintf("(%d - i %% 864) * %d", f.now.UnixMicro()/fiveMinutes, fiveMinutes),
 		"{bytes}", bytes,
 		"{hash}", `'`+strings.Repeat("h", 43)+`'`,
 		"{usage}", `'{"input":118,"cached":0,"cache_write":0,"output":61,"reasoning":0}'`,
