@@ -27,8 +27,8 @@ func TestDeleteSlices(t *testing.T) {
 			return rows
 		}
 		if _, err := d.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
-			INSERT INTO stripe_events (id, type, created_us) SELECT 'evt_' || i, CASE i % 2 WHEN 0 THEN 'x' ELSE 'y' END, i
-			FROM n`); err != nil {
+			INSERT INTO stripe_events (id, type, created_us)
+			SELECT 'evt_' || i, CASE i % 2 WHEN 0 THEN 'x' ELSE 'y' END, i FROM n`); err != nil {
 			t.Fatal(err)
 		}
 		var keys []string // where each slice begins

@@ -112,8 +112,8 @@ func (k sliceKey) compare(other sliceKey) int {
 	})
 }
 
-// deleteSome returns a statement that deletes so many rows of a table that a condition finds, from a key on, and returns
-// their keys.
+// deleteSome returns a statement that deletes so many rows of a table that a condition finds, from a key on, and that
+// returns their keys.
 func (d *DB) deleteSome(table, condition, order string, rows int64, from sliceKey, args []any) (string, []any) {
 	if from != nil {
 		marks := make([]string, len(from))

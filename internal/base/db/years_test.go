@@ -79,8 +79,8 @@ func TestYears(t *testing.T) {
 		}
 	}
 	// Both are in the first place of their partition, and only one is to go.
-	n, err := d.DeleteSlices(ctx, "answers", `request_id < $1`, "request_id", id.Floor(id.Request, time.Date(2027, 1, 1, 0, 0, 0, 0,
-		time.UTC)))
+	n, err := d.DeleteSlices(ctx, "answers", `request_id < $1`, "request_id", id.Floor(id.Request,
+		time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)))
 	if err != nil || n != 1 {
 		t.Errorf("%d rows deleted, %v", n, err)
 	}

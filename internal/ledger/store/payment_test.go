@@ -89,8 +89,9 @@ func TestPaymentsOfAnAccount(t *testing.T) {
 		const payments = 2*paymentsPerStep + 100
 		for _, kind := range []string{"1, 'opened', 'led_'", "2, 'settled', 'led_s'"} {
 			if _, err := d.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL
-				SELECT i + 1 FROM n WHERE i < %d) INSERT INTO payment_records (payment_id, n, kind, entry_id, account_id,
-				amount_mc, created_us) SELECT 'top_' || i, %s || i, CASE i %% 2 WHEN 0 THEN 'A' ELSE 'B' END, i, i
+				SELECT i + 1 FROM n WHERE i < %d)
+				INSERT INTO payment_records (payment_id, n, kind, entry_id, account_id, amount_mc, created_us)
+				SELECT 'top_' || i, %s || i, CASE i %% 2 WHEN 0 THEN 'A' ELSE 'B' END, i, i
 				FROM n`, 1000+2*payments-1, kind)); err != nil {
 				t.Fatal(err)
 			}

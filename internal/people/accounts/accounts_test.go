@@ -370,8 +370,8 @@ func TestClosedAccountsGetNoEvents(t *testing.T) {
 	})
 }
 
-// TestManyEventsOfAClosedAccount: the closing deletes some of them, and the purge the others; those of the closing itself
-// and of other accounts stay.
+// TestManyEventsOfAClosedAccount: the closing deletes some of them, and the purge the others; that of the closing
+// itself and those of other accounts stay.
 func TestManyEventsOfAClosedAccount(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

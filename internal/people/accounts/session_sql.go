@@ -34,8 +34,8 @@ func listSessions(ctx context.Context, q db.Queryer, accountID string, nowUS int
 	return db.QueryAll(ctx, q, db.ScanFields(func(s *Session) []any {
 		return []any{&s.ID, &s.Agent, &s.StartedUS, &s.SeenUS}
 	}), `SELECT token_hash, agent, started_us, seen_us FROM sessions
-		WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash LIMIT $3`, accountID,
-		nowUS, limit)
+		WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash LIMIT $3`,
+		accountID, nowUS, limit)
 }
 
 func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
