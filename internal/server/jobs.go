@@ -87,7 +87,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 		s.repeatJob(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.repeatJob(time.Minute, "watch live apps", s.whenSteady(s.watch.Run)),
 		s.repeatJob(time.Minute, "sum the days of apps", s.whenSteady(func(ctx context.Context) error {
-			return store.CloseDays(ctx, s.DB, s.DB.Now())
+			return store.CloseDays(ctx, s.DB, &s.closing, s.DB.Now())
 		})),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),

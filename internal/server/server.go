@@ -102,6 +102,7 @@ type Server struct {
 	listedProviders    []string // whose models are listed; nil = all
 	developerProviders *developerProviders
 	metrics            *metrics.Metrics
+	closing            store.DayWalk                // of the job that sums the days of apps
 	jobEnded           func(what string, err error) // for tests: called after each run of a job, unless it is nil
 	telemetry          *telemetry.Exporter          // nil = nothing is sent
 	Mails              *mail.Store

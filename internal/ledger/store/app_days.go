@@ -173,27 +173,37 @@ func sumOpenDays(ctx context.Context, q db.Queryer, f AppDayFilter, from string)
 	}
 }
 
-// SumDay sums the daily totals of all apps on a day. It is for jobs.
-func SumDay(ctx context.Context, d *db.DB, day string) ([]AppDay, error) {
-	sums := daySums{}
-	for last := (walkedTotal{}); ; {
+// A DayWalk sums the daily totals of all apps on a day, in steps. When it is cut off, it goes on where it was: a day
+// may take longer than a run of a job, and a run that began anew would never end. It is for one job.
+type DayWalk struct {
+	day  string
+	last walkedTotal
+	sums daySums
+}
+
+// Sum sums a day, or goes on with it. A row that changes after the walk has passed it is summed as it was.
+func (w *DayWalk) Sum(ctx context.Context, d *db.DB, day string) ([]AppDay, error) {
+	if w.day != day {
+		*w = DayWalk{day: day, sums: daySums{}}
+	}
+	for {
 		var step []walkedTotal
 		err := d.InTurn(ctx, func() (err error) {
 			step, err = db.QueryAll(ctx, d, scanWalked,
 				walkQuery(`day = $1 AND (connection_id, feature, model) > ($2, $3, $4)`,
 					`connection_id, feature, model`),
-				day, last.connectionID, last.FeatureLabel, last.Model)
+				day, w.last.connectionID, w.last.FeatureLabel, w.last.Model)
 			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("ledger: totals of %s: %w", day, err)
 		}
 		for _, t := range step {
-			last = t
-			sums.add(&t.AppDay)
+			w.last = t
+			w.sums.add(&t.AppDay)
 		}
 		if len(step) < totalsPerStep {
-			return sums.list(), nil
+			return w.sums.list(), nil
 		}
 	}
 }
@@ -231,8 +241,8 @@ func NextTotalsDay(ctx context.Context, q db.Queryer, day string) (next string, 
 }
 
 // CloseDays sums the days that are over and are not in app_days yet, one after the other, so that a run that ends early
-// is no loss. Several nodes may do so at once: they store the same sums.
-func CloseDays(ctx context.Context, d *db.DB, now time.Time) error {
+// is no loss; w is where it was. Several nodes may do so at once: they store the same sums.
+func CloseDays(ctx context.Context, d *db.DB, w *DayWalk, now time.Time) error {
 	closed := closedDay(now)
 	for {
 		head, err := readHead(ctx, d)
@@ -245,7 +255,7 @@ func CloseDays(ctx context.Context, d *db.DB, now time.Time) error {
 		}
 		next := closed
 		if day != "" && day < closed {
-			if err := closeOneDay(ctx, d, day); err != nil {
+			if err := closeOneDay(ctx, d, w, day); err != nil {
 				return err
 			}
 			if next, err = dayAfter(day); err != nil {
@@ -267,8 +277,8 @@ func dayAfter(day string) (string, error) {
 const rowsPerInsert = 500
 
 // closeOneDay stores the sums of a day. Nothing reads them before the head has passed it.
-func closeOneDay(ctx context.Context, d *db.DB, day string) error {
-	list, err := SumDay(ctx, d, day)
+func closeOneDay(ctx context.Context, d *db.DB, w *DayWalk, day string) error {
+	list, err := w.Sum(ctx, d, day)
 	if err != nil {
 		return err
 	}

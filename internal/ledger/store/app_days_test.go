@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func TestAppDays(t *testing.T) {
 			}
 		}
 		check("before the job")
-		if err := CloseDays(ctx, d, now); err != nil {
+		if err := CloseDays(ctx, d, &DayWalk{}, now); err != nil {
 			t.Fatal(err)
 		}
 		if head, err := readHead(ctx, d); err != nil || head != "2026-11-27" {
@@ -86,7 +87,7 @@ func TestAppDays(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("without the totals")
-		if err := CloseDays(ctx, d, now); err != nil {
+		if err := CloseDays(ctx, d, &DayWalk{}, now); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -99,18 +100,52 @@ func TestCloseDaysKeepsItsProgress(t *testing.T) {
 		fillTotals(t, d, 4)
 		ctx, now := t.Context(), time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 		ended, cancel := context.WithCancel(ctx)
-		if err := closeOneDay(ctx, d, "2026-11-01"); err != nil {
+		if err := closeOneDay(ctx, d, &DayWalk{}, "2026-11-01"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.ExecContext(ctx, `UPDATE app_days_head SET day = '2026-11-02'`); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
-		if err := CloseDays(ended, d, now); err == nil {
+		if err := CloseDays(ended, d, &DayWalk{}, now); err == nil {
 			t.Error("a job without time ended as if it were done")
 		}
 		if head, err := readHead(ctx, d); err != nil || head != "2026-11-02" {
 			t.Errorf("days are closed up to %q, %v", head, err)
+		}
+	})
+}
+
+// TestLongDays: a day that takes longer than each run of the job is summed at some time, and once.
+func TestLongDays(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const connections = 5 * totalsPerStep / 2 // five steps a day
+		fillTotals(t, d, connections)
+		now, runs := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC), 0
+		var w DayWalk
+		for done := false; !done; runs++ {
+			if runs > 50 {
+				t.Fatal("the job has no end")
+			}
+			run, cancel := context.WithCancel(t.Context())
+			steps := 0
+			d.Trace(func(query string, _ []any) {
+				if strings.Contains(query, "FROM rollups WHERE day = $1") {
+					steps++
+				}
+				if steps == 3 {
+					cancel()
+				}
+			})
+			done = CloseDays(run, d, &w, now) == nil
+			cancel()
+		}
+		d.Trace(nil)
+		list, err := ReadAppDays(t.Context(), d, AppDayFilter{AppID: "app_1", Before: "2026-11-27"})
+		const calls = connections - 2 // without those of a test account
+		if err != nil || len(list) != 2 || list[0].Calls != calls || list[1].Calls != calls || runs < 4 {
+			t.Errorf("%+v after %d runs, %v", list, runs, err)
 		}
 	})
 }

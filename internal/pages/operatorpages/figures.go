@@ -11,58 +11,70 @@ import (
 )
 
 // A Summary sums money for the overview once a minute, for all nodes together: real money only, without test accounts.
+// A count may take longer than a run of the job, on a service with many calls or a machine with much to do: the next
+// run on this node goes on with it.
 type Summary struct {
 	DB  *db.DB
 	Now func() time.Time
+
+	counting bool          // a count has begun and not ended
+	next     string        // the days before it are counted
+	walk     store.DayWalk // of the day that is being counted
+	balances balanceWalk
 }
 
 // countInterval is the maximum age of the overview's figures.
 const countInterval = time.Minute
 
-// Once counts if a count is due; every node may call it at any time. Days that are counted are not counted again,
-// except the newest and the day before: a batch around midnight may have added to that one.
+// Once counts if a count is due; every node may call it at any time, but not twice at once. Days that are counted are
+// not counted again, except the newest and the day before: a batch around midnight may have added to that one.
 func (c *Summary) Once(ctx context.Context) error {
 	now := c.Now()
 	claimed, err := claimCount(ctx, c.DB, now.UnixMicro(), now.Add(countInterval).UnixMicro())
 	if err != nil || !claimed {
 		return err
 	}
-	from, err := getNewestDay(ctx, c.DB)
-	if err != nil {
-		return fmt.Errorf("operatorpages: count: %w", err)
-	}
-	if day, err := time.Parse(time.DateOnly, from); err == nil {
-		from = day.AddDate(0, 0, -1).Format(time.DateOnly)
-	}
-	if err := c.countDays(ctx, from); err != nil {
+	if err := c.countDays(ctx); err != nil {
 		return fmt.Errorf("operatorpages: count days: %w", err)
 	}
-	t, err := sumBalances(ctx, c.DB)
-	if err != nil {
+	if err := c.balances.sum(ctx, c.DB); err != nil {
 		return fmt.Errorf("operatorpages: count balances: %w", err)
 	}
+	t := c.balances.balanceTotals
 	t.countedUS = now.UnixMicro()
 	err = c.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveBalances(ctx, tx, t) })
 	if err != nil {
 		return fmt.Errorf("operatorpages: save count: %w", err)
 	}
+	c.counting, c.balances = false, balanceWalk{}
 	return nil
 }
 
-// countDays counts the days from one on, one after the other: a run that ends early has saved those before.
-func (c *Summary) countDays(ctx context.Context, day string) error {
-	for next := day; ; next += "~" { // after that day, and before the next one
-		var err error
-		if next, err = store.NextTotalsDay(ctx, c.DB, next); err != nil || next == "" {
+// countDays counts the days that this count has not counted yet, one after the other, and saves each.
+func (c *Summary) countDays(ctx context.Context) error {
+	if !c.counting {
+		newest, err := getNewestDay(ctx, c.DB)
+		if err != nil {
 			return err
 		}
-		list, err := store.SumDay(ctx, c.DB, next)
+		c.counting, c.next, c.walk = true, newest, store.DayWalk{}
+		if day, err := time.Parse(time.DateOnly, newest); err == nil {
+			c.next = day.AddDate(0, 0, -1).Format(time.DateOnly)
+		}
+	}
+	for {
+		day, err := store.NextTotalsDay(ctx, c.DB, c.next)
+		if err != nil || day == "" {
+			return err
+		}
+		list, err := c.walk.Sum(ctx, c.DB, day)
 		if err != nil {
 			return err
 		}
 		if err := saveDays(ctx, c.DB, sumApps(list)); err != nil {
 			return err
 		}
+		c.next = day + "~" // after that day, and before the next one
 	}
 }
 

@@ -1,6 +1,7 @@
 package operatorpages_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -382,6 +383,50 @@ func TestFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Get("/operator").Want(t, 200, "$17.00", "$9.00")
+	})
+}
+
+// TestLongCounts: a count that takes longer than each run of the job ends at some time, with the right sums.
+func TestLongCounts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+			INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
+			SELECT 'wac_' || i, 0, 1, 0, 0, '' FROM n`)
+		w.exec(`WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 6999)
+			INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			SELECT '2026-11-1' || (i / 1000), 'conn_' || i, '', 'm', 'app_x', 'wac_1', 1, 1, 1, 1, 1, 1, 3 FROM n`)
+		const statements = 5 // a run has time for
+		counter, runs := &operatorpages.Summary{DB: d, Now: w.Now}, 0
+		for done := false; !done; runs++ {
+			if runs > 50 {
+				t.Fatal("the count has no end")
+			}
+			w.exec(`UPDATE operator_totals SET next_us = 0`)
+			run, cancel := context.WithCancel(t.Context())
+			n := 0
+			d.Trace(func(query string, _ []any) {
+				if strings.Contains(query, "FROM rollups WHERE day") || strings.Contains(query, "FROM balances WHERE") {
+					n++
+				}
+				if n > statements {
+					cancel()
+				}
+			})
+			done = counter.Once(run) == nil
+			cancel()
+			d.Trace(nil)
+		}
+		var days, calls, accounts int64
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*), SUM(calls), (SELECT accounts FROM operator_totals)
+			FROM operator_days WHERE app_id = 'app_x'`).Scan(&days, &calls, &accounts); err != nil {
+			t.Fatal(err)
+		}
+		if days != 7 || calls != 7000 || accounts < 5001 || accounts > 5010 || runs < 5 {
+			t.Errorf("%d calls on %d days, %d accounts, after %d runs", calls, days, accounts, runs)
+		}
 	})
 }
 

@@ -71,24 +71,37 @@ func getNewestDay(ctx context.Context, q db.Queryer) (day string, err error) {
 // order are close together.
 const accountsPerStep = 2000
 
-// sumBalances sums the balances of all accounts but test accounts, in steps.
-func sumBalances(ctx context.Context, d *db.DB) (t balanceTotals, err error) {
-	for after := ""; ; {
+// A balanceWalk sums the balances of all accounts but test accounts, in steps.
+type balanceWalk struct {
+	balanceTotals
+	after string // the account whose balance was the last to be summed
+}
+
+// sum goes on with the sums to their end.
+func (w *balanceWalk) sum(ctx context.Context, d *db.DB) error {
+	for {
 		var step balanceTotals
 		var n int64
+		var last string
 		err := d.InTurn(ctx, func() error {
 			return d.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MAX(account_id), ''),
 					COUNT(CASE sandbox WHEN 0 THEN 1 END),
 					CAST(COALESCE(SUM(CASE sandbox WHEN 0 THEN available_mc END), 0) AS BIGINT),
 					CAST(COALESCE(SUM(CASE sandbox WHEN 0 THEN reserved_mc END), 0) AS BIGINT)
 				FROM (SELECT * FROM balances WHERE account_id > $1 ORDER BY account_id LIMIT $2) AS b`,
-				after, accountsPerStep).Scan(&n, &after, &step.accounts, &step.availableMC, &step.reservedMC)
+				w.after, accountsPerStep).Scan(&n, &last, &step.accounts, &step.availableMC, &step.reservedMC)
 		})
-		t.accounts += step.accounts
-		t.availableMC += step.availableMC
-		t.reservedMC += step.reservedMC
-		if err != nil || n < accountsPerStep {
-			return t, err
+		if err != nil {
+			return err
+		}
+		w.accounts += step.accounts
+		w.availableMC += step.availableMC
+		w.reservedMC += step.reservedMC
+		if n > 0 {
+			w.after = last // also if what comes next fails, and it goes on from here
+		}
+		if n < accountsPerStep {
+			return nil
 		}
 	}
 }
