@@ -59,6 +59,60 @@ func TestLongTestsAreListed(t *testing.T) {
 	}
 }
 
+// processes are the packages whose tests start processes, and what for: a process costs a hundred times what a server
+// within the test does.
+var processes = map[string]string{
+	".":                          "go list",
+	"bench":                      "pprof",
+	"cmd/purser":                 "commands",
+	"e2e":                        "browsers, clients",
+	"internal/base/db":           "kills, PgBouncer",
+	"internal/base/ui":           "a shell",
+	"internal/ledger/audit":      "a seeded database",
+	"internal/ledger/proofs":     "Python",
+	"internal/models/metrics":    "promtool",
+	"internal/server":            "kills, signals, restarts",
+	"internal/testkit/dbtest":    "PostgreSQL",
+	"internal/testkit/faulttest": "PostgreSQL",
+	"release":                    "installations",
+}
+
+// startsProcess matches what starts a process in a test.
+var startsProcess = regexp.MustCompile(`\b(exec\.Command|os\.StartProcess|dbtest\.StartCluster|faulttest\.NewDisk|` +
+	`servertest\.(Start|StartBy|TryStart|Binary|URL)\()`)
+
+// TestProcessesAreListed holds that tests start processes in the packages of the list, and in no other.
+func TestProcessesAreListed(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || isForeignFolder(name, d) {
+			return errOr(err, fs.SkipDir)
+		}
+		if d.IsDir() || !strings.HasSuffix(name, "_test.go") || name == "testing_test.go" {
+			return nil
+		}
+		source, err := os.ReadFile(name)
+		if startsProcess.Match(source) {
+			found[path.Dir(name)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder := range found {
+		if processes[folder] == "" {
+			t.Errorf("a test of %s starts a process: open a server within the test, or list the package", folder)
+		}
+	}
+	for folder := range processes {
+		if !found[folder] {
+			t.Errorf("no test of %s starts a process: delete it from the list", folder)
+		}
+	}
+}
+
 // errOr returns err, or other if there is none.
 func errOr(err, other error) error {
 	if err != nil {
