@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/testkit"
 )
 
 // voicePage is a page's side of a realtime call: a microphone that is a tone
@@ -99,6 +101,7 @@ func offerTo(t *testing.T, base, sdp, session string) (id, answer string) {
 // TestEmulatorTalksWithChromium: a page speaks, is heard, hears, and sees on its
 // data channel what the sideband sees.
 func TestEmulatorTalksWithChromium(t *testing.T) {
+	testkit.Long(t, "TestTypeScriptVoice talks with it in the browser")
 	t.Parallel()
 	base := emulated(t).OpenAI
 	b := newTab(t)

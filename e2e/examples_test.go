@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 	purser "github.com/purserhq/purser/sdk/go"
 )
@@ -31,16 +32,23 @@ type example struct {
 	build func(t *testing.T, folder string) []string
 	// drive uses the program as its user does, until an answer was billed.
 	drive func(t *testing.T, p *servertest.Process, command []string)
+	// long says why the usual run does without it; "" = it does not.
+	long string
 }
 
 // examples are the examples that are tested. A new one is a row here.
 var examples = []example{
-	{"go-chat", buildGoExample, driveChat},
-	{"go-cli", buildGoExample, driveCommandLine},
-	{"go-webhook", buildGoExample, driveWebhook},
-	{"python-chat", buildPythonExample, driveChat},
-	{"typescript-chat", buildTypeScriptExample, driveChat},
-	{"typescript-voice", buildTypeScriptExample, driveVoice},
+	{name: "go-chat", build: buildGoExample, drive: driveChat, long: "python-chat is driven in the same way"},
+	{name: "go-cli", build: buildGoExample, drive: driveCommandLine},
+	{name: "go-webhook", build: buildGoExample, drive: driveWebhook},
+	{name: "python-chat", build: buildPythonExample, drive: driveChat},
+	{name: "typescript-chat", build: buildTypeScriptExample, drive: driveChat, long: "TestFirstAnswer uses it"},
+	{
+		name:  "typescript-voice",
+		build: buildTypeScriptExample,
+		drive: driveVoice,
+		long:  "TestTypeScriptVoice speaks by the SDK",
+	},
 }
 
 const exampleFolder = "../examples"
@@ -50,6 +58,9 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
+			if e.long != "" && !testkit.IsLong() {
+				t.Skip("only in make test-long: " + e.long)
+			}
 			t.Parallel()
 			folder, err := filepath.Abs(filepath.Join(exampleFolder, e.name))
 			if err != nil {
@@ -307,10 +318,13 @@ func driveVoice(t *testing.T, p *servertest.Process, command []string) {
 	b.shows("charged")
 }
 
-// looksWell checks the page of an example in light and dark, on a phone and on a desk.
+// looksWell checks the page of an example in light on a phone, and in the long run in dark on a desk.
 func (b *tab) looksWell(name string) {
 	b.t.Helper()
 	for scheme, width := range map[string]int64{"light": 390, "dark": 1440} {
+		if scheme == "dark" && !testkit.IsLong() {
+			continue
+		}
 		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 		})

@@ -20,6 +20,7 @@ type guideBlock struct {
 	line     int    // of its first line of code
 	language string // "" = none
 	code     string
+	example  int // of the page; blocks of one show the same in different languages
 
 	// Attributes of the info string, such as stop="data:".
 	skip    string // why it is not run
@@ -67,6 +68,8 @@ func readGuideBlocks(t *testing.T, page string) (list []*guideBlock) {
 	var open *guideBlock
 	fence := ""
 	number := 0
+	var tabs []string // the languages of the blocks that follow each other directly
+	example := 0
 	for line := range strings.Lines(string(text)) {
 		number++
 		trimmed := strings.TrimSpace(line)
@@ -78,15 +81,39 @@ func readGuideBlocks(t *testing.T, page string) (list []*guideBlock) {
 				t.Errorf("%s:%d: %v", page, number, err)
 			}
 		case open != nil && trimmed == fence:
+			if slices.Contains(tabs, open.language) {
+				tabs = nil
+			}
+			if len(tabs) == 0 {
+				example++
+			}
+			open.example, tabs = example, append(tabs, open.language)
 			list, open = append(list, open), nil
 		case open != nil:
 			open.code += line
+		case trimmed != "":
+			tabs = nil
 		}
 	}
 	if open != nil {
 		t.Errorf("%s: the block is not closed", open.name())
 	}
 	return list
+}
+
+// chooseTabs returns one program of each example, in a language that rotates.
+func chooseTabs(programs []*guideBlock) (chosen []*guideBlock) {
+	for n := 0; len(programs) > 0; n++ {
+		tabs := slices.IndexFunc(programs, func(b *guideBlock) bool {
+			return b.page != programs[0].page || b.example != programs[0].example
+		})
+		if tabs < 0 {
+			tabs = len(programs)
+		}
+		chosen = append(chosen, programs[n%tabs])
+		programs = programs[tabs:]
+	}
+	return chosen
 }
 
 var attribute = regexp.MustCompile(`^\s+(\w+)=("(?:[^"\\]|\\.)*")`)

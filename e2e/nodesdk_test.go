@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestNodeSDK runs node/client.mjs, which calls the drop-in route by the official
 // SDK for Node, and compares what it counted with the ledger.
 func TestNodeSDK(t *testing.T) {
+	testkit.Long(t, "TestClients calls by the same SDK")
 	t.Parallel()
 	installNode(t, "node")
 	eachNode(t, func(t *testing.T, p *servertest.Process) {

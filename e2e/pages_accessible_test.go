@@ -83,12 +83,14 @@ func TestAccessibleNames(t *testing.T) {
 	address, _ := link(p, "s")
 	b.open(address)
 	want("the sign-in page", signIn...)
+	b.accessible("the sign-in page")
 	b.signIn(p.TestAccount.Email, "a wrong one")
 	want("the sign-in page after a slip", slices.Concat(signIn, slip, []string{"link Incorrect email or password."})...)
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
 	want("the consent page", slices.Concat(consent, []string{
 		"heading Change what Sample app may spend", "button Allow up to $15.00",
 	})...)
+	b.accessible("the consent page")
 	b.fillCap("a lot")
 	b.pressFirst("Allow")
 	want("the consent page after a slip", slices.Concat(consent, slip, []string{

@@ -12,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"golang.org/x/oauth2"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -87,6 +88,7 @@ func (a *sampleApp) ask(ctx context.Context, text string) (string, error) {
 // TestSampleApp connects a user to an app that knows of us only what the
 // documentation says, in a browser, at an origin of the app's own.
 func TestSampleApp(t *testing.T) {
+	testkit.Long(t, "TestPersonFromNothing uses the same app")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		app := newSampleApp(t, p)

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -33,6 +34,7 @@ func elsewhere(t *testing.T, body string) []string {
 // somebody who is signed in: the browser shows none of it. A page of that origin's
 // own, which may be framed, is shown, so that the test would notice.
 func TestFramed(t *testing.T) {
+	testkit.Long(t, "package web proves the headers that forbid frames")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	consent, _ := link(p, "s")

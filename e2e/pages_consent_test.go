@@ -10,6 +10,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -33,11 +34,15 @@ func (b *tab) landed(p *servertest.Process, state string) url.Values {
 }
 
 // TestConsent is the whole way of a user and an app in a real browser: sign in,
-// allow spending, spend, change the cap, say no. With JavaScript turned off it is the same.
+// allow spending, spend, change the cap, say no. In the long run it is the same with JavaScript turned off, and on
+// PostgreSQL.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		for _, scripts := range []bool{true, false} {
+			if !testkit.IsLong() && (e != db.SQLite || !scripts) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, scripts=%t", e, scripts), func(t *testing.T) {
 				t.Parallel()
 				p := servertest.Start(t, servertest.URL(t, e))
@@ -169,6 +174,7 @@ func refuse(t *testing.T, p *servertest.Process, b *tab) {
 // TestDeveloperChooses signs in as the app's developer, who connects one test
 // account and makes another.
 func TestDeveloperChooses(t *testing.T) {
+	testkit.Long(t, "package oauth proves it over HTTP")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	b := newTab(t, p.BaseURL)

@@ -303,6 +303,7 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 
 // TestAppSwitcher changes from one app to another and back by the menu that the app's name opens.
 func TestAppSwitcher(t *testing.T) {
+	testkit.Long(t, "its menu is HTML without a script; package ui proves what it lists")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

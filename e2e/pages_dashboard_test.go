@@ -73,6 +73,7 @@ func refused(t *testing.T, p *servertest.Process) (code, reviewURL string) {
 // TestReview goes from a refused call to its review: a changed cap does not lift
 // the pause, resuming does, and revoking ends it.
 func TestReview(t *testing.T) {
+	testkit.Long(t, "package dashboard proves it over HTTP")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)
@@ -129,6 +130,7 @@ func TestReview(t *testing.T) {
 // TestDashboardLooks keeps pictures of these pages, and compares what can be
 // operated on them with what a screen reader is told.
 func TestDashboardLooks(t *testing.T) {
+	testkit.Long(t, "axe and pictures of its pages; package dashboard proves what they do")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)

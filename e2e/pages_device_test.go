@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -28,6 +29,7 @@ func publicClient(p *servertest.Process) *oauth2.Config {
 // TestDeviceFlow connects a command line by golang.org/x/oauth2, and its user in a browser: a wrong
 // code, the right one, the consent screen. Then the user denies, and a code expires.
 func TestDeviceFlow(t *testing.T) {
+	testkit.Long(t, "package oauth proves it over HTTP, and TestSDKConformance by each SDK")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		config := publicClient(p)
@@ -135,6 +137,7 @@ func errorCode(err error) string {
 // TestLoopbackRedirect connects a desktop app in a browser on the same machine (RFC 8252): the app
 // listens on a free port of the loopback address, which is registered without one.
 func TestLoopbackRedirect(t *testing.T) {
+	testkit.Long(t, "package oauth proves it over HTTP")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		config := publicClient(p)

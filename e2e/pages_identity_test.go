@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -33,6 +34,7 @@ func otp(t *testing.T, secret string, at time.Time) string {
 // TestJoining goes from nothing to an account with two-step sign-in, without
 // JavaScript: sign up, confirm by the mail, set it up, sign out and in again.
 func TestJoining(t *testing.T) {
+	testkit.Long(t, "axe and pictures of its pages; package identity proves joining and the second step")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -59,6 +60,7 @@ func goLive(t *testing.T, p *servertest.Process) (callback string) {
 // TestConsentOfLiveApp shows what the tier of a new live app allows (contract §8): $10
 // are proposed and $25 are the most; who has put in nothing yet has free credit.
 func TestConsentOfLiveApp(t *testing.T) {
+	testkit.Long(t, "axe and pictures of its pages; package oauth proves what a tier allows")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	c := client(p)

@@ -17,6 +17,7 @@ import (
 // and on a desk, for people to look at. What a machine can say of them is that
 // nothing is wider than the screen, and that dark pages are dark.
 func TestLooks(t *testing.T) {
+	testkit.Long(t, "axe and pictures of its pages; TestAccessibleNames sees sign-in and consent")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	b := newTab(t, p.BaseURL)
@@ -107,7 +108,7 @@ func TestLooksOfMail(t *testing.T) {
 }
 
 // look checks one page in both widths and colour schemes. The long run checks all
-// four combinations and keeps their pictures, the usual one two of them.
+// four combinations and keeps their pictures, the usual one two of them, and of what axe knows only the names.
 func (b *tab) look(page string) {
 	b.t.Helper()
 	b.light(page)
@@ -132,10 +133,13 @@ func (b *tab) look(page string) {
 			if testkit.IsLong() {
 				b.shoot(name)
 			}
-			if !testkit.IsLong() && scheme == "light" || (width == 1440) == (scheme == "light") {
+			switch {
+			case testkit.IsLong() && (width == 1440) == (scheme == "light"):
 				b.accessible(name)
-			} else { // how it is built does not change with the colours, and is checked at both widths
+			case testkit.IsLong(): // how it is built does not change with the colours, and is checked at both widths
 				b.accessible(name, colours...)
+			case scheme == "light":
+				b.accessible(name, names...)
 			}
 		}
 	}

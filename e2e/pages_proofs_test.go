@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -32,6 +33,7 @@ func TestProveIt(t *testing.T) {
 	b.press("link", "Prove it")
 	const ready = `!!document.querySelector("[data-prove]")`
 	for !run(b, chromedp.Evaluate[bool](ready)) { // the tab's own limit ends it
+		time.Sleep(50 * time.Millisecond)
 		b.open(p.AuthURL + b.at().Path)
 	}
 	b.look("proof")

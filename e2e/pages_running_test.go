@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -63,6 +64,9 @@ func TestRunningCalls(t *testing.T) {
 	for _, scripts := range []bool{true, false} {
 		name := "with scripts"
 		if !scripts {
+			if !testkit.IsLong() {
+				continue // package dashboard proves it over HTTP
+			}
 			name = "without scripts"
 		}
 		t.Run(name, func(t *testing.T) {

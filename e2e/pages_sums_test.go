@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/dev/sample"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -89,6 +90,7 @@ func sum(cells []shownCell) (total int64, isMoney, exact bool, err error) {
 
 // TestPagesAddUp adds up the parts that pages show of sixty days of calls: they make the totals of the same page.
 func TestPagesAddUp(t *testing.T) {
+	testkit.Long(t, "sixty days of calls; packages dashboard, usage and operatorpages prove sums")
 	t.Parallel()
 	p := servertest.Start(t, "", "--empty=false", "--history=60d")
 	app := "/developer/apps/" + p.App.ID

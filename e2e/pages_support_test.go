@@ -5,12 +5,14 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestOperatorSupportsAnAccount walks an account from its invitation to its end: its owner pays $25, gets a goodwill
 // credit, reads both by their names, and has the payment back when the operator closes the account.
 func TestOperatorSupportsAnAccount(t *testing.T) {
+	testkit.Long(t, "axe sees its pages; package operatorpages proves its forms")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	b, u := newTab(t, p.BaseURL), newTab(t, p.BaseURL)

@@ -13,6 +13,7 @@ import (
 // TestTopUp pays as a person does, at the Checkout of the emulator that dev brings
 // along: the browser goes there by our form, and back, and the events do the rest.
 func TestTopUp(t *testing.T) {
+	testkit.Long(t, "axe and pictures of its pages; TestPersonFromNothing pays at the same Checkout")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

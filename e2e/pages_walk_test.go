@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/openai/openai-go/v3"
@@ -71,6 +72,7 @@ func (b *tab) topUp(base string) {
 	b.accessible("the emulator's checkout")
 	b.press("button", "Pay $25.00")
 	for strings.Contains(b.text(), "Refresh") { // the event is on its way
+		time.Sleep(50 * time.Millisecond)
 		b.press("link", "Refresh")
 	}
 	b.says("$25.00 was added to your balance")

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -22,6 +23,7 @@ type workHold struct {
 // TestOwnWork is the way of a user whose app begins to charge for its own work: what was allowed before does not cover
 // it, the consent screen says so, a hold is captured, and the user finds it in the activity with its receipt.
 func TestOwnWork(t *testing.T) {
+	testkit.Long(t, "axe sees its pages; packages oauth, holds and dashboard prove it over HTTP")
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -153,6 +154,7 @@ var ends = []end{
 // TestVoiceEnds talks in Chromium, by WebRTC with the emulated model and by its
 // socket with the mock voice, and ends each session in another way.
 func TestVoiceEnds(t *testing.T) {
+	testkit.Long(t, "package voice proves each end; TestTypeScriptVoice talks in the browser")
 	t.Parallel()
 	for _, from := range []string{"mock", "emulator"} {
 		t.Run(from, func(t *testing.T) {
