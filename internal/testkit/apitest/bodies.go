@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -15,12 +16,27 @@ type FilledBody struct {
 	Security  string // the name of the first way to authenticate, "" = none is needed
 	MediaType string
 	Place     string // of what is filled, such as messages[].content with {}
-	Body      []byte
+
+	head, tail string
+	item       func(i int) string
 }
 
-// FilledBodies returns for a route the bodies in which one array or map, or what no schema allows, takes size bytes of
-// the smallest elements. It returns none for a route without a body.
-func FilledBodies(route string, size int) (list []FilledBody) {
+// Bytes returns the body with as many elements as fit into size bytes.
+func (b *FilledBody) Bytes(size int) []byte {
+	text := make([]byte, 0, size)
+	text = append(text, b.head...)
+	for i := 0; ; i++ {
+		next := b.item(i)
+		if len(text)+len(next)+len(b.tail) > size {
+			return append(text, b.tail...)
+		}
+		text = append(text, next...)
+	}
+}
+
+// FilledBodies returns for a route the bodies in which one array or map, or what no schema allows, is filled with the
+// smallest elements. It returns none for a route without a body.
+func FilledBodies(route string) (list []FilledBody) {
 	c, err := loadContract()
 	if err != nil {
 		panic(err)
@@ -38,36 +54,33 @@ func FilledBodies(route string, size int) (list []FilledBody) {
 	}
 	for media, content := range operation.RequestBody.Value.Content {
 		base.MediaType = media
-		f := filler{size: size, add: func(place string, body []byte) {
+		f := filler(func(place, head string, item func(i int) string, tail string) {
 			b := base
-			b.Place, b.Body = place, body
+			b.Place, b.head, b.item, b.tail = place, head, item, tail
 			list = append(list, b)
-		}}
+		})
 		switch media {
 		case "application/json":
 			f.walk(content.Schema, "", "", "", 0)
-			f.fill("a member that is not known", `{"x":{`, names(`0`), `}}`)
+			f("a member that is not known", `{"x":{`, names(`0`), `}}`)
 		case "application/x-www-form-urlencoded":
-			f.fill("parameters", "a=", func(i int) string { return fmt.Sprintf("&%x=", i) }, "")
+			f("parameters", "a=", func(i int) string { return fmt.Sprintf("&%x=", i) }, "")
 		default: // text
-			f.fill("text", "", func(int) string { return "v=0\r\n" }, "")
+			f("text", "", func(int) string { return "v=0\r\n" }, "")
 		}
 	}
 	slices.SortFunc(list, func(a, b FilledBody) int { return strings.Compare(a.Place, b.Place) })
 	return list
 }
 
-// filler makes the bodies of a schema.
-type filler struct {
-	size int
-	add  func(place string, body []byte)
-}
+// filler adds the body of a place whose items stand between head and tail.
+type filler func(place, head string, item func(i int) string, tail string)
 
 // maxNested bounds how deep places are looked for: schemas may contain themselves.
 const maxNested = 8
 
 // walk fills each place of a value whose text stands between head and tail.
-func (f *filler) walk(ref *openapi3.SchemaRef, place, head, tail string, depth int) {
+func (f filler) walk(ref *openapi3.SchemaRef, place, head, tail string, depth int) {
 	if ref == nil || ref.Value == nil || depth > maxNested {
 		return
 	}
@@ -86,7 +99,7 @@ func (f *filler) walk(ref *openapi3.SchemaRef, place, head, tail string, depth i
 	}
 	if s.Items != nil || s.Type.Includes("array") {
 		for _, item := range elements(s.Items) {
-			f.fill(place+"[] with "+item, head+"[", func(i int) string {
+			f(place+"[] with "+item, head+"[", func(i int) string {
 				if i == 0 {
 					return item
 				}
@@ -98,29 +111,15 @@ func (f *filler) walk(ref *openapi3.SchemaRef, place, head, tail string, depth i
 	isMap := s.AdditionalProperties.Schema != nil || s.Type.Includes("object") && len(s.Properties) == 0
 	if isMap {
 		value := smallest(s.AdditionalProperties.Schema, 0)
-		f.fill(place+"{} with "+value, head+"{", names(value), "}"+tail)
+		f(place+"{} with "+value, head+"{", names(value), "}"+tail)
 		f.walk(s.AdditionalProperties.Schema, place+"{}", head+`{"a":`, "}"+tail, depth+1)
 	}
-}
-
-// fill adds a body with as many items as fit.
-func (f *filler) fill(place, head string, item func(i int) string, tail string) {
-	body := make([]byte, 0, f.size)
-	body = append(body, head...)
-	for i := 0; ; i++ {
-		next := item(i)
-		if len(body)+len(next)+len(tail) > f.size {
-			break
-		}
-		body = append(body, next...)
-	}
-	f.add(place, append(body, tail...))
 }
 
 // names returns the members of a map whose values are all the same.
 func names(value string) func(i int) string {
 	return func(i int) string {
-		text := fmt.Sprintf(`"%x":%s`, i, value)
+		text := `"` + strconv.FormatInt(int64(i), 16) + `":` + value
 		if i > 0 {
 			text = "," + text
 		}
