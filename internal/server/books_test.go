@@ -489,17 +489,14 @@ const (
 		`(nodes.id IS NULL OR nodes.lease_us <= $1)`
 )
 
-// eventually polls until ok, and fails the test if that takes too long.
+// eventually polls until ok, less often the longer it takes, and fails the test if that is too long.
 func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
-	late := time.After(within)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
+	for begun := time.Now(); !ok(); {
+		waited := time.Since(begun)
+		if waited > within {
 			t.Fatalf("%s: not within %s", what, within)
 		}
+		<-time.After(min(max(waited/10, 20*time.Millisecond), 500*time.Millisecond))
 	}
 }
