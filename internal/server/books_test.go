@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -217,7 +218,7 @@ func pause(ctx context.Context, d time.Duration) {
 // whether the node answered at all. The call runs on when ctx ends: its answer
 // belongs in the books.
 func (b *callBooks) sendCall(ctx context.Context, p *servertest.Process, c *booked) bool {
-	req, err := request(context.WithoutCancel(ctx), p, c)
+	req, err := request(context.WithoutCancel(ctx), p.Node, c)
 	if err != nil {
 		b.t.Error(err)
 		return false
@@ -246,7 +247,7 @@ func (b *callBooks) sendCall(ctx context.Context, p *servertest.Process, c *book
 var keepAliveComment = []byte(": waiting\n\n")
 
 // request makes the HTTP request of a call.
-func request(ctx context.Context, p *servertest.Process, c *booked) (*http.Request, error) {
+func request(ctx context.Context, p *nodetest.Node, c *booked) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, "POST", p.BaseURL+cmp.Or(c.path, luna), strings.NewReader(c.body))
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -123,7 +124,7 @@ func TestStructuredOutputOnEveryModel(t *testing.T) {
 // how.
 func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, servertest.URL(t, db.SQLite))
+	p := apptest.Start(t, apptest.URL(t, db.SQLite))
 	for _, stream := range []string{`"stream":false`, `"stream":true`} {
 		key := "Idempotency-Key: " + servertest.UUID()
 		body := prompt("Hello", `"seed":1`, `"top_k":4`, `"store":false`, stream)
@@ -187,7 +188,7 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 // max_tokens that fits, and that many are admitted.
 func TestACallLargerThanAWindow(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, servertest.URL(t, db.Postgres))
+	p := apptest.Start(t, apptest.URL(t, db.Postgres))
 	d := dbtest.OpenURL(t, p.DB)
 	l := newLiveApp(t, d, "window-", 1, 20*money.Dollar)
 	ask := func(more ...string) answer {

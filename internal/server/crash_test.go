@@ -142,8 +142,8 @@ func (b *callBooks) beginInterrupted(p *servertest.Process) []*booked {
 		return c
 	}
 	stream := begin(true, "!mock pace=200ms words=100 chunks=100")
-	awaitCheckpointOfWords(b.t, p, stream.key)
+	awaitCheckpointOfWords(b.t, p.Node, stream.key)
 	whole := begin(false, "!mock delay=8s words=9")
-	holdState(b.t, p, whole.key, "open")
+	holdState(b.t, p.Node, whole.key, "open")
 	return []*booked{stream, whole}
 }

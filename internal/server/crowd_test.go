@@ -64,7 +64,7 @@ func TestACrowdThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	target := servertest.URL(t, db.Postgres)
 	p := servertest.Start(t, target, "PURSER_CALL_MEMORY=256MB")
-	s := makeStranger(t, p, target)
+	s := makeStranger(t, p.Node, target)
 	pending := whole(t, p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini"}`,
 		"Authorization: Bearer "+s.token))
 	for _, c := range crowds(s, memberOf(t, apitest.Answer{Body: pending.body}, "id")) {

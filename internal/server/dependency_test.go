@@ -383,12 +383,12 @@ func TestDeadOwnerIsNoticed(t *testing.T) {
 	a, other := servertest.Start(t, url), servertest.Start(t, url)
 	b := newBooks(t, isUnavailable)
 	c := b.addCall(false, "!mock delay=1s words=9")
-	owner := asking(a, c)
-	holdState(t, a, c.key, "open")
+	owner := asking(a.Node, c)
+	holdState(t, a.Node, c.key, "open")
 	a.Kill()
 	<-owner
 	begun := time.Now()
-	if r := ask(other, c); r.status != 200 {
+	if r := ask(other.Node, c); r.status != 200 {
 		t.Errorf("who waited for a dead node got %+v", r)
 	}
 	if took := time.Since(begun); took > 25*time.Second { // 15 s are promised

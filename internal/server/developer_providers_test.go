@@ -174,56 +174,53 @@ var ownModels = map[string]string{"openai": "gpt-6-luna", "anthropic": "claude-h
 // and in both ways; nobody else's account finds it.
 func TestOwnKeysServeTheirDeveloper(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			w := newOwnWorld(t, e)
-			for name, model := range ownModels {
-				if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
-					t.Errorf("%s: a key before one was stored", name)
-				}
-				w.putKey(t, name, "a-key-of-the-developers-own-"+name)
-				p, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name)
-				if !ok {
-					t.Errorf("%s: no provider for a key that was just stored", name)
-					continue
-				}
-				if answer, err := p.Complete(t.Context(), ask(model)); err != nil || answer.Usage == nil {
-					t.Errorf("%s: %+v, %v", name, answer, err)
-				}
-				s, err := p.Stream(t.Context(), stream(model))
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-					continue
-				}
-				for err == nil {
-					_, err = s.Next()
-				}
-				if closed := s.Close(); closed != nil {
-					t.Errorf("%s: %v", name, closed)
-				}
-				if !errors.Is(err, io.EOF) {
-					t.Errorf("%s: the stream ended with %v", name, err)
-				}
-				if again, _ := w.inference.DeveloperProvider(t.Context(), w.developer, name); again != p {
-					t.Errorf("%s: the same key makes another provider, whose circuit breaker knows nothing", name)
-				}
-				w.putKey(t, name, "another-key-of-the-developers-own")
-				if other, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); !ok || other == p {
-					t.Errorf("%s: the key before is still used", name)
-				}
-				if _, ok := w.inference.DeveloperProvider(t.Context(), "wac_somebody_else", name); ok {
-					t.Errorf("%s: somebody else's key is used", name)
-				}
-				if err := w.keys.Delete(t.Context(), w.developer, name); err != nil {
-					t.Error(err)
-				}
-				if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
-					t.Errorf("%s: a deleted key is used", name)
-				}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		w := newOwnWorld(t, e)
+		for name, model := range ownModels {
+			if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
+				t.Errorf("%s: a key before one was stored", name)
 			}
-		})
-	}
+			w.putKey(t, name, "a-key-of-the-developers-own-"+name)
+			p, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name)
+			if !ok {
+				t.Errorf("%s: no provider for a key that was just stored", name)
+				continue
+			}
+			if answer, err := p.Complete(t.Context(), ask(model)); err != nil || answer.Usage == nil {
+				t.Errorf("%s: %+v, %v", name, answer, err)
+			}
+			s, err := p.Stream(t.Context(), stream(model))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for err == nil {
+				_, err = s.Next()
+			}
+			if closed := s.Close(); closed != nil {
+				t.Errorf("%s: %v", name, closed)
+			}
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%s: the stream ended with %v", name, err)
+			}
+			if again, _ := w.inference.DeveloperProvider(t.Context(), w.developer, name); again != p {
+				t.Errorf("%s: the same key makes another provider, whose circuit breaker knows nothing", name)
+			}
+			w.putKey(t, name, "another-key-of-the-developers-own")
+			if other, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); !ok || other == p {
+				t.Errorf("%s: the key before is still used", name)
+			}
+			if _, ok := w.inference.DeveloperProvider(t.Context(), "wac_somebody_else", name); ok {
+				t.Errorf("%s: somebody else's key is used", name)
+			}
+			if err := w.keys.Delete(t.Context(), w.developer, name); err != nil {
+				t.Error(err)
+			}
+			if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
+				t.Errorf("%s: a deleted key is used", name)
+			}
+		}
+	})
 }
 
 // What is wrong with a developer's key is the developer's to read, as a refusal
@@ -299,57 +296,54 @@ func TestOwnKeysShareConnections(t *testing.T) {
 // that its provider refuses is told to the app, and nothing is billed.
 func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			w := newOwnWorld(t, e)
-			p := w.startNode(t)
-			server := apitest.Client{Base: w.url, User: p.App.ClientID, Secret: p.App.ClientSecret}
-			token := apitest.Client{Base: w.url, Bearer: p.Connection.AccessToken}
-			call := func(model, text string, stream bool, status int, says string) {
-				t.Helper()
-				req := fmt.Sprintf(`{"stream":%t,"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, stream,
-					text)
-				if got := token.Do(t, "POST", "/v1/chat/completions",
-					`{"model":"`+model+`",`+req[1:]); got.Status != status || !strings.Contains(got.Body, says) {
-					t.Errorf("%s, streamed %t: %v, want %d that says %q", model, stream, got, status, says)
-				}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		w := newOwnWorld(t, e)
+		p := w.startNode(t)
+		server := apitest.Client{Base: w.url, User: p.App.ClientID, Secret: p.App.ClientSecret}
+		token := apitest.Client{Base: w.url, Bearer: p.Connection.AccessToken}
+		call := func(model, text string, stream bool, status int, says string) {
+			t.Helper()
+			req := fmt.Sprintf(`{"stream":%t,"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, stream,
+				text)
+			if got := token.Do(t, "POST", "/v1/chat/completions",
+				`{"model":"`+model+`",`+req[1:]); got.Status != status || !strings.Contains(got.Body, says) {
+				t.Errorf("%s, streamed %t: %v, want %d that says %q", model, stream, got, status, says)
 			}
-			for name, model := range ownModels {
-				status, says := 429, "sandbox_live_cost_limited"
-				if name == "anthropic" { // the operator has no key for it
-					status, says = 400, "has no key for anthropic"
-				}
-				call(model, "Hello", false, status, says)
-				if got := server.Do(t, "PUT", "/v1/provider-keys/"+name,
-					`{"key":"a-key-of-the-developers-own"}`); got.Status != 200 {
-					t.Fatal(got)
-				}
-				for _, stream := range []bool{false, true} {
-					call(model, "!emu status=401", stream, 400,
-						"your own key for "+name+" does not serve this call: the key is refused")
-				}
-				call(model, "Hello", false, 200, `"svc"`)
-				call(model, "Hello", true, 200, "data: [DONE]")
-				if got := server.Do(t, "DELETE", "/v1/provider-keys/"+name, ""); got.Status != 204 {
-					t.Error(got)
-				}
-				call(model, "Hello", false, status, says)
+		}
+		for name, model := range ownModels {
+			status, says := 429, "sandbox_live_cost_limited"
+			if name == "anthropic" { // the operator has no key for it
+				status, says = 400, "has no key for anthropic"
 			}
-			if got := w.alarms(t); got != "" {
-				t.Errorf("the operator got alarms:\n%s", got)
+			call(model, "Hello", false, status, says)
+			if got := server.Do(t, "PUT", "/v1/provider-keys/"+name,
+				`{"key":"a-key-of-the-developers-own"}`); got.Status != 200 {
+				t.Fatal(got)
 			}
-			var rows int
-			if err := w.DB.QueryRowContext(t.Context(),
-				`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&rows); err != nil ||
-				rows != 2*len(ownModels) {
-				t.Errorf("%d calls billed, %v", rows, err)
+			for _, stream := range []bool{false, true} {
+				call(model, "!emu status=401", stream, 400,
+					"your own key for "+name+" does not serve this call: the key is refused")
 			}
-			var out strings.Builder
-			if findings, err := audit.VerifyAndPrint(t.Context(), w.Config.Database, &out, time.Now()); err != nil ||
-				findings > 0 {
-				t.Errorf("%d findings, %v\n%s", findings, err, &out)
+			call(model, "Hello", false, 200, `"svc"`)
+			call(model, "Hello", true, 200, "data: [DONE]")
+			if got := server.Do(t, "DELETE", "/v1/provider-keys/"+name, ""); got.Status != 204 {
+				t.Error(got)
 			}
-		})
-	}
+			call(model, "Hello", false, status, says)
+		}
+		if got := w.alarms(t); got != "" {
+			t.Errorf("the operator got alarms:\n%s", got)
+		}
+		var rows int
+		if err := w.DB.QueryRowContext(t.Context(),
+			`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&rows); err != nil ||
+			rows != 2*len(ownModels) {
+			t.Errorf("%d calls billed, %v", rows, err)
+		}
+		var out strings.Builder
+		if findings, err := audit.VerifyAndPrint(t.Context(), w.Config.Database, &out, time.Now()); err != nil ||
+			findings > 0 {
+			t.Errorf("%d findings, %v\n%s", findings, err, &out)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -304,7 +305,7 @@ func (n *emulated) checkRetriedEmbeddings(body string) {
 // TestMockEmbeddings: in mock mode an embedding costs what was held for, without the 5 %, and is the same each time.
 func TestMockEmbeddings(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, servertest.URL(t, db.SQLite))
+	p := apptest.Start(t, apptest.URL(t, db.SQLite))
 	body := embeddingBody(t, "text-embedding-3-large", `,"dimensions":16`, harbour, "two")
 	one := readEmbeddings(t, whole(t, p.Call("POST", embeddingsPath, body)))
 	two := readEmbeddings(t, whole(t, p.Call("POST", embeddingsPath, body)))

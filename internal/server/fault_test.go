@@ -43,7 +43,7 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	b.compareLedger(p.DB)
 	for _, c := range b.snapshot() {
 		if c.state() != "answered" { // its key is still good
-			if r := ask(p, c); r.status != 200 {
+			if r := ask(p.Node, c); r.status != 200 {
 				t.Errorf("key %s, after the faults: %+v", c.key, r)
 			}
 		}
@@ -93,14 +93,14 @@ func TestStatementFails(t *testing.T) {
 		what := fmt.Sprintf("%s of %s, stream %t", f.event, f.table, f.stream)
 		c := b.addCall(f.stream, "!mock words=5 "+f.script)
 		undo := fails(t, d, f.event, f.table)
-		r := ask(p, c)
+		r := ask(p.Node, c)
 		undo()
 		inside := f.stream && r.status == 200 && strings.Contains(r.body, `data: {"error":`) // the stream had begun
 		if !inside && (r.status != 500 && r.status != 502 || r.errorCode() == "") {
 			t.Errorf("%s failed: %+v", what, r)
 		}
 		eventually(t, 20*time.Second, "the key works again after a failed "+what, func() bool {
-			r = ask(p, c)
+			r = ask(p.Node, c)
 			return r.status == 200 || f.rows == 0 && r.status == 502
 		})
 		if rows := spends(t, p.DB)[c.key]; len(rows) != f.rows {
@@ -120,11 +120,11 @@ func TestCheckpointFails(t *testing.T) {
 	a, b := startPair(t)
 	d := dbtest.OpenURL(t, a.DB)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
-	owner := asking(a, c)
+	owner := asking(a.Node, c)
 	eventually(t, 10*time.Second, "a checkpoint", func() bool {
 		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0
 	})
-	follower := asking(b, c)
+	follower := asking(b.Node, c)
 	undo := fails(t, d, "INSERT", "chunks")
 	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
 		return strings.Contains(a.Log(), "checkpoints not saved")

@@ -15,7 +15,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -23,14 +25,14 @@ import (
 const dearModel = "gpt-6-astra"
 
 // askDear asks the dear model without max_tokens.
-func askDear(p *servertest.Process, script string, stream bool, more ...string) *http.Response {
+func askDear(p *nodetest.Node, script string, stream bool, more ...string) *http.Response {
 	text, _ := json.Marshal(script)
 	body := fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":%s}]`, dearModel, stream, text)
 	return p.Call("POST", "/v1/ai/"+dearModel, body+strings.Join(append([]string{""}, more...), ",")+"}")
 }
 
 // patchApp changes the sample app.
-func patchApp(t *testing.T, p *servertest.Process, body string) {
+func patchApp(t *testing.T, p *nodetest.Node, body string) {
 	t.Helper()
 	req, err := http.NewRequest("PATCH", p.BaseURL+"/v1/apps/"+p.App.ID, strings.NewReader(body))
 	if err != nil {
@@ -47,22 +49,18 @@ func patchApp(t *testing.T, p *servertest.Process, body string) {
 	}
 }
 
-// startWith starts a node whose sample connection has an amount left, and whose app has no default_max_tokens.
-func startWith(t *testing.T, url string, amount money.MC, args ...string) *servertest.Process {
+// leave lets the sample connection of a database that no node has open spend this much.
+func leave(t *testing.T, url string, amount money.MC) {
 	t.Helper()
-	p := servertest.Start(t, url, args...)
-	if code := p.Stop(); code != 0 { // SQLite has one process at a time
-		t.Fatalf("exit code %d", code)
+	d := dbtest.OpenURL(t, url)
+	more := rules.ChangeCap{TargetMC: amount}
+	err := d.QueryRowContext(t.Context(), `SELECT id FROM connections`).Scan(&more.ConnectionID)
+	if err == nil {
+		_, err = store.NewWriter(d, d.Now).Do(t.Context(), more)
 	}
-	d := dbtest.OpenURL(t, p.DB)
-	more := rules.ChangeCap{ConnectionID: p.Connection.ID, TargetMC: amount}
-	_, err := store.NewWriter(d, d.Now).Do(t.Context(), more)
 	if err := errors.Join(err, d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	p = servertest.Start(t, p.DB, args...)
-	patchApp(t, p, `{"default_max_tokens":null}`)
-	return p
 }
 
 // estimated is the answer of POST /v1/estimate.
@@ -97,7 +95,7 @@ func readEstimate(t *testing.T, resp *http.Response) (e estimated) {
 	return e
 }
 
-func estimateDear(t *testing.T, p *servertest.Process, script string, more ...string) estimated {
+func estimateDear(t *testing.T, p *nodetest.Node, script string, more ...string) estimated {
 	t.Helper()
 	text, _ := json.Marshal(script)
 	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%s}]`, dearModel, text)
@@ -112,12 +110,15 @@ func TestFitRace(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		raceForOneDollar(t, startWith(t, servertest.URL(t, db.SQLite), money.Dollar))
+		url := servertest.URL(t, db.SQLite)
+		leave(t, url, money.Dollar)
+		raceForOneDollar(t, servertest.Start(t, url))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		url := servertest.URL(t, db.Postgres)
-		raceForOneDollar(t, startWith(t, url, money.Dollar), servertest.Start(t, url))
+		leave(t, url, money.Dollar)
+		raceForOneDollar(t, servertest.Start(t, url), servertest.Start(t, url))
 	})
 }
 
@@ -133,8 +134,8 @@ type racers struct {
 func raceForOneDollar(t *testing.T, nodes ...*servertest.Process) {
 	const callers = 64
 	script := func(i int) string { return fmt.Sprintf("!mock words=600 case=%02d", i) } // one length for all
-	patchApp(t, nodes[0], `{"fit":true}`)
-	floor := estimateDear(t, nodes[0], script(0), `"max_tokens":256`).HoldMC
+	patchApp(t, nodes[0].Node, `{"fit":true,"default_max_tokens":null}`)
+	floor := estimateDear(t, nodes[0].Node, script(0), `"max_tokens":256`).HoldMC
 	var r racers
 	var all sync.WaitGroup
 	for i := range callers {
@@ -168,7 +169,7 @@ func (r *racers) callUntilSpent(t *testing.T, p *servertest.Process, script stri
 		more = []string{`"max_tokens":1500`}
 	}
 	for until := time.Now().Add(2 * time.Minute); ; {
-		a := whole(t, askDear(p, script, i%2 == 0, more...))
+		a := whole(t, askDear(p.Node, script, i%2 == 0, more...))
 		switch {
 		case a.status == 200:
 			r.countAnswer(t, a)
@@ -218,178 +219,175 @@ func (r *racers) countAnswer(t *testing.T, a answer) {
 // the receipt and a replay show the cap that was applied, and the estimate has told the hold.
 func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			p := startWith(t, servertest.URL(t, e), money.Dollar)
-			const text = "!mock words=5"
-			refused := whole(t, askDear(p, text, false))
-			refused.wantAnswer(t, 402, "allocation_exhausted")
-			fits := int64(readRefusal(t, refused.body).Details["max_tokens_that_fit"].(float64))
-			for _, n := range []int64{fits, fits + 1} {
-				if e := estimateDear(t, p, text, fmt.Sprintf(`"max_tokens":%d`, n)); e.Fits != (n == fits) ||
-					e.MaxTokensThatFit != fits || (e.Refusal == nil) != e.Fits {
-					t.Errorf("%d tokens: %+v", n, e)
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		url := apptest.URL(t, e)
+		leave(t, url, money.Dollar)
+		p := apptest.Start(t, url).Node
+		patchApp(t, p, `{"default_max_tokens":null}`)
+		const text = "!mock words=5"
+		refused := whole(t, askDear(p, text, false))
+		refused.wantAnswer(t, 402, "allocation_exhausted")
+		fits := int64(readRefusal(t, refused.body).Details["max_tokens_that_fit"].(float64))
+		for _, n := range []int64{fits, fits + 1} {
+			if e := estimateDear(t, p, text, fmt.Sprintf(`"max_tokens":%d`, n)); e.Fits != (n == fits) ||
+				e.MaxTokensThatFit != fits || (e.Refusal == nil) != e.Fits {
+				t.Errorf("%d tokens: %+v", n, e)
+			}
+		}
+		if a := whole(t, askDear(p, text, false, fmt.Sprintf(`"max_tokens":%d`, fits+1))); a.status != 402 {
+			t.Errorf("one token more than fits: %+v", a)
+		}
+		feature := func(body string) {
+			t.Helper()
+			req, err := http.NewRequest("PATCH", p.BaseURL+"/v1/apps/"+p.App.ID+"/features/chat",
+				strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.SetBasicAuth(p.App.ClientID, p.App.ClientSecret)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := whole(t, resp); a.status != 200 {
+				t.Fatalf("%+v", a)
+			}
+		}
+		body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, dearModel, text)
+		call := func(path string, headers ...string) answer {
+			return whole(t, p.Call("POST", path, body, headers...))
+		}
+		for _, tt := range []struct {
+			name    string
+			app     string
+			feature string
+			headers []string
+			applied bool
+		}{
+			{"nothing", `{"fit":false}`, `{"fit":null}`, nil, false},
+			{"header", `{"fit":false}`, `{"fit":null}`, []string{"X-Svc-Fit: 1"}, true},
+			{"header over app", `{"fit":true}`, `{"fit":null}`, []string{"X-Svc-Fit: 0"}, false},
+			{"app", `{"fit":true}`, `{"fit":null}`, nil, true},
+			{"feature over app", `{"fit":true}`, `{"fit":false}`, []string{"X-Svc-Feature: chat"}, false},
+			{"feature", `{"fit":false}`, `{"fit":true}`, []string{"X-Svc-Feature: chat"}, true},
+			{"another feature", `{"fit":false}`, `{"fit":true}`, []string{"X-Svc-Feature: other"}, false},
+			{"header over feature", `{"fit":true}`, `{"fit":true}`, []string{"X-Svc-Feature: chat", "X-Svc-Fit: 0"},
+				false},
+			{"floor of the feature", `{"fit":true}`, `{"fit_min_tokens":100000}`, []string{"X-Svc-Feature: chat"},
+				false},
+		} {
+			patchApp(t, p, tt.app)
+			feature(tt.feature)
+			foretold := readEstimate(t, p.Call("POST", "/v1/estimate", body, tt.headers...))
+			key := "Idempotency-Key: " + servertest.UUID()
+			for _, path := range []string{"/v1/ai/" + dearModel, "/v1/chat/completions"} {
+				if path == "/v1/chat/completions" {
+					foretold = readEstimate(t, p.Call("POST", "/v1/estimate", body, tt.headers...))
+					key = "Idempotency-Key: " + servertest.UUID()
+				}
+				a := call(path, append(tt.headers, key)...)
+				if !tt.applied {
+					a.wantAnswer(t, 402, "allocation_exhausted")
+					if e := readRefusal(t, a.body); foretold.Refusal == nil ||
+						foretold.Refusal.Message != e.Message ||
+						foretold.MaxTokensApplied != nil || foretold.Fits {
+						t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, e)
+					}
+					continue
+				}
+				svc := a.billing(t)
+				if a.status != 200 || foretold.MaxTokensApplied == nil || foretold.Fits ||
+					svc["max_tokens_applied"] != float64(*foretold.MaxTokensApplied) ||
+					svc["hold_amount_mc"] != float64(foretold.HoldMC) || svc["paid_by"] != *foretold.PaidBy ||
+					*foretold.MaxTokensApplied > fits || foretold.MaxTokens != 128000 {
+					t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, a)
+				}
+				receipt := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), ""))
+				if !strings.Contains(receipt.body,
+					fmt.Sprintf(`"max_tokens_applied":%d,`, *foretold.MaxTokensApplied)) {
+					t.Errorf("%s: %+v", tt.name, receipt)
+				}
+				// A replay is the same, whatever would fit now, and whatever the header says.
+				if again := call(path, append(tt.headers, key, "X-Svc-Fit: 0")...); again.body != a.body {
+					t.Errorf("%s: replayed as %+v", tt.name, again)
 				}
 			}
-			if a := whole(t, askDear(p, text, false, fmt.Sprintf(`"max_tokens":%d`, fits+1))); a.status != 402 {
-				t.Errorf("one token more than fits: %+v", a)
-			}
-			feature := func(body string) {
-				t.Helper()
-				req, err := http.NewRequest("PATCH", p.BaseURL+"/v1/apps/"+p.App.ID+"/features/chat",
-					strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.SetBasicAuth(p.App.ClientID, p.App.ClientSecret)
-				req.Header.Set("Content-Type", "application/json")
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if a := whole(t, resp); a.status != 200 {
-					t.Fatalf("%+v", a)
-				}
-			}
-			body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, dearModel, text)
-			call := func(path string, headers ...string) answer {
-				return whole(t, p.Call("POST", path, body, headers...))
-			}
-			for _, tt := range []struct {
-				name    string
-				app     string
-				feature string
-				headers []string
-				applied bool
-			}{
-				{"nothing", `{"fit":false}`, `{"fit":null}`, nil, false},
-				{"header", `{"fit":false}`, `{"fit":null}`, []string{"X-Svc-Fit: 1"}, true},
-				{"header over app", `{"fit":true}`, `{"fit":null}`, []string{"X-Svc-Fit: 0"}, false},
-				{"app", `{"fit":true}`, `{"fit":null}`, nil, true},
-				{"feature over app", `{"fit":true}`, `{"fit":false}`, []string{"X-Svc-Feature: chat"}, false},
-				{"feature", `{"fit":false}`, `{"fit":true}`, []string{"X-Svc-Feature: chat"}, true},
-				{"another feature", `{"fit":false}`, `{"fit":true}`, []string{"X-Svc-Feature: other"}, false},
-				{"header over feature", `{"fit":true}`, `{"fit":true}`, []string{"X-Svc-Feature: chat", "X-Svc-Fit: 0"},
-					false},
-				{"floor of the feature", `{"fit":true}`, `{"fit_min_tokens":100000}`, []string{"X-Svc-Feature: chat"},
-					false},
-			} {
-				patchApp(t, p, tt.app)
-				feature(tt.feature)
-				foretold := readEstimate(t, p.Call("POST", "/v1/estimate", body, tt.headers...))
-				key := "Idempotency-Key: " + servertest.UUID()
-				for _, path := range []string{"/v1/ai/" + dearModel, "/v1/chat/completions"} {
-					if path == "/v1/chat/completions" {
-						foretold = readEstimate(t, p.Call("POST", "/v1/estimate", body, tt.headers...))
-						key = "Idempotency-Key: " + servertest.UUID()
-					}
-					a := call(path, append(tt.headers, key)...)
-					if !tt.applied {
-						a.wantAnswer(t, 402, "allocation_exhausted")
-						if e := readRefusal(t, a.body); foretold.Refusal == nil ||
-							foretold.Refusal.Message != e.Message ||
-							foretold.MaxTokensApplied != nil || foretold.Fits {
-							t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, e)
-						}
-						continue
-					}
-					svc := a.billing(t)
-					if a.status != 200 || foretold.MaxTokensApplied == nil || foretold.Fits ||
-						svc["max_tokens_applied"] != float64(*foretold.MaxTokensApplied) ||
-						svc["hold_amount_mc"] != float64(foretold.HoldMC) || svc["paid_by"] != *foretold.PaidBy ||
-						*foretold.MaxTokensApplied > fits || foretold.MaxTokens != 128000 {
-						t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, a)
-					}
-					receipt := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), ""))
-					if !strings.Contains(receipt.body,
-						fmt.Sprintf(`"max_tokens_applied":%d,`, *foretold.MaxTokensApplied)) {
-						t.Errorf("%s: %+v", tt.name, receipt)
-					}
-					// A replay is the same, whatever would fit now, and whatever the header says.
-					if again := call(path, append(tt.headers, key, "X-Svc-Fit: 0")...); again.body != a.body {
-						t.Errorf("%s: replayed as %+v", tt.name, again)
-					}
-				}
-			}
-			p.Verify()
-		})
-	}
+		}
+		p.Verify()
+	})
 }
 
 // TestEstimateLeavesNoTrace: an estimate has the numbers of the hold and of the charge, expects what recent calls have
 // used, and changes nothing. It refuses what the call would be refused with for another reason than money.
 func TestEstimateLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			p := servertest.Start(t, servertest.URL(t, e))
-			const text = "!mock words=40"
-			before := whole(t, p.Call("GET", "/v1/connection", "")).body
-			const rows = `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM refusals) +
-				(SELECT COUNT(*) FROM rollups) + (SELECT COUNT(*) FROM windows) + (SELECT COUNT(*) FROM events) +
-				(SELECT COUNT(*) FROM ledger)`
-			rowsBefore := number(t, p.DB, rows)
-			first := estimateDear(t, p, text)
-			if first.MaxTokens != 4096 || first.CappedBy != "app" || !first.Fits || first.FitMinTokens != nil ||
-				first.Expected.OutputBasis != "max_tokens" || first.Largest.OutputTokens != 4096 ||
-				len(first.Largest.Lines) != 4 || first.Expected.UserChargeMC > first.Largest.UserChargeMC ||
-				first.HoldMC != (first.Largest.UserChargeMC*105+99)/100 {
-				t.Errorf("%+v", first)
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		p := apptest.Start(t, apptest.URL(t, e)).Node
+		const text = "!mock words=40"
+		before := whole(t, p.Call("GET", "/v1/connection", "")).body
+		const rows = `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM refusals) +
+			(SELECT COUNT(*) FROM rollups) + (SELECT COUNT(*) FROM windows) + (SELECT COUNT(*) FROM events) +
+			(SELECT COUNT(*) FROM ledger)`
+		rowsBefore := number(t, p.DB, rows)
+		first := estimateDear(t, p, text)
+		if first.MaxTokens != 4096 || first.CappedBy != "app" || !first.Fits || first.FitMinTokens != nil ||
+			first.Expected.OutputBasis != "max_tokens" || first.Largest.OutputTokens != 4096 ||
+			len(first.Largest.Lines) != 4 || first.Expected.UserChargeMC > first.Largest.UserChargeMC ||
+			first.HoldMC != (first.Largest.UserChargeMC*105+99)/100 {
+			t.Errorf("%+v", first)
+		}
+		if after := whole(t, p.Call("GET", "/v1/connection", "")).body; after != before {
+			t.Errorf("an estimate has changed %s to %s", before, after)
+		}
+		if n := number(t, p.DB, rows); n != rowsBefore {
+			t.Errorf("an estimate has left %d rows", n-rowsBefore)
+		}
+		svc := whole(t, askDear(p, text, false)).billing(t)
+		second := estimateDear(t, p, text)
+		if svc["hold_amount_mc"] != float64(first.HoldMC) || second.Expected.OutputBasis != "recent_calls" ||
+			svc["user_charge_mc"] != float64(second.Expected.UserChargeMC) ||
+			svc["provider_cost_mc"] != float64(second.Expected.CostMC) || second.HoldMC != first.HoldMC {
+			t.Errorf("foretold %+v, then %+v; charged %v", first, second, svc)
+		}
+		const hi = `"messages":[{"role":"user","content":"Hi"}]}`
+		same := map[string]string{
+			"":                 `{"model":"gpt-6-luna","max_tokens":50,` + hi,
+			"?shape=messages":  `{"model":"gpt-6-luna","max_tokens":50,` + hi,
+			"?shape=responses": `{"model":"gpt-6-luna","max_output_tokens":50,"input":"Hi"}`,
+		}
+		answers := map[string]bool{}
+		for query, body := range same {
+			answers[whole(t, p.Call("POST", "/v1/estimate"+query, body)).body] = true
+		}
+		if len(answers) != 1 {
+			t.Errorf("one call in three shapes is estimated as %v", answers)
+		}
+		if a := whole(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.status != 400 {
+			t.Errorf("an unknown shape: %+v", a)
+		}
+		tooMuch := `{"model":"gpt-6-luna","max_output_tokens":9000000,"input":"Hi"}`
+		if a := whole(t, p.Call("POST", "/v1/estimate?shape=responses", tooMuch)); a.status != 400 ||
+			!strings.Contains(a.body, "max_output_tokens: ") {
+			t.Errorf("a refusal in the words of a shape: %+v", a)
+		}
+		for body, says := range map[string]string{
+			`{` + hi:                                           "model: required",
+			`{"model":"gpt-0",` + hi:                           "not offered",
+			`{"model":"gpt-6-luna","messages":[]}`:             "messages: required",
+			`{"model":"gpt-6-luna","n":2,` + hi:                "n: must be 1",
+			`{"model":"gpt-6-luna","max_tokens":9000000,` + hi: "allows at most",
+		} {
+			if a := whole(t, p.Call("POST", "/v1/estimate", body)); a.status != 400 ||
+				!strings.Contains(a.body, says) {
+				t.Errorf("%s: %+v", body, a)
 			}
-			if after := whole(t, p.Call("GET", "/v1/connection", "")).body; after != before {
-				t.Errorf("an estimate has changed %s to %s", before, after)
-			}
-			if n := number(t, p.DB, rows); n != rowsBefore {
-				t.Errorf("an estimate has left %d rows", n-rowsBefore)
-			}
-			svc := whole(t, askDear(p, text, false)).billing(t)
-			second := estimateDear(t, p, text)
-			if svc["hold_amount_mc"] != float64(first.HoldMC) || second.Expected.OutputBasis != "recent_calls" ||
-				svc["user_charge_mc"] != float64(second.Expected.UserChargeMC) ||
-				svc["provider_cost_mc"] != float64(second.Expected.CostMC) || second.HoldMC != first.HoldMC {
-				t.Errorf("foretold %+v, then %+v; charged %v", first, second, svc)
-			}
-			const hi = `"messages":[{"role":"user","content":"Hi"}]}`
-			same := map[string]string{
-				"":                 `{"model":"gpt-6-luna","max_tokens":50,` + hi,
-				"?shape=messages":  `{"model":"gpt-6-luna","max_tokens":50,` + hi,
-				"?shape=responses": `{"model":"gpt-6-luna","max_output_tokens":50,"input":"Hi"}`,
-			}
-			answers := map[string]bool{}
-			for query, body := range same {
-				answers[whole(t, p.Call("POST", "/v1/estimate"+query, body)).body] = true
-			}
-			if len(answers) != 1 {
-				t.Errorf("one call in three shapes is estimated as %v", answers)
-			}
-			if a := whole(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.status != 400 {
-				t.Errorf("an unknown shape: %+v", a)
-			}
-			tooMuch := `{"model":"gpt-6-luna","max_output_tokens":9000000,"input":"Hi"}`
-			if a := whole(t, p.Call("POST", "/v1/estimate?shape=responses", tooMuch)); a.status != 400 ||
-				!strings.Contains(a.body, "max_output_tokens: ") {
-				t.Errorf("a refusal in the words of a shape: %+v", a)
-			}
-			for body, says := range map[string]string{
-				`{` + hi:                                           "model: required",
-				`{"model":"gpt-0",` + hi:                           "not offered",
-				`{"model":"gpt-6-luna","messages":[]}`:             "messages: required",
-				`{"model":"gpt-6-luna","n":2,` + hi:                "n: must be 1",
-				`{"model":"gpt-6-luna","max_tokens":9000000,` + hi: "allows at most",
-			} {
-				if a := whole(t, p.Call("POST", "/v1/estimate", body)); a.status != 400 ||
-					!strings.Contains(a.body, says) {
-					t.Errorf("%s: %+v", body, a)
-				}
-			}
-			if n := number(t, p.DB, "SELECT COUNT(*) FROM refusals"); n != 0 {
-				t.Errorf("%d refusals of estimates are stored", n)
-			}
-			p.Verify()
-		})
-	}
+		}
+		if n := number(t, p.DB, "SELECT COUNT(*) FROM refusals"); n != 0 {
+			t.Errorf("%d refusals of estimates are stored", n)
+		}
+		p.Verify()
+	})
 }
 
 // TestFitSurvivesKill kills the node with kill -9 while it runs a lowered stream and a lowered whole
@@ -402,15 +400,16 @@ func TestFitSurvivesKill(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			url := servertest.URL(t, e)
-			p := startWith(t, url, money.Dollar, shortLease)
-			patchApp(t, p, `{"fit":true}`)
+			leave(t, url, money.Dollar)
+			p := servertest.Start(t, url, shortLease)
+			patchApp(t, p.Node, `{"fit":true,"default_max_tokens":null}`)
 			streamKey, wholeKey := servertest.UUID(), servertest.UUID()
 			send := func(p *servertest.Process, key, script, members string) *http.Response {
 				text, _ := json.Marshal(script)
 				return p.Call("POST", "/v1/ai/"+dearModel, fmt.Sprintf(`{"messages":[{"role":"user","content":%s}]%s}`,
 					text, members), "Idempotency-Key: "+key)
 			}
-			const slowStream, slowCall = "!mock pace=200ms words=100 chunks=100", "!mock delay=20s words=9"
+			const slowStream, slowCall = "!mock pace=200ms words=100 chunks=100", "!mock delay=8s words=9"
 			begin := func(key, script, members string) {
 				req, err := http.NewRequest("POST", p.BaseURL+"/v1/ai/"+dearModel, strings.NewReader(
 					fmt.Sprintf(`{"messages":[{"role":"user","content":%q}]%s}`, script, members)))
@@ -431,9 +430,9 @@ func TestFitSurvivesKill(t *testing.T) {
 			}
 			const heldBy = `SELECT COALESCE((SELECT amount_mc FROM holds WHERE key = $1), 0)`
 			begin(streamKey, slowStream, `,"stream":true,"max_tokens":12000`)
-			awaitCheckpointOfWords(t, p, streamKey)
+			awaitCheckpointOfWords(t, p.Node, streamKey)
 			begin(wholeKey, slowCall, "") // gets what the stream leaves
-			holdState(t, p, wholeKey, "open")
+			holdState(t, p.Node, wholeKey, "open")
 			streamHold, wholeHold := number(t, p.DB, heldBy, streamKey), number(t, p.DB, heldBy, wholeKey)
 			if rest := int64(money.Dollar) - streamHold - wholeHold; wholeHold == 0 || rest < 0 || rest > 10_000 {
 				t.Errorf("held %d and %d of $1", streamHold, wholeHold)

@@ -22,12 +22,14 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // operatorOf returns a client with the operator's token of a development node.
-func operatorOf(t *testing.T, p *servertest.Process) apitest.Client {
+func operatorOf(t *testing.T, p *nodetest.Node) apitest.Client {
 	t.Helper()
 	info, err := os.Stat(p.OperatorFile)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -62,39 +64,36 @@ func memberOf(t *testing.T, a apitest.Answer, name string) string {
 // then a real account connects and is served, suspended and served again.
 func TestAppGoesLive(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			target := servertest.URL(t, e)
-			p := servertest.Start(t, target)
-			promote(t, p)
-			if code := p.Stop(); code != 0 {
-				t.Fatalf("stopped with %d", code)
-			}
-			// Starting again must not give the live app a test account, nor the mock provider.
-			code, verifier := realConsent(t, target, p)
-			p = servertest.Start(t, target, "--providers", "emulator")
-			if p.Connection.ID != "" {
-				t.Errorf("a live app was seeded with connection %s of a test account", p.Connection.ID)
-			}
-			tokens := tokenRequest(t, p, url.Values{
-				"grant_type":    {"authorization_code"},
-				"code":          {code},
-				"redirect_uri":  {publicCallback},
-				"code_verifier": {verifier},
-			})
-			wants(t, "a real account connects", tokens, 200, "", `"allocation_mc":1000000000`)
-			p.Connection.AccessToken = memberOf(t, tokens, "access_token")
-			suspendAndLift(t, p, memberOf(t, tokens, "refresh_token"))
-			reverseAndFreeze(t, p, memberOf(t, tokens, "connection_id"))
-			p.Verify()
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		target := apptest.URL(t, e)
+		p := apptest.Start(t, target)
+		promote(t, p.Node)
+		if err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		// Starting again must not give the live app a test account, nor the mock provider.
+		code, verifier := realConsent(t, target, p.Node)
+		p = apptest.Start(t, target, apptest.Emulated)
+		if p.Connection.ID != "" {
+			t.Errorf("a live app was seeded with connection %s of a test account", p.Connection.ID)
+		}
+		tokens := tokenRequest(t, p.Node, url.Values{
+			"grant_type":    {"authorization_code"},
+			"code":          {code},
+			"redirect_uri":  {publicCallback},
+			"code_verifier": {verifier},
 		})
-	}
+		wants(t, "a real account connects", tokens, 200, "", `"allocation_mc":1000000000`)
+		p.Connection.AccessToken = memberOf(t, tokens, "access_token")
+		suspendAndLift(t, p.Node, memberOf(t, tokens, "refresh_token"))
+		reverseAndFreeze(t, p.Node, memberOf(t, tokens, "connection_id"))
+		p.Verify()
+	})
 }
 
 const publicCallback = "https://app.example.com/callback"
 
-func promote(t *testing.T, p *servertest.Process) {
+func promote(t *testing.T, p *nodetest.Node) {
 	t.Helper()
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator, path := operatorOf(t, p), "/v1/apps/"+p.App.ID
@@ -134,7 +133,7 @@ func promote(t *testing.T, p *servertest.Process) {
 }
 
 // realConsent lets a real account with a balance approve the app, while no node runs.
-func realConsent(t *testing.T, target string, p *servertest.Process) (code, verifier string) {
+func realConsent(t *testing.T, target string, p *nodetest.Node) (code, verifier string) {
 	t.Helper()
 	d := dbtest.OpenURL(t, target)
 	verifier = strings.Repeat("v", 43)
@@ -170,7 +169,7 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 
 const dollar = money.Dollar
 
-func tokenRequest(t *testing.T, p *servertest.Process, form url.Values) apitest.Answer {
+func tokenRequest(t *testing.T, p *nodetest.Node, form url.Values) apitest.Answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", p.BaseURL+"/oauth/token",
 		strings.NewReader(form.Encode()))
@@ -197,7 +196,7 @@ func tokenRequest(t *testing.T, p *servertest.Process, form url.Values) apitest.
 
 // suspendAndLift switches the app off in each way: nothing works, all is kept,
 // and the same tokens work once it is lifted (contract §3, App tier; §7).
-func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
+func suspendAndLift(t *testing.T, p *nodetest.Node, refresh string) {
 	t.Helper()
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator, path := operatorOf(t, p), "/v1/apps/"+p.App.ID
@@ -269,7 +268,7 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 }
 
 // reverseAndFreeze does what the operator may do to money, by the command line.
-func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) {
+func reverseAndFreeze(t *testing.T, p *nodetest.Node, connectionID string) {
 	t.Helper()
 	run := func(want string, args ...string) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -105,7 +106,7 @@ func (f *freezer) thaw() {
 }
 
 // probeReady asks GET /readyz.
-func probeReady(t *testing.T, p *servertest.Process) (status int, body string, took time.Duration) {
+func probeReady(t *testing.T, p *nodetest.Node) (status int, body string, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	resp, err := http.Get(p.BaseURL + "/readyz")
@@ -132,28 +133,28 @@ func TestDatabaseHangs(t *testing.T) {
 	f, through := newFreezer(t, database)
 	p := servertest.Start(t, through)
 	b := newBooks(t, nil)
-	if r := ask(p, b.addCall(false, "!mock words=5")); r.status != 200 {
+	if r := ask(p.Node, b.addCall(false, "!mock words=5")); r.status != 200 {
 		t.Fatalf("before: %+v", r)
 	}
-	if status, body, _ := probeReady(t, p); status != 200 {
+	if status, body, _ := probeReady(t, p.Node); status != 200 {
 		t.Errorf("not ready: %s", body)
 	}
 	running := b.addCall(false, "!mock words=5 delay=4s")
 	stream := b.addCall(true, "!mock words=5 delay=4s")
-	whole, streamed := asking(p, running), asking(p, stream)
+	whole, streamed := asking(p.Node, running), asking(p.Node, stream)
 	eventually(t, 10*time.Second, "two holds", func() bool { return number(t, database, openHolds) == 2 })
 	// The database has the holds; what it answered passes the freezer before this does.
-	if status, body, _ := probeReady(t, p); status != 200 {
+	if status, body, _ := probeReady(t, p.Node); status != 200 {
 		t.Errorf("not ready: %s", body)
 	}
 	f.freeze()
-	if status, body, took := probeReady(t, p); status != 503 || took > 2*time.Second+slack {
+	if status, body, took := probeReady(t, p.Node); status != 503 || took > 2*time.Second+slack {
 		t.Errorf("frozen: /readyz is %d after %v: %s", status, took, body)
 	}
 	var asked []<-chan reply
 	began := time.Now()
 	for range 40 {
-		asked = append(asked, asking(p, b.addCall(false, "!mock words=5")))
+		asked = append(asked, asking(p.Node, b.addCall(false, "!mock words=5")))
 	}
 	for _, ch := range asked {
 		if r := <-ch; r.status != 503 || r.header.Get("Retry-After") == "" {
@@ -172,12 +173,12 @@ func TestDatabaseHangs(t *testing.T) {
 	}
 	f.thaw()
 	eventually(t, 30*time.Second, "ready again", func() bool {
-		status, _, _ := probeReady(t, p)
+		status, _, _ := probeReady(t, p.Node)
 		return status == 200
 	})
 	for _, c := range []*booked{running, stream} {
-		eventually(t, 30*time.Second, "the late settlement", func() bool { return ask(p, c).status == 200 })
-		queryOne(t, p, c.key)
+		eventually(t, 30*time.Second, "the late settlement", func() bool { return ask(p.Node, c).status == 200 })
+		queryOne(t, p.Node, c.key)
 	}
 	eventually(t, 20*time.Second, "end of the holds", func() bool { return number(t, database, openHolds) == 0 })
 	servertest.Verify(t, database)
@@ -189,11 +190,11 @@ func TestStopWhileTheDatabaseHangs(t *testing.T) {
 	f, through := newFreezer(t, servertest.URL(t, db.Postgres))
 	p := servertest.Start(t, through)
 	c := newBooks(t, nil).addCall(false, "!mock words=5")
-	if r := ask(p, c); r.status != 200 {
+	if r := ask(p.Node, c); r.status != 200 {
 		t.Fatalf("before: %+v", r)
 	}
 	f.freeze()
-	waiting := asking(p, newBooks(t, nil).addCall(false, "!mock words=5"))
+	waiting := asking(p.Node, newBooks(t, nil).addCall(false, "!mock words=5"))
 	began := time.Now()
 	p.Stop()
 	if took := time.Since(began); took > 10*time.Second+slack {

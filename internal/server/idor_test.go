@@ -21,7 +21,9 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/server"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -52,8 +54,8 @@ var parameter = regexp.MustCompile(`\{(\w+)\}`)
 // and for one that never was: the answers are the same bytes, and nothing changes.
 func TestForeignIDsDoNotExist(t *testing.T) {
 	t.Parallel()
-	target := servertest.URL(t, db.Postgres)
-	p := servertest.Start(t, target)
+	target := apptest.URL(t, db.Postgres)
+	p := apptest.Start(t, target).Node
 	s := makeStranger(t, p, target)
 	before, tried := traces(t, p), 0
 	basic := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
@@ -105,7 +107,7 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 }
 
 // pages asks every page of a person for another person's things.
-func (s *stranger) pages(t *testing.T, p *servertest.Process) {
+func (s *stranger) pages(t *testing.T, p *nodetest.Node) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -198,7 +200,7 @@ func (s *stranger) fillPath(t *testing.T, path, own string, absent bool) string 
 	})
 }
 
-func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger {
+func makeStranger(t *testing.T, p *nodetest.Node, target string) *stranger {
 	t.Helper()
 	d := dbtest.OpenURL(t, target)
 	s := &stranger{Client: apitest.Client{Base: p.BaseURL}, params: map[string]string{}}

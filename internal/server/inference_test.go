@@ -13,21 +13,20 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// eachNode runs f against the real binary on each engine, and audits its
-// database afterwards.
-func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process)) {
+// eachNode runs f against a server, and audits its database afterwards.
+func eachNode(t *testing.T, f func(t *testing.T, p *nodetest.Node)) {
 	t.Helper()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			p := servertest.Start(t, servertest.URL(t, e))
-			f(t, p)
-			p.Verify()
-		})
-	}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		p := apptest.Start(t, apptest.URL(t, e))
+		f(t, p.Node)
+		p.Verify()
+	})
 }
 
 const luna = "/v1/ai/gpt-6-luna"
@@ -94,7 +93,7 @@ func (a answer) wantAnswer(t *testing.T, status int, code string) {
 // one row, a thousand equal answers.
 func TestThousandCopies(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		for _, more := range [][]string{nil, {streamed}} {
 			key := "Idempotency-Key: " + servertest.UUID()
 			bodies := make([]string, 1000)
@@ -122,7 +121,7 @@ func TestThousandCopies(t *testing.T) {
 }
 
 // rowsOf counts the spend rows of the seeded connection.
-func rowsOf(t *testing.T, p *servertest.Process) (n int) {
+func rowsOf(t *testing.T, p *nodetest.Node) (n int) {
 	t.Helper()
 	d, err := db.OpenReadOnly(t.Context(), p.DB)
 	if err != nil {
@@ -140,7 +139,7 @@ func rowsOf(t *testing.T, p *servertest.Process) (n int) {
 // gateway of this kind booked streams at 0).
 func TestStreamCostsTheSame(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		plain := whole(t, p.Call("POST", luna, prompt("What do you cost?"))).billing(t)
 		stream := whole(t, p.Call("POST", luna, prompt("What do you cost?", streamed)))
 		delete(plain, "allocation_remaining_mc")
@@ -160,7 +159,7 @@ func TestStreamCostsTheSame(t *testing.T) {
 // TestIdempotency walks the rules of keys (contract §4.3; F-36 to F-46).
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		id := servertest.UUID()
 		key := "Idempotency-Key: " + id
 		first := whole(t, p.Call("POST", luna, prompt("one"), key))
@@ -192,7 +191,7 @@ func TestIdempotency(t *testing.T) {
 // TestFaults runs the mock provider's scripts and looks at what each costs.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		for _, c := range []struct {
 			script, more string
 			settlement   string // "" = not billed
@@ -233,7 +232,7 @@ func TestFaults(t *testing.T) {
 // asking again with the key gets all of it (F-31).
 func TestClientGone(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		key, body := servertest.UUID(), prompt("!mock pace=50ms words=20", streamed)
 		ctx, leave := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "POST", p.BaseURL+luna, strings.NewReader(body))
@@ -267,7 +266,7 @@ func TestClientGone(t *testing.T) {
 // TestHoldIsVisible shows a call's hold while it runs, and its receipt before and after.
 func TestHoldIsVisible(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		done := make(chan answer)
 		go func() { done <- whole(t, p.Call("POST", luna, prompt("!mock delay=8s"))) }()
 		held := func() float64 {
@@ -314,7 +313,7 @@ func TestHoldIsVisible(t *testing.T) {
 // where to raise it.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		a := whole(t, p.Call("POST", "/v1/ai/claude-opus-5",
 			strings.Replace(prompt("hello"), `"max_tokens":100`, `"max_tokens":128000`, 1)))
 		if a.status == 200 { // $3.36 of $25: it fits; nine at once do not

@@ -150,10 +150,10 @@ func TestNodesAppDay(t *testing.T) {
 	d := dbtest.OpenURL(t, a.DB)
 	books := newBooks(t, nil)
 	probe := books.addCall(false, "!mock delay=8s words=5")
-	if r := ask(a, probe); r.status != 200 {
+	if r := ask(a.Node, probe); r.status != 200 {
 		t.Fatal(r)
 	}
-	call := money.MC(queryOne(t, a, probe.key).HoldMC)
+	call := money.MC(queryOne(t, a.Node, probe.key).HoldMC)
 	const node = "node_of_the_test" // which lives longer than the test
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, node,
 		d.Now().UnixMicro(), d.Now().Add(time.Hour).UnixMicro()); err != nil {
@@ -169,7 +169,7 @@ func TestNodesAppDay(t *testing.T) {
 		for i := range 64 {
 			c := books.addCall(false, "")
 			c.body, c.as = probe.body, l.tokens[i%8] // the same text costs the same
-			replies = append(replies, asking(nodes[i%2], c))
+			replies = append(replies, asking(nodes[i%2].Node, c))
 		}
 		won, refused := 0, 0
 		for _, ch := range replies {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -27,7 +28,7 @@ func message(model, text string, more ...string) string {
 // has the same bytes.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		for _, model := range []string{"gpt-6-luna", "claude-haiku-5-5", "gemini-3.8-flash"} {
 			key := "Idempotency-Key: " + servertest.UUID()
 			body := message(model, "Say hello.")
@@ -215,7 +216,7 @@ func (n *emulated) lastBody() string {
 // TestMessagesEdges: credentials, errors and routes of Anthropic's base URL.
 func TestMessagesEdges(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		const model = "claude-haiku-5-5"
 		token := p.Connection.AccessToken
 		send := func(path, body string, headers map[string]string) answer {

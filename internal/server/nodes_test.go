@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -48,10 +49,10 @@ func (r reply) errorCode() string {
 }
 
 // ask makes a call on a node and reads the whole answer.
-func ask(p *servertest.Process, c *booked) reply { return <-beginCall(p, c).answer }
+func ask(p *nodetest.Node, c *booked) reply { return <-beginCall(p, c).answer }
 
 // asking is ask in the background.
-func asking(p *servertest.Process, c *booked) <-chan reply { return beginCall(p, c).answer }
+func asking(p *nodetest.Node, c *booked) <-chan reply { return beginCall(p, c).answer }
 
 // asked is a call on its way.
 type asked struct {
@@ -60,7 +61,7 @@ type asked struct {
 	leave  func()        // does not wait for it any longer
 }
 
-func beginCall(p *servertest.Process, c *booked) asked {
+func beginCall(p *nodetest.Node, c *booked) asked {
 	a := asked{answer: make(chan reply, 1), begun: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	a.leave = cancel
@@ -71,7 +72,7 @@ func beginCall(p *servertest.Process, c *booked) asked {
 	return a
 }
 
-func exchange(ctx context.Context, p *servertest.Process, c *booked, begun chan<- struct{}) reply {
+func exchange(ctx context.Context, p *nodetest.Node, c *booked, begun chan<- struct{}) reply {
 	begins := sync.OnceFunc(func() { close(begun) })
 	defer begins()
 	req, err := request(ctx, p, c)
@@ -89,7 +90,7 @@ func exchange(ctx context.Context, p *servertest.Process, c *booked, begun chan<
 }
 
 // awaitCheckpointOfWords waits until words of the key's stream are on the disk. The first checkpoint may have none.
-func awaitCheckpointOfWords(t *testing.T, p *servertest.Process, key string) {
+func awaitCheckpointOfWords(t *testing.T, p *nodetest.Node, key string) {
 	t.Helper()
 	eventually(t, 20*time.Second, "two checkpoints of a stream", func() bool {
 		return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`, key) >= 2
@@ -97,7 +98,7 @@ func awaitCheckpointOfWords(t *testing.T, p *servertest.Process, key string) {
 }
 
 // holdState waits until the key's hold is as wanted: open, failed or gone.
-func holdState(t *testing.T, p *servertest.Process, key, want string) {
+func holdState(t *testing.T, p *nodetest.Node, key, want string) {
 	t.Helper()
 	d := openDatabase(t, p.DB)
 	defer d.Close()
@@ -116,7 +117,7 @@ func holdState(t *testing.T, p *servertest.Process, key, want string) {
 }
 
 // queryOne returns the only row of a key.
-func queryOne(t *testing.T, p *servertest.Process, key string) bill {
+func queryOne(t *testing.T, p *nodetest.Node, key string) bill {
 	t.Helper()
 	list := spends(t, p.DB)[key]
 	if len(list) != 1 {
@@ -133,10 +134,10 @@ func TestNodesLastMicroCent(t *testing.T) {
 	nodes := []*servertest.Process{a, b}
 	books := newBooks(t, nil)
 	probe := books.addCall(false, "!mock delay=4s words=5")
-	if r := ask(a, probe); r.status != 200 {
+	if r := ask(a.Node, probe); r.status != 200 {
 		t.Fatal(r)
 	}
-	hold := money.MC(queryOne(t, a, probe.key).HoldMC)
+	hold := money.MC(queryOne(t, a.Node, probe.key).HoldMC)
 
 	d := dbtest.OpenURL(t, a.DB)
 	for _, race := range []struct {
@@ -156,7 +157,7 @@ func TestNodesLastMicroCent(t *testing.T) {
 		for i := range 64 {
 			c := books.addCall(false, "")
 			c.body = probe.body // the same text costs the same
-			replies = append(replies, asking(nodes[i%2], c))
+			replies = append(replies, asking(nodes[i%2].Node, c))
 		}
 		for _, ch := range replies {
 			switch r := <-ch; {
@@ -188,7 +189,7 @@ func TestNodesJoin(t *testing.T) {
 	} {
 		var copies []<-chan reply
 		for range 6 {
-			copies = append(copies, asking(a, c), asking(b, c))
+			copies = append(copies, asking(a.Node, c), asking(b.Node, c))
 		}
 		first, marked := reply{}, 0
 		for _, ch := range copies {
@@ -207,8 +208,8 @@ func TestNodesJoin(t *testing.T) {
 		if c.answer = []byte(first.body); marked != len(copies)-1 {
 			t.Errorf("stream %t: %d of %d copies are marked as replayed", c.stream, marked, len(copies))
 		}
-		if want, err := billOf(c); err != nil || queryOne(t, a, c.key) != want {
-			t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, a, c.key))
+		if want, err := billOf(c); err != nil || queryOne(t, a.Node, c.key) != want {
+			t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, a.Node, c.key))
 		}
 	}
 	a.Verify()
@@ -220,11 +221,11 @@ func TestNodesJoinerOutlivesLeader(t *testing.T) {
 	t.Parallel()
 	a, b := startPair(t)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=60 chunks=30")
-	owner := asking(a, c)
-	holdState(t, a, c.key, "open")
-	first := beginCall(b, c)
+	owner := asking(a.Node, c)
+	holdState(t, a.Node, c.key, "open")
+	first := beginCall(b.Node, c)
 	<-first.begun
-	second := beginCall(b, c)
+	second := beginCall(b.Node, c)
 	<-second.begun
 	first.leave()
 	if r := <-first.answer; r.err == nil {
@@ -246,11 +247,11 @@ func TestNodesOwnerDies(t *testing.T) {
 	books := newBooks(t, nil)
 	whole, stream := books.addCall(false, "!mock delay=6s words=9"),
 		books.addCall(true, "!mock pace=100ms words=200 chunks=200")
-	owners := []<-chan reply{asking(a, whole), asking(a, stream)}
-	holdState(t, a, whole.key, "open")
-	holdState(t, a, stream.key, "open")
-	joined, following := asking(b, whole), asking(b, stream)
-	awaitCheckpointOfWords(t, a, stream.key)
+	owners := []<-chan reply{asking(a.Node, whole), asking(a.Node, stream)}
+	holdState(t, a.Node, whole.key, "open")
+	holdState(t, a.Node, stream.key, "open")
+	joined, following := asking(b.Node, whole), asking(b.Node, stream)
+	awaitCheckpointOfWords(t, a.Node, stream.key)
 	a.Kill()
 	for _, ch := range owners {
 		if r := <-ch; r.err == nil {
@@ -266,16 +267,16 @@ func TestNodesOwnerDies(t *testing.T) {
 		!strings.Contains(r.body, "the service was interrupted") {
 		t.Errorf("a follower of a dead stream got %+v", r)
 	}
-	if want, err := billOf(stream); err != nil || queryOne(t, b, stream.key) != want || want.ChargeMC == 0 {
-		t.Errorf("followed %+v, %v; the row says %+v", want, err, queryOne(t, b, stream.key))
+	if want, err := billOf(stream); err != nil || queryOne(t, b.Node, stream.key) != want || want.ChargeMC == 0 {
+		t.Errorf("followed %+v, %v; the row says %+v", want, err, queryOne(t, b.Node, stream.key))
 	}
-	if again := ask(b, stream); again.body != r.body {
+	if again := ask(b.Node, stream); again.body != r.body {
 		t.Errorf("replayed\n%s\nfollowed\n%s", again.body, r.body)
 	}
-	if r := ask(b, whole); r.status != 200 || r.body != ran.body || r.header.Get("Idempotent-Replayed") != "true" {
+	if r := ask(b.Node, whole); r.status != 200 || r.body != ran.body || r.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("a retry got %+v", r)
 	}
-	queryOne(t, b, whole.key)
+	queryOne(t, b.Node, whole.key)
 	b.Verify()
 }
 
@@ -296,15 +297,15 @@ func TestNodesPausedOwner(t *testing.T) {
 			t.Parallel()
 			a, b := startPair(t, shortLease)
 			c := newBooks(t, nil).addCall(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
-			owner := asking(a, c)
-			holdState(t, a, c.key, "open")
+			owner := asking(a.Node, c)
+			holdState(t, a.Node, c.key, "open")
 			a.Signal(syscall.SIGSTOP)
-			holdState(t, b, c.key, "failed")
+			holdState(t, b.Node, c.key, "failed")
 			var retry <-chan reply
 			var other reply
 			if meanwhile.copies != "none" {
-				retry = asking(b, c)
-				holdState(t, b, c.key, "open")
+				retry = asking(b.Node, c)
+				holdState(t, b.Node, c.key, "open")
 			}
 			if meanwhile.copies == "done" {
 				other = <-retry
@@ -312,7 +313,7 @@ func TestNodesPausedOwner(t *testing.T) {
 			a.Signal(syscall.SIGCONT)
 			late := <-owner
 			if late.status == http.StatusServiceUnavailable && meanwhile.copies != "running" {
-				late = ask(a, c) // it was stopped before it knew of its hold, and its client asks again
+				late = ask(a.Node, c) // it was stopped before it knew of its hold, and its client asks again
 			}
 			if meanwhile.copies == "running" {
 				other = <-retry
@@ -322,18 +323,18 @@ func TestNodesPausedOwner(t *testing.T) {
 				late = other
 			}
 			if meanwhile.copies == "none" {
-				other = ask(b, c)
+				other = ask(b.Node, c)
 			}
 			if c.answer = []byte(other.body); other.status != 200 || late.status != 200 {
 				t.Fatalf("late %+v, other %+v", late, other)
 			}
-			if want, err := billOf(c); err != nil || queryOne(t, b, c.key) != want {
-				t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, b, c.key))
+			if want, err := billOf(c); err != nil || queryOne(t, b.Node, c.key) != want {
+				t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, b.Node, c.key))
 			}
 			if late.body != other.body && !c.stream { // of a stream, its own text had gone out
 				t.Errorf("the owner answered\n%s\nand the other node\n%s", late.body, other.body)
 			}
-			if again := ask(a, c); again.body != other.body {
+			if again := ask(a.Node, c); again.body != other.body {
 				t.Errorf("replayed\n%s\nwant\n%s", again.body, other.body)
 			}
 			a.Verify()
@@ -347,16 +348,16 @@ func TestNodesRevoke(t *testing.T) {
 	t.Parallel()
 	a, b := startPair(t)
 	books := newBooks(t, nil)
-	if r := ask(b, books.addCall(false, "!mock words=5")); r.status != 200 { // b knows the connection now
+	if r := ask(b.Node, books.addCall(false, "!mock words=5")); r.status != 200 { // b knows the connection now
 		t.Fatal(r)
 	}
-	running := asking(b, books.addCall(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
-	holdState(t, b, books.calls[1].key, "open")
+	running := asking(b.Node, books.addCall(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
+	holdState(t, b.Node, books.calls[1].key, "open")
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
 	readBody(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
 	eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
-		return ask(b, &booked{
+		return ask(b.Node, &booked{
 			key:  servertest.UUID(),
 			body: books.calls[0].body,
 			as:   a.Connection.AccessToken,
@@ -364,7 +365,7 @@ func TestNodesRevoke(t *testing.T) {
 	})
 	readBody(t, a.Call("POST", "/v1/connections/"+a.Connection.ID+"/revoke", "{}", "Authorization: Basic "+basic))
 	for range 3 {
-		if r := ask(b, books.addCall(false, "!mock words=5")); r.status != 403 ||
+		if r := ask(b.Node, books.addCall(false, "!mock words=5")); r.status != 403 ||
 			r.errorCode() != "connection_revoked" {
 			t.Errorf("after the revoke, the other node answered %+v", r)
 		}
@@ -451,7 +452,7 @@ func TestStopUnderLoad(t *testing.T) {
 			defer func() { stop(); wait() }()
 			// One client leaves in the middle of its call: that is finished too.
 			gone := newBooks(t, nil).addCall(true, "!mock pace=100ms words=60 chunks=30") // nobody asks for it again
-			leaver := beginCall(p, gone)
+			leaver := beginCall(p.Node, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
 			eventually(t, 20*time.Second, "streams and calls in flight", func() bool {

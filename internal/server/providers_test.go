@@ -17,11 +17,14 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // This file holds the faults of providers (F-12 to F-28) and of their
-// clients (F-30…F-35), run through the real binary and the emulator. Elsewhere:
+// clients (F-30…F-35), run through the server and the emulator. Elsewhere:
 //
 //	F-16  the rule of each provider for cumulative usage: its adapter's stream_test.go and usage_test.go
 //	F-17, F-18, F-28  silence and new prices in mid-call: silence_test.go; the time-outs: openai/openai_test.go
@@ -89,25 +92,22 @@ func (v *vendor) usage(in, out, totals string) string {
 // emulated is a node with live calls to an emulator, and one client of it that
 // keeps one connection.
 type emulated struct {
-	*servertest.Process
+	*nodetest.Node
 	t     *testing.T
 	url   string // of the emulator
 	http  *http.Client
 	dials atomic.Int64
 }
 
-// eachEmulated runs f on each engine.
+// eachEmulated runs f on an engine, and on each in the long run.
 func eachEmulated(t *testing.T, f func(*testing.T, *emulated)) {
 	t.Helper()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			n := startEmulated(t, e)
-			f(t, n)
-			n.released()
-			n.Verify()
-		})
-	}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		n := startEmulated(t, e)
+		f(t, n)
+		n.released()
+		n.Verify()
+	})
 }
 
 var emulatorAt = regexp.MustCompile(`"msg":"emulator started","emulator":"providers","url":"([^"]+)"`)
@@ -115,9 +115,8 @@ var emulatorAt = regexp.MustCompile(`"msg":"emulator started","emulator":"provid
 func startEmulated(t *testing.T, e db.Engine) *emulated {
 	t.Helper()
 	n := &emulated{
-		Process: servertest.Start(t, servertest.URL(t, e), "--providers=emulator", "--log-level=info",
-			"--log-format=json"),
-		t: t,
+		Node: apptest.Start(t, apptest.URL(t, e), apptest.Emulated).Node,
+		t:    t,
 	}
 	eventually(t, 10*time.Second, "the emulator's address", func() bool {
 		m := emulatorAt.FindStringSubmatch(n.Log())
@@ -690,7 +689,7 @@ func (n *emulated) lastByte(v *vendor, stream bool) {
 func (n *emulated) abortedUpload() {
 	n.t.Helper()
 	n.forget()
-	before := traces(n.t, n.Process)
+	before := traces(n.t, n.Node)
 	for _, how := range []func(*net.TCPConn) error{(*net.TCPConn).Close, (*net.TCPConn).CloseWrite, reset} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(n.BaseURL, "http://"))
 		if err != nil {
@@ -709,7 +708,7 @@ func (n *emulated) abortedUpload() {
 			n.t.Errorf("%+v", a)
 		}
 	}
-	if after := traces(n.t, n.Process); after != before || len(n.tries("")) != 0 {
+	if after := traces(n.t, n.Node); after != before || len(n.tries("")) != 0 {
 		n.t.Errorf("aborted uploads have left a trace: %s, before %s", after, before)
 	}
 }

@@ -334,11 +334,12 @@ func testProxyNodes(t *testing.T, start func(*testing.T, string, ...string) *pro
 	p := start(t, "127.0.0.0/8", hostOf(a), hostOf(b))
 	books := newBooks(t, isUnavailable)
 	books.http = p.client
-	node := *a
-	node.BaseURL = proxyURL
+	through := *a.Node
+	through.BaseURL = proxyURL
+	node := &servertest.Process{Node: &through}
 
 	stream := books.addCall(true, "!mock pace=300ms words=20 chunks=10")
-	req, err := request(t.Context(), &node, stream)
+	req, err := request(t.Context(), &through, stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +372,7 @@ func testProxyNodes(t *testing.T, start func(*testing.T, string, ...string) *pro
 
 	for range 10 {
 		c := books.addCall(false, "!mock words=5")
-		if !books.sendCall(t.Context(), &node, c) || c.state() != "answered" {
+		if !books.sendCall(t.Context(), node, c) || c.state() != "answered" {
 			t.Errorf("call %s was not answered", c.key)
 		}
 	}
@@ -380,9 +381,9 @@ func testProxyNodes(t *testing.T, start func(*testing.T, string, ...string) *pro
 		c := books.addCall(false, "!mock words=5")
 		// The first may take a connection to the dead node that the proxy has kept. The second waits as the answer's
 		// Retry-After says: there may be several of them.
-		if books.sendCall(t.Context(), &node, c); c.state() != "answered" {
+		if books.sendCall(t.Context(), node, c); c.state() != "answered" {
 			<-time.After(2 * time.Second)
-			books.sendCall(t.Context(), &node, c)
+			books.sendCall(t.Context(), node, c)
 		}
 		if c.state() != "answered" {
 			t.Errorf("call %s was not answered after one node was killed", c.key)
@@ -407,8 +408,9 @@ func TestRollingUpgrade(t *testing.T) {
 	p := startNginx(t, "127.0.0.0/8", addresses...)
 	books := newBooks(t, isUnavailable)
 	books.http = p.client
-	proxied := *nodes[0]
-	proxied.BaseURL = proxyURL
+	through := *nodes[0].Node
+	through.BaseURL = proxyURL
+	proxied := servertest.Process{Node: &through}
 
 	var calls, repeated, failed atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,6 +17,9 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -622,30 +625,27 @@ func TestRawSockets(t *testing.T) {
 	if len(hello) != 63 {
 		t.Fatalf("the body has %d bytes", len(hello))
 	}
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			p := servertest.Start(t, servertest.URL(t, e))
-			before := traces(t, p)
-			for _, c := range rubbish {
-				c.checkAnswer(t, p)
-				if after := traces(t, p); after != before {
-					t.Fatalf("%s has left a trace: %s, before %s", c.name, after, before)
-				}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		p := apptest.Start(t, apptest.URL(t, e)).Node
+		before := traces(t, p)
+		for _, c := range rubbish {
+			c.checkAnswer(t, p)
+			if after := traces(t, p); after != before {
+				t.Fatalf("%s has left a trace: %s, before %s", c.name, after, before)
 			}
-			var held struct {
-				MC *int64 `json:"held_mc"` // also of what is not in the file yet
-			}
-			if a := whole(t, p.Call("GET", "/v1/connection", "")); json.Unmarshal([]byte(a.body), &held) != nil ||
-				held.MC == nil || *held.MC != 0 {
-				t.Errorf("held afterwards: %s", a.body)
-			}
-			p.Verify()
-		})
-	}
+		}
+		var held struct {
+			MC *int64 `json:"held_mc"` // also of what is not in the file yet
+		}
+		if a := whole(t, p.Call("GET", "/v1/connection", "")); json.Unmarshal([]byte(a.body), &held) != nil ||
+			held.MC == nil || *held.MC != 0 {
+			t.Errorf("held afterwards: %s", a.body)
+		}
+		p.Verify()
+	})
 }
 
-func (c *raw) checkAnswer(t *testing.T, p *servertest.Process) {
+func (c *raw) checkAnswer(t *testing.T, p *nodetest.Node) {
 	t.Helper()
 	sends := strings.NewReplacer("{token}", p.Connection.AccessToken, "{key}", servertest.UUID(),
 		"{basic}", base64.StdEncoding.EncodeToString([]byte(p.App.ClientID+":"+p.App.ClientSecret))).Replace(c.sends)

@@ -10,7 +10,9 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // refusal is one request that must be refused, as testdata/refusals.json has it.
@@ -43,23 +45,20 @@ func TestRefusals(t *testing.T) {
 	if len(cases) < 130 {
 		t.Errorf("only %d cases", len(cases))
 	}
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			p := servertest.Start(t, servertest.URL(t, e))
-			before := traces(t, p)
-			for _, c := range cases {
-				c.checkAnswer(t, p)
-			}
-			if after := traces(t, p); after != before {
-				t.Errorf("refusals have left a trace: %s, before %s", after, before)
-			}
-			p.Verify()
-		})
-	}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		p := apptest.Start(t, apptest.URL(t, e)).Node
+		before := traces(t, p)
+		for _, c := range cases {
+			c.checkAnswer(t, p)
+		}
+		if after := traces(t, p); after != before {
+			t.Errorf("refusals have left a trace: %s, before %s", after, before)
+		}
+		p.Verify()
+	})
 }
 
-func (c *refusal) checkAnswer(t *testing.T, p *servertest.Process) {
+func (c *refusal) checkAnswer(t *testing.T, p *nodetest.Node) {
 	t.Helper()
 	req, err := http.NewRequest(c.Method,
 		p.BaseURL+strings.NewReplacer("{app}", p.App.ID, "{connection}", p.Connection.ID).Replace(c.Path),
@@ -119,7 +118,7 @@ func (c *refusal) checkAnswer(t *testing.T, p *servertest.Process) {
 var direct = &http.Transport{}
 
 // traces is everything that a refusal must leave as it was.
-func traces(t *testing.T, p *servertest.Process) (out string) {
+func traces(t *testing.T, p *nodetest.Node) (out string) {
 	t.Helper()
 	d, err := db.OpenReadOnly(t.Context(), p.DB)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -70,12 +71,12 @@ func TestReleasedDatabases(t *testing.T) {
 				p.Verify()
 				rows := number(t, p.DB, `SELECT COUNT(*) FROM ledger`)
 				p.App.RedirectURI = publicCallback
-				p.Connection.AccessToken, _ = connectAs(t, p, releaseUser, releasePassword, "20.00")
+				p.Connection.AccessToken, _ = connectAs(t, p.Node, releaseUser, releasePassword, "20.00")
 				whole(t, p.Call("POST", luna, prompt("Hello from a later version"))).billing(t)
 				if now := number(t, p.DB, `SELECT COUNT(*) FROM ledger`); now != rows+2 { // the new cap, and the call
 					t.Errorf("%v ledger rows, %v before", now, rows)
 				}
-				wants(t, "the audit log", operatorOf(t, p).Do(t, "GET", "/v1/operator/log", ""), 200, "",
+				wants(t, "the audit log", operatorOf(t, p.Node).Do(t, "GET", "/v1/operator/log", ""), 200, "",
 					`"action":"reverse"`)
 				p.Verify()
 				if code := p.Stop(); code != 0 {
@@ -160,7 +161,7 @@ func fillDatabase(t *testing.T, target, data string) {
 	t.Helper()
 	p := servertest.Start(t, target, "--data="+data)
 	fillSandbox(t, p)
-	promote(t, p)
+	promote(t, p.Node)
 	if code := p.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -199,12 +200,12 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 	if err := json.Unmarshal([]byte(made.Body), &account); err != nil {
 		t.Fatal(made, err)
 	}
-	token, connection := connectAs(t, p, account.Email, account.Password, "2.50")
+	token, connection := connectAs(t, p.Node, account.Email, account.Password, "2.50")
 	whole(t, p.Call("POST", luna, prompt("Hello"), "Authorization: Bearer "+token)).billing(t)
 	request := memberOf(t,
 		wants(t, "ask for more", app.Do(t, "POST", "/v1/connections/"+connection+"/allocation-requests",
 			`{"target_allocation_mc":500000000,"reason":"Forty more pages."}`), 200, "", "pending"), "id")
-	user := signIn(t, p, account.Email, account.Password)
+	user := signIn(t, p.Node, account.Email, account.Password)
 	user.Post("/allocation-requests/"+request, url.Values{"decision": {"approve"}}).Want(t, http.StatusSeeOther)
 	user.Post("/connections/"+connection+"/freeze", nil).Want(t, http.StatusSeeOther)
 	wants(t, "revoke", app.Do(t, "POST", "/v1/connections/"+connection+"/revoke", ""), 200, "", "revoked")
@@ -284,7 +285,7 @@ func fillLive(t *testing.T, p *servertest.Process) {
 	})
 
 	p.App.RedirectURI = publicCallback
-	token, connection := connectAs(t, p, releaseUser, releasePassword, "10.00")
+	token, connection := connectAs(t, p.Node, releaseUser, releasePassword, "10.00")
 	p.Connection.AccessToken = token
 	whole(t, p.Call("POST", luna, prompt("Paid by free credit"))).billing(t)
 	costly := whole(t,
@@ -295,7 +296,7 @@ func fillLive(t *testing.T, p *servertest.Process) {
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	wants(t, "provider key", app.Do(t, "PUT", "/v1/provider-keys/openai", `{"key":"a-key-of-the-developers-own"}`), 200,
 		"", "openai")
-	operator := operatorOf(t, p)
+	operator := operatorOf(t, p.Node)
 	wants(t, "reverse", operator.Do(t, "POST", "/v1/operator/ledger/"+row+"/reverse", `{"reason":"provider_error"}`),
 		200, "", row)
 	wants(t, "freeze",
@@ -305,7 +306,7 @@ func fillLive(t *testing.T, p *servertest.Process) {
 }
 
 // signIn returns a browser in which an account is signed in.
-func signIn(t *testing.T, p *servertest.Process, email, password string) *apitest.Browser {
+func signIn(t *testing.T, p *nodetest.Node, email, password string) *apitest.Browser {
 	t.Helper()
 	b := apitest.NewBrowser(t, p.BaseURL)
 	b.Post("/sign-in", url.Values{"email": {email}, "password": {password}}).Want(t, http.StatusSeeOther)

@@ -12,7 +12,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // TestRequestLog lists an app's calls, billed and refused, by pages and filters. The receipt of each row agrees.
@@ -21,12 +22,12 @@ func TestRequestLog(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			checkRequestLog(t, servertest.Start(t, servertest.URL(t, e)))
+			checkRequestLog(t, apptest.Start(t, apptest.URL(t, e)).Node)
 		})
 	}
 }
 
-func checkRequestLog(t *testing.T, p *servertest.Process) {
+func checkRequestLog(t *testing.T, p *nodetest.Node) {
 	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	list := func(query string) (rows []loggedRequest, next string) {
 		t.Helper()
@@ -142,7 +143,7 @@ func checkRequestLog(t *testing.T, p *servertest.Process) {
 // TestCallsAreFollowed reads the billed calls of an app in the order of settlement, while they are made.
 func TestCallsAreFollowed(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, "")
+	p := apptest.Start(t, apptest.URL(t, db.SQLite))
 	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	collection := "/v1/apps/" + p.App.ID + "/requests"
 	at, got := collection+"?limit=2&settled_after=0", []string(nil)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -67,7 +68,7 @@ func lastResponse(t *testing.T, events string) responseObject {
 // output and cost the same, and a replay has the same bytes.
 func TestResponses(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		for _, model := range []string{"gpt-6-luna", "claude-haiku-5-5", "gemini-3.8-flash"} {
 			key := "Idempotency-Key: " + servertest.UUID()
 			body := responseBody(model, "Say hello.", `"max_output_tokens":100`)
@@ -229,7 +230,7 @@ func (n *emulated) checkEnds(t *testing.T, model, stream string) {
 func TestResponsesRetries(t *testing.T) {
 	t.Parallel()
 	a, b := startPair(t)
-	call := func(p *servertest.Process, body, retries string) answer {
+	call := func(p *nodetest.Node, body, retries string) answer {
 		req, err := http.NewRequest("POST", p.BaseURL+responsesPath, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -247,15 +248,15 @@ func TestResponsesRetries(t *testing.T) {
 	}
 	for _, stream := range []string{`"stream":false`, streamed} {
 		body := responseBody("gpt-6-luna", "Say hello. "+stream, `"max_output_tokens":100`, stream)
-		first := call(a, body, "0")
-		for _, p := range []*servertest.Process{a, b} {
+		first := call(a.Node, body, "0")
+		for _, p := range []*nodetest.Node{a.Node, b.Node} {
 			again := call(p, body, "1")
 			if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" ||
 				again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
 				t.Errorf("retried %+v, first %+v", again, first)
 			}
 		}
-		if next := call(b, body, "0"); next.header.Get("X-Request-Id") == first.header.Get("X-Request-Id") {
+		if next := call(b.Node, body, "0"); next.header.Get("X-Request-Id") == first.header.Get("X-Request-Id") {
 			t.Errorf("the same request again must be another call: %+v", next)
 		}
 	}
@@ -272,7 +273,7 @@ func TestResponsesJoin(t *testing.T) {
 		key := "Idempotency-Key: " + servertest.UUID()
 		answers := make(chan answer)
 		for i := range 6 {
-			p := []*servertest.Process{a, b}[i%2]
+			p := []*nodetest.Node{a.Node, b.Node}[i%2]
 			go func() {
 				resp := p.Call("POST", responsesPath, body, key)
 				defer resp.Body.Close()
@@ -306,7 +307,7 @@ func TestResponsesJoin(t *testing.T) {
 // TestOpenAIBaseURL lists the models in OpenAI's shape; what is not offered there answers in it, and says what is.
 func TestOpenAIBaseURL(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		a := whole(t, p.Call("GET", "/openai/v1/models", ""))
 		var list struct {
 			Object string

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/models/provider/openai"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // seenRequest is a request as a provider gets it.
@@ -133,26 +134,23 @@ func TestProvidersGetTheSafetyIdentifier(t *testing.T) {
 // TestSafetyIdentifierFindsItsAccount: the operator finds the account, and pauses its connections.
 func TestSafetyIdentifierFindsItsAccount(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			n, _ := emulating(t, e, time.Minute, time.Minute, emulator.New(emulator.Options{}))
-			defer n.stop()
-			var accountID string
-			if err := n.DB.QueryRowContext(t.Context(), `SELECT account_id FROM connections WHERE id = $1`,
-				n.seeded.Connection.ID).Scan(&accountID); err != nil {
-				t.Fatal(err)
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		n, _ := emulating(t, e, time.Minute, time.Minute, emulator.New(emulator.Options{}))
+		defer n.stop()
+		var accountID string
+		if err := n.DB.QueryRowContext(t.Context(), `SELECT account_id FROM connections WHERE id = $1`,
+			n.seeded.Connection.ID).Scan(&accountID); err != nil {
+			t.Fatal(err)
+		}
+		identifier := n.identifiers.Identify(accountID)
+		if a, err := n.operators.FindAccount(t.Context(), identifier); err != nil || a.ID != accountID {
+			t.Errorf("%v: %+v", err, a)
+		}
+		foreign := n.identifiers.Identify("wac_x")
+		for _, other := range []string{"", accountID, strings.ToUpper(identifier), foreign} {
+			if a, err := n.operators.FindAccount(t.Context(), other); err == nil {
+				t.Errorf("%q finds %+v", other, a)
 			}
-			identifier := n.identifiers.Identify(accountID)
-			if a, err := n.operators.FindAccount(t.Context(), identifier); err != nil || a.ID != accountID {
-				t.Errorf("%v: %+v", err, a)
-			}
-			foreign := n.identifiers.Identify("wac_x")
-			for _, other := range []string{"", accountID, strings.ToUpper(identifier), foreign} {
-				if a, err := n.operators.FindAccount(t.Context(), other); err == nil {
-					t.Errorf("%q finds %+v", other, a)
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // testAccount is one as the API shows it when it is made.
@@ -27,7 +27,7 @@ type testAccount struct {
 
 // connectAs signs in on the pages as somebody, consents to a cap with what more
 // says, and exchanges the code: the whole of contract §5.
-func connectAs(t *testing.T, p *servertest.Process, email, password, amount string,
+func connectAs(t *testing.T, p *nodetest.Node, email, password, amount string,
 	more ...string) (accessToken, connectionID string) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -97,7 +97,7 @@ func connectAs(t *testing.T, p *servertest.Process, email, password, amount stri
 // token is refused, and the books still hold.
 func TestTestAccountsEndToEnd(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 		at := "/v1/apps/" + p.App.ID + "/test-accounts"
 		var a testAccount
@@ -143,7 +143,7 @@ func TestTestAccountsEndToEnd(t *testing.T) {
 func TestSandboxLiveModeReachesTheEmulator(t *testing.T) {
 	t.Parallel()
 	n := startEmulated(t, db.SQLite)
-	token, _ := connectAs(t, n.Process, n.Developer.Email, n.Developer.Password, "5", "test_account", "new")
+	token, _ := connectAs(t, n.Node, n.Developer.Email, n.Developer.Password, "5", "test_account", "new")
 	for _, v := range vendors {
 		if got := whole(t,
 			n.Call("POST", "/v1/ai/"+v.model, prompt("What is new, "+v.name+"?"),

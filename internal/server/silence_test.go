@@ -86,66 +86,63 @@ func (n *node) row(key string) (settlement string, cost, charge, hold int64) {
 // alarms of usage and of keys are counted.
 func TestSilentProvider(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			n, url := emulating(t, e, 1500*time.Millisecond, time.Second, emulator.New(emulator.Options{}))
-			for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
-				for _, c := range []struct {
-					name, script string
-					stream       bool
-					status       int
-				}{
-					{"before the headers", "hang", false, 502}, {"before the headers", "hang", true, 502},
-					{"within a whole answer", "hang=5 words=50", false, 502},
-					{"within a stream", "hang=8 words=50", true, 200},
-				} {
-					where, key := model+", "+c.name, id.NewUUID()
-					begun := time.Now()
-					status, body := n.ask(model, key, "!emu "+c.script, c.stream)
-					if took := time.Since(begun); status != c.status || took < 200*time.Millisecond ||
-						took > 20*time.Second || !strings.Contains(body, `"code":"provider_error"`) {
-						t.Errorf("%s: %s, %d %s", where, took, status, body)
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		n, url := emulating(t, e, 1500*time.Millisecond, time.Second, emulator.New(emulator.Options{}))
+		for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
+			for _, c := range []struct {
+				name, script string
+				stream       bool
+				status       int
+			}{
+				{"before the headers", "hang", false, 502}, {"before the headers", "hang", true, 502},
+				{"within a whole answer", "hang=5 words=50", false, 502},
+				{"within a stream", "hang=8 words=50", true, 200},
+			} {
+				where, key := model+", "+c.name, id.NewUUID()
+				begun := time.Now()
+				status, body := n.ask(model, key, "!emu "+c.script, c.stream)
+				if took := time.Since(begun); status != c.status || took < 200*time.Millisecond ||
+					took > 20*time.Second || !strings.Contains(body, `"code":"provider_error"`) {
+					t.Errorf("%s: %s, %d %s", where, took, status, body)
+				}
+				if c.status == 200 {
+					if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge <= 0 ||
+						charge > hold || !strings.HasSuffix(body, "data: [DONE]\n\n") {
+						t.Errorf("%s: %s, charged %d of %d: %s", where, settlement, charge, hold, body)
 					}
-					if c.status == 200 {
-						if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge <= 0 ||
-							charge > hold || !strings.HasSuffix(body, "data: [DONE]\n\n") {
-							t.Errorf("%s: %s, charged %d of %d: %s", where, settlement, charge, hold, body)
-						}
-						if _, again := n.ask(model, key, "!emu "+c.script, c.stream); again != body {
-							t.Errorf("%s: replayed %s, first %s", where, again, body)
-						}
-					}
-					var held int64
-					if err := n.DB.QueryRowContext(t.Context(),
-						`SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
-						t.Errorf("%s: %d held, %v", where, held, err)
-					}
-					if status, body := n.ask(model, id.NewUUID(), "Hello", c.stream); status != 200 {
-						t.Errorf("after %s: %d %s", where, status, body)
+					if _, again := n.ask(model, key, "!emu "+c.script, c.stream); again != body {
+						t.Errorf("%s: replayed %s, first %s", where, again, body)
 					}
 				}
-				n.ask(model, id.NewUUID(), "!emu status=401", false)
-				for _, lie := range []string{"10,0,0,9000", "30000,0,0,9", "10,30000,0,9"} {
-					key := id.NewUUID()
-					n.ask(model, key, "!emu usage="+lie, false)
-					if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge > hold {
-						t.Errorf("%s: usage %s is %s, charged %d of %d", model, lie, settlement, charge, hold)
-					}
+				var held int64
+				if err := n.DB.QueryRowContext(t.Context(),
+					`SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
+					t.Errorf("%s: %d held, %v", where, held, err)
 				}
-				if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got,
-					`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} `) {
-					t.Errorf("%s: absurd usage raises no alarm", model)
+				if status, body := n.ask(model, id.NewUUID(), "Hello", c.stream); status != 200 {
+					t.Errorf("after %s: %d %s", where, status, body)
 				}
 			}
-			if _, got := fetch(t, n.metrics+"/metrics"); strings.Count(got,
-				`purser_alarms_total{alarm="the key is refused",`) != 3 {
-				t.Errorf("keys that are refused raise no alarm:\n%s", got)
+			n.ask(model, id.NewUUID(), "!emu status=401", false)
+			for _, lie := range []string{"10,0,0,9000", "30000,0,0,9", "10,30000,0,9"} {
+				key := id.NewUUID()
+				n.ask(model, key, "!emu usage="+lie, false)
+				if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge > hold {
+					t.Errorf("%s: usage %s is %s, charged %d of %d", model, lie, settlement, charge, hold)
+				}
 			}
-			n.stop()
-			n.verify(url)
-		})
-	}
+			if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got,
+				`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} `) {
+				t.Errorf("%s: absurd usage raises no alarm", model)
+			}
+		}
+		if _, got := fetch(t, n.metrics+"/metrics"); strings.Count(got,
+			`purser_alarms_total{alarm="the key is refused",`) != 3 {
+			t.Errorf("keys that are refused raise no alarm:\n%s", got)
+		}
+		n.stop()
+		n.verify(url)
+	})
 }
 
 // verify audits the database.
@@ -161,45 +158,42 @@ func (n *node) verify(url string) {
 // for, whatever becomes of the price or the model meanwhile (F-28).
 func TestPricesChangeWithinACall(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			var gate gate
-			n, url := emulating(t, e, time.Minute, time.Minute, gate.before(emulator.New(emulator.Options{})))
-			for _, stream := range []bool{false, true} {
-				for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
-					n.write("date: 2026-11-21\nmodels: [{id: gpt-4o-mini, off: true}]\n")
-					n.catalog.Reload()
-					const text = "!emu usage=1000,0,0,100 words=20"
-					before := id.NewUUID()
-					n.ask(model, before, text, stream)
-					_, want, charge, _ := n.row(before)
-					key, done := id.NewUUID(), make(chan int)
-					arrived, open := gate.close()
-					go func() {
-						status, _ := n.ask(model, key, text, stream)
-						done <- status
-					}()
-					<-arrived
-					n.write("date: 2026-11-21\nmodels: [{id: " + model + ", off: true}]\n")
-					n.catalog.Reload()
-					if status, body := n.ask(model, id.NewUUID(), text, stream); status != 400 {
-						t.Errorf("%s is retired: %d %s", model, status, body)
-					}
-					open()
-					if status := <-done; status != 200 {
-						t.Errorf("%s, stream %t: the call in flight ends with %d", model, stream, status)
-					}
-					if settlement, got, total, _ := n.row(key); settlement != "settled" || got != want ||
-						total != charge || want <= 0 {
-						t.Errorf("%s, stream %t: %s at %d, before %d", model, stream, settlement, got, want)
-					}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		var gate gate
+		n, url := emulating(t, e, time.Minute, time.Minute, gate.before(emulator.New(emulator.Options{})))
+		for _, stream := range []bool{false, true} {
+			for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
+				n.write("date: 2026-11-21\nmodels: [{id: gpt-4o-mini, off: true}]\n")
+				n.catalog.Reload()
+				const text = "!emu usage=1000,0,0,100 words=20"
+				before := id.NewUUID()
+				n.ask(model, before, text, stream)
+				_, want, charge, _ := n.row(before)
+				key, done := id.NewUUID(), make(chan int)
+				arrived, open := gate.close()
+				go func() {
+					status, _ := n.ask(model, key, text, stream)
+					done <- status
+				}()
+				<-arrived
+				n.write("date: 2026-11-21\nmodels: [{id: " + model + ", off: true}]\n")
+				n.catalog.Reload()
+				if status, body := n.ask(model, id.NewUUID(), text, stream); status != 400 {
+					t.Errorf("%s is retired: %d %s", model, status, body)
+				}
+				open()
+				if status := <-done; status != 200 {
+					t.Errorf("%s, stream %t: the call in flight ends with %d", model, stream, status)
+				}
+				if settlement, got, total, _ := n.row(key); settlement != "settled" || got != want ||
+					total != charge || want <= 0 {
+					t.Errorf("%s, stream %t: %s at %d, before %d", model, stream, settlement, got, want)
 				}
 			}
-			n.stop()
-			n.verify(url)
-		})
-	}
+		}
+		n.stop()
+		n.verify(url)
+	})
 }
 
 // gate keeps a provider's answers back for as long as a test wants them to be.

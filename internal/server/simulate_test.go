@@ -13,7 +13,9 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -36,7 +38,7 @@ var refusedShapes = []refusedShape{
 }
 
 // send makes a call with a text in the shape, as the sample connection unless headers say otherwise.
-func (s *refusedShape) send(t *testing.T, p *servertest.Process, model, text string, stream bool,
+func (s *refusedShape) send(t *testing.T, p *nodetest.Node, model, text string, stream bool,
 	headers ...string) answer {
 	t.Helper()
 	quoted, err := json.Marshal(text)
@@ -155,7 +157,7 @@ func (r *simulatedRefusal) check(a answer, embedding bool) error {
 // idempotency key is free.
 func TestSimulatedRefusals(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		before := simulationTraces(t, p)
 		for _, s := range refusedShapes {
 			for _, r := range simulatedRefusals {
@@ -206,7 +208,7 @@ func TestSimulatedRefusals(t *testing.T) {
 }
 
 // simulationTraces is everything that a simulated refusal must leave as it was.
-func simulationTraces(t *testing.T, p *servertest.Process) string {
+func simulationTraces(t *testing.T, p *nodetest.Node) string {
 	t.Helper()
 	d, err := db.OpenReadOnly(t.Context(), p.DB)
 	if err != nil {
@@ -227,7 +229,7 @@ func simulationTraces(t *testing.T, p *servertest.Process) string {
 // TestLiveAppsAreNotSimulated: the message of a live app goes to the model as it is.
 func TestLiveAppsAreNotSimulated(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, servertest.URL(t, db.Postgres))
+	p := apptest.Start(t, apptest.URL(t, db.Postgres)).Node
 	d := dbtest.OpenURL(t, p.DB)
 	l := newLiveApp(t, d, "simulate-", 1, 20*money.Dollar)
 	for _, s := range refusedShapes {
@@ -268,7 +270,7 @@ func (a answer) normalize() string {
 // simulated ones with them: every member, its type and its text are the same but for numbers and names.
 func TestSimulatedRefusalsAreAsTheRealOnes(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, "")
+	p := apptest.Start(t, apptest.URL(t, db.SQLite)).Node
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator := operatorOf(t, p)
 	do := func(c apitest.Client, method, path, body string) string {

@@ -20,15 +20,15 @@ import (
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite), "--drain=5s")
-	if status, body, _ := probeReady(t, p); status != 200 {
+	if status, body, _ := probeReady(t, p.Node); status != 200 {
 		t.Fatalf("not ready: %s", body)
 	}
 	p.Signal(syscall.SIGTERM)
 	eventually(t, 20*time.Second, "not ready", func() bool {
-		status, body, _ := probeReady(t, p)
+		status, body, _ := probeReady(t, p.Node)
 		return status == 503 && strings.Contains(body, "shutting down")
 	})
-	if r := ask(p, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 200 {
+	if r := ask(p.Node, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 200 {
 		t.Errorf("a call while the node drains: %+v", r)
 	}
 	if code := p.Wait(); code != 0 {
@@ -44,8 +44,8 @@ func TestStopCutsCalls(t *testing.T) {
 	t.Parallel()
 	p := servertest.Start(t, servertest.URL(t, db.SQLite), "--grace=1s")
 	b := newBooks(t, nil)
-	stream := beginCall(p, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
-	whole := asking(p, b.addCall(false, "!mock delay=60s words=5"))
+	stream := beginCall(p.Node, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
+	whole := asking(p.Node, b.addCall(false, "!mock delay=60s words=5"))
 	<-stream.begun
 	eventually(t, 20*time.Second, "two holds", func() bool { return number(t, p.DB, openHolds) == 2 })
 	if code := p.Stop(); code != 0 {
@@ -151,10 +151,10 @@ func TestDamagedFileIsNotReady(t *testing.T) {
 	}
 	p = servertest.Start(t, p.DB)
 	eventually(t, 20*time.Second, "not ready", func() bool {
-		status, _, _ := probeReady(t, p)
+		status, _, _ := probeReady(t, p.Node)
 		return status == 503
 	})
-	if r := ask(p, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 503 {
+	if r := ask(p.Node, newBooks(t, nil).addCall(false, "!mock words=5")); r.status != 503 {
 		t.Errorf("a call on a damaged file: %+v", r)
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -23,11 +25,11 @@ func TestStopOnTheDashboard(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			target := servertest.URL(t, e)
-			calls := servertest.Start(t, target)
+			target := apptest.URL(t, e)
+			calls := apptest.Start(t, target).Node
 			pages := calls
 			if e == db.Postgres {
-				pages = servertest.Start(t, target)
+				pages = apptest.Start(t, target).Node
 			}
 			user := signIn(t, pages, calls.TestAccount.Email, calls.TestAccount.Password)
 			books := newBooks(t, nil)
@@ -47,7 +49,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 				!strings.HasSuffix(r.body, "data: [DONE]\n\n") {
 				t.Errorf("the stopped stream: %+v", r)
 			}
-			for _, p := range []*servertest.Process{calls, pages} {
+			for _, p := range []*nodetest.Node{calls, pages} {
 				if again := ask(p, stream); again.body != r.body || again.header.Get("Idempotent-Replayed") != "true" {
 					t.Errorf("replayed %+v\nfirst %s", again, r.body)
 				}
@@ -68,7 +70,7 @@ func TestStopOnTheDashboard(t *testing.T) {
 }
 
 // stopAll pauses everything while calls run.
-func stopAll(t *testing.T, calls, pages *servertest.Process) {
+func stopAll(t *testing.T, calls, pages *nodetest.Node) {
 	t.Helper()
 	user := signIn(t, pages, calls.TestAccount.Email, calls.TestAccount.Password)
 	books := newBooks(t, nil)
@@ -143,7 +145,7 @@ type shapeCalls struct {
 // and its replay has the same bytes. A call that delivered nothing gets its shape's error, and costs nothing.
 func TestStopInOtherShapes(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	eachNode(t, func(t *testing.T, p *nodetest.Node) {
 		user := signIn(t, p, p.TestAccount.Email, p.TestAccount.Password)
 		var stopped, paused []shapeCalls
 		for _, shape := range stopShapes {
@@ -168,7 +170,7 @@ func TestStopInOtherShapes(t *testing.T) {
 }
 
 // beginShape begins the calls of a shape, and waits until the text of the stream is saved.
-func beginShape(t *testing.T, p *servertest.Process, shape stopShape) shapeCalls {
+func beginShape(t *testing.T, p *nodetest.Node, shape stopShape) shapeCalls {
 	t.Helper()
 	begin := func(script string, stream bool) (*booked, asked) {
 		c := &booked{key: servertest.UUID(), path: shape.path, stream: stream}
@@ -184,7 +186,7 @@ func beginShape(t *testing.T, p *servertest.Process, shape stopShape) shapeCalls
 }
 
 // check awaits the answers of stopped calls, then calls ended, and compares the replay and the ledger.
-func (c *shapeCalls) check(t *testing.T, p *servertest.Process, code string, ended func()) {
+func (c *shapeCalls) check(t *testing.T, p *nodetest.Node, code string, ended func()) {
 	t.Helper()
 	r := <-c.streamed.answer
 	c.stream.answer = []byte(r.body)
@@ -212,7 +214,7 @@ func (c *shapeCalls) check(t *testing.T, p *servertest.Process, code string, end
 }
 
 // stopPath returns where the dashboard stops the call of a key.
-func stopPath(t *testing.T, p *servertest.Process, user *apitest.Browser, key string) string {
+func stopPath(t *testing.T, p *nodetest.Node, user *apitest.Browser, key string) string {
 	t.Helper()
 	requestID := textOf(t, p.DB, `SELECT request_id FROM holds WHERE key = '`+key+`'`)
 	return user.Get("/dashboard/running").Want(t, 200, "gpt-6-luna").
@@ -223,7 +225,7 @@ func stopPath(t *testing.T, p *servertest.Process, user *apitest.Browser, key st
 // stream says so, and the node does not wait for it.
 func TestEventStreamOfANode(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, "")
+	p := apptest.Start(t, apptest.URL(t, db.SQLite))
 	resp := p.Call("GET", "/v1/connection/events", "")
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
@@ -244,10 +246,10 @@ func TestEventStreamOfANode(t *testing.T) {
 	await("event: hold")
 	await("event: charge")
 	await("event: balance")
-	stopped := make(chan int, 1)
+	stopped := make(chan error, 1)
 	go func() { stopped <- p.Stop() }()
 	await(`"reason":"server_shutdown"`)
-	if code := <-stopped; code != 0 {
-		t.Errorf("the node stopped with %d", code)
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // usageRow is a row of GET /v1/apps/{id}/usage.
@@ -28,12 +29,12 @@ func TestUsage(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			checkUsage(t, servertest.Start(t, servertest.URL(t, e)))
+			checkUsage(t, apptest.Start(t, apptest.URL(t, e)).Node)
 		})
 	}
 }
 
-func checkUsage(t *testing.T, p *servertest.Process) {
+func checkUsage(t *testing.T, p *nodetest.Node) {
 	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	const hello = `{"messages":[{"role":"user","content":"Hello"}]}`
 	for _, headers := range [][]string{nil, {"X-Svc-Feature: chat"}, {"X-Svc-Feature: made-up"}} {

@@ -121,7 +121,7 @@ func (s *voiceStorm) connect() {
 		if err := json.Unmarshal([]byte(made.Body), &a); err != nil {
 			s.t.Fatal(made, err)
 		}
-		token, _ := connectAs(s.t, p, a.Email, a.Password, "100")
+		token, _ := connectAs(s.t, p.Node, a.Email, a.Password, "100")
 		s.tokens = append(s.tokens, token)
 	}
 }

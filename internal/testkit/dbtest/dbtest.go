@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"hash/crc32"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 )
 
 // Each runs f on a fresh database of each engine, both in parallel.
@@ -25,6 +27,23 @@ func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			f(t, Open(t, e))
+		})
+	}
+}
+
+// InTurn runs f for each engine in the long run, and in the usual run for the one that the test's name chooses: for
+// what says the same on both.
+func InTurn(t *testing.T, f func(t *testing.T, e db.Engine)) {
+	t.Helper()
+	engines := []db.Engine{db.SQLite, db.Postgres}
+	if !testkit.IsLong() {
+		i := crc32.ChecksumIEEE([]byte(t.Name())) % 2
+		engines = engines[i : i+1]
+	}
+	for _, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			f(t, e)
 		})
 	}
 }

@@ -5,13 +5,11 @@ package servertest
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,10 +23,9 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
-	"github.com/purserhq/purser/internal/dev/sample"
-	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // BinaryEnv names the variable with the path of a built purser. The path must change
@@ -75,8 +72,7 @@ var build = sync.OnceValues(func() (string, error) {
 
 // Process is one running node.
 type Process struct {
-	sample.Data
-	t    testing.TB
+	*nodetest.Node
 	cmd  *exec.Cmd
 	log  string // the file of its standard error: a line is there before the answer that follows it
 	done chan struct{}
@@ -170,7 +166,13 @@ func tryStart(t testing.TB, command []string, database string, args []string) (*
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // the process has its own
-	p := &Process{t: t, cmd: exec.Command(run[0], run[1:]...), log: log.Name(), done: make(chan struct{})}
+	p := &Process{
+		Node: &nodetest.Node{T: t},
+		cmd:  exec.Command(run[0], run[1:]...),
+		log:  log.Name(),
+		done: make(chan struct{}),
+	}
+	p.Log = p.readLog
 	p.cmd.Stderr = log
 	p.cmd.Env = env
 	out, err := p.cmd.StdoutPipe()
@@ -222,9 +224,9 @@ func writeOnce(path string, content []byte) error {
 func (p *Process) cleanup() {
 	p.Kill()
 	if log := p.Log(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic:") {
-		p.t.Errorf("the process raced or panicked:\n%s", log)
-	} else if p.t.Failed() {
-		p.t.Logf("log of the process:\n%s", log)
+		p.T.Errorf("the process raced or panicked:\n%s", log)
+	} else if p.T.Failed() {
+		p.T.Logf("log of the process:\n%s", log)
 	}
 }
 
@@ -262,49 +264,17 @@ func (p *Process) CPU() time.Duration {
 // Signal sends a signal. It does nothing after the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Log returns what the process has logged so far.
-func (p *Process) Log() string {
+// readLog returns what the process has logged so far.
+func (p *Process) readLog() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
-		p.t.Error(err)
+		p.T.Error(err)
 	}
 	return string(text)
 }
 
-// Verify audits the database of the process and fails the test on any finding.
-func (p *Process) Verify() { p.t.Helper(); Verify(p.t, p.DB) }
-
 // Verify audits a database and fails the test on any finding.
-func Verify(t testing.TB, database string) {
-	t.Helper()
-	var out bytes.Buffer
-	if findings, err := audit.VerifyAndPrint(context.Background(), database, &out, time.Now()); err != nil ||
-		findings > 0 {
-		t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
-	}
-}
-
-// Call sends a request with the seeded access token and a fresh key unless
-// headers, given as "Name: value", say otherwise. The caller closes the body.
-func (p *Process) Call(method, path, body string, headers ...string) *http.Response {
-	p.t.Helper()
-	req, err := http.NewRequest(method, p.BaseURL+path, strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", UUID())
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return resp
-}
+func Verify(t testing.TB, database string) { t.Helper(); nodetest.Verify(t, database) }
 
 // UUID returns a fresh random key.
 func UUID() string { return id.NewUUID() }
