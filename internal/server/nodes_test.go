@@ -351,7 +351,7 @@ func TestNodesRevoke(t *testing.T) {
 	if r := ask(b.Node, books.addCall(false, "!mock words=5")); r.status != 200 { // b knows the connection now
 		t.Fatal(r)
 	}
-	running := asking(b.Node, books.addCall(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
+	running := asking(b.Node, books.addCall(false, "!mock delay=6s words=5")) // seen on a busy machine, too
 	holdState(t, b.Node, books.calls[1].key, "open")
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
