@@ -34,6 +34,9 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if !allTests.end(code != 0) {
+		code = 1
+	}
 	if err := unvisited(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

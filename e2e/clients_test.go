@@ -265,16 +265,15 @@ func TestClients(t *testing.T) {
 		{"anthropic", true},
 		{"google", false},
 	}
-	offset := 0
-	for _, program := range clientPrograms() {
-		start := offset
-		offset += len(program.apis)
-		if program.library && !testkit.IsLong() {
-			continue
-		}
-		t.Run(program.name, func(t *testing.T) {
-			t.Parallel()
-			eachEmulated(t, func(t *testing.T, w *emulatedNode) {
+	eachEmulated(t, func(t *testing.T, w *emulatedNode) {
+		offset := 0
+		for _, program := range clientPrograms() {
+			start := offset
+			offset += len(program.apis)
+			if program.library && !testkit.IsLong() {
+				continue
+			}
+			t.Run(program.name, func(t *testing.T) { // one at a time: what the providers were asked is the client's
 				run := program.run(t)
 				for i, api := range program.apis {
 					w.tryUnbilled(t, run, api)
@@ -294,8 +293,8 @@ func TestClients(t *testing.T) {
 					}
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // An emulatedNode is a node whose providers are emulated in this process.

@@ -63,7 +63,7 @@ func streamed(t *testing.T, c openai.Client,
 // TestGoSDK calls the drop-in route by the official SDK, whole and streamed.
 func TestGoSDK(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		c, ask := sdk(p, p.Connection.AccessToken), asking("Hello")
 		whole, err := c.Chat.Completions.New(soon(t), ask)
 		if err != nil {
@@ -108,7 +108,7 @@ func TestGoSDKTools(t *testing.T) {
 			Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{}},
 		})
 	}
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		c, ask := sdk(p, p.Connection.AccessToken), asking("What is it like outside?")
 		ask.Tools = []openai.ChatCompletionToolUnionParam{tool("weather"), tool("time")}
 		forced := ask
@@ -197,7 +197,7 @@ var faults = map[string]func(*http.Request) (*http.Response, error){
 // the answer, and its user pays once.
 func TestGoSDKRetries(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		for name, fault := range faults {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, stream=%t", name, stream), func(t *testing.T) {
@@ -232,18 +232,19 @@ func TestGoSDKRetries(t *testing.T) {
 // none that stays true is tried again.
 func TestGoSDKErrors(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
-		features := "/v1/apps/" + p.App.ID + "/features"
-		manage(t, p, "POST", features,
-			`{"slug":"cheap","display_name":"Cheap","description":"Costs nothing.","max_cost_per_call_mc":1}`, nil)
-		manage(t, p, "POST", features,
-			`{"slug":"rare","display_name":"Rare","description":"Once a minute.","rate_limit":1}`, nil)
+	onNode(t, func(t *testing.T, p *servertest.Process) {
+		features, cheap, rare := "/v1/apps/"+p.App.ID+"/features", "cheap-"+servertest.UUID()[:8],
+			"rare-"+servertest.UUID()[:8]
+		manage(t, p, "POST", features, `{"slug":"`+cheap+
+			`","display_name":"Cheap","description":"Costs nothing.","max_cost_per_call_mc":1}`, nil)
+		manage(t, p, "POST", features, `{"slug":"`+rare+
+			`","display_name":"Rare","description":"Once a minute.","rate_limit":1}`, nil)
 		poor, slow, revoked := grant(t, p, "0.0001", ""), grant(t, p, "5", "0.0001"), grant(t, p, "5", "")
 		manage(t, p, "POST", "/v1/connections/"+revoked.Extra("connection_id").(string)+"/revoke", "", nil)
 
 		good, key := p.Connection.AccessToken, option.WithHeader("Idempotency-Key", servertest.UUID())
 		feature := func(slug string) option.RequestOption { return option.WithHeader("X-Svc-Feature", slug) }
-		for _, before := range []option.RequestOption{key, feature("rare")} {
+		for _, before := range []option.RequestOption{key, feature(rare)} {
 			if _, err := ask(t, p, good, model, "Hello", before); err != nil {
 				t.Fatal(err)
 			}
@@ -259,10 +260,10 @@ func TestGoSDKErrors(t *testing.T) {
 			{good, "gpt-0", "Hello", nil, 400, 1, "invalid_request"},
 			{good, model, "", nil, 400, 1, "invalid_request"},
 			{poor.AccessToken, model, "Hello", nil, 402, 1, "allocation_exhausted"},
-			{good, model, "Hello", []option.RequestOption{feature("cheap")}, 402, 1, "feature_cost_exceeded"},
+			{good, model, "Hello", []option.RequestOption{feature(cheap)}, 402, 1, "feature_cost_exceeded"},
 			{revoked.AccessToken, model, "Hello", nil, 403, 1, "connection_revoked"},
 			{good, model, "Something else", []option.RequestOption{key}, 409, 1, "idempotency_key_reused"},
-			{good, model, "Hello", []option.RequestOption{feature("rare"), option.WithMaxRetries(0)}, 429, 1,
+			{good, model, "Hello", []option.RequestOption{feature(rare), option.WithMaxRetries(0)}, 429, 1,
 				"rate_limited"},
 			{slow.AccessToken, model, "Hello", []option.RequestOption{option.WithMaxRetries(0)}, 429, 1,
 				"daily_limit_reached"},
@@ -305,7 +306,7 @@ func ask(t *testing.T, p *servertest.Process, token, model, text string,
 // that was read to its end.
 func TestGoSDKAborts(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		c, ask := sdk(p, p.Connection.AccessToken), asking("Tell me a story.\n!mock words=40 pace=20ms")
 		streamed(t, c, ask)
 		stays := spends(t, p, p.Connection.ID)[0]
@@ -334,7 +335,7 @@ func TestGoSDKAborts(t *testing.T) {
 // refreshed once, and with one that the service no longer accepts.
 func TestGoSDKTransport(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		first, store := grant(t, p, "5", ""), purser.NewMemoryTokenStore()
 		id, _ := first.Extra("connection_id").(string)
 		tokens := purser.Tokens{

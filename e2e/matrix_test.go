@@ -259,7 +259,7 @@ func TestMatrix(t *testing.T) {
 	}))
 	t.Cleanup(host.Close)
 	data := "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture.Bytes())
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		c := sdk(p, p.Connection.AccessToken, option.WithMaxRetries(0))
 		prices := offered(t, p)
 		for _, name := range []string{"openai", "anthropic", "google"} {
@@ -301,7 +301,7 @@ func TestMatrix(t *testing.T) {
 // streamed, in the same conversation.
 func TestToolRoundTrip(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		c := sdk(p, p.Connection.AccessToken, option.WithMaxRetries(0))
 		for _, model := range []string{"gpt-6-luna", "gpt-6.2-sol", "claude-haiku-4-5", "claude-opus-5-5",
 			"gemini-3.8-flash", "gemini-2.5-flash-lite"} {

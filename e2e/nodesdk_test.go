@@ -17,7 +17,7 @@ func TestNodeSDK(t *testing.T) {
 	testkit.Long(t, "TestClients calls by the same SDK")
 	t.Parallel()
 	installNode(t, "node")
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		poor, revoked := grant(t, p, "0.0001", ""), grant(t, p, "5", "")
 		manage(t, p, "POST", "/v1/connections/"+revoked.Extra("connection_id").(string)+"/revoke", "", nil)
 		with, err := json.Marshal(map[string]string{

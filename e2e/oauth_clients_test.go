@@ -48,7 +48,7 @@ func TestOAuthClients(t *testing.T) {
 // reads from its error why a grant was refused.
 func TestOAuth2Library(t *testing.T) {
 	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
+	onNode(t, func(t *testing.T, p *servertest.Process) {
 		config := client(p)
 		config.Endpoint.AuthStyle = oauth2.AuthStyleAutoDetect
 		first := grant(t, p, "5", "")

@@ -56,7 +56,7 @@ func (b *tab) await(what, expression string) {
 // own app.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, "")
+	p := sharedNode(t)
 	b := newTab(t, p.BaseURL)
 	b.open(p.BaseURL + "/docs")
 	if b.at().Path != "/docs/quickstart" {

@@ -57,6 +57,20 @@ func (b *tab) shows(part string) {
 	}
 }
 
+// clickLive clicks what a script may replace with the same at any time.
+func (b *tab) clickLive(role, name string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepLimit)
+	defer cancel()
+	_, err := chromedp.Run(ctx, chromedp.Click(name, as(role, name)))
+	for err != nil && strings.Contains(err.Error(), "Could not find node with given id") {
+		_, err = chromedp.Run(ctx, chromedp.Click(name, as(role, name)))
+	}
+	if err != nil {
+		b.t.Fatalf("%s %q: %v", role, name, err)
+	}
+}
+
 // TestRunningCalls sees calls run on the dashboard, which refreshes itself, stops one by its button,
 // and pauses everything, with and without JavaScript.
 func TestRunningCalls(t *testing.T) {
@@ -96,7 +110,7 @@ func TestRunningCalls(t *testing.T) {
 			}
 			stop := b.named("button", "Stop Sample app")
 			if scripts {
-				run(b, chromedp.Click(stop, as("button", stop)))
+				b.clickLive("button", stop)
 				b.shows("No calls in progress.")
 			} else if b.press("button", stop); b.at().Path != "/dashboard" {
 				t.Errorf("stopped, and got to %s", b.at())

@@ -171,6 +171,7 @@ func grant(t *testing.T, p *servertest.Process, spendCap, daily string) *oauth2.
 	if err != nil {
 		t.Fatal(err)
 	}
+	endOnShared(t, p, token.Extra("connection_id").(string))
 	return token
 }
 

@@ -352,7 +352,7 @@ func TestSDKSharedRefresh(t *testing.T) {
 	t.Parallel()
 	for _, s := range builtSDKs(t) {
 		t.Run(s.name, func(t *testing.T) {
-			p := servertest.Start(t, servertest.URL(t, db.SQLite))
+			p := sharedNode(t)
 			d := newDriver(t, s, p)
 			token, folder := grant(t, p, "5", ""), t.TempDir()
 			id, _ := token.Extra("connection_id").(string)

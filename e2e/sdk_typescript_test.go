@@ -19,9 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
-	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 const (
@@ -193,7 +191,7 @@ func TestTypeScriptSDK(t *testing.T) {
 	t.Run("hooks", func(t *testing.T) {
 		t.Parallel()
 		installNode(t, "clients")
-		p := servertest.Start(t, servertest.URL(t, db.SQLite))
+		p := sharedNode(t)
 		token := grant(t, p, "5", "")
 		id, _ := token.Extra("connection_id").(string)
 		billed := runNodeProgram(t, "clients", map[string]any{
@@ -210,18 +208,16 @@ func TestTypeScriptSDK(t *testing.T) {
 		if rows := spends(t, p, id); len(rows) != billed || billed == 0 {
 			t.Errorf("the program counts %d calls, the ledger %d", billed, len(rows))
 		}
-		p.Verify()
 	})
 	t.Run("voice", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.Start(t, servertest.URL(t, db.SQLite))
+		p := sharedConnection(t)
 		receipts := runNodeProgram(t, "sdk", map[string]any{
 			"baseURL": p.BaseURL, "accessToken": p.Connection.AccessToken,
 		}, "--experimental-websocket", "--no-warnings", "voice.mjs")
 		if rows := spends(t, p, p.Connection.ID); receipts == 0 || len(rows) < receipts {
 			t.Errorf("%d receipts, and %d rows", receipts, len(rows))
 		}
-		p.Verify()
 	})
 }
 
@@ -251,7 +247,7 @@ func TestTypeScriptVoice(t *testing.T) {
 			continue // TestVoicePage talks with the mock voice
 		}
 		t.Run(mode, func(t *testing.T) {
-			p := servertest.Start(t, servertest.URL(t, db.SQLite), "--providers="+mode)
+			p := sharedNode(t, "--providers="+mode)
 			app := http.NewServeMux()
 			app.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/html")
@@ -301,7 +297,6 @@ func TestTypeScriptVoice(t *testing.T) {
 			if s.Status != "ended" || len(s.Receipts) != 2 {
 				t.Errorf("the session is %s with %d receipts", s.Status, len(s.Receipts))
 			}
-			p.Verify()
 		})
 	}
 }
