@@ -189,6 +189,10 @@ func load(ctx context.Context, r io.Reader, target string, mark func(context.Con
 		return m, err
 	}
 	defer in.Close()
+	tables, err := db.Tables(in.Header.Schema)
+	if err != nil {
+		return m, err
+	}
 	err = db.Load(ctx, target, in.Header.Schema, func(ctx context.Context, tx *db.Tx) error {
 		for {
 			table, columns, more, err := in.ReadTable()
@@ -197,6 +201,9 @@ func load(ctx context.Context, r io.Reader, target string, mark func(context.Con
 			}
 			if !more {
 				break
+			}
+			if !slices.Contains(tables, table) {
+				return fmt.Errorf("table %s: %w: its schema has no such table", table, rowfile.ErrDamaged)
 			}
 			if err := loadTable(ctx, tx, in, table, columns); err != nil {
 				return fmt.Errorf("table %s: %w", table, err)
@@ -218,13 +225,6 @@ func load(ctx context.Context, r io.Reader, target string, mark func(context.Con
 }
 
 func loadTable(ctx context.Context, tx *db.Tx, in *rowfile.Decoder, table string, columns []string) error {
-	tables, err := db.Tables(in.Header.Schema)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(tables, table) {
-		return fmt.Errorf("%w: its schema has no such table", rowfile.ErrDamaged)
-	}
 	if err := checkColumns(ctx, tx, table, columns); err != nil {
 		return err
 	}
