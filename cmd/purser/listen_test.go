@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // What is triggered arrives at the developer's machine, signed, with a line for
@@ -24,15 +26,12 @@ import (
 // listener goes on where the first one stopped.
 func TestListen(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			listen(t, servertest.Start(t, servertest.URL(t, e)))
-		})
-	}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		listen(t, apptest.Start(t, apptest.URL(t, e)).Node)
+	})
 }
 
-func listen(t *testing.T, node *servertest.Process) {
+func listen(t *testing.T, node *nodetest.Node) {
 	secret, err := deriveSigningSecret(node.App.ClientSecret)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +128,7 @@ func listen(t *testing.T, node *servertest.Process) {
 }
 
 // redeliver makes an endpoint whose test event is sent again.
-func redeliver(t *testing.T, node *servertest.Process, url string) {
+func redeliver(t *testing.T, node *nodetest.Node, url string) {
 	t.Helper()
 	call := func(method, path, body string, out any) {
 		t.Helper()

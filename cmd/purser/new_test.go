@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/examples"
+	"github.com/purserhq/purser/internal/testkit"
 )
 
 // TestNew copies every example next to purser dev: outside the clone it builds, with the client of the sample app.
@@ -90,6 +91,10 @@ func (w *appWorld) checkNewApp(template examples.Template) {
 	}
 	build := []string{"python3", "-m", "compileall", "-q", "."}
 	if strings.HasPrefix(template.Name, "go-") {
+		// Each is vetted in its own folder, too. Here one says that what they import is found.
+		if !testkit.IsLong() && template.Name != "go-chat" {
+			return
+		}
 		build = []string{"go", "vet", "."}
 	}
 	cmd := exec.CommandContext(w.t.Context(), build[0], build[1:]...)

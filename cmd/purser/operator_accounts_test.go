@@ -11,22 +11,21 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/apitest"
-	"github.com/purserhq/purser/internal/testkit/servertest"
+	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
 
 // TestOperatorActsOnAccounts runs each command that acts on an account against a node, in the order of an account's
 // life, with what it prints and what its owner sees of it.
 func TestOperatorActsOnAccounts(t *testing.T) {
 	t.Parallel()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
-		t.Run(string(e), func(t *testing.T) {
-			t.Parallel()
-			operateAccounts(t, servertest.Start(t, servertest.URL(t, e)))
-		})
-	}
+	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
+		operateAccounts(t, apptest.Start(t, apptest.URL(t, e)).Node)
+	})
 }
 
-func operateAccounts(t *testing.T, node *servertest.Process) {
+func operateAccounts(t *testing.T, node *nodetest.Node) {
 	const email = "new@example.com"
 	token, err := os.ReadFile(node.OperatorFile)
 	if err != nil {

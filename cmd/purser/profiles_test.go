@@ -196,7 +196,7 @@ func (w *appWorld) checkResend(triggered string) {
 		arrived <- r.Header.Get("Webhook-Id")
 	}))
 	defer mine.Close()
-	redeliver(w.t, w.node, mine.URL) // makes an endpoint with deliveries, and disables it
+	redeliver(w.t, w.node.Node, mine.URL) // makes an endpoint with deliveries, and disables it
 	out, _ := w.run(exitOK, "", nil, "events", "list", "--json", "-n1")
 	var e struct{ ID string }
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
