@@ -52,7 +52,7 @@ var readMore = map[string]string{
 	"'reversed') AND type = 'spend'":  "the refunds of an account's calls, in 30 days",
 	"FROM operator_log WHERE id":      "a file of 5,000 entries and no more",
 	"SELECT MIN(r.id) FROM ledger r":  "a list of 1,000 calls and no more, each with its refund",
-	"AND webhooks.id ORDER BY":        "PostgreSQL plans the check of the foreign key as if the deliveries were there",
+	"AND webhooks.id ORDER BY":        "once an endpoint: PostgreSQL still has the index entries of its deliveries",
 }
 
 // mayFail are the requests whose answers may be errors of the server, and why.

@@ -54,22 +54,26 @@ func saveRow(ctx context.Context, tx *db.Tx, nodeID string, fromUS int64, t metr
 	return err
 }
 
-// deleteOld deletes intervals before a time, one after the other.
+// rowsPerDelete bounds the rows of a statement that deletes some.
+const rowsPerDelete = 200
+
+// deleteOld deletes the rows of intervals before a time, in slices.
 func deleteOld(ctx context.Context, d *db.DB, beforeUS int64) error {
-	for {
-		var n int64
+	for n := int64(rowsPerDelete); n == rowsPerDelete; {
 		err := d.InTurn(ctx, func() error {
-			r, err := d.ExecContext(ctx, `DELETE FROM health WHERE from_us < $1
-				AND from_us = (SELECT MIN(from_us) FROM health)`, beforeUS)
+			r, err := d.ExecContext(ctx, `DELETE FROM health WHERE (from_us, service, model, node_id) IN
+				(SELECT from_us, service, model, node_id FROM health WHERE from_us < $1
+				ORDER BY from_us, service, model, node_id LIMIT $2)`, beforeUS, rowsPerDelete)
 			if err == nil {
 				n, err = r.RowsAffected()
 			}
 			return err
 		})
-		if err != nil || n == 0 {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // An hour has the counts of an hour of one service.

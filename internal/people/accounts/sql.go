@@ -63,10 +63,11 @@ func IDByEmail(ctx context.Context, q db.Queryer, email string) (accountID strin
 	return accountID, err
 }
 
-// listTestAccounts reads the test accounts of a developer that are not deleted, oldest first.
+// listTestAccounts reads the test accounts of a developer that are not deleted, oldest first: at most MaxTestAccounts.
+// The limit, which is above that, lets PostgreSQL take the index of these, and not that of all that ever were.
 func listTestAccounts(ctx context.Context, q db.Queryer, ownerID string) ([]Account, error) {
 	return db.QueryAll(ctx, q, db.ScanFields((*Account).fields), `SELECT `+accountColumns+` FROM accounts
-		WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id`, ownerID)
+		WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id LIMIT $2`, ownerID, 4*MaxTestAccounts)
 }
 
 func insertAccount(ctx context.Context, tx *db.Tx, a Account, passwordHash string) error {
