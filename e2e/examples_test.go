@@ -36,13 +36,15 @@ type example struct {
 	long string
 }
 
+const firstAnswer = "TestFirstAnswer drives the chat in TypeScript"
+
 // examples are the examples that are tested. A new one is a row here.
 var examples = []example{
-	{name: "go-chat", build: buildGoExample, drive: driveChat, long: "python-chat is driven in the same way"},
+	{name: "go-chat", build: buildGoExample, drive: driveChat, long: firstAnswer},
 	{name: "go-cli", build: buildGoExample, drive: driveCommandLine},
 	{name: "go-webhook", build: buildGoExample, drive: driveWebhook},
-	{name: "python-chat", build: buildPythonExample, drive: driveChat},
-	{name: "typescript-chat", build: buildTypeScriptExample, drive: driveChat, long: "TestFirstAnswer uses it"},
+	{name: "python-chat", build: buildPythonExample, drive: driveChat, long: firstAnswer},
+	{name: "typescript-chat", build: buildTypeScriptExample, drive: driveChat, long: firstAnswer},
 	{
 		name:  "typescript-voice",
 		build: buildTypeScriptExample,

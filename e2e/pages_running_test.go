@@ -49,7 +49,7 @@ func stream(t *testing.T, p *servertest.Process) <-chan string {
 // shows waits until the page shows a text, without a reload.
 func (b *tab) shows(part string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !strings.Contains(b.text(), part); {
+	for deadline := time.Now().Add(stepLimit); !strings.Contains(b.text(), part); {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("the page never shows %q:\n%s", part, b.text())
 		}
@@ -97,7 +97,7 @@ func TestRunningCalls(t *testing.T) {
 			if scripts {
 				b.shows("Stop ends the call at once.")
 			} else {
-				for deadline := time.Now().Add(15 * time.Second); strings.Contains(b.text(), "No calls in progress."); {
+				for deadline := time.Now().Add(stepLimit); strings.Contains(b.text(), "No calls in progress."); {
 					if time.Now().After(deadline) {
 						t.Fatal("the call is never listed")
 					}
