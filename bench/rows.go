@@ -255,7 +255,7 @@ func (g generator) insertStatement(chains []*chain) string {
 		list = append(list, fmt.Sprintf("(%d, '%s', '%s', '%s')", k, c.Account, c.App, c.Connection))
 	}
 	return fmt.Sprintf(`WITH who(k, account_id, app_id, connection_id) AS (VALUES %s)
-INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model,
+INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, feature_label, model,
 	key, fingerprint, paid_by, settlement, terms, usage,
 	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
 	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash,
@@ -272,11 +272,11 @@ FROM %s AS r JOIN who ON who.k = r.k`,
 
 // totalsStatement returns the statement that computes the daily totals, as settlements do.
 func (g generator) totalsStatement() string {
-	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+	return `INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
 			output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-		SELECT ` + g.day + ` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*),
+		SELECT ` + g.day + ` AS d, connection_id, feature_label, model, app_id, account_id, COUNT(*), 118 * COUNT(*),
 			61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
-		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, bucket, model, app_id, account_id`
+		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, feature_label, model, app_id, account_id`
 }
 
 // ledgerPrefix is the part of a ledger id that depends on its time alone.

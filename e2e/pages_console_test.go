@@ -288,7 +288,8 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 			}
 			calls := int64((day*13+i*29)%17 + 1)
 			cost := calls * u.spent * 100_000
-			exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
+				input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 				SELECT $1, id, $2, $3, app_id, account_id, $4, $5, $6, $7, $8, $9, $10 FROM connections WHERE id = $11`,
 				d.Now().UTC().AddDate(0, 0, -1-day).Format(time.DateOnly), u.feature, u.model, calls, calls*1200,
 				calls*340, cost, cost/10, cost/4, cost+cost/10+cost/4, p.Connection.ID)

@@ -56,7 +56,7 @@ func TestHistoryIsClean(t *testing.T) {
 				perDay      float64 // of them; 0 = one in all
 			}{
 				{"charges", `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND status = 'settled'`, 17},
-				{"days with charges", `SELECT COUNT(DISTINCT day) FROM rollups`, 0.84},
+				{"days with charges", `SELECT COUNT(DISTINCT day) FROM daily_totals`, 0.84},
 				{"refunds", `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND status = 'reversed'`, 0},
 				{"refusals", `SELECT COUNT(*) FROM refusals`, 0.34},
 				{"logos", `SELECT COUNT(*) / 3 FROM app_logos`, 0},

@@ -14,7 +14,7 @@
 //     one mistake cannot hide another.
 //
 // A package imports only packages before it in this list, and audit none of them. No
-// other package of Purser writes the tables balances, connections, holds, deferred,
-// ledger, answers, chunks, windows, rollups, app_days, refusals, events, notices, nodes,
+// other package of Purser writes the tables balances, connections, holds, deferrals,
+// ledger, stored_responses, checkpoints, counters, daily_totals, app_days, refusals, events, notices, nodes,
 // allocation_requests and payment_records.
 package ledger

@@ -86,8 +86,8 @@ func TestStatementFails(t *testing.T) {
 		{"INSERT", "holds", "", false, 1}, {"UPDATE", "connections", "", false, 1}, // a hold
 		// a settlement
 		{"DELETE", "holds", "", false, 1}, {"INSERT", "ledger", "", false, 1}, {"UPDATE", "balances", "", false, 1},
-		{"INSERT", "answers", "", false, 1}, {"INSERT OR UPDATE", "rollups", "", false, 1},
-		{"INSERT", "ledger", "", true, 1}, {"INSERT", "answers", "", true, 1},
+		{"INSERT", "stored_responses", "", false, 1}, {"INSERT OR UPDATE", "daily_totals", "", false, 1},
+		{"INSERT", "ledger", "", true, 1}, {"INSERT", "stored_responses", "", true, 1},
 		{"UPDATE", "holds", "status=502", false, 0}, // a release
 	} {
 		what := fmt.Sprintf("%s of %s, stream %t", f.event, f.table, f.stream)
@@ -122,10 +122,10 @@ func TestCheckpointFails(t *testing.T) {
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a.Node, c)
 	eventually(t, 10*time.Second, "a checkpoint", func() bool {
-		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0
+		return number(t, a.DB, `SELECT COUNT(*) FROM checkpoints`) > 0
 	})
 	follower := asking(b.Node, c)
-	undo := fails(t, d, "INSERT", "chunks")
+	undo := fails(t, d, "INSERT", "checkpoints")
 	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
 		return strings.Contains(a.Log(), "checkpoints not saved")
 	})

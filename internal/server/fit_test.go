@@ -327,7 +327,7 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 		const text = "!mock words=40"
 		before := whole(t, p.Call("GET", "/v1/connection", "")).body
 		const rows = `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM refusals) +
-			(SELECT COUNT(*) FROM rollups) + (SELECT COUNT(*) FROM windows) + (SELECT COUNT(*) FROM events) +
+			(SELECT COUNT(*) FROM daily_totals) + (SELECT COUNT(*) FROM counters) + (SELECT COUNT(*) FROM events) +
 			(SELECT COUNT(*) FROM ledger)`
 		rowsBefore := number(t, p.DB, rows)
 		first := estimateDear(t, p, text)

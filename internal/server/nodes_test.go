@@ -93,7 +93,8 @@ func exchange(ctx context.Context, p *nodetest.Node, c *booked, begun chan<- str
 func awaitCheckpointOfWords(t *testing.T, p *nodetest.Node, key string) {
 	t.Helper()
 	eventually(t, 20*time.Second, "two checkpoints of a stream", func() bool {
-		return number(t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`, key) >= 2
+		return number(t, p.DB, `SELECT COUNT(*) FROM checkpoints JOIN holds USING (request_id) WHERE key =
+			$1`, key) >= 2
 	})
 }
 

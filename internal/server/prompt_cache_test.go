@@ -143,7 +143,7 @@ func (n *node) checkCacheTotals(model string, want sessionCost) {
 	n.t.Helper()
 	var cached, saved int64
 	err := n.DB.QueryRowContext(n.t.Context(), `SELECT COALESCE(SUM(cached_tokens), 0), COALESCE(SUM(cache_saved_mc), 0)
-		FROM rollups WHERE model = $1`, model).Scan(&cached, &saved)
+		FROM daily_totals WHERE model = $1`, model).Scan(&cached, &saved)
 	if err != nil || cached != want.cached || saved != want.saved || saved == 0 {
 		n.t.Errorf("%s: the totals have %d cached tokens and %d saved, want %d and %d; %v", model, cached, saved,
 			want.cached, want.saved, err)

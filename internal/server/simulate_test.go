@@ -216,7 +216,7 @@ func simulationTraces(t *testing.T, p *nodetest.Node) string {
 	}
 	defer d.Close()
 	out := traces(t, p)
-	for _, table := range []string{"refusals", "windows", "rollups", "answers", "app_spend", "notices"} {
+	for _, table := range []string{"refusals", "counters", "daily_totals", "stored_responses", "app_spend", "notices"} {
 		var n int64
 		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM `+table).Scan(&n); err != nil {
 			t.Fatal(table, err)

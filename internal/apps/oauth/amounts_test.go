@@ -91,7 +91,8 @@ func TestConsentOffersAmounts(t *testing.T) {
 		lacks(t, page, "usual size")    // no calls yet
 
 		rollup := func(connection, day string, calls int, charge money.MC) {
-			w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
+				input_tokens,
 				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 				VALUES ($1, $2, '', 'm', $3, 'wac_x', $4, 0, 0, 0, 0, 0, $5)`, day, connection, w.live.ID, calls,
 				charge)
@@ -128,7 +129,8 @@ func TestUsualSizeIsBounded(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		for i := range 30 {
-			w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
+				input_tokens,
 				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 				VALUES ($1, 'conn_x', '', 'm', $2, 'wac_x', 1, 0, 0, 0, 0, 0, $3)`,
 				fmt.Sprintf("2026-11-%02d", i+1), w.live.ID, i+1)
@@ -141,7 +143,7 @@ func TestUsualSizeIsBounded(t *testing.T) {
 		if d.Engine == db.Postgres {
 			plan = `EXPLAIN `
 		}
-		rows, err := d.QueryContext(t.Context(), plan+`SELECT calls FROM rollups
+		rows, err := d.QueryContext(t.Context(), plan+`SELECT calls FROM daily_totals
 			WHERE app_id = 'app' AND day >= '2026-11-01' ORDER BY day DESC LIMIT 5000`)
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +164,7 @@ func TestUsualSizeIsBounded(t *testing.T) {
 			}
 			fmt.Fprintln(&text, cells...)
 		}
-		if err := rows.Err(); err != nil || !regexp.MustCompile(`rollups_app`).MatchString(text.String()) {
+		if err := rows.Err(); err != nil || !regexp.MustCompile(`daily_totals_app`).MatchString(text.String()) {
 			t.Errorf("the query does not use its index: %v\n%s", err, text.String())
 		}
 	})

@@ -58,7 +58,7 @@ func (q Query) statement(engine db.Engine) string {
 		"r.day") + ` AS bucket, ` + c.called + ` AS name, r.calls AS calls, 0 AS refused,
 			r.input_tokens AS input, r.output_tokens AS output, r.cached_tokens AS cached, r.user_charge_mc AS charge,
 			r.provider_cost_mc AS cost, r.dev_margin_mc AS margin, r.cache_saved_mc AS saved
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		FROM daily_totals r JOIN balances b ON b.account_id = r.account_id
 		WHERE r.app_id = $1 AND r.day >= $2 AND r.day <= $3 AND b.sandbox = $4 AND ($5 = '' OR r.model = $5)
 			AND ($6 = '' OR r.feature = $6) AND ($7 = '' OR r.connection_id = $7)
 		UNION ALL
@@ -220,7 +220,7 @@ const maxLateness = 2 * time.Hour
 // daily totals. All sides read a range of an index that begins with the app, so that the age and the size of the ledger
 // do not matter; ids are of the time when a call began.
 func hourStatement(engine db.Engine, by Group) string {
-	called := map[Group]string{ByModel: "l.model", ByFeature: "COALESCE(l.bucket, '')"}[by]
+	called := map[Group]string{ByModel: "l.model", ByFeature: "COALESCE(l.feature_label, '')"}[by]
 	if called == "" {
 		called = "''"
 	}

@@ -31,7 +31,7 @@ const (
 	ByConnection Group = "connection"
 )
 
-// columns are the columns of rollups and refusals with the values of each group.
+// columns are the columns of daily_totals and refusals with the values of each group.
 var columns = map[Group]struct{ called, refused string }{
 	ByNone:       {"''", "''"},
 	ByModel:      {"r.model", "COALESCE(f.model, '')"},

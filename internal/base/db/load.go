@@ -94,10 +94,8 @@ func (d *DB) load(ctx context.Context, pool *sql.DB, version int64, f func(conte
 	if _, err := p.UpTo(ctx, version); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if version >= yearsSchema {
-		if err := d.ensureFirstYears(ctx, pool); err != nil {
-			return err
-		}
+	if err := d.ensureFirstYears(ctx, pool); err != nil {
+		return err
 	}
 	tables, err := Tables(version)
 	if err != nil {

@@ -17,7 +17,10 @@ import (
 )
 
 //go:embed migrations/*.sql
-var migrations embed.FS
+var embedded embed.FS
+
+// migrations are those of this binary. Only a test has others.
+var migrations fs.FS = embedded
 
 // prepare applies the missing migrations at target and installs the append-only triggers.
 func (d *DB) prepare(ctx context.Context, target string) error {
@@ -77,8 +80,17 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 	if err := refuseNewerSchema(version); err != nil {
 		return err
 	}
+	if err := checkHashes(ctx, pool, version); err != nil {
+		return err
+	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
+	}
+	if version, err = p.GetDBVersion(ctx); err != nil {
+		return fmt.Errorf("read the schema's version: %w", err)
+	}
+	if err := checkHashes(ctx, pool, version); err != nil { // notes those that are new
+		return err
 	}
 	if err := d.createTriggers(ctx, pool); err != nil {
 		return fmt.Errorf("create the append-only triggers: %w", err)
@@ -161,7 +173,7 @@ func refuseNewerSchema(version int64) error {
 	}
 	if version > newest {
 		return fmt.Errorf("its schema has version %d, and this purser knows versions up to %d: "+
-			"use the newer purser that wrote it", version, newest)
+			"use the purser that wrote it, which is a newer one, or of before 0.1.0", version, newest)
 	}
 	return nil
 }

@@ -3,11 +3,9 @@ package db_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,41 +85,54 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// TestChangedMigrationIsRefused opens a database that was made by another text of a migration: the error names it.
+func TestChangedMigrationIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			target := dbtest.URL(t, e)
+			d := open(t, target)
+			var noted, applied int
+			if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM migration_hashes),
+				(SELECT COUNT(*) FROM goose_db_version WHERE version_id > 0)`).Scan(&noted, &applied); err != nil ||
+				noted != applied {
+				t.Errorf("%d hashes of %d migrations, %v", noted, applied, err)
+			}
+			change := func(statement string) {
+				t.Helper()
+				if _, err := d.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			change(`DELETE FROM migration_hashes WHERE version = 2`) // of a node that was killed
+			change(`UPDATE migration_hashes SET sha256 = 'x' WHERE version = 3`)
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := db.Open(t.Context(), target); err == nil {
+				_ = again.Close()
+				t.Error("it was opened")
+			} else if !strings.Contains(err.Error(), "0003_webhooks.sql") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestMigrationBesideALongReader: a node that migrates while a long transaction reads the table, as a backup does,
 // holds up the running nodes only briefly, and is told to try again. After the transaction it migrates.
-func TestMigrationBesideALongReader(t *testing.T) {
-	t.Parallel()
-	target := dbtest.EmptyURL(t)
-	const version = 55 // 0056 changes the table
-	stop := errors.New("only the schema is wanted")
-	err := db.Load(t.Context(), target, version, func(context.Context, *db.Tx) error { return stop })
-	if !errors.Is(err, stop) {
-		t.Fatal(err)
-	}
-	running, err := sql.Open("pgx", target+"&lock_timeout=30s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer running.Close()
-	reader, err := sql.Open("pgx", target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
-	snapshot, err := reader.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if err := snapshot.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM realtime_sessions`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+func TestMigrationBesideALongReader(t *testing.T) { // not parallel, as it has a migration of its own
+	target := dbtest.URL(t, db.Postgres)
+	db.AddMigration(t, "-- +goose Up\nALTER TABLE realtime_sessions ADD COLUMN colour TEXT;\n")
+	running, snapshot := openBeside(t, target)
 	tried := make(chan error)
 	go func() {
 		_, err := db.Open(t.Context(), target)
 		tried <- err
 	}()
-	for err = nil; err == nil; {
+	var n int
+	for err := error(nil); err == nil; {
 		if err := running.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM realtime_sessions`).Scan(&n); err != nil {
 			t.Fatal("a running node: ", err)
 		}
@@ -141,35 +152,18 @@ func TestMigrationBesideALongReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(hang_up_us) FROM realtime_sessions`).Scan(&n); err != nil {
+	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(colour) FROM realtime_sessions`).Scan(&n); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestIndexesBesideCalls: while a node builds the indexes of a new version it waits for a long transaction, and so does
 // a node that starts with it. Calls of running nodes wait for neither.
-func TestIndexesBesideCalls(t *testing.T) {
-	t.Parallel()
-	target := dbtest.EmptyURL(t)
-	const version = 92 // 0095 builds indexes
-	stop := errors.New("only the schema is wanted")
-	err := db.Load(t.Context(), target, version, func(context.Context, *db.Tx) error { return stop })
-	if !errors.Is(err, stop) {
-		t.Fatal(err)
-	}
-	running, err := sql.Open("pgx", target+"&lock_timeout=30s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer running.Close()
-	snapshot, err := running.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if err := snapshot.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM goose_db_version`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+func TestIndexesBesideCalls(t *testing.T) { // not parallel, as it has a migration of its own
+	target := dbtest.URL(t, db.Postgres)
+	db.AddMigration(t, "-- +goose NO TRANSACTION\n-- +goose Up\n"+
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS daily_totals_model ON daily_totals (model);\n")
+	running, snapshot := openBeside(t, target)
 	opened := make(chan error)
 	for range 2 {
 		go func() {
@@ -182,7 +176,7 @@ func TestIndexesBesideCalls(t *testing.T) {
 	}
 	for waits := false; !waits; {
 		err := running.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
-			WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY rollups%'
+			WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%daily_totals%'
 				AND wait_event = 'virtualxid')`).Scan(&waits)
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +187,7 @@ func TestIndexesBesideCalls(t *testing.T) {
 		default:
 		}
 	}
-	if _, err := running.ExecContext(t.Context(), `INSERT INTO rollups (day, connection_id, feature, model, app_id,
+	if _, err := running.ExecContext(t.Context(), `INSERT INTO daily_totals (day, connection_id, feature, model, app_id,
 		account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 		VALUES ('2026-11-21', 'conn_x', '', 'm', 'app_x', 'wac_x', 1, 1, 1, 1, 1, 1, 3)`); err != nil {
 		t.Fatal("a call: ", err)
@@ -206,8 +200,33 @@ func TestIndexesBesideCalls(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	err = running.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_index WHERE NOT indisvalid`).Scan(&n)
+	var n int
+	err := running.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_index WHERE NOT indisvalid`).Scan(&n)
 	if err != nil || n > 0 {
 		t.Errorf("%d indexes are not valid, %v", n, err)
 	}
+}
+
+// openBeside returns a pool that waits for no lock longer than a node does, and a transaction that has read a table and
+// is still open.
+func openBeside(t *testing.T, target string) (running *sql.DB, snapshot *sql.Tx) {
+	t.Helper()
+	pools := make([]*sql.DB, 2)
+	for i, wait := range []string{"&lock_timeout=30s", ""} {
+		var err error
+		if pools[i], err = sql.Open("pgx", target+wait); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = pools[i].Close() })
+	}
+	snapshot, err := pools[1].BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = snapshot.Rollback() })
+	var n int
+	if err := snapshot.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM realtime_sessions`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return pools[0], snapshot
 }

@@ -15,13 +15,10 @@ import (
 // A yearTable is a table that has a partition for each year of its ids.
 type yearTable struct{ name, key, prefix string }
 
-// yearTables are the tables that the migration 0041 has partitioned.
+// yearTables are the tables that the migrations partition.
 var yearTables = []yearTable{
-	{"ledger", "id", id.Ledger}, {"answers", "request_id", id.Request}, {"deliveries", "id", id.Delivery},
+	{"ledger", "id", id.Ledger}, {"stored_responses", "request_id", id.Request}, {"deliveries", "id", id.Delivery},
 }
-
-// yearsSchema is the version of the schema from which on they are.
-const yearsSchema = 41
 
 // defaultSuffix ends the name of the partition of a table that has the rows of no year.
 const defaultSuffix = "_default"

@@ -1,8 +1,6 @@
 package db_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +55,7 @@ func TestYears(t *testing.T) {
 		if err := d.EnsureYears(ctx); err != nil {
 			t.Fatal(err)
 		}
-		for _, table := range []string{"ledger", "answers", "deliveries"} {
+		for _, table := range []string{"ledger", "stored_responses", "deliveries"} {
 			if list = yearsOf(t, d, table); len(list) != last+2 {
 				t.Errorf("%s has the years %q", table, list)
 			}
@@ -65,21 +63,21 @@ func TestYears(t *testing.T) {
 	}
 	insert := func(at time.Time) {
 		t.Helper()
-		if _, err := d.ExecContext(ctx, `INSERT INTO answers (request_id, encoding, body, created_us)
+		if _, err := d.ExecContext(ctx, `INSERT INTO stored_responses (request_id, encoding, body, created_us)
 			VALUES ($1, 'raw', '', 1)`, id.New(id.Request, at)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	insert(time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC))
 	insert(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-	for _, name := range []string{"answers_y2026", "answers_y2027"} {
+	for _, name := range []string{"stored_responses_y2026", "stored_responses_y2027"} {
 		var n int
 		if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM `+name).Scan(&n); err != nil || n != 1 {
 			t.Errorf("%s has %d rows, %v", name, n, err)
 		}
 	}
 	// Both are in the first place of their partition, and only one is to go.
-	n, err := d.DeleteSlices(ctx, "answers", `request_id < $1`, "request_id", id.Floor(id.Request,
+	n, err := d.DeleteSlices(ctx, "stored_responses", `request_id < $1`, "request_id", id.Floor(id.Request,
 		time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)))
 	if err != nil || n != 1 {
 		t.Errorf("%d rows deleted, %v", n, err)
@@ -88,7 +86,7 @@ func TestYears(t *testing.T) {
 		t.Error(err)
 	}
 	insert(d.Now().AddDate(2, 0, 0))
-	if err := d.CheckYears(ctx); err == nil || !strings.Contains(err.Error(), "answers_default") {
+	if err := d.CheckYears(ctx); err == nil || !strings.Contains(err.Error(), "stored_responses_default") {
 		t.Errorf("a row of a far year: %v", err)
 	}
 	if err := d.AnalyzeYears(ctx); err != nil {
@@ -100,7 +98,7 @@ func TestYears(t *testing.T) {
 	if err := d.EnsureYears(ctx); err != nil {
 		t.Error(err)
 	}
-	strays, want := yearsOf(t, d, "answers"), yearsOf(t, d, "ledger")
+	strays, want := yearsOf(t, d, "stored_responses"), yearsOf(t, d, "ledger")
 	if len(strays) != len(want)-1 || strays[len(strays)-1] != want[len(want)-1] {
 		t.Errorf("around a stray row there are the years %q, of the ledger %q", strays, want)
 	}
@@ -139,94 +137,5 @@ func TestYearsAreAppendOnly(t *testing.T) {
 				t.Errorf("%s: %v", statement, err)
 			}
 		}
-	}
-}
-
-// TestOldTableBecomesFirstYear migrates a database of version 38 that has rows, and the triggers of a node that ran on
-// it. Its rows stay where they are, but for one of a wrong clock.
-func TestOldTableBecomesFirstYear(t *testing.T) {
-	t.Parallel()
-	for name, target := range map[string]string{"bytes": dbtest.EmptyURL(t), "language": dbtest.EmptyURL(t, "cs")} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testOldTable(t, target)
-		})
-	}
-}
-
-func testOldTable(t *testing.T, target string) {
-	now := time.Now()
-	far := id.New(id.Ledger, now.AddDate(20, 0, 0))
-	var node uint32
-	file := func(ctx context.Context, q db.Queryer, table string) (node uint32) {
-		t.Helper()
-		err := q.QueryRowContext(ctx, `SELECT pg_relation_filenode($1::text::regclass)`, table).Scan(&node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return node
-	}
-	err := db.Load(t.Context(), target, 38, func(ctx context.Context, tx *db.Tx) error {
-		exec := func(statement string, args ...any) {
-			t.Helper()
-			if _, err := tx.ExecContext(ctx, statement, args...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for i, entry := range []string{id.New(id.Ledger, now.AddDate(-1, 0, 0)), id.New(id.Ledger, now), far} {
-			exec(`INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc, reserved_delta_mc,
-				allocation_delta_mc, consumed_delta_mc, created_us, hash)
-				VALUES ($1, 'wac_x', $2, 'topup', 'settled', 0, 0, 0, 0, 1, '')`, entry, i+1)
-		}
-		exec(`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ('wac_x', 'a@b.example', '', 1)`)
-		exec(`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
-				provider_mode, test_allowlist, dev_margin_ppm, created_us)
-			VALUES ('app_x', 'wac_x', 'X', 'cid_x', '', '[]', '[]', 'sandbox', 'mock', '[]', 0, 1)`)
-		exec(`INSERT INTO webhooks (id, app_id, url, events, status, sealed, created_us)
-			VALUES ('whk_x', 'app_x', 'https://x.example', '[]', 'active', '', 1)`)
-		exec(`INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, due_us, created_us)
-			VALUES ($1, 'whk_x', 'evt_x', 'x', 'pending', 1, 1)`, id.New(id.Delivery, now))
-		exec(`INSERT INTO delivery_attempts (delivery_id, begun_us, duration_ms, excerpt)
-			SELECT id, 1, 1, '' FROM deliveries`)
-		exec(`CREATE FUNCTION ledger_is_append_only() RETURNS trigger LANGUAGE plpgsql
-			AS $$ BEGIN RAISE EXCEPTION 'ledger is append-only'; END $$`)
-		exec(`CREATE TRIGGER ledger_no_change BEFORE UPDATE OR DELETE ON ledger
-			FOR EACH ROW EXECUTE FUNCTION ledger_is_append_only()`)
-		exec(`CREATE TRIGGER ledger_no_truncate BEFORE TRUNCATE ON ledger
-			FOR EACH STATEMENT EXECUTE FUNCTION ledger_is_append_only()`)
-		node = file(ctx, tx, "ledger")
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, ctx := open(t, target), t.Context()
-	list, year := yearsOf(t, d, "ledger"), now.UTC().Year()
-	first := fmt.Sprintf("ledger_y%d", max(2026, year))
-	if len(list) != 2 || !strings.HasPrefix(list[0], "… ") {
-		t.Errorf("the ledger has the years %q", list)
-	}
-	if file(ctx, d, first) != node {
-		t.Error("the rows were copied")
-	}
-	var inFirst, inDefault string
-	if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM `+first+`), (SELECT MIN(id) FROM ledger_default)`).
-		Scan(&inFirst, &inDefault); err != nil || inFirst != "2" || inDefault != far {
-		t.Errorf("%s rows in the first year, %s in none, %v", inFirst, inDefault, err)
-	}
-	if _, err := d.ExecContext(ctx, `DELETE FROM `+first); err == nil || !strings.Contains(err.Error(), "append-only") {
-		t.Errorf("rows were deleted: %v", err)
-	}
-	if _, err := d.ExecContext(ctx, `TRUNCATE `+first); err == nil || !strings.Contains(err.Error(), "append-only") {
-		t.Errorf("rows were truncated: %v", err)
-	}
-	if _, err := d.ExecContext(ctx, `DELETE FROM webhooks`); err != nil {
-		t.Fatal(err)
-	}
-	var left int
-	err = d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM deliveries) + (SELECT COUNT(*) FROM delivery_attempts)`).
-		Scan(&left)
-	if err != nil || left != 0 {
-		t.Errorf("%d rows of deliveries stay without their endpoint, %v", left, err)
 	}
 }

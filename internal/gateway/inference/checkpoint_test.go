@@ -55,14 +55,14 @@ func TestCheckpointsAfterAnOutage(t *testing.T) {
 		if err := b.saveCheckpoints(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.exec(`ALTER TABLE chunks RENAME TO chunks_away`)
+		b.exec(`ALTER TABLE checkpoints RENAME TO checkpoints_away`)
 		for n := range ticks {
 			send(1 + n)
 			if err := b.saveCheckpoints(t.Context()); err == nil {
 				t.Fatal("saved into no table")
 			}
 		}
-		b.exec(`ALTER TABLE chunks_away RENAME TO chunks`)
+		b.exec(`ALTER TABLE checkpoints_away RENAME TO checkpoints`)
 		for _, c := range calls[:ended] {
 			b.calls.leave(c, nil)
 		}
@@ -71,12 +71,12 @@ func TestCheckpointsAfterAnOutage(t *testing.T) {
 				t.Fatal(err)
 			}
 			rows := min(1+tick, 3) * (streams - ended)
-			if got := b.count(`SELECT COUNT(*) FROM chunks`) - ended; got != rows {
+			if got := b.count(`SELECT COUNT(*) FROM checkpoints`) - ended; got != rows {
 				t.Errorf("%d checkpoints of running streams after tick %d, want %d", got, tick, rows)
 			}
 		}
 		if e == db.Postgres {
-			if n := b.count(`SELECT COUNT(DISTINCT xmin::text) FROM chunks`); n > 9 {
+			if n := b.count(`SELECT COUNT(DISTINCT xmin::text) FROM checkpoints`); n > 9 {
 				t.Errorf("%d transactions for three ticks of %d streams", n, streams)
 			}
 		}
@@ -122,12 +122,12 @@ func TestBadCheckpointStopsNoOther(t *testing.T) {
 	for _, c := range calls {
 		c.appendFrames([]byte(delta("text")))
 	}
-	b.exec(`ALTER TABLE chunks ADD CHECK (request_id <> '` + calls[7].requestID + `')`)
+	b.exec(`ALTER TABLE checkpoints ADD CHECK (request_id <> '` + calls[7].requestID + `')`)
 	err := b.saveCheckpoints(t.Context())
 	if err == nil || !strings.Contains(err.Error(), calls[7].requestID) {
 		t.Errorf("the error is %v", err)
 	}
-	if n := b.count(`SELECT COUNT(*) FROM chunks`); n != 19 {
+	if n := b.count(`SELECT COUNT(*) FROM checkpoints`); n != 19 {
 		t.Errorf("%d checkpoints, want 19", n)
 	}
 }

@@ -34,7 +34,7 @@ func TestBrokenHoldDoesNotBlockTheSweep(t *testing.T) {
 	b.do(rules.TopUp{AccountID: b.who.AccountID, AmountMC: 1}) // saves the holds
 	for _, text := range []string{
 		`UPDATE holds SET terms = 'broken' WHERE request_id = $1`,
-		`INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, 1, 0, '` + delta("Hello") + `')`,
+		`INSERT INTO checkpoints (request_id, attempt, n, body) VALUES ($1, 1, 0, '` + delta("Hello") + `')`,
 	} {
 		if _, err := b.DB.ExecContext(t.Context(), text, calls[0].RequestID); err != nil {
 			t.Fatal(err)

@@ -180,7 +180,7 @@ func TestResponseThatIsNotStored(t *testing.T) {
 		t.Errorf("again: %d %s", again.StatusCode, body)
 	}
 	b.expectOne(`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`)
-	b.expectOne(`SELECT 1 + COUNT(*) FROM answers`)
+	b.expectOne(`SELECT 1 + COUNT(*) FROM stored_responses`)
 	b.audit()
 }
 

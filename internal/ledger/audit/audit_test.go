@@ -107,8 +107,8 @@ func TestRefundTakesTheSavingBack(t *testing.T) {
 			red int64
 		}{
 			{nil, 0},
-			{[]string{`UPDATE rollups SET cached_tokens = 0 WHERE feature = 'late'`}, 1},
-			{[]string{`UPDATE rollups SET cache_saved_mc = 21600432 WHERE feature = 'late'`}, 1},
+			{[]string{`UPDATE daily_totals SET cached_tokens = 0 WHERE feature = 'late'`}, 1},
+			{[]string{`UPDATE daily_totals SET cache_saved_mc = 21600432 WHERE feature = 'late'`}, 1},
 		} {
 			for _, v := range inspectCorrupted(t, d, corruption{sql: tt.sql}) {
 				want := int64(0)

@@ -224,7 +224,7 @@ func (a *verification) takeCheckpoint(ctx context.Context) (c *Checkpoint, err e
 		return nil, err
 	}
 	if c.Counters, err = copyRows(ctx, a, func(v *verifiedCounter) []any { return []any{&v.Subject, &v.CountedMC} },
-		`SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END FROM windows
+		`SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END FROM counters
 		WHERE subject LIKE 'free/%'
 		UNION ALL SELECT subject, SUM(spent) FROM (`+childrenSpent+`) AS sides GROUP BY subject HAVING SUM(live) = 1
 		ORDER BY 1`); err != nil {
@@ -236,7 +236,7 @@ func (a *verification) takeCheckpoint(ctx context.Context) (c *Checkpoint, err e
 			&v.CacheSavedMC}
 	}, `SELECT connection_id, app_id, account_id, day, feature, model, calls, input_tokens, cached_tokens,
 			output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, cache_saved_mc
-		FROM rollups WHERE day >= $1 ORDER BY connection_id, day, feature, model`,
+		FROM daily_totals WHERE day >= $1 ORDER BY connection_id, day, feature, model`,
 		c.firstDay()); err != nil {
 		return nil, err
 	}

@@ -234,7 +234,8 @@ var checks = []check{
 		id:    "I11",
 		title: "holds: a pending one says whom to ask for its charge, and no other does",
 		count: countPendingHolds,
-		query: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN deferred d ON d.request_id = h.request_id
+		query: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN
+			deferrals d ON d.request_id = h.request_id
 			WHERE h.state = 'pending' AND d.request_id IS NULL OR d.request_id IS NOT NULL AND (h.request_id IS NULL OR h.state <> 'pending')
 				OR d.connection_id <> h.connection_id OR d.key <> h.key OR d.provider = ''`,
 	},
@@ -242,9 +243,10 @@ var checks = []check{
 		id:    "I11",
 		title: "holds: none is pending for longer than a record is waited for while a server runs to settle it",
 		count: countPendingHolds,
-		query: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferred
+		query: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferrals
 			WHERE since_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		remarks:    `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		remarks: `SELECT COUNT(*) FROM deferrals WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE
+			lease_us >= $2 AND started_us < $1)`,
 		remarkText: "wait for a server to settle them",
 		queryArgs:  recordDeadlineAndNow,
 		remarkArgs: recordDeadlineAndNow,
@@ -315,12 +317,14 @@ var checks = []check{
 		// A response that is too long is not kept, so a missing one is only a remark.
 		id:    "I16",
 		title: "answers: each has its settled spend row, or is pending",
-		count: `SELECT COUNT(*) FROM answers WHERE request_id >= {from req_}`,
-		query: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
-			WHERE a.request_id >= {from req_} AND (l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d
+		count: `SELECT COUNT(*) FROM stored_responses WHERE request_id >= {from req_}`,
+		query: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM stored_responses a LEFT JOIN ledger
+			l ON l.id = 'led_' || substr(a.request_id, 5)
+			WHERE a.request_id >= {from req_} AND (l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferrals d
 				WHERE d.request_id = a.request_id)
 				OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2'))`,
-		remarks: `SELECT COUNT(*) FROM {ledger} AS l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
+		remarks: `SELECT COUNT(*) FROM {ledger} AS l LEFT JOIN stored_responses a ON a.request_id = 'req_' ||
+			substr(l.id, 5)
 			WHERE l.id >= $1 AND l.type = 'spend' AND l.status = 'settled' AND a.request_id IS NULL`,
 		remarkText: "calls of the last 7 days were too long to keep",
 		remarkArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-responseRetention))} },
@@ -328,10 +332,10 @@ var checks = []check{
 	{
 		id:    "I17",
 		title: "counters: free credit used = Σ charges of the rows that it paid",
-		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
+		count: `SELECT COUNT(*) FROM counters WHERE subject LIKE 'free/%'`,
 		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(charged) AS rows_mc FROM (
 				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted,
-					0 AS charged FROM windows WHERE subject LIKE 'free/%'
+					0 AS charged FROM counters WHERE subject LIKE 'free/%'
 				UNION ALL SELECT {pool}, 0, user_charge_mc FROM {ledger} AS ledger WHERE paid_by = 'free_credit'
 					AND status = 'settled'
 				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, user_charge_mc FROM {ledger} AS ledger
@@ -354,8 +358,8 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM paying_cards`,
 		query: `SELECT account_id AS account, SUM(shared) AS shared_cards, SUM(ended) AS ended FROM (
 				SELECT account_id, 1 AS shared, 0 AS ended FROM paying_cards WHERE is_first = 0
-				UNION ALL SELECT substr(subject, 6), 0, 1 FROM windows
-					WHERE subject LIKE 'free/%' AND subject NOT LIKE 'free/%/%' AND told <> 0) AS sides
+				UNION ALL SELECT substr(subject, 6), 0, 1 FROM counters
+					WHERE subject LIKE 'free/%' AND subject NOT LIKE 'free/%/%' AND limit_reported <> 0) AS sides
 			GROUP BY account_id HAVING SUM(shared) > 0 AND SUM(ended) = 0 OR SUM(shared) = 0 AND SUM(ended) > 0
 			UNION ALL SELECT card, COUNT(*), SUM(is_first) FROM paying_cards GROUP BY card HAVING SUM(is_first) <> 1`,
 	},
@@ -452,12 +456,12 @@ var checks = []check{
 		// Grouping by an expression keeps SQLite from reading a whole index for the order of its rows.
 		id:    "I22",
 		title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
-		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id || '' AS app, day FROM rollups WHERE day >= {from day})
-				AS days`,
+		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id || '' AS app, day FROM daily_totals
+			WHERE day >= {from day}) AS days`,
 		query: `SELECT app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc,
 				SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
 			FROM (SELECT app_id || '' AS app, day, user_charge_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc
-				FROM rollups WHERE day >= {from day}) AS days
+				FROM daily_totals WHERE day >= {from day}) AS days
 			GROUP BY app, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) +
 				SUM(dev_margin_mc)`,
 	},
@@ -477,7 +481,7 @@ var checks = []check{
 				UNION ALL SELECT r.app_id, b.sandbox, r.day, r.feature, r.model, -r.calls, -r.input_tokens,
 					-r.cached_tokens, -r.output_tokens, -r.provider_cost_mc, -r.svc_fee_mc, -r.dev_margin_mc,
 					-r.user_charge_mc, -r.cache_saved_mc
-					FROM rollups r JOIN balances b ON b.account_id = r.account_id
+					FROM daily_totals r JOIN balances b ON b.account_id = r.account_id
 					WHERE r.day >= {from day} AND r.day < (SELECT day FROM app_days_head)) AS sides
 			GROUP BY app, sandbox, day, feature, model
 			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(cached) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0
@@ -486,7 +490,7 @@ var checks = []check{
 	{
 		id:    "I22",
 		title: "totals: of each connection, day, feature and model = Σ spend rows",
-		count: `SELECT COUNT(*) FROM rollups WHERE day >= {from day}`,
+		count: `SELECT COUNT(*) FROM daily_totals WHERE day >= {from day}`,
 		query: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model,
 				SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(cached) AS cached_tokens_off,
 				SUM(output) AS output_tokens_off, SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc,
@@ -495,12 +499,13 @@ var checks = []check{
 				SELECT connection_id, app_id, account_id, day, feature, model,
 					calls, input_tokens AS input, cached_tokens AS cached, output_tokens AS output,
 					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge,
-					cache_saved_mc AS saved FROM rollups WHERE day >= {from day}
-				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model,
+					cache_saved_mc AS saved FROM daily_totals WHERE day >= {from day}
+				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(feature_label, ''), model,
 					-1, -({input}), -({cached}), -({output}),
 					-provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc, -({saved})
 					FROM {ledger} AS ledger WHERE type = 'spend' AND status = 'settled'
-				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, 0, 0, 0, 0,
+				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(feature_label, ''), model, 0, 0,
+					0, 0,
 					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 					COALESCE((SELECT {saved} FROM ledger o WHERE o.id = ledger.reversal_of), 0)
 					FROM {ledger} AS ledger WHERE type = 'spend' AND status = 'reversed'
@@ -640,7 +645,7 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND max_cost_mc IS NOT NULL`,
 		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-				LEFT JOIN windows w ON w.subject = 'voice/' || s.id
+				LEFT JOIN counters w ON w.subject = 'voice/' || s.id
 			WHERE s.id >= {from rts_} AND s.max_cost_mc IS NOT NULL AND l.paid_by = 'wallet'
 			GROUP BY s.id, s.max_cost_mc, w.subject HAVING SUM(l.user_charge_mc) > s.max_cost_mc
 				+ CASE WHEN w.subject IS NULL THEN 2 * MAX(l.hold_amount_mc) ELSE 0 END`,
@@ -648,8 +653,8 @@ var checks = []check{
 	{
 		id:    "I24",
 		title: "voice: the counter of max_cost_mc = Σ what the wallet paid for the session's replies",
-		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'voice/%'`,
-		query: `SELECT w.subject AS counter, w.buckets, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc FROM windows w
+		count: `SELECT COUNT(*) FROM counters WHERE subject LIKE 'voice/%'`,
+		query: `SELECT w.subject AS counter, w.buckets, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc FROM counters w
 				LEFT JOIN realtime_replies r ON r.session_id = substr(w.subject, 7)
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) AND l.paid_by = 'wallet'
 			WHERE w.subject LIKE 'voice/%' AND substr(w.subject, 7) >= {from rts_}
@@ -690,9 +695,10 @@ var checks = []check{
 		// Less is counted than spent while the app's tier sets no limit.
 		id:    "I25",
 		title: "counters: spend and cost of 24 hours are at most the rows', by 10 minutes",
-		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'spend/%' OR subject LIKE 'live/%'`,
+		count: `SELECT COUNT(*) FROM counters WHERE subject LIKE 'spend/%' OR subject LIKE 'live/%'`,
 		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
-				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
+				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM
+					counters c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
 				UNION ALL ` + rowsByBucket("'spend/' || l.app_id", "user_charge_mc", "", notRefunded) + `
 				UNION ALL ` + rowsByBucket("'spend/' || l.app_id || '/' || l.account_id", "user_charge_mc", "",
 			notRefunded) + `
@@ -707,11 +713,11 @@ var checks = []check{
 	{
 		id:    "I36",
 		title: "counters: what free calls cost in 24 hours = Σ their rows, by 10 minutes",
-		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'waived/%'`,
+		count: `SELECT COUNT(*) FROM counters WHERE subject LIKE 'waived/%'`,
 		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc,
 				SUM(likely) AS with_the_bucket_before_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely
-				FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'waived/%'
+				FROM counters c, {buckets of c.buckets} WHERE c.subject LIKE 'waived/%'
 				UNION ALL ` + rowsByBucket("'waived/' || l.app_id || '/' || l.account_id", "provider_cost_mc", "",
 			` AND l.usage LIKE '%"waived"%'`) + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
@@ -720,11 +726,11 @@ var checks = []check{
 	{
 		id:    "I38",
 		title: "counters: what unbilled attempts cost in 24 hours = Σ their rows, by 10 minutes",
-		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'unbilled/%'`,
+		count: `SELECT COUNT(*) FROM counters WHERE subject LIKE 'unbilled/%'`,
 		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc,
 				SUM(likely) AS with_the_bucket_before_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely
-				FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'unbilled/%'
+				FROM counters c, {buckets of c.buckets} WHERE c.subject LIKE 'unbilled/%'
 				UNION ALL ` + unbilledByBucket("'unbilled/' || l.app_id || '/' || l.account_id", "") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
 		queryArgs: skewAndFirstBucket,
@@ -956,7 +962,7 @@ var checks = []check{
 					JOIN accounts u ON u.id = l.account_id
 					WHERE l.app_id = s.app_id AND l.type = 'spend' AND l.status = 'settled' AND u.sandbox = 0
 					) AS ever_earned_mc,
-				(SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN accounts u ON u.id = t.account_id
+				(SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM daily_totals t JOIN accounts u ON u.id = t.account_id
 					WHERE t.app_id = s.app_id AND t.day < f.earned_day AND u.sandbox = 0) AS closed_days_mc
 				FROM (SELECT r.app_id, COUNT(*) AS refunds, MAX(r.n) AS last,
 						SUM(CASE r.sandbox WHEN 0 THEN r.margin_mc - o.dev_margin_mc ELSE 0 END) AS used_mc,
@@ -1001,7 +1007,7 @@ var checks = []check{
 					0 AS holds,
 					allocation_mc - consumed_mc - held_mc - delegated_mc + child_held_mc AS own FROM connections
 				UNION ALL SELECT c.connection_id, 0, ` + counted + `, 0, 0, 0
-					FROM children c JOIN windows w ON w.subject = 'child/' || c.id
+					FROM children c JOIN counters w ON w.subject = 'child/' || c.id
 				UNION ALL SELECT connection_id, 0, 0, 0, amount_mc, 0 FROM holds
 					WHERE state <> 'failed' AND paid_by = 'wallet' AND key LIKE 'chd%') AS sides
 			GROUP BY connection_id
@@ -1024,12 +1030,12 @@ var checks = []check{
 		id:    "I34",
 		title: "children: an ended one has left what it holds, a live one no less, and it stands where its parent does",
 		count: `SELECT COUNT(*) FROM children`,
-		query: `SELECT c.id AS child, c.connection_id AS connection, c.depth, c.ended_us, w.told, w.held,
+		query: `SELECT c.id AS child, c.connection_id AS connection, c.depth, c.ended_us, w.limit_reported, w.held,
 				` + counted + ` AS left_mc, p.id AS parent, p.depth AS parents_depth, p.ended_us AS parent_ended_us
 			FROM children c JOIN connections n ON n.id = c.connection_id
-				LEFT JOIN windows w ON w.subject = 'child/' || c.id LEFT JOIN children p ON p.id = c.parent_id
-				LEFT JOIN windows f ON f.subject = 'childfree/' || c.id
-			WHERE w.subject IS NULL OR (c.ended_us IS NOT NULL) <> (w.told <> 0) OR ` + counted + ` < w.held
+				LEFT JOIN counters w ON w.subject = 'child/' || c.id LEFT JOIN children p ON p.id = c.parent_id
+				LEFT JOIN counters f ON f.subject = 'childfree/' || c.id
+			WHERE w.subject IS NULL OR (c.ended_us IS NOT NULL) <> (w.limit_reported <> 0) OR ` + counted + ` < w.held
 				OR c.ended_us IS NULL AND ` + counted + ` < w.held + COALESCE(f.held, 0)
 				OR c.ended_us IS NOT NULL AND ` + counted + ` <> w.held
 				OR c.depth <> COALESCE(p.depth, 0) + 1 OR p.connection_id <> c.connection_id
@@ -1052,7 +1058,7 @@ var checks = []check{
 		count: `SELECT COUNT(*) FROM margin_records WHERE kind IN ('begun', 'found')`,
 		query: `SELECT b.subject AS payout, b.app_id AS app, b.amount_mc, b.matured_mc, b.returned_mc,
 				b.taken_mc - b.amount_mc AS taken_before_mc, b.kept_mc, b.days_mc, b.paid, b.begun FROM (
-				SELECT m.*, (SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM rollups t JOIN balances u
+				SELECT m.*, (SELECT COALESCE(SUM(t.dev_margin_mc), 0) FROM daily_totals t JOIN balances u
 						ON u.account_id = t.account_id
 						WHERE t.app_id = m.app_id AND t.day < m.matured_day AND u.sandbox = 0) AS days_mc,
 					(SELECT COUNT(*) FROM margin_records p WHERE p.subject = m.subject AND p.kind = 'paid') AS paid,
@@ -1108,7 +1114,7 @@ const counted = `CASE WHEN w.buckets = '' THEN 0 ELSE CAST(substr(w.buckets, 3) 
 // less what they have passed on and what is left. What an ended child returned is its parent's again.
 const childrenSpent = `SELECT 'child/' || c.id AS subject, 1 AS live, c.amount_mc - ` + counted + ` AS spent,
 					0 AS charged
-					FROM children c JOIN windows w ON w.subject = 'child/' || c.id WHERE c.ended_us IS NULL
+					FROM children c JOIN counters w ON w.subject = 'child/' || c.id WHERE c.ended_us IS NULL
 				UNION ALL SELECT 'child/' || parent_id, 0,
 					CASE WHEN ended_us IS NULL OR ended_by = 'parent' THEN 0 ELSE returned_mc END - amount_mc, 0
 					FROM children WHERE parent_id IS NOT NULL`

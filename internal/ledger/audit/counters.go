@@ -58,7 +58,8 @@ func parseReservations(text string) (list []reservation, err error) {
 // reservations. The holds are few and kept in memory; the counters are read one by one.
 func checkCountersHeld(ctx context.Context, a *verification, v *checkResult) error {
 	held := map[string]int64{}
-	err := a.forEachRow(ctx, `SELECT counts FROM holds WHERE state <> 'failed'`, func(scan func(...any) error) error {
+	err := a.forEachRow(ctx, `SELECT reservations FROM holds WHERE state <>
+		'failed'`, func(scan func(...any) error) error {
 		var text string
 		if err := scan(&text); err != nil {
 			return err
@@ -72,7 +73,7 @@ func checkCountersHeld(ctx context.Context, a *verification, v *checkResult) err
 	if err != nil {
 		return err
 	}
-	err = a.forEachRow(ctx, `SELECT subject, held FROM windows`, func(scan func(...any) error) error {
+	err = a.forEachRow(ctx, `SELECT subject, held FROM counters`, func(scan func(...any) error) error {
 		var subject string
 		var counted int64
 		if err := scan(&subject, &counted); err != nil {
@@ -93,7 +94,8 @@ func checkCountersHeld(ctx context.Context, a *verification, v *checkResult) err
 // checkHoldReservations checks that a call has one payer (contract §2, 9), and that its
 // hold reserves the whole amount in each of its counters.
 func checkHoldReservations(ctx context.Context, a *verification, v *checkResult) error {
-	return a.forEachRow(ctx, `SELECT request_id, key, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`,
+	return a.forEachRow(ctx, `SELECT request_id, key, account_id, app_id, paid_by, amount_mc, terms, reservations
+		FROM holds`,
 		func(scan func(...any) error) error {
 			var request, key, account, app, paidBy, termsText, text string
 			var amount int64

@@ -235,7 +235,7 @@ func (w *writer) checkpoint() *Checkpoint {
 	if err != nil {
 		w.Fatal(err)
 	}
-	for _, table := range []string{"balances", "connections", "windows", "rollups"} {
+	for _, table := range []string{"balances", "connections", "counters", "daily_totals"} {
 		w.exec(`DELETE FROM ` + table)
 	}
 	return c
@@ -270,7 +270,7 @@ func (w *writer) verifiedRows(c *Checkpoint) (list []string) {
 		`SELECT r.request_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
-		`SELECT r.request_id, w.* FROM realtime_replies r JOIN windows w ON w.subject = 'voice/' || r.session_id
+		`SELECT r.request_id, w.* FROM realtime_replies r JOIN counters w ON w.subject = 'voice/' || r.session_id
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
 	} {
@@ -397,7 +397,7 @@ func (w *writer) hold(id, key, state string, c call) {
 		at.held += c.hold
 	}
 	if state == "pending" {
-		w.insert("deferred", map[string]any{
+		w.insert("deferrals", map[string]any{
 			"request_id":    "req_z" + key,
 			"connection_id": id,
 			"key":           key,
@@ -407,7 +407,7 @@ func (w *writer) hold(id, key, state string, c call) {
 			"since_us":      noon.Add(-time.Minute).UnixMicro(),
 			"next_us":       noon.UnixMicro(),
 		})
-		w.insert("answers", map[string]any{
+		w.insert("stored_responses", map[string]any{
 			"request_id": "req_z" + key,
 			"encoding":   "raw",
 			"body":       []byte("{}"),
@@ -430,7 +430,7 @@ func (w *writer) hold(id, key, state string, c call) {
 		"terms":         c.terms,
 		"created_us":    w.clock.UnixMicro(),
 		"paid_by":       paidBy,
-		"counts":        strings.Join(counts, " "),
+		"reservations":  strings.Join(counts, " "),
 	})
 }
 
@@ -481,7 +481,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		"id":               "led_" + suffix,
 		"type":             "spend",
 		"feature":          bucket,
-		"bucket":           bucket,
+		"feature_label":    bucket,
 		"model":            "model-1",
 		"key":              key,
 		"key_hash":         hashOfKey(id, key),
@@ -516,7 +516,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	if strings.Contains(c.usage, "waived") {
 		w.counter("waived/" + at.app + "/" + at.account).settled[index] += c.cost
 	}
-	w.insert("answers", map[string]any{
+	w.insert("stored_responses", map[string]any{
 		"request_id": "req_" + suffix,
 		"encoding":   "raw",
 		"body":       []byte("{}"),
@@ -546,7 +546,7 @@ func (w *writer) refund(id, key, bucket string, c call) {
 		"reversal_of":      "led_z" + key,
 		"reason":           "provider_error",
 		"feature":          bucket,
-		"bucket":           bucket,
+		"feature_label":    bucket,
 		"model":            "model-1",
 		"paid_by":          "wallet",
 		"hold_amount_mc":   c.hold,
@@ -683,12 +683,12 @@ func (w *writer) finish() {
 	}
 	for subject, c := range w.counters {
 		if strings.Contains(subject, "/") { // a connection's own stands in its row
-			w.insert("windows",
-				map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": c.told})
+			w.insert("counters",
+				map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "limit_reported": c.told})
 		}
 	}
 	for day, n := range w.rollups {
-		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls,
+		w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
 			input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 			cached_tokens, cache_saved_mc)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
@@ -1268,12 +1268,12 @@ func fixtureChildren(w *writer) {
 	a, b, c, e := childIDs[0], childIDs[1], childIDs[2], childIDs[3]
 	at := w.connections["conn_6"]
 	w.hold("conn_6", b+"/k3e", "open", work)
-	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " child/"+b+"|s|0|100000", b+"/k3e")
+	w.exec(`UPDATE holds SET reservations = reservations || $1 WHERE key = $2`, " child/"+b+"|s|0|100000", b+"/k3e")
 	w.spend("conn_6", c+"/k4e", "", work)
 	w.spend("conn_6", a+"/k5e", "gifts", smallGift)
 	w.spend("conn_6", e+"/k6e", "gifts", lastGift)
 	w.hold("conn_6", a+"/k7e", "open", smallGift)
-	w.exec(`UPDATE holds SET counts = counts || $1 WHERE key = $2`, " childfree/"+a+"|s|0|110250", a+"/k7e")
+	w.exec(`UPDATE holds SET reservations = reservations || $1 WHERE key = $2`, " childfree/"+a+"|s|0|110250", a+"/k7e")
 	w.counter("childfree/" + a).held = smallGift.hold
 	w.eventWith("conn_6", "connection.child_ended", fmt.Sprintf(`{"child":{"id":%q}}`, c))
 	ended := w.clock

@@ -398,7 +398,8 @@ func TestSinceScansNoHistory(t *testing.T) {
 }
 
 // historyName matches the tables that grow with time, and their names in a statement.
-var historyName = regexp.MustCompile(`(?:FROM|JOIN) (ledger|events|answers|rollups|refusals|log_rows|log_tiles|` +
+var historyName = regexp.MustCompile(`(?:FROM|JOIN)
+	(ledger|events|stored_responses|daily_totals|refusals|log_rows|log_tiles|` +
 	`notices|realtime_sessions|realtime_replies)\b(?: (?:AS )?([a-z]+))?`)
 
 // TestSinceAndTheLog publishes rows, verifies them, and publishes more: the tree goes on from its right edge.

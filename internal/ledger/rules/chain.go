@@ -108,7 +108,8 @@ func (c Column) Value() any {
 
 // EntryColumns are the columns of the table ledger that the chain covers, in the table's
 // order.
-const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket,
+const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature,
+	feature_label,
 	model,
 	key, fingerprint, paid_by, settlement, terms, usage, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc,
 	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc,

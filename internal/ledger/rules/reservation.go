@@ -14,7 +14,7 @@ import (
 type Counter struct {
 	Spent         limits.Series // what is settled
 	HeldMC        money.MC      // what calls in flight may still add
-	LimitReported bool          // the app has an event that the limit is reached, and it still is; column told
+	LimitReported bool          // the app has an event that the limit is reached, and it still is
 }
 
 // Reservation is what a hold reserves in one counter. Settlement counts the real cost

@@ -99,10 +99,10 @@ type Deferral struct {
 	DeliveredTokens               int64
 }
 
-// DailyTotalsKey names one row of rollups.
+// DailyTotalsKey names one row of daily_totals.
 type DailyTotalsKey struct{ ConnectionID, Day, FeatureLabel, Model string }
 
-// DailyTotalsDelta is what a batch adds to one row of rollups.
+// DailyTotalsDelta is what a batch adds to one row of daily_totals.
 type DailyTotalsDelta struct {
 	AppID, AccountID          string
 	Calls                     int64

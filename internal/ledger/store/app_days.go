@@ -122,7 +122,7 @@ func listClosedDays(ctx context.Context, q db.Queryer, f AppDayFilter, before st
 		f.AppID, db.BoolInt(f.Sandbox), f.From, before)
 }
 
-// A walkedTotal is one row of rollups.
+// A walkedTotal is one row of daily_totals.
 type walkedTotal struct {
 	connectionID string
 	AppDay
@@ -140,7 +140,7 @@ func scanWalked(row db.Row) (t walkedTotal, err error) {
 func walkQuery(condition, order string) string {
 	return `SELECT r.day, r.connection_id, r.feature, r.model, r.app_id, b.sandbox, r.` +
 		strings.Join(sumColumns, `, r.`) + `
-		FROM (SELECT * FROM rollups WHERE ` + condition + ` ORDER BY ` + order + ` LIMIT ` +
+		FROM (SELECT * FROM daily_totals WHERE ` + condition + ` ORDER BY ` + order + ` LIMIT ` +
 		fmt.Sprint(totalsPerStep) + `) AS r JOIN balances b ON b.account_id = r.account_id ORDER BY ` + order
 }
 
@@ -236,7 +236,7 @@ func (s daySums) list() []AppDay {
 
 // NextTotalsDay returns the first day from day on that has daily totals; "" = there is none.
 func NextTotalsDay(ctx context.Context, q db.Queryer, day string) (next string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(MIN(day), '') FROM rollups WHERE day >= $1`, day).Scan(&next)
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MIN(day), '') FROM daily_totals WHERE day >= $1`, day).Scan(&next)
 	return next, err
 }
 

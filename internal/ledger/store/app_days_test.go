@@ -22,7 +22,7 @@ func fillTotals(t *testing.T, d *db.DB, connections int) {
 		`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
 			VALUES ('wac_r', 0, 0, 0, 0, ''), ('wac_t', 1, 0, 0, 0, '')`,
 		`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-			INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
 				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, cached_tokens,
 				cache_saved_mc)
 			SELECT days.day, 'conn_' || i, 'chat', models.model, 'app_' || (i % 2),
@@ -83,7 +83,7 @@ func TestAppDays(t *testing.T) {
 		}
 		check("after the job")
 		// Closed days are not read from the totals of connections any more.
-		if _, err := d.ExecContext(ctx, `DELETE FROM rollups WHERE day < '2026-11-27'`); err != nil {
+		if _, err := d.ExecContext(ctx, `DELETE FROM daily_totals WHERE day < '2026-11-27'`); err != nil {
 			t.Fatal(err)
 		}
 		check("without the totals")
@@ -131,7 +131,7 @@ func TestLongDays(t *testing.T) {
 			run, cancel := context.WithCancel(t.Context())
 			steps := 0
 			d.Trace(func(query string, _ []any) {
-				if strings.Contains(query, "FROM rollups WHERE day = $1") {
+				if strings.Contains(query, "FROM daily_totals WHERE day = $1") {
 					steps++
 				}
 				if steps == 3 {
@@ -169,7 +169,7 @@ func TestNewestEntryOfIdleConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		day := begin.Add(2000 * time.Minute).Format(time.DateOnly)
-		if _, err := d.ExecContext(ctx, `INSERT INTO rollups (day, connection_id, feature, model, app_id,
+		if _, err := d.ExecContext(ctx, `INSERT INTO daily_totals (day, connection_id, feature, model, app_id,
 			account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 			cached_tokens,
 			cache_saved_mc) VALUES ($1, 'conn_x', '', 'm', 'app_x', 'wac_x', 1, 1, 1, 1, 1, 1, 1, 1, 1)`,

@@ -167,7 +167,7 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 			&t.UserChargeMC,
 		}
 	}), `SELECT day, connection_id, app_id, feature, model, calls, input_tokens, output_tokens, user_charge_mc
-		FROM rollups
+		FROM daily_totals
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2))
 		AND day >= $3`, accountID, connectionID, sinceDay)
 }
@@ -182,7 +182,7 @@ func ListDailyRefunds(ctx context.Context, q db.Queryer,
 		err = r.Scan(&day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.UserChargeMC)
 		t.Day = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
 		return t, err
-	}, `SELECT created_us / 86400000000, connection_id, app_id, COALESCE(bucket, ''), model,
+	}, `SELECT created_us / 86400000000, connection_id, app_id, COALESCE(feature_label, ''), model,
 			CAST(SUM(user_charge_mc) AS BIGINT)
 		FROM ledger WHERE account_id = $1 AND created_us >= $2 AND (type <> 'spend' OR status = 'reversed')
 			AND type = 'spend' AND ($3 = '' OR connection_id = $3)
@@ -209,7 +209,7 @@ func ListHourlyTotals(ctx context.Context, q db.Queryer, accountID, connectionID
 		err = r.Scan(&hour, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC)
 		t.Day = time.Unix(hour*3600, 0).UTC().Format(HourLayout)
 		return t, err
-	}, `SELECT created_us / 3600000000, connection_id, app_id, COALESCE(bucket, ''), model,
+	}, `SELECT created_us / 3600000000, connection_id, app_id, COALESCE(feature_label, ''), model,
 			CAST(SUM(CASE status WHEN 'settled' THEN 1 ELSE 0 END) AS BIGINT),
 			CAST(SUM(CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END) AS BIGINT)
 		FROM ledger WHERE account_id = $1 AND seq >= $2 AND created_us >= $3 AND type = 'spend'
@@ -220,7 +220,8 @@ func ListHourlyTotals(ctx context.Context, q db.Queryer, accountID, connectionID
 // ListUsedModels returns the models of the calls of an account since a day, in the order of their names, at most limit.
 func ListUsedModels(ctx context.Context, q db.Queryer, accountID, sinceDay string, limit int) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(model *string) []any { return []any{model} }),
-		`SELECT DISTINCT model FROM rollups WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1)
+		`SELECT DISTINCT model FROM daily_totals WHERE connection_id IN (SELECT id FROM connections WHERE account_id
+			= $1)
 		AND day >= $2 ORDER BY model LIMIT $3`, accountID, sinceDay, limit)
 }
 
@@ -230,7 +231,7 @@ func ListUsedModels(ctx context.Context, q db.Queryer, accountID, sinceDay strin
 func AverageOutput(ctx context.Context, q db.Queryer,
 	connectionID, featureLabel, model, sinceDay string) (tokens int64, ok bool, err error) {
 	var calls, output int64
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(output_tokens), 0) FROM rollups
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(output_tokens), 0) FROM daily_totals
 		WHERE connection_id = $1 AND day >= $2 AND feature = $3 AND model = $4`,
 		connectionID, sinceDay, featureLabel, model).Scan(&calls, &output)
 	if err != nil || calls <= 0 {
@@ -244,7 +245,7 @@ func AverageOutput(ctx context.Context, q db.Queryer,
 func SumRecentCalls(ctx context.Context, q db.Queryer,
 	appID, sinceDay string, rows int) (calls int64, chargeMC money.MC, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(user_charge_mc), 0)
-		FROM (SELECT calls, user_charge_mc FROM rollups
+		FROM (SELECT calls, user_charge_mc FROM daily_totals
 			WHERE app_id = $1 AND day >= $2 ORDER BY day DESC LIMIT $3) AS newest`,
 		appID, sinceDay, rows).Scan(&calls, &chargeMC)
 	return calls, chargeMC, err

@@ -119,7 +119,7 @@ func TestAppMarginSumsFromTheLastRefund(t *testing.T) {
 				VALUES ($1, $2, 0, 0, 0, '')`, account, sandbox)
 		}
 		total := func(day, account string, margin int) {
-			exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
 					output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 				VALUES ($1, $2, '', 'm', 'app', $2, 1, 0, 0, 0, 0, $3, $3)`, day, account, margin)
 		}

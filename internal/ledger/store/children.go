@@ -140,8 +140,8 @@ func ListLiveTokens(ctx context.Context, q db.Queryer, connectionID string) ([]s
 func readChildren(ctx context.Context, q db.Queryer, where string, args ...any) (list []ChildBudget, err error) {
 	err = withUnsavedHolds(q, func() (err error) {
 		list, err = db.QueryAll(ctx, q, scanChildBudget, `SELECT `+childColumns+`, w.buckets, w.held,
-				COALESCE(f.held, 0) FROM children c JOIN windows w ON w.subject = 'child/' || c.id
-				LEFT JOIN windows f ON f.subject = 'childfree/' || c.id WHERE `+where, args...)
+				COALESCE(f.held, 0) FROM children c JOIN counters w ON w.subject = 'child/' || c.id
+				LEFT JOIN counters f ON f.subject = 'childfree/' || c.id WHERE `+where, args...)
 		return err
 	}, func(unsavedMC map[string]money.MC) {
 		for i := range list {

@@ -98,8 +98,8 @@ func TestYoungCounters(t *testing.T) {
 	three = do(day(three, "3")).Call
 	seen("third held", 0, 25, 4)
 	for _, f := range []struct{ event, table string }{
-		{"INSERT", "windows"},
-		{"UPDATE", "windows"},
+		{"INSERT", "counters"},
+		{"UPDATE", "counters"},
 		{"INSERT", "ledger"},
 	} {
 		undo := sabotage(t, d, f.event, f.table)
@@ -188,8 +188,9 @@ func fileCounter(t *testing.T, d *db.DB, subject string) (held, holds, spent int
 	ctx := context.Background()
 	var buckets, all string
 	err := d.QueryRowContext(ctx,
-		`SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(counts, ' '), '') `+
-			`FROM holds WHERE state <> 'failed') FROM windows WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
+		`SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(reservations, ' '),
+			'') `+
+			`FROM holds WHERE state <> 'failed') FROM counters WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
 	if err != nil {
 		t.Fatal(err)
 	}

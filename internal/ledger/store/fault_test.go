@@ -306,8 +306,8 @@ func TestStatementFails(t *testing.T) {
 		}))
 		for i, f := range []struct{ command, event, table string }{
 			{"hold", "INSERT", "holds"}, {"hold", "UPDATE", "connections"},
-			{"settle", "DELETE", "holds"}, {"settle", "INSERT", "ledger"}, {"settle", "INSERT", "answers"},
-			{"settle", "INSERT", "rollups"},
+			{"settle", "DELETE", "holds"}, {"settle", "INSERT", "ledger"}, {"settle", "INSERT", "stored_responses"},
+			{"settle", "INSERT", "daily_totals"},
 			{"settle", "UPDATE", "balances"}, {"settle", "UPDATE", "connections"},
 			{"release", "UPDATE", "holds"}, {"release", "UPDATE", "connections"},
 		} {

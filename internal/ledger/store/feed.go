@@ -140,7 +140,7 @@ func newestBetween(ctx context.Context, q db.Queryer, accountID, connectionID st
 func newestOfLastDay(ctx context.Context, q db.Queryer, accountID, connectionID string, last int64) (rules.Entry,
 	error) {
 	var day string
-	err := q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM rollups WHERE connection_id = $1`,
+	err := q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM daily_totals WHERE connection_id = $1`,
 		connectionID).Scan(&day)
 	if err != nil || day == "" || last <= 0 {
 		return rules.Entry{}, errors.Join(err, sql.ErrNoRows)

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,83 +107,3 @@ func TestResumeEndsWhatWasShown(t *testing.T) {
 
 // resumeAll is a resume by a command, which names no causes.
 func resumeAll() rules.Resume { return rules.Resume{ConnectionID: "C", By: rules.FrozenByOperator} }
-
-// TestCausesAreMigrated runs the data part of the migration on connections that have one cause each. What the first
-// cause had kept out is there.
-func TestCausesAreMigrated(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../base/db/migrations/0063_freezes.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, fills, found := strings.Cut(string(text), "INSERT INTO open_disputes")
-	if !found {
-		t.Fatal("the migration fills nothing")
-	}
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		w := NewWriter(d, d.Now)
-		exec := func(statement string) {
-			t.Helper()
-			if _, err := d.ExecContext(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
-			}
-		}
-		for _, account := range []string{"A", "B", "S"} {
-			exec(`INSERT INTO accounts (id, email, password_hash, created_us)
-				VALUES ('` + account + `', '` + account + `@example.com', '', 1)`)
-			must(t)(w.Do(t.Context(), rules.OpenPayment{PaymentID: "top_" + account, AccountID: account, AmountMC: 9}))
-			must(t)(w.Do(t.Context(), rules.DisputePayment{
-				PaymentID: "top_" + account,
-				DisputeID: "du_" + account,
-				Lost:      true,
-			}))
-		}
-		for _, c := range []struct{ id, account, by, reason string }{
-			{"user in a dispute", "A", "user", ""}, {"payment", "A", "payment", ""}, {"active", "A", "", ""},
-			{"payment of before", "B", "payment", ""}, {"unknown", "B", "", "frozen"}, {"risk", "B", "risk", ""},
-			{"suspended", "S", "operator", "check"}, {"operator", "S", "operator", "abuse"},
-			{"paused", "S", "user", ""},
-		} {
-			must(t)(w.Do(t.Context(), rules.Connect{ConnectionID: c.id, AppID: c.id, AccountID: c.account}))
-			if c.by != "" || c.reason == "frozen" {
-				exec(`UPDATE connections SET status = 'frozen', frozen_by = '` + c.by + `', frozen_reason = '` +
-					strings.TrimPrefix(c.reason, "frozen") + `' WHERE id = '` + c.id + `'`)
-			}
-		}
-		exec(`UPDATE accounts SET suspended_us = 5, suspended_reason = 'check' WHERE id = 'S'`)
-		exec(`INSERT INTO disputes (id, payment_id, cents, contested, changed_us) VALUES ('du_A', 'top_A', 1, 1, 1),
-			('du_B', 'top_B', 1, 0, 1), ('du_S', 'top_S', 1, 0, 1)`)
-		for _, statement := range strings.Split("INSERT INTO open_disputes"+fills, ";\n") {
-			if strings.TrimSpace(statement) != "" {
-				exec(statement)
-			}
-		}
-		for id, want := range map[string]string{
-			"user in a dispute": "payment: payment/du_A user/", "payment": "payment: payment/du_A", "active": ":",
-			"payment of before": "payment: payment/below_zero", "unknown": "risk: risk/", "risk": "risk: risk/",
-			"suspended": "operator: operator/suspension", "operator": "operator: operator/ operator/suspension",
-			"paused": "operator check: operator/suspension user/",
-		} {
-			c, err := GetConnection(t.Context(), d, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list, err := ListFreezes(t.Context(), d, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var causes []string
-			for _, f := range list {
-				causes = append(causes, string(f.Cause)+"/"+f.Subject)
-			}
-			slices.Sort(causes)
-			got := string(c.FrozenBy)
-			if id == "paused" {
-				got += " " + c.FrozenReason
-			}
-			if got = strings.TrimSpace(got + ": " + strings.Join(causes, " ")); got != want {
-				t.Errorf("%s: %q, want %q", id, got, want)
-			}
-		}
-	})
-}

@@ -23,7 +23,8 @@ func TestSlowLargeResponses(t *testing.T) {
 	d := dbtest.Open(t, db.Postgres)
 	for _, text := range []string{
 		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NEW; END'`,
-		fmt.Sprintf(`CREATE TRIGGER slow BEFORE INSERT ON answers FOR EACH ROW WHEN (octet_length(NEW.body) > %d)
+		fmt.Sprintf(`CREATE TRIGGER slow BEFORE INSERT ON stored_responses FOR EACH ROW WHEN (octet_length(NEW.body)
+			> %d)
 			EXECUTE FUNCTION slow()`, maxBatchBytes),
 	} {
 		if _, err := d.ExecContext(t.Context(), text); err != nil {
@@ -63,7 +64,7 @@ func TestSlowLargeResponses(t *testing.T) {
 		t.Error("the writer takes the database for lost")
 	}
 
-	if _, err := d.ExecContext(t.Context(), `DROP TRIGGER slow ON answers`); err != nil {
+	if _, err := d.ExecContext(t.Context(), `DROP TRIGGER slow ON stored_responses`); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 { // a busy machine may need longer than the test allows
@@ -97,7 +98,7 @@ func TestLargeResponsesThatFail(t *testing.T) {
 				`CREATE SEQUENCE tries`,
 				`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF nextval(''tries'') = 1 THEN
 					RAISE EXCEPTION ''no'' USING ERRCODE = ''` + c.state + `''; END IF; RETURN NEW; END'`,
-				fmt.Sprintf(`CREATE TRIGGER fail BEFORE INSERT ON answers FOR EACH ROW
+				fmt.Sprintf(`CREATE TRIGGER fail BEFORE INSERT ON stored_responses FOR EACH ROW
 					WHEN (octet_length(NEW.body) > %d) EXECUTE FUNCTION fail()`, maxBatchBytes),
 			} {
 				if _, err := d.ExecContext(t.Context(), text); err != nil {

@@ -153,7 +153,7 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
 			if _, err := tx.ExecContext(ctx,
-				`INSERT INTO chunks (request_id, attempt, n, body, delivered_tokens) VALUES ($1, $2, $3, $4, $5)
+				`INSERT INTO checkpoints (request_id, attempt, n, body, delivered_tokens) VALUES ($1, $2, $3, $4, $5)
 				ON CONFLICT (request_id, attempt, n) DO NOTHING`,
 				c.RequestID, c.Attempt, c.N, c.Body, c.DeliveredTokens); err != nil {
 				return err
@@ -171,7 +171,7 @@ func (n *Node) insertCheckpoints(ctx context.Context, list []Checkpoint) error {
 		requests[i], attempts[i], numbers[i] = c.RequestID, c.Attempt, c.N
 		bodies[i], delivered[i] = c.Body, c.DeliveredTokens
 	}
-	_, err := n.db.ExecContext(ctx, `INSERT INTO chunks (request_id, attempt, n, body, delivered_tokens)
+	_, err := n.db.ExecContext(ctx, `INSERT INTO checkpoints (request_id, attempt, n, body, delivered_tokens)
 		SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
 		ON CONFLICT (request_id, attempt, n) DO NOTHING`, requests, attempts, numbers, bodies, delivered)
 	return err
@@ -198,10 +198,10 @@ func (n *Node) DeleteExpired(ctx context.Context, keep Retention) error {
 		arg                     any
 	}{
 		// ids rise with time
-		{"answers", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`, "request_id",
+		{"stored_responses", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferrals)`, "request_id",
 			id.Floor(id.Request, now.Add(-keep.Responses))},
 		{"refusals", `created_us < $1`, "created_us", now.Add(-keep.Refusals).UnixMicro()},
-		{"chunks", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)`,
+		{"checkpoints", `request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE ` + isOpen + `)`,
 			"request_id", id.Floor(id.Request, now.Add(-time.Hour))},
 		{"unbilled_attempts", `created_us < $1`, "created_us", now.Add(-unbilledKept).UnixMicro()},
 		{"stops", `id < $1`, "id", id.Floor(id.Stop, now.Add(-24*time.Hour))},

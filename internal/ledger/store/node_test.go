@@ -159,7 +159,7 @@ func TestOwnHoldsAreNotOrphans(t *testing.T) {
 
 // insertHold writes a hold of a key, with its request, state and time.
 const insertHold = `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim,
-	amount_mc, account_id, app_id, model, terms, created_us, paid_by, counts)
+	amount_mc, account_id, app_id, model, terms, created_us, paid_by, reservations)
 	VALUES ('c', $1, $2, 'f', $3, 1, 'n', 'x', 1, 'a', 'p', 'm', '{}', $4, 'wallet', '')`
 
 // TestDeleteExpiredObeysTheRetention stores a refusal, a failed call and a response of three days ago: each goes when
@@ -181,7 +181,7 @@ func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 			{`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, created_us)
 				VALUES ($1, 'c', 'p', 429, 'rate_limited', 'x', '{}', $2)`,
 				[]any{id.New(id.Request, past), past.UnixMicro()}},
-			{`INSERT INTO answers (request_id, encoding, body, created_us) VALUES ($1, 'raw', $2, $3)`,
+			{`INSERT INTO stored_responses (request_id, encoding, body, created_us) VALUES ($1, 'raw', $2, $3)`,
 				[]any{id.New(id.Request, past), []byte("{}"), past.UnixMicro()}},
 			{`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent,
 				event_seq, created_us) VALUES ('c', 'p', 'a', 0, 0, 0, 'active', '', 0, 1)`, nil},
@@ -205,7 +205,8 @@ func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 				t.Fatal(err)
 			}
 			var refusals, responses, holds int
-			if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refusals), (SELECT COUNT(*) FROM answers),
+			if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refusals), (SELECT COUNT(*) FROM
+				stored_responses),
 				(SELECT COUNT(*) FROM holds)`).Scan(&refusals, &responses, &holds); err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func GetPendingCall(ctx context.Context, q db.Queryer, requestID string) (d Pend
 	err = q.QueryRowContext(ctx,
 		`SELECT connection_id, key, provider, record, tries, since_us, COALESCE(first_byte_ms, 0),
 			COALESCE(duration_ms, 0), COALESCE(finish_reason, ''), delivered_tokens
-			FROM deferred WHERE request_id = $1`, requestID).
+			FROM deferrals WHERE request_id = $1`, requestID).
 		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS,
 			&d.Delivery.FirstByteMS, &d.Delivery.DurationMS, &d.Delivery.FinishReason, &d.DeliveredTokens)
 	if err == nil {
@@ -46,21 +46,21 @@ func GetPendingCall(ctx context.Context, q db.Queryer, requestID string) (d Pend
 func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit int) (list []PendingCall, err error) {
 	now := n.now().UnixMicro()
 	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string],
-		`SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+		`SELECT request_id FROM deferrals WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
 	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
 		return nil, err
 	}
 	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		list = nil
 		ids, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
-			`SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now,
+			`SELECT request_id FROM deferrals WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now,
 			limit)
 		if err != nil {
 			return err
 		}
 		for _, requestID := range ids {
 			if _, err := tx.ExecContext(ctx,
-				`UPDATE deferred SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(),
+				`UPDATE deferrals SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(),
 				requestID); err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit
 
 // PostponePendingCall sets the next poll of a claimed call.
 func (n *Node) PostponePendingCall(ctx context.Context, requestID string, by time.Duration) error {
-	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`,
+	_, err := n.db.ExecContext(ctx, `UPDATE deferrals SET next_us = $1 WHERE request_id = $2`,
 		n.now().Add(by).UnixMicro(), requestID)
 	return err
 }

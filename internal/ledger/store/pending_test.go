@@ -111,7 +111,7 @@ func TestPending(t *testing.T) {
 		balanced(t, d)
 		var left int
 		if err := d.QueryRowContext(ctx,
-			`SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM deferred)`).Scan(&left); err != nil ||
+			`SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM deferrals)`).Scan(&left); err != nil ||
 			left != 0 {
 			t.Errorf("%d rows are left, %v", left, err)
 		}

@@ -70,7 +70,7 @@ func TestFailedHoldsAreNotScanned(t *testing.T) {
 		q, ctx := planner{d, t}, t.Context()
 		if _, err := d.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 			INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
-				account_id, app_id, model, terms, created_us, paid_by, counts)
+				account_id, app_id, model, terms, created_us, paid_by, reservations)
 			SELECT 'conn_x', 'k' || i, 'req_' || i, 'f' || (i % 7),
 				CASE WHEN i % 5000 = 0 THEN 'open' ELSE 'failed' END, 1, 'node_x', 'c' || i, 1,
 				'wac_x', 'app_x', 'm', '{}', i, 'wallet', '' FROM n`); err != nil {

@@ -127,10 +127,10 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 			}
 		}
 		if len(q.newCounters) > 0 {
-			q.pipeline.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0
+			q.pipeline.Queue(`INSERT INTO counters (subject, buckets, held, limit_reported) SELECT subject, '', 0, 0
 				FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.newCounters)
 		}
-		q.pipeline.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1)
+		q.pipeline.Queue(`SELECT subject, buckets, held, limit_reported FROM counters WHERE subject = ANY($1)
 			ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
 			var held, reported int64
@@ -167,7 +167,7 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 		return
 	}
 	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-		spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+		spent, event_seq, created_us, revoked_us, faster_spend, warned_us, forgiven, frozen_by, frozen_reason,
 		delegated_mc, child_held_mc, limits_us, approved_us FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -196,10 +196,10 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id, ''), COALESCE(h.fingerprint,
 	l.fingerprint, ''), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
 	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''),
-	COALESCE(h.counts, '')
+	COALESCE(h.reservations, '')
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)
 	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
-	paid_by, counts
+	paid_by, reservations
 		FROM holds WHERE connection_id = v.connection_id AND key = v.key LIMIT 1) h ON true
 	LEFT JOIN LATERAL (SELECT id, fingerprint
 		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key
@@ -300,7 +300,8 @@ func (q *postgres) saveMoney(s *rules.State) {
 	q.addRows(connections,
 		`UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc,
 			velocity_limit_mc = v.velocity_limit_mc,
-		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster,
+		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster_spend =
+			v.faster_spend,
 		warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
 }
 
@@ -325,11 +326,12 @@ func (q *postgres) saveHolds(s *rules.State) {
 		}
 	}
 	q.addRows(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id,
-		claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+		claim, amount_mc, account_id, app_id, feature, feature_label, model, terms, created_us, paid_by, reservations)
 		SELECT * FROM @`)
 	q.addRows(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim,
-		amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
-		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, counts = v.counts FROM @ v
+		amount_mc = v.amount_mc, feature = v.feature, feature_label = v.feature_label,
+		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, reservations =
+			v.reservations FROM @ v
 		WHERE t.connection_id = v.connection_id AND t.key = v.key`)
 	if len(failed) > 0 {
 		q.addPart(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
@@ -358,7 +360,7 @@ func holdRowColumns(h *rules.HoldRow) []rules.Column {
 }
 
 func (q *postgres) saveAppended(s *rules.State) {
-	entries, answers := q.newRows(ledgerRows), q.newRows(answerRows)
+	entries, answers := q.newRows(ledgerRows), q.newRows(storedResponseRows)
 	for i := range s.Changes.Entries {
 		e := &s.Changes.Entries[i]
 		columns, delivery := e.Columns(), e.Delivery.Columns()
@@ -371,7 +373,7 @@ func (q *postgres) saveAppended(s *rules.State) {
 	}
 	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash, `+rules.DeliveryColumns+`)
 		SELECT * FROM @`)
-	q.addRows(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
+	q.addRows(answers, `INSERT INTO stored_responses (request_id, encoding, body, created_us) SELECT * FROM @`)
 	for _, r := range s.Changes.Refusals {
 		q.pipeline.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details,
 			feature, model, created_us, duration_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -381,7 +383,7 @@ func (q *postgres) saveAppended(s *rules.State) {
 	}
 	for _, d := range s.Changes.Deferrals {
 		delivery := d.Delivery.Columns()
-		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us,
+		q.pipeline.Queue(`INSERT INTO deferrals (request_id, connection_id, key, provider, record, tries, since_us,
 			next_us, `+rules.DeliveryColumns+`, delivered_tokens)
 			VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9, $10, $11)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
@@ -389,7 +391,7 @@ func (q *postgres) saveAppended(s *rules.State) {
 			delivery[0].Value(), delivery[1].Value(), delivery[2].Value(), d.DeliveredTokens)
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
-		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
+		q.pipeline.Queue(`DELETE FROM deferrals WHERE request_id = $1`, requestID)
 	}
 	for _, u := range s.Changes.Unbilled {
 		q.pipeline.Queue(insertUnbilled, u.RequestID, u.Attempt, u.ConnectionID, u.AppID, u.AccountID, u.Model,
@@ -414,7 +416,7 @@ func (q *postgres) saveAppended(s *rules.State) {
 }
 
 func (q *postgres) saveTotalsAndCounters(s *rules.State) {
-	totals := q.newRows(rollupRows)
+	totals := q.newRows(dailyTotalRows)
 	for k, r := range s.Changes.DailyTotals {
 		totals.add(rules.TextColumn(k.ConnectionID), rules.TextColumn(k.Day), rules.TextColumn(k.FeatureLabel),
 			rules.TextColumn(k.Model),
@@ -423,7 +425,7 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
 			rules.Integer(r.UserChargeMC), rules.Integer(r.CacheSavedMC))
 	}
-	q.addRows(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls,
+	q.addRows(totals, `INSERT INTO daily_totals AS r (connection_id, day, feature, model, app_id, account_id, calls,
 		input_tokens, cached_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 		cache_saved_mc)
 		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE
@@ -444,7 +446,7 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 			buckets, held = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC))
 			reported = append(reported, db.BoolInt(c.LimitReported))
 		}
-		q.pipeline.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.reported
+		q.pipeline.Queue(`UPDATE counters t SET buckets = v.buckets, held = v.held, limit_reported = v.reported
 			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, reported)
 			WHERE t.subject = v.subject`, subjects, buckets, held, reported)
 	}

@@ -21,15 +21,15 @@ type rowKind struct {
 }
 
 var (
-	keyRows        = rowKind{"key_row", "tti"}
-	balanceRows    = rowKind{"balance_row", "tiiit"}
-	connectionRows = rowKind{"connection_row", "tiiiittiiii"}
-	holdRows       = rowKind{"hold_row", "tttttittittttttitt"}
-	ledgerRows     = rowKind{"ledger_call_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti" + "iit"}
-	answerRows     = rowKind{"answer_row", "ttbi"}
-	rollupRows     = rowKind{"rollup_cache_row", "ttttttiiiiiiiii"}
+	keyRows            = rowKind{"key_row", "tti"}
+	balanceRows        = rowKind{"balance_row", "tiiit"}
+	connectionRows     = rowKind{"connection_row", "tiiiittiiii"}
+	holdRows           = rowKind{"hold_row", "tttttittittttttitt"}
+	ledgerRows         = rowKind{"ledger_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti" + "iit"}
+	storedResponseRows = rowKind{"stored_response_row", "ttbi"}
+	dailyTotalRows     = rowKind{"daily_total_row", "ttttttiiiiiiiii"}
 
-	rowKinds = []rowKind{keyRows, balanceRows, connectionRows, holdRows, ledgerRows, answerRows, rollupRows}
+	rowKinds = []rowKind{keyRows, balanceRows, connectionRows, holdRows, ledgerRows, storedResponseRows, dailyTotalRows}
 )
 
 // rowTypes are the numbers that the types of row kinds have in a database.

@@ -212,10 +212,11 @@ func (r *limitRace) runRace(t *testing.T, e db.Engine) {
 	selects := `SELECT id FROM connections WHERE id = 'C0'`
 	if r.subject != "" { // a row to stand before
 		if _, err := d.ExecContext(ctx,
-			`INSERT INTO windows (subject, buckets, held, told) VALUES ('`+r.subject+`', '', 0, 0)`); err != nil {
+			`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES
+				('`+r.subject+`', '', 0, 0)`); err != nil {
 			t.Fatal(err)
 		}
-		selects = `SELECT subject FROM windows WHERE subject = '` + r.subject + `'`
+		selects = `SELECT subject FROM counters WHERE subject = '` + r.subject + `'`
 	}
 	open := lockRow(t, d, selects)
 	held := r.callTogether(t, w, 0, func() { open(2) })
@@ -290,7 +291,7 @@ func (r *limitRace) within(t *testing.T, d *db.DB) {
 	}
 	if r.subject != "" && d.Engine == db.Postgres { // SQLite's is in memory
 		var buckets string
-		if err := d.QueryRowContext(ctx, `SELECT held, buckets FROM windows WHERE subject = $1`,
+		if err := d.QueryRowContext(ctx, `SELECT held, buckets FROM counters WHERE subject = $1`,
 			r.subject).Scan(&counted, &buckets); err != nil {
 			t.Fatal(err)
 		}

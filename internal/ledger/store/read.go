@@ -16,7 +16,7 @@ import (
 )
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-	spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+	spent, event_seq, created_us, revoked_us, faster_spend, warned_us, forgiven, frozen_by, frozen_reason,
 	delegated_mc, child_held_mc, limits_us, approved_us`
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
@@ -186,7 +186,8 @@ func ListEntries(ctx context.Context, q db.Queryer, entryIDs []string) ([]rules.
 // charge was refunded.
 const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''),
 	COALESCE(connection_id, ''), COALESCE(app_id, ''),
-	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''),
+	COALESCE(feature, ''), COALESCE(feature_label, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint,
+		''),
 	COALESCE(paid_by, ''), COALESCE(settlement, ''),
 	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0),
 	COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
@@ -235,7 +236,7 @@ func SpendsOfAccount(ctx context.Context, q db.Queryer, accountID string, before
 // GetStoredResponse returns the response of a settled call, or sql.ErrNoRows if it has
 // expired or was never stored.
 func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a rules.StoredResponse, err error) {
-	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`,
+	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM stored_responses WHERE request_id = $1`,
 		requestID).Scan(&a.Encoding, &a.Body)
 	return a, err
 }
@@ -256,7 +257,8 @@ func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r rules.Re
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
-	account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
+	account_id, app_id, COALESCE(feature, ''), COALESCE(feature_label, ''), model, terms, holds.created_us, paid_by,
+		reservations`
 
 func scanHold(row db.Row) (h rules.HoldRow, err error) {
 	var counts string
@@ -376,7 +378,8 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 	attempt, n int64) (body []byte, next int64, err error) {
 	rows, err := q.QueryContext(ctx,
-		`SELECT n, body FROM chunks WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY n`, requestID, attempt,
+		`SELECT n, body FROM checkpoints WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY
+			n`, requestID, attempt,
 		n)
 	if err != nil {
 		return nil, n, err
@@ -395,7 +398,7 @@ func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 // GetDeliveredTokens returns the output of a running attempt's stream that is too long for its frames to be saved; 0 of
 // others.
 func GetDeliveredTokens(ctx context.Context, q db.Queryer, requestID string, attempt int64) (n int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(delivered_tokens), 0) FROM chunks
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(delivered_tokens), 0) FROM checkpoints
 		WHERE request_id = $1 AND attempt = $2`, requestID, attempt).Scan(&n)
 	return n, err
 }

@@ -61,7 +61,7 @@ func (q *sqlite) loadConnection(s *rules.State, connectionID string) error {
 		return nil
 	}
 	return q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-		event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason,
+		event_seq, created_us, revoked_us, faster_spend, warned_us, forgiven, frozen_by, frozen_reason,
 		delegated_mc, child_held_mc, limits_us, approved_us FROM connections WHERE id = ?`, 20,
 		func(r []driver.Value) error {
 			c, err := scanConnectionRow(connectionID, r)
@@ -86,7 +86,7 @@ func (q *sqlite) loadKey(s *rules.State, k rules.Key) error {
 		return nil
 	}
 	return q.query(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms,
-			app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
+			app_id, account_id, COALESCE(feature, ''), COALESCE(feature_label, ''), paid_by, reservations
 		FROM holds WHERE connection_id = ?1 AND key = ?2
 		UNION ALL
 		SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', ''
@@ -107,7 +107,7 @@ func (q *sqlite) loadCounter(s *rules.State, subject string, width time.Duration
 		return nil
 	}
 	counter := &rules.Counter{Spent: limits.Series{Width: width}}
-	err := q.query(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3,
+	err := q.query(`SELECT buckets, held, limit_reported FROM counters WHERE subject = ?`, 3,
 		func(r []driver.Value) (err error) {
 			counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
 			counter.Spent, err = limits.ParseSeries(width, r[0].(string))

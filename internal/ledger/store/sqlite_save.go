@@ -36,7 +36,7 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 		if s.Changes.Settings[id] { // indexes depend on what changes here
 			err = q.updateOrInsert(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?,
-					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ?, forgiven = ?,
+					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster_spend = ?, warned_us = ?, forgiven = ?,
 					frozen_by = ?, frozen_reason = ?, delegated_mc = ?, child_held_mc = ?, limits_us = ?,
 					approved_us = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
@@ -44,7 +44,7 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, int64(c.DelegatedMC), childHeld,
 					c.LimitsUS, c.ApprovedUS, id},
 				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-					event_seq, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason, delegated_mc,
+					event_seq, revoked_us, faster_spend, warned_us, forgiven, frozen_by, frozen_reason, delegated_mc,
 					child_held_mc, limits_us, approved_us, id, app_id, account_id, created_us)
 				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 				c.AppID, c.AccountID, c.CreatedUS)
@@ -119,13 +119,14 @@ func (q *sqlite) saveHolds(s *rules.State) error {
 
 func (q *sqlite) insertHold(h *rules.HoldRow) error {
 	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim,
-		amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+		amount_mc, account_id, app_id, feature, feature_label, model, terms, created_us, paid_by, reservations)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
 		node_id = excluded.node_id, claim = excluded.claim,
-		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, feature_label = excluded.feature_label, model =
+			excluded.model,
 		terms = excluded.terms, created_us = excluded.created_us,
-		paid_by = excluded.paid_by, counts = excluded.counts`,
+		paid_by = excluded.paid_by, reservations = excluded.reservations`,
 		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim,
 		int64(h.HoldMC),
 		h.AccountID, h.AppID, db.NullText(h.Feature), db.NullText(h.FeatureLabel), h.Model, h.Terms, h.CreatedUS,
@@ -151,7 +152,7 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 		}
 	}
 	for _, a := range s.Changes.Responses {
-		if err := q.exec(`INSERT INTO answers (request_id, encoding, body, created_us) VALUES (?, ?, ?, ?)`,
+		if err := q.exec(`INSERT INTO stored_responses (request_id, encoding, body, created_us) VALUES (?, ?, ?, ?)`,
 			a.RequestID, a.Encoding, a.Body, a.CreatedUS); err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 	for _, d := range s.Changes.Deferrals {
 		delivery := d.Delivery.Columns()
 		if err := q.exec(
-			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us, `+
+			`INSERT INTO deferrals (request_id, connection_id, key, provider, record, tries, since_us, next_us, `+
 				rules.DeliveryColumns+`, delivered_tokens) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds(),
@@ -177,7 +178,7 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 		}
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
-		if err := q.exec(`DELETE FROM deferred WHERE request_id = ?`, requestID); err != nil {
+		if err := q.exec(`DELETE FROM deferrals WHERE request_id = ?`, requestID); err != nil {
 			return err
 		}
 	}
@@ -219,7 +220,7 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 	for k, r := range s.Changes.DailyTotals {
 		if err := q.updateOrInsert(q.cache.totals[k],
-			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?,
+			`UPDATE daily_totals SET calls = calls + ?, input_tokens = input_tokens + ?,
 				cached_tokens = cached_tokens + ?, output_tokens = output_tokens + ?,
 				provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
 			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ?,
@@ -228,7 +229,8 @@ func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 			[]any{r.Calls, r.InputTokens, r.CachedTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
 				int64(r.DevMarginMC), int64(r.UserChargeMC), int64(r.CacheSavedMC),
 				k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
-			`INSERT INTO rollups AS r (calls, input_tokens, cached_tokens, output_tokens, provider_cost_mc, svc_fee_mc,
+			`INSERT INTO daily_totals AS r (calls, input_tokens, cached_tokens, output_tokens, provider_cost_mc,
+				svc_fee_mc,
 				dev_margin_mc, user_charge_mc, cache_saved_mc, connection_id, day, feature, model, app_id, account_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls,
@@ -266,7 +268,8 @@ func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 }
 
 func (q *sqlite) saveCounter(subject string, c rules.Counter) error {
-	return q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, ?, ?, ?)
-		ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, told = excluded.told`,
+	return q.exec(`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES (?, ?, ?, ?)
+		ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, limit_reported =
+			excluded.limit_reported`,
 		subject, c.Spent.String(), int64(c.HeldMC), db.BoolInt(c.LimitReported))
 }

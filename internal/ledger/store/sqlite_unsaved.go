@@ -129,7 +129,8 @@ func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.H
 	}
 	for subject, sum := range counters {
 		if err := q.exec(
-			`INSERT INTO windows (subject, buckets, held, told) VALUES (?, '', ?, 0) ON CONFLICT (subject) DO UPDATE
+			`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES (?, '', ?, 0) ON CONFLICT (subject)
+				DO UPDATE
 				SET held = held + excluded.held`, subject, int64(sum)); err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func listTopConnections(ctx context.Context, q db.Queryer, app apps.App, since t
 	list, err = db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
 		return []any{&s.Name, &s.Calls, &s.Revenue, &count}
 	}), `SELECT r.connection_id, CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT), COUNT(*) OVER ()
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		FROM daily_totals r JOIN balances b ON b.account_id = r.account_id
 		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3
 		GROUP BY r.connection_id ORDER BY 3 DESC, 1 LIMIT $4`, app.ID, formatDay(since), sandbox, maxTop)
 	if err != nil {
@@ -119,7 +119,7 @@ func findFirsts(ctx context.Context, q db.Queryer, appID string) (connected, cal
 	var c, r int64
 	err = q.QueryRowContext(ctx,
 		`SELECT CASE WHEN EXISTS (SELECT 1 FROM connections WHERE app_id = $1) THEN 1 ELSE 0 END,
-		CASE WHEN EXISTS (SELECT 1 FROM rollups WHERE app_id = $1) THEN 1 ELSE 0 END`, appID).Scan(&c, &r)
+		CASE WHEN EXISTS (SELECT 1 FROM daily_totals WHERE app_id = $1) THEN 1 ELSE 0 END`, appID).Scan(&c, &r)
 	if err != nil {
 		return false, false, fmt.Errorf("console: first connection and call: %w", err)
 	}
@@ -189,7 +189,7 @@ func countActive(ctx context.Context, d *db.DB, app apps.App, since time.Time) (
 		sandbox = 1
 	}
 	return countByDay(ctx, d, `SELECT r.day, COUNT(DISTINCT r.connection_id)
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		FROM daily_totals r JOIN balances b ON b.account_id = r.account_id
 		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.day`, app.ID, formatDay(since), sandbox)
 }
 
@@ -200,7 +200,7 @@ func countActiveBetween(ctx context.Context, q db.Queryer, app apps.App, from, b
 		sandbox = 1
 	}
 	err = q.QueryRowContext(ctx, `SELECT COUNT(DISTINCT r.connection_id)
-		FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		FROM daily_totals r JOIN balances b ON b.account_id = r.account_id
 		WHERE r.app_id = $1 AND r.day >= $2 AND r.day < $3 AND b.sandbox = $4`,
 		app.ID, formatDay(from), formatDay(before), sandbox).Scan(&n)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestCapSaysWhatItPaysFor(t *testing.T) {
 		for _, page := range []string{request, increase} {
 			b.Get(page).Want(t, 200, "left").Lacks(t, "usual size") // no calls yet
 		}
-		if _, err := d.ExecContext(t.Context(), `INSERT INTO rollups (day, connection_id, feature, model, app_id,
+		if _, err := d.ExecContext(t.Context(), `INSERT INTO daily_totals (day, connection_id, feature, model, app_id,
 			account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			VALUES ($1, 'conn_x', '', 'm', $2, 'wac_x', 20, 0, 0, 0, 0, 0, $3)`,
 			d.Now().UTC().Format("2006-01-02"), w.app.ID, 20*money.Cent); err != nil {

@@ -213,7 +213,7 @@ func TestPaceOnThePage(t *testing.T) {
 	b := w.signedIn("person")
 	b.Get("/dashboard").Lacks(t, "Lasts")
 	for back := 1; back <= 8; back++ { // daily totals of the last days, as the ledger keeps them
-		if _, err := w.d.ExecContext(t.Context(), `INSERT INTO rollups (day, connection_id, feature, model, app_id,
+		if _, err := w.d.ExecContext(t.Context(), `INSERT INTO daily_totals (day, connection_id, feature, model, app_id,
 				account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc,
 				user_charge_mc)
 			SELECT $1, id, '', 'm', app_id, account_id, 1, 1, 1, 50000000, 0, 0, 50000000

@@ -364,7 +364,8 @@ func TestFigures(t *testing.T) {
 		w.Spend(w.conn, 2*money.Dollar)
 		e := w.Spend(w.conn, money.Dollar)
 		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
-		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
+			input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID,
 			w.app.ID, w.ids["person"])
 		if err := counter.Once(t.Context()); err != nil {
@@ -395,7 +396,7 @@ func TestLongCounts(t *testing.T) {
 			INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
 			SELECT 'wac_' || i, 0, 1, 0, 0, '' FROM n`)
 		w.exec(`WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 6999)
-			INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
 				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			SELECT '2026-11-1' || (i / 1000), 'conn_' || i, '', 'm', 'app_x', 'wac_1', 1, 1, 1, 1, 1, 1, 3 FROM n`)
 		const statements = 5 // a run has time for
@@ -408,7 +409,7 @@ func TestLongCounts(t *testing.T) {
 			run, cancel := context.WithCancel(t.Context())
 			n := 0
 			d.Trace(func(query string, _ []any) {
-				if strings.Contains(query, "FROM rollups WHERE day") || strings.Contains(query, "FROM balances WHERE") {
+				if strings.Contains(query, "FROM daily_totals WHERE day") || strings.Contains(query, "FROM balances WHERE") {
 					n++
 				}
 				if n > statements {
@@ -485,9 +486,9 @@ func TestProviders(t *testing.T) {
 		w.admin.Metrics.CountProviderError("openai", 529)
 		w.admin.Metrics.RaiseAlarm("free_pool_low", "app_1")
 		w.admin.Estimates.Record("gpt-6-luna", 1000, 1000, 1250)
-		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`,
+		w.exec(`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES ($1, '0:300000000', 100000000, 0)`,
 			"free/"+w.app.ID+"/2026-11")
-		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:999999999', 0, 0)`,
+		w.exec(`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES ($1, '0:999999999', 0, 0)`,
 			"free/"+w.app.ID+"/2026-10")
 		b := w.signedIn("viewer")
 		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529",

@@ -19,7 +19,7 @@ type explainer struct {
 
 // big are tables of millions of rows; reading a whole small index of one is fine.
 var big = regexp.MustCompile(
-	`^SCAN (ledger|rollups|r|events|connections|mails|deliveries|payment_records|accounts)` +
+	`^SCAN (ledger|daily_totals|r|events|connections|mails|deliveries|payment_records|accounts)` +
 		`( USING (COVERING )?INDEX (\w+))?$`)
 
 // small are indexes with few rows in them.

@@ -309,11 +309,11 @@ func listFreePools(ctx context.Context, q db.Queryer, month, after string, limit
 	if after == "" {
 		after = "~" // sorts after every id
 	}
-	return db.QueryAll(ctx, q, scanFreePool, `SELECT apps.id, apps.name, windows.buckets, windows.held
-		FROM windows JOIN apps ON apps.id = substr(windows.subject, 6, length(windows.subject) - 13)
-		WHERE windows.subject LIKE 'free/%/____-__' AND substr(windows.subject, length(windows.subject) - 6) = $1
-			AND windows.subject < 'free/' || $2 AND apps.tier <> 'sandbox'
-		ORDER BY windows.subject DESC LIMIT $3`, month, after, limit)
+	return db.QueryAll(ctx, q, scanFreePool, `SELECT apps.id, apps.name, counters.buckets, counters.held
+		FROM counters JOIN apps ON apps.id = substr(counters.subject, 6, length(counters.subject) - 13)
+		WHERE counters.subject LIKE 'free/%/____-__' AND substr(counters.subject, length(counters.subject) - 6) = $1
+			AND counters.subject < 'free/' || $2 AND apps.tier <> 'sandbox'
+		ORDER BY counters.subject DESC LIMIT $3`, month, after, limit)
 }
 
 func scanFreePool(row db.Row) (p freePool, err error) {
@@ -475,7 +475,7 @@ func listMoves(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS
 func listCallDays(ctx context.Context, q db.Queryer, accountID, from, to string) ([]callSum, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
 		return []any{&s.day, &s.appID, &s.calls, &s.chargeMC}
-	}), `SELECT day, app_id, CAST(SUM(calls) AS BIGINT), CAST(SUM(user_charge_mc) AS BIGINT) FROM rollups
+	}), `SELECT day, app_id, CAST(SUM(calls) AS BIGINT), CAST(SUM(user_charge_mc) AS BIGINT) FROM daily_totals
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1) AND day >= $2 AND day < $3
 		GROUP BY day, app_id ORDER BY day DESC, app_id`, accountID, from, to)
 }

@@ -24,7 +24,7 @@ func TestTimeline(t *testing.T) {
 		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "It was <empty>.")).Want(t, 303)
 		b.Post(connection, act("freeze", "The user asked.")).Want(t, 303)
 		b.Post(connection, act("resume", "The user is back.")).Want(t, 303)
-		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+		w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
 			output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			VALUES ($1, $2, '', 'm', $3, $4, 1234, 1, 1, 0, 0, 0, 700000000),
 			('2020-01-02', $2, '', 'm', $3, $4, 77, 1, 1, 0, 0, 0, 300000000)`,

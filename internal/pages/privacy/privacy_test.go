@@ -303,7 +303,7 @@ var kept = map[string]string{
 	"payment_records":    "the books",
 	"connections":        "the books",
 	"holds":              "the books",
-	"rollups":            "the books",
+	"daily_totals":       "the books",
 	"checkouts":          "what was asked of Stripe",
 	"settlements":        "the books",
 	"paying_cards":       "hashes: free credit is given once for each card",

@@ -1,14 +1,14 @@
 -- +goose Up
 
--- The public log: a Merkle tree whose leaves commit to the ledger's rows (decision 103). Package ledger/proofs alone
--- writes these tables.
+-- The public log of the ledger.
 
 -- The newest checkpoint. One row, which a publisher locks.
 CREATE TABLE log_state (
   id         BIGINT PRIMARY KEY CHECK (id = 1),
-  checkpoint TEXT NOT NULL                      -- a signed note, '' before the first
+  checkpoint TEXT NOT NULL,                     -- a signed note, '' before the first
+  calls      BIGINT NOT NULL DEFAULT 0          -- How many leaves log_calls has looked at, from the first.
 );
-INSERT INTO log_state (id, checkpoint) VALUES (1, '');
+INSERT INTO log_state (id, checkpoint, calls) VALUES (1, '', 0);
 
 -- How far each account's rows are in the log, and the secret that its leaves are blinded by.
 CREATE TABLE log_accounts (
@@ -33,3 +33,14 @@ CREATE TABLE log_tiles (
   hashes   BYTEA NOT NULL,
   PRIMARY KEY (level, position)
 );
+
+-- Which leaves of the public log are calls of an app, billed or refunded: its call log in the order of settlement
+-- (decision 139). Written by package ledger/proofs.
+CREATE TABLE log_calls (
+  app_id   TEXT NOT NULL,
+  position BIGINT NOT NULL,                     -- of the leaf
+  entry_id TEXT NOT NULL,                       -- the ledger row
+  PRIMARY KEY (app_id, position)
+)
+-- sqlite: WITHOUT ROWID
+;

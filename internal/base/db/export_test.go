@@ -1,0 +1,27 @@
+package db
+
+import (
+	"io/fs"
+	"testing"
+	"testing/fstest"
+)
+
+// AddMigration gives the binary a migration after all others, until the test ends. The test is not parallel.
+func AddMigration(t *testing.T, text string) {
+	t.Helper()
+	all := fstest.MapFS{"migrations/9000_later.sql": {Data: []byte(text)}}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		old, err := fs.ReadFile(migrations, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = &fstest.MapFile{Data: old}
+	}
+	built := migrations
+	migrations = all
+	t.Cleanup(func() { migrations = built })
+}
