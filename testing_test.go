@@ -113,6 +113,30 @@ func TestProcessesAreListed(t *testing.T) {
 	}
 }
 
+// TestOnlyTestsHashLightly holds that no program makes the hashes that guard nothing.
+func TestOnlyTestsHashLightly(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || isForeignFolder(name, d) {
+			return errOr(err, fs.SkipDir)
+		}
+		if d.IsDir() || path.Ext(name) != ".go" || strings.HasPrefix(name, "internal/testkit/") {
+			return nil
+		}
+		source, err := os.ReadFile(name)
+		if n := strings.Count(string(source), "HashLightly()"); strings.HasSuffix(name, "_test.go") {
+			calls += n
+		} else if n > 0 && name != "internal/people/accounts/password.go" {
+			t.Errorf("%s hashes lightly", name)
+		}
+		return err
+	})
+	if err != nil || calls == 0 {
+		t.Fatal(calls, err)
+	}
+}
+
 // errOr returns err, or other if there is none.
 func errOr(err, other error) error {
 	if err != nil {

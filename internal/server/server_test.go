@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -29,8 +30,15 @@ func TestDev(t *testing.T) {
 				!strings.Contains(first, `"svc":{`) {
 				t.Errorf("replayed\n%s\nwant\n%s", again, first)
 			}
+			app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
+			wants(t, "test account", app.Do(t, "POST", "/v1/apps/"+p.App.ID+"/test-accounts", ""), 200, "", "password")
 			if code := p.Stop(); code != 0 {
 				t.Errorf("stopped with %d: %s", code, p.Log())
+			}
+			// 64 MiB and a pass, whatever tests use.
+			if n := number(t, url, `SELECT COUNT(*) FROM accounts
+				WHERE password_hash LIKE '$argon2id$v=19$m=65536,t=1,p=1$%'`); n != 1 {
+				t.Errorf("%d accounts have a hash as in production", n)
 			}
 			q := servertest.Start(t, url)
 			p.App.RedirectURI = q.App.RedirectURI // the port has moved

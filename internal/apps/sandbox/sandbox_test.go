@@ -24,6 +24,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
+func init() { accounts.HashLightly() }
+
 // A world is two developers with a sandbox app each, the first with a second one
 // and a live app, and somebody with $20.
 type world struct {

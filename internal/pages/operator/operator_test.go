@@ -38,6 +38,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
+func init() { accounts.HashLightly() }
+
 const token = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 // bundle is an operator's API with one app to work on.

@@ -39,6 +39,8 @@ import (
 
 const password = "correct horse battery"
 
+func init() { accounts.HashLightly() }
+
 // passwordHash is of password, by a weak setting: these tests are not about how
 // long a sign-in takes.
 var passwordHash = sync.OnceValues(func() (string, error) {

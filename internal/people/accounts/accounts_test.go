@@ -19,6 +19,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
+func init() { accounts.HashLightly() }
+
 const password = "correct horse battery"
 
 // clock is a clock that tests advance.

@@ -26,6 +26,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/oidctest"
 )
 
+func init() { accounts.HashLightly() }
+
 const (
 	person   = "person@example.com"
 	password = "correct horse battery"

@@ -23,6 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/dev"
 	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 )
@@ -91,6 +92,8 @@ var envelopeKey = bytes.Repeat([]byte("test"), seal.KeySize/4)
 
 // grace is how long the calls in flight may take when a test ends.
 const grace = time.Second
+
+func init() { accounts.HashLightly() }
 
 func start(t testing.TB, database string, changes []func(*Options)) (*Server, error) {
 	data := t.TempDir()
