@@ -39,6 +39,20 @@ func (b *tab) things() (list []thing) {
 	return list
 }
 
+// nameless returns the roles of what can be operated or read and has no name.
+func (b *tab) nameless() (roles []string) {
+	b.t.Helper()
+	for _, x := range b.things() {
+		switch x.role {
+		case "textbox", "searchbox", "button", "link", "radio", "checkbox", "combobox", "heading", "image":
+			if x.name == "" {
+				roles = append(roles, x.role)
+			}
+		}
+	}
+	return roles
+}
+
 // described is what a screen reader says of a field.
 func (b *tab) described(field string) thing {
 	b.t.Helper()

@@ -25,9 +25,6 @@ type finding struct {
 // colours are the rules that depend on how a page is coloured, beside how it is built.
 var colours = []string{"color-contrast", "link-in-text-block"}
 
-// names are the kinds of rules about names, roles and fields. They take a tenth of the time of all.
-var names = []string{"cat.aria", "cat.forms", "cat.name-role-value"}
-
 // accessible fails the test for what axe finds serious or critical in the page as
 // it is shown now, by these rules, or by all.
 func (b *tab) accessible(name string, rules ...string) {
@@ -94,6 +91,9 @@ func TestAxe(t *testing.T) {
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
 				t.Errorf("%s, scripts=%t: %q, want %q", scheme, scripts, got, want)
+			}
+			if got := b.nameless(); !slices.Equal(got, []string{"textbox"}) {
+				t.Errorf("%s, scripts=%t: without a name: %q", scheme, scripts, got)
 			}
 		}
 	}
