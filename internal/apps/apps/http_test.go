@@ -77,7 +77,7 @@ func shows(t *testing.T, what string, got apitest.Answer, status int, says ...st
 
 func TestAppIsShownAndChanged(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		m := newManagement(t, d)
 		patch := func(body string) apitest.Answer { return m.mine.Do(t, "PATCH", m.path(), body) }
 		shows(t, "at first", m.mine.Do(t, "GET", m.path(), ""), 200,
@@ -145,7 +145,7 @@ func TestAppIsShownAndChanged(t *testing.T) {
 // Whatever the app is told meanwhile, changes of different members never undo each other.
 func TestChangesAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		m := newManagement(t, d)
 		var wg sync.WaitGroup
 		for i := range 16 {

@@ -66,7 +66,7 @@ func create(t *testing.T, d *db.DB, s *apps.Store, n apps.New) (apps.App, string
 
 func TestAppsAreKept(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		tokens := int64(2048)
 		app, secret := create(t, d, s, apps.New{
@@ -193,7 +193,7 @@ func ask(t *testing.T, method, url, clientID, secret string) reply {
 
 func TestAuthenticateTellsNothing(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		app, secret := create(t, d, s, apps.New{Name: "Reader"})
 		other, otherSecret := create(t, d, s, apps.New{Name: "Writer"})
@@ -258,7 +258,7 @@ func TestFormEncodedCredentials(t *testing.T) {
 // Decision 038: a replaced client secret still works for 24 hours, or ends immediately on request.
 func TestReplacedSecretsOverlap(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		s := apps.NewStore(d, c.now, false)
 		app, first := create(t, d, s, apps.New{Name: "Reader"})
@@ -312,7 +312,7 @@ func TestReplacedSecretsOverlap(t *testing.T) {
 
 func TestFailuresAreThrottled(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		s := apps.NewStore(d, c.now, false)
 		app, secret := create(t, d, s, apps.New{Name: "Reader"})
@@ -340,7 +340,7 @@ func TestFailuresAreThrottled(t *testing.T) {
 
 func TestRequestsAreRateLimited(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		s := apps.NewStore(d, c.now, false)
 		app, secret := create(t, d, s, apps.New{Name: "Reader"})
@@ -375,7 +375,7 @@ func TestRequestsAreRateLimited(t *testing.T) {
 // Who has waited for the lock of an app sees it as the transaction before left it, its logo too.
 func TestLockedAppIsOfNow(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		for logo, lock := range map[string]func(context.Context, *db.Tx, string) (apps.App, error){
 			"logo_1": apps.LockApp,

@@ -17,7 +17,7 @@ import (
 
 func TestAllowlistsAreKept(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		app, _ := create(t, d, s, apps.New{Name: "Reader"})
 		if err := s.SetTestAllowlist(t.Context(), app.ID,
@@ -93,7 +93,7 @@ func TestAllowlistsAreBounded(t *testing.T) {
 // A closing takes the address of the account, and no other, out of the testers of all apps, whatever characters it has.
 func TestErasedTesters(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		for _, email := range []string{
 			"ann@example.com",

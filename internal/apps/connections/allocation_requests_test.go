@@ -22,7 +22,7 @@ func asking(target money.MC, reason string) string {
 // The whole way of contract §4.5 and §3: asked, superseded, decided, listed.
 func TestAskForMore(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID + "/allocation-requests"
@@ -87,7 +87,7 @@ func TestAskForMore(t *testing.T) {
 // address, which whoever delivers the event adds; nothing of the user's balance.
 func TestRaiseEvents(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID + "/allocation-requests"
@@ -131,7 +131,7 @@ func TestRaiseEvents(t *testing.T) {
 // tier's.
 func TestHowMuchMayBeAsked(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID + "/allocation-requests"
@@ -163,7 +163,7 @@ func TestHowMuchMayBeAsked(t *testing.T) {
 // Whom and what one may not ask; each refusal leaves no request.
 func TestWhoMayAsk(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID + "/allocation-requests"

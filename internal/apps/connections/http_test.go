@@ -156,7 +156,7 @@ type object = map[string]any
 
 func TestConnectionIsShownAsItIs(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID
@@ -215,7 +215,7 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 
 func TestStatusFollowsTheMoney(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		status := func() any {
@@ -241,7 +241,7 @@ func TestStatusFollowsTheMoney(t *testing.T) {
 
 func TestRecentLedgerHasTheNewestTwenty(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 50*money.Dollar)
 		var expected []string
@@ -272,7 +272,7 @@ func TestRecentLedgerHasTheNewestTwenty(t *testing.T) {
 
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		b.spend(c, money.Dollar)
@@ -310,7 +310,7 @@ func TestRevoke(t *testing.T) {
 // Somebody else's connection is answered like one that never existed.
 func TestForeignConnectionsDoNotExist(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		c := b.connect("a", 5*money.Dollar)
 		for _, r := range []struct{ method, suffix string }{{"GET", ""}, {"POST", "/revoke"}} {
@@ -337,7 +337,7 @@ func TestForeignConnectionsDoNotExist(t *testing.T) {
 
 func TestConnectionPages(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		var expected []string
 		for i := range 5 {
@@ -367,7 +367,7 @@ func TestConnectionPages(t *testing.T) {
 
 func TestAccountIsTheOwners(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		b.connect("a", 5*money.Dollar) // a user's money is not the developer's
 		account := func() object {

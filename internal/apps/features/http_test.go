@@ -96,7 +96,7 @@ func wantJSON(t *testing.T, got apitest.Answer, expected string) {
 
 func TestFeatureLife(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[]`)
 		created := b.mine.Do(t, "POST", b.collection(),
@@ -137,7 +137,7 @@ func TestFeatureLife(t *testing.T) {
 // Other apps get 404 for existing and unknown features.
 func TestForeignFeaturesDoNotExist(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		b.mine.Do(t, "POST", b.collection(), `{"slug":"mine","display_name":"Mine","description":"D"}`)
 		for _, c := range []struct{ method, path, body string }{
@@ -169,7 +169,7 @@ func TestForeignFeaturesDoNotExist(t *testing.T) {
 
 func TestFeaturePagesAndLimit(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		fill(t, d, b.mineID, features.MaxPerApp)
 		full := b.mine.Do(t, "POST", b.collection(), `{"slug":"one-more","display_name":"S","description":"D"}`)
@@ -207,7 +207,7 @@ func TestFeaturePagesAndLimit(t *testing.T) {
 // Of many that race for one slug, or for the last place, one wins.
 func TestFeatureRace(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		fill(t, d, b.mineID, features.MaxPerApp-2)
 		for _, slug := range []string{"same", "other-%d"} {

@@ -164,7 +164,7 @@ func race(t *testing.T, f func(i int) error) int {
 
 func TestOneRequestIsPendingHoweverManyAsk(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		if n := race(t, func(int) error {
 			_, err := b.store.CreateRequest(t.Context(), b.app.ID)
@@ -181,7 +181,7 @@ func TestOneRequestIsPendingHoweverManyAsk(t *testing.T) {
 // Reviewers who decide at once: one decision counts, and the tier follows it.
 func TestOneDecisionCounts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
@@ -211,7 +211,7 @@ func TestOneDecisionCounts(t *testing.T) {
 // app goes live, none of them is connected to it afterwards. Other apps keep theirs.
 func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		tokens := &oauth.Store{DB: d, Ledger: b.store.Ledger, Now: d.Now}
 		rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
@@ -284,7 +284,7 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 // What the app was judged by must still be there when it is approved.
 func TestApprovalJudgesAgain(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
@@ -310,7 +310,7 @@ func TestApprovalJudgesAgain(t *testing.T) {
 
 func TestRequestLife(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		path := "/v1/apps/" + b.app.ID + "/go-live"
 		want(t, b.mine.Do(t, "GET", path, ""), 200, `"tier":"sandbox","next_tier":"limited-live","ready":true`)

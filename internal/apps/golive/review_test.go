@@ -62,7 +62,7 @@ func picture(t *testing.T, width int) []byte {
 // What the operator approves is what the request showed: each change of it makes another request.
 func TestReviewIsOfWhatItShowed(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		shown, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil || !strings.Contains(shown.Reviewed, "Reader") {
@@ -104,7 +104,7 @@ func TestReviewIsOfWhatItShowed(t *testing.T) {
 // A change past Follow, as of a node of an older version, is not approved either.
 func TestReviewComparesAtTheEnd(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
@@ -120,7 +120,7 @@ func TestReviewComparesAtTheEnd(t *testing.T) {
 // A live app keeps its name, logo, developer, domain and redirect hosts until an operator has seen the change.
 func TestLiveAppsAreReviewedAgain(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		first, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
@@ -186,7 +186,7 @@ func TestLiveAppsAreReviewedAgain(t *testing.T) {
 // Changes during a review leave a bounded number of requests that they have replaced, and what an operator has decided.
 func TestReplacedRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		refused, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {

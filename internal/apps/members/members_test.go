@@ -113,7 +113,7 @@ func (w *world) role(a members.Actor) apps.Role {
 // An invitation works once, for seven days, for its address only, and its token is nowhere in the database.
 func TestInvitation(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		ada, eve := w.account("ada@example.com"), w.account("eve@example.com")
 		old := w.invite(w.creator, "Ada@Example.com", apps.Owner)
@@ -156,7 +156,7 @@ func TestInvitation(t *testing.T) {
 // password does not.
 func TestInvitationEndsWithItsInviter(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		second := w.join("second@example.com", apps.Owner)
 		for i, c := range accounts.Changes {
@@ -190,7 +190,7 @@ func TestInvitationEndsWithItsInviter(t *testing.T) {
 // other owner's invitation.
 func TestSuspendedOwnerInvitesNobody(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		second, invited := w.join("second@example.com", apps.Owner), w.account("invited@example.com")
 		token := w.invite(w.creator, invited.Email, apps.Viewer)
@@ -268,7 +268,7 @@ func together(list ...func() error) (succeeded int) {
 // that moment is accepted or revoked, not both.
 func TestAcceptRaces(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		for _, email := range []string{"a@example.com", "b@example.com", "c@example.com"} {
 			a := w.account(email)
@@ -309,7 +309,7 @@ func toInt(b bool) int {
 // Whatever owners do to each other and to themselves at the same time, the app keeps an owner: its own account.
 func TestAnAppKeepsAnOwner(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		for range 3 {
 			var all []func() error
@@ -350,7 +350,7 @@ func TestAnAppKeepsAnOwner(t *testing.T) {
 // An account that stops being an owner takes its invitations with it, and owners learn of each change.
 func TestRemoval(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		second := w.join("second@example.com", apps.Owner)
 		eve := w.account("eve@example.com")
@@ -385,7 +385,7 @@ func TestRemoval(t *testing.T) {
 // app that a member's account was closed, without the address, which is erased.
 func TestClosingIsTold(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		w.join("second@example.com", apps.Owner)
 		third := w.join("third@example.com", apps.Viewer)

@@ -20,7 +20,7 @@ import (
 // a call passes it, and a pause once.
 func TestWhatTheLedgerNotices(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		books := store.NewWriter(d, time.Now)
 		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -154,7 +154,7 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 				w := newWorld(t, d, "Notes", "")
 				data := half
 				if kind == "allocation_request" {
@@ -193,7 +193,7 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 // paused; what nobody can make a mail of holds nothing up.
 func TestWhoIsToldWhat(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		for _, kind := range []string{"allocation_50", "allocation_80", "allocation_100", "frozen",
 			"allocation_request"} {
@@ -234,7 +234,7 @@ func TestWhoIsToldWhat(t *testing.T) {
 // More than a batch waits, and two nodes take it at once: each becomes one mail.
 func TestNoticesBecomeOneMailEach(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		for range 230 {
 			w.happen("allocation_50", w.ada.ID, w.app.ID, half)
@@ -320,7 +320,7 @@ func (w *world) on(accountID string) bool {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", password)
 		for _, method := range []string{"GET", "POST"} {
 			if resp, _ := w.do(method, "/settings/notices", "", form,
@@ -374,7 +374,7 @@ func TestSettings(t *testing.T) {
 // sends either kind of body and no cookie, stop the notices.
 func TestUnsubscribe(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		token := w.Stops.Sign(w.ada.ID)
 		path := "/unsubscribe/" + token

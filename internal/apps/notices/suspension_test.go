@@ -15,7 +15,7 @@ import (
 // suspension is rolled back, neither remains.
 func TestReportSuspension(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		w.Ledger = apitest.StartLedger(t, d, w.Mails.Now)
 		const reason = "users were charged $300.00 within an hour"

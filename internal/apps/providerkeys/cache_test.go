@@ -34,7 +34,7 @@ func (c *still) pass(d time.Duration) {
 // once; that there is no key is remembered like a key.
 func TestRecentKeysAreTwoSecondsOldAtMost(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		clock := &still{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 		box, err := seal.New(bytes.Repeat([]byte{1}, seal.KeySize))
 		if err != nil {

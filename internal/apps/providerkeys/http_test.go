@@ -119,7 +119,7 @@ func timeless(a apitest.Answer) apitest.Answer {
 
 func TestProviderKeyLife(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		wantJSON(t, b.first.Do(t, "GET", path, ""), `[]`)
 		wantJSON(t, timeless(b.first.Do(t, "PUT", path+"/openai", body(goodKey))),
@@ -151,7 +151,7 @@ func TestProviderKeyLife(t *testing.T) {
 
 func TestAnotherDeveloperSeesNothing(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		b.first.Do(t, "PUT", path+"/openai", body(goodKey))
 		wantJSON(t, b.foreign.Do(t, "GET", path, ""), `[]`)

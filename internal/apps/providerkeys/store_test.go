@@ -137,7 +137,7 @@ func sealedAs(t *testing.T, d *db.DB, account, provider string) (sealed []byte) 
 
 func TestKeysAreSealedAtRest(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := newStore(t, d, 1)
 		addDeveloper(t, d, "wac_a")
 		put(t, s, "wac_a", "openai", goodKey)
@@ -165,7 +165,7 @@ func TestKeysAreSealedAtRest(t *testing.T) {
 // or send it to another provider.
 func TestAKeyMovedToAnotherRowDoesNotOpen(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := newStore(t, d, 1)
 		addDeveloper(t, d, "wac_a")
 		addDeveloper(t, d, "wac_b")
@@ -189,7 +189,7 @@ func TestAKeyMovedToAnotherRowDoesNotOpen(t *testing.T) {
 
 func TestParallelPutsLeaveOneRow(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := newStore(t, d, 1)
 		addDeveloper(t, d, "wac_a")
 		var all sync.WaitGroup

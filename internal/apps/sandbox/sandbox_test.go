@@ -148,7 +148,7 @@ func (w *world) count(text string, args ...any) (n int64) {
 // no other app or account, and its ledger rows stay.
 func TestLifeOfATestAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var made, funded account
 		var list []account
@@ -204,7 +204,7 @@ func TestLifeOfATestAccount(t *testing.T) {
 // makes room for one.
 func TestTestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		results := make([]apitest.Answer, 64)
 		var wg sync.WaitGroup
@@ -244,7 +244,7 @@ func TestTestAccountsAreBounded(t *testing.T) {
 // changes: not another developer's, not a person, not the developer.
 func TestForeignTestAccountsAreNotFound(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var foreign account
 		w.do(w.theirs, "POST", "", "", 200, &foreign)
@@ -290,7 +290,7 @@ func TestForeignTestAccountsAreNotFound(t *testing.T) {
 // from anywhere, and no more in all than sums can hold.
 func TestFundingIsBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var made account
 		w.do(w.first, "POST", "", "", 200, &made)

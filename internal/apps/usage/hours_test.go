@@ -16,7 +16,7 @@ import (
 // are asked for.
 func TestCallsOverTheHour(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := apitest.NewBooks(t, d)
 		b.Do(rules.TopUp{AccountID: "wac_user", AmountMC: 100 * money.Dollar})
 		c := b.Do(rules.Connect{

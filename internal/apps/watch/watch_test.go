@@ -147,7 +147,7 @@ func (b *bundle) lift(appID string) {
 
 func TestRevocationSpike(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		sandbox, app, calm := b.app(apps.Sandbox), b.app(apps.LimitedLive), b.app(apps.FullLive)
 		const old, hour = 48 * time.Hour, time.Hour
@@ -177,7 +177,7 @@ func TestRevocationSpike(t *testing.T) {
 
 func TestSpendAnomaly(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app, fresh := b.app(apps.LimitedLive), b.app(apps.LimitedLive)
 		for n := range 30 { // $3 in each of 30 hours of the week: the limit is $60
@@ -209,7 +209,7 @@ func TestSpendAnomaly(t *testing.T) {
 // A clock that was ahead for one check neither hides a later burst nor makes a steady app suspicious.
 func TestClockThatWasAhead(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		for _, ahead := range []time.Duration{8 * time.Hour, 10 * rules.Day} {
 			app := b.app(apps.FullLive)
@@ -230,7 +230,7 @@ func TestClockThatWasAhead(t *testing.T) {
 
 func TestChargebacks(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app := b.app(apps.FullLive)
 		const day = 24 * time.Hour
@@ -249,7 +249,7 @@ func TestChargebacks(t *testing.T) {
 // Of nodes that look at once one has the turn, and an app is suspended once.
 func TestOneNodeHasTheTurn(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app := b.app(apps.FullLive)
 		b.spend(app, "wac_real", 251*money.Dollar, time.Minute) // above the floor of a new app

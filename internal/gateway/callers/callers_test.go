@@ -112,7 +112,7 @@ func (b *bundle) connect() (connectionID string, r *http.Request) {
 // called; an app whose suspension is lifted works immediately.
 func TestCallersShareTheirApp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		resolver := NewResolver(d, b.tokens, b.apps, b.features, b.clock)
 		user := func() func() *Caller {

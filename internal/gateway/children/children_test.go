@@ -174,7 +174,7 @@ func (w *world) spend(token string, amount money.MC, headers ...string) (status 
 // the key answers the same child, and a new key is refused.
 func TestRepeatedUnderOtherSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		const body = `{"amount_mc":100000000,"features":["search"],"models":["gpt-6-luna"]}`
 		key := id.NewUUID()
@@ -206,7 +206,7 @@ func TestRepeatedUnderOtherSettings(t *testing.T) {
 // its parent ends it.
 func TestChildSpends(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		body, key := `{"amount_mc":100000000,"label":"Researcher","expires_in":3600}`, id.NewUUID()
 		c, a := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
@@ -267,7 +267,7 @@ func TestChildSpends(t *testing.T) {
 // TestChildrenSeeTheirOwn: a child sees and ends what is below it, and not its parents, siblings and their calls.
 func TestChildrenSeeTheirOwn(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		a := w.make(w.token, 2*money.Dollar, "")
 		b := w.make(a.Token, money.Dollar, "")
@@ -329,7 +329,7 @@ func TestChildrenSeeTheirOwn(t *testing.T) {
 // cached.
 func TestChildrenEndWithTheirFamily(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		stolen, kept := w.issue(), w.issue()
 		a := w.make(stolen.AccessToken, 5*money.Dollar, `,"expires_in":2592000`)
@@ -369,7 +369,7 @@ func TestChildrenEndWithTheirFamily(t *testing.T) {
 // TestChildExpires: a child's token ends with its time, to the second, and the job returns its money.
 func TestChildExpires(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		c := w.make(w.token, money.Dollar, `,"expires_in":60`)
 		below := w.make(c.Token, 5, `,"expires_in":3600`)
@@ -396,7 +396,7 @@ func TestChildExpires(t *testing.T) {
 // TestChildMayDoNoMore: features and models of a child are among its parent's, and its token opens calls alone.
 func TestChildMayDoNoMore(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		c := w.make(w.token, money.Dollar, `,"features":["search"],"models":["gpt-a","gpt-b"]`)
 		if status, _, body := w.spend(c.Token, 1); status != 400 || !strings.Contains(body, "X-Svc-Feature") {

@@ -173,7 +173,7 @@ func (w *world) wantMoney(what string, held, consumed money.MC) {
 // TestCapture holds, captures a part on another node, and repeats both: one charge, of which the fee is a part.
 func TestCapture(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.allow()
 		w.signIn()
@@ -224,7 +224,7 @@ func TestCapture(t *testing.T) {
 // the app no longer charges for its own work: the key answers the same hold, and no other request.
 func TestRepeatedUnderOtherSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.addNode(money.One / 10)
 		w.allow()
@@ -269,7 +269,7 @@ func TestRepeatedUnderOtherSettings(t *testing.T) {
 // just cached its caller as at any other, also while the app no longer charges for its own work.
 func TestRepeatedAfterAPause(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		for _, ownWork := range []int{1, 0} {
 			w := newWorld(t, dbtest.Open(t, d.Engine))
 			w.allow()
@@ -308,7 +308,7 @@ func TestRepeatedAfterAPause(t *testing.T) {
 // TestRelease gives everything back, and its key is not for another hold.
 func TestRelease(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.allow()
 		w.signIn()
@@ -334,7 +334,7 @@ func TestRelease(t *testing.T) {
 // credentials, and what it leaves goes to the user's balance.
 func TestRevokedMeanwhile(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.allow()
 		w.signIn()
@@ -362,7 +362,7 @@ func TestRevokedMeanwhile(t *testing.T) {
 // TestConsent: neither the app alone nor the user alone make charges possible, and other apps do not see a hold.
 func TestConsent(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.signIn()
 		refused := func(says string) {
@@ -408,7 +408,7 @@ func TestConsent(t *testing.T) {
 // TestOneEnd captures and releases the same holds on two nodes at once: each ends once, and no micro-cent is lost.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.allow()
 		w.signIn()

@@ -42,7 +42,7 @@ func add(t *testing.T, b *Book, from time.Time, values map[string]string) (v Ver
 // second one knows of the difference.
 func TestFirstNodeSets(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		other := policy.Default
 		other.Fee, other.Risk.Warn, other.Risk.Freeze = money.One/10, 7, 70
 		first := open(t, d, policy.Default, "fee_rate")
@@ -77,7 +77,7 @@ func TestFirstNodeSets(t *testing.T) {
 // withdrawn until it begins.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b, now := open(t, d, policy.Default), d.Now()
 		day := func(n int) time.Time { return now.Truncate(time.Second).AddDate(0, 0, n) }
 		later, err := add(t, b, day(20), map[string]string{"fee_rate": "0.1", "sandbox_day": "2.5"})

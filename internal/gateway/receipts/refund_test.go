@@ -97,7 +97,7 @@ func (w *refundWorld) refused(app apps.App, requestID string, code apierr.Code, 
 // and not where there is nothing to refund.
 func TestRefundOfACall(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newRefundWorld(t, d)
 		w.bill(money.Dollar, money.Dollar/2) // the margin that the app has
 		call := w.bill(money.Dollar, money.Dollar/5)
@@ -165,7 +165,7 @@ func TestRefundOfACall(t *testing.T) {
 // refund, which the app's margin may still do.
 func TestRefundBySuspendedDeveloper(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newRefundWorld(t, d)
 		w.bill(money.Dollar/2, money.Dollar) // the margin that the app has
 		byMargin, byBalance := w.bill(money.Dollar/2, money.Dollar/2), w.bill(money.Dollar, 0)
@@ -187,7 +187,7 @@ func TestRefundBySuspendedDeveloper(t *testing.T) {
 // moves. A call that was refunded before stays refunded.
 func TestNoRefundToAClosedAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newRefundWorld(t, d)
 		before, after := w.bill(money.Dollar/2, money.Dollar/5), w.bill(money.Dollar/2, money.Dollar/5)
 		if _, err := w.Refund(t.Context(), &w.app, before, ""); err != nil {

@@ -154,7 +154,7 @@ func TestLogUsesIndexes(t *testing.T) {
 // says how far it has searched.
 func TestSearchIsBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		if _, err := d.ExecContext(t.Context(), `WITH RECURSIVE numbers (n) AS
 			(SELECT 1000001 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1007000)
 			INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, model, created_us)

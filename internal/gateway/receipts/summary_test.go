@@ -29,7 +29,7 @@ import (
 // and the causes are the difference.
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := apitest.NewBooks(t, d) // 21 November 2026
 		log := slog.New(slog.DiscardHandler)
 		prices, err := catalog.Open("", log)

@@ -30,7 +30,7 @@ const hidden = `<dd><code>([A-Za-z0-9_-]{43})</code></dd>`
 // TestNoAppOfAClosedAccount makes no app for a developer whose account is closed meanwhile.
 func TestNoAppOfAClosedAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		answer := make(chan apitest.Page, 1)
@@ -60,7 +60,7 @@ func TestNoAppOfAClosedAccount(t *testing.T) {
 
 func TestCreateAndRotate(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").Lacks(t, "Foreign")
@@ -167,7 +167,7 @@ func TestReplacedSecretOverlaps(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/settings")).Want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb",
@@ -248,7 +248,7 @@ func picture(t *testing.T, shade uint8) []byte {
 // its removal. Nobody else sets or removes it.
 func TestLogo(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, other := w.signedIn("developer"), w.signedIn("other")
 		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
@@ -316,7 +316,7 @@ var hugePNG = []byte(
 
 func TestFeatures(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/features")).Want(t, 200, "No features yet")
@@ -354,7 +354,7 @@ func TestFeatures(t *testing.T) {
 
 func TestTestAccountsAndKeys(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get("/developer/test-accounts").Want(t, 200, "tester@example.com", "$100.00 available")
@@ -388,7 +388,7 @@ func TestTestAccountsAndKeys(t *testing.T) {
 
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Post(w.mine("/webhooks"),
@@ -427,7 +427,7 @@ func TestWebhooks(t *testing.T) {
 // TestCachedFigures shows what the provider's cache did for calls; a reversal takes back what it saved.
 func TestCachedFigures(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		fake := w.connect(w.tester.ID, true)
@@ -460,7 +460,7 @@ func TestCachedFigures(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period")
@@ -572,7 +572,7 @@ func TestFigures(t *testing.T) {
 
 func TestGoLive(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/go-live")).Want(t, 200, "disabled", "Register one", "Choose them")
@@ -602,7 +602,7 @@ func TestGoLiveKnowsTheLogo(t *testing.T) {
 
 func TestPlayground(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		form := url.Values{
@@ -650,7 +650,7 @@ func (w *world) every(method, appID string, parts ...string) (list []string) {
 // to the byte, whatever is posted.
 func TestForeignApps(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Post(w.mine("/features"), url.Values{
@@ -732,7 +732,7 @@ func TestForeignApps(t *testing.T) {
 // somebody who is not signed in or no developer.
 func TestWhoMayEnter(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, nobody, person, tester := w.signedIn("developer"), w.browser(), w.signedIn("person"), w.signedIn("tester")
 		before := w.everything()
@@ -804,7 +804,7 @@ func (w *world) checkUsage(t *testing.T) {
 // TestStaleForms: a tab that was open while another one saved the form changes what was typed in it, and nothing else.
 func TestStaleForms(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		save := func(path string, form url.Values, done string) {

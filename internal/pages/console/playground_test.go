@@ -27,7 +27,7 @@ func (w *world) postJSON(b *apitest.Browser, path, body string) apitest.Page {
 // The page's script gets a stream as it comes, and refusals with their code. Only a test account of the developer pays.
 func TestPlaygroundStream(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		call := func(account, request string) string {
@@ -64,7 +64,7 @@ func TestPlaygroundStream(t *testing.T) {
 // The code has the whole call, quoted for its language, without the bytes of images.
 func TestPlaygroundCode(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		page := w.postJSON(b, w.mine("/playground/code"),

@@ -11,7 +11,7 @@ import (
 // The console stores who is behind an app, and says how to verify the domain.
 func TestProfilePage(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		form := url.Values{

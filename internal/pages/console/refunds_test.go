@@ -16,7 +16,7 @@ import (
 // then once.
 func TestRefundByTheConsole(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		w.exec(`UPDATE apps SET tier = 'limited-live' WHERE id = $1`, w.app.ID)

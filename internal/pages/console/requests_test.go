@@ -64,7 +64,7 @@ func (w *world) refuse(c rules.Connection, status int, code, feature, model stri
 // TestRequestLogFilters chooses rows by each filter, on all pages, and downloads the same rows.
 func TestRequestLogFilters(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		one := w.connect(w.tester.ID, true)
@@ -218,7 +218,7 @@ func TestRequestParts(t *testing.T) {
 // The timeline of a call ends with the webhooks that its settlement caused, and with nothing of other calls.
 func TestWebhooksInTimeline(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		c := w.connect(w.tester.ID, true)

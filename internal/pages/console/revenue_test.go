@@ -17,7 +17,7 @@ import (
 // left, and nobody else has a part in it. A name that a spreadsheet would compute stays a text.
 func TestRevenueStatement(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		now := d.Now().UTC()

@@ -160,7 +160,7 @@ func (w *world) things(b *apitest.Browser, slug string) []string {
 // app that does not exist.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		first := w.signedIn("developer")
 		connection := w.connect(w.tester.ID, true)

@@ -13,7 +13,7 @@ import (
 // ledger rows, and that a reversed payment is not taken for one.
 func TestGoodwillIsNamed(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		given := w.Do(rules.GiveGoodwill{
 			GoodwillID: "gwc_1",
@@ -40,7 +40,7 @@ func TestGoodwillIsNamed(t *testing.T) {
 // other one, for how many answers what is left of it pays.
 func TestCapSaysWhatItPaysFor(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		request, increase := w.ask(w.conn, 12*money.Dollar, ""), "/connections/"+w.conn.ID+"/increase"
 		b := w.signedIn("person")

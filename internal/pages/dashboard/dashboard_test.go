@@ -18,7 +18,7 @@ import (
 
 func TestApprove(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.Spend(w.conn, money.Dollar)
 		w.Hold(w.conn, 2*money.Dollar)
@@ -50,7 +50,7 @@ func TestApprove(t *testing.T) {
 
 func TestDeny(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 12*money.Dollar, "")
 		b := w.signedIn("person")
@@ -69,7 +69,7 @@ func TestDeny(t *testing.T) {
 // button that would fail; the request waits for a top-up.
 func TestTooLittleAvailable(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 20*money.Dollar+1, "more")
 		b := w.signedIn("person")
@@ -89,7 +89,7 @@ func TestTooLittleAvailable(t *testing.T) {
 // What the tier allows is that of the moment of the answer.
 func TestTierMayForbidApproval(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
 		path := w.ask(w.conn, 25*money.Dollar+1, "more")
@@ -107,7 +107,7 @@ func TestTierMayForbidApproval(t *testing.T) {
 // browsers follow at most 20 redirects.
 func TestSupersededLeadsOn(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		first, second, third := w.ask(w.conn, 6*money.Dollar, ""), w.ask(w.conn, 7*money.Dollar, ""),
 			w.ask(w.conn, 8*money.Dollar, "")
@@ -124,7 +124,7 @@ func TestSupersededLeadsOn(t *testing.T) {
 
 func TestRequestOfARevokedConnection(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 6*money.Dollar, "more")
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
@@ -137,7 +137,7 @@ func TestRequestOfARevokedConnection(t *testing.T) {
 
 func TestIncrease(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.Spend(w.conn, money.Dollar)
 		w.Hold(w.conn, 2*money.Dollar)
@@ -203,7 +203,7 @@ func TestIncrease(t *testing.T) {
 
 func TestReview(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
@@ -240,7 +240,7 @@ func TestReview(t *testing.T) {
 // page says what helps instead of offering a button that cannot work.
 func TestReviewSaysWhoPaused(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
@@ -311,7 +311,7 @@ func TestReviewSaysWhoPaused(t *testing.T) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.signedIn("stranger").Get("/connections").Want(t, 200, "No connections yet").Lacks(t, w.conn.ID)
 		b := w.signedIn("person")
@@ -342,7 +342,7 @@ var requestIDs = regexp.MustCompile(`req_[0-9a-z]{26}`)
 // nothing.
 func TestForeignLinks(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := append(w.paths(w.conn), w.paths(w.test)...)
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
@@ -395,7 +395,7 @@ func TestDeveloperDecidesForTestAccount(t *testing.T) {
 // of another site, nor without somebody who is signed in.
 func TestNothingHappensByItself(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := w.paths(w.conn)
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})

@@ -14,7 +14,7 @@ import (
 // other way round.
 func TestStaleLimits(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, path := w.signedIn("person"), "/connections/"+w.conn.ID+"/increase"
 		first := ""

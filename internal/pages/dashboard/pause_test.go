@@ -18,7 +18,7 @@ import (
 // other. What others paused is resumed on its review page only.
 func TestPauseOneConnection(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path, b, stranger := "/connections/"+w.conn.ID, w.signedIn("person"), w.signedIn("stranger")
 		for from, list := range map[string]string{"connections": "/connections", "overview": "/dashboard", "": path,
@@ -61,7 +61,7 @@ func TestPauseOneConnection(t *testing.T) {
 // A pause by the risk thresholds says what was spent in which time, and how many times the usual that is.
 func TestPauseSaysTheFigure(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.Spend(w.conn, 430*money.Cent)
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
@@ -120,7 +120,7 @@ func amountsIn(t *testing.T, part string) (list []int64) {
 // total, and the cards of connections to what is set aside, whatever fractions of a cent the calls cost.
 func TestPartsAddUp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		for _, mc := range []money.MC{33_412_345, 1_500_000, 2_500_000, 499_999, 1, 12_345_678} {
 			w.Spend(w.conn, mc)

@@ -16,7 +16,7 @@ import (
 
 func TestOverview(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Get started in three steps", `href="/top-up"`).Lacks(t,
 			"<svg class=\"chart\"", "Needs your attention")
@@ -48,7 +48,7 @@ var receiptLinks = regexp.MustCompile(`href="(/activity/led_[0-9a-z]{26})"`)
 // the export has the same rows.
 func TestActivity(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var spent []rules.Entry
 		for range 60 {
@@ -126,7 +126,7 @@ func TestActivity(t *testing.T) {
 // Chips say which filters are set and keep each other's values, an id leads to its receipt, and a row to its drawer.
 func TestActivityTools(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		call := w.Hold(w.conn, 50*money.Cent)
 		call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
@@ -176,7 +176,7 @@ func TestExportIsHarmless(t *testing.T) {
 
 func TestReceipts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		call := w.Hold(w.conn, 50*money.Cent)
 		call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
@@ -239,7 +239,7 @@ func TestReceipts(t *testing.T) {
 
 func TestConnectionPage(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.Spend(w.conn, money.Dollar)
 		w.Hold(w.conn, 2*money.Dollar)
@@ -284,7 +284,7 @@ func TestConnectionPage(t *testing.T) {
 // anew; that part ends with the connection, and leads whoever is signed out away.
 func TestLiveSpend(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("person")
 		path := "/connections/" + w.conn.ID

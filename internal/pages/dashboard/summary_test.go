@@ -13,7 +13,7 @@ import (
 // TestMonthInWords shows why the spend of a month differs, with links that lead to the calls; others see none of it.
 func TestMonthInWords(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d) // 21 November 2026
 		w.Spend(w.conn, 20*money.Cent)
 		const heading = `<h2 id="month">This month</h2>`

@@ -17,7 +17,7 @@ import (
 // while it is held.
 func TestOwnWorkIsShown(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		hold := func() rules.Call {
 			call := rules.Call{

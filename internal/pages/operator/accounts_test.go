@@ -66,7 +66,7 @@ func (b *bundle) do(t *testing.T, c rules.Command) rules.Result {
 // An invitation opens an account without any email, once, and only as long as it is the newest and fresh.
 func TestInvitationOpensAnAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		ask := func(email string) apitest.Answer {
 			return b.api.Do(t, "POST", "/v1/operator/invitations", `{"email":"`+email+`"}`)
@@ -122,7 +122,7 @@ func TestInvitationOpensAnAccount(t *testing.T) {
 // it has paused itself.
 func TestAccountIsSuspended(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, browser := b.join(t, person)
 		path := "/v1/operator/accounts/" + url.PathEscape(person)
@@ -173,7 +173,7 @@ func TestAccountIsSuspended(t *testing.T) {
 // pause ends by itself. In an open dispute an operator resumes only for a reason.
 func TestPausesEndApart(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, _ := b.join(t, person)
 		account, conn := "/v1/operator/accounts/"+accountID, "/v1/operator/connections/conn_1"
@@ -201,7 +201,7 @@ func TestPausesEndApart(t *testing.T) {
 // Support signs an account out, and removes lost second factors; the log keeps no address.
 func TestSupportHelpsASignIn(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, browser := b.join(t, person)
 		path := "/v1/operator/accounts/" + accountID
@@ -252,7 +252,7 @@ func TestSupportHelpsASignIn(t *testing.T) {
 // Lists are found by what an operator has at hand, and paged.
 func TestOperatorLists(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, _ := b.join(t, person)
 		b.nowUS.Add(1000)
@@ -320,7 +320,7 @@ func TestOperatorLists(t *testing.T) {
 // Goodwill credits an account once for each id, tells the user why, and is taken back as far as it is there.
 func TestGoodwillCredit(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, browser := b.join(t, person)
 		path := "/v1/operator/accounts/" + url.PathEscape(person)
@@ -488,7 +488,7 @@ func testClosing(t *testing.T, target string) {
 // with the goodwill, nor said to be refunded. Once the operator has settled it, the account is closed.
 func TestClosingKeepsWhatWasPaid(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, browser := b.join(t, person)
 		steer := func(who, do string, with url.Values) {

@@ -106,7 +106,7 @@ func (l *leaver) has(amount money.MC) {
 // for an operator, and says what it is.
 func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.leave(409, "You still have $20.00. Return it to your card", `href="/top-up/refund"`)
 		l.steer("", "refunds", "status", "pending")
@@ -125,7 +125,7 @@ func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 		l.operate("close", 200, `"goes_on":[]`)
 		l.has(0)
 	})
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.toCard("20")
 		session := l.checkout("10")
@@ -138,7 +138,7 @@ func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 		l.pass(2 * time.Hour)
 		l.operate("close", 200, `"status":"closed"`)
 	})
-	dbtest.Each(t, func(t *testing.T, d *db.DB) { // nobody has paid it: it ends with the account
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) { // nobody has paid it: it ends with the account
 		l := newLeaver(t, d)
 		l.toCard("20")
 		l.checkout("10")
@@ -150,7 +150,7 @@ func TestLeavingWithMoneyOnItsWay(t *testing.T) {
 // to the card again, or pays the user otherwise and records it. Nothing is sent to an address that is erased.
 func TestMoneyComesBackToAClosedAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.toCard("20")
 		l.leave(200, "Your account is closed")
@@ -170,7 +170,7 @@ func TestMoneyComesBackToAClosedAccount(t *testing.T) {
 		log := l.api.Do(t, "GET", "/v1/operator/log?action=settle", "")
 		want(t, "log", log, 200, `"settled_mc":2000000000`)
 	})
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		b, err := store.GetBalance(t.Context(), d, l.accountID)
 		if err != nil || b.AvailableMC != 20*money.Dollar {
@@ -185,7 +185,7 @@ func TestMoneyComesBackToAClosedAccount(t *testing.T) {
 		l.operate("close", 200, `"refunded_mc":2000000000`)
 		l.has(0)
 	})
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.operate("suspend", 200, `"suspended"`)
 		l.operate("settle", 200, `"suspended"`) // of a payment: it is returned to nobody again
@@ -197,7 +197,7 @@ func TestMoneyComesBackToAClosedAccount(t *testing.T) {
 // TestSettledOnce repeats a settlement whose answer was lost: it is recorded once.
 func TestSettledOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.operate("suspend", 200, `"suspended"`)
 		settle := func(settlementID string, amount money.MC, status int, says string) {
@@ -228,7 +228,7 @@ func TestSettledOnce(t *testing.T) {
 // and does not come back by it.
 func TestDeveloperLeavesWithMargin(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		developerID, developer := l.join(t, "leaving@example.com")
 		l.exec(t, `UPDATE accounts SET developer = 1 WHERE id = '`+developerID+`'`)
@@ -328,7 +328,7 @@ func TestReviewsAreMailed(t *testing.T) {
 func TestSettleDuringADispute(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"won", "lost"} {
-		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 			l := newLeaver(t, d)
 			l.do(t, rules.GiveGoodwill{
 				GoodwillID: "gwc_x", AccountID: l.accountID, AmountMC: 20 * money.Dollar, Reason: "Sorry.",
@@ -373,7 +373,7 @@ func (l *leaver) hearOfDisputes() {
 // operator closes the account: goodwill is withdrawn afterwards, because its user has spent it first.
 func TestClosingReturnsAllOfAPayment(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		l.do(t, rules.GiveGoodwill{
 			GoodwillID: "gwc_x", AccountID: l.accountID, AmountMC: 5 * money.Dollar, Reason: "Sorry.",
@@ -389,7 +389,7 @@ func TestClosingReturnsAllOfAPayment(t *testing.T) {
 // TestHeldForOwnWorkIsNamed names in the emails about a revoke and a suspension what an app can still charge.
 func TestHeldForOwnWorkIsNamed(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		l := newLeaver(t, d)
 		var app apps.App
 		registry := apps.NewStore(d, func() time.Time { return time.UnixMicro(l.nowUS.Load()) }, false)

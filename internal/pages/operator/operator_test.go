@@ -235,7 +235,7 @@ func TestTokenIsAskedFor(t *testing.T) {
 // stands there for good, with before and after.
 func TestActionsAreLogged(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		path := "/v1/operator/apps/" + b.app.ID
 		for _, c := range []struct{ path, body, says string }{
@@ -289,7 +289,7 @@ func TestActionsAreLogged(t *testing.T) {
 // TestAccountOfSafetyIdentifier finds the account that a provider names, with its connections.
 func TestAccountOfSafetyIdentifier(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		money := store.NewWriter(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
 		path := "/v1/operator/safety-identifiers/"
@@ -325,7 +325,7 @@ func TestAccountOfSafetyIdentifier(t *testing.T) {
 // was before just once.
 func TestOneOfManyPauses(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		money := store.NewWriter(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
 		for _, c := range []rules.Command{

@@ -12,7 +12,7 @@ import (
 // what is refused is not.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		const path, later = "/v1/operator/settings", `"from":"2040-01-01T00:00:00Z"`
 		for body, says := range map[string]string{

@@ -13,7 +13,7 @@ import (
 // Stripe forgets the former one.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		const path = "/v1/operator/reconciliations"
 		want(t, "a time", b.api.Do(t, "POST", path, `{"since":"yesterday"}`), 400, "since: must be a time")

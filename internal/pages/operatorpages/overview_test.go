@@ -19,7 +19,7 @@ import (
 // none.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		link := func(path, text string) string { return `<a href="` + path + `">` + text + `</a>` }
@@ -55,7 +55,7 @@ func TestQueue(t *testing.T) {
 // for Stripe for more than an hour.
 func TestMoneyThatWaits(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		const waits, overdue = "Money waits for a comparison with Stripe", "payouts that wait for Stripe"
@@ -146,7 +146,7 @@ func cents(t *testing.T, row string) (list []int64) {
 // TestSchedule requests one verification a day, also with two nodes, and none when the time has long passed.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 11, 21, 2, 59, 0, 0, time.UTC)
 		node := func(at string) *operatorpages.Schedule {
 			return &operatorpages.Schedule{DB: d, At: at, Now: func() time.Time { return now }}

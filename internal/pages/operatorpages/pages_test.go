@@ -65,7 +65,7 @@ func incident(title string) url.Values {
 // TestIncidents publishes, changes and resolves an incident, each in the audit log.
 func TestIncidents(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		for field, says := range map[string]string{
@@ -111,7 +111,7 @@ func TestIncidents(t *testing.T) {
 // needs the second step.
 func TestWhoMaySeeAndDoWhat(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		e := w.Spend(w.conn, money.Dollar)
 		before := w.everything()
@@ -168,7 +168,7 @@ func TestNothingThere(t *testing.T) {
 // who did it, why, and what was before and after.
 func TestActions(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		e := w.Spend(w.conn, money.Dollar)
 		b := w.signedIn("operator")
@@ -261,7 +261,7 @@ func (w *world) actors(want map[string]int) {
 
 func TestLogIsSearched(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		for range 51 {
@@ -321,7 +321,7 @@ func between(page, begin, end string) string {
 
 func TestSupportFindsAccounts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("viewer")
 		var e rules.Entry
@@ -355,7 +355,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 // The overview says what is counted: real money, with what was refunded taken back.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		counter := &operatorpages.Summary{DB: d, Now: w.Now}
 		b := w.signedIn("operator")
@@ -390,7 +390,7 @@ func TestFigures(t *testing.T) {
 // TestLongCounts: a count that takes longer than each run of the job ends at some time, with the right sums.
 func TestLongCounts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
 			INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
@@ -479,7 +479,7 @@ func TestVerify(t *testing.T) {
 // What monitoring counts, the price book and the pools stand on their page.
 func TestProviders(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.admin.Metrics.CountCall("openai", "gpt-6-luna", "settled", 1)
 		w.admin.Metrics.CountCall("openai", "gpt-6-luna", "failed", 1)

@@ -113,7 +113,7 @@ func TestPagesUseIndexes(t *testing.T) {
 // What waits is counted up to a bound, and a page says so.
 func TestBacklogIsCountedUpToABound(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		for _, part := range []struct {
 			first, last int
 			want        string

@@ -16,7 +16,7 @@ import (
 // the last operator's role is taken like any other.
 func TestRoleIsGivenAndTaken(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		w.admin.MFA = accounts.HasMFA
 		api := apitest.Client{Base: w.URL, Bearer: token}

@@ -12,7 +12,7 @@ import (
 // TestSettings changes the fee for later, sees it coming and in the audit log, and withdraws it.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		b.Get("/operator/settings").Want(t, 200, "In force since the first start", "fee_rate", "0.05",
@@ -44,7 +44,7 @@ func TestSettings(t *testing.T) {
 // TestNodesThatDiffer shows in which settings the nodes differ, and nothing while they do not.
 func TestNodesThatDiffer(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("viewer")
 		b.Get("/operator/settings").Want(t, 200).Lacks(t, "Nodes differ")

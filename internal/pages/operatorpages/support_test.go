@@ -19,7 +19,7 @@ import (
 // and after.
 func TestSupportForms(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, person := w.signedIn("operator"), w.signedIn("person")
 		account := "/operator/accounts/" + w.ids["person"]
@@ -94,7 +94,7 @@ func TestSupportForms(t *testing.T) {
 // after it was closed. The overview lists such an account, and only as long as it is owed something.
 func TestRevokeAndSettle(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		at := "/operator/connections/" + w.conn.ID
@@ -137,7 +137,7 @@ func TestRevokeAndSettle(t *testing.T) {
 // changed: neither if it changed before the form was sent, when nothing is done, nor while the account is closed.
 func TestClosingFormIsStale(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, accountID := w.signedIn("operator"), ""
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {

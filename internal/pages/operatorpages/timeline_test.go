@@ -15,7 +15,7 @@ import (
 // The timeline of an account folds its calls by day, and has what else happened, in pages of whole days.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		e := w.Spend(w.conn, money.Dollar)

@@ -25,7 +25,7 @@ import (
 // much as of one that does not exist.
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		books := apitest.NewBooks(t, d)
 		people, clients := accounts.NewStore(d, books.Now), apps.NewStore(d, books.Now, true)
 		var app apps.App

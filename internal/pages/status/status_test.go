@@ -110,7 +110,7 @@ func (w *world) service(name string) serviceResource {
 // TestCountsBecomeHours counts over midnight on both engines, with two nodes.
 func TestCountsBecomeHours(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		r := w.status()
 		if r.Status != Operational || r.Services[0].Uptime != nil || len(r.Services[0].Hours) != Hours {
@@ -158,7 +158,7 @@ func TestCountsBecomeHours(t *testing.T) {
 // three days is deleted.
 func TestHealthOfADay(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var began []int64
 		for i, failures := range []int64{0, 3, 4, 1} {

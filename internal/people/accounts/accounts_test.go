@@ -108,7 +108,7 @@ func TestEmails(t *testing.T) {
 
 func TestAccountsAreKept(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
 		made := mustCreate(t, d, s, accounts.NewAccount{
 			Email:     "Developer@Example.com",
@@ -156,7 +156,7 @@ func TestAccountsAreKept(t *testing.T) {
 // Contract §8: at most 25 test accounts, also under concurrent requests.
 func TestTestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
 		owner := mustCreate(t, d, s, accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		results := make([]error, 40)
@@ -189,7 +189,7 @@ func TestTestAccountsAreBounded(t *testing.T) {
 
 func TestSignIn(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		clock := newClock()
 		s := accounts.NewStore(d, clock.now)
 		want := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com", Password: password})
@@ -281,7 +281,7 @@ func TestSignInIsThrottled(t *testing.T) {
 // end a flush; a flush that fails loses none; an account that is gone keeps none from being written.
 func TestQueuedEventsAreKept(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		clock := newClock()
 		s := accounts.NewStore(d, clock.now)
 		victim := mustCreate(t, d, s, accounts.NewAccount{Email: "victim@example.com"})
@@ -337,7 +337,7 @@ func TestQueuedEventsAreKept(t *testing.T) {
 // also if they are being written while it closes.
 func TestClosedAccountsGetNoEvents(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s, other := accounts.NewStore(d, newClock().now), accounts.NewStore(d, newClock().now)
 		for _, meanwhile := range []bool{false, true} {
 			a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
@@ -376,7 +376,7 @@ func TestClosedAccountsGetNoEvents(t *testing.T) {
 // itself and those of other accounts stay.
 func TestManyEventsOfAClosedAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
 		a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
 		other := mustCreate(t, d, s, accounts.NewAccount{Email: "other@example.com"})
@@ -423,7 +423,7 @@ func TestManyEventsOfAClosedAccount(t *testing.T) {
 // the others later.
 func TestEventsAreWrittenInSlices(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
 		a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
 		exec := func(text string) {

@@ -97,7 +97,7 @@ func (s *site) who(t *testing.T, cookie string) bool {
 
 func TestSessionsBeginAndEnd(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, false)
 		resp := s.do(t, "POST", "/sign-in", "", signIn("/somewhere?a=b"))
 		if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/somewhere?a=b" {
@@ -173,7 +173,7 @@ func TestSignOutEndsTheSessionsOfABrowser(t *testing.T) {
 // A session lasts 12 hours without use and 7 days with it.
 func TestSessionsExpire(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, false)
 		idle := cookie(t, s.do(t, "POST", "/sign-in", "", signIn("/")))
 		s.clock.pass(12*time.Hour - time.Second)
@@ -205,7 +205,7 @@ func TestSessionsExpire(t *testing.T) {
 // A token that was there before sign-in, planted or old, is worth nothing after.
 func TestSessionsAreNotFixed(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, false)
 		old := cookie(t, s.do(t, "POST", "/sign-in", "", signIn("/")))
 		for _, planted := range []string{old, "purser=chosen-by-somebody-else-0000000000000000"} {
@@ -346,7 +346,7 @@ func TestRedirectsStayHere(t *testing.T) {
 // Ending a session is an event; ending one that does not exist, or of another account, is none.
 func TestEndingNoSessionIsNoEvent(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		site := serve(t, d, false)
 		cookie(t, site.do(t, "POST", "/sign-in", "", signIn("/")))
 		s := accounts.NewStore(d, site.clock.now)

@@ -23,7 +23,7 @@ func refused(err error) bool {
 // IPv6 client is its /64. The owner gets in: from where the account has signed in before, and with a session.
 func TestSignInLimits(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 		s, ctx := NewStore(d, func() time.Time { return now }), t.Context()
 		var owner Account
@@ -132,7 +132,7 @@ func TestHashQueue(t *testing.T) {
 // The last sign-ins of an account are found among many failed attempts of strangers by their index.
 func TestSignInsUseTheirIndex(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		for _, text := range []string{
 			`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ('wac_x', 'x@example.com', '', 1)`,
@@ -162,7 +162,7 @@ func TestSignInsUseTheirIndex(t *testing.T) {
 // Who knows the password of an account, wherever from, has a share of the hashes.
 func TestCorrectPasswordsAreBounded(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		const password = "correct horse battery"
 		now := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 		s, ctx := NewStore(d, func() time.Time { return now }), t.Context()

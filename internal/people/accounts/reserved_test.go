@@ -12,7 +12,7 @@ import (
 // Nobody takes an address that we make. An account that did so earlier can be closed, and keeps no other from it.
 func TestReservedAddresses(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		people, ctx := accounts.NewStore(d, d.Now), t.Context()
 		var owner, squatter accounts.Account
 		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {

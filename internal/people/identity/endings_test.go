@@ -216,7 +216,7 @@ var changes = map[accounts.Change]func(context.Context, *db.Tx, *endingsWorld, a
 // Each cell of the table of endings holds: a change ends what the table says, and nothing else.
 func TestEndings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newEndingsWorld(t, d)
 		for thing, mk := range makers {
 			for change, mkChange := range changes {

@@ -215,7 +215,7 @@ func (s *site) signIn(password string) answer {
 
 func TestSignUp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		s.post("/sign-up", "", "email", person, "password", password, "next", "/oauth/authorize?a=b").want(t, 200, "")
 		_, _, link := s.mail()
@@ -248,7 +248,7 @@ func TestSignUp(t *testing.T) {
 // Taken, free and unknown emails differ in nothing but the mail.
 func TestAnswersTellNothing(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		s.join(person)
 		taken := s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
@@ -289,7 +289,7 @@ func TestAnswersTellNothing(t *testing.T) {
 // A reset ends all sessions and links, and does not skip the second step.
 func TestReset(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		secret := s.twoStep(session)
@@ -357,7 +357,7 @@ func (s *site) step(secret string) string {
 
 func TestTwoSteps(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		first := s.join(person)
 		other := s.signIn(password).cookie
@@ -417,7 +417,7 @@ func TestTwoSteps(t *testing.T) {
 // Codes cannot be guessed by sequential or concurrent attempts.
 func TestCodesAreThrottled(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		secret := s.twoStep(s.join(person)) // includes one wrong code
 		s.pass(time.Minute)
@@ -450,7 +450,7 @@ func TestCodesAreThrottled(t *testing.T) {
 // TestManySessions lists those that were used last, this one among them, and says that there are others.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		add := func(from, to int) {
@@ -482,7 +482,7 @@ func TestManySessions(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session, other := s.join(person), s.signIn(password).cookie
 		stranger := s.join("stranger@example.com")

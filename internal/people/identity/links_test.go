@@ -43,7 +43,7 @@ func (s *site) askNewAddress(session, email string) (link string) {
 // owner's sessions go on.
 func TestLinksEndWithTheAddress(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		link := s.askNewAddress(session, "new@example.com")
@@ -79,7 +79,7 @@ func TestLinksEndWithTheAddress(t *testing.T) {
 // is left after one was confirmed.
 func TestTheNewestAddressRequestCounts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		mistyped := s.askNewAddress(session, "stranger@example.com")
@@ -100,7 +100,7 @@ func TestTheNewestAddressRequestCounts(t *testing.T) {
 // was changed.
 func TestSetupBelongsToItsBrowser(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session, other := s.join(person), s.signIn(password).cookie
 		const path = "/settings/two-step/setup"
@@ -135,7 +135,7 @@ func TestSetupBelongsToItsBrowser(t *testing.T) {
 // again. One that has a valid link stays.
 func TestUnconfirmedAccountsArePurged(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		s.join(person)
 		s.post("/sign-up", "", "email", "new@example.com", "password", password).want(t, 200, "")

@@ -125,7 +125,7 @@ func (b *browser) signedIn() bool {
 
 func TestNewcomerByProvider(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved, unproved, impostor, nameless)
 		for _, path := range []string{"/sign-in", "/sign-up"} {
 			if !strings.Contains(s.get(path, "").page, "Continue with Acme") {
@@ -192,7 +192,7 @@ func TestNewcomerByProvider(t *testing.T) {
 // however the session was used since then.
 func TestConfirmingWithoutPassword(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved)
 		b := s.browser()
 		again := func(what string, b *browser) {
@@ -289,7 +289,7 @@ func (s *site) count(table string) (n int) {
 // A verified email opens no existing account; its owner links the login.
 func TestLinking(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved, other, impostor)
 		s.join(person)
 		s.join("other@example.com")
@@ -370,7 +370,7 @@ func TestLinkingBelongsToTheSession(t *testing.T) {
 // An attacker who signed up with a stranger's email gains nothing.
 func TestNobodyWaitsForANewcomer(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved)
 		s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
 		_, _, link := s.mail()
@@ -388,7 +388,7 @@ func TestNobodyWaitsForANewcomer(t *testing.T) {
 // Concurrent first sign-ins create one account.
 func TestNewcomersAtOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved)
 		backs, browsers := make([]string, 4), make([]*browser, 4)
 		for i := range backs {
@@ -438,7 +438,7 @@ func TestProviderSkipsNoSecondStep(t *testing.T) {
 // credentials there, and the provider has to say so.
 func TestSigningInAgainIsAProofOfNow(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved)
 		b := s.browser()
 		const page = "/settings/email"
@@ -486,7 +486,7 @@ func TestSigningInAgainIsAProofOfNow(t *testing.T) {
 // A sign-in belongs to one browser, once, for ten minutes.
 func TestTripsAreNotTransferable(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved, other)
 		refused := func(what string, a answer) {
 			t.Helper()

@@ -117,7 +117,7 @@ var recovery = regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`)
 // removed.
 func TestPasskeys(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		other := s.signIn(password).cookie
@@ -212,7 +212,7 @@ func checkOptions(t *testing.T, asked string) {
 // of them.
 func TestPasskeyBesideApp(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		_, a := s.addKey(s.join(person), "Key")
 		session := a.cookie
@@ -239,7 +239,7 @@ func TestPasskeyBesideApp(t *testing.T) {
 // pages, with a key of the account and user verification.
 func TestPasskeyAttacks(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		mine, a := s.addKey(s.join(person), "Mine")
 		session := a.cookie
@@ -370,7 +370,7 @@ func (s *site) atOnce(d *device) (in int) {
 // A counter that went backwards means that the key was copied.
 func TestCopiedPasskey(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		key, a := s.addKey(s.join(person), "Key")
 		s.pass(time.Second)
@@ -393,7 +393,7 @@ func TestCopiedPasskey(t *testing.T) {
 // An operator cannot remove the last second factor.
 func TestOperatorKeepsSecondStep(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		_, a := s.addKey(s.join(person), "Key")
 		session := a.cookie

@@ -22,7 +22,7 @@ func clientAt(address string) accounts.Client { return accounts.Client{Address: 
 // networks not the one from which the account signs in.
 func TestStrangersUseUpNoMails(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newEndingsWorld(t, d), t.Context()
 		a := w.account(false)
 		w.inTx(func(ctx context.Context, tx *db.Tx) error {
@@ -59,7 +59,7 @@ func TestStrangersUseUpNoMails(t *testing.T) {
 // Who has only the password of an account with a second step uses up no attempts of its owner.
 func TestStrangersUseUpNoCodes(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newEndingsWorld(t, d), t.Context()
 		a := w.account(false)
 		w.inTx(func(ctx context.Context, tx *db.Tx) error {
@@ -103,7 +103,7 @@ func TestStrangersUseUpNoCodes(t *testing.T) {
 // The purge of set-ups reads no seed that is active.
 func TestSetupsUseTheirIndex(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		const n = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) `
 		for _, text := range []string{
 			n + `INSERT INTO accounts (id, email, password_hash, created_us)
@@ -140,7 +140,7 @@ func TestSetupsUseTheirIndex(t *testing.T) {
 // checked again when they get it, and wait in the share of their network.
 func TestSignUpLinksAreThrottled(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newEndingsWorld(t, d)
 		a, network := w.account(true), "203.0.113.77" // of no other test, which would wait for a hash behind this one
 		if d.Engine == db.Postgres {

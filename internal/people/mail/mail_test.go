@@ -99,7 +99,7 @@ func hello() Message {
 
 func TestAMailArrivesWhole(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		w.mustQueue(hello())
@@ -147,7 +147,7 @@ func TestAMailArrivesWhole(t *testing.T) {
 
 func TestTestAccountsGetNoMail(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		m := hello()
 		m.AccountID = "wac_test" // whatever the address
@@ -215,7 +215,7 @@ func TestHeadersCannotBeAdded(t *testing.T) {
 // After ten temporary rejections in a day the mail has failed.
 func TestAttemptsAreSpreadOverADay(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{data: func(int) error {
 			return &smtp.SMTPError{
 				Code:         451,
@@ -291,7 +291,7 @@ func TestWhatIsFinal(t *testing.T) {
 // same Message-ID.
 func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		w.mustQueue(hello())
@@ -329,7 +329,7 @@ func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 // sent.
 func TestTheServerGoesAway(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		gone := to
@@ -354,7 +354,7 @@ func TestTheServerGoesAway(t *testing.T) {
 // A cancelled context aborts an attempt, and another node sends the mail at once: the server has nothing of it.
 func TestStoppingLeavesTheMailToOthers(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		ctx, stop := context.WithCancel(t.Context())
 		release := make(chan struct{})
@@ -376,7 +376,7 @@ func TestStoppingLeavesTheMailToOthers(t *testing.T) {
 // Concurrent senders send each mail once.
 func TestSendersShareTheWork(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		for range 20 {

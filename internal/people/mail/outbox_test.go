@@ -17,7 +17,7 @@ import (
 // The development outbox lists the newest mail first and shows each mail as text.
 func TestOutboxPages(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 		rt.SetPageError(ui.RenderError)

@@ -98,7 +98,7 @@ func TestSlowScan(t *testing.T) {
 	if RunTimeout <= claimTime+attemptTimeout || attemptTimeout <= acceptTimeout || leaseTTL <= attemptTimeout {
 		t.Error("a mail that a server takes ten minutes to accept is cut, or is sent twice")
 	}
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		k := &scanner{accept: func() { <-time.After(2 * time.Second) }}
 		to := k.start(t)
@@ -117,7 +117,7 @@ func TestSlowScan(t *testing.T) {
 // times in a day like any other, and then is given up.
 func TestLostOutcomesAreAttempts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		var stop context.CancelFunc
 		waiting := make(chan struct{})
@@ -177,7 +177,7 @@ func TestWhatIsAcceptedWhileTheNodeStops(t *testing.T) {
 // TestUrgentMailGoesFirst: a link that a person waits for is sent before digests that were due before it.
 func TestUrgentMailGoesFirst(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		for i := range 3 {
 			w.mustQueue(plain(fmt.Sprint("digest", i)))

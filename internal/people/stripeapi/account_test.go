@@ -17,7 +17,7 @@ import (
 // account, and a Stripe that does not answer, say nothing.
 func TestOtherAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		check := func(account, status string) error { // by a node that has just started
 			s := emulator.New(emulator.Options{Key: "sk_test_key", Account: account})
 			server := httptest.NewServer(s)

@@ -99,7 +99,7 @@ func refusal(status int, kind string) error {
 // TestNewAttempts gives a request another key only after Stripe has repeated an error and has nothing for an hour.
 func TestNewAttempts(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		r := newRemote(t, d)
 		r.answer = io.ErrUnexpectedEOF
 		r.wants(stripeapi.Unknown, "top_1")
@@ -120,7 +120,7 @@ func TestNewAttempts(t *testing.T) {
 // TestEndsOfARequest ends a request only by what ends it.
 func TestEndsOfARequest(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		r := newRemote(t, d)
 		for _, status := range []int{400, 401, 403, 429} {
 			r.answer = refusal(status, "invalid_request_error")
@@ -159,7 +159,7 @@ func TestEndsOfARequest(t *testing.T) {
 // TestClaims lets a second node take a request over whose first node pauses: the first does not ask Stripe any more.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		r, other := newRemote(t, d), newRemote(t, d)
 		r.between = func() {
 			if _, err := other.Do(t.Context(), other.request()); !errors.Is(err, stripeapi.ErrClaimed) {
@@ -181,7 +181,7 @@ func TestClaims(t *testing.T) {
 // has done it is.
 func TestEndIsRecordedOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		r, other := newRemote(t, d), newRemote(t, d)
 		r.answer = stored(500)
 		r.wants(stripeapi.Unknown, "top_1")
@@ -212,7 +212,7 @@ func TestEndIsRecordedOnce(t *testing.T) {
 // TestMake makes what moves no money under another key as soon as Stripe repeats an error, or when it is gone.
 func TestMake(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
 		r := newRemote(t, d)
 		answers := []error{io.ErrUnexpectedEOF, stored(500), nil, nil,
 			refusal(400, "idempotency_error"), nil, nil}

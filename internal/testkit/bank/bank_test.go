@@ -96,7 +96,7 @@ func (w *table) audit() error {
 
 // fixedSeeds is how many histories of the same seeds are played on SQLite. On PostgreSQL, where each takes longer, it
 // is a third of them.
-const fixedSeeds = 25
+const fixedSeeds = 12
 
 // newSeeds is for how long histories of new seeds are played on each engine after those.
 func newSeeds(t *testing.T) time.Duration {

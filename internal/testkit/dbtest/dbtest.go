@@ -48,6 +48,12 @@ func InTurn(t *testing.T, f func(t *testing.T, e db.Engine)) {
 	}
 }
 
+// EachInTurn is Each on the engines of InTurn.
+func EachInTurn(t *testing.T, f func(t *testing.T, d *db.DB)) {
+	t.Helper()
+	InTurn(t, func(t *testing.T, e db.Engine) { f(t, Open(t, e)) })
+}
+
 // Open returns a fresh database of an engine, closed when the test ends. Its time limits are longer than Purser's, as
 // a test takes seconds for a statement where others keep the processors busy.
 func Open(t testing.TB, e db.Engine) *db.DB {
