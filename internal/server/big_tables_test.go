@@ -77,6 +77,9 @@ type sized struct {
 	plans   map[string]*plan // by statement
 }
 
+// requestTimeout is how long a request may take, with the plans of its statements, beside other builds.
+const requestTimeout = 10 * time.Minute
+
 // A plan is what is known of a statement.
 type plan struct {
 	where   string // what ran it when it read most
@@ -136,7 +139,7 @@ func newSized(t *testing.T, e db.Engine) *sized {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.DB.RelaxLimits(20)
+	s.DB.RelaxLimits(int(requestTimeout / db.CallerTimeout))
 	t.Cleanup(func() { _ = s.DB.Close() })
 	s.Mount(ui.Home{})
 	if err := s.create(); err != nil {
@@ -409,13 +412,23 @@ func (s *sized) sendRequests(list []*http.Request) {
 		s.where = r.Method + " " + r.URL.String()
 		s.mu.Unlock()
 		rec := httptest.NewRecorder()
-		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
-		s.rootHandler().ServeHTTP(rec, r.WithContext(ctx))
+		ctx, cancel := context.WithTimeout(s.t.Context(), requestTimeout)
+		s.serveWhole(rec, r.WithContext(ctx))
 		cancel()
 		if rec.Code >= 500 && mayFail[r.URL.Path] == "" {
 			s.t.Errorf("%s is %d: %.300s", s.where, rec.Code, rec.Body)
 		}
 	}
+}
+
+// serveWhole serves a request. A response that was cut off, because an error came when it had begun, fails the test.
+func (s *sized) serveWhole(rec *httptest.ResponseRecorder, r *http.Request) {
+	defer func() {
+		if cut := recover(); cut != nil {
+			s.t.Errorf("%s is cut off: %v", s.where, cut)
+		}
+	}()
+	s.rootHandler().ServeHTTP(rec, r)
 }
 
 // listRequests returns a request for each page, and for each resource of the API.

@@ -1,6 +1,6 @@
 // Package testkit says which tests run when. Its packages hold what tests share:
 // databases (dbtest), broken connections and disks (faulttest), the contract (apitest),
-// running servers (servertest) and a login provider (oidctest).
+// servers within the test (apptest) and as processes (servertest), and a login provider (oidctest).
 package testkit
 
 import (
