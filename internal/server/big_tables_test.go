@@ -26,13 +26,14 @@ import (
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // sizeRows is how many rows the ledger gets, and the other big tables in proportion. Fewer than a million show
 // a table that is read as a whole, too.
-var sizeRows = flag.Int("size-rows", 50_000, "rows of the ledger in TestSizeOfStatements")
+var sizeRows = flag.Int("size-rows", 100_000, "rows of the ledger in TestSizeOfStatements")
 
 // maxPages is what a statement of PostgreSQL may read, in pages of 8 KiB. Where tables are so small that a whole one
 // has fewer, maxRows stands for it.
@@ -96,6 +97,7 @@ type plan struct {
 // than a bounded part of them (decision 135). It and its sister are the longest tests of the package: they stand first,
 // and by themselves, because subtests wait until all tests have begun.
 func TestSizeOfStatements(t *testing.T) {
+	testkit.Long(t, "fills tables for a minute; what a statement answers is tested where it stands")
 	t.Parallel()
 	judgeStatements(t, db.Postgres)
 }

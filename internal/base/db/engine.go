@@ -73,12 +73,15 @@ func (e Engine) snapshotIsolation() sql.IsolationLevel {
 var appendOnlyTables = []string{"ledger", "payment_records"}
 
 // countSchemaTables counts the table of the schema's version, which a Purser database has.
-func (e Engine) countSchemaTables() string {
+func (e Engine) countSchemaTables() string { return e.countTables("goose_db_version") }
+
+// countTables counts the tables of a name.
+func (e Engine) countTables(name string) string {
 	if e == Postgres {
 		return `SELECT COUNT(*) FROM pg_tables
-			WHERE tablename = 'goose_db_version' AND schemaname = ANY(current_schemas(false))`
+			WHERE tablename = '` + name + `' AND schemaname = ANY(current_schemas(false))`
 	}
-	return `SELECT COUNT(*) FROM sqlite_master WHERE name = 'goose_db_version'`
+	return `SELECT COUNT(*) FROM sqlite_master WHERE name = '` + name + `'`
 }
 
 // createTriggers returns the statements that make the database refuse it. Each creates one trigger; on

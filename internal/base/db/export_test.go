@@ -10,18 +10,17 @@ import (
 func AddMigration(t *testing.T, text string) {
 	t.Helper()
 	all := fstest.MapFS{"migrations/9000_later.sql": {Data: []byte(text)}}
-	names, err := fs.Glob(migrations, "migrations/*.sql")
+	names, err := fs.Glob(embedded, "migrations/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		old, err := fs.ReadFile(migrations, name)
+		old, err := fs.ReadFile(embedded, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all[name] = &fstest.MapFile{Data: old}
 	}
-	built := migrations
 	migrations = all
-	t.Cleanup(func() { migrations = built })
+	t.Cleanup(func() { migrations = embedded })
 }

@@ -43,42 +43,61 @@ func listMigrations() (list []migrationText, err error) {
 	return list, nil
 }
 
-// checkHashes returns an error that names a migration up to a version which the database has applied with another text
-// than this binary has. Of a migration without a hash it notes that of this binary: a node that applied it was killed
-// before it could. It creates the table, which is of the migrations, as that of their versions is, and not of the
-// schema.
-func checkHashes(ctx context.Context, pool *sql.DB, version int64) error {
-	_, err := pool.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migration_hashes (
-		version BIGINT PRIMARY KEY, sha256 TEXT NOT NULL)`)
-	if err != nil {
-		return err
-	}
-	applied := map[int64]string{}
-	rows, err := QueryAll(ctx, pool, ScanFields(func(m *migrationText) []any { return []any{&m.version, &m.hash} }),
-		`SELECT version, sha256 FROM migration_hashes`)
-	if err != nil {
-		return err
-	}
-	for _, m := range rows {
-		applied[m.version] = m.hash
-	}
+// applyMigrations applies the migrations after a version of the schema up to another. It returns an error that names a
+// migration up to the first which the database has applied with another text than this binary has. What this binary is
+// about to apply is noted before: a node that is killed meanwhile has left the schema of this text.
+func (d *DB) applyMigrations(ctx context.Context, pool *sql.DB, p *goose.Provider, from, to int64) error {
 	list, err := listMigrations()
+	if err != nil {
+		return err
+	}
+	applied, err := d.readHashes(ctx, pool)
 	if err != nil {
 		return err
 	}
 	for _, m := range list {
 		switch hash := applied[m.version]; {
-		case m.version > version || hash == m.hash:
-		case hash != "":
+		case m.version > to || hash == m.hash:
+		case m.version <= from && hash != "":
 			return fmt.Errorf("the migration %s was applied with another text (SHA-256 %s) than this purser has (%s): "+
 				"use the purser that applied it", m.name, hash, m.hash)
 		default:
 			_, err := pool.ExecContext(ctx, `INSERT INTO migration_hashes (version, sha256) VALUES ($1, $2)
-				ON CONFLICT (version) DO NOTHING`, m.version, m.hash)
+				ON CONFLICT (version) DO UPDATE SET sha256 = excluded.sha256`, m.version, m.hash)
 			if err != nil {
 				return err
 			}
 		}
 	}
+	if _, err := p.UpTo(ctx, to); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
 	return nil
+}
+
+// readHashes returns the hashes of migrations that a database has noted, by their versions. It creates the table if it
+// is not there, and asks first: a node may lack the right to create any. The table is of the migrations, as that of
+// their versions is, and not of the schema.
+func (d *DB) readHashes(ctx context.Context, pool *sql.DB) (map[int64]string, error) {
+	var tables int
+	if err := pool.QueryRowContext(ctx, d.Engine.countTables("migration_hashes")).Scan(&tables); err != nil {
+		return nil, err
+	}
+	if tables == 0 {
+		_, err := pool.ExecContext(ctx, `CREATE TABLE migration_hashes (
+			version BIGINT PRIMARY KEY, sha256 TEXT NOT NULL)`)
+		if err != nil {
+			return nil, err
+		}
+	}
+	rows, err := QueryAll(ctx, pool, ScanFields(func(m *migrationText) []any { return []any{&m.version, &m.hash} }),
+		`SELECT version, sha256 FROM migration_hashes`)
+	if err != nil {
+		return nil, err
+	}
+	applied := map[int64]string{}
+	for _, m := range rows {
+		applied[m.version] = m.hash
+	}
+	return applied, nil
 }

@@ -91,8 +91,12 @@ func (d *DB) load(ctx context.Context, pool *sql.DB, version int64, f func(conte
 	if err != nil {
 		return err
 	}
-	if _, err := p.UpTo(ctx, version); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+	have, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("read the schema's version: %w", err)
+	}
+	if err := d.applyMigrations(ctx, pool, p, have, version); err != nil {
+		return err
 	}
 	if err := d.ensureFirstYears(ctx, pool); err != nil {
 		return err

@@ -78,6 +78,21 @@ func TestLoad(t *testing.T) {
 			if err := db.Load(t.Context(), url, 1_000_000, insert); err == nil {
 				t.Error("an unknown schema is accepted")
 			}
+			other := dbtest.URL(t, e) // empty, and made by another text of a migration
+			d := open(t, other)
+			if _, err := d.ExecContext(t.Context(), `UPDATE migration_hashes SET sha256 = 'x'
+				WHERE version = 3`); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Load(t.Context(), other, 8, func(context.Context, *db.Tx) error {
+				t.Error("rows are loaded into another schema")
+				return nil
+			}); err == nil {
+				t.Error("another schema is accepted")
+			}
 		})
 	}
 }

@@ -80,16 +80,11 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 	if err := refuseNewerSchema(version); err != nil {
 		return err
 	}
-	if err := checkHashes(ctx, pool, version); err != nil {
+	newest, err := newestSchema()
+	if err != nil {
 		return err
 	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	if version, err = p.GetDBVersion(ctx); err != nil {
-		return fmt.Errorf("read the schema's version: %w", err)
-	}
-	if err := checkHashes(ctx, pool, version); err != nil { // notes those that are new
+	if err := d.applyMigrations(ctx, pool, p, version, newest); err != nil {
 		return err
 	}
 	if err := d.createTriggers(ctx, pool); err != nil {

@@ -120,6 +120,28 @@ func TestChangedMigrationIsRefused(t *testing.T) {
 	}
 }
 
+// TestKilledMigration: a migration that failed may have another text the next time, and the one that ran is noted.
+func TestKilledMigration(t *testing.T) { // not parallel, as it has a migration of its own
+	targets := map[db.Engine]string{db.SQLite: dbtest.URL(t, db.SQLite), db.Postgres: dbtest.URL(t, db.Postgres)}
+	for e, target := range targets {
+		for _, statement := range []string{"ALTER TABLE nothing", "ALTER TABLE realtime_sessions"} {
+			db.AddMigration(t, "-- +goose Up\n"+statement+" ADD COLUMN colour TEXT;\n")
+			d, err := db.Open(t.Context(), target)
+			if err == nil {
+				err = d.Close()
+			}
+			if failed := err != nil; failed != strings.Contains(statement, "nothing") {
+				t.Errorf("%s: %s: %v", e, statement, err)
+			}
+		}
+		db.AddMigration(t, "-- +goose Up\nALTER TABLE nodes ADD COLUMN colour TEXT;\n")
+		if d, err := db.Open(t.Context(), target); err == nil {
+			_ = d.Close()
+			t.Errorf("%s: a text that was not applied is taken for the one that was", e)
+		}
+	}
+}
+
 // TestMigrationBesideALongReader: a node that migrates while a long transaction reads the table, as a backup does,
 // holds up the running nodes only briefly, and is told to try again. After the transaction it migrates.
 func TestMigrationBesideALongReader(t *testing.T) { // not parallel, as it has a migration of its own

@@ -18,6 +18,8 @@ type Summary struct {
 	Now func() time.Time
 
 	counting bool          // a count has begun and not ended
+	beganUS  int64         // when
+	ranUS    int64         // when this node last went on with one
 	next     string        // the days before it are counted
 	walk     store.DayWalk // of the day that is being counted
 	balances balanceWalk
@@ -25,6 +27,10 @@ type Summary struct {
 
 // countInterval is the maximum age of the overview's figures.
 const countInterval = time.Minute
+
+// maxCountPause is for how long a count may be left. After it, another node may have counted days that are over since,
+// which an older sum must not replace.
+const maxCountPause = 15 * time.Minute
 
 // Once counts if a count is due; every node may call it at any time, but not twice at once. Days that are counted are
 // not counted again, except the newest and the day before: a batch around midnight may have added to that one.
@@ -34,14 +40,18 @@ func (c *Summary) Once(ctx context.Context) error {
 	if err != nil || !claimed {
 		return err
 	}
-	if err := c.countDays(ctx); err != nil {
+	if pause := now.UnixMicro() - c.ranUS; pause < 0 || pause > maxCountPause.Microseconds() {
+		c.counting, c.balances = false, balanceWalk{}
+	}
+	c.ranUS = now.UnixMicro()
+	if err := c.countDays(ctx, now); err != nil {
 		return fmt.Errorf("operatorpages: count days: %w", err)
 	}
 	if err := c.balances.sum(ctx, c.DB); err != nil {
 		return fmt.Errorf("operatorpages: count balances: %w", err)
 	}
 	t := c.balances.balanceTotals
-	t.countedUS = now.UnixMicro()
+	t.countedUS = c.beganUS
 	err = c.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveBalances(ctx, tx, t) })
 	if err != nil {
 		return fmt.Errorf("operatorpages: save count: %w", err)
@@ -51,13 +61,13 @@ func (c *Summary) Once(ctx context.Context) error {
 }
 
 // countDays counts the days that this count has not counted yet, one after the other, and saves each.
-func (c *Summary) countDays(ctx context.Context) error {
+func (c *Summary) countDays(ctx context.Context, now time.Time) error {
 	if !c.counting {
 		newest, err := getNewestDay(ctx, c.DB)
 		if err != nil {
 			return err
 		}
-		c.counting, c.next, c.walk = true, newest, store.DayWalk{}
+		c.counting, c.beganUS, c.next, c.walk = true, now.UnixMicro(), newest, store.DayWalk{}
 		if day, err := time.Parse(time.DateOnly, newest); err == nil {
 			c.next = day.AddDate(0, 0, -1).Format(time.DateOnly)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -427,6 +428,47 @@ func TestLongCounts(t *testing.T) {
 		}
 		if days != 7 || calls != 7000 || accounts < 5001 || accounts > 5010 || runs < 5 {
 			t.Errorf("%d calls on %d days, %d accounts, after %d runs", calls, days, accounts, runs)
+		}
+	})
+}
+
+// TestCountsThatWereLeft: a count that was cut off a quarter of an hour ago begins again, as other nodes have counted
+// since.
+func TestCountsThatWereLeft(t *testing.T) {
+	t.Parallel()
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.exec(`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
+			VALUES ('wac_1', 0, 1, 0, 0, '')`)
+		w.exec(`WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 2999)
+			INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+				output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			SELECT '2026-11-11', 'conn_' || i, '', 'm', 'app_x', 'wac_1', 1, 1, 1, 1, 1, 1, 3 FROM n`)
+		later := time.Duration(0)
+		left := &operatorpages.Summary{DB: d, Now: func() time.Time { return w.Now().Add(later) }}
+		run, cancel := context.WithCancel(t.Context())
+		steps := 0
+		d.Trace(func(query string, _ []any) {
+			if strings.Contains(query, "FROM daily_totals WHERE day") {
+				if steps++; steps == 3 { // the day has begun, and not ended
+					cancel()
+				}
+			}
+		})
+		if err := left.Once(run); err == nil {
+			t.Fatal("the count was not cut off")
+		}
+		d.Trace(nil)
+		w.exec(`UPDATE daily_totals SET calls = 2`)
+		w.exec(`UPDATE operator_totals SET next_us = 0`)
+		later = time.Hour
+		if err := left.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var calls int64
+		if err := d.QueryRowContext(t.Context(), `SELECT SUM(calls) FROM operator_days WHERE app_id = 'app_x'`).
+			Scan(&calls); err != nil || calls != 6000 {
+			t.Errorf("%d calls are counted, %v", calls, err)
 		}
 	})
 }

@@ -419,6 +419,72 @@ func TestManyEventsOfAClosedAccount(t *testing.T) {
 	})
 }
 
+// TestErasureBesideAnotherNode: a purge that finds its rows deleted by another node, which may yet end early, leaves
+// the account to the next one.
+func TestErasureBesideAnotherNode(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	s := accounts.NewStore(d, newClock().now)
+	a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
+	for _, insert := range []string{
+		`INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
+			SELECT 'sev_' || i, $1, 'sign-in-failed', '', '', 1 FROM generate_series(1000, 2999) AS i`,
+		`INSERT INTO erasures (account_id) VALUES ($1)`,
+	} {
+		if _, err := d.ExecContext(t.Context(), insert, a.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(query string) (n int) {
+		t.Helper()
+		if err := d.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	purged := make(chan error, 1)
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM security_events
+			WHERE id < 'sev_2000' AND kind = 'sign-in-failed'`); err != nil {
+			return err
+		}
+		go func() {
+			_, err := s.Purge(t.Context(), 100*365*24*time.Hour)
+			purged <- err
+		}()
+		for count(`SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND query LIKE 'DELETE FROM security_events%' AND wait_event_type = 'Lock'`) == 0 {
+			select {
+			case err := <-purged:
+				t.Error("the purge did not wait: ", err)
+				return nil
+			default:
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-purged; err != nil {
+		t.Fatal(err)
+	}
+	for {
+		left := count(`SELECT COUNT(*) FROM security_events WHERE id LIKE 'sev_____'`)
+		if left == 0 {
+			break
+		}
+		if count(`SELECT COUNT(*) FROM erasures`) != 1 {
+			t.Fatalf("%d events are left to no purge", left)
+		}
+		if _, err := s.Purge(t.Context(), 24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(`SELECT COUNT(*) FROM erasures`); n != 0 {
+		t.Errorf("%d accounts still wait", n)
+	}
+}
+
 // TestEventsAreWrittenInSlices: an event that cannot be written keeps those before it from nothing, and is written with
 // the others later.
 func TestEventsAreWrittenInSlices(t *testing.T) {

@@ -89,7 +89,10 @@ func eraseClosed(ctx context.Context, d *db.DB) error {
 		if err := deleteOldEvents(ctx, d, accountID); err != nil {
 			return err
 		}
-		if _, err := d.ExecContext(ctx, `DELETE FROM erasures WHERE account_id = $1`, accountID); err != nil {
+		// Another node that deletes the same rows may not have committed, and ours ended early.
+		_, err := d.ExecContext(ctx, `DELETE FROM erasures WHERE account_id = $1 AND NOT EXISTS (
+			SELECT 1 FROM security_events WHERE account_id = $1 AND kind <> $2)`, accountID, string(AccountClosed))
+		if err != nil {
 			return err
 		}
 	}

@@ -260,11 +260,11 @@ func (s *Store) Purge(ctx context.Context, keep time.Duration) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("accounts: purge sessions: %w", err)
 	}
-	if err := deleteEventsBefore(ctx, s.db, s.now().Add(-keep).UnixMicro()); err != nil {
-		return n, fmt.Errorf("accounts: purge events: %w", err)
-	}
 	if err := eraseClosed(ctx, s.db); err != nil {
 		return n, fmt.Errorf("accounts: purge events of closed accounts: %w", err)
+	}
+	if err := deleteEventsBefore(ctx, s.db, s.now().Add(-keep).UnixMicro()); err != nil {
+		return n, fmt.Errorf("accounts: purge events: %w", err)
 	}
 	return n, nil
 }
