@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -71,6 +72,14 @@ func TestServerWithoutRoom(t *testing.T) {
 	}
 	defer func() { _ = d.Close() }()
 	d.RelaxLimits(24) // only the machine decides how long 60 of them take
+	// Both pools have a connection.
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		var one int
+		err := tx.QueryRowContext(ctx, `SELECT 1`).Scan(&one)
+		return errors.Join(err, d.QueryRowContext(ctx, `SELECT 1`).Scan(&one))
+	}); err != nil {
+		t.Fatal(err)
+	}
 	others, err := sql.Open("pgx", url)
 	if err != nil {
 		t.Fatal(err)
