@@ -53,7 +53,7 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go test -count=1 . -exact-widths
 
-test: setup ## all packages, and the main walks in a browser (10 s if nothing changed); ARGS='-run Ledger -v' adds flags | 11 min
+test: setup ## all packages, and the main walks in a browser (10 s if nothing changed); ARGS='-run Ledger -v' adds flags | 10 min
 	@$(WITH_POSTGRES) .ci/test $(ARGS)
 
 test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 50 min
