@@ -168,7 +168,7 @@ func refuseNewerSchema(version int64) error {
 	}
 	if version > newest {
 		return fmt.Errorf("its schema has version %d, and this purser knows versions up to %d: "+
-			"use the purser that wrote it, which is a newer one, or of before 0.1.0", version, newest)
+			"use the purser that wrote it, a newer one or one from before 0.1.0", version, newest)
 	}
 	return nil
 }

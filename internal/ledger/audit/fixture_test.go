@@ -199,7 +199,7 @@ type writer struct {
 	tx          *db.Tx
 	balances    map[string]*balance
 	connections map[string]*connection
-	rollups     map[[6]any][9]int64
+	dailyTotals map[[6]any][9]int64
 	counters    map[string]*counter
 	bucketOf    map[string]int64 // where the charge of a key was counted
 	clock       time.Time
@@ -497,7 +497,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		"user_charge_mc":   c.charge,
 		"remaining_mc":     remaining,
 	})
-	w.rollup(id, bucket, 1, 1, c)
+	w.addToDay(id, bucket, 1, 1, c)
 	index := w.clock.Unix() / 600
 	w.bucketOf[key] = index
 	for _, subject := range c.counts(at.app, at.account) {
@@ -557,7 +557,7 @@ func (w *writer) refund(id, key, bucket string, c call) {
 		"remaining_mc":     0,
 	})
 	c.input, c.output, c.cached = 0, 0, 0
-	w.rollup(id, bucket, 0, -1, c)
+	w.addToDay(id, bucket, 0, -1, c)
 	for _, subject := range []string{id, "spend/" + at.app, "spend/" + at.app + "/" + at.account} {
 		w.counter(subject).settled[w.bucketOf[key]] -= c.charge
 	}
@@ -565,16 +565,16 @@ func (w *writer) refund(id, key, bucket string, c call) {
 		key, c.charge, fmt.Sprintf("led_y%s%d", at.account, w.balances[at.account].seq)))
 }
 
-// rollup adds a call to the day's totals, or takes a refunded one back.
-func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
+// addToDay adds a call to the day's totals, or takes a refunded one back.
+func (w *writer) addToDay(id, bucket string, calls, sign int64, c call) {
 	at := w.connections[id]
 	day := [6]any{w.clock.Format(time.DateOnly), id, bucket, "model-1", at.app, at.account}
-	sums := w.rollups[day]
+	sums := w.dailyTotals[day]
 	for i, n := range []int64{calls, c.input, c.output, sign * c.cost, sign * c.fee, sign * c.margin, sign * c.charge,
 		c.cached, sign * c.saved} {
 		sums[i] += n
 	}
-	w.rollups[day] = sums
+	w.dailyTotals[day] = sums
 }
 
 // revoke returns what is neither spent nor held.
@@ -687,7 +687,7 @@ func (w *writer) finish() {
 				map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "limit_reported": c.told})
 		}
 	}
-	for day, n := range w.rollups {
+	for day, n := range w.dailyTotals {
 		w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
 			input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
 			cached_tokens, cache_saved_mc)
@@ -707,7 +707,7 @@ func writeFixture(t testing.TB, d *db.DB, f func(w *writer)) {
 			tx:          tx,
 			balances:    map[string]*balance{},
 			connections: map[string]*connection{},
-			rollups:     map[[6]any][9]int64{},
+			dailyTotals: map[[6]any][9]int64{},
 			counters:    map[string]*counter{},
 			bucketOf:    map[string]int64{},
 			clock:       noon.Add(-time.Hour),
@@ -1044,7 +1044,7 @@ func fixturePayouts(w *writer) {
 		})
 	}
 	var matured, taken int64
-	for day, sums := range w.rollups {
+	for day, sums := range w.dailyTotals {
 		if day[4] == "app_1" {
 			matured += sums[5]
 		}
