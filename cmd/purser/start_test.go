@@ -21,6 +21,9 @@ const (
 // a variable of a package costs each start of each command: put it into a sync.OnceValue.
 func TestInitsAreSmall(t *testing.T) {
 	t.Parallel()
+	if servertest.IsRace {
+		t.Skip("the race detector changes what is allocated")
+	}
 	c := exec.CommandContext(t.Context(), servertest.Binary(t), "--help")
 	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	var trace bytes.Buffer

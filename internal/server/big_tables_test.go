@@ -216,6 +216,7 @@ func (s *sized) create() error {
 
 // runJobs runs each job of a node once.
 func (s *sized) runJobs() {
+	s.where = "a job"
 	s.DB.Trace(s.note)
 	ran, done, failures := make(chan string), map[string]bool{}, map[string]string{}
 	s.jobEnded = func(what string, err error) {
@@ -230,7 +231,6 @@ func (s *sized) runJobs() {
 	for _, job := range list {
 		jobs.Go(func() { _ = job(ctx) })
 	}
-	s.where = "a job"
 	// The dispatcher, the checkpoints of streams and the search for damaged pages have no runs, and the publisher goes
 	// through the whole ledger.
 	const endless = 4
@@ -418,7 +418,7 @@ func (s *sized) sendRequests(list []*http.Request) {
 		s.serveWhole(rec, r.WithContext(ctx))
 		cancel()
 		if rec.Code >= 500 && mayFail[r.URL.Path] == "" {
-			s.t.Errorf("%s is %d: %.300s", s.where, rec.Code, rec.Body)
+			s.t.Errorf("%s %s is %d: %.300s", r.Method, r.URL, rec.Code, rec.Body)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -79,8 +81,12 @@ func (n *Node) renew(ctx context.Context) error {
 		return tx.QueryRowContext(ctx, `INSERT INTO nodes (id, started_us, lease_us, settings)
 			VALUES ($1, $2, `+end.SQL("$3")+`, $4)
 			ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us, settings = excluded.settings
+				WHERE nodes.lease_us > 0
 			RETURNING lease_us`, n.ID, n.startedUS, end.Arg(), settings).Scan(&endUS)
 	})
+	if errors.Is(err, sql.ErrNoRows) { // the node has left while this was under way
+		return nil
+	}
 	if err == nil {
 		n.noteRenewal(began, endUS)
 	}

@@ -98,6 +98,11 @@ func TestDeletedNodeJoinsAgain(t *testing.T) {
 		if count() != 0 {
 			t.Error("a node that has left renews its lease")
 		}
+		n.left = false // as a renewal saw it that was under way
+		n.pass(1)
+		if count() != 0 {
+			t.Error("a renewal that was under way gives the lease back")
+		}
 	})
 }
 
