@@ -36,16 +36,19 @@ func TestSlowLargeResponses(t *testing.T) {
 	w.largeTimeout = 100 * time.Millisecond
 	runWriter(t, w)
 	var others, large sync.WaitGroup
+	var heavy, light []rules.Settle // all are held before the first one is slow
 	for i := range 8 {
-		settle := fundedCall(t, w, fmt.Sprint("L", i), maxBatchBytes+1)
+		heavy = append(heavy, fundedCall(t, w, fmt.Sprint("L", i), maxBatchBytes+1))
+		light = append(light, fundedCall(t, w, fmt.Sprint("S", i), 100))
+	}
+	for _, settle := range heavy {
 		large.Go(func() {
 			if r, err := persist(t, w, settle); err != nil || r.Outcome == rules.Applied && !r.Unstored {
 				t.Errorf("settle with a large response: %+v, %v", r, err)
 			}
 		})
 	}
-	for i := range 8 {
-		settle := fundedCall(t, w, fmt.Sprint("S", i), 100)
+	for _, settle := range light {
 		others.Go(func() {
 			if r, err := persist(t, w, settle); err != nil || r.Unstored {
 				t.Errorf("settle of another: %+v, %v", r, err)
