@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -41,9 +42,17 @@ func TestSinceFindsEachCorruption(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				since := writeFixtureSince(t, d, tt.step)
-				var made int
-				for _, c := range append([]corruption{{name: "nothing"}}, corruptions...) {
+				dropConstraints(t, d)
+				made, least := 0, tt.least
+				if !testkit.IsLong() {
+					least = least/2 - 20
+				}
+				for i, c := range append([]corruption{{name: "nothing"}}, corruptions...) {
 					if c.only != "" && c.only != string(d.Engine) || strings.HasPrefix(strings.Join(c.red, ""), "I31") {
+						continue
+					}
+					isTurn := i%2 == 0 == (d.Engine == db.SQLite)
+					if !testkit.IsLong() && c.only == "" && c.red != nil && !isTurn { // as in the whole audit
 						continue
 					}
 					got := inspectCorruptedSince(t, d, c, since)
@@ -53,8 +62,8 @@ func TestSinceFindsEachCorruption(t *testing.T) {
 					made++
 					compareFindings(t, c, got)
 				}
-				if made < tt.least {
-					t.Errorf("%d corruptions are of what is new, want at least %d", made, tt.least)
+				if made < least {
+					t.Errorf("%d corruptions are of what is new, want at least %d", made, least)
 				}
 			})
 		})
