@@ -267,7 +267,7 @@ func (n *emulated) checkRetriedEmbeddings(body string) {
 	if _, err := send(ctx, slow, http.Header{"Idempotency-Key": {key}}); err == nil {
 		t.Error("the client did not disconnect")
 	}
-	eventually(t, 20*time.Second, "the row of the call", func() bool { return len(spends(t, n.DB)[key]) == 1 })
+	eventually(t, 2*time.Minute, "the row of the call", func() bool { return len(spends(t, n.DB)[key]) == 1 })
 
 	key = servertest.UUID()
 	var group sync.WaitGroup

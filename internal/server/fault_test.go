@@ -38,7 +38,7 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	}
 	stop()
 	wait()
-	eventually(t, 20*time.Second, "end of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+	eventually(t, 2*time.Minute, "end of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
 	b.replayAll(p)
 	b.compareLedger(p.DB)
 	for _, c := range b.snapshot() {
@@ -99,14 +99,14 @@ func TestStatementFails(t *testing.T) {
 		if !inside && (r.status != 500 && r.status != 502 || r.errorCode() == "") {
 			t.Errorf("%s failed: %+v", what, r)
 		}
-		eventually(t, 20*time.Second, "the key works again after a failed "+what, func() bool {
+		eventually(t, 2*time.Minute, "the key works again after a failed "+what, func() bool {
 			r = ask(p.Node, c)
 			return r.status == 200 || f.rows == 0 && r.status == 502
 		})
 		if rows := spends(t, p.DB)[c.key]; len(rows) != f.rows {
 			t.Errorf("after a failed %s: %+v", what, rows)
 		}
-		eventually(t, 20*time.Second, "nothing is held after a failed "+what, func() bool {
+		eventually(t, 2*time.Minute, "nothing is held after a failed "+what, func() bool {
 			return number(t, p.DB, openHolds) == 0
 		})
 	}

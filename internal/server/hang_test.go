@@ -180,7 +180,7 @@ func TestDatabaseHangs(t *testing.T) {
 		eventually(t, 30*time.Second, "the late settlement", func() bool { return ask(p.Node, c).status == 200 })
 		queryOne(t, p.Node, c.key)
 	}
-	eventually(t, 20*time.Second, "end of the holds", func() bool { return number(t, database, openHolds) == 0 })
+	eventually(t, 2*time.Minute, "end of the holds", func() bool { return number(t, database, openHolds) == 0 })
 	servertest.Verify(t, database)
 }
 

@@ -92,7 +92,7 @@ func exchange(ctx context.Context, p *nodetest.Node, c *booked, begun chan<- str
 // awaitCheckpointOfWords waits until words of the key's stream are on the disk. The first checkpoint may have none.
 func awaitCheckpointOfWords(t *testing.T, p *nodetest.Node, key string) {
 	t.Helper()
-	eventually(t, 20*time.Second, "two checkpoints of a stream", func() bool {
+	eventually(t, 2*time.Minute, "two checkpoints of a stream", func() bool {
 		return number(t, p.DB, `SELECT COUNT(*) FROM checkpoints JOIN holds USING (request_id) WHERE key =
 			$1`, key) >= 2
 	})
@@ -103,7 +103,7 @@ func holdState(t *testing.T, p *nodetest.Node, key, want string) {
 	t.Helper()
 	d := openDatabase(t, p.DB)
 	defer d.Close()
-	eventually(t, 20*time.Second, "hold "+want, func() bool {
+	eventually(t, 2*time.Minute, "hold "+want, func() bool {
 		var state string
 		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`,
 			key).Scan(&state)
@@ -456,7 +456,7 @@ func TestStopUnderLoad(t *testing.T) {
 			leaver := beginCall(p.Node, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
-			eventually(t, 20*time.Second, "streams and calls in flight", func() bool {
+			eventually(t, 2*time.Minute, "streams and calls in flight", func() bool {
 				return b.streamed.Load() > 5 && b.inFlight.Load() > 8
 			})
 			inFlight := b.inFlight.Load()

@@ -226,7 +226,7 @@ func (n *emulated) headroom() (held, consumed int64) {
 // released waits until nothing is held.
 func (n *emulated) released() {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
+	eventually(n.t, 2*time.Minute, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
 }
 
 // alarms counts the lines for the operator.
@@ -531,7 +531,7 @@ func TestCircuit(t *testing.T) {
 			}
 		}
 		for _, v := range dead {
-			eventually(t, 20*time.Second, v.name+" is back", func() bool {
+			eventually(t, 2*time.Minute, v.name+" is back", func() bool {
 				return n.askModel(v.model, question("words=5", true), servertest.UUID()).status == 200
 			})
 			for range 3 {
@@ -546,7 +546,7 @@ func TestCircuit(t *testing.T) {
 // running waits until the emulator has a call that it has not answered.
 func (n *emulated) running() {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, "the call is at the provider", func() bool {
+	eventually(n.t, 2*time.Minute, "the call is at the provider", func() bool {
 		list := n.tries("")
 		return len(list) == 1 && list[0].Status == 0
 	})
@@ -577,7 +577,7 @@ func TestClientFaults(t *testing.T) {
 	t.Parallel()
 	eachEmulated(t, func(t *testing.T, n *emulated) {
 		for _, v := range vendors {
-			const slow, paced = "delay=700ms words=30", "pace=20ms words=30"
+			const slow, paced = "delay=2s words=30", "pace=20ms words=30"
 			for _, leave := range []struct {
 				name   string
 				script string

@@ -24,7 +24,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("not ready: %s", body)
 	}
 	p.Signal(syscall.SIGTERM)
-	eventually(t, 20*time.Second, "not ready", func() bool {
+	eventually(t, 2*time.Minute, "not ready", func() bool {
 		status, body, _ := probeReady(t, p.Node)
 		return status == 503 && strings.Contains(body, "shutting down")
 	})
@@ -47,7 +47,7 @@ func TestStopCutsCalls(t *testing.T) {
 	stream := beginCall(p.Node, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
 	whole := asking(p.Node, b.addCall(false, "!mock delay=60s words=5"))
 	<-stream.begun
-	eventually(t, 20*time.Second, "two holds", func() bool { return number(t, p.DB, openHolds) == 2 })
+	eventually(t, 2*time.Minute, "two holds", func() bool { return number(t, p.DB, openHolds) == 2 })
 	if code := p.Stop(); code != 0 {
 		t.Errorf("the node ended with %d: %s", code, p.Log())
 	}
@@ -150,7 +150,7 @@ func TestDamagedFileIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = servertest.Start(t, p.DB)
-	eventually(t, 20*time.Second, "not ready", func() bool {
+	eventually(t, 2*time.Minute, "not ready", func() bool {
 		status, _, _ := probeReady(t, p.Node)
 		return status == 503
 	})

@@ -97,7 +97,7 @@ func stopAll(t *testing.T, calls, pages *nodetest.Node) {
 	}
 	user.Post("/connections/"+calls.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
 	// Within half a second of the pause, a node may read it after the resume, and stop one more call (decision 067).
-	eventually(t, 20*time.Second, "a call after the resume", func() bool {
+	eventually(t, 2*time.Minute, "a call after the resume", func() bool {
 		return ask(calls, books.addCall(false, "")).status == 200
 	})
 }
