@@ -97,7 +97,8 @@ func (c *Cluster) superviseServer(bin string, durable bool, as *syscall.Credenti
 		"listen_addresses=",
 		"-c", "max_connections=1000", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
 	if !durable {
-		args = append(args, "-c", "autovacuum=off", "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		args = append(args, "-c", "autovacuum=off", "-c", "fsync=off", "-c", "synchronous_commit=off",
+			"-c", "full_page_writes=off")
 	}
 	return c.superviseCommand(as, args...)
 }
