@@ -31,8 +31,8 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"", "money", "id", "retry", "shared", "shares", "memory", "apierr", "timestamp", "filelock",
-		"rowfile", "db", "settings", "seal", "telemetry", "web", "ui", "stripe"}},
+	{"base", []string{"", "money", "id", "retry", "ticks", "dial", "shared", "shares", "memory", "apierr", "timestamp",
+		"filelock", "rowfile", "db", "settings", "seal", "telemetry", "web", "ui", "stripe"}},
 	{"models", []string{
 		"", "provider", "provider/upstream",
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",

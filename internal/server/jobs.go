@@ -26,7 +26,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 // listOutsideJobs returns the jobs that send something to the world outside, ask it, or write backups.
 func (s *Server) listOutsideJobs() []func(context.Context) error {
 	return []func(context.Context) error{
-		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
+		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{Ticks: s.Ticks}).Run,
 		s.repeatJob(time.Second, "watch voice sessions", s.voice.Watch),
 		s.repeatJob(time.Second, "hang up voice calls", s.voice.HangUps),
 		s.repeatJob(5*time.Second, "settle pending calls", func(ctx context.Context) error {
@@ -134,17 +134,7 @@ func (s *Server) verifyLedger(ctx context.Context) error {
 		URL: s.Config.Database,
 		Now: s.DB.Now,
 	}
-	const what = "verify the ledger when requested"
-	s.expectJob(time.Second, verifyTimeout, what)
-	for tick := time.NewTicker(time.Second); ; {
-		s.runJob(ctx, verifyTimeout, what, verifier.Once)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		}
-	}
+	return s.repeat(ctx, time.Second, verifyTimeout, "verify the ledger when requested", verifier.Once)
 }
 
 // reconcileTimeout bounds one run of a reconciliation, which the next one goes on with.
@@ -152,18 +142,7 @@ const reconcileTimeout = 30 * time.Minute
 
 // reconcile compares the books with Stripe once a day, and when an operator requests it.
 func (s *Server) reconcile(ctx context.Context) error {
-	const what = "reconcile with stripe"
-	s.expectJob(5*time.Second, reconcileTimeout, what)
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	for {
-		s.runJob(ctx, reconcileTimeout, what, s.whenSteady(s.topups.Reconcile))
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return s.repeat(ctx, 5*time.Second, reconcileTimeout, "reconcile with stripe", s.whenSteady(s.topups.Reconcile))
 }
 
 // backupTimeout bounds one backup.
@@ -179,18 +158,7 @@ func (s *Server) writeBackups(ctx context.Context) error {
 		Log:        s.log,
 		Now:        s.DB.Now,
 	}
-	const what = "write the daily backup"
-	s.expectJob(time.Minute, backupTimeout, what)
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
-		s.runJob(ctx, backupTimeout, what, schedule.Once)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return s.repeat(ctx, time.Minute, backupTimeout, "write the daily backup", schedule.Once)
 }
 
 // pageCheckTimeout bounds the search for damaged pages, which reads the whole file.
@@ -252,28 +220,17 @@ func (s *Server) sendMails(ctx context.Context) error {
 	if s.sender == nil {
 		return nil
 	}
-	const what = "send mail"
-	s.expectJob(5*time.Second, mail.RunTimeout, what)
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	for {
-		s.runJob(ctx, mail.RunTimeout, what, s.sender.SendDue)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return s.repeat(ctx, 5*time.Second, mail.RunTimeout, "send mail", s.sender.SendDue)
 }
 
 // watchPrices reads the operator's prices again when their file changes, and immediately
 // on SIGHUP.
 func (s *Server) watchPrices(ctx context.Context, asked <-chan os.Signal) error {
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
+	tick, stop := s.Ticks.Every(2 * time.Second)
+	defer stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			if s.Config.PricesFile != "" {
 				s.catalog.Poll()
 			}
@@ -293,22 +250,25 @@ func jobTimeout(interval time.Duration) time.Duration {
 	return min(max(10*interval, 15*time.Second), 30*time.Minute)
 }
 
-// repeatJob returns a job that runs f immediately and then in intervals. Each run has a
-// deadline. It logs and counts a failure and goes on, because none of these jobs may stop the
-// node.
+// repeatJob returns a job that runs f immediately and then in intervals.
 func (s *Server) repeatJob(interval time.Duration, what string,
 	f func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		s.expectJob(interval, jobTimeout(interval), what)
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			s.runJob(ctx, jobTimeout(interval), what, f)
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return nil
-			}
+	return func(ctx context.Context) error { return s.repeat(ctx, interval, jobTimeout(interval), what, f) }
+}
+
+// repeat runs f immediately and then in intervals, until ctx ends. Each run has a deadline. It logs and counts a
+// failure and goes on, because none of these jobs may stop the node.
+func (s *Server) repeat(ctx context.Context, interval, timeout time.Duration, what string,
+	f func(context.Context) error) error {
+	s.expectJob(interval, timeout, what)
+	tick, stop := s.Ticks.Every(interval)
+	defer stop()
+	for {
+		s.runJob(ctx, timeout, what, f)
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }

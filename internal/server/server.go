@@ -35,6 +35,7 @@ import (
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/telemetry"
+	"github.com/purserhq/purser/internal/base/ticks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
@@ -104,6 +105,7 @@ type Server struct {
 	metrics            *metrics.Metrics
 	closing            store.DayWalk                // of the job that sums the days of apps
 	jobEnded           func(what string, err error) // for tests: called after each run of a job, unless it is nil
+	Ticks              ticks.Source                 // when jobs run; replaced, before Run, in tests that simulate days
 	telemetry          *telemetry.Exporter          // nil = nothing is sent
 	Mails              *mail.Store
 	sender             *mail.Sender // nil in dev, which sends nothing
@@ -321,6 +323,7 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	defer cancel()
 	s.logFailure("telemetry not sent", s.telemetry.Stop(sending))
 	stopWriter()
+	s.callers.Close()
 	return errors.Join(err, s.waitFor("writer", func() error { return <-wrote }), s.waitFor("database", s.DB.Close))
 }
 

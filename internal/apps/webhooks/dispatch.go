@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/shares"
+	"github.com/purserhq/purser/internal/base/ticks"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -53,6 +54,7 @@ type Dispatcher struct {
 	store  *Store
 	client *http.Client
 	log    *slog.Logger
+	ticks  ticks.Source
 	wake   chan struct{} // requests a round: an attempt has ended, or more events wait
 
 	batch int // events of the next transaction; of the one goroutine that runs rounds
@@ -76,6 +78,7 @@ type endpointLoad struct {
 type Options struct {
 	Resolver *net.Resolver // nil = the system's
 	TLS      *tls.Config   // nil = the system's roots
+	Ticks    ticks.Source  // when Run looks for what is due
 }
 
 // NewDispatcher returns a Dispatcher of the deliveries in s.
@@ -84,6 +87,7 @@ func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 		store:  s,
 		client: newClient(s.rules, o.Resolver, o.TLS),
 		log:    log,
+		ticks:  o.Ticks,
 		wake:   make(chan struct{}, 1),
 		batch:  maxQueueBatch,
 		loads:  map[string]*endpointLoad{},
@@ -95,14 +99,14 @@ func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 func (d *Dispatcher) Run(ctx context.Context) error {
 	attempts, cancelAttempts := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelAttempts()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
+	tick, stop := d.ticks.Every(pollInterval)
+	defer stop()
 	for {
 		if err := d.runRound(ctx, attempts); err != nil && ctx.Err() == nil {
 			d.log.Error("webhook round failed", "error", err)
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-d.wake:
 		case <-ctx.Done():
 			timer := time.AfterFunc(drainTimeout, cancelAttempts)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/purserhq/purser/internal/base/dial"
 )
 
 // Bounds of one attempt (decision 040; F-76).
@@ -66,7 +68,7 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
+			DialContext:            dial.By(dialer),
 			TLSClientConfig:        roots,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,

@@ -123,6 +123,12 @@ func NewResolver(
 	}
 }
 
+// Close ends what the caches do in the background.
+func (s *Resolver) Close() {
+	s.callerCache.StopAllGoroutines()
+	s.appCache.StopAllGoroutines()
+}
+
 // Forget drops an app, with all callers of it, from the caches, after this process has changed something that they
 // hold; "" = all apps. Other apps keep theirs: one app that changes all the time must not slow down the calls of all.
 func (s *Resolver) Forget(appID string) {

@@ -152,7 +152,7 @@ func (f *fakeBackend) begin(context.Context, bool) error { return nil }
 func (f *fakeBackend) rollback(context.Context)          {}
 func (f *fakeBackend) close(any) error                   { return nil }
 
-func (f *fakeBackend) flushDelayed(context.Context, time.Time) (bool, error) { return false, nil }
+func (f *fakeBackend) flushDelayed(context.Context, time.Time) (wrote, more bool, err error) { return }
 
 func (f *fakeBackend) load(context.Context, *rules.RowKeys) (*rules.State, error) {
 	f.mu.Lock()

@@ -75,7 +75,7 @@ func (q *postgres) close(any) error { return nil }
 
 // flushDelayed has nothing to do: every hold is saved with its batch, for other nodes
 // to see.
-func (q *postgres) flushDelayed(context.Context, time.Time) (bool, error) { return false, nil }
+func (q *postgres) flushDelayed(context.Context, time.Time) (wrote, more bool, err error) { return }
 
 func (q *postgres) begin(context.Context, bool) error {
 	q.ownsTx = true

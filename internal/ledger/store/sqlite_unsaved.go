@@ -142,8 +142,9 @@ func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.H
 // sooner, and their holds are never written.
 const holdFlushDelay = 250 * time.Millisecond
 
-// flushDelayed saves the holds that are older than holdFlushDelay, and unsaved counters.
-func (q *sqlite) flushDelayed(ctx context.Context, now time.Time) (wrote bool, err error) {
+// flushDelayed saves the holds that are older than holdFlushDelay, and unsaved counters. more says that there are
+// younger ones.
+func (q *sqlite) flushDelayed(ctx context.Context, now time.Time) (wrote, more bool, err error) {
 	old := func(h rules.HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= holdFlushDelay.Microseconds() }
 	var keys []rules.Key
 	for k, h := range q.unsaved {
@@ -152,12 +153,12 @@ func (q *sqlite) flushDelayed(ctx context.Context, now time.Time) (wrote bool, e
 		}
 	}
 	if len(keys) == 0 && len(q.unsavedCounters) == 0 {
-		return false, nil
+		return false, len(q.unsaved) > 0, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
-		return false, err
+		return false, true, err
 	}
 	err = q.insertHolds(q.unsaved, old)
 	for subject, c := range q.unsavedCounters {
@@ -171,11 +172,11 @@ func (q *sqlite) flushDelayed(ctx context.Context, now time.Time) (wrote bool, e
 	if err != nil {
 		q.inTx = true
 		q.rollback(ctx)
-		return false, err
+		return false, true, err
 	}
 	clear(q.unsavedCounters)
 	for _, k := range keys {
 		q.dropUnsaved(k)
 	}
-	return true, nil
+	return true, len(q.unsaved) > 0, nil
 }

@@ -25,7 +25,7 @@ type backend interface {
 	flush(context.Context) error
 	commit(context.Context) error
 	rollback(context.Context)
-	flushDelayed(context.Context, time.Time) (wrote bool, err error) // between batches, now and then
+	flushDelayed(context.Context, time.Time) (wrote, more bool, err error) // between batches, now and then
 	close(driverConn any) error
 }
 
@@ -227,14 +227,17 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.toSync)
 	defer w.closeBackend()
 	batch, late := make([]*job, 0, maxBatch), make([]*job, 0, 2*maxBatch)
-	tick := time.NewTicker(holdFlushDelay)
-	defer tick.Stop()
+	var flush <-chan time.Time // nil while nothing is delayed: an idle node sleeps
 	for {
 		select {
-		case <-tick.C:
-			w.flushDelayed()
+		case <-flush:
+			flush = nil
+			more := w.flushDelayed()
 			if len(late) > 0 { // the batch before them failed, and no sync follows
 				late = w.runBatch(nil, late)
+			}
+			if more || len(late) > 0 {
+				flush = time.After(holdFlushDelay)
 			}
 		case <-w.synced:
 			late = w.runBatch(nil, late)
@@ -245,6 +248,9 @@ func (w *Writer) Run(ctx context.Context) error {
 			for w.db.Engine == db.Postgres && len(late) > 0 { // large responses, each after what came meanwhile
 				batch = drainQueue(batch[:0], w.queue)
 				late = w.runBatch(batch, late)
+			}
+			if flush == nil {
+				flush = time.After(holdFlushDelay)
 			}
 		case <-ctx.Done():
 			for {
@@ -261,24 +267,24 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// flushDelayed lets the backend save what it has delayed. What fails is tried again.
-func (w *Writer) flushDelayed() {
+// flushDelayed lets the backend save what it has delayed, and reports whether there is more. What fails is tried again.
+func (w *Writer) flushDelayed() (more bool) {
 	if w.db.Engine == db.Postgres {
-		return // every hold is saved with its batch
+		return false // every hold is saved with its batch
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
 		w.noteWrite(err)
-		return
+		return true
 	}
 	wrote := false
 	err = conn.Raw(func(dc any) (err error) {
 		if err := w.backend.bind(ctx, dc); err != nil {
 			return err
 		}
-		wrote, err = w.backend.flushDelayed(ctx, w.now())
+		wrote, more, err = w.backend.flushDelayed(ctx, w.now())
 		return err
 	})
 	_ = conn.Close()
@@ -288,6 +294,7 @@ func (w *Writer) flushDelayed() {
 	if wrote {
 		w.queueForSync(&job{done: make(chan struct{}, 1)}) // no caller waits for it
 	}
+	return more || err != nil
 }
 
 // answerAfterSync answers committed commands when their changes are on the disk.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/purserhq/purser/internal/base/dial"
 )
 
 // Bounds of fetching (contract §4.3; F-84).
@@ -58,7 +60,7 @@ func New(c Config) *Fetcher {
 	f.client = &http.Client{
 		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
-			DialContext:            f.dialer.DialContext,
+			DialContext:            dial.By(f.dialer),
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeader,

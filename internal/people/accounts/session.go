@@ -73,14 +73,21 @@ type Sessions struct {
 // NewSessions returns the sessions of store. Set secure wherever the pages are served over https:
 // it binds the cookie to exactly this host and keeps it off unencrypted connections.
 func NewSessions(store *Store, secure bool) *Sessions {
-	m := scs.New()
-	m.Store = scsStore{store}
-	m.Lifetime, m.IdleTimeout = sessionMaxAge, sessionIdleTimeout
-	m.HashTokenInStore = true
-	m.Cookie.Name, m.Cookie.Secure = web.SessionCookie(secure), secure
-	m.Cookie.HttpOnly, m.Cookie.Path, m.Cookie.SameSite = true, "/", http.SameSiteLaxMode
-	m.Cookie.Persist = false
-	return &Sessions{store: store, scs: m}
+	// scs.New would also start a store in memory, whose goroutine never ends.
+	return &Sessions{store: store, scs: &scs.SessionManager{
+		Store:            scsStore{store},
+		Codec:            scs.GobCodec{},
+		Lifetime:         sessionMaxAge,
+		IdleTimeout:      sessionIdleTimeout,
+		HashTokenInStore: true,
+		Cookie: scs.SessionCookie{
+			Name:     web.SessionCookie(secure),
+			Secure:   secure,
+			HttpOnly: true,
+			Path:     "/",
+			SameSite: http.SameSiteLaxMode,
+		},
+	}}
 }
 
 type currentSessionKey struct{}

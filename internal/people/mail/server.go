@@ -18,6 +18,8 @@ import (
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
+
+	"github.com/purserhq/purser/internal/base/dial"
 )
 
 // Bounds of the SMTP dialogue. A server that has received a mail may scan it before it accepts it, and a client that
@@ -189,7 +191,7 @@ func (s Server) newClient(opened func(*stepConn)) (*gomail.Client, error) {
 	step := cmp.Or(s.step, stepTimeout)
 	config := &tls.Config{ServerName: s.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		tcp, err := (&net.Dialer{Timeout: step}).DialContext(ctx, network, address)
+		tcp, err := dial.By(&net.Dialer{Timeout: step})(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}

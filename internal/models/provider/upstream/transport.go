@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/purserhq/purser/internal/base/dial"
 )
 
 // Bounds of connections.
@@ -169,7 +171,7 @@ func (t *Transport) connect(ctx context.Context) (*conn, error) {
 }
 
 func (t *Transport) dial(ctx context.Context) (*conn, error) {
-	plain, err := t.dialer.DialContext(ctx, "tcp", t.address)
+	plain, err := dial.By(&t.dialer)(ctx, "tcp", t.address)
 	if err != nil {
 		return nil, err
 	}
