@@ -1,6 +1,24 @@
 package rules
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// TestReservationsAreReadAgain reads what holds of both units have stored: otherwise they could not be settled.
+func TestReservationsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	list := Reservations{
+		{"spend/app", limits.Spend, 24 * time.Hour, 5}, {"live/dev", limits.Cost, 24 * time.Hour, 3},
+		{"free/a/2026-11", limits.Spend, 0, 1},
+	}
+	if got, err := ParseReservations(list.String()); err != nil || !slices.Equal(got, list) {
+		t.Errorf("%q is read as %+v, %v", list.String(), got, err)
+	}
+}
 
 // FuzzParseCounts reads what String writes, and nothing else without an error.
 func FuzzParseCounts(f *testing.F) {

@@ -516,3 +516,52 @@ func TestHoldsTakeTheDearestInput(t *testing.T) {
 		}
 	}
 }
+
+// TestVoiceUsable is the rule at its edges: usage beyond what the call allows is missing, and estimated.
+func TestVoiceUsable(t *testing.T) {
+	t.Parallel()
+	const maxOutput, context = 100, 1000
+	each := func(n int64) VoiceUsage { // every class alike
+		return VoiceUsage{n, n, n, n, n, n, n, n}
+	}
+	if u := (VoiceUsage{1, 2, 4, 8, 16, 32, 64, 128}); u.Input() != 63 || u.Output() != 192 {
+		t.Errorf("input %d, output %d", u.Input(), u.Output())
+	}
+	type edge struct {
+		name string
+		u    VoiceUsage
+		want bool
+	}
+	edges := []edge{
+		{"nothing", VoiceUsage{}, false},
+		{"one of each", each(1), true},
+		{"only input", VoiceUsage{ImageCached: 1}, true},
+		{"only output", VoiceUsage{AudioOutput: 1}, true},
+		{"all of the context", VoiceUsage{TextInput: context - 5, TextCached: 1, AudioInput: 1, AudioCached: 1,
+			ImageInput: 1, ImageCached: 1}, true},
+		{"one more", VoiceUsage{TextInput: context - 4, TextCached: 1, AudioInput: 1, AudioCached: 1, ImageInput: 1,
+			ImageCached: 1}, false},
+		{"twice the cap and some", VoiceUsage{TextOutput: 1, AudioOutput: 2 * (maxOutput + outputSlack)}, true},
+		{"one more", VoiceUsage{TextOutput: 2, AudioOutput: 2 * (maxOutput + outputSlack)}, false},
+	}
+	for _, class := range []func(*VoiceUsage) *int64{
+		func(u *VoiceUsage) *int64 { return &u.TextInput }, func(u *VoiceUsage) *int64 { return &u.TextCached },
+		func(u *VoiceUsage) *int64 { return &u.AudioInput }, func(u *VoiceUsage) *int64 { return &u.AudioCached },
+		func(u *VoiceUsage) *int64 { return &u.ImageInput }, func(u *VoiceUsage) *int64 { return &u.ImageCached },
+		func(u *VoiceUsage) *int64 { return &u.TextOutput }, func(u *VoiceUsage) *int64 { return &u.AudioOutput },
+	} {
+		u := each(5)
+		*class(&u) = -1
+		edges = append(edges, edge{"a negative count", u, false})
+	}
+	for _, e := range edges {
+		if got := VoiceUsable(e.u, maxOutput, context); got != e.want {
+			t.Errorf("%s: %+v: %t", e.name, e.u, got)
+		}
+	}
+	for n, want := range map[int64]bool{maxVoiceTokens: true, maxVoiceTokens + 1: false} {
+		if got := VoiceUsable(VoiceUsage{TextInput: n}, maxOutput, math.MaxInt64); got != want {
+			t.Errorf("%d tokens in a context without end: %t", n, got)
+		}
+	}
+}
