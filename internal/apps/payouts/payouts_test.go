@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -383,6 +384,7 @@ func TestDeveloperIsPaid(t *testing.T) {
 		w.transferUnheard(1000)
 		w.run()
 		w.wants([]int64{1000}, "paid")
+		w.mailed("We paid you $10.00", "We sent $10.00 of your app’s margin")
 		w.call("k2", 5)
 		w.pass(3 * day)
 		w.run() // not a week later
@@ -391,6 +393,7 @@ func TestDeveloperIsPaid(t *testing.T) {
 		w.run()
 		w.run()
 		w.wants([]int64{1000, 500}, "paid", "paid")
+		w.mailed("We paid you $5.00", "We sent $5.00 of your app’s margin")
 		if m := w.margin(); m.EarnedMC != 15*money.Dollar || m.TakenMC != 15*money.Dollar || m.Balance() != 0 {
 			t.Errorf("%+v", m)
 		}
@@ -409,6 +412,7 @@ func TestPayoutFails(t *testing.T) {
 		w.pass(61 * time.Minute)
 		w.run()
 		w.wants(nil, "failed")
+		w.mailed("We couldn’t pay you $10.00", "Stripe did not pay $10.00 of your app’s margin")
 		if m := w.margin(); m.Balance() != 10*money.Dollar {
 			t.Errorf("%+v", m)
 		}
@@ -419,10 +423,59 @@ func TestPayoutFails(t *testing.T) {
 		w.steer("", "transfers", "status", "reversed")
 		w.run()
 		w.wants([]int64{1000}, "failed", "failed")
+		if n := w.mailsTo("We couldn’t pay you $10.00"); n != 2 {
+			t.Errorf("%d emails about two payouts that failed", n)
+		}
 		w.steer(w.payee, "restrict")
 		w.pass(7 * day)
 		w.run()
 		w.wants([]int64{1000}, "failed", "failed")
+	})
+}
+
+// mailed checks that the developer got one email of a subject, and what it says.
+func (w *world) mailed(subject, says string) {
+	w.t.Helper()
+	list, err := w.Mails.ListNewest(w.t.Context(), 100)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list = slices.DeleteFunc(list, func(m mail.Mail) bool { return m.Subject != subject })
+	if len(list) != 1 || list[0].To != w.dev.Email || !strings.Contains(list[0].Text, says) {
+		w.t.Errorf("emails %q: %+v, want one that says %q", subject, list, says)
+	}
+}
+
+// TestTransferOfAnotherAmount finds a transfer for a payout that is not of its amount: only the operator can judge it,
+// so the payout stays open and nothing else is sent, with an alarm at each run.
+func TestTransferOfAnotherAmount(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.beginsWaiting()
+		w.steer("", "transfers", "status", "")
+		w.transferUnheard(900)
+		w.meter()
+		for n := range 2 {
+			w.pass(61 * time.Minute)
+			w.run()
+			w.wants([]int64{900}, "begun")
+			w.alarmed("payout_differs", n+1)
+		}
+		if list, err := w.Mails.ListNewest(t.Context(), 10); err != nil || len(list) != 0 {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}
+
+// TestManyPayees pays the developer who comes after a page of others, none of whom can be looked up.
+func TestManyPayees(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.ready()
+		w.exec(`WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 199)
+			INSERT INTO payees (account_id, stripe_id, created_us) SELECT 'a_' || i, 'acct_' || i, 1 FROM n`)
+		w.run()
+		w.wants([]int64{1000}, "paid")
 	})
 }
 
@@ -447,7 +500,8 @@ func (w *world) another(f func(http.ResponseWriter, *http.Request) bool) *payout
 }
 
 // TestRefusedLookUpEndsNoPayout refuses to make a transfer for a fault of ours, then loses Stripe's answer to one, and
-// refuses to say whether there is one. The payout stays open until Stripe says that it has the transfer.
+// refuses to say whether there is one, though it lists others. The payout stays open until Stripe says that it has the
+// transfer.
 func TestRefusedLookUpEndsNoPayout(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -457,7 +511,8 @@ func TestRefusedLookUpEndsNoPayout(t *testing.T) {
 		w.pass(3 * day)
 		status, method := 403, http.MethodPost
 		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
-			if status == 0 || r.Method != method || r.URL.Path != "/v1/transfers" {
+			isOfAll := r.Method == http.MethodGet && !r.URL.Query().Has("transfer_group")
+			if status == 0 || r.Method != method || r.URL.Path != "/v1/transfers" || isOfAll {
 				return false
 			}
 			rw.Header().Set("Content-Type", "application/json")

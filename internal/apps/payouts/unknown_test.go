@@ -2,6 +2,7 @@ package payouts_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +30,31 @@ func (w *world) mailsTo(subject string) (n int) {
 		}
 	}
 	return n
+}
+
+// meter counts alarms from now on.
+func (w *world) meter() {
+	w.t.Helper()
+	prices, err := catalog.Open("", slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	drift, err := estimates.Load(w.t.Context(), w.DB, w.now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Metrics = metrics.New(prices, drift)
+}
+
+// alarmed checks how often an alarm was raised since meter.
+func (w *world) alarmed(alarm string, times int) {
+	w.t.Helper()
+	rec := httptest.NewRecorder()
+	w.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	want := fmt.Sprintf("purser_alarms_total{alarm=%q,subject=\"stripe\"} %d\n", alarm, times)
+	if !strings.Contains(rec.Body.String(), want) {
+		w.t.Errorf("alarm %s was not raised %d times", alarm, times)
+	}
 }
 
 // TestGonePayee deletes the developer's account at Stripe: the developer is told once, sets up another one, and is paid
@@ -164,6 +190,7 @@ func TestPayeeThatCannotBeFetched(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.ready()
+		w.meter()
 		isAway := true
 		w.between(func(rw http.ResponseWriter, r *http.Request) bool {
 			if isAway && strings.HasPrefix(r.URL.Path, "/v1/accounts/") {
@@ -172,22 +199,9 @@ func TestPayeeThatCannotBeFetched(t *testing.T) {
 			}
 			return false
 		})
-		prices, err := catalog.Open("", slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		drift, err := estimates.Load(t.Context(), w.DB, w.now, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Metrics = metrics.New(prices, drift)
 		w.run()
 		w.wants(nil)
-		rec := httptest.NewRecorder()
-		w.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		if !strings.Contains(rec.Body.String(), `purser_alarms_total{alarm="payout_waits",subject="stripe"}`) {
-			t.Error("no alarm")
-		}
+		w.alarmed("payout_waits", 1)
 		isAway = false
 		w.run()
 		w.wants([]int64{1000}, "paid")

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -133,5 +134,130 @@ func TestExtraContent(t *testing.T) {
 	if err != nil || len(p.Ignored) != 0 || p.Messages[0].ExtraContent != nil ||
 		string(p.Messages[1].ExtraContent) != `{"google":{}}` || p.Messages[2].ExtraContent != nil {
 		t.Errorf("%v: %+v", err, p)
+	}
+}
+
+// TestRefusals has a body for each refusal, and for each bound one that is just within it.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const user = `"messages":[{"role":"user","content":"a"}]`
+	messages := func(list string) string { return `"messages":[` + list + `]` }
+	content := func(parts string) string { return messages(`{"role":"user","content":` + parts + `}`) }
+	many := func(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+	const image = `{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}`
+	tool := func(name string) string { return `{"type":"function","function":{"name":"` + name + `"}}` }
+	tools := func(list string) string { return user + `,"tools":[` + list + `]` }
+	choice := func(value string) string { return tools(tool("f")) + `,"tool_choice":` + value }
+	format := func(value string) string { return user + `,"response_format":` + value }
+	stop := func(value string) string { return user + `,"stop":` + value }
+	numbered := func(n int) (list []string) {
+		for i := range n {
+			list = append(list, tool(fmt.Sprint("f", i)))
+		}
+		return list
+	}
+	call := func(id, name string) string { return `{"id":"` + id + `","function":{"name":"` + name + `"}}` }
+	asks := func(calls string) string { return `{"role":"assistant","tool_calls":[` + calls + `]}` }
+	answer := func(id string) string { return `{"role":"tool","tool_call_id":"` + id + `","content":"x"}` }
+	// A body, and how the refusal begins; "" = it is read.
+	for _, c := range [][2]string{
+		{user + `,"model":""`, "model: must not be empty"},
+		{user + `,"max_tokens":0`, "max_tokens: must be at least 1"},
+		{user + `,"max_tokens":1`, ""},
+		{user + `,"max_tokens":5,"max_completion_tokens":6`, "max_completion_tokens: differs from max_tokens"},
+		{user + `,"max_tokens":5,"max_completion_tokens":5`, ""},
+		{user + `,"temperature":-0.01`, "temperature: must be"},
+		{user + `,"temperature":0,"top_p":0`, ""},
+		{user + `,"temperature":2,"top_p":1`, ""},
+		{user + `,"temperature":2.01`, "temperature: must be"},
+		{user + `,"top_p":-0.01`, "top_p: must be"},
+		{user + `,"top_p":1.01`, "top_p: must be"},
+		{user + `,"reasoning_effort":""`, "reasoning_effort: must be one of"},
+		{user + `,"reasoning_effort":"huge"`, "reasoning_effort: must be one of"},
+		{user + `,"stream_options":{}`, "stream_options: requires stream"},
+		{user + `,"stream":true,"stream_options":{}`, ""},
+		{user + `,"n":2`, "n: must be 1"},
+		{user + `,"service_tier":"flex"`, "service_tier: not offered"},
+		{user + `,"api_key":"k"`, "api_key: not offered"},
+
+		{stop(`5`), "stop: must be a string or an array"},
+		{stop(`{}`), "stop: must be a string or an array"},
+		{stop(`[1]`), "stop: must be a string or an array"},
+		{stop(`["a","b","c","d"]`), ""},
+		{stop(`["a","b","c","d","e"]`), "stop: at most 4"},
+		{stop(`""`), "stop[0]: must have 1 to 256 bytes"},
+		{stop(`["a","` + strings.Repeat("b", 257) + `"]`), "stop[1]: must have 1 to 256 bytes"},
+		{stop(`"` + strings.Repeat("b", 256) + `"`), ""},
+
+		{format(`"text"`), "response_format: must be an object"},
+		{format(`{"type":5}`), "response_format: must be an object"},
+		{format(`{"type":"text"}`), ""},
+		{format(`{"type":"xml"}`), "response_format.type: must be one of"},
+		{format(`{"type":"json_schema"}`), "response_format.json_schema.name: required"},
+		{format(`{"type":"json_schema","json_schema":{"name":"a b"}}`), "response_format.json_schema.name: required"},
+		{format(`{"type":"json_schema","json_schema":{"name":"a","schema":[]}}`),
+			"response_format.json_schema.schema: must be"},
+		{format(`{"type":"json_schema","json_schema":{"name":"a","schema":{}}}`), ""},
+
+		{messages(""), "messages: required"},
+		{messages(many(maxMessages, `{"role":"user","content":"a"}`)), ""},
+		{messages(many(maxMessages+1, `{"role":"user","content":"a"}`)), "messages: at most 4096"},
+		{messages(`{"role":"robot","content":"a"}`), "messages[0].role: must be one of"},
+		{messages(`{"role":"user"}`), "messages[0].content: required"},
+		{messages(`{"role":"assistant"}`), "messages[0].content: required"},
+		{messages(`{"role":"assistant","refusal":"no"}`), ""},
+		{messages(`{"role":"user","content":"a","tool_calls":[` + call("c", "f") + `]}`),
+			"messages[0].tool_calls: only an assistant"},
+		{messages(`{"role":"user","content":"a","tool_call_id":"c"}`), "messages[0].tool_call_id: required in a tool"},
+		{messages(`{"role":"tool","content":"a"}`), "messages[0].tool_call_id: required in a tool"},
+		{messages(asks(call("", "f"))), "messages[0].tool_calls[0].id: required"},
+		{messages(asks(call("c", "f g"))), "messages[0].tool_calls[0].function.name: must match"},
+		{messages(asks(`{"id":"c","type":"code","function":{"name":"f"}}`)), "messages[0].tool_calls[0].type: must be"},
+
+		{content(`5`), "messages[0].content: must be a string or an array"},
+		{content(`[5]`), "messages[0].content: must be a string or an array"},
+		{content(`[]`), "messages[0].content: must have at least one part"},
+		{content(`[{"type":"audio"}]`), "messages[0].content[0].type: must be text or image_url"},
+		{content(`[{"type":"text"}]`), "messages[0].content[0].text: required"},
+		{content(`[{"type":"text","text":""}]`), ""},
+		{content(`[{"type":"image_url"}]`), "messages[0].content[0].image_url: required"},
+		{content(`[{"type":"image_url","image_url":{"url":"ftp://a"}}]`), "messages[0].content[0].image_url.url: "},
+		{content(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"all"}}]`),
+			"messages[0].content[0].image_url.detail: must be one of"},
+		{messages(`{"role":"system","content":[` + image + `]}`), "messages[0].content[0].type: images stand only"},
+		{content(`[` + many(maxImages, image) + `]`), ""},
+		{content(`[` + many(maxImages+1, image) + `]`), "messages: at most 20 images"},
+		{content(`[` + many(maxParts, `{"type":"text","text":""}`) + `]`), ""},
+		{content(`[` + many(maxParts+1, `{"type":"text","text":""}`) + `]`), "messages: at most 32768 content parts"},
+
+		{tools(strings.Join(numbered(maxTools), ",")), ""},
+		{tools(strings.Join(numbered(maxTools+1), ",")), "tools: at most 128"},
+		{tools(`{"type":"web_search"}`), "tools[0].type: must be function"},
+		{tools(tool("f g")), "tools[0].function.name: required, must match"},
+		{tools(tool("f") + "," + tool("f")), `tools[1].function.name: "f" stands twice`},
+		{tools(`{"type":"function","function":{"name":"f","parameters":[]}}`), "tools[0].function.parameters: must be"},
+		{user + `,"parallel_tool_calls":true`, "parallel_tool_calls: requires tools"},
+		{user + `,"tool_choice":"auto"`, "tool_choice: requires tools"},
+		{choice(`"any"`), "tool_choice: must be auto"},
+		{choice(`{"type":"other"}`), "tool_choice: must be auto"},
+		{choice(`5`), "tool_choice: must be auto"},
+		{choice(`{"type":"function","function":{"name":"g"}}`), `tool_choice.function.name: "g"`},
+		{choice(`{"type":"function","function":{"name":"f"}},"parallel_tool_calls":true`), ""},
+
+		{messages(answer("c")), `messages[0].tool_call_id: "c" answers no open tool call`},
+		{messages(asks(call("c", "f")) + "," + answer("c") + "," + answer("c")),
+			`messages[2].tool_call_id: "c" answers no open tool call`},
+		{messages(asks(call("c", "f")) + `,{"role":"user","content":"a"}`), `messages[1]: tool call "c" has no tool`},
+		{messages(asks(call("c", "f"))), `messages: tool call "c" has no tool message`},
+		{messages(asks(call("c", "f") + "," + call("c", "f"))), `messages[0].tool_calls[1].id: "c" stands twice`},
+		{messages(asks(call("c", "f")+","+call("d", "f")) + "," + answer("d") + "," + answer("c")), ""},
+	} {
+		_, err := Parse([]byte("{" + c[0] + "}"))
+		e, _ := errors.AsType[*apierr.Error](err)
+		if c[1] == "" && err != nil {
+			t.Errorf("%.200s: %v", c[0], err)
+		} else if c[1] != "" && (e == nil || e.Code != apierr.InvalidRequest || !strings.HasPrefix(e.Message, c[1])) {
+			t.Errorf("%.200s: %v, want %s", c[0], err, c[1])
+		}
 	}
 }
