@@ -51,7 +51,7 @@ type DB struct {
 	connStateOnce sync.Once
 	connState     any
 
-	trace    func(query string, args []any) // see Trace
+	trace    tracer // see Trace and Fail
 	turnOnce sync.Once
 	turn     chan struct{} // has one element while a slice of a job's work runs; see InTurn
 }
@@ -79,36 +79,51 @@ type Tx struct {
 	*sql.Tx
 	Engine Engine
 	conn   *sql.Conn
-	trace  func(query string, args []any)
+	trace  tracer
 }
 
 // QueryContext runs a read.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if tx.trace != nil {
-		tx.trace(query, args)
-	}
+	ctx = tx.trace.see(ctx, query, args)
 	return tx.Tx.QueryContext(ctx, query, args...)
 }
 
 // QueryRowContext runs a read of one row.
 func (tx *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if tx.trace != nil {
-		tx.trace(query, args)
-	}
+	ctx = tx.trace.see(ctx, query, args)
 	return tx.Tx.QueryRowContext(ctx, query, args...)
 }
 
 // ExecContext runs a write.
 func (tx *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if tx.trace != nil {
-		tx.trace(query, args)
-	}
+	ctx = tx.trace.see(ctx, query, args)
 	return tx.Tx.ExecContext(ctx, query, args...)
 }
 
 // Trace calls f with each statement before it runs, until the database is closed, but with those of Raw. It is for
 // tests, which ask how the statements are answered. It must be called before any statement.
-func (d *DB) Trace(f func(query string, args []any)) { d.trace = f }
+func (d *DB) Trace(f func(query string, args []any)) {
+	if d.trace = nil; f != nil {
+		d.trace = func(query string, args []any) bool { f(query, args); return false }
+	}
+}
+
+// Fail lets each statement fail for which f returns true, but those of Raw. It is for tests, as Trace is, whose place
+// it takes.
+func (d *DB) Fail(f func(query string, args []any) bool) { d.trace = f }
+
+// A tracer is told each statement before it runs, and says whether it fails. nil is none.
+type tracer func(query string, args []any) (fails bool)
+
+// see tells a statement, and returns the context that it runs with.
+func (t tracer) see(ctx context.Context, query string, args []any) context.Context {
+	if t == nil || !t(query, args) {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
 
 // Raw calls f with the driver's connection that the transaction runs on: a driver.Conn on SQLite, a *stdlib.Conn on
 // PostgreSQL. Statements that f runs there are part of the transaction.
@@ -263,9 +278,7 @@ func (d *DB) Close() error {
 // QueryContext runs a read. On PostgreSQL it and the reading of its rows take at most CallerTimeout, unless ctx is
 // that of a job.
 func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if d.trace != nil {
-		d.trace(query, args)
-	}
+	ctx = d.trace.see(ctx, query, args)
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryContext(ctx, args...)
 	}
@@ -280,9 +293,7 @@ func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 
 // QueryRowContext runs a read of one row, as QueryContext does.
 func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if d.trace != nil {
-		d.trace(query, args)
-	}
+	ctx = d.trace.see(ctx, query, args)
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryRowContext(ctx, args...)
 	}
@@ -338,9 +349,7 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err := d.checkWritable(); err != nil {
 		return nil, err
 	}
-	if d.trace != nil {
-		d.trace(query, args)
-	}
+	ctx = d.trace.see(ctx, query, args)
 	if !isJob(ctx) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.limit(CallerTimeout))

@@ -58,14 +58,15 @@ func TrustProxies(proxies []netip.Prefix, h http.Handler) http.Handler {
 }
 
 // parseHop returns the address of one entry of X-Forwarded-For. Some proxies add the port, and some write an IPv6
-// address in brackets.
+// address in brackets. A zone is dropped: it means something on the proxy alone, and may be any text of the client's.
 func parseHop(entry string) (netip.Addr, error) {
 	entry = strings.TrimSpace(entry)
 	if a, err := netip.ParseAddrPort(entry); err == nil {
-		return a.Addr(), nil
+		return a.Addr().WithZone(""), nil
 	}
 	if inner, ok := strings.CutPrefix(entry, "["); ok {
 		entry = strings.TrimSuffix(inner, "]")
 	}
-	return netip.ParseAddr(entry)
+	a, err := netip.ParseAddr(entry)
+	return a.WithZone(""), err
 }

@@ -155,6 +155,7 @@ func (s *State) countCall(list []limits.Limit, now time.Time) {
 		case counter.LimitReported &&
 			counter.Spent.Sum(now, l.Window)+int64(counter.HeldMC) < l.Max-l.Max/10:
 			counter.LimitReported = false
+			s.Changes.Counters[l.Subject], s.Changes.MustSync = true, true // a hold in memory would forget it
 		}
 	}
 }

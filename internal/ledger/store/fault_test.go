@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -353,6 +356,202 @@ func TestStatementFails(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
+}
+
+// faults lets one statement fail.
+type faults struct {
+	mu   sync.Mutex
+	left int    // statements until it; 0 = none fails
+	text string // the statement that has failed; "" = none
+}
+
+var errFault = errors.New("fault")
+
+func (f *faults) fails(query string, _ []any) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.left == 0 || query == "ROLLBACK":
+		return false
+	case query == "SELECT connection_id, key FROM holds" || strings.HasPrefix(query, "SELECT key_hash FROM ledger"):
+		return false // the filter of keys is filled in the background
+	}
+	if f.left--; f.left == 0 {
+		f.text = query
+	}
+	return f.left == 0
+}
+
+// failNext lets the n-th statement from now on fail.
+func (f *faults) failNext(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left, f.text = n, ""
+}
+
+// failed returns the statement that has failed since failNext.
+func (f *faults) failed() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = 0
+	return f.text
+}
+
+// each runs run with the first statement failing, then the second, until none is left to fail. Each of them must be an
+// error.
+func (f *faults) each(t *testing.T, what any, run func() error) {
+	t.Helper()
+	for n := 1; ; n++ {
+		f.failNext(n)
+		err := run()
+		text := f.failed()
+		switch {
+		case text == "":
+			return
+		case errors.Is(err, errPrepared):
+			n-- // the same again, with statements that count
+		case !errors.Is(err, errFault) && !errors.Is(err, context.Canceled):
+			t.Errorf("%+v: %v although this fails: %s", what, err, text)
+			return
+		}
+	}
+}
+
+// errPrepared says that statements were prepared that did not count yet.
+var errPrepared = errors.New("statements were prepared")
+
+// A faultyStmt is a statement of the SQLite writer's, which speaks to the driver itself.
+type faultyStmt struct {
+	driver.Stmt
+	text   string
+	faults *faults
+}
+
+func (s faultyStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.faults.fails(s.text, nil) {
+		return nil, errFault
+	}
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s faultyStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if s.faults.fails(s.text, nil) {
+		return nil, errFault
+	}
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// wrap lets the prepared statements count. It reports whether any did not.
+func (f *faults) wrap(q *sqlite) (prepared bool) {
+	for text, s := range q.stmts {
+		if _, ok := s.(faultyStmt); !ok {
+			q.stmts[text], prepared = faultyStmt{s, text, f}, true
+		}
+	}
+	return prepared
+}
+
+// TestNoErrorIsDropped runs the scripts. Each statement of each command fails once, and so does each of the save of
+// young holds: that is an error and does nothing, so that the command succeeds afterwards as the script says. Then each
+// statement of the reads of money fails.
+func TestNoErrorIsDropped(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, f, n := dbtest.Open(t, db.SQLite), &faults{}, 0
+	d.Fail(f.fails)
+	for _, file := range files {
+		runScript(t, file, func(t *testing.T) *bench {
+			n++
+			return faultyBench(t, d, f, fmt.Sprint(n, "-"))
+		})
+	}
+	b := faultyBench(t, d, f, "pending-")
+	for _, line := range []string{"topup A 1000", "connect C1 app A 500", "hold C1 k f 60", "defer C1 k 1"} {
+		runLine(t, b, strings.Fields(line))
+	}
+	ctx, later := t.Context(), epoch.Add(100*24*time.Hour)
+	node := &Node{db: d, now: func() time.Time { return later }}
+	for name, read := range map[string]func(appID string) error{
+		"matured margin": func(appID string) error { _, err := ReadMaturedMargin(ctx, d, appID, later); return err },
+		"margin":         func(appID string) error { _, err := ViewAppMargin(ctx, d, appID, later, later); return err },
+		"pending calls": func(string) error {
+			_, err := node.ClaimPendingCalls(ctx, time.Minute, 100)
+			return err
+		},
+		"payments":       func(string) error { _, err := PaymentsOfAccount(ctx, d, "A", 100); return err },
+		"open payouts":   func(string) error { _, err := OpenPayouts(ctx, d, 100); return err },
+		"paid payouts":   func(string) error { _, err := PaidPayouts(ctx, d, 0); return err },
+		"current losses": func(string) error { _, err := ListCurrentLosses(ctx, d); return err },
+	} {
+		apps, err := db.QueryAll(ctx, d, db.ScanColumn[string], `SELECT DISTINCT app_id FROM margin_records`)
+		if err != nil || len(apps) == 0 {
+			t.Fatal(apps, err)
+		}
+		f.each(t, name, func() error { return read(apps[0]) })
+	}
+	wrong, err := db.QueryAll(ctx, d, db.ScanColumn[string], `SELECT id FROM connections c WHERE held_mc <>
+		(SELECT COALESCE(SUM(amount_mc), 0) FROM holds h WHERE h.connection_id = c.id
+			AND state IN ('open', 'pending') AND paid_by = 'wallet')`)
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("connections %q hold in the file what no hold does, %v", wrong, err)
+	}
+}
+
+// faultyBench is databaseBench whose commands run again and again, each time with another statement failing.
+func faultyBench(t *testing.T, d *db.DB, f *faults, prefix string) *bench {
+	t.Helper()
+	b, ctx, commands := newBench(t, d, prefix), context.Background(), 0
+	w := NewWriter(d, b.clock)
+	q := w.backend.(*sqlite)
+	saveYoung := func() error {
+		conn, err := d.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(conn.Raw(func(dc any) error {
+			if err := q.bind(ctx, dc); err != nil {
+				return err
+			}
+			_, err := q.flushDelayed(ctx, b.now.Add(time.Second))
+			return err
+		}), conn.Close())
+	}
+	b.do = func(c rules.Command) (r rules.Result, err error) {
+		again := func(run func() error) func() error {
+			return func() error {
+				if err = run(); f.wrap(q) && err != nil {
+					return errPrepared
+				}
+				return err
+			}
+		}
+		if !isHotPath(c) {
+			f.each(t, c, again(func() error {
+				return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+					r, err = w.DoTx(ctx, tx, c)
+					return err
+				})
+			}))
+			return r, err
+		}
+		f.each(t, c, again(func() error {
+			j := &job{cmd: c, done: make(chan struct{}, 1)}
+			_ = w.commitOrSplit([]*job{j}) // the job has the error
+			if r = j.res; j.err == nil && r.Refused != nil {
+				return r.Refused
+			}
+			return j.err
+		}))
+		refused := err
+		if commands++; commands%3 == 0 {
+			f.each(t, "save young holds", again(saveYoung))
+		}
+		return r, refused
+	}
+	return b.prefixed(prefix)
 }
 
 // onDisk waits until a hold is in the file.

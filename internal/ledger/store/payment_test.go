@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,43 @@ func TestPaymentsOfAnAccount(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestOverdraftOfAReversal reverses a payment more and more: the balance may fall below zero only once money of it is
+// really reversed, and no other balance may.
+func TestOverdraftOfAReversal(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 1)[0]
+		ctx := t.Context()
+		for account, payment := range map[string]string{"A": "top_1", "B": "top_2"} {
+			if _, err := d.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, created_us)
+				VALUES ($1, $2, $1, 1, 1)`, payment, account); err != nil {
+				t.Fatal(err)
+			}
+			must(t)(w.Do(ctx, rules.OpenPayment{PaymentID: payment, AccountID: account, AmountMC: money.Cent}))
+		}
+		reverse := func(total money.MC) rules.ReversePayment {
+			return rules.ReversePayment{PaymentID: "top_1", Reason: "refunded", TotalMC: total}
+		}
+		wants := func(step, want string) {
+			t.Helper()
+			list, err := db.QueryAll(ctx, d, db.ScanColumn[string], `SELECT account_id FROM balances
+				WHERE disputed = 1 ORDER BY account_id`)
+			if got := strings.Join(list, " "); err != nil || got != want {
+				t.Errorf("%s: %q may be overdrawn, want %q; %v", step, got, want, err)
+			}
+		}
+		must(t)(w.Do(ctx, reverse(5)))
+		wants("not settled yet", "")
+		for _, payment := range []string{"top_1", "top_2"} {
+			must(t)(w.Do(ctx, rules.MarkPaymentPaid{PaymentID: payment, PaymentIntent: "pi_" + payment}))
+			must(t)(w.Do(ctx, rules.SettlePayment{PaymentID: payment}))
+		}
+		must(t)(w.Do(ctx, reverse(0)))
+		wants("nothing is reversed", "")
+		must(t)(w.Do(ctx, reverse(5)))
+		wants("something is reversed", "A")
 	})
 }

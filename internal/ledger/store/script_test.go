@@ -117,12 +117,8 @@ func rulesBench() *bench {
 
 func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 	t.Helper()
-	b := &bench{now: epoch, held: map[string]rules.Call{}}
-	w := NewWriter(d, func() time.Time {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.now
-	})
+	b := newBench(t, d, prefix)
+	w := NewWriter(d, b.clock)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -133,6 +129,19 @@ func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 		}
 	})
 	b.do = func(c rules.Command) (rules.Result, error) { return w.Do(ctx, c) }
+	return b.prefixed(prefix)
+}
+
+func (b *bench) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+// newBench is a bench that only reads, without the prefix of its script.
+func newBench(t *testing.T, d *db.DB, prefix string) *bench {
+	t.Helper()
+	b, ctx := &bench{now: epoch, held: map[string]rules.Call{}}, context.Background()
 	b.read = func(accountID string) rules.Balance {
 		r, err := GetBalance(ctx, d, accountID)
 		if err != nil {
@@ -157,7 +166,7 @@ func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 		}
 		return types
 	}
-	return b.prefixed(prefix)
+	return b
 }
 
 // prefixed keeps the scripts of one database apart.

@@ -267,10 +267,15 @@ func TestYoungHolds(t *testing.T) {
 	start := time.Now() // the clock stands still, so that a slow machine makes no hold older
 	w := NewWriter(d, func() time.Time { return start.Add(time.Duration(ahead.Load())) })
 	ctx := context.Background()
-	do := func(c rules.Command) rules.Result { // as Run does, without its tick
-		j := &job{cmd: c, done: make(chan struct{}, 1)}
-		w.commitOrSplit([]*job{j})
-		return must(t)(j.res, j.err)
+	do := func(commands ...rules.Command) { // in one batch, as Run does, without its tick
+		var batch []*job
+		for _, c := range commands {
+			batch = append(batch, &job{cmd: c, done: make(chan struct{}, 1)})
+		}
+		w.commitOrSplit(batch)
+		for _, j := range batch {
+			must(t)(j.res, j.err)
+		}
 	}
 	inFile := func() (heldMC, holds int64) {
 		t.Helper()
@@ -333,6 +338,15 @@ func TestYoungHolds(t *testing.T) {
 		Charge:     rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1},
 	})
 	seen("second attempt settled", 5, 1, 5)
+	three := callOf("C", "A", "p", "4", 3)
+	do(rules.Hold{Call: three, Claim: "4"})
+	do(rules.Hold{Call: callOf("C", "A", "p", "5", 7), Claim: "5"}, rules.Settle{
+		Call:       three,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1},
+	})
+	seen("held beside a settlement", 5, 1, 12)
 	var left int
 	if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE key = '2'`).Scan(&left); err != nil ||
 		left != 0 {
