@@ -143,7 +143,8 @@ func TestSettlementsNotify(t *testing.T) {
 	s := newFunded()
 	for i, mc := range []money.MC{499, 1, 299, 1, 199, 1} {
 		call := Call{
-			ConnectionID: "C", AccountID: "A", AppID: "p", Key: fmt.Sprint(i), RequestID: fmt.Sprint("req_", i), HoldMC: mc,
+			ConnectionID: "C", AccountID: "A", AppID: "p", Key: fmt.Sprint(i), RequestID: fmt.Sprint("req_", i),
+			HoldMC: mc,
 		}
 		if _, err := Apply(s, Hold{Call: call, Claim: "claim"}, fitTime); err != nil {
 			t.Fatal(err)
