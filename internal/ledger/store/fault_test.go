@@ -515,7 +515,7 @@ func faultyBench(t *testing.T, d *db.DB, f *faults, prefix string) *bench {
 			if err := q.bind(ctx, dc); err != nil {
 				return err
 			}
-			_, err := q.flushDelayed(ctx, b.now.Add(time.Second))
+			_, _, err := q.flushDelayed(ctx, b.now.Add(time.Second))
 			return err
 		}), conn.Close())
 	}
