@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx uplot icons fonts scalar screenshots guides sdks notices release module clean
+.PHONY: help setup build check test test-long mutants bench profile htmx uplot icons fonts scalar screenshots guides sdks notices release module clean
 
 HTMX := 4.0.1
 SCALAR := 1.72.1
@@ -58,6 +58,9 @@ test: setup ## all packages, and the main walks in a browser (10 s if nothing ch
 
 test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 50 min
 	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
+
+mutants: setup ## faults in the code of money and access that no test notices; MINUTES=60; ARGS='-pkg PKG -n 200 -seed 2' | MINUTES
+	@$(WITH_POSTGRES) go run ./internal/testkit/mutants -minutes $(or $(MINUTES),60) $(ARGS)
 
 bench: setup ## load against a proxy without billing, in one run; BEFORE=COMMIT measures that commit in the same rounds
 	@if [ -n '$(BEFORE)' ]; then \

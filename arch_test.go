@@ -80,7 +80,7 @@ var order = func() []string {
 // helpers are for tests, benchmarks and what is generated: no package of the list may import them.
 var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
-	"testkit/nodetest", "testkit/servertest", "testkit/apptest", "testkit/bank",
+	"testkit/nodetest", "testkit/servertest", "testkit/apptest", "testkit/bank", "testkit/mutants",
 	"bench", "release", "pages/docs/render", "sdk/generate",
 }
 
