@@ -1079,6 +1079,8 @@ func TestSuspendedSinceItBegan(t *testing.T) {
 			return err
 		})
 		w.run()
+		w.pass(61 * time.Minute) // Stripe would repeat its answer until then
+		w.run()
 		w.wants(nil, "begun")
 		change(func(ctx context.Context, tx *db.Tx) error {
 			_, _, err := w.Apps.Lift(ctx, tx, w.app.ID)

@@ -280,6 +280,37 @@ func TestLeases(t *testing.T) {
 	})
 }
 
+// A node that stops while a receiver is slow has made no attempt: the delivery is due at once, with all its attempts.
+func TestStopIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		arrived, release := make(chan bool), make(chan bool)
+		r := newReceiver(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
+			if n == 1 {
+				arrived <- true
+				<-release
+			}
+		})
+		e := b.create(t, `{"url":"`+r.URL+`"}`)
+		b.connect(t)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- b.node().Work(ctx) }()
+		<-arrived
+		stop()
+		<-ended // with the error of a node that stops, or without
+		close(release)
+		if v := b.deliveries(t, e.ID)[0]; v.Status != "pending" || v.Attempts != 0 || v.LastError != nil {
+			t.Errorf("after the stop: %+v", v)
+		}
+		b.work(t)
+		if v := b.deliveries(t, e.ID)[0]; v.Status != "delivered" || v.Attempts != 1 {
+			t.Errorf("by another node: %+v", v)
+		}
+	})
+}
+
 // A dead endpoint with a long queue keeps nobody waiting: the others are told
 // everything while it has not answered once (F-76).
 func TestADeadEndpointDelaysNobody(t *testing.T) {

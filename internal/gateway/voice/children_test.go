@@ -81,6 +81,9 @@ func TestChildSession(t *testing.T) {
 		control := w.dial(o.ControlURL, token)
 		browser := w.speak(o)
 		control.wait("svc.session.started")
+		if status, _ := w.call(w.nodes[0], "POST", path+"/end", "", sibling); status != 404 {
+			t.Errorf("a sibling ends it while it runs: %d", status)
+		}
 		var sum money.MC
 		for range 2 {
 			browser.send(`{"type":"response.create"}`)

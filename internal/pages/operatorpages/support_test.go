@@ -65,6 +65,9 @@ func TestSupportForms(t *testing.T) {
 		b.Get(account+"/reset-two-step").Want(t, 200, "This can’t be done")
 
 		b.Get(account+"/lift").Want(t, 200, "This can’t be done")
+		w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us)
+			VALUES ('wac_test', 'tester@example.com', '', 1, $1, 1)`, w.ids["developer"])
+		b.Get("/operator/accounts/wac_test/credit").Want(t, 200, "This can’t be done").Lacks(t, `name="amount"`)
 		send("suspend", "Its owner <asked>.").Leads(t, done("suspend"))
 		if c := w.Is(w.conn); c.Status != rules.Frozen {
 			t.Errorf("the connection of a suspended account is %s", c.Status)

@@ -117,10 +117,11 @@ var requests = []struct {
 			`{"type":"redacted_thinking","data":"d1"}]}}`, "user c"}},
 	{"thinking between two calls", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}},{"type":"thinking","thinking":"Hm","signature":"s1"},` +
-		`{"type":"tool_use","id":"t2","name":"f","input":{}}]},{"role":"user","content":[` +
-		`{"type":"tool_result","tool_use_id":"t1"},{"type":"tool_result","tool_use_id":"t2"}]}]`,
+		`{"type":"tool_use","id":"t2","name":"f","input":{}},{"type":"tool_use","id":"t3","name":"f","input":{}}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1"},` +
+		`{"type":"tool_result","tool_use_id":"t2"},{"type":"tool_result","tool_use_id":"t3"}]}]`,
 		[]string{"user a", `assistant t1=f({}) t2=f({}){"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
-			`"signature":"s1"}]}}`, "tool(t1)", "tool(t2)"}},
+			`"signature":"s1"}]}} t3=f({})`, "tool(t1)", "tool(t2)", "tool(t3)"}},
 	{"reasoning of other providers", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"thinking","thinking":"Hm","signature":"extra.message.eyJ4Ijp7InkiOlsxXX19"},` +
 		`{"type":"thinking","thinking":"","signature":"extra.message.eyJ4Ijp7InkiOlsxXX19"},` +

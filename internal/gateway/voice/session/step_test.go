@@ -326,6 +326,14 @@ func TestAdoptedOffer(t *testing.T) {
 	}
 }
 
+// TestAdoptedHold: the hold of the next reply belongs to the dead node, and is released.
+func TestAdoptedHold(t *testing.T) {
+	t.Parallel()
+	if _, todo := Step(at(start), Adopted{}, start); !slices.Contains(todo, Action(Release{1})) {
+		t.Errorf("%+v", todo)
+	}
+}
+
 // TestDeadlinesWaitForEvents: only a Tick ends a session by its own times, and only while no other
 // node can own it. An event that waited while the node stood still comes before.
 func TestDeadlinesWaitForEvents(t *testing.T) {
