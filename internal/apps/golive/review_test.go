@@ -120,7 +120,7 @@ func TestReviewComparesAtTheEnd(t *testing.T) {
 // A live app keeps its name, logo, developer, domain and redirect hosts until an operator has seen the change.
 func TestLiveAppsAreReviewedAgain(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		first, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {

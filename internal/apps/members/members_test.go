@@ -190,7 +190,7 @@ func TestInvitationEndsWithItsInviter(t *testing.T) {
 // other owner's invitation.
 func TestSuspendedOwnerInvitesNobody(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		second, invited := w.join("second@example.com", apps.Owner), w.account("invited@example.com")
 		token := w.invite(w.creator, invited.Email, apps.Viewer)
@@ -309,7 +309,7 @@ func toInt(b bool) int {
 // Whatever owners do to each other and to themselves at the same time, the app keeps an owner: its own account.
 func TestAnAppKeepsAnOwner(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, ctx := newWorld(t, d), t.Context()
 		for range 3 {
 			var all []func() error

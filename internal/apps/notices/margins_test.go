@@ -20,7 +20,7 @@ import (
 // connected later have agreed to it, and of a rate that is lower or back where it was nobody hears (decision 125).
 func TestRaisedMargin(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
 		all := func(string) bool { return true }
 		slugs := features.NewStore(d, func() time.Time { return w.clock }, all)

@@ -320,7 +320,7 @@ func (w *world) on(accountID string) bool {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", password)
 		for _, method := range []string{"GET", "POST"} {
 			if resp, _ := w.do(method, "/settings/notices", "", form,

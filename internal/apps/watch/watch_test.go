@@ -147,7 +147,7 @@ func (b *bundle) lift(appID string) {
 
 func TestRevocationSpike(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		sandbox, app, calm := b.app(apps.Sandbox), b.app(apps.LimitedLive), b.app(apps.FullLive)
 		const old, hour = 48 * time.Hour, time.Hour
@@ -177,7 +177,7 @@ func TestRevocationSpike(t *testing.T) {
 
 func TestSpendAnomaly(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app, fresh := b.app(apps.LimitedLive), b.app(apps.LimitedLive)
 		for n := range 30 { // $3 in each of 30 hours of the week: the limit is $60
@@ -230,7 +230,7 @@ func TestClockThatWasAhead(t *testing.T) {
 
 func TestChargebacks(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		app := b.app(apps.FullLive)
 		const day = 24 * time.Hour

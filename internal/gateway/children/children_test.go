@@ -267,7 +267,7 @@ func TestChildSpends(t *testing.T) {
 // TestChildrenSeeTheirOwn: a child sees and ends what is below it, and not its parents, siblings and their calls.
 func TestChildrenSeeTheirOwn(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		a := w.make(w.token, 2*money.Dollar, "")
 		b := w.make(a.Token, money.Dollar, "")

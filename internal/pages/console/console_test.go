@@ -248,7 +248,7 @@ func picture(t *testing.T, shade uint8) []byte {
 // its removal. Nobody else sets or removes it.
 func TestLogo(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b, other := w.signedIn("developer"), w.signedIn("other")
 		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
@@ -460,7 +460,7 @@ func TestCachedFigures(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period")

@@ -107,7 +107,7 @@ func TestTierMayForbidApproval(t *testing.T) {
 // browsers follow at most 20 redirects.
 func TestSupersededLeadsOn(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		first, second, third := w.ask(w.conn, 6*money.Dollar, ""), w.ask(w.conn, 7*money.Dollar, ""),
 			w.ask(w.conn, 8*money.Dollar, "")

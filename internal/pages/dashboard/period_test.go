@@ -16,7 +16,7 @@ import (
 // leads to its calls.
 func TestSpendByPeriod(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		for _, x := range []struct {
 			cents money.MC

@@ -18,7 +18,7 @@ import (
 // foreign names break neither.
 func TestMonthAsFile(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET name = $1`, "=HYPERLINK(1) 日本 Zoë"); err != nil {
 			t.Fatal(err)

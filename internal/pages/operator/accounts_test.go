@@ -252,7 +252,7 @@ func TestSupportHelpsASignIn(t *testing.T) {
 // Lists are found by what an operator has at hand, and paged.
 func TestOperatorLists(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, _ := b.join(t, person)
 		b.nowUS.Add(1000)
@@ -320,7 +320,7 @@ func TestOperatorLists(t *testing.T) {
 // Goodwill credits an account once for each id, tells the user why, and is taken back as far as it is there.
 func TestGoodwillCredit(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
 		accountID, browser := b.join(t, person)
 		path := "/v1/operator/accounts/" + url.PathEscape(person)

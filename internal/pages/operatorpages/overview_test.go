@@ -19,7 +19,7 @@ import (
 // none.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		link := func(path, text string) string { return `<a href="` + path + `">` + text + `</a>` }
@@ -55,7 +55,7 @@ func TestQueue(t *testing.T) {
 // for Stripe for more than an hour.
 func TestMoneyThatWaits(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		const waits, overdue = "Money waits for a comparison with Stripe", "payouts that wait for Stripe"

@@ -66,7 +66,7 @@ func incident(title string) url.Values {
 // TestIncidents publishes, changes and resolves an incident, each in the audit log.
 func TestIncidents(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		for field, says := range map[string]string{
@@ -262,7 +262,7 @@ func (w *world) actors(want map[string]int) {
 
 func TestLogIsSearched(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		for range 51 {
@@ -356,7 +356,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 // The overview says what is counted: real money, with what was refunded taken back.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		counter := &operatorpages.Summary{DB: d, Now: w.Now}
 		b := w.signedIn("operator")

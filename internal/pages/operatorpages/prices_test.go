@@ -14,7 +14,7 @@ import (
 // The price list can be searched and downloaded, and compared with one that was used before.
 func TestPrices(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("viewer")
 		version := w.admin.Catalog.Current().Version()

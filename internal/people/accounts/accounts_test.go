@@ -376,7 +376,7 @@ func TestClosedAccountsGetNoEvents(t *testing.T) {
 // itself and those of other accounts stay.
 func TestManyEventsOfAClosedAccount(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
 		a := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com"})
 		other := mustCreate(t, d, s, accounts.NewAccount{Email: "other@example.com"})

@@ -289,7 +289,7 @@ func (s *site) count(table string) (n int) {
 // A verified email opens no existing account; its owner links the login.
 func TestLinking(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d, proved, other, impostor)
 		s.join(person)
 		s.join("other@example.com")

@@ -117,7 +117,7 @@ var recovery = regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`)
 // removed.
 func TestPasskeys(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		session := s.join(person)
 		other := s.signIn(password).cookie

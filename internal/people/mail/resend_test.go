@@ -16,7 +16,7 @@ import (
 // A mail that was sent cannot be read in the database any more, and an operator can still have it sent again, whole.
 func TestASentMailKeepsNoText(t *testing.T) {
 	t.Parallel()
-	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		box, err := seal.New(make([]byte, seal.KeySize))
 		if err != nil {
