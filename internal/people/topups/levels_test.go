@@ -200,6 +200,29 @@ func TestReturnOfALostPayment(t *testing.T) {
 	})
 }
 
+// TestReturnThatWaits asks Stripe ever less often about a return that waits for a dispute, which takes months.
+func TestReturnThatWaits(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		asked := 0
+		w.between(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
+				asked++
+			}
+			return false
+		})
+		p := w.person(accounts.NewAccount{})
+		w.do(p.topUp("10"), "dispute") // its event comes late
+		p.toCard("10")
+		for range 240 {
+			w.dueRefunds()
+		}
+		if asked < 5 || asked > 30 {
+			t.Errorf("Stripe was asked %d times in a day", asked)
+		}
+	})
+}
+
 // TestNoReturnThatADisputeNeeds keeps in the balance what the loss of an open dispute would take.
 func TestNoReturnThatADisputeNeeds(t *testing.T) {
 	t.Parallel()

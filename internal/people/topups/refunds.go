@@ -25,8 +25,14 @@ import (
 // refundPrefix is that of the ids of refunds.
 const refundPrefix = "rfd_"
 
-// refundRetry is how long a job waits before it asks Stripe again about an open refund.
-const refundRetry = 5 * time.Minute
+// refundRetry is how long a job waits before it asks Stripe again about a new refund, and longestRefundRetry about any.
+const refundRetry, longestRefundRetry = 5 * time.Minute, 6 * time.Hour
+
+// retryRefund returns how long a job waits before it asks Stripe again about an open refund of an age: an eighth of it.
+// Banks take days, disputes months, and Stripe's events tell what changes meanwhile.
+func retryRefund(age time.Duration) time.Duration {
+	return max(refundRetry, min(age/8, longestRefundRetry))
+}
 
 // maxPayments bounds the payments of an account that a refund looks at, the newest.
 const maxPayments = 10_000
@@ -573,7 +579,7 @@ func (s *Store) createRefund(ctx context.Context, intent string, r refund, key s
 // RunDue.
 func (s *Store) finishDueRefund(ctx context.Context) (bool, error) {
 	now := s.Now()
-	r, err := claimDueRefund(ctx, s.DB, now.UnixMicro(), now.Add(refundRetry).UnixMicro())
+	r, err := claimDueRefund(ctx, s.DB, now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	} else if err != nil {

@@ -3,6 +3,7 @@ package topups
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -78,12 +79,17 @@ func clearUnwanted(ctx context.Context, q db.Execer, refundID string) error {
 }
 
 // claimDueRefund returns the open refund that is due for the longest time, and moves its next time, or sql.ErrNoRows.
-func claimDueRefund(ctx context.Context, d *db.DB, nowUS, nextUS int64) (r refund, err error) {
+func claimDueRefund(ctx context.Context, d *db.DB, now time.Time) (r refund, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return tx.QueryRowContext(ctx, `UPDATE refunds SET next_us = $2
-			WHERE id = (SELECT id FROM refunds WHERE state = 'open' AND next_us <= $1 ORDER BY next_us, id LIMIT 1)
-				AND next_us <= $1
-			RETURNING `+refundColumns, nowUS, nextUS).Scan(r.fields()...)
+		if err := tx.QueryRowContext(ctx, `SELECT `+refundColumns+` FROM refunds
+			WHERE state = 'open' AND next_us <= $1 ORDER BY next_us, id LIMIT 1`+tx.Engine.ForUpdate(),
+			now.UnixMicro()).Scan(r.fields()...); err != nil {
+			return err
+		}
+		next := now.Add(retryRefund(now.Sub(time.UnixMicro(r.CreatedUS))))
+		_, err := tx.ExecContext(ctx, `UPDATE refunds SET next_us = $2
+			WHERE id = $1`, r.ID, next.UnixMicro())
+		return err
 	})
 	return r, err
 }
