@@ -31,6 +31,7 @@ import (
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/topups"
 	"github.com/purserhq/purser/internal/server"
+	"github.com/purserhq/purser/internal/testkit/bank"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -78,7 +79,10 @@ type Box struct {
 	Stripe  *stripe.Server
 	Server  *server.Server // that runs
 
-	label   string // of the hosts
+	label string // of the hosts
+
+	bankNetwork *bank.Network // between the product and Stripe
+
 	config  config.Config
 	stop    context.CancelFunc
 	ended   chan error
@@ -109,7 +113,8 @@ func openBox(t *testing.T, url string) *Box {
 	networks.Store(b.label, b.Network)
 	t.Cleanup(func() { networks.Delete(b.label) })
 	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: time.Now})
-	b.serve(stripeHost, b.Stripe)
+	b.bankNetwork = &bank.Network{Stripe: b.Stripe}
+	b.serve(stripeHost, b.bankNetwork)
 	b.serve(providersHost, emulator.New(emulator.Options{}))
 	home, providers := b.URL(purserHost), b.URL(providersHost)
 	b.config = config.Config{
@@ -128,7 +133,7 @@ func openBox(t *testing.T, url string) *Box {
 		LogSample:        money.One,
 		OperatorTokens:   []string{operatorToken},
 		SignUps:          identity.OpenSignUps,
-		Payouts:          payouts.Config{Every: 7 * day, Window: day, MinimumMC: money.Dollar},
+		Payouts:          payouts.Config{Every: 3 * day, Window: 2 * day, MinimumMC: money.Dollar},
 		Stripe:           topups.Config{Key: stripeKey, WebhookSecret: stripeSecret, BaseURL: b.URL(stripeHost)},
 		Providers: map[string]config.Provider{
 			"openai":    {BaseURL: providers + "/v1", Keys: []string{"emulated-key"}},
@@ -211,14 +216,14 @@ func (b *Box) act() {
 // longestPause is how long a job waits at most while nobody does anything.
 const longestPause = time.Hour
 
-// ticks are the product's. A job waits for a tenth of the time in which nobody has done anything: what is due is late
-// by a tenth, and a month takes some hundred runs of a job and not a million.
+// ticks are the product's. A job waits for a third of the time in which nobody has done anything: what is due is late
+// by a third, and a month takes some hundred runs of a job and not a million.
 func (b *Box) ticks(interval time.Duration) (<-chan time.Time, func()) {
 	c, done := make(chan time.Time, 1), make(chan struct{})
 	go func() {
 		for last := time.Now(); ; {
 			b.mu.Lock()
-			wait, woken := max(interval, min(time.Since(b.acted)/10, longestPause)), b.woken
+			wait, woken := max(interval, min(time.Since(b.acted)/3, longestPause)), b.woken
 			b.mu.Unlock()
 			select {
 			case now := <-time.After(time.Until(last.Add(wait))):
@@ -252,4 +257,15 @@ func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// errors returns the last lines of the log that tell of an error.
+func (l *log) errors() string {
+	var lines []string
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, `"level":"ERROR"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-5):], "")
 }

@@ -1,12 +1,49 @@
 package world
 
 import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/bank"
 )
+
+// first and seeds say which histories of fixed seeds are played, and steps how long they are. One that fails is cut so
+// often at most.
+var (
+	first = flag.Uint64("first", 1, "the first seed")
+	seeds = flag.Uint64("seeds", 2, "play so many histories of fixed seeds")
+	steps = flag.Int("steps", 60, "of so many steps")
+	cuts  = flag.Int("cuts", 40, "play so often at most to cut a history that fails")
+)
+
+// newSeeds is for how long histories of new seeds are played after those: as PURSER_TEST_WORLD says, such as 2h, or ten
+// minutes in the long run.
+func newSeeds(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("PURSER_TEST_WORLD")
+	if text == "" && testkit.IsLong() {
+		return 10 * time.Minute
+	} else if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal("PURSER_TEST_WORLD:", err)
+	}
+	return d
+}
 
 // TestMonth lets a month pass in which nobody does anything: the product is as ready as before, and stops.
 func TestMonth(t *testing.T) {
+	testkit.Long(t, "a month of jobs; the histories of TestWorld take as long")
 	t.Parallel()
 	Run(t, func(b *Box) {
 		for range 2 {
@@ -21,4 +58,34 @@ func TestMonth(t *testing.T) {
 			b.Pass(15 * day)
 		}
 	})
+}
+
+// TestWorld plays random histories, of fixed seeds and then of new ones. A history that fails is printed, and a shorter
+// one that fails, too.
+func TestWorld(t *testing.T) {
+	t.Parallel()
+	drawn, began := map[string]int{}, time.Now()
+	play := func(seed uint64) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			history := random(seed, *steps)
+			if err := playWhole(t, history, drawn); err != nil {
+				shorter := bank.Shrink(history, *cuts, func(cut []bank.Step) (fails bool) {
+					t.Run("cut", func(t *testing.T) { fails = playWhole(t, cut, map[string]int{}) != nil })
+					return fails
+				})
+				t.Errorf("%v\nhistory:\n%s\nshorter:\n%s", err, bank.Format(history), bank.Format(shorter))
+			}
+		})
+	}
+	n := *seeds
+	for seed := range n {
+		play(*first + seed)
+	}
+	for until := began.Add(newSeeds(t)); time.Now().Before(until) && !t.Failed(); n++ {
+		play(rand.Uint64())
+	}
+	t.Logf("%d histories in %s", n, time.Since(began).Round(time.Second))
+	for _, what := range slices.Sorted(maps.Keys(drawn)) {
+		t.Log(drawn[what], what)
+	}
 }

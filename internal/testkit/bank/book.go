@@ -246,6 +246,9 @@ func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
 	return max(gone+p.ReversedFor("paid_elsewhere")-p.AmountMC, 0), nil
 }
 
+// isReal says of a row l that its account has real money. That of test accounts is Purser's own, and no cash.
+const isReal = ` AND l.account_id IN (SELECT account_id FROM balances WHERE sandbox = 0)`
+
 // checkCash compares the cash that is kept at Stripe with what it is for (property 3).
 func (b *Book) checkCash(cash, rest money.MC) error {
 	for _, cents := range b.Stripe.Transferred() {
@@ -253,13 +256,16 @@ func (b *Book) checkCash(cash, rest money.MC) error {
 	}
 	var balances, kept, refunded, earned, used, paidOut, goodwill, elsewhere, asked, pending money.MC
 	err := b.sums(map[string]*money.MC{
-		`SELECT CAST(COALESCE(SUM(available_mc + reserved_mc), 0) AS BIGINT) FROM balances`: &balances,
+		`SELECT CAST(COALESCE(SUM(available_mc + reserved_mc), 0) AS BIGINT) FROM balances
+			WHERE sandbox = 0`: &balances,
 		`SELECT CAST(COALESCE(SUM(user_charge_mc - dev_margin_mc), 0) AS BIGINT) FROM ledger l WHERE type = 'spend'
-			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`: &kept,
+			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)` +
+			isReal: &kept,
 		`SELECT CAST(COALESCE(SUM(l.user_charge_mc - l.dev_margin_mc), 0) AS BIGINT) FROM ledger l
-			JOIN call_refunds c ON c.entry_id = l.id`: &refunded,
+			JOIN call_refunds c ON c.entry_id = l.id WHERE 1 = 1` + isReal: &refunded,
 		`SELECT CAST(COALESCE(SUM(dev_margin_mc), 0) AS BIGINT) FROM ledger l WHERE type = 'spend'
-			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)`: &earned,
+			AND status = 'settled' AND NOT EXISTS (SELECT 1 FROM ledger r WHERE r.reversal_of = l.id)` +
+			isReal: &earned,
 		`SELECT CAST(COALESCE(SUM(c.margin_used_mc), 0) AS BIGINT) FROM call_refunds c WHERE NOT EXISTS
 			(SELECT 1 FROM call_refunds d WHERE d.app_id = c.app_id AND d.n > c.n)`: &used,
 		`SELECT CAST(COALESCE(SUM(m.amount_mc), 0) AS BIGINT) FROM margin_records m WHERE m.kind = 'begun'

@@ -1,6 +1,7 @@
 package bank
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +57,13 @@ type App struct{ ID, Developer string }
 
 // A Player plays histories.
 type Player struct {
-	Service Service
-	Stripe  *stripe.Server
-	Network *Network
-	People  map[string]string // ids of accounts, by name
-	Names   []string          // of People, in order
-	Apps    []App
+	Service  Service
+	Stripe   *stripe.Server
+	Network  *Network
+	People   map[string]string // ids of accounts, by name
+	Names    []string          // of People, in order
+	Apps     []App
+	Patience time.Duration // how long an act may take; 0 = two minutes of the machine
 
 	sessions []string          // of Checkout, in the order in which they were opened
 	left     map[string]bool   // people whose accounts are closed, by name
@@ -78,14 +80,12 @@ type Player struct {
 func NewPlayer(p Player) *Player {
 	p.told, p.never, p.payees, p.Done = map[int]bool{}, map[int]bool{}, map[string]string{}, map[string]int{}
 	p.left = map[string]bool{}
+	p.Patience = cmp.Or(p.Patience, 2*time.Minute)
 	p.Book = &Book{DB: p.Service.DB(), Stripe: p.Stripe, People: p.People, Now: p.Service.Now,
 		Payable: map[string]bool{}}
 	p.Network.Watch = p.Book.CheckRequest
 	return &p
 }
-
-// stuckAfter is how long an act may take on the machine.
-const stuckAfter = 2 * time.Minute
 
 // run lets the service do something on a node, until it is done or waits for Stripe. After it, check is called with
 // whether a fault was in it.
@@ -104,7 +104,7 @@ func (p *Player) run(do func(ctx context.Context), check func(faulty bool) error
 func (p *Player) follow(a *act) error {
 	p.Network.begin(a)
 	defer p.Network.begin(nil)
-	late := time.NewTimer(stuckAfter)
+	late := time.NewTimer(p.Patience)
 	defer late.Stop()
 	select {
 	case <-a.done:

@@ -175,11 +175,12 @@ func (t *Transport) dial(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := plain.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, plain.Close())
+	c := &conn{Conn: plain}
+	if s, ok := plain.(syscall.Conn); ok { // a diverted one may be none, and serves one call
+		if c.raw, err = s.SyscallConn(); err != nil {
+			return nil, errors.Join(err, plain.Close())
+		}
 	}
-	c := &conn{Conn: plain, raw: raw}
 	c.probeFunc = c.probe
 	c.in = bufio.NewReaderSize((*limited)(c), 4<<10)
 	if t.tls == nil {
@@ -270,7 +271,7 @@ func (c *conn) close() { _ = c.Close() } // unsent data is no longer needed
 // isIdle reports whether an idle connection is still open and the server has sent nothing on it.
 func (c *conn) isIdle() bool {
 	c.alive = false
-	return c.raw.Read(c.probeFunc) == nil && c.alive
+	return c.raw != nil && c.raw.Read(c.probeFunc) == nil && c.alive
 }
 
 var errNoFinalResponse = errors.New("the answer does not come, only notes about it")

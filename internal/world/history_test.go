@@ -1,0 +1,126 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/purserhq/purser/internal/testkit/bank"
+)
+
+// A world is a box with everybody in it.
+type world struct {
+	*Box
+	money  *bank.Player
+	api    *api
+	reader *reader
+}
+
+// A kind is a kind of step of this package; all others are those of package bank.
+type kind struct {
+	name   string
+	weight int // of 100 steps
+	play   func(*world, bank.Step) error
+}
+
+var kinds = []kind{
+	{"read", 26, func(w *world, s bank.Step) error { return w.reader.reads(s) }},
+	{"request", 22, func(w *world, s bank.Step) error { return w.api.requests(s) }},
+	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }},
+	{"restart", 2, (*world).restart},
+}
+
+// enter opens a world in a box.
+func enter(b *Box) *world {
+	p, s := sitDown(b)
+	w := &world{Box: b, money: p}
+	w.api = &api{Box: b, player: p, pages: s, apps: s.apps, ids: map[string][]string{}}
+	w.reader = &reader{player: s, known: map[string][]string{}}
+	for _, accountID := range p.People {
+		w.api.see(accountID)
+	}
+	for _, app := range p.Apps {
+		w.api.see(app.ID)
+	}
+	return w
+}
+
+// random returns a random history of n steps. The same seed gives the same one.
+func random(seed uint64, n int) []bank.Step {
+	history, draw := bank.Random(seed, n), rand.New(rand.NewPCG(seed, 15))
+	for i := range history {
+		x := draw.IntN(100)
+		for _, k := range kinds {
+			if x -= k.weight; x < 0 {
+				history[i].Do = k.name
+				break
+			}
+		}
+	}
+	return history
+}
+
+// play plays a step, and returns what does not hold then.
+func (w *world) play(s bank.Step) error {
+	var err error
+	if i := indexKind(s.Do); i >= 0 {
+		time.Sleep(time.Second)
+		err = kinds[i].play(w, s)
+	} else {
+		err = w.money.Play(s)
+	}
+	synctest.Wait() // a job may be at work
+	return errors.Join(err, w.money.Book.CheckStep())
+}
+
+func indexKind(name string) int {
+	for i, k := range kinds {
+		if k.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// restart stops the product, and starts it again after some time.
+func (w *world) restart(s bank.Step) error {
+	w.money.Resume()
+	w.Stop()
+	time.Sleep(time.Duration(s.A%100) * time.Second)
+	w.Start()
+	w.money.Book.DB = w.Server.DB
+	return nil
+}
+
+// playWhole plays a history to its end in a box of its own, and returns what does not hold. It counts in drawn what
+// actors have done with success.
+func playWhole(t *testing.T, history []bank.Step, drawn map[string]int) (err error) {
+	Run(t, func(b *Box) {
+		w := enter(b)
+		w.api.drawn, w.reader.drawn = drawn, drawn
+		defer w.money.Stop()
+		for i, s := range history {
+			if err = w.play(s); err != nil {
+				err = fmt.Errorf("step %d, %s: %w\n%s", i+1, s, err, b.log.errors())
+				return
+			}
+		}
+		if err = w.end(); err != nil {
+			err = fmt.Errorf("at the end: %w\n%s", err, w.money.Book.Describe())
+		}
+	})
+	return err
+}
+
+// end lets everything come to its end, without faults, and returns what does not hold then.
+func (w *world) end() error {
+	if err := w.money.Settle(); err != nil {
+		return err
+	}
+	synctest.Wait()
+	book := w.money.Book
+	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.verify())
+}
