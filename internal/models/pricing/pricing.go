@@ -137,8 +137,8 @@ func Usable(u provider.Usage, maxOutputTokens, maxInputTokens int64) bool {
 		}
 		input += n
 	}
-	return input >= 0 && input <= maxInputTokens && input+u.Output > 0 &&
-		0 <= u.Reasoning && u.Reasoning <= u.Output && u.Output/2 <= maxOutputTokens+outputSlack
+	return input+u.Output > 0 && 0 <= u.Reasoning && u.Reasoning <= u.Output &&
+		u.Output/2 <= maxOutputTokens+outputSlack
 }
 
 // MaxInput returns the most input tokens that a provider's report of a request is believed for: inputFactor times what

@@ -78,6 +78,31 @@ func (s *sheet) answer(t *testing.T, words []string) string {
 	case "charge":
 		a, err = Charge(s.rates, provider.Usage{Input: number(t, v["input"]), Cached: number(t, v["cached"]),
 			CacheWrite: number(t, v["cache_write"]), Output: number(t, v["output"])}, s.margin, s.fee)
+	case "voice":
+		s.rates.Voice = &catalog.Voice{}
+		for name, to := range map[string]*money.MC{
+			"audio_input": &s.rates.Voice.AudioInput, "audio_cached": &s.rates.Voice.AudioCached,
+			"image_input": &s.rates.Voice.ImageInput, "image_cached": &s.rates.Voice.ImageCached,
+			"audio_output": &s.rates.Voice.AudioOutput,
+		} {
+			*to, err = money.Parse(v[name])
+			check(t, err)
+		}
+		return ""
+	case "reply":
+		a, err = ChargeVoice(s.rates, voiceUsage(t, v), s.margin, s.fee)
+	case "reply_estimated":
+		a, err = ChargeVoiceEstimate(s.rates, voiceUsage(t, v), s.margin, s.fee, money.MC(number(t, v["hold"])))
+	case "reply_hold":
+		hold, err := EstimateVoiceHold(s.rates, number(t, v["input"]), number(t, v["audio_input"]),
+			number(t, v["max_output"]), s.margin, s.fee)
+		check(t, err)
+		return fmt.Sprint(int64(hold))
+	case "saved":
+		saved, err := CacheSaved(s.rates, provider.Usage{Input: number(t, v["input"]), Cached: number(t, v["cached"]),
+			CacheWrite: number(t, v["cache_write"]), Output: number(t, v["output"])}, s.margin, s.fee)
+		check(t, err)
+		return fmt.Sprint(int64(saved))
 	case "estimated":
 		a, err = ChargeEstimate(s.rates, number(t, v["input"]), number(t, v["output"]), s.margin, s.fee,
 			money.MC(number(t, v["hold"])))
@@ -87,6 +112,16 @@ func (s *sheet) answer(t *testing.T, words []string) string {
 	check(t, err)
 	return fmt.Sprintf("cost %d margin %d fee %d charge %d", a.ProviderCostMC, a.DevMarginMC, a.SvcFeeMC,
 		a.UserChargeMC)
+}
+
+func voiceUsage(t *testing.T, v map[string]string) VoiceUsage {
+	t.Helper()
+	return VoiceUsage{
+		TextInput: number(t, v["input"]), TextCached: number(t, v["cached"]), TextOutput: number(t, v["output"]),
+		AudioInput: number(t, v["audio_input"]), AudioCached: number(t, v["audio_cached"]),
+		AudioOutput: number(t, v["audio_output"]),
+		ImageInput:  number(t, v["image_input"]), ImageCached: number(t, v["image_cached"]),
+	}
 }
 
 func step(t *testing.T, v map[string]string) catalog.Step {
@@ -245,6 +280,19 @@ func TestOutOfDomain(t *testing.T) {
 		Output:     math.MaxInt64,
 	}}}
 	const huge = math.MaxInt64
+	voice := one
+	voice.Voice = &catalog.Voice{AudioInput: 1, AudioCached: 1, ImageInput: 1, ImageCached: 1, AudioOutput: huge}
+	twoSteps := voice
+	twoSteps.Steps = append(twoSteps.Steps, catalog.Step{AboveInput: 5})
+	reply := func(r catalog.Rates, u VoiceUsage, margin, fee money.PPM) func() error {
+		return func() error { _, err := ChargeVoice(r, u, margin, fee); return err }
+	}
+	replyEstimate := func(r catalog.Rates, u VoiceUsage, margin money.PPM, hold money.MC) func() error {
+		return func() error { _, err := ChargeVoiceEstimate(r, u, margin, 0, hold); return err }
+	}
+	replyHold := func(r catalog.Rates, output int64, margin money.PPM) func() error {
+		return func() error { _, err := EstimateVoiceHold(r, 1, 1, output, margin, 0); return err }
+	}
 	tests := map[string]struct {
 		want error
 		call func() error
@@ -283,6 +331,48 @@ func TestOutOfDomain(t *testing.T) {
 			_, err := ChargeEstimate(one, 1, 1, 0, 0, -1)
 			return err
 		}},
+		"negative cache write": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Input: 5, CacheWrite: -1}, 0, 0)
+			return err
+		}},
+		"negative output of an estimate": {ErrInvalid, func() error {
+			_, err := ChargeEstimate(one, 1, -1, 0, 0, 1)
+			return err
+		}},
+		"negative margin of an estimate": {ErrInvalid, func() error {
+			_, err := ChargeEstimate(one, 1, 1, -1, 0, 1)
+			return err
+		}},
+		"no rates to estimate a charge": {ErrInvalid, func() error {
+			_, err := ChargeEstimate(catalog.Rates{}, 1, 1, 0, 0, 1)
+			return err
+		}},
+		"saved of nothing": {ErrInvalid, func() error {
+			_, err := CacheSaved(one, provider.Usage{Input: 5, Cached: -1}, 0, 0)
+			return err
+		}},
+		"saved above 63 bits": {money.ErrOverflow, func() error {
+			_, err := CacheSaved(dear, provider.Usage{Cached: 2_000_000}, 0, 0)
+			return err
+		}},
+		"fee above 63 bits": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: 900_000}, 0, 2_000_000)
+			return err
+		}},
+		"no voice rates to charge":     {ErrInvalid, reply(one, VoiceUsage{TextInput: 1}, 0, 0)},
+		"no voice rates to estimate":   {ErrInvalid, replyEstimate(one, VoiceUsage{TextInput: 1}, 0, 1)},
+		"no voice rates to hold":       {ErrInvalid, replyHold(one, 1, 0)},
+		"two steps of voice":           {ErrInvalid, reply(twoSteps, VoiceUsage{TextInput: 1}, 0, 0)},
+		"two steps of voice to hold":   {ErrInvalid, replyHold(twoSteps, 1, 0)},
+		"negative reply":               {ErrInvalid, reply(voice, VoiceUsage{AudioInput: -1}, 0, 0)},
+		"negative margin of a reply":   {ErrInvalid, reply(voice, VoiceUsage{TextInput: 1}, -1, 0)},
+		"negative estimate of a reply": {ErrInvalid, replyEstimate(voice, VoiceUsage{TextInput: -1}, 0, 1)},
+		"negative margin estimated":    {ErrInvalid, replyEstimate(voice, VoiceUsage{TextInput: 1}, -1, 1)},
+		"negative hold of a reply":     {ErrInvalid, replyEstimate(voice, VoiceUsage{TextInput: 1}, 0, -1)},
+		"negative cap of a reply":      {ErrInvalid, replyHold(voice, -1, 0)},
+		"negative margin of a hold":    {ErrInvalid, replyHold(voice, 1, -1)},
+		"a reply above 63 bits":        {money.ErrOverflow, reply(voice, VoiceUsage{AudioOutput: 2_000_000}, 0, 0)},
+		"a reply's hold above 63 bits": {money.ErrOverflow, replyHold(voice, 999_999, 0)},
 		"input that wraps": {ErrInvalid, func() error {
 			_, err := Charge(one, provider.Usage{Input: huge, Cached: 1}, 0, 0)
 			return err
@@ -293,6 +383,15 @@ func TestOutOfDomain(t *testing.T) {
 		}},
 		"cost above 128 bits / M": {money.ErrOverflow, func() error {
 			_, err := Charge(dear, provider.Usage{Input: huge, Output: huge}, 0, 0)
+			return err
+		}},
+		"cost of exactly 128 bits / M": {money.ErrOverflow, func() error {
+			r := catalog.Rates{Steps: []catalog.Step{{Input: 4_000_000}}}
+			_, err := Charge(r, provider.Usage{Input: 1 << 62}, 0, 0)
+			return err
+		}},
+		"cost above 63 bits by its rounding": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: 1_000_000, Cached: 1}, 0, 0)
 			return err
 		}},
 		"margin above 63 bits": {money.ErrOverflow, func() error {
@@ -333,7 +432,10 @@ func TestUsable(t *testing.T) {
 		{"input as large as the context", provider.Usage{Input: 4000, Cached: 3000, CacheWrite: 1000, Output: 1}, true},
 		{"input above the context", provider.Usage{Input: 4000, Cached: 3000, CacheWrite: 1001, Output: 1}, false},
 		{"output somewhat above the cap", provider.Usage{Input: 10, Output: 2000}, true},
+		{"output at the last that is believed", provider.Usage{Input: 10, Output: 2065}, true},
 		{"output far above the cap", provider.Usage{Input: 10, Output: 2066}, false},
+		{"only output", provider.Usage{Output: 20}, true},
+		{"negative input that others make up for", provider.Usage{Input: -1, Cached: 1, CacheWrite: 5}, false},
 		{"more reasoning than output", provider.Usage{Input: 10, Output: 20, Reasoning: 21}, false},
 		{"negative input", provider.Usage{Input: -1, Output: 20}, false},
 		{"negative input among others", provider.Usage{Input: -1, Cached: 5, Output: 20}, false},
@@ -358,7 +460,8 @@ func TestUsable(t *testing.T) {
 func TestMaxInput(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ counted, context, want int64 }{
-		{11, 1_000_000, 2044}, {0, 1_000_000, 2000}, {100_000, 1_000_000, 402_000}, {249_500, 1_000_000, 1_000_000},
+		{11, 1_000_000, 2044}, {0, 1_000_000, 2000}, {100_000, 1_000_000, 402_000}, {249_499, 1_000_000, 999_996},
+		{249_500, 1_000_000, 1_000_000}, {249_500, 1_000_001, 1_000_000},
 		{250_000, 1_000_000, 1_000_000}, {math.MaxInt64, 1_000_000, 1_000_000}, {-1, 8000, 8000}, {11, 1000, 1000},
 	} {
 		if got := MaxInput(c.counted, c.context); got != c.want {

@@ -64,7 +64,7 @@ type suite struct {
 // A test is what is known of a test function.
 type test struct {
 	Took    time.Duration // alone
-	Reaches []int         // mutants
+	Reaches []int         // mutants; below zero: those of an edge that it comes to beside it
 	Fails   bool          // without a mutant, or takes longer than slowTest: it tells nothing
 }
 
@@ -144,9 +144,13 @@ func (s *suite) judge(ctx context.Context, list []*mutant, found *results, end t
 		var names []string
 		var limit time.Duration
 		for name, t := range s.tests {
-			if !t.Fails && slices.Contains(t.Reaches, m.number) {
+			switch {
+			case t.Fails:
+			case slices.Contains(t.Reaches, m.number):
 				names = append(names, name)
 				limit += t.Took
+			case slices.Contains(t.Reaches, -m.number):
+				m.state = survived // at another value than the edge
 			}
 		}
 		slices.SortFunc(names, func(a, b string) int { return int(s.tests[a].Took - s.tests[b].Took) })
