@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -60,7 +61,7 @@ func main() {
 	jobs := flag.Int("j", 2, "processes of tests at a time")
 	only := flag.String("pkg", "", "one package, such as internal/ledger/rules; \"\" = all of the list")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	list := slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return *only != "" && t.pkg != *only })
 	if len(list) == 0 {
@@ -86,7 +87,7 @@ type run struct {
 	log         io.Writer
 }
 
-// findTree sets root, and cache by the commit and what was changed since.
+// findTree sets root, and cache by the commit and what was changed since. It removes what is old.
 func (r *run) findTree(ctx context.Context) error {
 	hash := sha256.New()
 	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"diff", "HEAD"}, {"rev-parse", "--show-toplevel"}} {
@@ -99,9 +100,25 @@ func (r *run) findTree(ctx context.Context) error {
 		}
 	}
 	folder, err := os.UserCacheDir()
-	r.cache = filepath.Join(folder, "purser-mutants", fmt.Sprintf("%x", hash.Sum(nil)[:8]))
+	if err != nil {
+		return err
+	}
+	folder = filepath.Join(folder, "purser-mutants")
+	r.cache = filepath.Join(folder, fmt.Sprintf("%x", hash.Sum(nil)[:8]))
+	old, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, d := range old { // what other trees have left
+		if info, e := d.Info(); e == nil && time.Since(info.ModTime()) > keepFor && d.Name() != filepath.Base(r.cache) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, d.Name())))
+		}
+	}
 	return err
 }
+
+// keepFor is how long the results of a tree are kept.
+const keepFor = 7 * 24 * time.Hour
 
 // The states of a mutant.
 const (
@@ -139,8 +156,11 @@ func (r *run) all(ctx context.Context, list []target, limit time.Duration) error
 		}
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", t.pkg, found.possible, found.accepted, len(found.sample),
 			count[killed], count[survived], count[unreached], count[notRun])
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return errors.Join(table.Flush(), failed)
+	return errors.Join(table.Flush(), failed, ctx.Err())
 }
 
 // found is what is known of a target's mutants.
@@ -206,7 +226,7 @@ func (r *run) target(ctx context.Context, t target, end time.Time) (f found, err
 			m.state = notRun
 		}
 	}
-	return f, ctx.Err()
+	return f, nil
 }
 
 // parseAccepted reads lines of the form "file | function | operator | text | reason".
