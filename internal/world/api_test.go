@@ -33,7 +33,7 @@ type api struct {
 	player *bank.Player
 	pages  *player
 	apps   map[string]credentials
-	tokens []string // of connections, access tokens that were valid once
+	tokens []token // the newest
 
 	connected time.Time           // when the newest token came
 	ids       map[string][]string // by prefix, in the order in which they were seen
@@ -99,7 +99,8 @@ func (a *api) connect(s bank.Step) error {
 	if err := json.Unmarshal([]byte(answer.Body), &tokens); err != nil {
 		return err
 	}
-	a.tokens = append(a.tokens[max(0, len(a.tokens)+1-keptIDs):], tokens.AccessToken)
+	a.tokens = append(a.tokens[max(0, len(a.tokens)+1-keptIDs):],
+		token{tokens.AccessToken, tokens.ConnectionID, time.Now()})
 	a.drawn["POST /oauth/token"]++
 	a.connected = time.Now()
 	a.see(answer.Body)
@@ -206,7 +207,7 @@ func (a *api) token(n int) string {
 	if len(a.tokens) == 0 {
 		return "none"
 	}
-	return a.tokens[len(a.tokens)-1-n/2%len(a.tokens)]
+	return a.tokens[len(a.tokens)-1-n/2%len(a.tokens)].text
 }
 
 // formOf returns the members of a JSON object as a form.

@@ -73,7 +73,10 @@ func (w *world) play(s bank.Step) error {
 		err = w.money.Play(s)
 	}
 	synctest.Wait() // a job may be at work
-	return errors.Join(err, w.money.Book.CheckStep())
+	if err = errors.Join(err, w.money.Book.CheckStep()); err == nil && s.A%5 == 0 {
+		err = w.checkAccess()
+	}
+	return err
 }
 
 func indexKind(name string) int {
@@ -122,5 +125,5 @@ func (w *world) end() error {
 	}
 	synctest.Wait()
 	book := w.money.Book
-	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.verify())
+	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.checkAccess(), w.verify())
 }

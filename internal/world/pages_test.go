@@ -32,6 +32,7 @@ var kept = map[string]string{
 	"/settings/passkeys/make": "a passkey needs a browser",
 	"/settings/provider":      "there is no identity provider",
 	"/sign-out":               "the next page would sign in again",
+	"/sign-in":                "each browser stays that of its person",
 }
 
 // starts are the pages at which everybody begins.

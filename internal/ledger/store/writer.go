@@ -49,6 +49,7 @@ type Writer struct {
 	db        *db.DB
 	now       func() time.Time
 	admission *admission
+	jobs      sync.Pool // that have ended; their channels are this writer's
 	queue     chan *job
 	closed    chan struct{}
 	backend   backend // belongs to the goroutine that has the write connection
@@ -112,11 +113,12 @@ func (j *job) dropResponse() {
 	j.stored, j.unstored = 0, true
 }
 
-var jobPool = sync.Pool{New: func() any {
+// newJob makes a job for Writer.jobs.
+func newJob() any {
 	j := &job{done: make(chan struct{}, 1), timer: time.NewTimer(commandTimeout)}
 	j.timer.Stop()
 	return j
-}}
+}
 
 // NewWriter returns a writer on d. Run must be started before Do is used.
 func NewWriter(d *db.DB, now func() time.Time) *Writer {
@@ -124,6 +126,7 @@ func NewWriter(d *db.DB, now func() time.Time) *Writer {
 		db:                   d,
 		now:                  now,
 		admission:            newAdmission(),
+		jobs:                 sync.Pool{New: newJob},
 		queue:                make(chan *job, 4*maxBatch),
 		closed:               make(chan struct{}),
 		backend:              newBackend(d),
@@ -169,7 +172,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 			return rules.Result{}, err
 		}
 	}
-	j := jobPool.Get().(*job)
+	j := w.jobs.Get().(*job)
 	j.cmd = c
 	if r := responseOf(c); r != nil {
 		j.stored = len(r.Body)
@@ -213,7 +216,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	}
 	j.timer.Stop()
 	*j = job{done: j.done, timer: j.timer}
-	jobPool.Put(j)
+	w.jobs.Put(j)
 	return res, err
 }
 

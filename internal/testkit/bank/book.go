@@ -246,8 +246,8 @@ func (b *Book) checkPayment(at stripe.Payment) (rest money.MC, err error) {
 	return max(gone+p.ReversedFor("paid_elsewhere")-p.AmountMC, 0), nil
 }
 
-// isReal says of a row l that its account has real money. That of test accounts is Purser's own, and no cash.
-const isReal = ` AND l.account_id IN (SELECT account_id FROM balances WHERE sandbox = 0)`
+// isReal says of a row l that real money paid it. That of test accounts and free credit are Purser's own, and no cash.
+const isReal = ` AND l.paid_by = 'wallet' AND l.account_id IN (SELECT account_id FROM balances WHERE sandbox = 0)`
 
 // checkCash compares the cash that is kept at Stripe with what it is for (property 3).
 func (b *Book) checkCash(cash, rest money.MC) error {

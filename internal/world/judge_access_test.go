@@ -1,0 +1,94 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/testkit/bank"
+)
+
+// A token is an access token that an app got once, with what ends it.
+type token struct {
+	text, connectionID string
+	issued             time.Time
+}
+
+// tokenAge is how long an access token may be used (F-59), with a minute for what is under way.
+const tokenAge = 16 * time.Minute
+
+// A standing is what a credential stands on, read from the tables that the acts of people and operators write.
+type standing struct {
+	status                        string // of the connection
+	isSuspended, isClosed, isIdle bool   // of the account, and of the app (suspended)
+}
+
+func (w *world) standingOf(connectionID string) (s standing, err error) {
+	err = w.Server.DB.QueryRowContext(context.Background(), `SELECT c.status, a.suspended_us IS NOT NULL,
+			a.closed_us IS NOT NULL, p.suspension_by IS NOT NULL OR p.suspended <> 0
+		FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id WHERE c.id = $1`,
+		connectionID).Scan(&s.status, &s.isSuspended, &s.isClosed, &s.isIdle)
+	return s, err
+}
+
+// checkAccess tries every credential that was ever given: who may use it now follows from what it stands on.
+func (w *world) checkAccess() error {
+	var wrong error
+	for i, t := range w.api.tokens {
+		s, err := w.standingOf(t.connectionID)
+		if err != nil {
+			return err
+		}
+		isDead := time.Since(t.issued) > tokenAge // until then it tells that its connection is revoked
+		mayNotSpend := isDead || s.isClosed || s.status != "active" || s.isSuspended || s.isIdle
+		reads, err := w.send(context.Background(), nil, "GET", "/v1/connection", "", "Authorization", "Bearer "+t.text)
+		if err != nil {
+			return err
+		}
+		if isDead && reads.Status == http.StatusOK {
+			wrong = errors.Join(wrong, fmt.Errorf("access: token %d of %s reads, after %s, %+v", i, t.connectionID,
+				time.Since(t.issued), s))
+		}
+		calls, err := w.send(context.Background(), nil, "POST", "/v1/chat/completions",
+			`{"model":"gpt-6-luna","max_tokens":5,"messages":[{"role":"user","content":"hello"}]}`,
+			"Authorization", "Bearer "+t.text, "Content-Type", "application/json", "Idempotency-Key",
+			fmt.Sprintf("access-%d-%d", i, time.Now().UnixNano()))
+		if err != nil {
+			return err
+		}
+		if mayNotSpend && calls.Status == http.StatusOK {
+			wrong = errors.Join(wrong, fmt.Errorf("access: token %d of %s spends, after %s, %+v", i, t.connectionID,
+				time.Since(t.issued), s))
+		}
+		if !mayNotSpend && calls.Status == http.StatusOK {
+			w.api.drawn["a call"]++
+		}
+	}
+	return errors.Join(wrong, w.checkSessions())
+}
+
+// checkSessions tries the session of each browser: who is suspended or has left is signed in nowhere.
+func (w *world) checkSessions() error {
+	for person, jar := range w.reader.jars {
+		var isOut bool
+		err := w.Server.DB.QueryRowContext(context.Background(), `SELECT suspended_us IS NOT NULL OR closed_us IS NOT NULL
+			FROM accounts WHERE id = $1`, w.money.People[person]).Scan(&isOut)
+		if err != nil {
+			return err
+		}
+		if !isOut {
+			continue
+		}
+		var a bank.Answer
+		if a, err = w.send(context.Background(), jar, "GET", "/top-up", ""); err != nil {
+			return err
+		}
+		if a.Status == http.StatusOK || a.Status == http.StatusSeeOther && !strings.HasPrefix(a.To, "/sign-in") {
+			return fmt.Errorf("access: the browser of %s, who is suspended or has left, gets %d %s", person, a.Status, a.To)
+		}
+	}
+	return nil
+}
