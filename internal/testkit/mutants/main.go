@@ -40,7 +40,7 @@ type target struct {
 var targets = []target{
 	{"internal/models/pricing", []string{"internal/gateway/voice/session"}},
 	{"internal/ledger/rules", []string{"internal/ledger/store"}},
-	{"internal/gateway/voice/session", nil},
+	{"internal/gateway/voice/session", []string{"internal/gateway/voice"}},
 	{"internal/apps/oauth/verdict", []string{"internal/apps/oauth"}},
 	{"internal/gateway/inference/plan", []string{"internal/gateway/inference"}},
 	{"internal/apps/payouts", nil},

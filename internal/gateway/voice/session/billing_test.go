@@ -1,11 +1,13 @@
 package session
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/models/pricing"
 )
 
 // TestApprovalWindow: a budget block that the app does not approve in time ends the session at its next
@@ -52,6 +54,128 @@ func TestApprovalWindow(t *testing.T) {
 			t.Errorf("%s: it ends: %+v", test.name, s.Ending)
 		case test.want != "" && (s.Ending == nil || s.Ending.Reason != test.want || !s.Ending.Immediate):
 			t.Errorf("%s: %+v", test.name, s.Ending)
+		}
+	}
+}
+
+// TestMaxCost settles replies up to max_cost_mc. Each is billed by the provider's usage, each hold has what is left, the
+// app is warned once at four fifths, and the session ends when nothing is left.
+func TestMaxCost(t *testing.T) {
+	t.Parallel()
+	most := money.MC(1000)
+	usage := pricing.VoiceUsage{
+		TextInput: 8, TextCached: 4, AudioInput: 7, AudioCached: 1, TextOutput: 3, AudioOutput: 7,
+	}
+	s := at(start)
+	s.MaxCostMC = &most
+	step := func(e Event) (actions []Action) {
+		s, actions = Step(s, e, start)
+		return actions
+	}
+	warnings := 0
+	for i, c := range []struct {
+		charge money.MC
+		warned int // in all
+		left   money.MC
+	}{{799, 0, 201}, {1, 1, 200}, {199, 1, 1}, {1, 1, 0}} {
+		n, replyID := int64(i+1), fmt.Sprint("resp_", i+1)
+		for _, kind := range []string{"response.created", "response.done"} {
+			e := provided(kind, replyID)
+			e.content.Response = &responseObject{ID: replyID, Status: "completed", Usage: []byte(usage10)}
+			for _, a := range step(e) {
+				if got, ok := a.(Settle); ok && (got.N != n || got.Usage != usage || got.Estimated || got.Unheld) {
+					t.Errorf("reply %d: %+v", n, got)
+				}
+			}
+		}
+		if len(s.Unsettled) != 1 {
+			t.Fatalf("reply %d: %+v", n, s.Unsettled)
+		}
+		entry := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: c.charge}}
+		held := false
+		for _, a := range step(Settled{N: n, ReplyID: replyID, Entry: entry}) {
+			switch a := a.(type) {
+			case Hold:
+				if held = true; a.BudgetMC == nil || *a.BudgetMC != c.left {
+					t.Errorf("after reply %d: a hold of %v, want at most %d", n, a.BudgetMC, c.left)
+				}
+			case ToApp:
+				if m, ok := a.Event.(spendWarningMessage); ok {
+					if warnings++; m.Reason != "max_cost" {
+						t.Errorf("%+v", m)
+					}
+				}
+			}
+		}
+		if warnings != c.warned || held != (c.left > 0) || (s.Ending != nil) != (c.left == 0) {
+			t.Errorf("after reply %d: %d warnings, held %t, ending %+v", n, warnings, held, s.Ending)
+		}
+		step(HoldMade{N: n + 1, AmountMC: 1000})
+	}
+	if s.Ending.Reason != MaxCost || s.Ending.Immediate {
+		t.Errorf("%+v", s.Ending)
+	}
+}
+
+// TestBoundContext: the next reply reads at most what the last one read and said, what was added, and the speech to
+// come, within the model's context.
+func TestBoundContext(t *testing.T) {
+	t.Parallel()
+	m := machine{State: at(start), nowUS: start.Add(2 * time.Second).UnixMicro()}
+	m.Context = pricing.VoiceUsage{
+		TextInput: 1, TextCached: 2, TextOutput: 4, ImageInput: 8, ImageCached: 16, AudioInput: 100, AudioCached: 200,
+		AudioOutput: 400,
+	}
+	m.AddedTextTokens, m.UserSpeech, m.SpeakingUS = 32, 3*time.Second, start.UnixMicro()
+	for _, c := range []struct{ context, text, audio int64 }{
+		{32_000, 63, 860}, {923, 63, 860}, {922, 62, 860}, {860, 0, 860}, {859, 0, 859}, {0, 0, 1},
+	} {
+		m.ContextTokens = c.context
+		if text, audio := m.boundContext(10 * time.Second); text != c.text || audio != c.audio {
+			t.Errorf("context of %d: %d text, %d audio, want %d, %d", c.context, text, audio, c.text, c.audio)
+		}
+	}
+}
+
+// TestEstimateIsBounded: a reply without usage is billed for all of the context as cached, and for no more than its
+// output limit.
+func TestEstimateIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		r           Reply
+		text, audio int64
+	}{
+		{Reply{AudioUS: start.Add(time.Second).UnixMicro(), SilentUS: start.UnixMicro()}, 0, 0},
+		{Reply{AudioUS: start.UnixMicro(), TextBytes: 5 * 20}, 20, 80},
+		{Reply{AudioUS: start.UnixMicro(), TextBytes: 5 * 21}, 21, 79},
+		{Reply{AudioUS: start.UnixMicro(), TextBytes: 5 * 101}, 100, 0},
+	} {
+		m := machine{State: at(start), nowUS: start.Add(4 * time.Second).UnixMicro()}
+		m.MaxOutputTokens = 100
+		m.Context = pricing.VoiceUsage{
+			TextInput: 1, TextCached: 2, TextOutput: 4, ImageInput: 8, ImageCached: 16, AudioInput: 32, AudioCached: 64,
+			AudioOutput: 128,
+		}
+		want := pricing.VoiceUsage{TextCached: 3, AudioCached: 96, TextOutput: c.text, AudioOutput: c.audio}
+		if got := m.estimateUsage(&c.r); got != want {
+			t.Errorf("%+v: %+v, want %+v", c.r, got, want)
+		}
+	}
+}
+
+// TestUncoveredReply cancels a reply that began before its hold was made, if the hold covers less than it may say.
+func TestUncoveredReply(t *testing.T) {
+	t.Parallel()
+	for covered, isCancelled := range map[int64]bool{0: false, 1024: false, 1023: true} {
+		s, known := at(start), storyEvents()
+		for _, e := range []Event{
+			known["created"], known["done"], known["charged"], known["another"],
+			HoldMade{N: 2, AmountMC: 1000, MaxOutputTokens: covered},
+		} {
+			s, _ = Step(s, e, start)
+		}
+		if len(s.Replies) != 1 || (s.Replies[0].GiveUpUS > 0) != isCancelled {
+			t.Errorf("a hold of %d tokens: %+v", covered, s.Replies)
 		}
 	}
 }
