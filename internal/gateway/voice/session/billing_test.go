@@ -58,8 +58,8 @@ func TestApprovalWindow(t *testing.T) {
 	}
 }
 
-// TestMaxCost settles replies up to max_cost_mc. Each is billed by the provider's usage, each hold has what is left, the
-// app is warned once at four fifths, and the session ends when nothing is left.
+// TestMaxCost settles replies up to max_cost_mc. Each is billed by the provider's usage, each hold has what is left,
+// the app is warned once at four fifths, and the session ends when nothing is left.
 func TestMaxCost(t *testing.T) {
 	t.Parallel()
 	most := money.MC(1000)
