@@ -1,6 +1,8 @@
 package verdict
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/url"
 	"strings"
 	"testing"
@@ -197,6 +199,13 @@ func TestVerifiers(t *testing.T) {
 		verifier + "=", strings.Repeat("a", 129)} {
 		if VerifierMatches(wrong, challenge) {
 			t.Errorf("%q matches", wrong)
+		}
+	}
+	for length, want := range map[int]bool{42: false, 43: true, 128: true, 129: false} {
+		text := strings.Repeat("a", length)
+		sum := sha256.Sum256([]byte(text))
+		if got := VerifierMatches(text, base64.RawURLEncoding.EncodeToString(sum[:])); got != want {
+			t.Errorf("a verifier of %d characters matches its challenge: %t", length, got)
 		}
 	}
 }
