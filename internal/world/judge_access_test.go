@@ -74,8 +74,8 @@ func (w *world) checkAccess() error {
 func (w *world) checkSessions() error {
 	for person, jar := range w.reader.jars {
 		var isOut bool
-		err := w.Server.DB.QueryRowContext(context.Background(), `SELECT suspended_us IS NOT NULL OR closed_us IS NOT NULL
-			FROM accounts WHERE id = $1`, w.money.People[person]).Scan(&isOut)
+		err := w.Server.DB.QueryRowContext(context.Background(), `SELECT suspended_us IS NOT NULL
+			OR closed_us IS NOT NULL FROM accounts WHERE id = $1`, w.money.People[person]).Scan(&isOut)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,8 @@ func (w *world) checkSessions() error {
 			return err
 		}
 		if a.Status == http.StatusOK || a.Status == http.StatusSeeOther && !strings.HasPrefix(a.To, "/sign-in") {
-			return fmt.Errorf("access: the browser of %s, who is suspended or has left, gets %d %s", person, a.Status, a.To)
+			return fmt.Errorf("access: the browser of %s, who is suspended or has left, gets %d %s", person,
+				a.Status, a.To)
 		}
 	}
 	return nil
