@@ -18,6 +18,11 @@ func TestReservationsAreReadAgain(t *testing.T) {
 	if got, err := ParseReservations(list.String()); err != nil || !slices.Equal(got, list) {
 		t.Errorf("%q is read as %+v, %v", list.String(), got, err)
 	}
+	for _, wrong := range []string{"a|x|0|1", "a|s|1", "a|s|0|1|2", "a|s|x|1", "a|s|1|x"} {
+		if got, err := ParseReservations(wrong); err == nil {
+			t.Errorf("%q is read as %+v", wrong, got)
+		}
+	}
 }
 
 // FuzzParseCounts reads what String writes, and nothing else without an error.
