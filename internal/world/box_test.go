@@ -92,6 +92,9 @@ type Box struct {
 	mu    sync.Mutex
 	acted time.Time     // when somebody last did something
 	woken chan struct{} // closed when somebody does something
+
+	failIn    int  // so many statements on, one fails; 0 = none
+	hasFailed bool // one has
 }
 
 // Run plays f in a box, whose clock is simulated: time passes as soon as everything waits for it.
@@ -169,10 +172,31 @@ func (b *Box) Start() {
 		b.T.Fatal(err)
 	}
 	s.Ticks = b.ticks
+	s.DB.Fail(b.fails)
 	s.Mount(ui.Home{BaseURL: b.config.BaseURL, AuthURL: b.config.AuthURL, Dev: true})
 	b.Server, b.stop, b.ended = s, stop, make(chan error, 1)
 	l := b.Network.Listen(b.host(purserHost))
 	go func() { b.ended <- s.Run(ctx, []net.Listener{l}) }()
+}
+
+// failNext lets the n-th statement of the product from now on fail; 0 = none does any more. It reports whether the one
+// before has failed.
+func (b *Box) failNext(n int) (hasFailed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	hasFailed, b.hasFailed, b.failIn = b.hasFailed, false, n
+	return hasFailed
+}
+
+func (b *Box) fails(string, []any) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failIn == 0 {
+		return false
+	}
+	b.failIn--
+	b.hasFailed = b.failIn == 0
+	return b.hasFailed
 }
 
 // Stop stops the product as a signal does.

@@ -17,6 +17,8 @@ type world struct {
 	money  *bank.Player
 	api    *api
 	reader *reader
+
+	failing int // of the next step, such a statement fails; 0 = none
 }
 
 // A kind is a kind of step of this package; all others are those of package bank.
@@ -26,11 +28,15 @@ type kind struct {
 	play   func(*world, bank.Step) error
 }
 
+// faultStep lets a statement of the next step fail.
+const faultStep = "statement-fails"
+
 var kinds = []kind{
 	{"read", 26, func(w *world, s bank.Step) error { return w.reader.reads(s) }},
 	{"request", 22, func(w *world, s bank.Step) error { return w.api.requests(s) }},
 	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }},
 	{"restart", 2, (*world).restart},
+	{faultStep, 4, func(w *world, s bank.Step) error { w.failing = 1 + s.B%40; return nil }},
 }
 
 // enter opens a world in a box.
@@ -66,11 +72,20 @@ func random(seed uint64, n int) []bank.Step {
 // play plays a step, and returns what does not hold then.
 func (w *world) play(s bank.Step) error {
 	var err error
+	isFault := s.Do == faultStep
+	if !isFault {
+		w.failNext(w.failing)
+		w.failing = 0
+	}
 	if i := indexKind(s.Do); i >= 0 {
 		time.Sleep(time.Second)
 		err = kinds[i].play(w, s)
 	} else {
 		err = w.money.Play(s)
+	}
+	if w.failNext(0) {
+		err = nil // nobody can say what the step has done: the judges do
+		w.api.drawn[faultStep]++
 	}
 	synctest.Wait() // a job may be at work
 	if err = errors.Join(err, w.money.Book.CheckStep()); err == nil && s.A%5 == 0 {
@@ -120,10 +135,12 @@ func playWhole(t *testing.T, history []bank.Step, drawn map[string]int) (err err
 
 // end lets everything come to its end, without faults, and returns what does not hold then.
 func (w *world) end() error {
+	w.failNext(0)
 	if err := w.money.Settle(); err != nil {
 		return err
 	}
 	synctest.Wait()
 	book := w.money.Book
-	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.checkAccess(), w.verify())
+	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.checkAccess(), w.checkEnds(),
+		w.checkLog(), w.verify())
 }
