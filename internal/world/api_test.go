@@ -19,6 +19,8 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/bank"
 )
@@ -67,7 +69,10 @@ func (a *api) connect(s bank.Step) error {
 		"response_type": {"code"}, "client_id": {app.clientID}, "redirect_uri": {back}, "state": {"s"},
 		"code_challenge": {base64.RawURLEncoding.EncodeToString(challenge[:])}, "code_challenge_method": {"S256"},
 	}.Encode()
-	person := names[s.A%len(names)]
+	person, err := a.rich(s.A)
+	if err != nil {
+		return err
+	}
 	page, err := a.pages.Page(ctx, 0, person, "GET", path, nil)
 	if err != nil || page.Status != http.StatusOK {
 		return errors.Join(err, checkPage("GET", path, page))
@@ -105,6 +110,21 @@ func (a *api) connect(s bank.Step) error {
 	a.connected = time.Now()
 	a.see(answer.Body)
 	return nil
+}
+
+// rich returns, mostly, a person who can spend most.
+func (a *api) rich(n int) (person string, err error) {
+	person, most := names[n%len(names)], money.MC(0)
+	for _, name := range names {
+		b, err := store.GetBalance(context.Background(), a.Server.DB, a.player.People[name])
+		if err != nil {
+			return "", err
+		}
+		if b.AvailableMC > most && n%4 > 0 {
+			person, most = name, b.AvailableMC
+		}
+	}
+	return person, nil
 }
 
 // requests sends requests to some routes. What is refused is no failure, an error of the product is one.

@@ -85,6 +85,9 @@ func TestWorld(t *testing.T) {
 		play(rand.Uint64())
 	}
 	t.Logf("%d histories in %s", n, time.Since(began).Round(time.Second))
+	if n >= 2 && drawn[fmt.Sprint("a call of who may spend: ", http.StatusOK)] == 0 {
+		t.Error("vacuous: nobody has spent")
+	}
 	for _, what := range slices.Sorted(maps.Keys(drawn)) {
 		t.Log(drawn[what], what)
 	}
