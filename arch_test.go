@@ -373,6 +373,53 @@ func TestOnePackageSortsStripesAnswers(t *testing.T) {
 	}
 }
 
+// A type of a foreign module with type arguments, as a field, is compiled again in each package that knows the struct:
+// the cache of a rate limiter was half a second in each of 35 packages (docs/internals/modules.md). The field is an
+// interface instead.
+func TestNoFieldsOfForeignGenerics(t *testing.T) {
+	t.Parallel()
+	for _, s := range productSources(t) {
+		foreign := map[string]bool{}
+		for _, spec := range s.file.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+			name := versionSuffix.ReplaceAllString(path, "")
+			name = name[strings.LastIndexByte(name, '/')+1:]
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			host, _, _ := strings.Cut(path, "/")
+			foreign[name] = strings.Contains(host, ".") && !strings.HasPrefix(path, module)
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			f, ok := n.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			for _, field := range f.Fields.List {
+				ast.Inspect(field.Type, func(n ast.Node) bool {
+					var generic ast.Expr
+					switch n := n.(type) {
+					case *ast.IndexExpr:
+						generic = n.X
+					case *ast.IndexListExpr:
+						generic = n.X
+					}
+					if of, ok := generic.(*ast.SelectorExpr); ok {
+						if x, _ := of.X.(*ast.Ident); x != nil && foreign[x.Name] {
+							t.Errorf("%s: a field is a %s.%s with type arguments", s.path, x.Name, of.Sel.Name)
+						}
+					}
+					return true
+				})
+			}
+			return true
+		})
+	}
+}
+
+// versionSuffix ends the path of a module from its second major version on.
+var versionSuffix = regexp.MustCompile(`/v[0-9]+$`)
+
 // productSources are sources without the helpers of tests.
 func productSources(t *testing.T) []source {
 	t.Helper()

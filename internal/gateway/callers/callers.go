@@ -95,8 +95,18 @@ type Resolver struct {
 	features *features.Store
 	now      func() time.Time
 
-	callerCache *otter.Cache[string, *Caller]    // by the token's hash
-	appCache    *otter.Cache[string, *cachedApp] // by id
+	callerCache cache[*Caller]    // by the token's hash
+	appCache    cache[*cachedApp] // by id
+}
+
+// A cache is an otter.Cache. As a field, that type would be compiled anew in each package that knows Resolver (see
+// web.Limiter).
+type cache[V any] interface {
+	GetIfPresent(key string) (V, bool)
+	Set(key string, v V) (V, bool)
+	Invalidate(key string) (V, bool)
+	InvalidateAll()
+	StopAllGoroutines() bool
 }
 
 // cachedApp is the part of a caller that all users of an app share.
