@@ -238,7 +238,7 @@ func (b *Box) act() {
 }
 
 // longestPause is how long a job waits at most while nobody does anything.
-const longestPause = time.Hour
+const longestPause = 6 * time.Hour
 
 // ticks are the product's. A job waits for a third of the time in which nobody has done anything: what is due is late
 // by a third, and a month takes some hundred runs of a job and not a million.
