@@ -169,11 +169,8 @@ func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
 				apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
 		}
 		if r.TargetMC > conn.AllocationMC { // else the cap was raised before requests ended with that
-			if _, err := (ChangeCap{
-				ConnectionID: conn.ID,
-				TargetMC:     r.TargetMC,
-				MaxMC:        c.MaxMC,
-			}).moveCap(s, nowUS); err != nil {
+			raise := ChangeCap{ConnectionID: conn.ID, TargetMC: r.TargetMC, MaxMC: c.MaxMC}
+			if _, err := s.moveCap(raise, conn, nowUS); err != nil {
 				return Result{}, err
 			}
 		}

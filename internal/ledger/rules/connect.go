@@ -94,7 +94,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 		}
 		conn.LimitsUS = max(conn.LimitsUS, c.ApprovedUS)
 		conn.ApprovedUS = max(conn.ApprovedUS, c.ApprovedUS)
-		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
+		s.Changes.Settings[live] = true
 		r := s.moveAllocation(conn, b, EntryCap, delta, nowUS)
 		s.reportLimits(&before, conn, nowUS)
 		s.approveMetRequest(conn, nowUS)
@@ -108,7 +108,6 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	}
 	s.Connections[conn.ID] = conn
 	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID
-	s.Changes.Connections[conn.ID] = true
 	r := s.moveAllocation(conn, b, EntryConnect, delta, nowUS)
 	s.emitConnectionEvent("connection.created", conn, nowUS)
 	r.Connection = *conn
@@ -129,7 +128,7 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, err
 	}
 	before := *conn
-	r, err := c.moveCap(s, nowUS)
+	r, err := s.moveCap(c, conn, nowUS)
 	if err != nil {
 		return Result{}, err
 	}
@@ -154,11 +153,7 @@ func equalLimits(a, b *money.MC) bool { return a == b || a != nil && b != nil &&
 
 // moveCap lowers, but never below what is consumed and held, and raises as far
 // as the available balance reaches in full (contract §2, 2).
-func (c ChangeCap) moveCap(s *State, nowUS int64) (Result, error) {
-	conn, err := s.connection(c.ConnectionID)
-	if err != nil {
-		return Result{}, err
-	}
+func (s *State) moveCap(c ChangeCap, conn *Connection, nowUS int64) (Result, error) {
 	if conn.Status == Revoked {
 		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
 	}
@@ -229,7 +224,6 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	delete(s.freezes, conn.ID)
 	s.Changes.EndedFreezes = append(s.Changes.EndedFreezes, FreezeRow{ConnectionID: conn.ID})
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
-	s.Changes.Connections[conn.ID] = true
 	if c.StopCalls {
 		s.stopCalls(conn.ID, StoppedByRevoke, nowUS)
 	}

@@ -33,6 +33,7 @@ type machine struct {
 	calling map[string][]time.Time // when calls were admitted, by rate limit
 	tier    map[string]string      // of each app; "" = limited-live, full, or sandbox for app s
 	lenient map[string]bool        // connections of which a forgiven charge was refunded
+	onDisk  bool                   // each command has a State of its own: see model_disk_test.go
 
 	causes   map[string]map[string]bool // why each connection is stopped
 	despite  map[string]bool            // connections that an operator has resumed in spite of a dispute
@@ -105,7 +106,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			despite:  map[string]bool{},
 			disputes: map[string]string{},
 		}
-		m.s = NewState()
+		m.s, m.onDisk = NewState(), rapid.Bool().Draw(t, "on disk")
 		if rapid.Bool().Draw(t, "begun") {
 			m.begin(t)
 		}
@@ -161,26 +162,33 @@ func (m *machine) begin(t *rapid.T) {
 }
 
 func (m *machine) do(t *rapid.T, c Command) (Result, error) {
-	before := m.s.digest()
 	connections, disputed := m.copyConnections()
-	r, err := m.apply(c)
-	m.spendsNoMore(t, connections, disputed, c)
+	keys, s := NewRowKeys(), m.s
+	if keys.Add(c); m.onDisk {
+		s = m.load(keys)
+	} else {
+		m.addRows(keys)
+	}
+	before := s.digest()
+	r, err := Apply(s, c, m.now)
+	events := s.Changes.Events
 	if r.Refused != nil { // the event that goes with it is meant to stay
-		last := m.s.Changes.Events[len(m.s.Changes.Events)-1]
-		m.s.Changes.Events = m.s.Changes.Events[:len(m.s.Changes.Events)-1]
-		defer func() { m.s.Changes.Events = append(m.s.Changes.Events, last) }()
+		err, s.Changes.Events = r.Refused, events[:len(events)-1]
 	}
-	if err != nil && m.s.digest() != before {
-		t.Fatalf("%T failed with %v and changed the state", c, err)
+	if err != nil && (s.digest() != before || strings.Contains(err.Error(), "no such connection")) {
+		t.Fatalf("%T failed with %v, and changed the state or did not find what is there", c, err)
 	}
+	s.Changes.Events = events
+	if m.onDisk && (err == nil || r.Refused != nil) {
+		m.save(t, s, keys, c)
+	}
+	m.spendsNoMore(t, connections, disputed, c)
 	return r, err
 }
 
-// apply does what a store does around Apply: counters are there before a command
-// counts, and so is the row that is to be reversed.
-func (m *machine) apply(c Command) (Result, error) {
-	keys := NewRowKeys()
-	keys.Add(c)
+// addRows adds what a store adds to a batch: counters are there before a command counts, and so is the row that is to
+// be reversed.
+func (m *machine) addRows(keys *RowKeys) {
 	for _, e := range m.s.Changes.Entries {
 		if !keys.Entries[e.ID] {
 			continue
@@ -197,11 +205,6 @@ func (m *machine) apply(c Command) (Result, error) {
 			m.s.Counters[subject] = &Counter{Spent: limits.Series{Width: width}}
 		}
 	}
-	r, err := Apply(m.s, c, m.now)
-	if err == nil && r.Refused != nil {
-		err = r.Refused
-	}
-	return r, err
 }
 
 // digest is everything that a refused command must leave as it was.
@@ -308,10 +311,11 @@ func (m *machine) goodwill(t *rapid.T) {
 			rows[e.ID] = e
 		}
 	}
-	given, withdrawn := map[string]money.MC{}, map[string]money.MC{}
+	given, withdrawn, n := map[string]money.MC{}, map[string]money.MC{}, map[string]int64{}
 	for _, r := range m.s.Changes.GoodwillRecords {
 		e, ok := rows[r.EntryID]
-		if !ok || e.AccountID != r.AccountID || e.AmountMC != r.AmountMC || e.Reason != r.Reason {
+		if n[r.GoodwillID]++; !ok || r.N != n[r.GoodwillID] || e.AccountID != r.AccountID ||
+			e.AmountMC != r.AmountMC || e.Reason != r.Reason {
 			t.Fatalf("I30: record %+v has the row %+v", r, e)
 		}
 		delete(rows, r.EntryID)
@@ -876,6 +880,30 @@ func (m *machine) counters(t *rapid.T) {
 	}
 }
 
+// dailyTotals checks that the totals of each day are the sums of its rows.
+func (m *machine) dailyTotals(t *rapid.T) {
+	left := map[DailyTotalsKey]DailyTotalsDelta{}
+	for k, d := range m.s.Changes.DailyTotals {
+		left[k] = *d
+	}
+	for i := range m.s.Changes.Entries {
+		e := &m.s.Changes.Entries[i]
+		if e.Type != EntrySpend {
+			continue
+		}
+		k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), "", e.Model}
+		d := left[k]
+		settled := intOf(e.Status == "settled")
+		d.Calls, d.Amounts = d.Calls-settled, d.plus(e.Amounts, 1-2*settled)
+		left[k] = d
+	}
+	for k, d := range left {
+		if d.Calls != 0 || d.Amounts != (Amounts{}) {
+			t.Fatalf("the totals of %+v differ from its rows by %+v", k, d)
+		}
+	}
+}
+
 func (m *machine) settle(t *rapid.T) {
 	h := m.old(t)
 	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
@@ -893,6 +921,7 @@ func (m *machine) settle(t *rapid.T) {
 		waiver = &Waiver{DayMC: day, Usage: Usage{JSON: "{" + WaivedEmpty + "}"}}
 	}
 	waived := m.inBucket(WaiverSubject(h.AppID, h.AccountID), limits.SpendBucketWidth, waiverWindow, true)
+	responses := len(m.s.Changes.Responses)
 	r, err := m.do(t, Settle{
 		Call:       h.Call,
 		Attempt:    attempt,
@@ -910,6 +939,9 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	if r.Outcome == Applied {
 		m.remember(h, r)
+	}
+	if stored := len(m.s.Changes.Responses) > responses; stored != (r.Outcome == Applied && !r.WasPending) {
+		t.Fatalf("the response is stored: %t; %+v", stored, r)
 	}
 	switch {
 	case !ownWork:
@@ -975,7 +1007,7 @@ func (m *machine) state(h Hold) HoldState {
 func (m *machine) deferCall(t *rapid.T) {
 	h := m.old(t)
 	before, held := m.state(h), m.s.Connections[h.ConnectionID].HeldMC
-	attempt := m.ending(t, &h)
+	attempt, responses := m.ending(t, &h), len(m.s.Changes.Responses)
 	r, err := m.do(t, Defer{
 		Call:     h.Call,
 		Attempt:  attempt,
@@ -989,6 +1021,8 @@ func (m *machine) deferCall(t *rapid.T) {
 		t.Fatalf("a deferral of attempt %d of an %q hold: %+v", attempt, before, r)
 	case m.s.Connections[h.ConnectionID].HeldMC != held:
 		t.Fatalf("a deferral moved what is held from %d to %d", held, m.s.Connections[h.ConnectionID].HeldMC)
+	case (len(m.s.Changes.Responses) > responses) != (r.Outcome == Applied && before == Open):
+		t.Fatalf("a deferral of an %q hold stored %d responses", before, len(m.s.Changes.Responses)-responses)
 	case r.Outcome == Fenced && before == Failed:
 		m.seen["deferred late"]++
 	case r.Outcome == Applied && before == Open:
@@ -1524,6 +1558,7 @@ func (m *machine) check(t *rapid.T) {
 		}
 	}
 	m.counters(t)
+	m.dailyTotals(t)
 	m.events(t, refunds)
 	m.requests(t)
 	m.goodwill(t)
@@ -1625,12 +1660,16 @@ func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map
 func (m *machine) ask(t *rapid.T) {
 	c := m.connection(t)
 	m.n++
+	told, notices := intOf(m.s.requests.pending[c.ID] == nil), len(m.s.Changes.Notices)
 	r, err := m.do(t, RequestAllocation{
 		RequestID: fmt.Sprint("r", m.n), ConnectionID: c.ID, AppID: c.AppID,
 		TargetMC: money.MC(rapid.Int64Range(0, 900).Draw(t, "target")), MaxMC: 800,
 	})
 	if err == nil && r.AllocationRequest.TargetMC <= r.Connection.AllocationMC {
 		t.Fatalf("asked for %+v on %+v", r.AllocationRequest, r.Connection)
+	}
+	if n := len(m.s.Changes.Notices) - notices; err == nil && int64(n) != told {
+		t.Fatalf("the user got %d notices of %+v, and should have got %d", n, r.AllocationRequest, told)
 	}
 }
 
