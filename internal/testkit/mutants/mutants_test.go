@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestFixture mutates a package of which one fault changes nothing, and one function is reached by no test. What was
-// found is not asked again.
+// TestFixture mutates a package of which one fault changes nothing, and one function is reached by the test of another
+// package alone. What was found is not asked again.
 func TestFixture(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../../..")
@@ -51,6 +51,12 @@ func TestFixture(t *testing.T) {
 	if err := runs(""); !errors.Is(err, errSurvivors) || log.String() != first {
 		t.Errorf("again: %v, %s", err, log.String())
 	}
+	r.also = []string{"internal/testkit/mutants/testdata/further"}
+	if err := runs(""); !errors.Is(err, errSurvivors) ||
+		!regexp.MustCompile(`fixture +13 +0 +13 +12 +1 +0 +0\n$`).MatchString(log.String()) {
+		t.Errorf("with another package: %v, %s", err, log.String())
+	}
+	r.also = nil
 	if err := runs("# why\n" + survivor + " | it stays at the bound\n"); err != nil {
 		t.Errorf("accepted: %v, %s", err, log.String())
 	}
