@@ -63,8 +63,10 @@ func init() {
 	accounts.HashLightly()
 	dial.Divert(func(ctx context.Context, network, address string) (net.Conn, error) {
 		labels := strings.Split(address, ".")
-		if n, ok := networks.Load(labels[min(1, len(labels)-1)]); ok {
-			return n.(*Network).Dial(ctx, network, address)
+		for _, label := range []string{labels[min(1, len(labels)-1)], strings.TrimSuffix(address, ":80")} {
+			if n, ok := networks.Load(label); ok {
+				return n.(*Network).Dial(ctx, network, address)
+			}
 		}
 		return nil, fmt.Errorf("%s is in no box", address)
 	})
@@ -79,9 +81,14 @@ type Box struct {
 	Stripe  *stripe.Server
 	Server  *server.Server // that runs
 
-	label string // of the hosts
+	label    string // of the hosts
+	loopback string // the address of who receives webhooks: only such a one needs no certificate
 
 	bankNetwork *bank.Network // between the product and Stripe
+	providers   *providers
+	receiver    *receiver
+	file        *file // of the database
+	clock       wallClock
 
 	config  config.Config
 	stop    context.CancelFunc
@@ -112,13 +119,19 @@ func Run(t *testing.T, f func(b *Box)) {
 func openBox(t *testing.T, url string) *Box {
 	t.Helper()
 	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{})}
-	b.label = fmt.Sprint("box", opened.Add(1))
-	networks.Store(b.label, b.Network)
-	t.Cleanup(func() { networks.Delete(b.label) })
-	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: time.Now})
+	n := opened.Add(1)
+	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
+	for _, name := range []string{b.label, b.loopback} {
+		networks.Store(name, b.Network)
+		t.Cleanup(func() { networks.Delete(name) })
+	}
+	b.file = newFile(t, url, b.die)
+	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: b.clock.Now})
 	b.bankNetwork = &bank.Network{Stripe: b.Stripe}
-	b.serve(stripeHost, b.bankNetwork)
-	b.serve(providersHost, emulator.New(emulator.Options{}))
+	b.providers, b.receiver = &providers{emulator: emulator.New(emulator.Options{})}, &receiver{}
+	b.serve(b.host(stripeHost), b.bankNetwork)
+	b.serve(b.host(providersHost), b.providers)
+	b.serve(b.loopback, b.receiver)
 	home, providers := b.URL(purserHost), b.URL(providersHost)
 	b.config = config.Config{
 		Database:         url,
@@ -158,7 +171,7 @@ func (b *Box) URL(name string) string { return "http://" + b.host(name) }
 func (b *Box) serve(host string, h http.Handler) {
 	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
 	b.servers = append(b.servers, s)
-	l := b.Network.Listen(b.host(host))
+	l := b.Network.Listen(host)
 	go func() { _ = s.Serve(l) }() // until it is closed
 }
 
@@ -173,6 +186,7 @@ func (b *Box) Start() {
 	}
 	s.Ticks = b.ticks
 	s.DB.Fail(b.fails)
+	b.clock.set(s.DB)
 	s.Mount(ui.Home{BaseURL: b.config.BaseURL, AuthURL: b.config.AuthURL, Dev: true})
 	b.Server, b.stop, b.ended = s, stop, make(chan error, 1)
 	l := b.Network.Listen(b.host(purserHost))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,11 @@ type world struct {
 	api    *api
 	reader *reader
 
-	failing int // of the next step, such a statement fails; 0 = none
+	asker *asker
+	hooks *subscriber
+
+	failing int      // of the next step, such a statement fails; 0 = none
+	leaving *leaving // in the next step; nil = nobody
 }
 
 // A kind is a kind of step of this package; all others are those of package bank.
@@ -36,8 +41,18 @@ var kinds = []kind{
 	{"request", 22, func(w *world, s bank.Step) error { return w.api.requests(s) }},
 	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }},
 	{"restart", 2, (*world).restart},
+	{"ask", 5, func(w *world, s bank.Step) error { return w.asker.ask(s) }},
+	{"hooks", 4, func(w *world, s bank.Step) error { return w.hooks.acts(s) }},
+	{"clock-steps", 1, (*world).stepClock},
 	{faultStep, 4, func(w *world, s bank.Step) error { w.failing = 1 + s.B%40; return nil }},
+	{leaveStep, 2, (*world).leaves},
+	{string(kill), 1, arms(kill)},
+	{string(hangs), 1, arms(hangs)},
+	{string(diskFull), 1, arms(diskFull)},
 }
+
+// arming are the steps that let something happen in the next one.
+var arming = []string{faultStep, leaveStep, string(kill), string(hangs), string(diskFull)}
 
 // enter opens a world in a box.
 func enter(b *Box) *world {
@@ -45,6 +60,7 @@ func enter(b *Box) *world {
 	w := &world{Box: b, money: p}
 	w.api = &api{Box: b, player: p, pages: s, apps: s.apps, ids: map[string][]string{}}
 	w.reader = &reader{player: s, known: map[string][]string{}}
+	w.asker, w.hooks = &asker{world: w}, &subscriber{w}
 	for _, accountID := range p.People {
 		w.api.see(accountID)
 	}
@@ -72,10 +88,12 @@ func random(seed uint64, n int) []bank.Step {
 // play plays a step, and returns what does not hold then.
 func (w *world) play(s bank.Step) error {
 	var err error
-	isFault := s.Do == faultStep
-	if !isFault {
+	began := time.Now()
+	if !slices.Contains(arming, s.Do) {
 		w.failNext(w.failing)
-		w.failing = 0
+		w.Network.leave(w.leaving)
+		w.file.rest(false)
+		w.failing, w.leaving = 0, nil
 	}
 	if i := indexKind(s.Do); i >= 0 {
 		time.Sleep(time.Second)
@@ -83,15 +101,31 @@ func (w *world) play(s bank.Step) error {
 	} else {
 		err = w.money.Play(s)
 	}
-	if w.failNext(0) {
+	if w.hasMet(s, began) {
 		err = nil // nobody can say what the step has done: the judges do
-		w.api.drawn[faultStep]++
 	}
 	synctest.Wait() // a job may be at work
-	if err = errors.Join(err, w.money.Book.CheckStep()); err == nil && s.A%5 == 0 {
+	if err = errors.Join(err, w.money.Book.CheckStep(), w.checkHooks(false)); err == nil && s.A%5 == 0 {
 		err = w.checkAccess()
 	}
 	return err
+}
+
+// hasMet ends the faults of a step, and reports whether it has met one.
+func (w *world) hasMet(s bank.Step, began time.Time) (met bool) {
+	if w.failNext(0) {
+		met = true
+		w.providers.doubt(began)
+		w.api.drawn["met: "+faultStep]++
+	}
+	met = w.hasLeft() || met
+	synctest.Wait()
+	w.file.rest(true)
+	happened := w.overcome(s)
+	if happened == kill {
+		w.providers.doubt(began)
+	}
+	return met || happened != ""
 }
 
 func indexKind(name string) int {
@@ -136,11 +170,13 @@ func playWhole(t *testing.T, history []bank.Step, drawn map[string]int) (err err
 // end lets everything come to its end, without faults, and returns what does not hold then.
 func (w *world) end() error {
 	w.failNext(0)
+	w.file.arm("", 0)
+	w.receiver.arm(nil)
 	if err := w.money.Settle(); err != nil {
 		return err
 	}
 	synctest.Wait()
 	book := w.money.Book
 	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.checkAccess(), w.checkEnds(),
-		w.checkLog(), w.verify())
+		w.checkLog(), w.checkProviders(), w.checkHooks(true), w.verify())
 }

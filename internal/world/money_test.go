@@ -63,7 +63,7 @@ func sitDown(b *Box) (*bank.Player, *player) {
 		}
 		for _, app := range []struct{ owner, name string }{{"dev", "Writer"}, {"dev", "Reader"}, {"eve", "Painter"}} {
 			a, secret, err := b.Server.Apps.Create(ctx, tx, apps.New{
-				OwnerID: p.People[app.owner], Name: app.name, Tier: apps.FullLive,
+				OwnerID: p.People[app.owner], Name: app.name, Tier: apps.FullLive, ProviderMode: apps.Live,
 				RedirectURIs: []string{"https://app.example.com/back"},
 			})
 			if err != nil {
@@ -127,7 +127,7 @@ func (s *player) Page(ctx context.Context, _ int, person, method, path string, f
 
 func (s *player) Deliver(ctx context.Context, _ int, event []byte) (bank.Answer, error) {
 	return s.send(ctx, nil, "POST", "/stripe/events", string(event), "Content-Type", "application/json",
-		"Stripe-Signature", stripe.Sign(stripeSecret, time.Now(), event))
+		"Stripe-Signature", stripe.Sign(stripeSecret, s.clock.Now(), event))
 }
 
 func (s *player) Operate(ctx context.Context, _ int, method, path, body string) (bank.Answer, error) {

@@ -21,6 +21,13 @@ import (
 	"github.com/purserhq/purser/internal/base/filelock"
 )
 
+// sqliteDriver is the driver of package sql that opens SQLite files.
+var sqliteDriver = "sqlite"
+
+// Divert lets another driver open SQLite files, which stands before the driver sqlite and lets statements fail. Tests
+// call it before anything else runs.
+func Divert(driver string) { sqliteDriver = driver }
+
 // errURL is the error for a URL of no database.
 var errURL = errors.New("database: must be sqlite:PATH or postgres://USER:PASSWORD@HOST/NAME")
 
@@ -65,7 +72,7 @@ func openSQLiteReadOnly(path, more string) (*DB, error) {
 	if lacks && more == "" {
 		more = "&immutable=1" // or SQLite would make a log in the place of the one that is missing
 	}
-	read, err := sql.Open("sqlite",
+	read, err := sql.Open(sqliteDriver,
 		fileURL(path)+"?mode=ro&_dqs=0&_pragma=busy_timeout(10000)&_pragma=query_only(1)"+more)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
@@ -245,12 +252,12 @@ func openSQLite(path string) (*DB, error) {
 		"&_pragma=synchronous(normal)&_pragma=foreign_keys(1)&_pragma=wal_autocheckpoint(4000)" +
 		"&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-16384)"
 	const read = "?_dqs=0&_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-2048)"
-	w, err := sql.Open("sqlite", fileURL(path)+write)
+	w, err := sql.Open(sqliteDriver, fileURL(path)+write)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.write = limitPool(w, 1)
-	r, err := sql.Open("sqlite", fileURL(path)+read)
+	r, err := sql.Open(sqliteDriver, fileURL(path)+read)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

@@ -1,0 +1,342 @@
+package world
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/bank"
+)
+
+// files are the databases of all boxes, by path.
+var files sync.Map
+
+func init() {
+	sql.Register("faulty", faultyDriver{})
+	db.Divert("faulty")
+}
+
+// A fault of the database happens at one of the next statements, which are all that the product's driver is told: also
+// those of the ledger's writer, and the beginning and end of each transaction.
+type fault string
+
+const (
+	hangs    fault = "hangs"     // the statement, until its context ends, or for half a minute
+	diskFull fault = "disk-full" // nothing is written for a while
+	kill     fault = "kill"      // the process ends: nothing of it gets through any more
+)
+
+// fullFor is how long a disk is full. A call waits longer for its settlement.
+const fullFor = 20 * time.Second
+
+// A file is what stands between the product and the database of a box.
+type file struct {
+	full error  // SQLite's own
+	die  func() // ends the process
+
+	mu     sync.Mutex
+	armed  fault // "" = none
+	in     int   // statements from now on
+	rests  bool  // while judges ask
+	happen fault // what has happened, and nobody has asked for
+	until  time.Time
+	lives  int // of the process
+}
+
+// arm lets a fault happen at the n-th statement from now on, in place of one that has not happened yet.
+func (f *file) arm(what fault, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.in = what, n
+}
+
+// disarm ends what was armed, but for a kill, which waits. It returns what has happened since it was last asked, and
+// for how long it goes on.
+func (f *file) disarm() (happened fault, rest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.armed != kill {
+		f.armed = ""
+	}
+	happened, f.happen = f.happen, ""
+	return happened, time.Until(f.until)
+}
+
+// rest says whether nothing happens for a while.
+func (f *file) rest(rests bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rests = rests
+}
+
+// errKilled is what a process that has ended would see.
+var errKilled = errors.New("the process has ended")
+
+// pass is asked before each statement. It returns the error that the statement has.
+func (f *file) pass(ctx context.Context, life int, query string) error {
+	f.mu.Lock()
+	due := fault("")
+	if life == f.lives && f.armed != "" && !f.rests && f.canHappen(ctx, query) {
+		if f.in--; f.in <= 0 {
+			due, f.armed, f.happen = f.armed, "", f.armed
+		}
+	}
+	switch due {
+	case kill:
+		f.lives++
+	case diskFull:
+		f.until = time.Now().Add(fullFor)
+	}
+	isDead, isFull := life < f.lives, time.Now().Before(f.until) && writes(query)
+	f.mu.Unlock()
+	if due == kill {
+		f.die()
+	}
+	switch {
+	case isDead:
+		return errKilled
+	case isFull:
+		return f.full
+	case due == hangs:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(30 * time.Second):
+		}
+	}
+	return nil
+}
+
+// canHappen reports whether what is armed may happen to a statement. One without the end of a context runs under locks
+// of the product, and nothing moves a simulated clock while others wait for such a lock.
+func (f *file) canHappen(ctx context.Context, query string) bool {
+	switch f.armed {
+	case hangs:
+		return ctx.Done() != nil
+	case diskFull:
+		return writes(query)
+	}
+	return true
+}
+
+// writes reports whether a statement writes. That of an orderly end is the only PRAGMA that does.
+func writes(query string) bool {
+	verb, rest, _ := strings.Cut(strings.ToUpper(strings.TrimSpace(query)), " ")
+	return !slices.Contains([]string{"SELECT", "BEGIN", "ROLLBACK", "PRAGMA"}, verb) ||
+		strings.HasPrefix(rest, "USER_VERSION =")
+}
+
+func (f *file) life() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lives
+}
+
+// newFile lets the statements on a database have faults.
+func newFile(t *testing.T, database string, die func()) *file {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(filepath.Dir(strings.TrimPrefix(database, "sqlite:")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(path, filepath.Base(database))
+	f := &file{full: fullError(t), die: die}
+	files.Store(path, f)
+	t.Cleanup(func() { files.Delete(path) })
+	return f
+}
+
+// fullError returns what SQLite says of a full disk.
+var fullError = func() func(t *testing.T) error {
+	find := sync.OnceValue(func() error {
+		c, err := (&sqlite.Driver{}).Open("file::memory:")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for _, query := range []string{`PRAGMA max_page_count = 2`, `CREATE TABLE t (a)`,
+			`INSERT INTO t VALUES (zeroblob(100000))`} {
+			if _, err = c.(driver.ExecerContext).ExecContext(context.Background(), query, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func(t *testing.T) error {
+		t.Helper()
+		err := find()
+		if !db.IsAway(err) {
+			t.Fatalf("a full disk is %v", err)
+		}
+		return err
+	}
+}()
+
+type faultyDriver struct{}
+
+// Open opens a connection of the life of the process that there is.
+func (faultyDriver) Open(name string) (driver.Conn, error) {
+	c, err := (&sqlite.Driver{}).Open(name)
+	if err != nil {
+		return nil, err
+	}
+	path, _, _ := strings.Cut(strings.TrimPrefix(name, "file:"), "?")
+	if path, err = url.PathUnescape(path); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	at, ok := files.Load(path)
+	if !ok {
+		return c, nil
+	}
+	f := at.(*file)
+	return &faultyConn{Conn: c, of: f, life: f.life()}, nil
+}
+
+// A faultyConn is a connection of the driver sqlite.
+type faultyConn struct {
+	driver.Conn
+	of   *file
+	life int
+}
+
+// Close leaves the log of the file where it is, if the process has ended: who closes orderly copies it into the file.
+func (c *faultyConn) Close() error {
+	var err error
+	if c.life < c.of.life() {
+		_, err = c.Conn.(sqlite.FileControl).FileControlPersistWAL("main", 1)
+	}
+	return errors.Join(err, c.Conn.Close())
+}
+
+func (c *faultyConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if err := c.of.pass(ctx, c.life, "BEGIN"); err != nil {
+		return nil, err
+	}
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return faultyTx{tx, c}, nil
+}
+
+// Prepare and PrepareContext give statements of which each run may fail.
+func (c *faultyConn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+func (c *faultyConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyStmt{s, c, query}, nil
+}
+
+func (c *faultyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.of.pass(ctx, c.life, query); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c *faultyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.of.pass(ctx, c.life, query); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *faultyConn) Ping(ctx context.Context) error { return c.Conn.(driver.Pinger).Ping(ctx) }
+
+func (c *faultyConn) ResetSession(ctx context.Context) error {
+	return c.Conn.(driver.SessionResetter).ResetSession(ctx)
+}
+
+func (c *faultyConn) IsValid() bool { return c.Conn.(driver.Validator).IsValid() }
+
+// A faultyTx is rolled back where it cannot be committed, as SQLite does it.
+type faultyTx struct {
+	driver.Tx
+	conn *faultyConn
+}
+
+func (tx faultyTx) Commit() error {
+	if err := tx.conn.of.pass(context.Background(), tx.conn.life, "COMMIT"); err != nil {
+		return errors.Join(err, tx.Tx.Rollback())
+	}
+	return tx.Tx.Commit()
+}
+
+type faultyStmt struct {
+	driver.Stmt
+	conn  *faultyConn
+	query string
+}
+
+func (s *faultyStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.conn.of.pass(ctx, s.conn.life, s.query); err != nil {
+		return nil, err
+	}
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s *faultyStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.conn.of.pass(ctx, s.conn.life, s.query); err != nil {
+		return nil, err
+	}
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// die ends the process as a power cut does: from now on nothing of it gets through.
+func (b *Box) die() {
+	b.Network.cut()
+	b.stop()
+}
+
+// revive starts a process on what the one that has ended has left, after some time, in which that one is gone.
+func (b *Box) revive(after time.Duration) {
+	b.T.Helper()
+	<-b.ended // with errors, as nothing has worked
+	time.Sleep(deadTime + after)
+	b.Network.heal()
+	b.Start()
+}
+
+// deadTime is longer than what is left of an ended process goes on trying to reach somebody.
+const deadTime = 30 * time.Second
+
+// arms returns a step that lets a fault of the database happen to one of the next statements.
+func arms(what fault) func(*world, bank.Step) error {
+	return func(w *world, s bank.Step) error {
+		w.file.arm(what, 1+s.B%200)
+		return nil
+	}
+}
+
+// overcome ends the fault of the database that a step has met, and returns it; "" = none.
+func (w *world) overcome(s bank.Step) (happened fault) {
+	happened, rest := w.file.disarm()
+	switch happened {
+	case "":
+		return ""
+	case kill:
+		w.money.Resume()
+		w.revive(time.Duration(s.A%100) * time.Second)
+		w.money.Book.DB = w.Server.DB
+	default:
+		time.Sleep(rest)
+	}
+	w.api.drawn["met: "+string(happened)]++
+	return happened
+}
