@@ -58,16 +58,41 @@ func Random(seed uint64, n int) (history []Step) {
 	return history
 }
 
-// Shrink cuts a history that fails to a shorter one that fails, too: it leaves out ever smaller parts (ddmin). tries
-// bounds how often it plays.
+// Shrink cuts a history that fails to a shorter one that fails, too: it leaves out ever smaller parts until each step
+// is needed (ddmin), and then makes the numbers of steps smaller. tries bounds how often it plays.
 func Shrink(history []Step, tries int, fails func([]Step) bool) []Step {
-	for size := len(history) / 2; size > 0; size /= 2 {
-		for from := 0; from < len(history) && tries > 0; {
-			cut := slices.Delete(slices.Clone(history), from, min(from+size, len(history)))
-			if tries--; fails(cut) {
-				history = cut
-			} else {
+	try := func(cut []Step) bool {
+		if tries--; tries < 0 || !fails(cut) {
+			return false
+		}
+		history = cut
+		return true
+	}
+	for size := max(len(history)/2, 1); ; size = max(size/2, 1) {
+		before := len(history)
+		for from := 0; from < len(history); {
+			if !try(slices.Delete(slices.Clone(history), from, min(from+size, len(history)))) {
 				from += size
+			}
+		}
+		if size == 1 && len(history) == before || tries < 0 {
+			break
+		}
+	}
+	for i := range history {
+		for _, number := range []func(*Step) *int{
+			func(s *Step) *int { return &s.A }, func(s *Step) *int { return &s.B }, func(s *Step) *int { return &s.C },
+		} {
+			set := func(n int) bool {
+				cut := slices.Clone(history)
+				*number(&cut[i]) = n
+				return try(cut)
+			}
+			if *number(&history[i]) == 0 || set(0) {
+				continue
+			}
+			for n := *number(&history[i]); n > 1 && set(n/2); {
+				n /= 2
 			}
 		}
 	}
