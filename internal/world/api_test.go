@@ -105,7 +105,7 @@ func (a *api) connect(s bank.Step) error {
 		return err
 	}
 	a.tokens = append(a.tokens[max(0, len(a.tokens)+1-keptIDs):],
-		token{tokens.AccessToken, tokens.ConnectionID, time.Now()})
+		token{tokens.AccessToken, tokens.ConnectionID, tokens.RefreshToken, form.Get("code"), time.Now()})
 	a.drawn["POST /oauth/token"]++
 	a.connected = time.Now()
 	a.see(answer.Body)
@@ -181,7 +181,7 @@ func (a *api) send(o apitest.Operation, n int) error {
 		if o.MediaType == "application/x-www-form-urlencoded" {
 			body = formOf(body)
 		}
-		headers = append(headers, "Content-Type", o.MediaType)
+		headers, body = append(headers, "Content-Type", o.MediaType), markPrompts(path, body)
 	}
 	headers = append(headers, a.authenticate(o, n)...)
 	answer, err := a.Box.send(context.Background(), nil, o.Method, path, body, headers...)

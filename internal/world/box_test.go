@@ -102,6 +102,12 @@ type Box struct {
 
 	failIn    int  // so many statements on, one fails; 0 = none
 	hasFailed bool // one has
+
+	story    *story // what happens, and who sends a request
+	whoSends func(jar http.CookieJar, headers []string) string
+
+	ran        int            // statements of the product
+	statements map[string]int // the most that a request has run, by its kind
 }
 
 // Run plays f in a box, whose clock is simulated: time passes as soon as everything waits for it.
@@ -118,7 +124,9 @@ func Run(t *testing.T, f func(b *Box)) {
 
 func openBox(t *testing.T, url string) *Box {
 	t.Helper()
-	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{})}
+	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{}),
+		statements: map[string]int{}, story: &story{names: map[string]string{}},
+		whoSends: func(http.CookieJar, []string) string { return "somebody" }}
 	n := opened.Add(1)
 	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
 	for _, name := range []string{b.label, b.loopback} {
@@ -129,7 +137,7 @@ func openBox(t *testing.T, url string) *Box {
 	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: b.clock.Now})
 	b.bankNetwork = &bank.Network{Stripe: b.Stripe}
 	b.providers, b.receiver = &providers{emulator: emulator.New(emulator.Options{})}, &receiver{}
-	b.serve(b.host(stripeHost), b.bankNetwork)
+	b.serve(b.host(stripeHost), b.story.hear(b.bankNetwork))
 	b.serve(b.host(providersHost), b.providers)
 	b.serve(b.loopback, b.receiver)
 	home, providers := b.URL(purserHost), b.URL(providersHost)
@@ -205,12 +213,19 @@ func (b *Box) failNext(n int) (hasFailed bool) {
 func (b *Box) fails(string, []any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failIn == 0 {
+	if b.ran++; b.failIn == 0 {
 		return false
 	}
 	b.failIn--
 	b.hasFailed = b.failIn == 0
 	return b.hasFailed
+}
+
+// countStatements returns how many statements the product has run.
+func (b *Box) countStatements() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ran
 }
 
 // Stop stops the product as a signal does.

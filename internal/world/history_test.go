@@ -2,7 +2,6 @@ package world
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -22,8 +21,9 @@ type world struct {
 	asker *asker
 	hooks *subscriber
 
-	failing int      // of the next step, such a statement fails; 0 = none
-	leaving *leaving // in the next step; nil = nobody
+	begun   map[string]int // goroutines at the begin, by what has begun them
+	failing int            // of the next step, such a statement fails; 0 = none
+	leaving *leaving       // in the next step; nil = nobody
 }
 
 // A kind is a kind of step of this package; all others are those of package bank.
@@ -61,12 +61,15 @@ func enter(b *Box) *world {
 	w.api = &api{Box: b, player: p, pages: s, apps: s.apps, ids: map[string][]string{}}
 	w.reader = &reader{player: s, known: map[string][]string{}}
 	w.asker, w.hooks = &asker{world: w}, &subscriber{w}
-	for _, accountID := range p.People {
+	for name, accountID := range p.People {
 		w.api.see(accountID)
+		b.story.names[accountID] = name
 	}
-	for _, app := range p.Apps {
+	for i, app := range p.Apps {
 		w.api.see(app.ID)
+		b.story.names[app.ID] = appNames[i]
 	}
+	b.whoSends = w.whoSends
 	return w
 }
 
@@ -154,14 +157,18 @@ func playWhole(t *testing.T, history []bank.Step, drawn map[string]int) (err err
 		w := enter(b)
 		w.api.drawn, w.reader.drawn = drawn, drawn
 		defer w.money.Stop()
+		w.Pass(quiet)
+		w.begun = goroutines()
 		for i, s := range history {
-			if err = w.play(s); err != nil {
-				err = fmt.Errorf("step %d, %s: %w\n%s", i+1, s, err, b.log.errors())
+			b.story.begin(i + 1)
+			if wrong := w.play(s); wrong != nil {
+				err = &failure{i + 1, wrong, b.log.errors(), b.story.deeds}
 				return
 			}
 		}
-		if err = w.end(); err != nil {
-			err = fmt.Errorf("at the end: %w\n%s", err, w.money.Book.Describe())
+		b.story.begin(0)
+		if wrong := w.end(); wrong != nil {
+			err = &failure{0, wrong, w.money.Book.Describe(), b.story.deeds}
 		}
 	})
 	return err
@@ -177,6 +184,14 @@ func (w *world) end() error {
 	}
 	synctest.Wait()
 	book := w.money.Book
-	return errors.Join(book.CheckStep(), book.CheckSettled(), book.CheckTexts(), w.checkAccess(), w.checkEnds(),
-		w.checkLog(), w.checkProviders(), w.checkHooks(true), w.verify())
+	for _, judge := range []func() error{
+		book.CheckStep, book.CheckSettled, book.CheckTexts, w.checkAccess, w.checkProviders,
+		func() error { return w.checkHooks(true) }, w.checkEnds, w.checkTruth, w.checkCanaries, w.verify,
+		w.checkBounds, w.checkOut,
+	} {
+		if err := judge(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 // A token is an access token that an app got once, with what ends it.
 type token struct {
 	text, connectionID string
+	refresh, code      string
 	issued             time.Time
 }
 
@@ -54,7 +55,7 @@ func (w *world) checkAccess() error {
 				time.Since(t.issued), s))
 		}
 		calls, err := w.send(context.Background(), nil, "POST", "/v1/chat/completions",
-			`{"model":"gpt-6-luna","max_tokens":5,"messages":[{"role":"user","content":"hello"}]}`,
+			`{"model":"gpt-6-luna","max_tokens":5,"messages":[{"role":"user","content":"`+canaryPrompt+`"}]}`,
 			"Authorization", "Bearer "+t.text, "Content-Type", "application/json", "Idempotency-Key",
 			id.NewUUID())
 		if err != nil {

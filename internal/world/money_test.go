@@ -61,16 +61,16 @@ func sitDown(b *Box) (*bank.Player, *player) {
 			}
 			p.People[name] = a.ID
 		}
-		for _, app := range []struct{ owner, name string }{{"dev", "Writer"}, {"dev", "Reader"}, {"eve", "Painter"}} {
+		for i, owner := range []string{"dev", "dev", "eve"} {
 			a, secret, err := b.Server.Apps.Create(ctx, tx, apps.New{
-				OwnerID: p.People[app.owner], Name: app.name, Tier: apps.FullLive, ProviderMode: apps.Live,
+				OwnerID: p.People[owner], Name: appNames[i], Tier: apps.FullLive, ProviderMode: apps.Live,
 				RedirectURIs: []string{"https://app.example.com/back"},
 			})
 			if err != nil {
 				return err
 			}
 			s.apps[a.ID] = credentials{a.ClientID, secret}
-			p.Apps = append(p.Apps, bank.App{ID: a.ID, Developer: app.owner})
+			p.Apps = append(p.Apps, bank.App{ID: a.ID, Developer: owner})
 		}
 		return nil
 	})
@@ -85,6 +85,7 @@ func sitDown(b *Box) (*bank.Player, *player) {
 func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body string,
 	headers ...string) (bank.Answer, error) {
 	b.act()
+	before, began := b.countStatements(), time.Now()
 	r, err := http.NewRequestWithContext(ctx, method, b.URL(purserHost)+path, strings.NewReader(body))
 	if err != nil {
 		return bank.Answer{}, err
@@ -102,6 +103,10 @@ func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body s
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	b.act()
+	if time.Now().Equal(began) { // else jobs have run
+		b.noteStatements(method, path, b.countStatements()-before)
+	}
+	b.story.tellRequest(b.whoSends(jar, headers), method, path, body, answer.StatusCode, answer.Header.Get("Location"))
 	return bank.Answer{Status: answer.StatusCode, To: answer.Header.Get("Location"), Body: string(text)}, err
 }
 
@@ -137,7 +142,9 @@ func (s *player) Operate(ctx context.Context, _ int, method, path, body string) 
 
 func (s *player) Do(ctx context.Context, _ int, c rules.Command) (rules.Result, error) {
 	s.act()
-	return s.Server.Ledger.Do(ctx, c)
+	r, err := s.Server.Ledger.Do(ctx, c)
+	s.story.tellCommand(c, err)
+	return r, err
 }
 
 func (s *player) RefundCall(ctx context.Context, _ int, appID, requestID string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
@@ -269,6 +270,23 @@ func (p *Player) bill(s Step, person string, app App, tokens int64, ends callEnd
 	_, err = p.Service.Do(context.Background(), p.node(s), settle)
 	p.Done[map[callEnd]string{answered: "call", empty: "empty call"}[ends]]++
 	return err
+}
+
+// SpendRest spends what a person has on the apps that are open to them, but for less than a cent.
+func (p *Player) SpendRest(person string) error {
+	for n := range 6 {
+		for _, app := range p.Apps {
+			b, err := store.GetBalance(context.Background(), p.Service.DB(), p.People[person])
+			if err != nil || b.AvailableMC+b.ReservedMC < money.Cent {
+				return err
+			}
+			s := Step{C: []int{39, 9, 0}[n%3]} // a cap that takes all, or one that a balance can pay
+			if err := p.bill(s, person, app, math.MaxInt32, answered); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // A billed call is named by its app and its row.
