@@ -138,7 +138,7 @@ func (s *suite) alone(ctx context.Context, name string) *test {
 	return t
 }
 
-// judge runs the tests that reach each mutant, the quick ones first.
+// judge runs the tests that reach each mutant, the quick ones first: four, or as many as take a tenth of the time.
 func (s *suite) judge(ctx context.Context, list []*mutant, found *results, end time.Time) {
 	each(s.run.jobs, list, func(m *mutant) {
 		var names []string
@@ -154,7 +154,10 @@ func (s *suite) judge(ctx context.Context, list []*mutant, found *results, end t
 			}
 		}
 		slices.SortFunc(names, func(a, b string) int { return int(s.tests[a].Took - s.tests[b].Took) })
-		quick := min(4, len(names))
+		quick, took := 0, time.Duration(0)
+		for ; quick < len(names) && (quick < 4 || took < limit/10); quick++ {
+			took += s.tests[names[quick]].Took
+		}
 		for _, group := range [][]string{names[:quick], names[quick:]} {
 			if ctx.Err() != nil || time.Now().After(end) {
 				return
