@@ -44,18 +44,18 @@ const (
 
 // ReadClientID returns the client_id of a request; false when it is missing, repeated or malformed.
 func ReadClientID(q url.Values) (string, bool) {
-	v, ok := getSingle(q, "client_id")
+	v := getSingle(q, "client_id")
 	printable := !strings.ContainsFunc(v, func(c rune) bool { return c <= ' ' || c > '~' })
-	return v, ok && v != "" && len(v) <= 100 && printable
+	return v, v != "" && len(v) <= 100 && printable
 }
 
 // CheckRequest validates an authorization request to app. Errors of the redirect URI are shown to the
 // user, because the URI cannot be trusted; it must equal a registered one byte by byte, except for the port of a
 // public client's loopback address.
 func CheckRequest(app App, q url.Values) (Request, *Rejection) {
-	redirectURI, ok := getSingle(q, "redirect_uri")
+	redirectURI := getSingle(q, "redirect_uri")
 	switch {
-	case !ok || redirectURI == "":
+	case redirectURI == "":
 		return Request{},
 			&Rejection{Page: "The app did not say where to return to: it sent no redirect_uri, or several."}
 	case !app.allowsRedirect(redirectURI):
@@ -73,8 +73,7 @@ func CheckRequest(app App, q url.Values) (Request, *Rejection) {
 			State:       req.State,
 		}
 	}
-	if req.State, ok = getSingle(q, "state"); !ok || req.State == "" {
-		req.State = ""
+	if req.State = getSingle(q, "state"); req.State == "" {
 		return reject("invalid_request", "state: required, once")
 	}
 	for name, values := range q {
@@ -117,7 +116,7 @@ func splitLoopback(uri string) (address, rest string, ok bool) {
 	if after, has := strings.CutPrefix(rest, ":"); has {
 		rest = strings.TrimLeft(after, "0123456789")
 		port, err := strconv.Atoi(strings.TrimSuffix(after, rest))
-		if err != nil || port < 1 || port > 65535 || after[0] == '0' {
+		if err != nil || port > 65535 || after[0] == '0' {
 			return "", "", false
 		}
 	}
@@ -170,12 +169,12 @@ func (req *Request) readProposal(q url.Values) (problem string) {
 	return ""
 }
 
-// getSingle returns the value of a parameter that occurs exactly once.
-func getSingle(q url.Values, name string) (string, bool) {
+// getSingle returns the value of a parameter that occurs exactly once; of any other "".
+func getSingle(q url.Values, name string) string {
 	if len(q[name]) != 1 {
-		return "", false
+		return ""
 	}
-	return q[name][0], true
+	return q[name][0]
 }
 
 // parseAmount parses a positive number of micro-cents; a number above money.Max becomes money.Max.

@@ -74,6 +74,7 @@ func TestUserCodes(t *testing.T) {
 		"WDJB\u2011MJHT": "WDJBMJHT", "WDJB\u2013MJHT": "WDJBMJHT",
 		"": "", "WDJB-MJH": "", "WDJB-MJHTT": "", "WDJB-MJHA": "", "WDJB-MJH0": "", "WDJB_MJHT": "", "WDJB\nMJHT": "",
 		"wdjb-mjhſ": "", strings.Repeat("-", 93) + "WDJBMJHT": "",
+		strings.Repeat("-", 92) + "WDJBMJHT": "WDJBMJHT", "zzzz-zzzz": "ZZZZZZZZ", "bbbb-bbbb": "BBBBBBBB",
 	} {
 		if got, ok := ReadUserCode(typed); ok != (want != "") || ok && got != want {
 			t.Errorf("ReadUserCode(%q) = %q, %t", typed, got, ok)

@@ -5,7 +5,10 @@ import "testing"
 // RFC 8252 §7.3 and §8.3: the port of a public client's loopback address is ignored, and nothing else of it.
 func TestLoopbackRedirects(t *testing.T) {
 	t.Parallel()
-	registered := []string{"http://127.0.0.1/cb", "http://[::1]:9/cb?x=1", "http://localhost:7/cb", callback}
+	registered := []string{
+		"http://127.0.0.1/cb", "http://[::1]:9/cb?x=1", "http://[::1]?y=1", "http://localhost:7/cb", callback,
+		":7/path",
+	}
 	for _, c := range []struct {
 		uri  string
 		want bool // of a public client; a confidential one needs the same bytes
@@ -16,6 +19,7 @@ func TestLoopbackRedirects(t *testing.T) {
 		{"http://[::1]/cb?x=1", true},
 		{"http://[::1]:9/cb?x=1", true},
 		{"http://[::1]:10/cb?x=1", true},
+		{"http://[::1]:10?y=1", true},
 		{"http://localhost:7/cb", true},
 		{callback, true},
 
@@ -40,6 +44,7 @@ func TestLoopbackRedirects(t *testing.T) {
 		{"http://[::1]:9/cb", false},
 		{"http://[::2]:9/cb?x=1", false},
 		{"https://app.example.com:443/callback", false},
+		{":8/path", false},
 		{"", false},
 	} {
 		if got := (App{RedirectURIs: registered, Public: true}).allowsRedirect(c.uri); got != c.want {

@@ -3,7 +3,9 @@ package verdict
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +54,7 @@ func TestAuthorizeRequests(t *testing.T) {
 		{"response_mode=query", ok},
 		{"requested_allocation_mc=1", ok},
 		{"requested_allocation_mc=99999999999999999999999", ok},
+		{"requested_allocation_mc=" + strings.Repeat("9", 100), ok},
 		{"features=chat,summaries", ok},
 		{"features=NOT/A/SLUG,,", ok},
 		{"state=" + strings.Repeat("s", 2048), ok},
@@ -138,6 +141,31 @@ func TestAuthorizeRequests(t *testing.T) {
 	if _, refusal := CheckRequest(app, request()); refusal == nil || refusal.Code != "unauthorized_client" {
 		t.Errorf("suspended app: %+v, want unauthorized_client", refusal)
 	}
+	app.SuspendedByService = true // nobody is sent to it
+	for _, q := range []url.Values{request(), request("-state"), request("response_type=token")} {
+		if _, refusal := CheckRequest(app, q); refusal == nil || refusal.Page == "" || refusal.RedirectURI != "" {
+			t.Errorf("app suspended by the service: %+v", refusal)
+		}
+	}
+}
+
+// TestApprovalsHold: what a user has approved holds until the approver's credentials change, or a connection to the app
+// is revoked. What an older version stored says neither.
+func TestApprovalsHold(t *testing.T) {
+	t.Parallel()
+	n := func(v int64) *int64 { return &v }
+	for _, c := range []struct {
+		epoch, revocations *int64 // when it was approved
+		want               bool   // at epoch 3, after 2 revocations
+	}{
+		{n(3), n(2), true}, {n(2), n(2), false}, {n(4), n(2), false}, {n(3), n(1), false}, {n(3), n(3), false},
+		{n(2), n(1), false}, {nil, n(2), true}, {nil, n(1), false}, {n(3), nil, true}, {n(2), nil, false},
+		{nil, nil, true},
+	} {
+		if got := (Approval{ApproverEpoch: c.epoch, Revocations: c.revocations}).Holds(3, 2); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
 }
 
 func TestAuthorizeRequestIsRead(t *testing.T) {
@@ -157,15 +185,26 @@ func TestAuthorizeRequestIsRead(t *testing.T) {
 	}
 	for value, want := range map[string]bool{
 		"cid_1":                  true,
+		"!~":                     true,
+		strings.Repeat("a", 100): true,
 		"":                       false,
 		"a b":                    false,
 		"a\x00":                  false,
+		"a\x7f":                  false,
 		"ü":                      false,
 		strings.Repeat("a", 101): false,
 	} {
 		if id, ok := ReadClientID(url.Values{"client_id": {value}}); ok != want || want && id != value {
 			t.Errorf("ReadClientID(%q) = %q, %t", value, id, ok)
 		}
+	}
+	many := make([]string, 0, 22)
+	for i := range cap(many) {
+		many = append(many, fmt.Sprintf("%040d", i))
+	}
+	got, refusal = CheckRequest(app, request("features="+strings.Join(many, ",")))
+	if refusal != nil || !slices.Equal(got.Features, many[:20]) {
+		t.Errorf("%+v, %q", refusal, got.Features)
 	}
 	if _, ok := ReadClientID(url.Values{"client_id": {"a", "a"}}); ok {
 		t.Error("two client ids were taken for one")
@@ -297,6 +336,8 @@ func TestRefreshVerdicts(t *testing.T) {
 		{"answer kept, another key, in a race", kept, "app_1", "key_2", false, 2_000_100, 2_000_150, Reject, Used},
 		{"answer kept, another key, on its way", kept, "app_1", "key_2", false, 100, 150, Reject, Used},
 		{"answer kept, no key", kept, "app_1", "", false, 150, 150, Reject, Used},
+		{"answer kept, no key, long after", kept, "app_1", "", false, 2_000_101, 2_000_150, Reject, Used},
+		{"answer kept, its key, after the race", kept, "app_1", "key_1", false, 2_000_101, 2_000_150, Replay, ""},
 		{"answer kept, its key, another app", kept, "app_2", "key_1", false, 150, 150, Reject, Unknown},
 		{"answer kept, another key, another app", kept, "app_2", "key_2", false, 150, 150, Reject, Unknown},
 		{"answer kept, of a revoked connection", kept, "app_1", "key_1", true, 150, 150, Reject, ConnectionRevoked},
@@ -308,6 +349,8 @@ func TestRefreshVerdicts(t *testing.T) {
 			Used},
 		{"answer kept, successor used, its key, on its way", over, "app_1", "key_1", false, 100, 150, Reject, Used},
 		{"exchanged without a key, then one", once, "app_1", "key_1", false, 150, 150, Reject, Used},
+		{"exchanged without a key, then one, long after", once, "app_1", "key_1", false, 2_000_101, 2_000_150, Reject,
+			Used},
 	} {
 		got, reason := c.token.JudgeRefresh(c.app, c.key, c.revoked, c.arrived, c.now)
 		if got != c.want || reason != c.reason {
