@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -79,13 +80,17 @@ func TestInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	missing := func(path string) bool { return seen[path] == 0 }
-	for n := 0; n < 30 || n < 1000 && slices.ContainsFunc(rare, missing); n++ { // three paths take about 30
+	most := 1000 // three paths take about 30
+	if testing.Short() {
+		most = 30
+	}
+	for n := 0; n < 30 || n < most && slices.ContainsFunc(rare, missing); n++ {
 		if rapid.Check(t, invariants(seen)); t.Failed() {
 			return
 		}
 	}
 	for _, path := range rare {
-		if missing(path) {
+		if missing(path) && !testing.Short() {
 			t.Errorf("vacuous: no run took the path %q", path)
 		}
 	}
@@ -164,7 +169,9 @@ func (m *machine) begin(t *rapid.T) {
 func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 	connections, disputed := m.copyConnections()
 	keys, s := NewRowKeys(), m.s
-	if keys.Add(c); m.onDisk {
+	keys.Add(c)
+	named := slices.Collect(maps.Keys(keys.Connections))
+	if m.onDisk {
 		s = m.load(keys)
 	} else {
 		m.addRows(keys)
@@ -181,6 +188,10 @@ func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 	s.Changes.Events = events
 	if m.onDisk && (err == nil || r.Refused != nil) {
 		m.save(t, s, keys, c)
+	}
+	if err == nil && r.Outcome == Applied && len(named) == 1 &&
+		!reflect.DeepEqual(r.Connection, *m.s.Connections[named[0]]) {
+		t.Fatalf("%T leaves %+v and returns %+v", c, *m.s.Connections[named[0]], r.Connection)
 	}
 	m.spendsNoMore(t, connections, disputed, c)
 	return r, err

@@ -183,7 +183,7 @@ func (s *suite) judge(ctx context.Context, list []*mutant, found *results, end t
 func (s *suite) start(ctx context.Context, limit time.Duration, env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd := exec.CommandContext(ctx, s.binary, append(args, "-test.short")...) // random tests draw less
 	cmd.Dir, cmd.Env, cmd.WaitDelay = s.folder, append(os.Environ(), env...), 5*time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
