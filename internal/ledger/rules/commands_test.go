@@ -248,6 +248,94 @@ func TestFreezesOfOlderNodes(t *testing.T) {
 	if r := must(t, s, Resume{ConnectionID: "C"}); r.Connection.Status != Active {
 		t.Errorf("%+v", r.Connection)
 	}
+	for cause, allowed := range map[FreezeCause]bool{
+		"": true, FrozenByUser: true, FrozenByRisk: true, FrozenByPayment: false, FrozenByOperator: false,
+	} { // it stops one, and keeps the cause with the connection alone
+		s := newFunded()
+		s.Connections["C"].Status, s.Connections["C"].FrozenBy = Frozen, cause
+		if _, err := applyTo(s, Resume{ConnectionID: "C"}); (err == nil) != allowed {
+			t.Errorf("frozen by %q: %v", cause, err)
+		}
+	}
+}
+
+// TestAccountsArePausedInOrder: the connections of an account are paused in the order of their ids, so that what is
+// told of them comes in one order on every node.
+func TestAccountsArePausedInOrder(t *testing.T) {
+	t.Parallel()
+	s, want := newFunded(), []string{"C"}
+	for i := range 9 {
+		id := fmt.Sprint("D", i)
+		s.Connections[id] = &Connection{ID: id, AppID: id, AccountID: "A", Status: Active}
+		want = append(want, id)
+	}
+	s.Connections["B"] = &Connection{ID: "B", AccountID: "B", Status: Active}
+	s.Connections["R"] = &Connection{ID: "R", AccountID: "A", Status: Revoked}
+	pause, keys := PauseAccount{AccountID: "A", By: FrozenByUser}, NewRowKeys()
+	must(t, s, pause)
+	var got []string
+	for _, e := range s.Changes.Events {
+		got = append(got, e.ConnectionID)
+	}
+	if keys.Add(pause); !slices.Equal(got, want) || !keys.Accounts["A"] || keys.ConnectionsOf != "A" {
+		t.Errorf("paused %q, want %q; locked %v", got, want, keys.Accounts)
+	}
+}
+
+// TestAttempts: a call that is tried again keeps its request, and its attempts are numbered.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	s, call := newFunded(), callOf("k", 10)
+	for attempt := int64(1); attempt < 4; attempt++ {
+		call.RequestID = fmt.Sprint("req_", attempt)
+		r := must(t, s, Hold{Call: call, Claim: call.RequestID})
+		if r.Attempt != attempt || r.RequestID != "req_1" || r.Call.RequestID != "req_1" ||
+			s.Connections["C"].HeldMC != 10 {
+			t.Errorf("attempt %d: %+v", attempt, r)
+		}
+		for n := range attempt { // the late ones change nothing
+			if r := must(t, s, Release{Call: r.Call, Attempt: n}); r.Outcome != Fenced {
+				t.Errorf("attempt %d is released by %d: %+v", attempt, n, r)
+			}
+		}
+		must(t, s, Release{Call: r.Call, Attempt: attempt})
+	}
+	dry := Hold{Call: callOf("dry", 1000), DryRun: true}
+	before := s.digest()
+	if r := must(t, s, dry); r.Attempt != 0 || s.digest() != before {
+		t.Errorf("a dry run: %+v", r)
+	}
+	dry.HoldMC = 1001
+	refused(t, s, dry, apierr.AllocationExhausted)
+}
+
+// TestRequestsSupersede: a newer request takes the place of one that is pending, of which the user was told.
+func TestRequestsSupersede(t *testing.T) {
+	t.Parallel()
+	s := newFunded()
+	ask := func(id string, mc money.MC) RequestAllocation {
+		return RequestAllocation{RequestID: id, ConnectionID: "C", AppID: "p", TargetMC: mc, MaxMC: 5000}
+	}
+	must(t, s, ask("r1", 2000), ask("r2", 3000))
+	first, second := s.requests.byID["r1"], s.requests.byID["r2"]
+	if first.Status != RequestSuperseded || first.SupersededBy != "r2" || second.Status != RequestPending ||
+		second.CurrentMC != 1000 || len(s.Changes.Notices) != 1 || len(s.Changes.AllocationRequests) != 3 {
+		t.Errorf("%+v, %+v, %d notices", first, second, len(s.Changes.Notices))
+	}
+	decide := DecideAllocationRequest{RequestID: "r2", AccountID: "B", Approve: true, MaxMC: 5000}
+	refused(t, s, decide, apierr.NotFound)
+	decide.AccountID = "A"
+	if r := must(t, s, decide); r.Connection.AllocationMC != 3000 || r.AllocationRequest.Status != RequestApproved {
+		t.Errorf("%+v", r)
+	}
+	if r := must(t, s, DecideAllocationRequest{RequestID: "r1", AccountID: "A", Approve: true}); r.Outcome != Done {
+		t.Errorf("a superseded one: %+v", r)
+	}
+	refused(t, s, ask("r3", 3000), apierr.InvalidRequest)
+	refused(t, s, ask("r3", 5001), apierr.InvalidRequest)
+	other := ask("r3", 4000)
+	other.AppID = "q"
+	refused(t, s, other, apierr.NotFound)
 }
 
 // TestWhoPausesAccounts: its user without a word, the operator with a reason, nobody else.
@@ -334,7 +422,10 @@ func TestParentsOfChildren(t *testing.T) {
 	s.Connections["D"] = &Connection{ID: "D", AppID: "q", AccountID: "A", Status: Active, AllocationMC: 1000}
 	other := child("chd_other", "", time.Hour)
 	other.Child.ConnectionID = "D"
-	must(t, s, other, child("chd_1", "", time.Hour), child("chd_ended", "", time.Hour),
+	if made := must(t, s, child("chd_1", "", time.Hour)).Child; made.CreatedUS != at(0) || made.Depth != 1 {
+		t.Errorf("%+v", made)
+	}
+	must(t, s, other, child("chd_ended", "", time.Hour),
 		EndChild{ConnectionID: "C", ChildID: "chd_ended", By: EndedByApp})
 	over := must(t, s, child("chd_over", "", time.Minute)).Child
 	s.children[over.ID].ExpiresUS = at(0)

@@ -145,7 +145,7 @@ func TestFitIsTheLargestAdmittedCap(t *testing.T) {
 		rapid.Check(t, fitIsLargest(seen))
 	}
 	for _, path := range []string{"whole", "lowered, paid by wallet", "lowered, paid by free_credit", "refused"} {
-		if seen[path] == 0 {
+		if seen[path] == 0 && !testing.Short() {
 			t.Errorf("vacuous: no run took the path %q", path)
 		}
 	}

@@ -189,6 +189,9 @@ func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 	if m.onDisk && (err == nil || r.Refused != nil) {
 		m.save(t, s, keys, c)
 	}
+	if len(named) != 1 && r.Connection.ID != "" {
+		named = []string{r.Connection.ID}
+	}
 	if err == nil && r.Outcome == Applied && len(named) == 1 &&
 		!reflect.DeepEqual(r.Connection, *m.s.Connections[named[0]]) {
 		t.Fatalf("%T leaves %+v and returns %+v", c, *m.s.Connections[named[0]], r.Connection)
