@@ -200,6 +200,7 @@ func TestFreezesAreTold(t *testing.T) {
 		return Freeze{ConnectionID: "C", By: FrozenByOperator, Subject: subject, Reason: reason}
 	}
 	const frozen, updated = "connection.frozen ", "connection.updated "
+	var stored []FreezeRow
 	for i, c := range []struct {
 		command Command
 		want    []string
@@ -223,7 +224,16 @@ func TestFreezesAreTold(t *testing.T) {
 		{Revoke{ConnectionID: "C", StopCalls: true}, []string{"connection.revoked"}, 8},
 	} {
 		events, notices := len(s.Changes.Events), len(s.Changes.Notices)
+		s.Changes.EndedFreezes, s.Changes.Freezes = nil, nil
 		must(t, s, c.command)
+		for _, f := range s.Changes.EndedFreezes {
+			stored = slices.DeleteFunc(stored, func(old FreezeRow) bool {
+				return f.Cause == "" || f.Cause == old.Cause && f.Subject == old.Subject
+			})
+		}
+		if stored = append(stored, s.Changes.Freezes...); !slices.Equal(stored, s.freezes["C"]) {
+			t.Errorf("step %d, %T: stored are %+v of %+v", i, c.command, stored, s.freezes["C"])
+		}
 		if got := told(s, events, notices); !slices.Equal(got, c.want) || len(s.Changes.Stops) != c.stops {
 			t.Errorf("step %d, %T: told %q, want %q; %d stops, want %d", i, c.command, got, c.want,
 				len(s.Changes.Stops), c.stops)
@@ -279,6 +289,20 @@ func TestAccountsArePausedInOrder(t *testing.T) {
 	}
 	if keys.Add(pause); !slices.Equal(got, want) || !keys.Accounts["A"] || keys.ConnectionsOf != "A" {
 		t.Errorf("paused %q, want %q; locked %v", got, want, keys.Accounts)
+	}
+}
+
+// TestEstimatesOfReleases names what an estimate counts that takes the place of a release.
+func TestEstimatesOfReleases(t *testing.T) {
+	t.Parallel()
+	keys := NewRowKeys()
+	keys.Add(Release{Call: callOf("k", 1), Unbilled: &Unbilled{Estimate: &Settle{
+		Call: callOf("k", 1), Budget: &Budget{Subject: "voice/s"},
+	}}})
+	_, hasBudget := keys.Counters["voice/s"]
+	_, hasDay := keys.Counters[UnbilledSubject("p", "A")]
+	if !hasBudget || !hasDay || !keys.Accounts["A"] {
+		t.Errorf("%+v", keys)
 	}
 }
 
@@ -563,6 +587,11 @@ func TestGoldenRow(t *testing.T) {
 	}
 	if got := topUp.KeyHash(); got != (Column{}) {
 		t.Errorf("a row without a key has the hash %+v", got)
+	}
+	spend, funded := e.Resource(), topUp.Resource()
+	if *spend.UserChargeMC != 5 || *spend.HoldAmountMC != 9 || spend.AmountMC != nil || spend.RefundedMC != nil ||
+		*funded.AmountMC != 8 || *funded.AmountDisplay != money.MC(8).Display() || funded.UserChargeMC != nil {
+		t.Errorf("%+v, %+v", spend, funded)
 	}
 	dispute, payout := MarginRecord{Kind: marginDisputed}, MarginRecord{Kind: marginPaid}
 	if !dispute.IsDispute() || payout.IsDispute() || cmp.Compare(e.RequestID(), "req_0") != 0 {

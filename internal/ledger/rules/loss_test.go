@@ -73,6 +73,8 @@ func TestAssessLoss(t *testing.T) {
 			{29, 29, 1, both}, {1, 1, 9, calls(y)}}, 30, map[string]money.MC{"x": 5, "y": 5}},
 		"a debt of another kind is not the dispute's": {-500, []DisputedPayment{{5, 5, 1, calls(x)}}, 5,
 			map[string]money.MC{"x": 2}},
+		"an app without margin owes nothing": {0, []DisputedPayment{{30, 30, 1, calls(x, AppCharges{"z", 10, 0})}}, 30,
+			map[string]money.MC{"x": 10}},
 		"the calls were refunded": {-20, []DisputedPayment{{100, 0, 1, nil}}, 20, nil},
 		"a call below its margin": {0, []DisputedPayment{{20, 20, 1, calls(AppCharges{"x", 20, 50})}}, 20,
 			map[string]money.MC{"x": 20}},
