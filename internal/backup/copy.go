@@ -63,7 +63,7 @@ func refuseLiveNodes(ctx context.Context, url string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	if err := d.SyncClock(ctx); err != nil {
+	if err := d.StartClock(ctx); err != nil {
 		return err
 	}
 	n, err := store.CountLiveNodes(ctx, d, d.Now().UnixMicro())

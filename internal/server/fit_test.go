@@ -437,8 +437,8 @@ func TestFitSurvivesKill(t *testing.T) {
 			if rest := int64(money.Dollar) - streamHold - wholeHold; wholeHold == 0 || rest < 0 || rest > 10_000 {
 				t.Errorf("held %d and %d of $1", streamHold, wholeHold)
 			}
-			servertest.Verify(t, p.DB) // recomputes both holds from their terms
 			p.Kill()
+			servertest.Verify(t, p.DB) // recomputes both holds from their terms
 			p = servertest.Start(t, p.DB, shortLease)
 			eventually(t, 30*time.Second, "sweep of the holds", func() bool { return number(t, p.DB, openHolds) == 0 })
 			a := whole(t, send(p, streamKey, slowStream, `,"stream":true,"max_tokens":12000`))

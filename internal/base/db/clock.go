@@ -98,6 +98,17 @@ var errSlowSample = errors.New("sample the database's clock: the answer took mor
 // maxSampleTime is the longest round trip of a sample of the clock.
 const maxSampleTime = time.Second
 
+// StartClock is SyncClock for who needs a first sample: it is tried up to ten times while answers are slow, as on a
+// machine that starts.
+func (d *DB) StartClock(ctx context.Context) (err error) {
+	for range 10 {
+		if err = d.SyncClock(ctx); !errors.Is(err, errSlowSample) {
+			return err
+		}
+	}
+	return err
+}
+
 // SyncClock samples the clock of PostgreSQL. It takes over the fastest of three samples, if all succeeded and none was
 // slower than a second: a sample whose answer was delayed may be wrong by half of the delay.
 func (d *DB) SyncClock(ctx context.Context) error {

@@ -59,7 +59,7 @@ func Inspect(ctx context.Context, url string) (s State, err error) {
 		}
 		s.NewerSchema, s.OldSchema = s.Schema > newest, s.Schema < newest
 	}
-	if err := d.SyncClock(ctx); err != nil {
+	if err := d.StartClock(ctx); err != nil {
 		return s, err
 	}
 	s.ClockOffset = d.ClockOffset()

@@ -48,12 +48,7 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 	if err := d.Sync(); err != nil {
 		return err
 	}
-	for range 10 { // a machine that starts is slow
-		if err = d.SyncClock(ctx); !errors.Is(err, errSlowSample) {
-			return err
-		}
-	}
-	return err
+	return d.StartClock(ctx)
 }
 
 // pin opens a connection to a SQLite file that stays open, so that SQLite never deletes the log.
