@@ -451,7 +451,11 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	}
 	var p *provider.Error
 	if errors.As(cause, &p) && p.Kind == provider.Rejected {
-		return apierr.InvalidRequest.On(a.held.ConnectionID, "%s", p.Message).WithCause(cause)
+		e := apierr.InvalidRequest.On(a.held.ConnectionID, "%s", p.Message)
+		if p.TooLong {
+			e.Details = map[string]any{"reason": shapes.TooLong}
+		}
+		return e.WithCause(cause)
 	}
 	f := classifyFailure(a.Model.Provider, cause)
 	return f.apiError(a.held.ConnectionID).WithCause(cause)

@@ -32,6 +32,7 @@ type failure struct {
 	kind       string
 	retry      bool // the same request may succeed later
 	retryAfter time.Duration
+	unusable   string // what is wrong with a whole answer; "" = nothing
 }
 
 // classifyFailure says what a failed upstream request to a provider means for its client.
@@ -41,7 +42,7 @@ func classifyFailure(providerName string, cause error) failure {
 	if !errors.As(cause, &p) {
 		p = &provider.Error{}
 	}
-	f.retryAfter = p.RetryAfter
+	f.retryAfter, f.unusable = p.RetryAfter, p.Unusable
 	ours := p.Alarm != "" && p.Status != http.StatusNotFound && p.Status != http.StatusTooManyRequests
 	if p.Status != http.StatusOK && !ours {
 		f.status = p.Status
@@ -96,6 +97,10 @@ func (f *failure) apiError(connectionID string) *apierr.Error {
 // sentence says what happened.
 func (f *failure) sentence() string {
 	switch f.kind {
+	case kindCut:
+		if f.unusable != "" {
+			return fmt.Sprintf("the model of %s answered with %s", f.provider, f.unusable)
+		}
 	case kindOverloaded:
 		return fmt.Sprintf("%s is overloaded or failing", f.provider)
 	case kindQuota:

@@ -48,6 +48,8 @@ func TestFailuresNameProviderAndKind(t *testing.T) {
 		{"it gave up", status(504), "timeout", 504, true},
 		{"cut", upstream.NewFailure(http.StatusOK, io.ErrUnexpectedEOF), "cut", nil, true},
 		{"reset", errors.New("connection reset"), "cut", nil, true},
+		{"of no use", with(upstream.NewFailure(http.StatusOK, nil), func(e *provider.Error) { e.Unusable = "rubbish" }),
+			"cut", nil, true},
 	} {
 		f := classifyFailure("openai", tt.cause)
 		e := f.apiError("conn_1")

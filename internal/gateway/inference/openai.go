@@ -99,6 +99,9 @@ func encodeOpenAIError(e *apierr.Error, l web.Links, _ string) ([]byte, error) {
 	if b, err = web.Envelope(&helpful, l); err != nil {
 		return nil, err
 	}
+	if e.Details["reason"] == shapes.TooLong { // agents shorten the conversation when they see it
+		b = bytes.Replace(b, []byte(`"code":"`+e.Code.Name+`"`), []byte(`"code":"`+shapes.TooLong+`"`), 1)
+	}
 	head := append(append([]byte(`{"error":{"param":`), param...), ',')
 	return append(head, bytes.TrimPrefix(b, []byte(`{"error":{`))...), nil
 }

@@ -7,6 +7,7 @@
 package shapes
 
 import (
+	"encoding/json"
 	"errors"
 	"regexp"
 
@@ -32,6 +33,19 @@ type Stream interface {
 	// envelope, the usage chunk with svc_final, and last [DONE]. It is given them in order, one or many at a time. The
 	// result is valid until the next call.
 	Translate(frames []byte) []byte
+}
+
+// TooLong is error.details.reason of a request that has more tokens than its model takes, and OpenAI's code for it.
+const TooLong = "context_length_exceeded"
+
+// IsTooLong reports whether the error of an envelope says that the request is too long for its model.
+func IsTooLong(failure []byte) bool {
+	var e struct {
+		Details struct {
+			Reason any `json:"reason"`
+		} `json:"details"`
+	}
+	return json.Unmarshal(failure, &e) == nil && e.Details.Reason == TooLong
 }
 
 var namedMember = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\]|\.[a-z][a-z0-9_]*)*): `)

@@ -82,6 +82,9 @@ type Request struct {
 	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
 	// that the app sends back with its next request in extra_content, of the message or of a delta.
 	WantReasoning bool
+	// WantSummary asks for the readable text, too, where it must be asked for by itself: OpenAI gives it only to
+	// organizations that it has verified.
+	WantSummary bool
 	// EndUser identifies the account for the provider's abuse control; a keyed hash, never an id of ours; "" = none.
 	EndUser string
 	// CacheKey groups the requests that share a prefix, so that the provider's cache serves them; "" = none.
@@ -175,6 +178,8 @@ type Error struct {
 	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
 	OutOfQuota bool   // the account may make no more calls for a time, or without a payment
 	KeyRefused bool   // the key, or its account, is refused, though the status says something else
+	TooLong    bool   // the request has more tokens than the model takes
+	Unusable   string // what is wrong with an answer that came whole, such as "a malformed tool call"; "" = nothing
 	Cause      error  // for the log only
 }
 

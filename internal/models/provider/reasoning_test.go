@@ -156,6 +156,7 @@ func TestReasoningIsReturned(t *testing.T) {
 			Tools:         []provider.Tool{{Name: "now"}},
 			Facts:         tt.facts,
 			WantReasoning: true,
+			WantSummary:   true,
 		}
 		streamed, whole := streamReasoning(t, tt.provider, r), completeReasoning(t, tt.provider, r)
 		if d := cmp.Diff([]string{"reasoning", "extra", "call"}, streamed.Order); d != "" {

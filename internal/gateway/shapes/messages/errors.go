@@ -5,6 +5,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -37,6 +38,9 @@ func appendError(b, failure []byte, requestID string, final []byte) []byte {
 	}
 	b = append(append(append(b, `{"type":"error","error":{"type":"`...), errorType(e.Code)...), '"')
 	message := e.Message
+	if shapes.IsTooLong(failure) { // what Anthropic says, for which agents look
+		message = "prompt is too long: " + message
+	}
 	switch { // coding agents show nothing but the message
 	case e.IncreaseURL != nil:
 		message += ". Raise the spend cap at " + *e.IncreaseURL

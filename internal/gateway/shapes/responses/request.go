@@ -214,7 +214,7 @@ func (c *Call) readReasoning(b *body) error {
 		if !slices.Contains([]string{"auto", "concise", "detailed"}, *summary) {
 			return plan.Invalid("reasoning.summary: must be one of auto, concise, detailed")
 		}
-		c.showsSummary, c.request.WantReasoning = true, true
+		c.showsSummary, c.request.WantReasoning, c.request.WantSummary = true, true, true
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -573,5 +574,8 @@ func readFailure(failure []byte) (code, message []byte) {
 		}
 		return true
 	})
+	if shapes.IsTooLong(failure) {
+		code = []byte(`"` + shapes.TooLong + `"`)
+	}
 	return code, message
 }

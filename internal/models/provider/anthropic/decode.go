@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -37,9 +39,10 @@ type decoder struct {
 	sink
 	shows    bool // thinking goes to the sink as it arrives, not with the tool call that follows it
 	usage    usage
-	started  bool // message_start has arrived
-	begun    bool // content has arrived; before that, a retry costs nothing
-	finished bool // the finish reason has arrived
+	started  bool   // message_start has arrived
+	id       []byte // of the message
+	begun    bool   // content has arrived; before that, a retry costs nothing
+	finished bool   // the finish reason has arrived
 	open     block
 	calls    int
 	thinking []byte // thinking blocks since the last tool call
@@ -50,6 +53,7 @@ type block struct {
 	kind         string // text, tool_use, thinking, or "" for none and for unknown kinds
 	index        int64  // its place in the content, -1 for none
 	hasArguments bool   // a part of its arguments has arrived
+	input        []byte // the arguments that the start of the block brought; nil = none
 	held         []byte // the first half of a surrogate pair
 	thought      []byte
 	signature    []byte
@@ -104,10 +108,14 @@ func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 }
 
 func (d *decoder) startMessage(message []byte) bool {
-	var reported []byte
-	if d.started || !readMembers(message, member{"usage", &reported}) {
+	var id, reported []byte
+	if !readMembers(message, member{"id", &id}, member{"usage", &reported}) {
 		return false
 	}
+	if d.started { // some servers send it twice
+		return len(id) > 2 && bytes.Equal(id, d.id)
+	}
+	d.id = bytes.Clone(id)
 	d.usage.addReport(reported, true)
 	d.started = true
 	d.beginMessage()
@@ -115,11 +123,11 @@ func (d *decoder) startMessage(message []byte) bool {
 }
 
 // openBlock starts a content block. Content in the event counts as the first delta, except the input of a tool call,
-// which always comes in deltas.
+// which counts if no delta follows.
 func (d *decoder) openBlock(index, content []byte) bool {
-	var kind, text, id, name, thinking, signature, data []byte
+	var kind, text, id, name, input, thinking, signature, data []byte
 	if !d.started || d.finished ||
-		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
+		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name}, member{"input", &input},
 			member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
 		return false
 	}
@@ -127,7 +135,6 @@ func (d *decoder) openBlock(index, content []byte) bool {
 	if index == nil || !readCount(index, &d.open.index) {
 		return false
 	}
-	d.begun = true
 	switch string(kind) {
 	case `"text"`:
 		d.open.kind = "text"
@@ -136,7 +143,10 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		if !isString(id) || !isString(name) || len(id) == 2 || len(name) == 2 {
 			return false
 		}
-		d.open.kind = "tool_use"
+		d.open.kind, d.begun = "tool_use", true
+		if len(input) > 0 && input[0] == '{' {
+			d.open.input = provider.AppendQuote(nil, compact(input))
+		}
 		d.appendCall(d.calls, unquote(id), unquote(name), d.thinking)
 		d.calls, d.thinking = d.calls+1, d.thinking[:0]
 	case `"thinking"`:
@@ -146,6 +156,7 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		if !isString(data) {
 			return false
 		}
+		d.begun = true
 		d.thinking = appendRedacted(appendComma(d.thinking, len(d.thinking)), unquote(data))
 		d.showThinking()
 	}
@@ -157,6 +168,7 @@ func (d *decoder) readThinking(thinking, signature []byte) bool {
 	if !appendString(&d.open.thought, thinking) || !appendString(&d.open.signature, signature) {
 		return false
 	}
+	d.begun = d.begun || len(d.open.thought)+len(d.open.signature) > 0
 	return !d.shows || d.passText(thinking, d.appendReasoning)
 }
 
@@ -202,6 +214,7 @@ func (d *decoder) passText(raw []byte, to func([]byte)) bool {
 		return false
 	}
 	text := unquote(raw)
+	d.begun = d.begun || len(text) > 0
 	if len(d.open.held) > 0 {
 		text = append(d.open.held, text...)
 		d.open.held = nil
@@ -241,7 +254,11 @@ func (d *decoder) closeBlock() {
 		if len(b.held) > 0 {
 			d.appendArgument(b.held)
 		}
-		if !b.hasArguments {
+		switch {
+		case b.hasArguments:
+		case b.input != nil:
+			d.appendArguments(d.calls-1, unquote(b.input))
+		default:
 			d.appendArguments(d.calls-1, []byte("{}"))
 		}
 	case "thinking":
@@ -334,6 +351,15 @@ func readMembers(p []byte, members ...member) bool {
 		}
 		return true
 	})
+}
+
+// compact returns a JSON object without white space; as it is if it is nested too deep.
+func compact(object []byte) string {
+	v := jsontext.Value(bytes.Clone(object))
+	if v.Compact() != nil {
+		return string(object)
+	}
+	return string(v)
 }
 
 func isString(raw []byte) bool { return len(raw) > 1 && raw[0] == '"' }

@@ -22,9 +22,10 @@ var statuses = map[string]int{
 	"timeout_error": http.StatusGatewayTimeout, "overloaded_error": 529,
 }
 
-// These match messages of invalid_request_error that concern our account and not the request.
+// These match messages of invalid_request_error: the first and the last concern our account and not the request.
 var (
 	outOfCredit = regexp.MustCompile(`(?i)credit balance|api usage limits`)
+	tooLong     = regexp.MustCompile(`(?i)prompt is too long|exceeds? (?:the )?context (?:limit|window)`)
 	disabled    = regexp.MustCompile(`(?i)^(?:this|your) (?:organization|account|workspace|api key) ` +
 		`(?:has been|is|was) (?:currently |temporarily )?(?:disabled|suspended|blocked|deactivated|archived)`)
 )
@@ -49,7 +50,7 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 		e.KeyRefused = true
 		return e
 	}
-	e.Message = body.Error.Message
+	e.Message, e.TooLong = body.Error.Message, tooLong.MatchString(body.Error.Message)
 	return e
 }
 

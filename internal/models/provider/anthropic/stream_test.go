@@ -152,6 +152,24 @@ func TestEdge04ToolWithoutArguments(t *testing.T) {
 	}
 }
 
+// TestWholeInput: arguments that stand in the start of a call count if no piece follows.
+func TestWholeInput(t *testing.T) {
+	t.Parallel()
+	start := strings.Replace(toolStart, `"input":{}`, `"input":{ "city": "Oslo", "say": "a\"b" }`, 1)
+	for text, want := range map[string]string{
+		startEvent + start + ended:                                `{"city":"Oslo","say":"a\"b"}`,
+		startEvent + start + jsonDelta(`{\"city\":1}`) + ended:    `{"city":1}`,
+		startEvent + toolStart + jsonDelta(`{\"a\":2}`) + ended:   `{"a":2}`,
+		startEvent + toolStart + ended:                            `{}`,
+		startEvent + startEvent + start + jsonDelta("{}") + ended: `{}`, // a start that comes twice is no fault
+	} {
+		m, _ := joined(t, relay(says(text)).frames)
+		if len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Arguments != want {
+			t.Errorf("%s: %+v", want, m.ToolCalls)
+		}
+	}
+}
+
 func TestEdge10LineOverOneMegabyte(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789", 300_000)
@@ -297,6 +315,9 @@ func TestEdge36Errors(t *testing.T) {
 		"first":                   overloaded,
 		"after a ping":            event(`{"type":"ping"}`) + overloaded,
 		"after the message began": startEvent + event(`{"type":"ping"}`) + overloaded,
+		"after an empty text":     startEvent + textStart + event(`{"type":"ping"}`) + overloaded,
+		"after empty thinking": startEvent + event(`{"type":"content_block_start","index":0,`+
+			`"content_block":{"type":"thinking","thinking":"","signature":""}}`) + overloaded,
 		"by name alone": "event: error\n" +
 			strings.TrimPrefix(strings.Replace(overloaded, `"type":"error",`, "", 1), "event: error\n"),
 	} {
@@ -399,7 +420,8 @@ func TestGarbage(t *testing.T) {
 		"no UTF-8":              startEvent + textStart + textDelta("\xff") + ended,
 		"a list":                "data: []\n\n",
 		"text before the start": textStart + textDelta("a") + ended,
-		"two starts":            startEvent + startEvent + textStart + textDelta("a") + ended,
+		"two messages": startEvent + strings.Replace(startEvent, "msg_1", "msg_2", 1) + textStart + textDelta("a") +
+			ended,
 		"a delta without block": startEvent + textDelta("a") + ended,
 		"a delta of another one": startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`, `"index":1`,
 			1) + ended,

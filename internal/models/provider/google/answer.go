@@ -213,7 +213,7 @@ func (o *outcome) finishReason() string {
 	case f == "SAFETY", f == "RECITATION", f == "BLOCKLIST", f == "PROHIBITED_CONTENT", f == "SPII", f == "LANGUAGE",
 		strings.HasPrefix(f, "IMAGE_"), f == "" && o.blocked:
 		return "content_filter"
-	case f == "MALFORMED_FUNCTION_CALL", f == "UNEXPECTED_TOOL_CALL", f == "TOO_MANY_TOOL_CALLS":
+	case unusable[f] != "":
 		return ""
 	case o.calls > 0:
 		return "tool_calls"
@@ -311,10 +311,19 @@ func (c *Client) appendHead(b []byte, r *provider.Request, in *response, object 
 
 var errNoUse = errors.New("the answer is of no use")
 
-// makeUnusableError makes the error of a response without usable content. The call may be retried if no chunk was sent.
+// unusable are finish reasons of a model that got its tools wrong. It has worked, and would be paid for each try.
+var unusable = map[string]string{
+	"MALFORMED_FUNCTION_CALL": "a malformed tool call",
+	"UNEXPECTED_TOOL_CALL":    "a call of a tool that the request does not have",
+	"TOO_MANY_TOOL_CALLS":     "too many tool calls",
+}
+
+// makeUnusableError makes the error of a response without usable content. The call may be retried if no chunk was sent,
+// and the model did not get its tools wrong.
 func makeUnusableError(o *outcome, fresh bool) error {
 	e := upstream.NewFailure(http.StatusOK,
 		fmt.Errorf("%w: it ended with %s", errNoUse, upstream.DescribeCode(o.finish)))
-	e.Retry = fresh
+	e.Unusable = unusable[o.finish]
+	e.Retry = fresh && e.Unusable == ""
 	return e
 }

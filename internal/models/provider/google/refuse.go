@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ func readRefusal(body []byte) (refusal, bool) {
 	return *whole.Error, true
 }
 
+// tooLong matches the message of a request that has more tokens than the model takes.
+var tooLong = regexp.MustCompile(`(?i)input token count\b.*\bexceeds`)
+
 // parseError classifies an error body (see upstream.Config).
 func parseError(status int, _ http.Header, body []byte) *provider.Error {
 	r, ok := readRefusal(body)
@@ -80,7 +84,7 @@ func parseError(status int, _ http.Header, body []byte) *provider.Error {
 		e = upstream.NewAccountError(status, "the account is out of quota for today")
 		e.OutOfQuota = true
 	case e.Kind == provider.Rejected:
-		e.Message = r.Message
+		e.Message, e.TooLong = r.Message, tooLong.MatchString(r.Message)
 	}
 	return e
 }

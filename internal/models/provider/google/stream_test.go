@@ -195,9 +195,9 @@ func TestEdge35Stops(t *testing.T) {
 		"recitation":         {``, "RECITATION", "content_filter", false},
 		"image safety":       {``, "IMAGE_SAFETY", "content_filter", false},
 		"filter after calls": {`{"functionCall":{"name":"f"}}`, "SPII", "content_filter", false},
-		"malformed call":     {``, "MALFORMED_FUNCTION_CALL", "", true},
+		"malformed call":     {``, "MALFORMED_FUNCTION_CALL", "", false},
 		"malformed, text":    {`{"text":"a"}`, "MALFORMED_FUNCTION_CALL", "", false},
-		"too many calls":     {``, "TOO_MANY_TOOL_CALLS", "", true},
+		"too many calls":     {``, "TOO_MANY_TOOL_CALLS", "", false},
 		"other, text":        {`{"text":"a"}`, "OTHER", "stop", false},
 		"other, a call":      {`{"functionCall":{"name":"f"}}`, "OTHER", "tool_calls", false},
 		"other, nothing":     {``, "OTHER", "", true},
@@ -216,7 +216,7 @@ func TestEdge35Stops(t *testing.T) {
 		if e := fault(t, out.err); e.Retry != c.retry || !errors.Is(e, errNoUse) {
 			t.Errorf("%s: %+v", what, e)
 		}
-		if e := fault(t, err); !e.Retry || !errors.Is(e, errNoUse) { // of a whole answer nothing was sent
+		if e := fault(t, err); e.Retry != (e.Unusable == "") || !errors.Is(e, errNoUse) { // nothing was sent of it
 			t.Errorf("%s: %+v", what, e)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -22,10 +23,14 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 			Message string `json:"message"`
 			Type    any    `json:"type"`
 			Code    any    `json:"code"`
+			Param   any    `json:"param"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(text, &body) != nil {
 		return e
+	}
+	if body.Error.Param == "reasoning.summary" && unverified.MatchString(body.Error.Message) {
+		return upstream.NewAccountError(status, "the organization is not verified, so reasoning has no summary")
 	}
 	if e.Kind == provider.Rejected {
 		e.Message = body.Error.Message
@@ -37,6 +42,10 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 		case strings.Contains(s, "billing"), strings.Contains(s, "quota"):
 			e = upstream.NewAccountError(status, "the account is out of quota")
 			e.OutOfQuota = true
+		case s == "context_length_exceeded":
+			e.TooLong = true
+		case s == "model_not_found": // with 404 by Chat Completions, with 400 by Responses
+			e = upstream.NewStatusError(http.StatusNotFound)
 		case strings.Contains(s, "api_key"):
 			e = upstream.NewAccountError(status, "the key is refused")
 			e.KeyRefused = true
@@ -47,6 +56,9 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 	}
 	return e
 }
+
+// unverified matches what is said of an account whose owner has shown no identity: some members need one.
+var unverified = regexp.MustCompile(`(?i)organization must be verified`)
 
 // isDisabled reports whether a code or type of an error says that our account may not be used any more.
 func isDisabled(s string) bool {

@@ -95,6 +95,9 @@ func newReply(c *Client, r *provider.Request, now time.Time) *reply {
 func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	var v event
 	if err := json.Unmarshal(e.Payload, &v); err != nil {
+		if isUnknownEvent(e.Payload) { // its members may be anything
+			return false, nil
+		}
 		return false, upstream.NewFailure(http.StatusOK,
 			fmt.Errorf("the stream carries something else than events: %s", upstream.Describe(e.Payload)))
 	}
@@ -140,6 +143,21 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 		return false, y.client.makeInBandError(findEventError(e.Payload, &v), y.begun)
 	}
 	return false, nil // unknown events, and events that repeat earlier ones
+}
+
+// readEvents are the types of events that handleEvent reads.
+var readEvents = []string{
+	"response.output_item.added", "response.output_item.done", "response.output_text.delta", "response.refusal.delta",
+	"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta",
+	"response.function_call_arguments.delta", "response.completed", "response.incomplete", "response.failed", "error",
+}
+
+// isUnknownEvent reports whether a payload is an event of a type that is not read.
+func isUnknownEvent(payload []byte) bool {
+	var v struct {
+		Type *string `json:"type"`
+	}
+	return json.Unmarshal(payload, &v) == nil && v.Type != nil && !slices.Contains(readEvents, *v.Type)
 }
 
 // findEventError returns the error object of an error event: its member error, that of its response, or the event

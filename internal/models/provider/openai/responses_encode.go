@@ -31,16 +31,16 @@ func encodeResponses(r *provider.Request) ([]byte, error) {
 	return append(append(append(b, `,"text":{"format":`...), format...), "}}"...), err
 }
 
-// appendReasoningConfig appends the effort, and asks for a summary of the reasoning if the app wants to show it.
+// appendReasoningConfig appends the effort, and asks for a summary of the reasoning if the client did.
 func appendReasoningConfig(b []byte, r *provider.Request) []byte {
 	effort := provider.AppendQuote([]byte(`"effort":`), r.ReasoningEffort)
 	const summary = `"summary":"auto"`
 	switch {
-	case r.ReasoningEffort != "" && r.WantReasoning:
+	case r.ReasoningEffort != "" && r.WantSummary:
 		b = append(append(append(append(b, `,"reasoning":{`...), effort...), ','), summary...)
 	case r.ReasoningEffort != "":
 		b = append(append(b, `,"reasoning":{`...), effort...)
-	case r.WantReasoning:
+	case r.WantSummary:
 		b = append(b, `,"reasoning":{`+summary...)
 	default:
 		return b

@@ -188,6 +188,10 @@ func TestResponsesEndings(t *testing.T) {
 			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},"usage":` + responsesUsageSample + "}}\n\n", "length", false, false, false},
 		"filtered": {begun +
 			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"},"usage":null}}` + "\n\n", "content_filter", false, false, false},
+		"unknown events": {`data: {"type":"response.new.delta","delta":{"x":1},"item_id":[],"response":7}` + "\n\n" +
+			begun + `data: {"type":"response.new","code":{},"summary_index":"1","item":3}` + "\n\n" +
+			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}` + "\n\n",
+			"length", false, false, false},
 		"an unknown end": {begun +
 			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"new"}}}` + "\n\n", "stop",
 			false, false, false},
@@ -333,6 +337,7 @@ func TestResponsesErrorsInStream(t *testing.T) {
 		"invalid_prompt":       {Status: 400, Kind: provider.Rejected},
 		"account_deactivated":  {Status: 403, Alarm: "the account is disabled", KeyRefused: true},
 		"invalid_api_key":      {Status: 401, Alarm: "the key is refused", KeyRefused: true},
+		"model_not_found":      {Status: 404, Alarm: "the model or address is unknown"},
 		"something_new":        {Status: 200},
 	} {
 		members := fmt.Sprintf(`"code":%q,"message":"m","param":null`, code)
