@@ -214,9 +214,18 @@ type faultyConn struct {
 func (c *faultyConn) Close() error {
 	var err error
 	if c.life < c.of.life() {
-		_, err = c.Conn.(sqlite.FileControl).FileControlPersistWAL("main", 1)
+		_, err = c.FileControlPersistWAL("main", 1)
 	}
 	return errors.Join(err, c.Conn.Close())
+}
+
+// FileControlPersistWAL and FileControlDataVersion are those of the driver sqlite.
+func (c *faultyConn) FileControlPersistWAL(name string, mode int) (int, error) {
+	return c.Conn.(sqlite.FileControl).FileControlPersistWAL(name, mode)
+}
+
+func (c *faultyConn) FileControlDataVersion(name string) (uint32, error) {
+	return c.Conn.(sqlite.FileControl).FileControlDataVersion(name)
 }
 
 func (c *faultyConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {

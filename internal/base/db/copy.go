@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -33,8 +34,8 @@ func (d *DB) markInUse(ctx context.Context) error {
 	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
 }
 
-// unmarkInUse removes the mark, before the log is copied into the file. A mark that stays does no harm: the log stays,
-// too.
+// unmarkInUse removes the mark, before the log is copied into the file. Where the mark stays, as on a full disk, the log
+// stays, too.
 func (d *DB) unmarkInUse() {
 	if d.pinned == nil || d.wal.failure() != nil {
 		return
@@ -46,7 +47,27 @@ func (d *DB) unmarkInUse() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CallerTimeout)
 	defer cancel()
-	_, _ = d.write.ExecContext(ctx, `PRAGMA user_version = 0`)
+	if _, err := d.write.ExecContext(ctx, `PRAGMA user_version = 0`); err != nil {
+		d.keepLog(ctx)
+	}
+}
+
+// keepLog lets SQLite leave the log where it is when its last connection closes, which is that for writing. One that is
+// still in use then is never closed.
+func (d *DB) keepLog(ctx context.Context) {
+	conn, err := d.write.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }() // returns it to the pool
+	_ = conn.Raw(func(driverConn any) error {
+		c, ok := driverConn.(sqlite.FileControl)
+		if !ok {
+			return fmt.Errorf("connection of type %T", driverConn)
+		}
+		_, err := c.FileControlPersistWAL("main", 1)
+		return err
+	})
 }
 
 // LacksLog reports whether a SQLite file lacks its log, so that its newest rows are missing. It is for a database that
