@@ -18,6 +18,7 @@ type receiver struct {
 	mu        sync.Mutex
 	endpoints []*endpoint
 	faults    []receiverFault // of the next deliveries
+	isActing  bool            // the subscriber sends a request
 }
 
 // An endpoint is one that an app has made, as far as the app knows of it.
@@ -66,6 +67,15 @@ func (r *receiver) arm(faults []receiverFault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = faults
+}
+
+// watch notes that somebody else may have changed an endpoint: nothing is asked of it any more.
+func (r *receiver) watch(method, path, body string) {
+	for _, e := range r.endpoints {
+		if !r.isActing && method != http.MethodGet && e.id != "" && strings.Contains(path+body, e.id) {
+			e.isVague = true
+		}
+	}
 }
 
 // ServeHTTP takes a delivery at the path /N of the N-th endpoint.
@@ -175,6 +185,8 @@ func (u *subscriber) change(e *endpoint, method, what, body string, then func([]
 	if e.id != "" {
 		path += "/" + e.id
 	}
+	u.receiver.isActing = true
+	defer func() { u.receiver.isActing = false }()
 	was := e.isVague
 	e.isVague = e.isVague || then != nil
 	a, err := u.send(context.Background(), nil, method, path+what, body, "Content-Type", "application/json",

@@ -85,6 +85,7 @@ func sitDown(b *Box) (*bank.Player, *player) {
 func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body string,
 	headers ...string) (bank.Answer, error) {
 	b.act()
+	b.receiver.watch(method, path, body)
 	before, began := b.countStatements(), time.Now()
 	r, err := http.NewRequestWithContext(ctx, method, b.URL(purserHost)+path, strings.NewReader(body))
 	if err != nil {
