@@ -353,7 +353,11 @@ func readContent(v jsontext.Value, out *provider.Message, path string) error {
 	if err := web.Decode(v, &parts, true); err != nil {
 		return invalid("%s.content: must be a string or an array of parts with a type", path)
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && out.Role == "assistant": // some clients send it beside tool calls
+		out.HasContent = false
+		return nil
+	case len(parts) == 0:
 		return invalid("%s.content: must have at least one part", path)
 	}
 	for i, q := range parts {

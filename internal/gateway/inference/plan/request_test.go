@@ -137,6 +137,18 @@ func TestExtraContent(t *testing.T) {
 	}
 }
 
+// TestNoParts: an assistant message may have a list without parts, as some clients send it beside tool calls.
+func TestNoParts(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[],` +
+		`"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+		`{"role":"tool","tool_call_id":"1","content":"b"}],` +
+		`"tools":[{"type":"function","function":{"name":"f"}}]}`))
+	if err != nil || p.Messages[1].HasContent || len(p.Messages[1].ToolCalls) != 1 {
+		t.Errorf("%v: %+v", err, p)
+	}
+}
+
 // TestRefusals has a body for each refusal, and for each bound one that is just within it.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

@@ -184,6 +184,9 @@ func (r *inputReader) readMessage(it *inputItem, path string) error {
 	if err := r.c.readContent(it.Content, &said, path+".content"); err != nil {
 		return err
 	}
+	if !said.HasContent && said.Refusal == "" { // a list without parts
+		return nil
+	}
 	m := r.openTurn(path)
 	if !m.HasContent {
 		m.Text, m.Parts, m.HasContent = said.Text, said.Parts, said.HasContent
@@ -218,7 +221,10 @@ func (c *Call) readContent(v jsontext.Value, m *provider.Message, path string) e
 	if err := decodeAt(path, v, &parts); err != nil {
 		return err
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && m.Role == "assistant":
+		return nil
+	case len(parts) == 0:
 		return plan.Invalid("%s: must have at least one part", path)
 	}
 	if err := c.request.CountParts(len(parts)); err != nil {

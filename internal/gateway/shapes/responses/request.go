@@ -36,12 +36,15 @@ type body struct {
 	ToolChoice        jsontext.Value   `json:"tool_choice"`
 	ParallelToolCalls *bool            `json:"parallel_tool_calls"`
 	Text              *struct {
-		Format jsontext.Value `json:"format"`
+		Format  jsontext.Value `json:"format"`
+		Unknown jsontext.Value `json:",unknown"`
 	} `json:"text"`
 	Reasoning *struct {
-		Effort          *string `json:"effort"`
-		Summary         *string `json:"summary"`
-		GenerateSummary *string `json:"generate_summary"` // the former name of summary
+		Effort          *string        `json:"effort"`
+		Summary         *string        `json:"summary"`
+		GenerateSummary *string        `json:"generate_summary"` // the former name of summary
+		Mode            *string        `json:"mode"`
+		Unknown         jsontext.Value `json:",unknown"`
 	} `json:"reasoning"`
 	MaxOutputTokens *int64         `json:"max_output_tokens"`
 	Temperature     *float64       `json:"temperature"`
@@ -201,6 +204,11 @@ func (c *Call) readReasoning(b *body) error {
 	if b.Reasoning == nil {
 		return nil
 	}
+	c.ignoreIn("reasoning", b.Reasoning.Unknown)
+	if m := b.Reasoning.Mode; m != nil && *m != "standard" {
+		return plan.Invalid("reasoning.mode: only standard is offered, because %q would change the price of the call",
+			*m)
+	}
 	if e := b.Reasoning.Effort; e != nil {
 		if *e == "" {
 			return plan.Invalid("reasoning.effort: must not be empty")
@@ -219,9 +227,23 @@ func (c *Call) readReasoning(b *body) error {
 	return nil
 }
 
+// ignoreIn names the unknown members of a member.
+func (c *Call) ignoreIn(member string, unknown jsontext.Value) {
+	provider.Members(unknown, func(name, value []byte) bool {
+		if string(value) != "null" {
+			c.request.Ignore(member + "." + string(name))
+		}
+		return true
+	})
+}
+
 // readText reads text.format, which has no nesting here.
 func (c *Call) readText(b *body) error {
-	if b.Text == nil || !plan.IsSet(b.Text.Format) {
+	if b.Text == nil {
+		return nil
+	}
+	c.ignoreIn("text", b.Text.Unknown)
+	if !plan.IsSet(b.Text.Format) {
 		return nil
 	}
 	v := b.Text.Format

@@ -310,6 +310,11 @@ func TestParse(t *testing.T) {
 			`"image_url":"https://x/y.png"}]}]`,
 			`user "a", assistant "" f(1), tool 1 "The result is the image that follows.", ` +
 				`user "" image "https://x/y.png"`},
+		{`"input":"a","text":{"verbosity":"low","format":{"type":"text"}},` +
+			`"reasoning":{"mode":"standard","context":"all"}`,
+			`user "a"; ignored reasoning.context text.verbosity`},
+		{`"input":[{"role":"user","content":"a"},{"role":"assistant","content":[]},{"role":"user","content":"b"}]`,
+			`user "a", user "b"`},
 		{`"input":"a","tools":[{"type":"web_search"},{"type":"function","name":"f","strict":true}],` +
 			`"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":true`,
 			`user "a"; tool f; choice function f; ignored tools.web_search`},
@@ -330,7 +335,8 @@ func TestParse(t *testing.T) {
 		{`"input":"a","tools":[{"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true`,
 			`user "a"; ignored tools.web_search`},
 		{`"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{},"strict":true},"verbosity":"low"}`,
-			`user "a"; format {"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}}`},
+			`user "a"; format {"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}}; ` +
+				`ignored text.verbosity`},
 		{`"input":"a","text":{"format":{"type":"text"}}`, `user "a"`},
 		{`"input":"a","user":"u","safety_identifier":"s","truncation":"auto","seed":1,"include":["x"],"store":false,` +
 			`"background":false,"service_tier":"auto","previous_response_id":null`,
@@ -416,6 +422,7 @@ func TestRefusedRequests(t *testing.T) {
 		`"input":"a","messages":[]`:                   "send input",
 		`"input":"a","response_format":{}`:            "send text.format",
 		`"input":"a","reasoning":{"effort":"much"}`:   "reasoning.effort: must be one of",
+		`"input":"a","reasoning":{"mode":"pro"}`:      "reasoning.mode: only standard is offered",
 		`"input":"a","temperature":3`:                 "temperature: must be between 0 and 2",
 		`"input":"a","max_output_tokens":0`:           "max_output_tokens: must be at least 1",
 		`"input":"a","metadata":[]`:                   "metadata: must be an object",

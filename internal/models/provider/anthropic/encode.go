@@ -114,6 +114,9 @@ func appendTools(b []byte, r *provider.Request, cache *breakpoints) ([]byte, err
 		if b, ok = appendSchema(append(b, `,"input_schema":`...), t.Parameters); !ok {
 			return nil, makeRejection("tools[%d].function.parameters: must be a JSON Schema object", i)
 		}
+		if t.Strict != nil && *t.Strict {
+			b = append(b, `,"strict":true`...)
+		}
 		if b = append(b, '}'); t.CacheBreakpoint {
 			b = cache.mark(b, true)
 		}

@@ -236,7 +236,8 @@ func TestMembers(t *testing.T) {
 		Strict:      ptr(true),
 		Parameters:  []byte(`{"type":"object","properties":{"x":{"$ref":"#/y"}}}`),
 	}}
-	const tools = `"tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"x":{"$ref":"#/y"}}}}]`
+	const tools = `"tools":[{"name":"f","description":"d","input_schema":{"type":"object",` +
+		`"properties":{"x":{"$ref":"#/y"}}},"strict":true}]`
 	schema := func(s string) []provider.Tool { return []provider.Tool{{Name: "f", Parameters: []byte(s)}} }
 	called := chat(t,
 		`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","g",""],["b","f",""],["c","g",""]]},{"role":"tool","for":"a"},{"role":"tool","for":"b"},{"role":"tool","for":"c"}]`)
