@@ -217,6 +217,10 @@ func (s *Server) onboard(id, do string) error {
 	case "restrict":
 		a.account["payouts_enabled"] = false
 		a.account["capabilities"] = object{"transfers": "inactive"}
+	case "restrict-payouts":
+		a.account["payouts_enabled"] = false
+	case "restrict-transfers":
+		a.account["capabilities"] = object{"transfers": "inactive"}
 	default:
 		return fmt.Errorf("cannot %q", do)
 	}

@@ -406,12 +406,14 @@ func TestPayoutFails(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.beginsWaiting()
+		w.meter()
 		w.steer("", "transfers", "status", "refuse")
 		w.run()
 		w.wants(nil, "begun") // Stripe repeats its answer to the first attempt, and after an hour another one follows
 		w.pass(61 * time.Minute)
 		w.run()
 		w.wants(nil, "failed")
+		w.alarmed("payout_refused", 1)
 		w.mailed("We couldn’t pay you $10.00", "Stripe did not pay $10.00 of your app’s margin")
 		if m := w.margin(); m.Balance() != 10*money.Dollar {
 			t.Errorf("%+v", m)
@@ -671,6 +673,25 @@ func TestLossThatTheBalanceBore(t *testing.T) {
 		w.wins("top_1")
 		w.disputed(0)
 	})
+}
+
+// TestLossWhoseCallsAreGone: what disputed payments took of a margin stays when the ledger no longer has the calls that
+// they paid for.
+func TestLossWhoseCallsAreGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite)
+	w.topUp()
+	w.call("k1", 10)
+	w.pass(time.Hour)
+	w.disputes("top_1")
+	w.disputed(10 * money.Dollar)
+	w.exec(`DROP TRIGGER payment_records_no_update`)
+	w.exec(`UPDATE payment_records SET entry_id = 'led_gone' WHERE kind = 'settled'`)
+	w.exec(`UPDATE disputes SET cents = 9999, changed_us = changed_us + 1`)
+	w.run()
+	if m := w.margin(); m.DisputedMC != 10*money.Dollar {
+		t.Errorf("%+v", m)
+	}
 }
 
 // TestAppsBearALossTogether disputes all that an account has spent at two apps. Each app bears its share, whichever
@@ -1035,6 +1056,20 @@ func TestPausedPayeeIsAskedAgain(t *testing.T) {
 		w.run()
 		w.wants([]int64{1000, 500}, "paid", "paid")
 	})
+}
+
+// TestHalfEnabledPayee: an account is paid that can both take transfers and pay them out.
+func TestHalfEnabledPayee(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite)
+	w.onboard()
+	for _, lacks := range []string{"restrict-payouts", "restrict-transfers"} {
+		w.steer(w.payee, "enable")
+		w.steer(w.payee, lacks)
+		if p, err := w.GetPayee(t.Context(), w.dev.ID); err != nil || p.Enabled || !p.Submitted {
+			t.Errorf("%s: %+v, %v", lacks, p, err)
+		}
+	}
 }
 
 // TestSuspendedAreNotPaid pays no app that is suspended.

@@ -116,10 +116,12 @@ func TestFoundTransferEndsAnOpenPayout(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.beginsWaiting()
+		w.meter()
 		w.steer("", "transfers", "status", "")
 		w.transferLost("po_lost", 1000)
 		w.run()
 		w.wants([]int64{1000}, "paid", "failed")
+		w.alarmed("payout_refused", 0)
 		w.reconcile()
 		w.run()
 		w.wants([]int64{1000}, "paid", "failed")
