@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sent returns what actions send, as JSON with its receiver: "app …" or "provider …". Other actions are named by type.
+// sent returns what actions send, as JSON with its receiver: "app …" or "provider …". Others are named by type.
 func sent(actions []Action) (list []string) {
 	for _, a := range actions {
 		switch a := a.(type) {

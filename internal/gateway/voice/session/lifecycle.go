@@ -58,9 +58,6 @@ func (m *machine) adopted(sinceUS int64) {
 	if m.Hold != NoHold {
 		m.Hold = Held // whether it was made or released, the ledger knows
 	}
-	for i := range m.Replies {
-		m.Replies[i].SilentUS = m.nowUS
-	}
 	m.billReplies()
 	m.releaseHold()
 	switch {

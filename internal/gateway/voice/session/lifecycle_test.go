@@ -181,17 +181,26 @@ func TestAdoptedReplies(t *testing.T) {
 	t.Parallel()
 	s := at(start)
 	s.Unsettled = []Settle{{N: 9, ReplyID: "resp_0"}}
-	s.Replies = []Reply{{ID: "resp_1", StartedUS: start.UnixMicro(), AudioUS: start.UnixMicro(), Held: true}}
-	s, actions := Step(s, Adopted{}, start.Add(2*time.Second))
-	var got []Settle
-	for _, a := range actions {
-		if charge, ok := a.(Settle); ok {
-			got = append(got, charge)
+	for name, c := range map[string]struct {
+		silent time.Duration // when the user no longer heard it; 0 = it is heard
+		audio  int64
+	}{"heard": {0, 40}, "cut on the dead node": {time.Second, 20}} {
+		s := s
+		s.Replies = []Reply{{ID: "resp_1", StartedUS: start.UnixMicro(), AudioUS: start.UnixMicro(), Held: true}}
+		if c.silent > 0 {
+			s.Replies[0].SilentUS = start.Add(c.silent).UnixMicro()
 		}
-	}
-	if len(got) != 2 || got[0].ReplyID != "resp_0" || got[1].ReplyID != "resp_1" || !got[1].Estimated ||
-		got[1].Usage.AudioOutput != 40 || len(s.Replies) != 0 || len(s.Unsettled) != 2 {
-		t.Errorf("%+v; %+v", got, s)
+		s, actions := Step(s, Adopted{}, start.Add(2*time.Second))
+		var got []Settle
+		for _, a := range actions {
+			if charge, ok := a.(Settle); ok {
+				got = append(got, charge)
+			}
+		}
+		if len(got) != 2 || got[0].ReplyID != "resp_0" || got[1].ReplyID != "resp_1" || !got[1].Estimated ||
+			got[1].Usage.AudioOutput != c.audio || len(s.Replies) != 0 || len(s.Unsettled) != 2 {
+			t.Errorf("%s: %+v; %+v", name, got, s)
+		}
 	}
 }
 

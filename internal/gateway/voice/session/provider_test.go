@@ -1,0 +1,307 @@
+package session
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parsed is an event as the provider writes it.
+func parsed(t *testing.T, text string) FromProvider {
+	t.Helper()
+	e, ok := ParseProviderEvent([]byte(text))
+	if !ok {
+		t.Fatalf("malformed: %s", text)
+	}
+	return e
+}
+
+// TestRealtimeSession: the provider's session is named its model only when it is created, and a voice if there is one.
+func TestRealtimeSession(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		voice     string
+		creation  bool
+		has, lack string
+	}{
+		{"", false, `"create_response":true`, `"model"`}, {"", true, `"model":"m"`, `"output":{`},
+		{"marin", false, `"output":{"voice":"marin"}`, `"model"`}, {"marin", true, `"voice":"marin"`, `"null"`},
+	} {
+		out := string(EncodeJSON(Config{Model: "m", Voice: c.voice, AutoReply: true}.RealtimeSession(c.creation)))
+		if !strings.Contains(out, c.has) || strings.Contains(out, c.lack) {
+			t.Errorf("%+v: %s", c, out)
+		}
+	}
+}
+
+// TestEqualSettings compares what the provider reports with what was set: members in any order, and its own defaults
+// where nothing was set.
+func TestEqualSettings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		got, want string
+		equal     bool
+	}{
+		{"", "", true}, {"null", "", true}, {`"auto"`, "", true}, {`"none"`, "", false}, {`"auto"`, `"none"`, false},
+		{`"none"`, `"none"`, true}, {`{"a":1,"b":2}`, `{"b":2,"a":1}`, true}, {`{"a":1}`, `{"a":2}`, false},
+		{"x", "x", true}, {"x", "y", false},
+	} {
+		if got := equalJSON(json.RawMessage(c.got), json.RawMessage(c.want)); got != c.equal {
+			t.Errorf("%s and %s: %t", c.got, c.want, got)
+		}
+	}
+	tool := `[{"type":"function","name":"f","parameters":{"a":1,"b":2}}]`
+	for _, c := range []struct {
+		got, want string
+		equal     bool
+	}{
+		{tool, tool, true}, {`[]`, "", true}, {`[]`, `[]`, true}, {`null`, "", true}, {tool, "", false},
+		{`[]`, tool, false},
+		{`[{"parameters":{"b":2,"a":1},"name":"f","type":"function","strict":true}]`, tool, true},
+		{`[{"type":"function","name":"g","parameters":{"a":1,"b":2}}]`, tool, false}, {`{}`, tool, false},
+		{tool, `{}`, false},
+	} {
+		if got := equalTools(json.RawMessage(c.got), json.RawMessage(c.want)); got != c.equal {
+			t.Errorf("tools %s and %s: %t", c.got, c.want, got)
+		}
+	}
+}
+
+// TestProviderEvents: an app gets some events as the provider wrote them. The end of the provider's session is the end
+// of ours.
+func TestProviderEvents(t *testing.T) {
+	t.Parallel()
+	for text, c := range map[string]struct{ relayed, ends bool }{
+		`{"type":"error","error":{"code":"session_expired"}}`: {true, true},
+		`{"type":"error","error":{"code":"invalid_value"}}`:   {true, false},
+		`{"type":"error"}`: {true, false},
+		`{"type":"input_audio_buffer.speech_stopped"}`:         {true, false},
+		`{"type":"response.output_audio_transcript.done"}`:     {true, false},
+		`{"type":"session.updated"}`:                           {false, false},
+		`{"type":"response.done"}`:                             {false, false},
+		`{"type":"response.output_audio_transcript.delta"}`:    {false, false},
+		`{"type":"input_audio_buffer.committed"}`:              {false, false},
+		`{"type":"rate_limits.updated","error":{"code":"no"}}`: {false, false},
+	} {
+		s, actions := Step(at(start), parsed(t, text), start)
+		isRelayed := slices.Contains(sent(actions), "app "+text)
+		if isRelayed != c.relayed || (s.Ending != nil) != c.ends || c.ends && s.Ending.Reason != ProviderError {
+			t.Errorf("%s: relayed %t, %+v", text, isRelayed, s.Ending)
+		}
+	}
+}
+
+// TestReportedText counts the text of a reply in progress, from which its estimate is made.
+func TestReportedText(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro()}}
+	for _, kind := range []string{
+		"response.output_audio_transcript.delta", "response.output_text.delta",
+		"response.function_call_arguments.delta", "response.output_audio.delta",
+	} {
+		s, _ = Step(s, parsed(t, `{"type":"`+kind+`","response_id":"a","delta":"seven…"}`), start)
+		s, _ = Step(s, parsed(t, `{"type":"`+kind+`","response_id":"other","delta":"seven…"}`), start)
+	}
+	if s.Replies[0].TextBytes != 3*int64(len("seven…")) {
+		t.Errorf("%d bytes", s.Replies[0].TextBytes)
+	}
+}
+
+// TestItems counts what is added to a conversation, and deletes a tool result that the app has not sent.
+func TestItems(t *testing.T) {
+	t.Parallel()
+	const content = `"content":[{"type":"input_text","text":"twenty more bytes.."}]`
+	for name, c := range map[string]struct {
+		item    string
+		tokens  int64
+		deleted bool
+		known   int // tool results of the app that are still expected
+	}{
+		"of the user":   {`{"id":"i","type":"message","role":"user",` + content + `}`, 26 + 16, false, 1},
+		"of the system": {`{"id":"i","type":"message","role":"system",` + content + `}`, 26 + 16, false, 1},
+		"of the model":  {`{"id":"i","type":"message","role":"assistant",` + content + `}`, 0, false, 1},
+		"a result of the app": {`{"id":"i","type":"function_call_output","call_id":"call_1","output":"{}"}`, 0, false,
+			0},
+		"a forged result": {`{"id":"i","type":"function_call_output","call_id":"call_2","output":"{\"a\":1}"}`, 5 + 16,
+			true, 1},
+		"nothing": {"null", 0, false, 1},
+	} {
+		s := at(start)
+		s.ToolCallIDs = []string{"call_1"}
+		s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro()}}
+		s, actions := Step(s, parsed(t, `{"type":"conversation.item.added","item":`+c.item+`}`), start)
+		deleted := slices.Contains(sent(actions), `provider {"item_id":"i","type":"conversation.item.delete"}`)
+		if s.AddedTextTokens != c.tokens || deleted != c.deleted || len(s.ToolCallIDs) != c.known ||
+			(s.ConfigResets == 1) != c.deleted || (s.Replies[0].GiveUpUS > 0) != c.deleted {
+			t.Errorf("%s: %d tokens, deleted %t; %+v", name, s.AddedTextTokens, deleted, s)
+		}
+	}
+}
+
+// TestReplyOverrides: a reply that the browser has begun with other settings than the session's is cancelled, and told.
+func TestReplyOverrides(t *testing.T) {
+	t.Parallel()
+	const voice, modalities = `"audio":{"output":{"voice":"cedar"}}`, `"output_modalities":["text"]`
+	free := func(s *State) { s.ClientUpdatable = []string{"voice"} }
+	unset := func(s *State) { s.Config.Voice = "" }
+	unconfirmed := func(s *State) { s.PendingUpdates, s.Config.MaxOutputTokens = 1, 500 }
+	for _, c := range []struct {
+		reply string
+		state func(*State)
+		want  []string
+	}{
+		{`"output_modalities":["audio"],"max_output_tokens":1024,"audio":{"output":{"voice":"marin"}}`, nil, nil},
+		{`"max_output_tokens":1025`, nil, []string{"response.max_output_tokens"}},
+		{`"max_output_tokens":"inf"`, nil, []string{"response.max_output_tokens"}},
+		{`"max_output_tokens":null`, nil, nil},
+		{`"max_output_tokens":1024`, unconfirmed, nil},
+		{`"max_output_tokens":1025`, unconfirmed, []string{"response.max_output_tokens"}},
+		{`"max_output_tokens":501`, func(s *State) { s.Config.MaxOutputTokens = 500 },
+			[]string{"response.max_output_tokens"}},
+		{modalities, nil, []string{"response.output_modalities"}},
+		{voice, nil, []string{"response.audio.output.voice"}},
+		{voice, free, nil},
+		{voice, unset, nil},
+		{`"audio":{}`, nil, nil},
+		{`"conversation_id":null`, nil, []string{"response.conversation"}},
+		{`"conversation_id":null,` + modalities + "," + voice, nil,
+			[]string{"response.conversation", "response.output_modalities", "response.audio.output.voice"}},
+	} {
+		s := at(start)
+		s.PendingUpdates, s.Config.Voice = 0, "marin"
+		if c.state != nil {
+			c.state(&s)
+		}
+		s, actions := Step(s, parsed(t, `{"type":"response.created","response":{"id":"a",`+c.reply+`}}`), start)
+		if got := resetFields(actions); !slices.Equal(got, c.want) || len(s.Replies) != 1 ||
+			(s.Replies[0].GiveUpUS > 0) != (len(c.want) > 0) {
+			t.Errorf("%s: %q, want %q; %+v", c.reply, got, c.want, s.Replies)
+		}
+	}
+}
+
+// TestConfirmations: while the provider has not confirmed our own changes, what it reports is older, and is compared
+// with nothing.
+func TestConfirmations(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.PendingUpdates, s.Config.Instructions, s.ClientUpdatable = 2, "Be kind.", []string{"instructions"}
+	rude := `{"type":"session.updated","session":{"model":"other"}}`
+	for i := range int64(3) { // the first one is older, and each reset is another update
+		if s, _ = Step(s, parsed(t, rude), start); s.PendingUpdates != 1 || s.ConfigResets != i {
+			t.Errorf("report %d: %d pending, %d resets", i, s.PendingUpdates, s.ConfigResets)
+		}
+	}
+	s.PendingUpdates = 0
+	adopted := `{"type":"session.updated","session":{"instructions":"` + strings.Repeat("x", MaxInstructions) + `"}}`
+	s, actions := Step(s, parsed(t, adopted), start)
+	if len(s.Config.Instructions) != MaxInstructions || s.AddedTextTokens != MaxInstructions/2 ||
+		!slices.Contains(actions, Action(Persist{})) {
+		t.Errorf("%d bytes of instructions, %d tokens, %v", len(s.Config.Instructions), s.AddedTextTokens, actions)
+	}
+	if s, _ = Step(s, parsed(t, `{"type":"session.updated"}`), start); s.ConfigResets != 2 {
+		t.Errorf("a report of nothing: %d resets", s.ConfigResets)
+	}
+}
+
+// TestSidebands: a sideband that is attached again sets the session anew, and gives replies whose end may have been
+// missed some time. One that is lost with its call ends the session.
+func TestSidebands(t *testing.T) {
+	t.Parallel()
+	now := start.Add(time.Second)
+	lost := func(s *State) { s.SidebandAttached, s.SidebandLostUS = false, start.UnixMicro() }
+	never := func(s *State) { lost(s); s.EverAttached = false }
+	reply := func(s *State, giveUp time.Duration) {
+		lost(s)
+		s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro(), EventUS: now.UnixMicro()}}
+		if giveUp > 0 {
+			s.Replies[0].GiveUpUS = start.Add(giveUp).UnixMicro()
+		}
+	}
+	giveUp := func(s State) time.Duration {
+		if len(s.Replies) == 0 {
+			return 0
+		}
+		return time.Duration(s.Replies[0].GiveUpUS-now.UnixMicro()) * time.Microsecond
+	}
+	for name, c := range map[string]struct {
+		state  func(*State)
+		event  Event
+		sets   bool // the provider's session
+		giveUp time.Duration
+		reason string
+	}{
+		"again":             {lost, SidebandUp{}, true, 0, ""},
+		"again, mocked":     {func(s *State) { lost(s); s.Mock = true }, SidebandUp{}, true, 0, ""},
+		"first":             {never, SidebandUp{}, true, 0, ""},
+		"first, mocked":     {func(s *State) { never(s); s.Mock = true }, SidebandUp{}, false, 0, ""},
+		"in a reply":        {func(s *State) { reply(s, 0) }, SidebandUp{}, true, missedDoneWait, ""},
+		"in an ending one":  {func(s *State) { reply(s, 3*time.Second) }, SidebandUp{}, true, 2 * time.Second, ""},
+		"in one that waits": {func(s *State) { reply(s, time.Minute) }, SidebandUp{}, true, missedDoneWait, ""},
+		"in an end": {func(s *State) {
+			reply(s, time.Minute)
+			late := start.Add(time.Hour).UnixMicro()
+			s.Ending = &Ending{Reason: AppEnded, Immediate: true, BegunUS: now.UnixMicro(), DeadlineUS: late}
+		}, SidebandUp{}, true, CancelWait, AppEnded},
+		"lost":                      {nil, SidebandDown{}, false, 0, ""},
+		"lost with it":              {nil, SidebandDown{Gone: true}, false, 0, ClientClosed},
+		"lost, mocked":              {func(s *State) { s.Mock = true }, SidebandDown{}, false, 0, ClientClosed},
+		"lost twice":                {lost, SidebandDown{Gone: true}, false, 0, ""},
+		"not attached":              {lost, AttachFailed{}, false, 0, SidebandLost},
+		"not attached, gone":        {lost, AttachFailed{Gone: true}, false, 0, ProviderError},
+		"never attached, gone":      {never, AttachFailed{Gone: true}, false, 0, SidebandLost},
+		"attached meanwhile":        {nil, AttachFailed{}, false, 0, ""},
+		"not live":                  {func(s *State) { lost(s); s.Status = Pending }, AttachFailed{}, false, 0, ""},
+		"hung up, of one that runs": {nil, CallGone{}, false, 0, ""},
+	} {
+		s := at(start)
+		if c.state != nil {
+			c.state(&s)
+		}
+		s, actions := Step(s, c.event, now)
+		reason := ""
+		if s.Ending != nil {
+			reason = s.Ending.Reason
+		}
+		sets := slices.ContainsFunc(sent(actions), func(a string) bool {
+			return strings.HasPrefix(a, "provider ") && strings.Contains(a, `"type":"session.update"`)
+		})
+		if sets != c.sets || giveUp(s) != c.giveUp || reason != c.reason {
+			t.Errorf("%s: sets %t, gives up in %s, %q; %+v", name, sets, giveUp(s), reason, s)
+		}
+	}
+}
+
+// TestMissedApproval: after a block that was not approved no hold waits for another reply, and the one in progress
+// keeps its own.
+func TestMissedApproval(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replies []Reply
+		want    HoldPhase
+	}{"silence": {nil, Releasing}, "a reply": {[]Reply{{ID: "a", StartedUS: start.UnixMicro(), Held: true}}, Held}} {
+		s := at(start)
+		s.Replies, s.ApproveByUS = c.replies, start.Add(time.Second).UnixMicro()
+		if early, _ := Step(s, Tick{}, start.Add(time.Second-time.Microsecond)); early.ApprovalMissed {
+			t.Errorf("%s: missed too early", name)
+		}
+		if s, _ = Step(s, Tick{}, start.Add(time.Second)); !s.ApprovalMissed || s.ApproveByUS != 0 || s.Hold != c.want {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// TestLongReplies: a reply that does not end is billed by our own count after two minutes.
+func TestLongReplies(t *testing.T) {
+	t.Parallel()
+	s, _ := Step(at(start), storyEvents()["created"], start)
+	if s, _ = Step(s, Tick{}, start.Add(MaxReply-time.Microsecond)); len(s.Replies) != 1 {
+		t.Errorf("given up too early: %+v", s)
+	}
+	if s, _ = Step(s, Tick{}, start.Add(MaxReply)); len(s.Replies) != 0 {
+		t.Errorf("%+v", s.Replies)
+	}
+}
