@@ -355,6 +355,11 @@ func TestRequestsSupersede(t *testing.T) {
 	if r := must(t, s, DecideAllocationRequest{RequestID: "r1", AccountID: "A", Approve: true}); r.Outcome != Done {
 		t.Errorf("a superseded one: %+v", r)
 	}
+	must(t, s, ask("r4", 4000))
+	s.Connections["C"].Status = Revoked // as no command leaves it: it denies the request
+	refused(t, s, DecideAllocationRequest{RequestID: "r4", AccountID: "A", Approve: true, MaxMC: 5000},
+		apierr.ConnectionRevoked)
+	s.Connections["C"].Status = Active
 	refused(t, s, ask("r3", 3000), apierr.InvalidRequest)
 	refused(t, s, ask("r3", 5001), apierr.InvalidRequest)
 	other := ask("r3", 4000)
@@ -513,6 +518,7 @@ func TestFullBalances(t *testing.T) {
 			GiveGoodwill{GoodwillID: "g", AccountID: "A", AmountMC: 1, Reason: "sorry"},
 		} {
 			s := newFunded()
+			refused(t, s, GiveGoodwill{AccountID: "A", AmountMC: 1, Reason: "sorry"}, apierr.InvalidRequest)
 			s.Balances["A"].AvailableMC = available
 			if _, err := applyTo(s, c); (err == nil) != allowed {
 				t.Errorf("%T with %d: %v", c, available, err)
@@ -539,6 +545,23 @@ func TestFoundPayouts(t *testing.T) {
 		}
 		found.TransferID = ""
 		refused(t, s, found, apierr.InvalidRequest)
+	}
+	s := newFunded()
+	find := func(transfer string) RecordPayout {
+		return RecordPayout{PayoutID: "po", AppID: "p", DeveloperID: "A", TransferID: transfer, AmountMC: money.Cent}
+	}
+	returned := EndPayout{PayoutID: "po", AppID: "p", DeveloperID: "A", TransferID: "tr_1", Failure: "returned"}
+	for i, want := range []Outcome{Applied, Done, Done, Applied} { // the one that came back is not new, another is
+		transfer := "tr_1"
+		if i == 3 {
+			transfer = "tr_2"
+		}
+		if r := must(t, s, find(transfer)); r.Outcome != want {
+			t.Errorf("%s: %+v", transfer, r)
+		}
+		if i == 1 {
+			must(t, s, returned)
+		}
 	}
 }
 
@@ -590,7 +613,8 @@ func TestGoldenRow(t *testing.T) {
 	}
 	spend, funded := e.Resource(), topUp.Resource()
 	if *spend.UserChargeMC != 5 || *spend.HoldAmountMC != 9 || spend.AmountMC != nil || spend.RefundedMC != nil ||
-		*funded.AmountMC != 8 || *funded.AmountDisplay != money.MC(8).Display() || funded.UserChargeMC != nil {
+		*funded.AmountMC != 8 || *funded.AmountDisplay != money.MC(8).Display() || funded.UserChargeMC != nil ||
+		funded.Feature != nil || *spend.Feature != "chat" {
 		t.Errorf("%+v, %+v", spend, funded)
 	}
 	dispute, payout := MarginRecord{Kind: marginDisputed}, MarginRecord{Kind: marginPaid}

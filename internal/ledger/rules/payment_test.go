@@ -2,6 +2,7 @@ package rules
 
 import (
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
@@ -60,6 +61,12 @@ func TestReversals(t *testing.T) {
 		if len(list) != len(c.moves) || r.RestMC != c.rest || r.Payment.ReversedMC != c.reversedMC ||
 			(r.Outcome == Done) != (len(c.moves) == 0) || s.Balances["A"].AvailableMC != before+moved {
 			t.Errorf("step %d: %d rows, %+v", i, len(list), r)
+		}
+	}
+	for i, r := range s.payments.byID["top_1"].Records {
+		if r.N != int64(i+1) || r.PaymentID != "top_1" || r.AccountID != "A" || r.CreatedUS != fitTime.UnixMicro() ||
+			i < 3 && r.AmountMC != 100 {
+			t.Errorf("record %d: %+v", i, r)
 		}
 	}
 }
@@ -144,6 +151,7 @@ func TestRefundsOfCalls(t *testing.T) {
 		earned, used, taken, available money.MC
 		sandbox                        bool // the call is of a test account
 		fakeMoney                      bool // the developer has only that
+		nothing                        bool // the developer has no balance
 		want                           *outcome
 	}{
 		"by margin":             {earned: 100, want: &outcome{80, 0, 70}},
@@ -156,11 +164,16 @@ func TestRefundsOfCalls(t *testing.T) {
 		"one short":             {earned: 50, available: 29},
 		"by what is below zero": {earned: 79, available: -1},
 		"by fake money":         {earned: 79, available: 1000, fakeMoney: true},
+		"by no balance":         {earned: 79, nothing: true},
+		"without a balance":     {earned: 80, nothing: true, want: &outcome{80, 0, 70}},
 		"of a test account":     {sandbox: true, want: &outcome{0, 0, 0}},
 	} {
 		s := newFunded()
 		s.Balances["A"].Sandbox = c.sandbox
 		s.Balances["D"] = &Balance{AccountID: "D", AvailableMC: c.available, Sandbox: c.fakeMoney}
+		if c.nothing {
+			delete(s.Balances, "D")
+		}
 		call := callOf("k", 80)
 		must(t, s, Hold{Call: call})
 		row := must(t, s, Settle{
@@ -192,7 +205,7 @@ func TestRefundsOfCalls(t *testing.T) {
 		r := must(t, s, refund)
 		if got := (outcome{r.CallRefund.MarginMC, r.CallRefund.BalanceMC, r.CallRefund.MarginUsedMC}); got != *c.want ||
 			(r.CallRefund.DebitID != "") != (got.balance > 0) || r.CallRefund.N != refund.Margin.Refunds+1 ||
-			s.Balances["D"].AvailableMC != c.available-got.balance || r.Entry.ReservedDeltaMC != 80 ||
+			!c.nothing && s.Balances["D"].AvailableMC != c.available-got.balance || r.Entry.ReservedDeltaMC != 80 ||
 			s.Connections["C"].ConsumedMC != 0 {
 			t.Errorf("%s: %+v, want %+v; %+v", name, r.CallRefund, *c.want, s.Balances["D"])
 		}
@@ -203,6 +216,21 @@ func TestRefundsOfCalls(t *testing.T) {
 		}
 		refund.AppID = "q"
 		refused(t, s, refund, apierr.NotFound)
+	}
+	s, call := newFunded(), callOf("k", 80)
+	must(t, s, Hold{Call: call})
+	row := must(t, s, Settle{Call: call, Attempt: 1, Settlement: Settled, Charge: Amounts{UserChargeMC: 1}}).Entry
+	s.AddOriginal(row, false)
+	must(t, s, Reverse{EntryID: row.ID, AccountID: "A", Reason: "outage"})
+	refused(t, s, RefundCall{EntryID: row.ID, AccountID: "A", AppID: "p", DeveloperID: "D"}, apierr.InvalidRequest)
+	s.AddOriginal(row, false) // as if it were not refunded
+	late := RefundCall{EntryID: row.ID, AccountID: "A", AppID: "p", DeveloperID: "D", Margin: AppMargin{EarnedMC: 9}}
+	if _, err := Apply(s, late, fitTime.Add(MaxRefundAge+time.Microsecond)); err == nil {
+		t.Error("refunded after 90 days")
+	}
+	late.Reason = "late"
+	if _, err := Apply(s, late, fitTime.Add(MaxRefundAge)); err != nil {
+		t.Error(err)
 	}
 }
 

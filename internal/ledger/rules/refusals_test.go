@@ -91,6 +91,8 @@ func TestTierCaps(t *testing.T) {
 		}
 	}
 	s := newFunded()
+	s.Balances["A"].AvailableMC = -5
+	must(t, s, ChangeCap{ConnectionID: "C", TargetMC: 1000})
 	s.Balances["A"].AvailableMC = 9
 	must(t, s, ChangeCap{ConnectionID: "C", TargetMC: 1009})
 	refused(t, s, ChangeCap{ConnectionID: "C", TargetMC: 1010}, apierr.InvalidRequest)
