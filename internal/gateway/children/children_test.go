@@ -199,6 +199,13 @@ func TestRepeatedUnderOtherSettings(t *testing.T) {
 				t.Errorf("%s: a new child: %d %s", change, a.Status, a.Body)
 			}
 		}
+		if _, err := d.ExecContext(t.Context(), `UPDATE children SET sealed = NULL`); err != nil { // an older version's
+			t.Fatal(err)
+		}
+		again, a := w.do(w.token, "POST", "/v1/connection/children", body, "Idempotency-Key", key)
+		if again.ID != c.ID || again.Token != "" {
+			t.Errorf("without a sealed token: %d %s", a.Status, a.Body)
+		}
 	})
 }
 
@@ -286,6 +293,9 @@ func TestChildrenSeeTheirOwn(t *testing.T) {
 			if _, got := w.do(hidden.token, hidden.method, hidden.path, ""); got.Status != 404 {
 				t.Errorf("%+v: %d %s", hidden, got.Status, got.Body)
 			}
+		}
+		if _, got := w.do(w.token, "GET", "/v1/connection/children?limit=many", ""); got.Status != 400 {
+			t.Errorf("an odd limit: %d %s", got.Status, got.Body)
 		}
 		all := other.ID + " " + b.ID + " " + a.ID
 		for token, want := range map[string]string{w.token: all, a.Token: b.ID, b.Token: ""} {

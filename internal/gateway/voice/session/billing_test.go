@@ -2,6 +2,8 @@ package session
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,8 +38,10 @@ func TestApprovalWindow(t *testing.T) {
 		step(known["created"])
 		step(known["done"])
 		charge := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: block}}
-		step(Settled{N: 1, ReplyID: "resp_1", Entry: charge})
-		if s.Blocks != 1 || s.ApproveByUS != start.Add(ApprovalWindow).UnixMicro() {
+		asked := slices.ContainsFunc(sent(step(Settled{N: 1, ReplyID: "resp_1", Entry: charge})), func(a string) bool {
+			return strings.Contains(a, `"approval_required":true,"approve_by":"2026-11-21T12:00:30.000Z"}`)
+		})
+		if !asked || s.Blocks != 1 || s.ApproveByUS != start.Add(ApprovalWindow).UnixMicro() {
 			t.Fatalf("%s: %d blocks, approve by %d", test.name, s.Blocks, s.ApproveByUS)
 		}
 		if test.approved {

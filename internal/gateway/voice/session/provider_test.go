@@ -110,6 +110,47 @@ func TestReportedText(t *testing.T) {
 	}
 }
 
+// TestSpeech counts how long the user has spoken, by the longer of two clocks, and nothing of a speech without a begin.
+func TestSpeech(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		began string // of the provider's clock; "" = its event was missed
+		ended string
+		wait  time.Duration // by our clock
+		want  time.Duration
+	}{
+		{"1000", "3500", time.Second, 2500 * time.Millisecond},
+		{"1000", "1500", time.Second, time.Second},
+		{"1000", "99999999999", time.Second, 15 * time.Minute}, // no longer than a session
+		{`"x"`, "null", 1500 * time.Microsecond, 2 * time.Millisecond},
+		{"", "3500", time.Second, 0},
+	} {
+		s := at(start)
+		if c.began != "" {
+			began := `{"type":"input_audio_buffer.speech_started","audio_start_ms":` + c.began + `}`
+			s, _ = Step(s, parsed(t, began), start)
+		}
+		now := start.Add(c.wait)
+		s, _ = Step(s, parsed(t, `{"type":"input_audio_buffer.speech_stopped","audio_end_ms":`+c.ended+`}`), now)
+		if s.UserSpeech != c.want || s.SpeakingUS != 0 || s.LastActivityUS != now.UnixMicro() {
+			t.Errorf("%+v: %s, %+v", c, s.UserSpeech, s)
+		}
+	}
+}
+
+// TestEndWithoutSideband: without a sideband no more of a reply will be heard of: an end bills it and hangs up at once.
+func TestEndWithoutSideband(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.SidebandAttached, s.SidebandLostUS = false, start.UnixMicro()
+	s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro(), AudioUS: start.UnixMicro(), Held: true}}
+	s, actions := Step(s, EndRequested{}, start.Add(time.Second))
+	if got := settles(actions); len(got) != 1 || got[0].Usage.AudioOutput != 20 || len(s.Replies) != 0 ||
+		!slices.Contains(actions, Action(HangUp{})) {
+		t.Errorf("%+v; %v", s, sent(actions))
+	}
+}
+
 // TestItems counts what is added to a conversation, and deletes a tool result that the app has not sent.
 func TestItems(t *testing.T) {
 	t.Parallel()

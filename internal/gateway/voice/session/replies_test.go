@@ -286,6 +286,9 @@ func TestBegunReplies(t *testing.T) {
 		"ended twice":        {[]Event{doneOf("a"), doneOf("a")}, nil, []string{"a"}},
 		"another":            {[]Event{begins("a"), heard, Tick{}, begins("b")}, []string{"b"}, []string{"a"}},
 		"an aside beside it": {[]Event{begins("a"), aside}, []string{"a*", "aside"}, nil},
+		"another beside an aside": {
+			[]Event{begins("a"), aside, heard, Tick{}, begins("b")}, []string{"aside", "b"}, []string{"a"},
+		},
 		"after a held aside": {[]Event{aside, begins("b")}, []string{"b"}, nil},
 	} {
 		s, now := at(start), start
@@ -301,6 +304,9 @@ func TestBegunReplies(t *testing.T) {
 		var got []string
 		for _, r := range s.Replies {
 			got = append(got, r.ID+strings.Repeat("*", map[bool]int{true: 1}[r.Held]))
+		}
+		if name == "one" && s.LastActivityUS != now.UnixMicro() {
+			t.Errorf("the session is idle since %d", s.LastActivityUS)
 		}
 		if !slices.Equal(got, c.want) || !slices.Equal(billed, c.billed) {
 			t.Errorf("%s: %q, billed %q; want %q, %q", name, got, billed, c.want, c.billed)
