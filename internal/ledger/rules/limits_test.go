@@ -36,6 +36,33 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
+// TestWindows: what does not fit into a window waits until enough has left it, or for a second if calls in flight alone
+// are in the way. A call that by itself is larger than the window is refused for good.
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		spent, held, need money.MC // of 10; the first 23 hours ago
+		wait              time.Duration
+		final, allowed    bool
+	}{
+		{0, 0, 10, 0, false, true}, {0, 0, 11, 0, true, false}, {1, 0, 10, time.Hour, false, false},
+		{4, 5, 1, 0, false, true}, {4, 5, 2, time.Second, false, false}, {9, 0, 2, time.Hour, false, false}, {0, 1, 10, time.Second, false, false},
+		{1, 9, 1, time.Second, false, false},
+	} {
+		s := newFunded()
+		at := fitTime.Add(-23*time.Hour - time.Minute)
+		spent := limits.Series{Width: time.Minute}.Add(at, int64(c.spent), VelocityWindow)
+		s.Counters["spend/p"] = &Counter{Spent: spent, HeldMC: c.held}
+		_, err := applyTo(s, Hold{Call: callOf("k", c.need), Limits: []limits.Limit{{
+			Subject: "spend/p", Unit: limits.Spend, Window: VelocityWindow, Max: 10, Code: apierr.DailyLimitReached,
+		}}})
+		e, _ := errors.AsType[*apierr.Error](err)
+		if (err == nil) != c.allowed || e != nil && (e.RetryAfter != c.wait || e.Final != c.final) {
+			t.Errorf("%+v: %v, %+v", c, err, e)
+		}
+	}
+}
+
 // TestProviderKeys: beyond a limit of cost the developer's own key serves the call, which then holds nothing of it.
 // Beyond a limit of spend it does not.
 func TestProviderKeys(t *testing.T) {
