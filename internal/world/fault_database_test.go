@@ -325,10 +325,10 @@ func (b *Box) revive(after time.Duration) {
 // deadTime is longer than what is left of an ended process goes on trying to reach somebody.
 const deadTime = 30 * time.Second
 
-// arms returns a step that lets a fault of the database happen to one of the next statements.
-func arms(what fault) func(*world, bank.Step) error {
+// arms returns a step that lets a fault of the database happen to one of so many next statements that it may happen to.
+func arms(what fault, statements int) func(*world, bank.Step) error {
 	return func(w *world, s bank.Step) error {
-		w.file.arm(what, 1+s.B%200)
+		w.file.arm(what, 1+s.B%statements)
 		return nil
 	}
 }

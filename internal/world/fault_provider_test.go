@@ -295,6 +295,9 @@ func (k *asker) ask(s bank.Step) error {
 			return fmt.Errorf("%s with %s: the answer is complete: %t, that of the provider: %t: %s", route.path, body,
 				complete, whole, a.Body)
 		}
+		if a.Status == http.StatusUnauthorized { // the token has expired
+			k.api.connected = time.Time{}
+		}
 		if a.Status < 500 {
 			return nil
 		}

@@ -46,9 +46,9 @@ var kinds = []kind{
 	{"clock-steps", 1, (*world).stepClock},
 	{faultStep, 4, func(w *world, s bank.Step) error { w.failing = 1 + s.B%40; return nil }},
 	{leaveStep, 2, (*world).leaves},
-	{string(kill), 1, arms(kill)},
-	{string(hangs), 1, arms(hangs)},
-	{string(diskFull), 1, arms(diskFull)},
+	{string(kill), 1, arms(kill, 200)},
+	{string(hangs), 1, arms(hangs, 10)},
+	{string(diskFull), 1, arms(diskFull, 4)},
 }
 
 // arming are the steps that let something happen in the next one.
