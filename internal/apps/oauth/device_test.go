@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -225,6 +226,42 @@ func TestUserCodeTries(t *testing.T) {
 	again.poll().refused(t, "another site's form", 400, "authorization_pending")
 	w.exec(`UPDATE apps SET suspended = 1 WHERE id = $1`, w.public.ID)
 	again.decide(b, approval("1")).Want(t, http.StatusUnprocessableEntity, "is suspended")
+
+	w.clock.pass(time.Hour)
+	guess, last := url.Values{"user_code": {"WDJB-MJHT"}}, b
+	for i := range 4 {
+		email := fmt.Sprintf("guesser%d@example.com", i)
+		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) SELECT $1, $1, password_hash, 1
+			FROM accounts WHERE email = 'person@example.com'`, email)
+		last = w.signedIn(email)
+		for range 10 * (1 - i/3) { // the last one has tried none
+			last.Post("/device", guess).Want(t, http.StatusUnprocessableEntity)
+		}
+	}
+	last.Post("/device", guess).Want(t, http.StatusTooManyRequests)
+	w.clock.pass(20 * time.Second)
+	last.Post("/device", guess).Want(t, http.StatusUnprocessableEntity)
+}
+
+// TestTokensOfABrokenDatabase: no error of the database is an answer with tokens, or one that ends what the app has.
+func TestTokensOfABrokenDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	for _, table := range []string{"oauth_codes", "oauth_device_codes", "apps"} {
+		dev := w.startDevice(w.public)
+		w.exec(`ALTER TABLE ` + table + ` RENAME TO broken`)
+		for _, form := range []url.Values{
+			{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}, "code_verifier": {"x"}},
+			dev.form(),
+		} {
+			isOther := (form.Get("code") == "x") != (table == "oauth_codes") && table != "apps"
+			if got := w.token(w.public, form); !isOther && (got.Status != http.StatusInternalServerError ||
+				strings.Contains(got.Body, "token")) {
+				t.Errorf("%s, %s: %d %s", table, form.Get("grant_type"), got.Status, got.Body)
+			}
+		}
+		w.exec(`ALTER TABLE broken RENAME TO ` + table)
+	}
 }
 
 // The walls of the sandbox hold for devices: who may connect to which app, and as whom (contract §5; I-29).

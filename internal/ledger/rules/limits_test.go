@@ -46,7 +46,8 @@ func TestWindows(t *testing.T) {
 		final, allowed    bool
 	}{
 		{0, 0, 10, 0, false, true}, {0, 0, 11, 0, true, false}, {1, 0, 10, time.Hour, false, false},
-		{4, 5, 1, 0, false, true}, {4, 5, 2, time.Second, false, false}, {9, 0, 2, time.Hour, false, false}, {0, 1, 10, time.Second, false, false},
+		{4, 5, 1, 0, false, true}, {4, 5, 2, time.Second, false, false}, {9, 0, 2, time.Hour, false, false},
+		{0, 1, 10, time.Second, false, false},
 		{1, 9, 1, time.Second, false, false},
 	} {
 		s := newFunded()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,5 +68,26 @@ func TestFixture(t *testing.T) {
 	if err := runs(survivor + " | it stays\n" + gone); !errors.Is(err, errSurvivors) ||
 		!strings.Contains(log.String(), "not in the code: "+strings.TrimSuffix(gone, " | was here")) {
 		t.Errorf("accepted what is gone: %v, %s", err, log.String())
+	}
+}
+
+// TestKeys: mutants of the same text in a function have keys of their own, so that none is accepted for another.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	p := &mutated{}
+	err := p.collect("f.go", []byte("package f\nfunc f(a, b int) bool { return a < b || (a < b) != (b > 1) }\n"+
+		"func g(a, b int) bool { return a < b }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range p.mutants {
+		if m.operator == "< to <=" {
+			got = append(got, m.key())
+		}
+	}
+	want := []string{"f.go | f | < to <= | a < b", "f.go | f | < to <= | a < b #2", "f.go | g | < to <= | a < b"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -33,7 +33,7 @@ type mutant struct {
 	asked int // how many suites have not noticed it
 }
 
-// key names a mutant in accepted.txt, whatever line it is on.
+// key names a mutant in accepted.txt, whatever line it is on; the second of one text in a function ends with #2.
 func (m *mutant) key() string {
 	return strings.Join([]string{m.file, m.function, m.operator, m.text}, " | ")
 }
@@ -185,6 +185,7 @@ func (p *mutated) collect(file string, source []byte) error {
 		return err
 	}
 	offset := func(at token.Pos) int { return set.Position(at).Offset }
+	same := map[string]int{} // mutants by key
 	for _, d := range tree.Decls {
 		f, ok := d.(*ast.FuncDecl)
 		if !ok || f.Body == nil || f.Name.Name == "init" {
@@ -201,6 +202,10 @@ func (p *mutated) collect(file string, source []byte) error {
 				operator: operator, text: strings.ReplaceAll(text, " | ", " or "),
 				start: offset(n.Pos()), end: offset(n.End()),
 				before: strings.ReplaceAll(before, "N", number), after: after,
+			}
+			key := m.key()
+			if same[key]++; same[key] > 1 {
+				m.text += fmt.Sprint(" #", same[key])
 			}
 			p.mutants = append(p.mutants, m)
 			return m
