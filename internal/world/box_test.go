@@ -103,6 +103,7 @@ type Box struct {
 	failIn    int  // so many statements on, one fails; 0 = none
 	hasFailed bool // one has
 
+	wire     wire   // to the outside
 	story    *story // what happens, and who sends a request
 	whoSends func(jar http.CookieJar, headers []string) string
 
@@ -126,6 +127,7 @@ func openBox(t *testing.T, url string) *Box {
 	t.Helper()
 	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{}),
 		statements: map[string]int{}, story: &story{names: map[string]string{}},
+		wire:     wire{sent: map[string]*bytes.Buffer{}},
 		whoSends: func(http.CookieJar, []string) string { return "somebody" }}
 	n := opened.Add(1)
 	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
@@ -137,9 +139,9 @@ func openBox(t *testing.T, url string) *Box {
 	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: b.clock.Now})
 	b.bankNetwork = &bank.Network{Stripe: b.Stripe}
 	b.providers, b.receiver = &providers{emulator: emulator.New(emulator.Options{})}, &receiver{}
-	b.serve(b.host(stripeHost), b.story.hear(b.bankNetwork))
-	b.serve(b.host(providersHost), b.providers)
-	b.serve(b.loopback, b.receiver)
+	b.serve(b.host(stripeHost), b.wire.keep("to Stripe", b.story.hear(b.bankNetwork)))
+	b.serve(b.host(providersHost), b.wire.keep("to providers", b.providers))
+	b.serve(b.loopback, b.wire.keep("to receivers", b.receiver))
 	home, providers := b.URL(purserHost), b.URL(providersHost)
 	b.config = config.Config{
 		Database:         url,

@@ -266,7 +266,7 @@ func (k *asker) ask(s bank.Step) error {
 		return err
 	}
 	k.asked++
-	text := fmt.Sprintf("canary %d of the history", k.asked)
+	text := fmt.Sprintf("%s %d of the history", canaryPrompt, k.asked)
 	var faults []answerFault
 	for i := range s.C % 4 {
 		faults = append(faults, answerFaults[(s.A+s.B*i)%len(answerFaults)])

@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/purserhq/purser/internal/testkit/bank"
 )
@@ -34,11 +38,11 @@ type canary struct{ what, text string }
 // places are where canaries belong, by what they are. A column that is not here has none.
 var places = map[string][]string{
 	// What is sent to and answered by models is kept for replays, for seven days (docs/operate/configuration.md).
-	"a prompt": {"stored_responses.body", "checkpoints.body"},
+	"a prompt": {"stored_responses.body", "checkpoints.body", "to providers"},
 	// Addresses are those of an account, of its mails, and of whom somebody has invited.
-	"an address": {"accounts.email", "mails.recipient", "mails.subject", "mails.text", "mails.html",
-		"identity_links.email", "invitations.email", "app_invitations.email", "openid_logins.email",
-		"apps.test_allowlist", "passkey_challenges.options", "sessions.data"},
+	"an address": {"to Stripe", "accounts.email", "mails.recipient", "mails.subject", "mails.text",
+		"mails.html", "identity_links.email", "invitations.email", "app_invitations.email", "openid_logins.email",
+		"apps.test_allowlist", "passkey_challenges.options"},
 }
 
 // secrets are what nobody may keep or tell.
@@ -54,13 +58,51 @@ func (w *world) secrets() (list []canary) {
 	for id, c := range w.api.apps {
 		list = append(list, canary{"the secret of " + id, c.secret})
 	}
+	for _, e := range w.receiver.endpoints {
+		for _, s := range e.secrets {
+			list = append(list, canary{"the secret of " + e.id, s.text})
+		}
+	}
 	return list
+}
+
+// A wire keeps what the product sends to the outside, by where to.
+type wire struct {
+	mu   sync.Mutex
+	sent map[string]*bytes.Buffer
+}
+
+// keep returns a handler that keeps what h gets, but for headers, which have the keys of the outside.
+func (l *wire) keep(to string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			l.note(to, r.URL.String(), string(body))
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (l *wire) note(to, address, body string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sent[to] == nil {
+		l.sent[to] = &bytes.Buffer{}
+	}
+	if form, err := url.QueryUnescape(body); err == nil {
+		body = form
+	}
+	fmt.Fprintln(l.sent[to], address, body)
 }
 
 // rowsScanned bounds how many rows of a table are read: the newest of more.
 const rowsScanned = 20_000
 
-// checkCanaries looks for canaries in all tables and in the log.
+// checkCanaries looks for canaries in all tables, in the log, and in what was sent to Stripe, providers and receivers.
 func (w *world) checkCanaries() error {
 	canaries := append(w.secrets(), canary{"a prompt", canaryPrompt})
 	for _, name := range names {
@@ -70,11 +112,17 @@ func (w *world) checkCanaries() error {
 	for _, table := range tables {
 		err = errors.Join(err, w.scan(table, canaries))
 	}
-	text := w.log.String()
-	for _, c := range canaries {
-		if at := strings.Index(text, c.text); at >= 0 {
-			err = errors.Join(err, fmt.Errorf("canary: the log has %s: %s", c.what,
-				text[max(0, at-200):min(len(text), at+100)]))
+	texts := map[string]string{"the log": w.log.String()}
+	for to, sent := range w.wire.sent {
+		texts[to] = sent.String()
+	}
+	for place, text := range texts {
+		for _, c := range canaries {
+			at := strings.Index(text, c.text)
+			if at >= 0 && c.text != "" && !slices.Contains(places[c.what], place) {
+				err = errors.Join(err, fmt.Errorf("canary: %s has %s: %s", place, c.what,
+					text[max(0, at-200):min(len(text), at+100)]))
+			}
 		}
 	}
 	return err
