@@ -351,8 +351,12 @@ func (f *failure) isLike(other error) bool {
 // repeats is how often a shortened history is played to see that it fails again.
 const repeats = 10
 
-// longestCut bounds how long a history is cut, and then repeated, by the clock of the machine.
-const longestCut = 4 * time.Minute
+// longestCut bounds how long a history is cut, by the clock of the machine, and lastCut how long before the end of the
+// test the cutting and then the repeating end.
+const (
+	longestCut = 15 * time.Minute
+	lastCut    = 2 * time.Minute
+)
 
 // shorten cuts a history that fails until each step is needed, and tells it.
 func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
@@ -364,6 +368,10 @@ func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
 		history = history[:first.step]
 	}
 	last, until := err, time.Now().Add(longestCut)
+	deadline, hasDeadline := t.Deadline()
+	if end := deadline.Add(-2 * lastCut); hasDeadline && end.Before(until) {
+		until = end
+	}
 	play := func(cut []bank.Step) (fails bool) {
 		if time.Now().After(until) {
 			return false
@@ -382,14 +390,17 @@ func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
 		history = without
 	}
 	history = bank.Shrink(history, *cuts, play)
-	n := 0
 	until = time.Now().Add(longestCut)
-	for range repeats {
+	if end := deadline.Add(-lastCut); hasDeadline && end.Before(until) {
+		until = end
+	}
+	n, played := 0, 0
+	for ; played < repeats && time.Now().Before(until); played++ {
 		if play(history) {
 			n++
 		}
 	}
-	return fmt.Sprintf("%v\n%s\nfails %d times of %d:\n\n%s", last, tableOf(history, last), n, repeats,
+	return fmt.Sprintf("%v\n%s\nfails %d times of %d:\n\n%s", last, tableOf(history, last), n, played,
 		code(seed, history))
 }
 

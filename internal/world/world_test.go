@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,25 +66,48 @@ func TestMonth(t *testing.T) {
 // one that fails, too.
 func TestWorld(t *testing.T) {
 	t.Parallel()
-	drawn, began := map[string]int{}, time.Now()
+	var mu sync.Mutex
+	drawn, n, began := map[string]int{}, uint64(0), time.Now()
+	until := began.Add(newSeeds(t))
+	next := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; n <= *seeds {
+			return *first + n - 1, true
+		}
+		if time.Now().After(until) || t.Failed() {
+			n--
+			return 0, false
+		}
+		return rand.Uint64(), true
+	}
 	play := func(seed uint64) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			history := random(seed, *steps)
-			if err := playWhole(t, history, drawn); err != nil {
-				t.Errorf("%v\nhistory:\n%s", err, bank.Format(history))
-				if *cuts > 0 {
-					t.Errorf("shorter:\n%s", shorten(t, seed, history, err))
-				}
+			history, own := random(seed, *steps), map[string]int{}
+			err := playWhole(t, history, own)
+			mu.Lock()
+			for what, times := range own {
+				drawn[what] += times
+			}
+			mu.Unlock()
+			if err == nil {
+				return
+			}
+			t.Errorf("%v\nhistory:\n%s", err, bank.Format(history))
+			if *cuts > 0 {
+				t.Errorf("shorter:\n%s", shorten(t, seed, history, err))
 			}
 		})
 	}
-	n := *seeds
-	for seed := range n {
-		play(*first + seed)
+	var players sync.WaitGroup
+	for range min(runtime.NumCPU(), 8) { // a history keeps one processor busy
+		players.Go(func() {
+			for seed, ok := next(); ok; seed, ok = next() {
+				play(seed)
+			}
+		})
 	}
-	for until := began.Add(newSeeds(t)); time.Now().Before(until) && !t.Failed(); n++ {
-		play(rand.Uint64())
-	}
+	players.Wait()
 	took := time.Since(began)
 	t.Logf("%d histories in %s: %.0f an hour", n, took.Round(time.Second), float64(n)/took.Hours())
 	if n >= 2 && drawn[fmt.Sprint("a call of who may spend: ", http.StatusOK)] == 0 {
