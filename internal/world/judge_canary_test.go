@@ -43,6 +43,8 @@ var places = map[string][]string{
 	"an address": {"to Stripe", "accounts.email", "mails.recipient", "mails.subject", "mails.text",
 		"mails.html", "identity_links.email", "invitations.email", "app_invitations.email", "openid_logins.email",
 		"apps.test_allowlist", "passkey_challenges.options"},
+	// Of who has left there is the last email, until it is sent.
+	"the address of who has left": {"mails.recipient", "mails.subject", "mails.text", "mails.html"},
 }
 
 // secrets are what nobody may keep or tell.
@@ -124,6 +126,24 @@ func (w *world) checkCanaries() error {
 					text[max(0, at-200):min(len(text), at+100)]))
 			}
 		}
+	}
+	return err
+}
+
+// checkErased looks for the addresses of those who have left, in all tables.
+func (w *world) checkErased() error {
+	var canaries []canary
+	for _, name := range names {
+		is, err := w.person(name)
+		if err != nil {
+			return err
+		} else if is.isClosed {
+			canaries = append(canaries, canary{"the address of who has left", bank.Address(name)})
+		}
+	}
+	tables, err := w.texts(`SELECT name FROM sqlite_master WHERE type = 'table'`)
+	for _, table := range tables {
+		err = errors.Join(err, w.scan(table, canaries))
 	}
 	return err
 }

@@ -293,7 +293,7 @@ func (w *world) closeSuspended(person string, is personal) (why string, err erro
 	return "suspended: " + a.Body, err
 }
 
-// checkGone checks the books of those who have left: nothing is left of what they have paid.
+// checkGone checks the books of those who have left: nothing is left of what they have paid, nor of who they were.
 func (w *world) checkGone() error {
 	if err := w.decide(); err != nil {
 		return err
@@ -313,7 +313,7 @@ func (w *world) checkGone() error {
 		}
 	}
 	book := w.money.Book
-	return errors.Join(book.CheckStep(), book.CheckSettled(), w.verify())
+	return errors.Join(book.CheckStep(), book.CheckSettled(), w.verify(), w.checkErased())
 }
 
 // checkPaid compares what a person has paid, got back and spent with the balance: by what Stripe has of the payments,
