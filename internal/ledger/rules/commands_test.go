@@ -98,6 +98,9 @@ func TestReceiptsFail(t *testing.T) {
 	}
 	settle.Receipt = func(*Entry) (string, error) { return "{}", nil }
 	row := must(t, s, settle).Entry
+	if !slices.Equal(s.Changes.EndedDeferrals, []string{"req_k"}) {
+		t.Errorf("these are no longer asked for: %q", s.Changes.EndedDeferrals)
+	}
 	for usage, want := range map[string]string{"": "broken", `{"cache_saved_mc":x}`: "usage of led_k"} {
 		reverse := Reverse{EntryID: row.ID, AccountID: "A", Reason: "test"}
 		if row.Usage = usage; usage == "" {
@@ -126,9 +129,8 @@ func TestRefundsOfCachedCalls(t *testing.T) {
 		s.AddOriginal(row, false)
 		back := must(t, s, Reverse{EntryID: row.ID, AccountID: "A", Reason: "test"}).Entry
 		total := s.Changes.DailyTotals[DailyTotalsKey{"C", "2026-11-21", "", ""}]
-		if back.ReservedDeltaMC != 8 || back.ConsumedDeltaMC != -8 || *total != (DailyTotalsDelta{
-			AppID: "p", AccountID: "A", Calls: 1,
-		}) {
+		if back.ReservedDeltaMC != 8 || back.ConsumedDeltaMC != -8 || back.RemainingMC != 1000 ||
+			*total != (DailyTotalsDelta{AppID: "p", AccountID: "A", Calls: 1}) {
 			t.Errorf("usage %q: the day has %+v after the refund %+v", usage, *total, back)
 		}
 		refused(t, s, Reverse{EntryID: row.ID, AccountID: "A", Reason: "again"}, apierr.InvalidRequest)
@@ -321,15 +323,29 @@ func TestAttempts(t *testing.T) {
 			if r := must(t, s, Release{Call: r.Call, Attempt: n}); r.Outcome != Fenced {
 				t.Errorf("attempt %d is released by %d: %+v", attempt, n, r)
 			}
+			if r := must(t, s, Settle{Call: r.Call, Attempt: n}); r.Outcome != Fenced {
+				t.Errorf("attempt %d is settled by %d: %+v", attempt, n, r)
+			}
 		}
 		must(t, s, Release{Call: r.Call, Attempt: attempt})
 	}
-	dry := Hold{Call: callOf("dry", 1000), DryRun: true}
+	last := must(t, s, Hold{Call: call}).Call
+	must(t, s, Settle{Call: last, Attempt: 4, Settlement: Settled, Charge: Amounts{UserChargeMC: 1}})
+	for _, c := range []struct { // a release whose answer was lost, of what was charged instead
+		unbilled *Unbilled
+		want     Outcome
+	}{{nil, Fenced}, {&Unbilled{}, Fenced}, {&Unbilled{Estimate: &Settle{Call: last}}, Done}} {
+		if r := must(t, s, Release{Call: last, Attempt: 4, Unbilled: c.unbilled}); r.Outcome != c.want ||
+			r.Estimated != (c.want == Done) {
+			t.Errorf("released when it was billed: %+v", r)
+		}
+	}
+	dry := Hold{Call: callOf("dry", 999), DryRun: true}
 	before := s.digest()
 	if r := must(t, s, dry); r.Attempt != 0 || s.digest() != before {
 		t.Errorf("a dry run: %+v", r)
 	}
-	dry.HoldMC = 1001
+	dry.HoldMC = 1000
 	refused(t, s, dry, apierr.AllocationExhausted)
 }
 
@@ -616,6 +632,14 @@ func TestGoldenRow(t *testing.T) {
 		*funded.AmountMC != 8 || *funded.AmountDisplay != money.MC(8).Display() || funded.UserChargeMC != nil ||
 		funded.Feature != nil || *spend.Feature != "chat" {
 		t.Errorf("%+v, %+v", spend, funded)
+	}
+	delivery := Delivery{DurationMS: 3}
+	if got := delivery.Columns(); got != [3]Column{{}, Integer(int64(3)), {}} {
+		t.Errorf("what is not known of a delivery: %+v", got)
+	}
+	daily := money.MC(7)
+	if r := (Connection{VelocityLimitMC: &daily}).Resource(); *r.VelocityLimitDisplay != daily.Display() {
+		t.Errorf("%+v", r)
 	}
 	dispute, payout := MarginRecord{Kind: marginDisputed}, MarginRecord{Kind: marginPaid}
 	if !dispute.IsDispute() || payout.IsDispute() || cmp.Compare(e.RequestID(), "req_0") != 0 {

@@ -36,6 +36,22 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
+// TestFreeCreditOfChildren: free credit pays for a call of a child that its budget covers, and no further.
+func TestFreeCreditOfChildren(t *testing.T) {
+	t.Parallel()
+	for free, want := range map[money.MC]string{10: PaidByFreeCredit, 11: PaidByWallet} {
+		s := newFunded()
+		must(t, s, Delegate{Child{
+			ID: "chd_1", ConnectionID: "C", AmountMC: 10, ExpiresUS: fitTime.Add(time.Hour).UnixMicro(),
+		}})
+		credit := &FreeCreditHold{Terms: "{}", HoldMC: free}
+		hold := Hold{Call: callOf("chd_1/k", 10), ChildID: "chd_1", FreeCredit: credit}
+		if r := must(t, s, hold); r.Call.PaidBy != want {
+			t.Errorf("%d of 10: %+v", free, r.Call)
+		}
+	}
+}
+
 // TestWindows: what does not fit into a window waits until enough has left it, or for a second if calls in flight alone
 // are in the way. A call that by itself is larger than the window is refused for good.
 func TestWindows(t *testing.T) {
@@ -83,6 +99,12 @@ func TestProviderKeys(t *testing.T) {
 		r, err := applyTo(s, Hold{
 			Call: callOf("k", 10), CostMC: 5, HasProviderKey: c.hasKey, Limits: []limits.Limit{limit},
 		})
+		if c.allowed { // its answer was lost
+			again := must(t, s, Hold{Call: callOf("k", 10), CostMC: 5, HasProviderKey: c.hasKey})
+			if again.UseProviderKey != (c.own || c.hasKey && c.unit == limits.Spend) {
+				t.Errorf("%+v, again: %+v", c, again)
+			}
+		}
 		held := s.Counters["live/dev"].HeldMC
 		if (err == nil) != c.allowed || r.UseProviderKey != c.own || (held > 0) != (c.allowed && !c.own) {
 			t.Errorf("%+v: %v, %+v, held %d", c, err, r, held)

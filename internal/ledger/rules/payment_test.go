@@ -71,6 +71,43 @@ func TestReversals(t *testing.T) {
 	}
 }
 
+// TestPaymentRows: each command of a payment that changes it names the payment, and returns the row that it has
+// written.
+func TestPaymentRows(t *testing.T) {
+	t.Parallel()
+	s := newFunded()
+	for i, c := range []struct {
+		command Command
+		status  string // of the row; "" = none
+	}{
+		{OpenPayment{PaymentID: "top_1", AccountID: "A", AmountMC: 5}, "pending"},
+		{FailPayment{PaymentID: "top_1", Reason: "declined"}, "reversed"},
+		{ReopenPayment{"top_1"}, "pending"},
+		{MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1"}, ""},
+		{SettlePayment{"top_1"}, "settled"},
+		{ReversePayment{PaymentID: "top_1", Reason: "refunded", TotalMC: 5}, "reversed"},
+		{DisputePayment{PaymentID: "top_1", DisputeID: "du"}, ""},
+		{EndDispute{PaymentID: "top_1", DisputeID: "du"}, ""},
+	} {
+		keys, rows := NewRowKeys(), len(s.Changes.Entries)
+		keys.Add(c.command)
+		r := must(t, s, c.command)
+		written := s.Changes.Entries[rows:]
+		if len(written) > 1 || (len(written) == 1) != (c.status != "") || len(keys.Payments) != 1 ||
+			len(written) == 1 && (r.Entry.ID != written[0].ID || r.Entry.Status != c.status) {
+			t.Errorf("step %d, %T: %+v, returned %+v", i, c.command, written, r.Entry)
+		}
+		stops := false
+		switch c.command.(type) {
+		case ReversePayment, DisputePayment, EndDispute:
+			stops = true
+		}
+		if keys.FreezesAccount != stops {
+			t.Errorf("%T: the connections of the account are loaded: %t", c.command, !stops)
+		}
+	}
+}
+
 // TestDisputesAreRecordedOnce: a dispute is known by its own record, whatever a reversal gives as its reason.
 func TestDisputesAreRecordedOnce(t *testing.T) {
 	t.Parallel()
@@ -231,6 +268,28 @@ func TestRefundsOfCalls(t *testing.T) {
 	late.Reason = "late"
 	if _, err := Apply(s, late, fitTime.Add(MaxRefundAge)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMarginRecordsOnce: a record that a command and its app both name counts once.
+func TestMarginRecordsOnce(t *testing.T) {
+	t.Parallel()
+	s := newFunded()
+	for range 2 {
+		s.AddMarginRecord(&MarginRecord{AppID: "p", N: 1, Kind: marginDisputed, Subject: "A", AmountMC: 2, TakenMC: 2})
+	}
+	if taken := s.takenOf("p", "A"); taken != 2 {
+		t.Errorf("%d are taken", taken)
+	}
+	for _, c := range []Command{
+		BeginPayout{PayoutID: "po", AppID: "p", DeveloperID: "D", Others: map[string]MaturedMargin{"q": {}}},
+		EndPayout{PayoutID: "po", AppID: "p", DeveloperID: "D"},
+		RecordPayout{PayoutID: "po", AppID: "p", DeveloperID: "D"},
+	} {
+		keys := NewRowKeys()
+		if keys.Add(c); keys.Margins[0] != (MarginKeys{"p", "po"}) || !keys.Accounts["D"] {
+			t.Errorf("%T: %+v", c, keys.Margins)
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ func TestAppEvents(t *testing.T) {
 			},
 		},
 		"an update of nothing": {
+			state: func(s *State) { s.Config.Tools, s.Config.ToolChoice = []byte(`[]`), []byte(`"auto"`) },
 			event: AppEvent{Type: "session.update", Update: &ConfigUpdate{}},
 			want:  []string{"Persist"},
 			check: func(before, after State) bool {

@@ -139,10 +139,11 @@ func TestAdoption(t *testing.T) {
 		"one that is hung up": {func(s *State) {
 			s.Ending = &Ending{Reason: AppEnded, Immediate: true, HungUp: true, DeadlineUS: us(0)}
 		}, heard, "Release AttachSideband HangUp", heard, AppEnded},
-		"a mock":       {func(s *State) { s.Mock = true }, heard, "Release HangUp", 0, SidebandLost},
-		"an offer":     {func(s *State) { s.Status = Pending }, heard, "Release HangUp", 0, ServerShutdown},
-		"a ticket":     {func(s *State) { s.Status, s.TicketUsed = Pending, false }, heard, "Release", 0, ""},
-		"without hold": {func(s *State) { s.Hold = NoHold }, heard, "AttachSideband Hold", heard, ""},
+		"a mock":              {func(s *State) { s.Mock = true }, heard, "Release HangUp", 0, SidebandLost},
+		"an offer":            {func(s *State) { s.Status = Pending }, heard, "Release HangUp", 0, ServerShutdown},
+		"a ticket":            {func(s *State) { s.Status, s.TicketUsed = Pending, false }, heard, "Release", 0, ""},
+		"a hold is asked for": {func(s *State) { s.Hold = Requested }, heard, "Release AttachSideband", heard, ""},
+		"without hold":        {func(s *State) { s.Hold = NoHold }, heard, "AttachSideband Hold", heard, ""},
 	} {
 		s := at(start)
 		if c.state != nil {

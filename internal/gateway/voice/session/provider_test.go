@@ -145,6 +145,14 @@ func TestEndWithoutSideband(t *testing.T) {
 	s.SidebandAttached, s.SidebandLostUS = false, start.UnixMicro()
 	s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro(), AudioUS: start.UnixMicro(), Held: true}}
 	s, actions := Step(s, EndRequested{}, start.Add(time.Second))
+	heard := at(start)
+	heard.Playback = &Playback{"resp_1", start.Add(time.Minute).UnixMicro()}
+	for immediate, hangsUp := range map[bool]bool{false: false, true: true} {
+		_, actions := Step(heard, EndRequested{immediate}, start)
+		if slices.Contains(actions, Action(HangUp{})) != hangsUp {
+			t.Errorf("an end, immediate %t, while a reply is heard: %s", immediate, sent(actions))
+		}
+	}
 	if got := settles(actions); len(got) != 1 || got[0].Usage.AudioOutput != 20 || len(s.Replies) != 0 ||
 		!slices.Contains(actions, Action(HangUp{})) {
 		t.Errorf("%+v; %v", s, sent(actions))
@@ -242,6 +250,13 @@ func TestConfirmations(t *testing.T) {
 	if len(s.Config.Instructions) != MaxInstructions || s.AddedTextTokens != MaxInstructions/2 ||
 		!slices.Contains(actions, Action(Persist{})) {
 		t.Errorf("%d bytes of instructions, %d tokens, %v", len(s.Config.Instructions), s.AddedTextTokens, actions)
+	}
+	s.ClientUpdatable, s.Config.Voice, s.Hold = []string{"voice"}, "marin", NoHold
+	s.Unsettled = []Settle{{N: 7}} // nothing is held for
+	cedar := `{"type":"session.updated","session":{"audio":{"output":{"voice":"cedar"}}}}`
+	s, actions = Step(s, parsed(t, cedar), start)
+	if s.Config.Voice != "cedar" || !slices.Equal(sent(actions), []string{"Persist"}) || s.PendingUpdates != 0 {
+		t.Errorf("a voice: %q, %s, %d pending", s.Config.Voice, sent(actions), s.PendingUpdates)
 	}
 	if s, _ = Step(s, parsed(t, `{"type":"session.updated"}`), start); s.ConfigResets != 2 {
 		t.Errorf("a report of nothing: %d resets", s.ConfigResets)

@@ -219,8 +219,8 @@ func TestUnheardSpeech(t *testing.T) {
 		for _, a := range m.actions {
 			more += a.(Unmetered).AudioTokens
 		}
-		if more != c.more || m.Unheard || m.AddedTextTokens != 6 || m.UserSpeech != 3500*time.Millisecond ||
-			m.Context.AudioInput != c.input {
+		if more != c.more || (len(m.actions) > 0) != (more > 0) || m.Unheard || m.AddedTextTokens != 6 ||
+			m.UserSpeech != 3500*time.Millisecond || m.Context.AudioInput != c.input {
 			t.Errorf("%d and %d: %d more, %+v", c.input, c.cached, more, m.State)
 		}
 		m = machine{State: s, nowUS: start.UnixMicro()}

@@ -138,6 +138,9 @@ func TestSteps(t *testing.T) {
 		{"unless it cannot be watched", "end now, released, down, 4s",
 			"svc.session.ending, session.update, hang up, release 1, attach again, unmetered 4s 0 audio, " +
 				"finish app_ended"},
+		{"or is known to be gone", "end now, released, down, gone",
+			"svc.session.ending, session.update, hang up, release 1, attach again, unmetered 0s 0 audio, " +
+				"finish app_ended"},
 		{"the first usage after a gap shows what was said in it", "down, 2s, up, long",
 			"attach again, unmetered 2s 0 audio, session.update, unmetered 0s 90 audio, settle 1"},
 		{"an end does not wait for a reply of which no event comes",
