@@ -45,7 +45,7 @@ setup: ## what tests need beside Go: PostgreSQL, Chromium, Node.js, nginx, Caddy
 check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths, licences | 10 s
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags serve ./cmd/purser
+	go vet -tags serve ./cmd/purser ./internal/commands
 	$(RUN_TOOL) $(STATICCHECK) ./...
 	go mod tidy -diff
 	@for module in $(MODULES); do (set -x; cd $$module; go vet ./...; go mod tidy -diff; \

@@ -61,6 +61,7 @@ var groups = []group{
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", "oidc", ""}},
 	{"dev", []string{"sample", "history", ""}},
+	{"commands", []string{""}},
 }
 
 // outside are the packages that do not stand in internal/, before and after the groups.

@@ -362,7 +362,7 @@ var peopleEdges = []edge{
 	},
 	{
 		what:  "U3 settings of the command line's own",
-		tests: []string{"cmd/purser/cli_test.go TestEveryDocumentedVariableIsAccepted"},
+		tests: []string{"internal/commands/cli_test.go TestEveryDocumentedVariableIsAccepted"},
 	},
 	{what: "U5 an unpaid top-up that blocks closing an account", left: "064-unpaid-top-ups.md"},
 	{
@@ -415,7 +415,7 @@ var peopleEdges = []edge{
 	},
 	{
 		what:  "purser listen prints a place before an undelivered event",
-		tests: []string{"cmd/purser/listen_test.go TestListenStopsBeforeAnUndeliveredEvent"},
+		tests: []string{"internal/commands/listen_test.go TestListenStopsBeforeAnUndeliveredEvent"},
 	},
 	{
 		what: "openid-client, oauth4webapi, Auth.js, x/oauth2",

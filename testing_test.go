@@ -64,10 +64,10 @@ func TestLongTestsAreListed(t *testing.T) {
 var processes = map[string]string{
 	".":                          "go list",
 	"bench":                      "pprof",
-	"cmd/purser":                 "commands",
 	"e2e":                        "browsers, clients",
 	"internal/base/db":           "kills, PgBouncer",
 	"internal/base/ui":           "a shell",
+	"internal/commands":          "commands",
 	"internal/ledger/audit":      "a seeded database",
 	"internal/ledger/proofs":     "Python",
 	"internal/models/metrics":    "promtool",

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/purserhq/purser/internal/commands"
 )
 
 func main() {
@@ -17,6 +19,7 @@ func main() {
 	if err != nil {
 		folder = "" // deleted: no file is looked for
 	}
-	p := program{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), folder: folder}
-	os.Exit(p.runCommand(os.Args[1:]))
+	os.Exit(commands.Line{
+		Args: os.Args[1:], In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Folder: folder,
+	}.Run())
 }
