@@ -3,21 +3,15 @@ package world
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"html"
 	"maps"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -35,7 +29,8 @@ type api struct {
 	player *bank.Player
 	pages  *player
 	apps   map[string]credentials
-	tokens []token // the newest
+	tokens []token   // the newest
+	grants []*family // likewise
 
 	connected time.Time           // when the newest token came
 	ids       map[string][]string // by prefix, in the order in which they were seen
@@ -56,60 +51,14 @@ func (a *api) see(text string) {
 	}
 }
 
-// verifier is the one PKCE verifier of all apps.
-const verifier = "verifier-0123456789-0123456789-0123456789-0123456789"
-
 // connect lets a person consent to an app, which trades the code for tokens. Who is refused goes away.
 func (a *api) connect(s bank.Step) error {
-	ctx := context.Background()
-	app := a.apps[a.player.Apps[s.B%len(a.player.Apps)].ID]
-	challenge := sha256.Sum256([]byte(verifier))
-	const back = "https://app.example.com/back"
-	path := "/oauth/authorize?" + url.Values{
-		"response_type": {"code"}, "client_id": {app.clientID}, "redirect_uri": {back}, "state": {"s"},
-		"code_challenge": {base64.RawURLEncoding.EncodeToString(challenge[:])}, "code_challenge_method": {"S256"},
-	}.Encode()
 	person, err := a.rich(s.A)
 	if err != nil {
 		return err
 	}
-	page, err := a.pages.Page(ctx, 0, person, "GET", path, nil)
-	if err != nil || page.Status != http.StatusOK {
-		return errors.Join(err, checkPage("GET", path, page))
-	}
-	consent := url.Values{"decision": {"approve"}, "spend_cap": {fmt.Sprint(1 + s.C%20)}, "amount": {"other"},
-		"daily_limit": {""}}
-	for _, name := range []string{"rates", "shown"} {
-		if _, rest, ok := strings.Cut(page.Body, `name="`+name+`" value="`); ok {
-			value, _, _ := strings.Cut(rest, `"`)
-			consent.Set(name, html.UnescapeString(value))
-		}
-	}
-	page, err = a.pages.Page(ctx, 0, person, "POST", path, consent)
-	if err != nil {
-		return err
-	}
-	to, err := url.Parse(page.To)
-	if err != nil || to.Query().Get("code") == "" {
-		return errors.Join(err, checkPage("POST", path, page))
-	}
-	form := url.Values{"grant_type": {"authorization_code"}, "code": {to.Query().Get("code")}, "redirect_uri": {back},
-		"code_verifier": {verifier}}
-	answer, err := a.Box.send(ctx, nil, "POST", "/oauth/token", form.Encode(),
-		"Content-Type", "application/x-www-form-urlencoded", "Authorization", app.basic())
-	if err != nil || answer.Status != http.StatusOK {
-		return errors.Join(err, checkPage("POST", "/oauth/token", answer))
-	}
-	var tokens oauth.TokenResponse
-	if err := json.Unmarshal([]byte(answer.Body), &tokens); err != nil {
-		return err
-	}
-	a.tokens = append(a.tokens[max(0, len(a.tokens)+1-keptIDs):],
-		token{tokens.AccessToken, tokens.ConnectionID, tokens.RefreshToken, form.Get("code"), time.Now()})
-	a.drawn["POST /oauth/token"]++
-	a.connected = time.Now()
-	a.see(answer.Body)
-	return nil
+	_, err = a.authorize(person, a.apps[a.player.Apps[s.B%len(a.player.Apps)].ID], fmt.Sprint(1+s.C%20))
+	return err
 }
 
 // rich returns, mostly, a person who can spend most.

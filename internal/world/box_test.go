@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/emulator/oidc"
 	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/apps/payouts"
 	"github.com/purserhq/purser/internal/base/db"
@@ -40,6 +42,7 @@ const (
 	purserHost    = "purser"
 	stripeHost    = "stripe"
 	providersHost = "providers"
+	peopleHost    = "people" // an identity provider
 )
 
 const (
@@ -89,6 +92,7 @@ type Box struct {
 	receiver    *receiver
 	file        *file // of the database
 	clock       wallClock
+	coverage    *coverage
 
 	config  config.Config
 	stop    context.CancelFunc
@@ -127,7 +131,7 @@ func openBox(t *testing.T, url string) *Box {
 	t.Helper()
 	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{}),
 		statements: map[string]int{}, story: &story{names: map[string]string{}},
-		wire:     wire{sent: map[string]*bytes.Buffer{}},
+		wire: wire{sent: map[string]*bytes.Buffer{}}, coverage: newCoverage(),
 		whoSends: func(http.CookieJar, []string) string { return "somebody" }}
 	n := opened.Add(1)
 	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
@@ -143,6 +147,16 @@ func openBox(t *testing.T, url string) *Box {
 	b.serve(b.host(providersHost), b.wire.keep("to providers", b.providers))
 	b.serve(b.loopback, b.wire.keep("to receivers", b.receiver))
 	home, providers := b.URL(purserHost), b.URL(providersHost)
+	people, err := oidc.New(oidc.Options{Issuer: b.URL(peopleHost), Now: b.clock.Now, Redirects: []string{
+		home + "/sign-in/provider/callback"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.serve(b.host(peopleHost), people)
+	prices := filepath.Join(t.TempDir(), "prices.yaml")
+	if err := os.WriteFile(prices, pricesText("gpt-4o-mini"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	b.config = config.Config{
 		Database:         url,
 		BaseURL:          home,
@@ -159,8 +173,11 @@ func openBox(t *testing.T, url string) *Box {
 		LogSample:        money.One,
 		OperatorTokens:   []string{operatorToken},
 		SignUps:          identity.OpenSignUps,
-		Payouts:          payouts.Config{Every: 3 * day, Window: 2 * day, MinimumMC: money.Dollar},
-		Stripe:           topups.Config{Key: stripeKey, WebhookSecret: stripeSecret, BaseURL: b.URL(stripeHost)},
+		PricesFile:       prices,
+		OIDC: identity.OpenIDConfig{Name: "Work", Issuer: b.URL(peopleHost), ClientID: oidc.ClientID,
+			ClientSecret: oidc.ClientSecret},
+		Payouts: payouts.Config{Every: 3 * day, Window: 2 * day, MinimumMC: money.Dollar},
+		Stripe:  topups.Config{Key: stripeKey, WebhookSecret: stripeSecret, BaseURL: b.URL(stripeHost)},
 		Providers: map[string]config.Provider{
 			"openai":    {BaseURL: providers + "/v1", Keys: []string{"emulated-key"}},
 			"anthropic": {BaseURL: providers, Keys: []string{"emulated-key"}},
@@ -198,6 +215,7 @@ func (b *Box) Start() {
 	s.DB.Fail(b.fails)
 	b.clock.set(s.DB)
 	s.Mount(ui.Home{BaseURL: b.config.BaseURL, AuthURL: b.config.AuthURL, Dev: true})
+	b.coverage.know(s.Router.Routes())
 	b.Server, b.stop, b.ended = s, stop, make(chan error, 1)
 	l := b.Network.Listen(b.host(purserHost))
 	go func() { b.ended <- s.Run(ctx, []net.Listener{l}) }()

@@ -17,6 +17,7 @@ type world struct {
 	money  *bank.Player
 	api    *api
 	reader *reader
+	cast   *cast
 
 	asker *asker
 	hooks *subscriber
@@ -37,9 +38,12 @@ type kind struct {
 const faultStep = "statement-fails"
 
 var kinds = []kind{
-	{"read", 26, func(w *world, s bank.Step) error { return w.reader.reads(s) }},
-	{"request", 22, func(w *world, s bank.Step) error { return w.api.requests(s) }},
+	{"read", 18, func(w *world, s bank.Step) error { return w.reader.reads(s) }},
+	{"request", 10, func(w *world, s bank.Step) error { return w.api.requests(s) }},
 	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }},
+	{"scenario", 7, func(w *world, s bank.Step) error { return w.cast.step(s) }},
+	{"renew", 2, (*world).renew},
+	{"stranger", 2, (*world).steal},
 	{"restart", 2, (*world).restart},
 	{"ask", 5, func(w *world, s bank.Step) error { return w.asker.ask(s) }},
 	{"hooks", 4, func(w *world, s bank.Step) error { return w.hooks.acts(s) }},
@@ -68,6 +72,10 @@ func enter(b *Box) *world {
 	for i, app := range p.Apps {
 		w.api.see(app.ID)
 		b.story.names[app.ID] = appNames[i]
+	}
+	var err error
+	if w.cast, err = joinCast(w); err != nil {
+		b.T.Fatal(err)
 	}
 	b.whoSends = w.whoSends
 	return w

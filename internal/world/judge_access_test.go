@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ type token struct {
 	text, connectionID string
 	refresh, code      string
 	issued             time.Time
+	grant              *family
 }
 
 // tokenAge is how long an access token may be used (F-59), with a minute for what is under way.
@@ -44,7 +47,7 @@ func (w *world) checkAccess() error {
 		if err != nil {
 			return err
 		}
-		isDead := time.Since(t.issued) > tokenAge // until then it tells that its connection is revoked
+		isDead := time.Since(t.issued) > tokenAge || t.grant.ended != "" // until then it tells that it is revoked
 		mayNotSpend := isDead || s.isClosed || s.status != "active" || s.isSuspended || s.isIdle
 		reads, err := w.send(context.Background(), nil, "GET", "/v1/connection", "", "Authorization", "Bearer "+t.text)
 		if err != nil {
@@ -69,15 +72,39 @@ func (w *world) checkAccess() error {
 			w.api.drawn[fmt.Sprint("a call of who may spend: ", calls.Status)]++
 		}
 	}
+	for _, old := range w.cast.leaked {
+		a, err := w.send(context.Background(), nil, "GET", "/v1/account", "", "Authorization", old.basic())
+		if err != nil {
+			return err
+		} else if a.Status != http.StatusUnauthorized {
+			wrong = errors.Join(wrong, fmt.Errorf("access: a client secret that was replaced gets %d", a.Status))
+		}
+	}
 	return errors.Join(wrong, w.checkSessions())
 }
 
 // checkSessions tries the session of each browser: who is suspended or has left is signed in nowhere.
 func (w *world) checkSessions() error {
+	for i, cookies := range w.reader.ended {
+		jar, _ := cookiejar.New(nil) // it has no options that could be wrong
+		home, err := url.Parse(w.URL(purserHost))
+		if err != nil {
+			return err
+		}
+		jar.SetCookies(home, cookies)
+		if a, err := w.send(context.Background(), jar, "GET", "/top-up", ""); err != nil {
+			return err
+		} else if a.Status == http.StatusOK {
+			return fmt.Errorf("access: the cookies of session %d, which its person has ended, open a page", i)
+		}
+	}
 	for person, jar := range w.reader.jars {
+		if w.money.People[ownerOf(person)] == "" {
+			continue // no history closes or suspends them
+		}
 		var isOut bool
 		err := w.Server.DB.QueryRowContext(context.Background(), `SELECT suspended_us IS NOT NULL
-			OR closed_us IS NOT NULL FROM accounts WHERE id = $1`, w.money.People[person]).Scan(&isOut)
+			OR closed_us IS NOT NULL FROM accounts WHERE id = $1`, w.money.People[ownerOf(person)]).Scan(&isOut)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (w *world) checkProviders() error {
 		return []any{&b.id, &b.connectionID, &b.key, &b.settlement, &b.usage}
 	}), `SELECT l.id, l.connection_id, l.key, l.settlement, l.usage FROM ledger l JOIN apps a ON a.id = l.app_id
 		WHERE l.type = 'spend' AND l.status = 'settled' AND a.provider_mode = 'live' AND l.key NOT LIKE 'key %'
-			AND l.model <> 'own_work' AND l.model NOT LIKE '%realtime%' ORDER BY l.id`)
+			AND l.model <> 'own-work' AND l.model NOT LIKE '%realtime%' ORDER BY l.id`)
 	if err != nil {
 		return err
 	}

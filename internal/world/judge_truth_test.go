@@ -417,9 +417,10 @@ func (w *world) checkUsage(appID string, client credentials) error {
 	for _, s := range sums {
 		told[0], told[1], told[2] = told[0]+s.Cost, told[1]+s.Margin, told[2]+s.Charge
 	}
-	err := w.Server.DB.QueryRowContext(context.Background(), `SELECT COALESCE(SUM(provider_cost_mc), 0),
-			COALESCE(SUM(dev_margin_mc), 0), COALESCE(SUM(user_charge_mc), 0)
-		FROM ledger WHERE app_id = $1 AND type = 'spend'`, appID).Scan(&is[0], &is[1], &is[2])
+	err := w.Server.DB.QueryRowContext(context.Background(), `SELECT COALESCE(SUM(provider_cost_mc * sign), 0),
+			COALESCE(SUM(dev_margin_mc * sign), 0), COALESCE(SUM(user_charge_mc * sign), 0)
+		FROM (SELECT l.*, CASE status WHEN 'reversed' THEN -1 ELSE 1 END AS sign FROM ledger l
+			WHERE app_id = $1 AND type = 'spend') l`, appID).Scan(&is[0], &is[1], &is[2])
 	if err == nil && is != told {
 		err = fmt.Errorf("the usage is %v, and the ledger says %v", told, is)
 	}
@@ -439,8 +440,9 @@ func (w *world) checkMargins(developer string) error {
 		}
 		var earned, taken, disputed money.MC
 		for query, sum := range map[string]*money.MC{
-			`SELECT COALESCE(SUM(l.dev_margin_mc), 0) FROM ledger l JOIN balances b ON b.account_id = l.account_id
-				WHERE l.app_id = $1 AND l.type = 'spend' AND b.sandbox = 0 AND l.paid_by = 'wallet'`: &earned,
+			`SELECT COALESCE(SUM(CASE l.status WHEN 'reversed' THEN -l.dev_margin_mc ELSE l.dev_margin_mc END), 0)
+				FROM ledger l JOIN balances b ON b.account_id = l.account_id WHERE l.app_id = $1
+				AND l.type = 'spend' AND b.sandbox = 0 AND l.paid_by = 'wallet'`: &earned,
 			`SELECT COALESCE(SUM(amount_mc), 0) FROM margin_records WHERE app_id = $1`:                       &taken,
 			`SELECT COALESCE(SUM(amount_mc), 0) FROM margin_records WHERE app_id = $1 AND kind = 'disputed'`: &disputed,
 		} {

@@ -84,12 +84,19 @@ func sitDown(b *Box) (*bank.Player, *player) {
 // name and a value.
 func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body string,
 	headers ...string) (bank.Answer, error) {
+	a, _, err := b.exchange(ctx, jar, method, path, body, headers...)
+	return a, err
+}
+
+// exchange is send, and returns the headers of the answer, too.
+func (b *Box) exchange(ctx context.Context, jar http.CookieJar, method, path, body string,
+	headers ...string) (bank.Answer, http.Header, error) {
 	b.act()
 	b.receiver.watch(method, path, body)
 	before, began := b.countStatements(), time.Now()
 	r, err := http.NewRequestWithContext(ctx, method, b.URL(purserHost)+path, strings.NewReader(body))
 	if err != nil {
-		return bank.Answer{}, err
+		return bank.Answer{}, nil, err
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -99,7 +106,7 @@ func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body s
 	}}
 	answer, err := client.Do(r)
 	if err != nil {
-		return bank.Answer{}, err
+		return bank.Answer{}, nil, err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -107,8 +114,16 @@ func (b *Box) send(ctx context.Context, jar http.CookieJar, method, path, body s
 	if time.Now().Equal(began) { // else jobs have run
 		b.noteStatements(method, path, b.countStatements()-before)
 	}
-	b.story.tellRequest(b.whoSends(jar, headers), method, path, body, answer.StatusCode, answer.Header.Get("Location"))
-	return bank.Answer{Status: answer.StatusCode, To: answer.Header.Get("Location"), Body: string(text)}, err
+	to := answer.Header.Get("Location")
+	b.story.tellRequest(b.whoSends(jar, headers), method, path, body, answer.StatusCode, to)
+	b.coverage.note(method, path, answer.StatusCode, to)
+	return bank.Answer{Status: answer.StatusCode, To: to, Body: string(text)}, answer.Header, err
+}
+
+// ownerOf returns the person whose browser it is: "ann/phone" is a second one of ann's.
+func ownerOf(browser string) string {
+	person, _, _ := strings.Cut(browser, "/")
+	return person
 }
 
 // Page signs the person in when there is no session any more.
@@ -124,7 +139,8 @@ func (s *player) Page(ctx context.Context, _ int, person, method, path string, f
 	if err != nil || a.Status != http.StatusSeeOther || !strings.HasPrefix(a.To, "/sign-in") {
 		return a, err
 	}
-	in, err := page("POST", "/sign-in", url.Values{"email": {bank.Address(person)}, "password": {bank.Password}})
+	address := bank.Address(ownerOf(person))
+	in, err := page("POST", "/sign-in", url.Values{"email": {address}, "password": {bank.Password}})
 	if err != nil || in.Status != http.StatusSeeOther {
 		return bank.Answer{Status: http.StatusForbidden}, err // suspended, or closed
 	}

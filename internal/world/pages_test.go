@@ -20,6 +20,7 @@ type reader struct {
 	*player
 	known map[string][]string // addresses by person, in the order in which they were seen
 	drawn map[string]int      // "METHOD pattern" of forms that were sent
+	ended [][]*http.Cookie    // of sessions that people have ended
 }
 
 // kept are forms that a reader does not send, and why.
@@ -142,14 +143,24 @@ type form struct {
 
 type input struct {
 	name, kind, value string
+	chosen            bool // checked
 	options           []string
 }
 
 // parse returns the forms of a page, and remembers where it leads.
-func (r *reader) parse(person, text string) (list []form) {
+func (r *reader) parse(person, text string) []form {
+	list, links := formsOf(text)
+	for _, to := range links {
+		r.see(person, to)
+	}
+	return list
+}
+
+// formsOf returns the forms of a page, and where it leads.
+func formsOf(text string) (list []form, links []string) {
 	root, err := html.Parse(strings.NewReader(text))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	var walk func(n *html.Node, f *form)
 	walk = func(n *html.Node, f *form) {
@@ -157,7 +168,7 @@ func (r *reader) parse(person, text string) (list []form) {
 			switch n.Data {
 			case "a":
 				if to := attribute(n, "href"); to != "" {
-					r.see(person, to)
+					links = append(links, to)
 				}
 			case "form":
 				list = append(list, form{
@@ -168,10 +179,14 @@ func (r *reader) parse(person, text string) (list []form) {
 			case "input", "textarea", "button":
 				if f != nil && attribute(n, "name") != "" {
 					f.inputs = append(f.inputs, input{
-						name:  attribute(n, "name"),
-						kind:  strings.ToLower(attribute(n, "type")),
-						value: attribute(n, "value"),
+						name:   attribute(n, "name"),
+						kind:   strings.ToLower(attribute(n, "type")),
+						value:  attribute(n, "value"),
+						chosen: has(n, "checked"),
 					})
+					if n.Data == "textarea" && n.FirstChild != nil {
+						f.inputs[len(f.inputs)-1].value = strings.TrimPrefix(n.FirstChild.Data, "\n")
+					}
 				}
 			case "select":
 				if f != nil {
@@ -179,6 +194,9 @@ func (r *reader) parse(person, text string) (list []form) {
 					for o := range n.Descendants() {
 						if o.Type == html.ElementNode && o.Data == "option" {
 							in.options = append(in.options, attribute(o, "value"))
+							if len(in.options) == 1 || has(o, "selected") {
+								in.value = attribute(o, "value")
+							}
 						}
 					}
 					f.inputs = append(f.inputs, in)
@@ -190,7 +208,11 @@ func (r *reader) parse(person, text string) (list []form) {
 		}
 	}
 	walk(root, nil)
-	return slices.DeleteFunc(list, func(f form) bool { return !strings.HasPrefix(f.action, "/") })
+	return slices.DeleteFunc(list, func(f form) bool { return !strings.HasPrefix(f.action, "/") }), links
+}
+
+func has(n *html.Node, name string) bool {
+	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
 }
 
 func attribute(n *html.Node, name string) string {

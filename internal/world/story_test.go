@@ -241,6 +241,8 @@ var sentences = map[string]string{
 	"read": "a person reads pages and sends a form", "request": "somebody sends requests to the API",
 	"connect": "a person connects an app", "restart": "the process stops and starts again",
 	"ask": "an app asks providers, who fail", "hooks": "an app subscribes to events, or a receiver fails",
+	"scenario": "somebody does something for a purpose", "renew": "an app renews its tokens",
+	"stranger":    "a stranger uses a secret",
 	"clock-steps": "the wall clock steps", faultStep: "a statement of the next step will fail",
 	leaveStep: "a caller of the next step will leave", string(kill): "the process will be killed",
 	string(hangs): "a statement will hang", string(diskFull): "the disk will be full",
