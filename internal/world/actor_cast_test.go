@@ -124,9 +124,21 @@ func (c *cast) tour() (err error) {
 		err = errors.Join(err, c.play(s))
 	}
 	for i := range secrets {
-		err = errors.Join(err, c.renew(bank.Step{A: i}), c.steal(bank.Step{A: i, B: i}))
+		err = errors.Join(err, c.tryStranger(i))
 	}
 	return err
+}
+
+// tryStranger lets a stranger use the i-th secret of a fresh grant, which ends if it must.
+func (c *cast) tryStranger(i int) error {
+	if err := c.connect(c.known["person"], c.known["appname"]); err != nil {
+		return err
+	}
+	err := errors.Join(c.refresh(c.grant, true), c.steal(bank.Step{A: len(c.api.grants) - 1, B: i}))
+	if err == nil && secrets[i].ends != (c.grant.ended != "") {
+		err = fmt.Errorf("%s has ended a grant by %q", secrets[i].name, c.grant.ended)
+	}
+	return errors.Join(err, c.checkAccess())
 }
 
 // play plays a scenario.

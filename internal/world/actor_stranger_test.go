@@ -147,6 +147,7 @@ var secrets = []struct {
 	ends bool
 }{
 	{"a code that was used", func(w *world, g *family) (bank.Answer, error) {
+		time.Sleep(3 * time.Second) // until then it may have lost a race
 		return w.api.trade(&family{app: g.app}, "", "grant_type", "authorization_code", "code", g.code,
 			"redirect_uri", back, "code_verifier", verifier)
 	}, true},
@@ -154,7 +155,7 @@ var secrets = []struct {
 		if len(g.used) == 0 {
 			return bank.Answer{Status: http.StatusBadRequest, Body: "none"}, nil
 		}
-		time.Sleep(3 * time.Second) // until then it has lost a race
+		time.Sleep(3 * time.Second) // likewise
 		return w.api.trade(&family{app: g.app}, id.NewUUID(), "grant_type", "refresh_token", "refresh_token",
 			g.used[len(g.used)-1])
 	}, true},
