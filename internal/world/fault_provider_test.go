@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -227,6 +228,13 @@ func (u *usage) add(v any) {
 type asker struct {
 	*world
 	asked int
+	open  *openCall // has no answer yet; nil = there is none
+}
+
+// An openCall is one that an app repeats until it has an answer.
+type openCall struct {
+	path, body, end, key, token string
+	from                        int // of the providers' book, when it began
 }
 
 // routes are what it asks, and how an answer that is complete ends.
@@ -260,48 +268,59 @@ func (k *asker) connect(s bank.Step) error {
 	return k.api.connect(bank.Step{A: 1, B: s.B, C: s.C})
 }
 
-// ask sends a call, of which up to three answers of the provider have faults. Who gets no answer asks again.
+// ask sends a call, of which up to three answers of the provider have faults. Who gets no answer asks again, now or in
+// the next step of this kind: the process may have ended.
 func (k *asker) ask(s bank.Step) error {
+	if k.open != nil {
+		return k.finish()
+	}
 	if err := k.connect(s); err != nil || len(k.api.tokens) == 0 {
 		return err
 	}
 	k.asked++
-	text := fmt.Sprintf("%s %d of the history", canaryPrompt, k.asked)
+	text := fmt.Sprintf("canary %d of the history", k.asked)
 	var faults []answerFault
 	for i := range s.C % 4 {
 		faults = append(faults, answerFaults[(s.A+s.B*i)%len(answerFaults)])
 	}
 	k.providers.arm(text, s.B, faults)
 	route := routes[s.A%len(routes)]
-	body := fmt.Sprintf(route.body, askedModels[s.B%len(askedModels)], text)
-	key, from := id.NewUUID(), len(k.providers.list(0))
+	k.open = &openCall{path: route.path, body: fmt.Sprintf(route.body, askedModels[s.B%len(askedModels)], text),
+		end: route.end, key: id.NewUUID(), token: k.api.token(0), from: len(k.providers.list(0))}
+	return k.finish()
+}
+
+// finish asks until there is an answer. It is complete exactly if that of the provider has come.
+func (k *asker) finish() error {
+	c := k.open
 	for range 3 {
-		a, err := k.send(context.Background(), nil, "POST", route.path, body, "Authorization",
-			"Bearer "+k.api.token(0), "Content-Type", "application/json", "Idempotency-Key", key)
+		from := len(k.providers.list(0))
+		a, err := k.send(context.Background(), nil, "POST", c.path, c.body, "Authorization", "Bearer "+c.token,
+			"Content-Type", "application/json", "Idempotency-Key", c.key)
 		if err != nil {
 			return err
 		}
 		if isOurFault(a.Status) {
-			return fmt.Errorf("%s is answered by %d: %s", route.path, a.Status, a.Body)
+			return fmt.Errorf("%s is answered by %d: %s", c.path, a.Status, a.Body)
 		}
-		complete := a.Status == http.StatusOK && strings.HasSuffix(a.Body, route.end) &&
+		complete := a.Status == http.StatusOK && strings.HasSuffix(a.Body, c.end) &&
 			!strings.Contains(a.Body, `"error":{`)
 		k.api.drawn[fmt.Sprintf("an ask: %d, complete %t", a.Status, complete)]++
-		whole, may := false, false
-		for _, asked := range k.providers.list(from) {
-			whole, may = whole || asked.isWhole, may || asked.mayBeWhole
-		}
-		if complete && !whole && !may || whole && !complete {
-			return fmt.Errorf("%s with %s: the answer is complete: %t, that of the provider: %t: %s", route.path, body,
+		may := slices.ContainsFunc(k.providers.list(c.from), func(a *asked) bool { return a.isWhole || a.mayBeWhole })
+		whole := slices.ContainsFunc(k.providers.list(from), func(a *asked) bool { return a.isWhole })
+		if complete && !may || whole && !complete {
+			return fmt.Errorf("%s with %s: the answer is complete: %t, that of the provider: %t: %s", c.path, c.body,
 				complete, whole, a.Body)
 		}
 		if a.Status == http.StatusUnauthorized { // the token has expired
 			k.api.connected = time.Time{}
 		}
 		if a.Status < 500 {
+			k.open = nil
 			return nil
 		}
 		time.Sleep(10 * time.Second)
 	}
+	k.open = nil
 	return nil
 }
