@@ -308,6 +308,23 @@ func TestEstimatesOfReleases(t *testing.T) {
 	}
 }
 
+// TestFindLive: the live connection of a pair is found among others, and those that are revoked.
+func TestFindLive(t *testing.T) {
+	t.Parallel()
+	s := NewState()
+	for _, c := range []*Connection{
+		{ID: "old", AppID: "p", AccountID: "A", Status: Revoked},
+		{ID: "live", AppID: "p", AccountID: "A", Status: Frozen},
+		{ID: "other", AppID: "q", AccountID: "A", Status: Active},
+	} {
+		s.Connections[c.ID] = c
+	}
+	s.FindLive(map[AppAccount]bool{{"p", "A"}: true, {"r", "A"}: true})
+	if len(s.live) != 1 || s.live[AppAccount{"p", "A"}] != "live" {
+		t.Errorf("%v", s.live)
+	}
+}
+
 // TestAttempts: a call that is tried again keeps its request, and its attempts are numbered.
 func TestAttempts(t *testing.T) {
 	t.Parallel()

@@ -243,6 +243,10 @@ func TestEmittedEvents(t *testing.T) {
 	t.Parallel()
 	s := newFunded()
 	s.Connections["C"].EventSeq = 4
+	keys := NewRowKeys()
+	if keys.Add(EmitEvent{ConnectionID: "C"}); len(keys.Connections) != 1 {
+		t.Errorf("loaded are %v", keys.Connections)
+	}
 	must(t, s, EmitEvent{ConnectionID: "C", Type: "session.ended", Data: "{}"},
 		EmitAppEvent{AppID: "q", Type: "app.suspended", Data: `{"a":1}`})
 	if e := s.Changes.Events; len(e) != 2 || e[0].Seq != 5 || e[0].AppID != "p" || e[0].ConnectionID != "C" ||
