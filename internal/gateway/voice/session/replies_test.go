@@ -120,8 +120,11 @@ func TestBilledReplies(t *testing.T) {
 		if c.want != nil {
 			c.want.ReplyID = "resp_1"
 		}
+		if c.want != nil && c.want.Estimated && s.AddedTextTokens != c.want.Usage.Output() {
+			t.Errorf("%s: the next reply reads %d more", name, s.AddedTextTokens)
+		}
 		if s.Hold != c.after || (len(got) == 1) != (c.want != nil) || len(got) == 1 && got[0] != *c.want ||
-			told != (c.want == nil) || len(s.Unsettled) != 1+len(got) ||
+			!slices.Contains(actions, Action(Persist{})) || told != (c.want == nil) || len(s.Unsettled) != 1+len(got) ||
 			slices.Contains(s.BilledIDs, "resp_1") == told {
 			t.Errorf("%s: %+v, want %+v; hold %q, %+v", name, got, c.want, s.Hold, s)
 		}
@@ -159,6 +162,9 @@ func TestSettledReplies(t *testing.T) {
 		var actions []Action
 		s, actions = Step(s, Settled{N: n, ReplyID: "resp_1", Entry: &entry, FastSpend: c.fast}, start)
 		charged += int64(c.charge)
+		if actions[0] != (Persist{}) {
+			t.Errorf("charge %d is not saved: %v", i, actions)
+		}
 		got := slices.DeleteFunc(sent(actions), func(a string) bool { return !strings.HasPrefix(a, "app ") })
 		if len(got) != 1+len(c.want) || !strings.Contains(got[0], `"receipt":{"id":"led_1",`) ||
 			!strings.Contains(got[0], `"allocation_remaining_mc":77}`) || int64(s.ChargedMC) != charged ||
@@ -173,6 +179,13 @@ func TestSettledReplies(t *testing.T) {
 		}
 	}
 	was := s.ChargedMC
+	ending := s
+	ending.Ending, ending.Unsettled = &Ending{Reason: AppEnded, HungUp: true}, []Settle{{N: 9}}
+	more := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: 900}}
+	_, actions := Step(ending, Settled{N: 9, Entry: more, FastSpend: true}, start)
+	if text := strings.Join(sent(actions), " "); strings.Contains(text, "warning") || strings.Contains(text, "checkpoint") {
+		t.Errorf("a session that ends is warned: %s", sent(actions))
+	}
 	again := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: 9}}
 	if s, _ = Step(s, Settled{N: 103, Entry: again}, start); was != s.ChargedMC {
 		t.Error("a charge is counted twice")
@@ -292,11 +305,15 @@ func TestBegunReplies(t *testing.T) {
 		"after a held aside": {[]Event{aside, begins("b")}, []string{"b"}, nil},
 	} {
 		s, now := at(start), start
+		checks := 0
 		var billed []string
 		for _, e := range c.events {
 			now = now.Add(500 * time.Millisecond)
 			var actions []Action
 			s, actions = Step(s, e, now)
+			if slices.Contains(actions, Action(CheckSpending{})) {
+				checks++
+			}
 			for _, charge := range settles(actions) {
 				billed = append(billed, charge.ReplyID)
 			}
@@ -304,6 +321,9 @@ func TestBegunReplies(t *testing.T) {
 		var got []string
 		for _, r := range s.Replies {
 			got = append(got, r.ID+strings.Repeat("*", map[bool]int{true: 1}[r.Held]))
+		}
+		if checks < len(c.want) {
+			t.Errorf("%s: it was asked %d times whether the connection may spend", name, checks)
 		}
 		if name == "one" && s.LastActivityUS != now.UnixMicro() {
 			t.Errorf("the session is idle since %d", s.LastActivityUS)
