@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/format"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -282,7 +283,7 @@ func table(history []bank.Step, deeds []deed, failed *failure) string {
 		_, _ = fmt.Fprintf(out, "%d\t\t(%s)\t\t\n", i+1, sentences[s.Do])
 		for _, d := range deeds {
 			if d.step == i+1 && !d.isBoring() {
-				_, _ = fmt.Fprintf(out, "\t%s\t%s\t%s\t%s\n", d.who, d.does, d.with, d.becomes)
+				_, _ = fmt.Fprintf(out, "\t%s\t%.60s\t%.60s\t%.60s\n", d.who, d.does, d.with, d.becomes)
 			}
 		}
 		if failed.step == i+1 {
@@ -290,6 +291,8 @@ func table(history []bank.Step, deeds []deed, failed *failure) string {
 		}
 	}
 	_ = out.Flush()
+	first, _, _ := strings.Cut(failed.what.Error(), "\n")
+	fmt.Fprintf(&b, "and then it fails: %.300s\n", first)
 	return b.String()
 }
 
@@ -301,7 +304,11 @@ func code(seed uint64, history []bank.Step) string {
 		fmt.Fprintf(&b, "\t\t{Do: %q, A: %d, B: %d, C: %d}, // %s\n", s.Do, s.A, s.B, s.C, sentences[s.Do])
 	}
 	b.WriteString("\t})\n}\n")
-	return b.String()
+	text, err := format.Source([]byte(b.String()))
+	if err != nil {
+		return b.String()
+	}
+	return string(text)
 }
 
 // replay plays a history that has failed once.
@@ -419,5 +426,30 @@ func TestEachStepHasASentence(t *testing.T) {
 		if sentences[s.Do] == "" {
 			t.Errorf("a step of %q has no sentence", s.Do)
 		}
+	}
+}
+
+// TestStory tells a history that has failed.
+func TestStory(t *testing.T) {
+	t.Parallel()
+	s := story{names: map[string]string{"wac_06gg2d6d01076mptcyt5pxc2zc": "ann"}}
+	s.begin(1)
+	s.tellRequest("wac_06gg2d6d01076mptcyt5pxc2zc", "POST", "/top-up", "amount=10.00&token=x", 303,
+		"http://stripe/pay?a=b")
+	s.tellRequest("ann", "GET", "/dashboard", "", 200, "")
+	history := []bank.Step{{Do: "top-up", A: 1, B: 20, C: 300}, {Do: "time"}}
+	got := table(history, s.deeds, &failure{step: 1, what: errors.New("it does not hold")})
+	want := "step  who  does       with          and then\n" +
+		"1          (a person tops up)                \n" +
+		"      ann  tops up    amount 10.00  303 to http://stripe/pay\n" +
+		"and then it fails: it does not hold\n"
+	squeeze := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	if squeeze(got) != squeeze(want) {
+		t.Errorf("the table is\n%s", got)
+	}
+	text := code(7, history)
+	if formatted, err := format.Source([]byte(text)); err != nil || string(formatted) != text ||
+		!strings.Contains(text, `{Do: "top-up", A: 1, B: 20, C: 300}, // a person tops up`) {
+		t.Errorf("the test is, %v\n%s", err, text)
 	}
 }
