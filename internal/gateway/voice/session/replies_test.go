@@ -183,7 +183,8 @@ func TestSettledReplies(t *testing.T) {
 	ending.Ending, ending.Unsettled = &Ending{Reason: AppEnded, HungUp: true}, []Settle{{N: 9}}
 	more := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: 900}}
 	_, actions := Step(ending, Settled{N: 9, Entry: more, FastSpend: true}, start)
-	if text := strings.Join(sent(actions), " "); strings.Contains(text, "warning") || strings.Contains(text, "checkpoint") {
+	text := strings.Join(sent(actions), " ")
+	if strings.Contains(text, "warning") || strings.Contains(text, "checkpoint") {
 		t.Errorf("a session that ends is warned: %s", sent(actions))
 	}
 	again := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: 9}}
