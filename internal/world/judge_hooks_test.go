@@ -89,7 +89,10 @@ func (w *world) eventsOf(appID string) (list []event, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
+		if a.Status == http.StatusTooManyRequests {
+			time.Sleep(time.Minute)
+			continue
+		} else if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
 			return nil, nil
 		} else if a.Status != http.StatusOK {
 			return nil, fmt.Errorf("hooks: the events of %s: %d %s", appID, a.Status, a.Body)
