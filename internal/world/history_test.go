@@ -44,6 +44,9 @@ var kinds = []kind{
 	{"scenario", 7, func(w *world, s bank.Step) error { return w.cast.step(s) }},
 	{"renew", 2, (*world).renew},
 	{"stranger", 2, (*world).steal},
+	{"forgets", 1, (*world).forgets},
+	{"approves", 2, (*world).approves},
+	{"vanish", 1, func(w *world, s bank.Step) error { return w.money.Vanish(s) }},
 	{"restart", 2, (*world).restart},
 	{"ask", 5, func(w *world, s bank.Step) error { return w.asker.ask(s) }},
 	{"hooks", 4, func(w *world, s bank.Step) error { return w.hooks.acts(s) }},
@@ -118,6 +121,9 @@ func (w *world) play(s bank.Step) error {
 	synctest.Wait() // a job may be at work
 	if err = errors.Join(err, w.money.Book.CheckStep(), w.checkHooks(false)); err == nil && s.A%5 == 0 {
 		err = w.checkAccess()
+	}
+	if err == nil {
+		err = w.checkBooks()
 	}
 	return err
 }
@@ -195,7 +201,7 @@ func (w *world) end() error {
 	for _, judge := range []func() error{
 		book.CheckStep, book.CheckSettled, book.CheckTexts, w.checkAccess, w.checkProviders,
 		func() error { return w.checkHooks(true) }, w.checkEnds, w.checkTruth, w.checkCanaries, w.verify,
-		w.checkBounds, w.checkOut,
+		w.checkBounds, w.checkSettledBooks, w.checkOut,
 	} {
 		if err := judge(); err != nil {
 			return err
