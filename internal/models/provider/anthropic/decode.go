@@ -127,8 +127,8 @@ func (d *decoder) startMessage(message []byte) bool {
 func (d *decoder) openBlock(index, content []byte) bool {
 	var kind, text, id, name, input, thinking, signature, data []byte
 	if !d.started || d.finished ||
-		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name}, member{"input", &input},
-			member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
+		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
+			member{"input", &input}, member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
 		return false
 	}
 	d.closeBlock()
