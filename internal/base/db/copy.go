@@ -34,8 +34,8 @@ func (d *DB) markInUse(ctx context.Context) error {
 	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
 }
 
-// unmarkInUse removes the mark, before the log is copied into the file. Where the mark stays, as on a full disk, so does
-// the log.
+// unmarkInUse removes the mark, before the log is copied into the file. Where the mark stays, as on a full disk, the
+// log stays, too.
 func (d *DB) unmarkInUse() {
 	if d.pinned == nil || d.wal.failure() != nil {
 		return

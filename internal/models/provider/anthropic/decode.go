@@ -128,7 +128,8 @@ func (d *decoder) openBlock(index, content []byte) bool {
 	var kind, text, id, name, input, thinking, signature, data []byte
 	if !d.started || d.finished ||
 		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
-			member{"input", &input}, member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
+			member{"input", &input}, member{"thinking", &thinking}, member{"signature", &signature},
+			member{"data", &data}) {
 		return false
 	}
 	d.closeBlock()
