@@ -76,7 +76,7 @@ var vendors = []vendor{
 		within:  gives,
 		instead: gives,
 		page:    [2]ends{dies, gives},
-		spelled: [2]ends{gives, breaks},
+		spelled: [2]ends{dies, breaks},
 	}, // Google says so itself
 }
 
