@@ -244,6 +244,8 @@ var sentences = map[string]string{
 	"ask": "an app asks providers, who fail", "hooks": "an app subscribes to events, or a receiver fails",
 	"scenario": "somebody does something for a purpose", "renew": "an app renews its tokens",
 	"stranger":    "a stranger uses a secret",
+	"approves":    "a person consents to an app, and something may end the consent",
+	"vanish":      "a customer, card or payee is deleted at Stripe",
 	"clock-steps": "the wall clock steps", faultStep: "a statement of the next step will fail",
 	leaveStep: "a caller of the next step will leave", string(kill): "the process will be killed",
 	string(hangs): "a statement will hang", string(diskFull): "the disk will be full",
