@@ -245,6 +245,7 @@ var sentences = map[string]string{
 	"scenario": "somebody does something for a purpose", "renew": "an app renews its tokens",
 	"stranger":    "a stranger uses a secret",
 	"approves":    "a person consents to an app, and something may end the consent",
+	"forgets":     "a person forgets a password, and gets a link",
 	"vanish":      "a customer, card or payee is deleted at Stripe",
 	"clock-steps": "the wall clock steps", faultStep: "a statement of the next step will fail",
 	leaveStep: "a caller of the next step will leave", string(kill): "the process will be killed",
