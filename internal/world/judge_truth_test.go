@@ -26,7 +26,6 @@ type purse struct {
 	rows                int64
 	available, reserved money.MC
 	spent               money.MC // charged and not refunded
-	margins             map[string]money.MC
 }
 
 // A grant is the same of a connection.

@@ -314,6 +314,8 @@ func code(seed uint64, history []bank.Step) string {
 	return string(text)
 }
 
+var _ = replay // by the tests that a failure prints
+
 // replay plays a history that has failed once.
 func replay(t *testing.T, history []bank.Step) {
 	t.Helper()

@@ -48,13 +48,15 @@ func (d *DB) unmarkInUse() {
 	ctx, cancel := context.WithTimeout(context.Background(), CallerTimeout)
 	defer cancel()
 	if _, err := d.write.ExecContext(ctx, `PRAGMA user_version = 0`); err != nil {
-		d.keepLog(ctx)
+		d.keepLog()
 	}
 }
 
 // keepLog lets SQLite leave the log where it is when its last connection closes, which is that for writing. One that is
 // still in use then is never closed.
-func (d *DB) keepLog(ctx context.Context) {
+func (d *DB) keepLog() {
+	ctx, cancel := context.WithTimeout(context.Background(), CallerTimeout)
+	defer cancel()
 	conn, err := d.write.Conn(ctx)
 	if err != nil {
 		return

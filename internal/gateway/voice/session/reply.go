@@ -74,7 +74,7 @@ func (m *machine) playbackStarted(replyID string) {
 // playbackEnded notes that the user no longer hears a reply.
 func (m *machine) playbackEnded(replyID string) {
 	if r := m.findReply(replyID); r != nil && r.SilentUS == 0 {
-		r.SilentUS = m.nowUS
+		r.SilentUS, m.mustPersist = m.nowUS, true
 	}
 	if m.Playback != nil && m.Playback.ReplyID == replyID {
 		m.Playback = nil

@@ -113,6 +113,7 @@ func (d *decoder) startMessage(message []byte) bool {
 		return false
 	}
 	if d.started { // some servers send it twice
+		d.usage.addReport(reported, true)
 		return len(id) > 2 && bytes.Equal(id, d.id)
 	}
 	d.id = bytes.Clone(id)
@@ -151,7 +152,7 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		d.appendCall(d.calls, unquote(id), unquote(name), d.thinking)
 		d.calls, d.thinking = d.calls+1, d.thinking[:0]
 	case `"thinking"`:
-		d.open.kind = "thinking"
+		d.open.kind, d.begun = "thinking", true // it may think for long without a word: the provider is paid for that
 		return d.readThinking(thinking, signature)
 	case `"redacted_thinking"`:
 		if !isString(data) {

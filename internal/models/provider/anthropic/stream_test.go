@@ -316,8 +316,6 @@ func TestEdge36Errors(t *testing.T) {
 		"after a ping":            event(`{"type":"ping"}`) + overloaded,
 		"after the message began": startEvent + event(`{"type":"ping"}`) + overloaded,
 		"after an empty text":     startEvent + textStart + event(`{"type":"ping"}`) + overloaded,
-		"after empty thinking": startEvent + event(`{"type":"content_block_start","index":0,`+
-			`"content_block":{"type":"thinking","thinking":"","signature":""}}`) + overloaded,
 		"by name alone": "event: error\n" +
 			strings.TrimPrefix(strings.Replace(overloaded, `"type":"error",`, "", 1), "event: error\n"),
 	} {
