@@ -36,33 +36,34 @@ func (d *DB) markInUse(ctx context.Context) error {
 
 // unmarkInUse removes the mark, before the log is copied into the file. Where the mark stays, as on a full disk, the
 // log stays, too.
-func (d *DB) unmarkInUse() {
+func (d *DB) unmarkInUse() error {
 	if d.pinned == nil || d.wal.failure() != nil {
-		return
+		return nil
 	}
 	select {
 	case <-d.lost:
-		return
+		return nil
 	default:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CallerTimeout)
 	defer cancel()
 	if _, err := d.write.ExecContext(ctx, `PRAGMA user_version = 0`); err != nil {
-		d.keepLog()
+		return d.keepLog()
 	}
+	return nil
 }
 
 // keepLog lets SQLite leave the log where it is when its last connection closes, which is that for writing. One that is
 // still in use then is never closed.
-func (d *DB) keepLog() {
+func (d *DB) keepLog() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), CallerTimeout)
 	defer cancel()
 	conn, err := d.write.Conn(ctx)
 	if err != nil {
-		return
+		return nil // it is closed, or still in use, and then the log stays
 	}
-	defer func() { _ = conn.Close() }() // returns it to the pool
-	_ = conn.Raw(func(driverConn any) error {
+	defer func() { err = errors.Join(err, conn.Close()) }() // returns it to the pool
+	return conn.Raw(func(driverConn any) error {
 		c, ok := driverConn.(sqlite.FileControl)
 		if !ok {
 			return fmt.Errorf("connection of type %T", driverConn)

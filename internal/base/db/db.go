@@ -252,8 +252,7 @@ func (d *DB) CheckPages(ctx context.Context) error {
 
 // Close closes the database and releases the lock of a SQLite file. A second call does nothing.
 func (d *DB) Close() error {
-	var errs []error
-	d.unmarkInUse()
+	errs := []error{d.unmarkInUse()}
 	if d.pinned != nil {
 		if err := d.pinned.Close(); !errors.Is(err, sql.ErrConnDone) {
 			errs = append(errs, err)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
@@ -35,6 +36,18 @@ func AppendQuote(dst []byte, s string) []byte {
 		}
 		rest = rest[i+1:]
 	}
+}
+
+// CompactObject returns a JSON object without white space, "{}" if it is absent. Numbers keep their digits.
+func CompactObject(object []byte) string {
+	if object == nil {
+		return "{}"
+	}
+	v := jsontext.Value(bytes.Clone(object))
+	if v.Compact() != nil { // nested too deep; the app can still read it
+		return string(object)
+	}
+	return string(v)
 }
 
 // plainLen returns the number of bytes before the first one that a JSON string must escape: a quote, a backslash or a

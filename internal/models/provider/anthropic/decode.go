@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -147,7 +145,7 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		}
 		d.open.kind, d.begun = "tool_use", true
 		if len(input) > 0 && input[0] == '{' {
-			d.open.input = provider.AppendQuote(nil, compact(input))
+			d.open.input = provider.AppendQuote(nil, provider.CompactObject(input))
 		}
 		d.appendCall(d.calls, unquote(id), unquote(name), d.thinking)
 		d.calls, d.thinking = d.calls+1, d.thinking[:0]
@@ -170,7 +168,6 @@ func (d *decoder) readThinking(thinking, signature []byte) bool {
 	if !appendString(&d.open.thought, thinking) || !appendString(&d.open.signature, signature) {
 		return false
 	}
-	d.begun = d.begun || len(d.open.thought)+len(d.open.signature) > 0
 	return !d.shows || d.passText(thinking, d.appendReasoning)
 }
 
@@ -353,15 +350,6 @@ func readMembers(p []byte, members ...member) bool {
 		}
 		return true
 	})
-}
-
-// compact returns a JSON object without white space; as it is if it is nested too deep.
-func compact(object []byte) string {
-	v := jsontext.Value(bytes.Clone(object))
-	if v.Compact() != nil {
-		return string(object)
-	}
-	return string(v)
 }
 
 func isString(raw []byte) bool { return len(raw) > 1 && raw[0] == '"' }

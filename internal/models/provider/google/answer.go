@@ -1,7 +1,6 @@
 package google
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -154,20 +153,8 @@ func appendCall(b []byte, p part, newID func() string) []byte {
 		b = provider.AppendQuote(b, "call_"+newID())
 	}
 	b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), p.name)
-	b = provider.AppendQuote(append(b, `,"arguments":`...), compactJSON(p.args))
+	b = provider.AppendQuote(append(b, `,"arguments":`...), provider.CompactObject(p.args))
 	return appendSignature(append(b, '}'), p.signature)
-}
-
-// compactJSON returns a JSON object without white space, "{}" if it is absent. Numbers keep their digits.
-func compactJSON(object []byte) string {
-	if object == nil {
-		return "{}"
-	}
-	v := jsontext.Value(bytes.Clone(object))
-	if v.Compact() != nil { // nested too deep; the app can still read it
-		return string(object)
-	}
-	return string(v)
 }
 
 // appendSignature appends extra_content, which the app must send back unchanged (contract §4.3).

@@ -28,22 +28,63 @@ const responsesPath = "/responses"
 // maxResponseEvent bounds an event, in bytes. The last event repeats the whole response.
 const maxResponseEvent = 32 << 20
 
-// event has the members of a stream's event that are read.
+// event has the members of a stream's event that are read, as they stand: an event of an unknown type may have any.
 type event struct {
-	Type     string         `json:"type"`
-	Delta    string         `json:"delta"`
-	Summary  int            `json:"summary_index"`
-	ItemID   string         `json:"item_id"`
-	Item     jsontext.Value `json:"item"`
-	Response *struct {
-		Output     []jsontext.Value `json:"output"`
-		Error      jsontext.Value   `json:"error"`
-		Usage      jsontext.Value   `json:"usage"`
-		Incomplete *struct {
-			Reason string `json:"reason"`
-		} `json:"incomplete_details"`
-	} `json:"response"`
-	Error jsontext.Value `json:"error"` // of an error event; some have its members flat
+	Type                                           string
+	Delta, Summary, ItemID, Item, Response, Failed jsontext.Value
+}
+
+// readEvent reads an event; false if the payload is none.
+func readEvent(payload []byte) (v event, ok bool) {
+	ok = provider.Members(payload, func(name, value []byte) bool {
+		switch string(name) {
+		case "type":
+			return json.Unmarshal(value, &v.Type) == nil
+		case "delta":
+			v.Delta = value
+		case "summary_index":
+			v.Summary = value
+		case "item_id":
+			v.ItemID = value
+		case "item":
+			v.Item = value
+		case "response":
+			v.Response = value
+		case "error": // of an error event; some have its members flat
+			v.Failed = value
+		}
+		return true
+	})
+	return v, ok
+}
+
+// readMember reads a member of an event whose type says what it is. An absent one leaves to as it is.
+func readMember(raw jsontext.Value, to any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an event with odd members: %s", upstream.Describe(raw)))
+	}
+	return nil
+}
+
+// piece returns the id of the item and the text of an event that brings a part of an item.
+func (v *event) piece() (itemID, text string, err error) {
+	if err = readMember(v.ItemID, &itemID); err == nil {
+		err = readMember(v.Delta, &text)
+	}
+	return itemID, text, err
+}
+
+// lastResponse is the response in the last event.
+type lastResponse struct {
+	Output     []jsontext.Value `json:"output"`
+	Error      jsontext.Value   `json:"error"`
+	Usage      jsontext.Value   `json:"usage"`
+	Incomplete *struct {
+		Reason string `json:"reason"`
+	} `json:"incomplete_details"`
 }
 
 // item is one item of the output: reasoning, a message or a function_call.
@@ -93,16 +134,13 @@ func newReply(c *Client, r *provider.Request, now time.Time) *reply {
 // handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
 // no event is relayed unchanged.
 func (y *reply) handleEvent(e provider.Event) (bool, error) {
-	var v event
-	if err := json.Unmarshal(e.Payload, &v); err != nil {
-		if isUnknownEvent(e.Payload) { // its members may be anything
-			return false, nil
-		}
-		return false, upstream.NewFailure(http.StatusOK,
-			fmt.Errorf("the stream carries something else than events: %s", upstream.Describe(e.Payload)))
-	}
 	if y.size += len(e.Payload); y.size > maxResponseEvent {
 		return false, provider.ErrEventTooLong
+	}
+	v, ok := readEvent(e.Payload)
+	if !ok {
+		return false, upstream.NewFailure(http.StatusOK,
+			fmt.Errorf("the stream carries something else than events: %s", upstream.Describe(e.Payload)))
 	}
 	switch v.Type {
 	case "response.output_item.added":
@@ -110,64 +148,76 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	case "response.output_item.done":
 		return false, y.closeItem(v.Item)
 	case "response.output_text.delta":
-		y.appendText(v.ItemID, v.Delta)
+		return false, v.pass(y.appendText)
 	case "response.refusal.delta":
-		y.appendRefusal(v.ItemID, v.Delta)
+		return false, v.pass(y.appendRefusal)
 	case "response.reasoning_summary_part.added":
-		if v.Summary > 0 {
+		var index int
+		if err := readMember(v.Summary, &index); err != nil {
+			return false, err
+		}
+		if index > 0 {
 			y.appendSummary("\n\n") // between two parts of a summary
 		}
 	case "response.reasoning_summary_text.delta":
-		y.appendSummary(v.Delta)
+		return false, v.pass(func(_, text string) { y.appendSummary(text) })
 	case "response.function_call_arguments.delta":
-		return false, y.handleArguments(v.ItemID, v.Delta)
+		itemID, text, err := v.piece()
+		if err != nil {
+			return false, err
+		}
+		return false, y.handleArguments(itemID, text)
 	case "response.completed", "response.incomplete":
-		if v.Response == nil {
-			return false, upstream.NewFailure(http.StatusOK, errors.New("the last event has no response"))
-		}
-		for _, raw := range v.Response.Output { // what no event before has brought
-			if err := y.closeItem(raw); err != nil {
-				return false, err
-			}
-		}
-		y.usage, y.reason = readUsage(v.Response.Usage), "stop"
-		if v.Response.Incomplete != nil {
-			y.reason = map[string]string{
-				"max_output_tokens": "length",
-				"content_filter":    "content_filter",
-			}[v.Response.Incomplete.Reason]
-		}
-		y.appendFinish()
-		return false, errDone
+		return false, y.finish(v.Response)
 	case "response.failed", "error":
 		return false, y.client.makeInBandError(findEventError(e.Payload, &v), y.begun)
 	}
 	return false, nil // unknown events, and events that repeat earlier ones
 }
 
-// readEvents are the types of events that handleEvent reads.
-var readEvents = []string{
-	"response.output_item.added", "response.output_item.done", "response.output_text.delta", "response.refusal.delta",
-	"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta",
-	"response.function_call_arguments.delta", "response.completed", "response.incomplete", "response.failed", "error",
+// pass passes the part of an item to a function.
+func (v *event) pass(to func(itemID, text string)) error {
+	itemID, text, err := v.piece()
+	if err == nil {
+		to(itemID, text)
+	}
+	return err
 }
 
-// isUnknownEvent reports whether a payload is an event of a type that is not read.
-func isUnknownEvent(payload []byte) bool {
-	var v struct {
-		Type *string `json:"type"`
+// finish ends the reply with the response in the last event. It returns errDone.
+func (y *reply) finish(response jsontext.Value) error {
+	if len(response) == 0 || response.Kind() == 'n' {
+		return upstream.NewFailure(http.StatusOK, errors.New("the last event has no response"))
 	}
-	return json.Unmarshal(payload, &v) == nil && v.Type != nil && !slices.Contains(readEvents, *v.Type)
+	var last lastResponse
+	if err := readMember(response, &last); err != nil {
+		return err
+	}
+	for _, raw := range last.Output { // what no event before has brought
+		if err := y.closeItem(raw); err != nil {
+			return err
+		}
+	}
+	y.usage, y.reason = readUsage(last.Usage), "stop"
+	if last.Incomplete != nil {
+		y.reason = map[string]string{
+			"max_output_tokens": "length",
+			"content_filter":    "content_filter",
+		}[last.Incomplete.Reason]
+	}
+	y.appendFinish()
+	return errDone
 }
 
 // findEventError returns the error object of an error event: its member error, that of its response, or the event
 // itself.
 func findEventError(payload []byte, v *event) []byte {
-	if v.Response != nil && v.Response.Error.Kind() == '{' {
-		return v.Response.Error
+	var last lastResponse
+	if readMember(v.Response, &last) == nil && last.Error.Kind() == '{' { // else the event says what is to be said
+		return last.Error
 	}
-	if v.Error.Kind() == '{' {
-		return v.Error
+	if v.Failed.Kind() == '{' {
+		return v.Failed
 	}
 	return payload
 }

@@ -206,6 +206,8 @@ func TestResponsesEndings(t *testing.T) {
 		"nothing": {"", "", false, true, true},
 		"a call of no name": {`data: {"type":"response.output_item.added","item":{"id":"f","type":"function_call"}}` +
 			"\n\n", "", true, true, false},
+		"a piece that is a number": {begun + `data: {"type":"response.output_text.delta","delta":7}` + "\n\n", "", true,
+			true, false},
 		"strange arguments": {begun +
 			`data: {"type":"response.function_call_arguments.delta","item_id":"no","delta":"{}"}` + "\n\n", "", true,
 			true, false},
