@@ -34,7 +34,7 @@ var groups = []group{
 	{"base", []string{"", "money", "id", "retry", "ticks", "dial", "shared", "shares", "memory", "apierr", "timestamp",
 		"filelock", "rowfile", "db", "settings", "seal", "telemetry", "web", "ui", "stripe"}},
 	{"models", []string{
-		"", "provider", "provider/upstream",
+		"", "conversation", "provider", "conversation/completions", "provider/upstream",
 		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates/calibration", "estimates", "metrics",
 	}},
@@ -89,7 +89,7 @@ var helpers = []string{
 // an argument.
 var pure = []string{
 	"base/money", "base/id", "base/apierr", "base/timestamp",
-	"models/pricing", "models/estimates/calibration",
+	"models/conversation", "models/conversation/completions", "models/pricing", "models/estimates/calibration",
 	"ledger/limits", "ledger/tiers", "ledger/rules", "ledger/statements", "ledger/summary", "ledger/journal",
 	"apps/oauth/verdict", "apps/watch/rules",
 	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",

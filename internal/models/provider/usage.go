@@ -1,5 +1,7 @@
 package provider
 
+import "strconv"
+
 // ParseUsage reads OpenAI's usage object into disjoint token classes. It returns nil if the object cannot be true: a
 // count is missing, negative, fractional, not a number, above 2^53, given twice or smaller than its parts. Such usage
 // counts as missing (decision 019). Parts that are absent or null are 0. A total that is not the sum is noted, and not
@@ -38,6 +40,18 @@ func ParseUsage(raw []byte) *Usage {
 		return nil
 	}
 	return u
+}
+
+// AppendUsage appends OpenAI's usage object, whose prompt_tokens include cached input.
+func AppendUsage(b []byte, u *Usage) []byte {
+	prompt := u.Input + u.Cached + u.CacheWrite
+	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), prompt, 10)
+	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Output, 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), prompt+u.Output, 10)
+	b = strconv.AppendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
+	b = strconv.AppendInt(append(b, `,"cache_write_tokens":`...), u.CacheWrite, 10)
+	b = strconv.AppendInt(append(b, `},"completion_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
+	return append(b, "}}"...)
 }
 
 // readParts reads the counts a and b of a details object, which may be null.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -13,51 +14,43 @@ import (
 // maxAnswer bounds the collected content of one response, in bytes.
 const maxAnswer = 32 << 20
 
-// A sink receives the content of a message. Strings are raw JSON without the quotes, and are valid until the call
-// returns.
-type sink interface {
-	beginMessage()
-	appendText(piece []byte)
-	appendReasoning(piece []byte)                // readable thinking
-	appendThinking(block []byte)                 // a complete thinking block, as the app sends it back
-	appendCall(i int, id, name, thinking []byte) // thinking: the blocks that led to it, with commas between
-	appendArguments(i int, piece []byte)
-	finishMessage(f finish)
-}
-
-// A finish is how a message ended. Its strings are raw JSON without the quotes; nil = none.
-type finish struct {
-	reason  string // the finish reason
-	refusal []byte
-	stop    []byte // the stop sequence that ended the message
-}
-
 // decoder reads the events of one message.
 type decoder struct {
-	sink
-	shows    bool // thinking goes to the sink as it arrives, not with the tool call that follows it
+	emit     func(*conversation.Delta)
+	delta    conversation.Delta // that is being passed
 	usage    usage
 	started  bool   // message_start has arrived
 	id       []byte // of the message
 	begun    bool   // content has arrived; before that, a retry costs nothing
 	finished bool   // the finish reason has arrived
 	open     block
-	calls    int
-	thinking []byte // thinking blocks since the last tool call
+	blocks   int // that have begun
+	called   bool
+	thoughts int    // bytes of complete thinking blocks
+	thought  []byte // the last one
 }
 
 // block is the content block that is being read. There is one at a time.
 type block struct {
-	kind         string // text, tool_use, thinking, or "" for none and for unknown kinds
-	index        int64  // its place in the content, -1 for none
-	hasArguments bool   // a part of its arguments has arrived
-	input        []byte // the arguments that the start of the block brought; nil = none
-	held         []byte // the first half of a surrogate pair
-	thought      []byte
-	signature    []byte
+	kind      string // text, tool_use, thinking, or "" for none and for unknown kinds
+	index     int64  // its place in the content, -1 for none
+	hasText   bool   // a piece of it was passed
+	input     []byte // the arguments that the start of the block brought; nil = none
+	held      []byte // the first half of a surrogate pair
+	thought   []byte
+	signature []byte
 }
 
-func newDecoder(s sink) decoder { return decoder{sink: s, usage: newUsage(), open: block{index: -1}} }
+func newDecoder(emit func(*conversation.Delta)) decoder {
+	return decoder{emit: emit, usage: newUsage(), open: block{index: -1}}
+}
+
+// pass passes a delta of the block that is open.
+func (d *decoder) pass(delta conversation.Delta) {
+	d.delta = delta
+	d.delta.Block = d.blocks - 1
+	d.emit(&d.delta)
+}
 
 var errDone = errors.New("done")
 
@@ -99,7 +92,7 @@ func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 	switch {
 	case !ok:
 		return false, makeGarbageError(e.Payload, d.begun)
-	case len(d.thinking)+len(d.open.thought)+len(d.open.signature) > maxAnswer:
+	case d.thoughts+len(d.open.thought)+len(d.open.signature) > maxAnswer:
 		return false, upstream.NewFailure(http.StatusOK, fmt.Errorf("the thinking has more than %d bytes", maxAnswer))
 	}
 	return false, nil
@@ -117,7 +110,7 @@ func (d *decoder) startMessage(message []byte) bool {
 	d.id = bytes.Clone(id)
 	d.usage.addReport(reported, true)
 	d.started = true
-	d.beginMessage()
+	d.pass(conversation.Delta{Kind: conversation.Begin})
 	return true
 }
 
@@ -135,20 +128,20 @@ func (d *decoder) openBlock(index, content []byte) bool {
 	if index == nil || !readCount(index, &d.open.index) {
 		return false
 	}
+	d.blocks++
 	switch string(kind) {
 	case `"text"`:
 		d.open.kind = "text"
-		return d.passText(text, d.appendText)
+		return d.passText(conversation.Text, text)
 	case `"tool_use"`:
 		if !isString(id) || !isString(name) || len(id) == 2 || len(name) == 2 {
 			return false
 		}
-		d.open.kind, d.begun = "tool_use", true
+		d.open.kind, d.begun, d.called = "tool_use", true, true
 		if len(input) > 0 && input[0] == '{' {
 			d.open.input = provider.AppendQuote(nil, provider.CompactObject(input))
 		}
-		d.appendCall(d.calls, unquote(id), unquote(name), d.thinking)
-		d.calls, d.thinking = d.calls+1, d.thinking[:0]
+		d.pass(conversation.Delta{Kind: conversation.Call, ID: unquote(id), Name: unquote(name)})
 	case `"thinking"`:
 		d.open.kind, d.begun = "thinking", true // it may think for long without a word: the provider is paid for that
 		return d.readThinking(thinking, signature)
@@ -157,8 +150,7 @@ func (d *decoder) openBlock(index, content []byte) bool {
 			return false
 		}
 		d.begun = true
-		d.thinking = appendRedacted(appendComma(d.thinking, len(d.thinking)), unquote(data))
-		d.showThinking()
+		d.passThought(appendRedacted(d.thought[:0], unquote(data)))
 	}
 	return true
 }
@@ -168,15 +160,14 @@ func (d *decoder) readThinking(thinking, signature []byte) bool {
 	if !appendString(&d.open.thought, thinking) || !appendString(&d.open.signature, signature) {
 		return false
 	}
-	return !d.shows || d.passText(thinking, d.appendReasoning)
+	return d.passText(conversation.Reasoning, thinking)
 }
 
-// showThinking passes a complete thinking block to the sink, if the app asked for it.
-func (d *decoder) showThinking() {
-	if d.shows {
-		d.appendThinking(d.thinking)
-		d.thinking = d.thinking[:0]
-	}
+// passThought passes a complete thinking block, as the provider wants it back.
+func (d *decoder) passThought(block []byte) {
+	d.thought = block
+	d.thoughts += len(block)
+	d.pass(conversation.Delta{Kind: conversation.Thought, Opaque: block, Origin: conversation.Anthropic})
 }
 
 func (d *decoder) readDelta(index, delta []byte) bool {
@@ -189,23 +180,18 @@ func (d *decoder) readDelta(index, delta []byte) bool {
 	}
 	switch d.open.kind {
 	case "text":
-		return d.passText(text, d.appendText)
+		return d.passText(conversation.Text, text)
 	case "tool_use":
-		return d.passText(arguments, d.appendArgument)
+		return d.passText(conversation.Arguments, arguments)
 	case "thinking":
 		return d.readThinking(thinking, signature)
 	}
 	return true
 }
 
-func (d *decoder) appendArgument(piece []byte) {
-	d.open.hasArguments = true
-	d.appendArguments(d.calls-1, piece)
-}
-
-// passText passes a fragment of text to a function. It holds back the first half of a surrogate pair until the second
-// half arrives.
-func (d *decoder) passText(raw []byte, to func([]byte)) bool {
+// passText passes a piece of the open block. It holds back the first half of a surrogate pair until the second half
+// arrives.
+func (d *decoder) passText(kind conversation.DeltaKind, raw []byte) bool {
 	if raw == nil {
 		return true
 	}
@@ -222,7 +208,8 @@ func (d *decoder) passText(raw []byte, to func([]byte)) bool {
 		text, d.open.held = text[:n], bytes.Clone(text[n:])
 	}
 	if len(text) > 0 {
-		to(text)
+		d.open.hasText = true
+		d.pass(conversation.Delta{Kind: kind, Text: text})
 	}
 	return true
 }
@@ -246,30 +233,31 @@ func (d *decoder) closeBlock() {
 	b := &d.open
 	switch b.kind {
 	case "text":
-		if len(b.held) > 0 {
-			d.appendText(b.held)
-		}
+		d.passHeld(conversation.Text)
 	case "tool_use":
-		if len(b.held) > 0 {
-			d.appendArgument(b.held)
-		}
+		d.passHeld(conversation.Arguments)
 		switch {
-		case b.hasArguments:
+		case b.hasText:
 		case b.input != nil:
-			d.appendArguments(d.calls-1, unquote(b.input))
+			d.pass(conversation.Delta{Kind: conversation.Arguments, Text: unquote(b.input)})
 		default:
-			d.appendArguments(d.calls-1, []byte("{}"))
+			d.pass(conversation.Delta{Kind: conversation.Arguments, Text: []byte("{}")})
 		}
 	case "thinking":
-		if len(b.held) > 0 {
-			d.appendReasoning(b.held)
-		}
+		d.passHeld(conversation.Reasoning)
 		if len(b.signature) > 0 { // without a signature the API would refuse it in the next request
-			d.thinking = appendThought(appendComma(d.thinking, len(d.thinking)), b.thought, b.signature)
-			d.showThinking()
+			d.passThought(appendThought(d.thought[:0], b.thought, b.signature))
 		}
 	}
 	*b = block{index: -1, thought: b.thought[:0], signature: b.signature[:0]}
+}
+
+// passHeld passes what was held back of the open block.
+func (d *decoder) passHeld(kind conversation.DeltaKind) {
+	if len(d.open.held) > 0 {
+		d.open.hasText = true
+		d.pass(conversation.Delta{Kind: kind, Text: d.open.held})
+	}
 }
 
 // readStop reads the stop reason of a message_delta event.
@@ -291,39 +279,36 @@ func (d *decoder) readStop(delta []byte) error {
 	return nil
 }
 
-// finishOnce passes the finish reason to the sink, at most one time. An unknown reason becomes stop, or tool_calls if
-// there are calls.
+// finishOnce passes why the message has ended, at most one time. An unknown reason counts as the usual one.
 func (d *decoder) finishOnce(reason, stop, explanation []byte) {
 	if d.finished {
 		return
 	}
 	d.closeBlock()
 	d.begun, d.finished = true, true
+	end := conversation.Delta{Kind: conversation.End, Reason: conversation.Stopped}
 	switch string(reason) {
 	case `"tool_use"`:
-		d.finishMessage(finish{reason: "tool_calls"})
+		end.Reason = conversation.Called
 	case `"max_tokens"`, `"model_context_window_exceeded"`:
-		d.finishMessage(finish{reason: "length"})
+		end.Reason = conversation.Cut
 	case `"refusal"`:
+		end.Reason = conversation.Filtered
 		if explanation != nil {
-			explanation = unquote(explanation)
+			d.blocks++
+			d.pass(conversation.Delta{Kind: conversation.Refusal, Text: unquote(explanation)})
 		}
-		d.finishMessage(finish{reason: "content_filter", refusal: explanation})
 	case `"end_turn"`:
-		d.finishMessage(finish{reason: "stop"})
 	case `"stop_sequence"`:
-		f := finish{reason: "stop"}
 		if stop != nil {
-			f.stop = unquote(stop)
+			end.Text = unquote(stop)
 		}
-		d.finishMessage(f)
 	default:
-		if d.calls > 0 {
-			d.finishMessage(finish{reason: "tool_calls"})
-		} else {
-			d.finishMessage(finish{reason: "stop"})
+		if d.called {
+			end.Reason = conversation.Called
 		}
 	}
+	d.pass(end)
 }
 
 // member names a member of an object and the place for its raw value.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -26,10 +25,9 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{x: x, buf: buffers.Get().(*buffer), out: newChunks(r, c.now().Unix())}
-	s.events, s.out.b = newEvents(x), s.buf.out
-	s.decoder = newDecoder(&s.out)
-	s.decoder.shows = r.WantReasoning
+	s := &stream{x: x, events: newEvents(x), buf: buffers.Get().(*buffer)}
+	s.out = completions.NewStream(s.buf.out, r, c.now())
+	s.decoder = newDecoder(s.out.Write)
 	for !s.decoder.begun && s.ended == nil {
 		s.readEvents()
 	}
@@ -68,7 +66,7 @@ type stream struct {
 	buf     *buffer // nil after it has returned to the pool
 	events  *provider.SSE
 	decoder decoder
-	out     chunks
+	out     *completions.Stream
 	unread  bool // the first chunk is still to be returned
 	ended   error
 	usage   *provider.Usage // set when the response is complete
@@ -84,20 +82,19 @@ func (s *stream) Next() (provider.Chunk, error) {
 		// The caller has no use any more for what it got last.
 		if s.buf != nil {
 			s.events.Release()
-			s.buf.release(s.out.b)
-			s.buf, s.out.b = nil, nil
+			s.buf.release(s.out.Frames())
+			s.buf = nil
 		}
 		return provider.Chunk{}, s.ended
 	default:
-		s.out.b = s.out.b[:0]
+		s.out.Reset()
 	}
-	for len(s.out.b) == 0 && s.ended == nil {
+	for len(s.out.Frames()) == 0 && s.ended == nil {
 		s.readEvents()
 	}
-	c := provider.Chunk{Frames: s.out.b}
+	c := provider.Chunk{Frames: s.out.Frames()}
 	if s.usage != nil {
-		s.out.tail = s.out.appendUsage(s.out.tail[:0], s.usage)
-		c.UsageFrame, c.Usage, s.usage = s.out.tail, s.usage, nil
+		c.UsageFrame, c.Usage, s.usage = s.out.AppendUsage(nil, s.usage), s.usage, nil
 	}
 	if len(c.Frames) == 0 && c.Usage == nil {
 		return c, s.ended
@@ -144,91 +141,4 @@ func (s *stream) BodyEnded() bool { return s.x.BodyEnded() }
 func (s *stream) Close() error {
 	s.x.End(s.done.Load())
 	return nil
-}
-
-// chunks writes a message as OpenAI's chunks.
-type chunks struct {
-	b    []byte // chunks that Next has still to return
-	tail []byte // the usage chunk
-	head []byte // the start of each chunk, up to its delta
-	top  int    // length of the part of head before the first choice
-}
-
-func newChunks(r *provider.Request, created int64) chunks {
-	b := appendHead([]byte("data: "), r, "chat.completion.chunk", created)
-	return chunks{head: append(b, `{"index":0,"delta":{`...), top: len(b)}
-}
-
-// appendHead appends the start of a response or chunk, up to its choices. Its id is our request id.
-func appendHead(b []byte, r *provider.Request, object string, created int64) []byte {
-	b = provider.AppendQuote(append(b, `{"id":`...), "chatcmpl-"+strings.TrimPrefix(r.ID, "req_"))
-	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
-	b = strconv.AppendInt(b, created, 10)
-	return append(provider.AppendQuote(append(b, `,"model":`...), r.Model), `,"choices":[`...)
-}
-
-const unfinished = `},"finish_reason":null}]}` + "\n\n"
-
-func (c *chunks) beginMessage() {
-	c.b = append(append(append(c.b, c.head...), `"role":"assistant","content":"","refusal":null`...), unfinished...)
-}
-
-func (c *chunks) appendText(piece []byte) {
-	c.b = append(append(append(append(append(c.b, c.head...), `"content":"`...), piece...), '"'), unfinished...)
-}
-
-func (c *chunks) appendReasoning(piece []byte) {
-	c.b = append(append(append(c.b, c.head...), `"reasoning_content":"`...), piece...)
-	c.b = append(append(c.b, '"'), unfinished...)
-}
-
-func (c *chunks) appendThinking(block []byte) {
-	c.b = append(appendExtraMember(append(c.b, c.head...), block), unfinished...)
-}
-
-func (c *chunks) appendCall(i int, id, name, thinking []byte) {
-	c.b = strconv.AppendInt(append(append(c.b, c.head...), `"tool_calls":[{"index":`...), int64(i), 10)
-	c.b = append(append(append(c.b, `,"id":"`...), id...), `","type":"function","function":{"name":"`...)
-	c.b = append(append(c.b, name...), `","arguments":""}`...)
-	c.b = append(append(appendExtra(c.b, thinking), "}]"...), unfinished...)
-}
-
-// appendExtra appends extra_content, in which the app sends back the thinking before a tool call.
-func appendExtra(b, thinking []byte) []byte {
-	if len(thinking) == 0 {
-		return b
-	}
-	return appendExtraMember(append(b, ','), thinking)
-}
-
-// appendExtraMember appends the member extra_content with thinking blocks.
-func appendExtraMember(b, thinking []byte) []byte {
-	return append(append(append(b, `"extra_content":{"anthropic":{"thinking":[`...), thinking...), "]}}"...)
-}
-
-func (c *chunks) appendArguments(i int, piece []byte) {
-	c.b = strconv.AppendInt(append(append(c.b, c.head...), `"tool_calls":[{"index":`...), int64(i), 10)
-	c.b = append(append(append(append(c.b, `,"function":{"arguments":"`...), piece...), `"}}]`...), unfinished...)
-}
-
-func (c *chunks) finishMessage(f finish) {
-	c.b = append(c.b, c.head...)
-	if f.refusal != nil {
-		c.b = append(append(append(c.b, `"refusal":"`...), f.refusal...), '"')
-	}
-	c.b = append(append(append(c.b, `},"finish_reason":"`...), f.reason...), '"')
-	c.b = append(appendStop(c.b, f.stop), "}]}\n\n"...)
-}
-
-// appendStop appends the stop sequence that ended the message, if one did. It is an additive member of the choice.
-func appendStop(b, stop []byte) []byte {
-	if stop == nil {
-		return b
-	}
-	return append(append(append(b, `,"stop_sequence":"`...), stop...), '"')
-}
-
-func (c *chunks) appendUsage(b []byte, u *provider.Usage) []byte {
-	b = append(append(b, c.head[:c.top]...), `],"usage":`...)
-	return append(appendUsage(b, u), "}\n\n"...)
 }

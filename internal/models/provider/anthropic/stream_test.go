@@ -7,9 +7,12 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -461,11 +464,12 @@ func TestEdge41ReadsToTheEnd(t *testing.T) {
 // TestChunksAreCheap: a piece of text costs no memory.
 func TestChunksAreCheap(t *testing.T) {
 	payload := []byte(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello, wor"}}`)
-	out := newChunks(request(), 1)
-	d := newDecoder(&out)
+	out := completions.NewStream(nil, request(), time.Unix(1, 0))
+	d := newDecoder(out.Write)
+	out.Write(&conversation.Delta{Kind: conversation.Begin})
 	d.started, d.open = true, block{kind: "text"}
 	if n := testing.AllocsPerRun(100, func() {
-		out.b = out.b[:0]
+		out.Reset()
 		if _, err := d.handleEvent(provider.Event{Payload: payload}); err != nil {
 			t.Fatal(err)
 		}

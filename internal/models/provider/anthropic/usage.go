@@ -1,8 +1,6 @@
 package anthropic
 
 import (
-	"strconv"
-
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -73,16 +71,4 @@ func (u *usage) makeUsage() *provider.Usage {
 		return nil
 	}
 	return t
-}
-
-// appendUsage appends OpenAI's usage object, whose prompt_tokens include cached input.
-func appendUsage(b []byte, u *provider.Usage) []byte {
-	prompt := u.Input + u.Cached + u.CacheWrite
-	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), prompt, 10)
-	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Output, 10)
-	b = strconv.AppendInt(append(b, `,"total_tokens":`...), prompt+u.Output, 10)
-	b = strconv.AppendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
-	b = strconv.AppendInt(append(b, `,"cache_write_tokens":`...), u.CacheWrite, 10)
-	b = strconv.AppendInt(append(b, `},"completion_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
-	return append(b, "}}"...)
 }

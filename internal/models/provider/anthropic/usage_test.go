@@ -98,7 +98,7 @@ func value(raw string) []byte {
 func TestEdge39CacheWrites(t *testing.T) {
 	t.Parallel()
 	u := provider.Usage{Input: 3, Cached: 100, CacheWrite: 40, Output: 9, Reasoning: 4}
-	raw := appendUsage(nil, &u)
+	raw := provider.AppendUsage(nil, &u)
 	want := `{"prompt_tokens":143,"completion_tokens":9,"total_tokens":152,"prompt_tokens_details":{"cached_tokens":100,"cache_write_tokens":40},"completion_tokens_details":{"reasoning_tokens":4}}`
 	if string(raw) != want {
 		t.Errorf("%s", raw)
@@ -118,7 +118,7 @@ func FuzzUsage(f *testing.F) {
 		u.addReport(first, true)
 		u.addReport(later, false)
 		if got := u.makeUsage(); got != nil {
-			if back := provider.ParseUsage(appendUsage(nil, got)); back == nil || *back != *got {
+			if back := provider.ParseUsage(provider.AppendUsage(nil, got)); back == nil || *back != *got {
 				t.Errorf("%+v, back %+v", got, back)
 			}
 		}

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -143,32 +144,89 @@ func (p *part) readCall(w *provider.Walk) bool {
 	}) && isText(p.id)
 }
 
-// appendCall appends the members of a tool call in OpenAI's shape, without the braces. newID makes an id if Gemini gave
-// none.
-func appendCall(b []byte, p part, newID func() string) []byte {
-	b = append(b, `"id":`...)
-	if len(p.id) > 2 {
-		b = append(b, p.id...)
-	} else {
-		b = provider.AppendQuote(b, "call_"+newID())
-	}
-	b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), p.name)
-	b = provider.AppendQuote(append(b, `,"arguments":`...), provider.CompactObject(p.args))
-	return appendSignature(append(b, '}'), p.signature)
+// A decoder makes deltas of the parts of one answer.
+type decoder struct {
+	emit    func(*conversation.Delta)
+	delta   conversation.Delta // that is being passed
+	reasons bool               // the client wants reasoning as it comes
+	newID   func() string      // makes an id for a call if Gemini gave none
+
+	id, model []byte // of the answer, from its first event; JSON strings
+	begun     bool   // the first delta was passed
+	blocks    int    // that have begun
+	open      conversation.DeltaKind
+	end       outcome
 }
 
-// appendSignature appends extra_content, which the app must send back unchanged (contract §4.3).
-func appendSignature(b, signature []byte) []byte {
+// name takes the names of the answer from its first event.
+func (d *decoder) name(in *response) {
+	if d.id == nil {
+		d.id, d.model = append([]byte{}, in.id...), append([]byte{}, in.model...)
+	}
+}
+
+// pass passes a delta. Text continues the block of its kind before it, and a thought ends the reasoning before it.
+func (d *decoder) pass(delta conversation.Delta) {
+	if !d.begun {
+		d.begun = true
+		d.delta = conversation.Delta{Kind: conversation.Begin, ID: unquote(d.id), Name: unquote(d.model)}
+		d.emit(&d.delta)
+	}
+	ends := delta.Kind == conversation.Thought && d.open == conversation.Reasoning
+	if !ends && (delta.Kind != d.open || delta.Kind == conversation.Call) {
+		d.blocks++
+	}
+	d.open, d.delta = delta.Kind, delta
+	d.delta.Block = d.blocks - 1
+	d.emit(&d.delta)
+}
+
+func (d *decoder) handlePart(p *part) {
+	signature := p.signature
 	if len(signature) <= 2 {
-		return b
+		signature = nil
 	}
-	return appendExtra(append(b, ','), signature)
+	switch {
+	case p.call:
+		if d.reasons && d.end.calls == 0 && signature != nil {
+			d.pass(conversation.Delta{Kind: conversation.Thought, Opaque: signature, Origin: conversation.Google})
+			signature = nil
+		}
+		id := p.id
+		if len(id) <= 2 {
+			id = provider.AppendQuote(nil, "call_"+d.newID())
+		}
+		d.end.calls++
+		d.pass(conversation.Delta{
+			Kind:   conversation.Call,
+			ID:     unquote(id),
+			Name:   unquote(provider.AppendQuote(nil, p.name)),
+			Text:   unquote(provider.AppendQuote(nil, provider.CompactObject(p.args))),
+			Opaque: signature,
+			Origin: conversation.Google,
+		})
+	case p.thought:
+		if d.reasons && len(p.text) > 2 {
+			d.pass(conversation.Delta{Kind: conversation.Reasoning, Text: unquote(p.text)})
+		}
+	case len(p.text) > 2 || signature != nil:
+		d.end.spoke = d.end.spoke || len(p.text) > 2
+		d.pass(conversation.Delta{
+			Kind:   conversation.Text,
+			Text:   unquote(p.text),
+			Opaque: signature,
+			Origin: conversation.Google,
+		})
+	}
 }
 
-// appendExtra appends the member extra_content with a signature.
-func appendExtra(b, signature []byte) []byte {
-	b = append(b, `"extra_content":{"google":{"thought_signature":`...)
-	return append(append(b, signature...), "}}"...)
+// finish passes the end of the answer. It returns false if the answer is unusable.
+func (d *decoder) finish() bool {
+	reason, ok := d.end.reason()
+	if ok {
+		d.pass(conversation.Delta{Kind: conversation.End, Reason: reason})
+	}
+	return ok
 }
 
 // outcome is how a response ends, as far as it has arrived.
@@ -192,22 +250,22 @@ func (o *outcome) readEnd(r *response) {
 // hasEnded reports whether a finish reason or block reason has arrived.
 func (o *outcome) hasEnded() bool { return o.finish != "" || o.blocked }
 
-// finishReason returns OpenAI's finish reason, "" if the response is unusable. An unknown reason counts as none.
-func (o *outcome) finishReason() string {
+// reason returns why the model has ended, and false if the response is unusable. An unknown reason counts as none.
+func (o *outcome) reason() (conversation.Reason, bool) {
 	switch f := o.finish; {
 	case f == "MAX_TOKENS", f == "CONTINUATION":
-		return "length"
+		return conversation.Cut, true
 	case f == "SAFETY", f == "RECITATION", f == "BLOCKLIST", f == "PROHIBITED_CONTENT", f == "SPII", f == "LANGUAGE",
 		strings.HasPrefix(f, "IMAGE_"), f == "" && o.blocked:
-		return "content_filter"
+		return conversation.Filtered, true
 	case unusable[f] != "":
-		return ""
+		return 0, false
 	case o.calls > 0:
-		return "tool_calls"
+		return conversation.Called, true
 	case o.spoke, f == "STOP":
-		return "stop"
+		return conversation.Stopped, true
 	}
-	return ""
+	return 0, false
 }
 
 // makeUsage returns the usage of a response with this outcome. It returns nil for generated output with a count of 0,
@@ -226,74 +284,20 @@ func (c *Client) translateAnswer(r *provider.Request, h http.Header, body []byte
 	if !in.read(body) || in.failure != nil {
 		return nil, c.makeBodyError(h, body)
 	}
-	var end outcome
-	var text, thoughts, signature []byte // the last of the text, or of the first call
-	calls := []byte{'['}
-	for _, p := range in.parts {
-		switch {
-		case p.call:
-			if end.calls == 0 && r.WantReasoning && len(p.signature) > 2 {
-				signature, p.signature = p.signature, nil
-			}
-			end.calls++
-			calls = append(appendCall(append(appendComma(calls), '{'), p, c.newID), '}')
-		case p.thought:
-			thoughts = append(thoughts, unquote(p.text)...)
-		default:
-			text = append(text, unquote(p.text)...)
-			if len(p.signature) > 2 {
-				signature = p.signature
-			}
-		}
+	whole := completions.NewWhole(nil, r, c.now())
+	d := decoder{emit: whole.Write, reasons: r.WantReasoning, newID: c.newID}
+	d.name(&in)
+	for i := range in.parts {
+		d.handlePart(&in.parts[i])
 	}
-	end.spoke = len(text) > 0
-	end.readEnd(&in)
-	reason := end.finishReason()
-	if reason == "" {
-		return nil, makeUnusableError(&end, true)
+	d.end.readEnd(&in)
+	if !d.finish() {
+		return nil, makeUnusableError(&d.end, true)
 	}
 	var count counts
 	count.add(in.usage)
-	usage := end.makeUsage(&count)
-
-	b := c.appendHead(make([]byte, 0, 512+len(text)+len(calls)), r, &in, "chat.completion")
-	b = append(b, `[{"index":0,"message":{"role":"assistant","content":`...)
-	if end.calls > 0 && !end.spoke {
-		b = append(b, "null"...)
-	} else {
-		b = append(append(append(b, '"'), text...), '"')
-	}
-	b = append(b, `,"refusal":null`...)
-	if len(thoughts) > 0 && r.WantReasoning {
-		b = append(append(append(b, `,"reasoning_content":"`...), thoughts...), '"')
-	}
-	if end.calls > 0 {
-		b = append(append(append(b, `,"tool_calls":`...), calls...), ']')
-	}
-	b = appendSignature(b, signature)
-	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), reason...), `"}]`...)
-	if usage != nil {
-		b = appendUsage(append(b, `,"usage":`...), usage)
-	}
-	return &provider.Response{Body: append(b, '}'), Usage: usage}, nil
-}
-
-// appendHead appends the start of a response or chunk in OpenAI's shape, up to the value of choices.
-func (c *Client) appendHead(b []byte, r *provider.Request, in *response, object string) []byte {
-	b = append(b, `{"id":`...)
-	if len(in.id) > 2 {
-		b = append(b, in.id...)
-	} else {
-		b = provider.AppendQuote(b, "chatcmpl-"+c.newID())
-	}
-	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
-	b = append(strconv.AppendInt(b, c.now().Unix(), 10), `,"model":`...)
-	if len(in.model) > 2 {
-		b = append(b, in.model...)
-	} else {
-		b = provider.AppendQuote(b, r.Model)
-	}
-	return append(b, `,"choices":`...)
+	usage := d.end.makeUsage(&count)
+	return &provider.Response{Body: whole.AppendBody(nil, usage), Usage: usage}, nil
 }
 
 var errNoUse = errors.New("the answer is of no use")

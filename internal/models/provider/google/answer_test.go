@@ -125,7 +125,8 @@ func TestAnswer(t *testing.T) {
 	r := complete(t, " "+sampleAnswer+"\n")
 	want := `{"id":"rEsP0nSe","object":"chat.completion","created":1700000000,"model":"gemini-3.8-flash-001","choices":[{"index":0,"message":` +
 		`{"role":"assistant","content":"H\u00e9 \"you\"","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":33,"total_tokens":43,` +
-		`"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":30}}}`
+		`"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":0},` +
+		`"completion_tokens_details":{"reasoning_tokens":30}}}`
 	if string(r.Body) != want {
 		t.Errorf("%s", r.Body)
 	}
@@ -139,7 +140,7 @@ func TestAnswerWithCalls(t *testing.T) {
 	t.Parallel()
 	r := complete(t,
 		`{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"functionCall":{"name":"_1st","args":{"a": 1}},"thoughtSignature":"c2ln"},{"functionCall":{"name":"f","id":"x9"}}]},"finishReason":"STOP"}]}`)
-	want := `{"id":"chatcmpl-000000000000000000000002","object":"chat.completion","created":1700000000,"model":"gemini-3.8-flash","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"tool_calls":[` +
+	want := `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"gemini-3.8-flash","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"tool_calls":[` +
 		`{"id":"call_000000000000000000000001","type":"function","function":{"name":"1st","arguments":"{\"a\":1}"},"extra_content":{"google":{"thought_signature":"c2ln"}}},` +
 		`{"id":"x9","type":"function","function":{"name":"f","arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}`
 	if string(r.Body) != want || r.Usage != nil {

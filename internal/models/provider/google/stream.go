@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -40,9 +40,9 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		}
 		return provider.NewWholeStream(response)
 	}
-	s := &stream{client: c, request: r, x: x, buf: buffers.Get().(*[]byte)}
-	s.out = *s.buf
-	s.events = provider.NewSSE(x)
+	s := &stream{client: c, x: x, buf: buffers.Get().(*[]byte), events: provider.NewSSE(x)}
+	s.out = completions.NewStream(*s.buf, r, c.now())
+	s.decoder = decoder{emit: s.out.Write, reasons: r.WantReasoning, newID: c.newID}
 	s.events.LimitEvent(maxEvent)
 	s.events.OmitFrames()
 	s.handle = s.handleEvent
@@ -71,20 +71,17 @@ const bufferSize = 8 << 10
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 type stream struct {
-	client  *Client
-	request *provider.Request
-	x       *upstream.Exchange
-	events  *provider.SSE
-	buf     *[]byte // of out; nil after it has returned to the pool
+	client *Client
+	x      *upstream.Exchange
+	events *provider.SSE
+	buf    *[]byte // of out; nil after it has returned to the pool
 
 	handle func(provider.Event) (bool, error) // handleEvent, bound one time
 	parts  []part                             // of the current event; the slice is reused
 
-	head  []byte // every chunk up to its choices, from the first event on
-	out   []byte // the chunks that Next returns
-	begun bool   // the first chunk was written
+	decoder decoder
+	out     *completions.Stream
 
-	end     outcome
 	counts  counts
 	counted bool // a count arrived with the finish reason or after it
 	goesOn  bool // content came after a finish reason: only the end of the body ends the answer
@@ -103,11 +100,11 @@ func (s *stream) Next() (provider.Chunk, error) {
 	if s.ended != nil && s.buf != nil {
 		// The caller has no use any more for what it got last.
 		s.events.Release()
-		if cap(s.out) == bufferSize {
-			*s.buf = s.out[:0]
+		if frames := s.out.Frames(); cap(frames) == bufferSize {
+			*s.buf = frames[:0]
 			buffers.Put(s.buf)
 		}
-		s.buf, s.out = nil, nil
+		s.buf = nil
 	}
 	return s.read()
 }
@@ -118,13 +115,13 @@ func (s *stream) read() (provider.Chunk, error) {
 	if s.ended != nil {
 		return provider.Chunk{}, s.ended
 	}
-	s.out = s.out[:0]
-	for len(s.out) == 0 {
+	s.out.Reset()
+	for len(s.out.Frames()) == 0 {
 		if _, err := s.events.Run(s.handle); err != nil {
 			return s.finish(err)
 		}
 	}
-	return provider.Chunk{Frames: s.out}, nil
+	return provider.Chunk{Frames: s.out.Frames()}, nil
 }
 
 // finish ends the stream after the read error err. A response with a finish reason is complete, even if the connection
@@ -135,43 +132,37 @@ func (s *stream) finish(err error) (provider.Chunk, error) {
 	switch {
 	case errors.As(err, &failure):
 		s.ended = err
-	case s.end.hasEnded() && (clean || !s.goesOn):
+	case s.decoder.end.hasEnded() && (clean || !s.goesOn):
 		return s.conclude(clean)
 	case clean:
 		s.ended = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
 	default:
 		s.ended = err
 	}
-	if len(s.out) == 0 {
+	if len(s.out.Frames()) == 0 {
 		return provider.Chunk{}, s.ended
 	}
-	return provider.Chunk{Frames: s.out}, nil
+	return provider.Chunk{Frames: s.out.Frames()}, nil
 }
 
-// conclude writes the finish reason and the usage.
+// conclude writes the end of the answer, and the usage.
 func (s *stream) conclude(clean bool) (provider.Chunk, error) {
-	reason := s.end.finishReason()
-	if reason == "" {
-		s.ended = makeUnusableError(&s.end, !s.begun)
-		if len(s.out) == 0 {
+	d := &s.decoder
+	if !d.finish() {
+		s.ended = makeUnusableError(&d.end, !d.begun)
+		if len(s.out.Frames()) == 0 {
 			return provider.Chunk{}, s.ended
 		}
-		return provider.Chunk{Frames: s.out}, nil
+		return provider.Chunk{Frames: s.out.Frames()}, nil
 	}
 	s.ended = io.EOF
-	s.writeFirstChunk(`""`)
-	s.out = append(append(append(s.openChunk(), `},"finish_reason":"`...), reason...), "\"}]}\n\n"...)
-	frames := len(s.out)
-	chunk := provider.Chunk{}
+	chunk := provider.Chunk{Frames: s.out.Frames()}
 	if clean || s.counted {
-		chunk.Usage = s.end.makeUsage(&s.counts)
+		chunk.Usage = d.end.makeUsage(&s.counts)
 	}
 	if chunk.Usage != nil {
-		s.out = append(append(s.out, s.head...), `[],"usage":`...)
-		s.out = append(appendUsage(s.out, chunk.Usage), "}\n\n"...)
-		chunk.UsageFrame = s.out[frames:]
+		chunk.UsageFrame = s.out.AppendUsage(nil, chunk.Usage)
 	}
-	chunk.Frames = s.out[:frames:frames]
 	return chunk, nil
 }
 
@@ -181,17 +172,15 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	if !in.read(e.Payload) || in.failure != nil || e.Failed {
 		return false, s.makeFailure(s.client.makeBodyError(s.x.Header, e.Payload))
 	}
-	if s.head == nil {
-		s.head = s.client.appendHead(append(make([]byte, 0, 256), "data: "...), s.request, &in, "chat.completion.chunk")
-	}
-	s.goesOn = s.goesOn || s.end.hasEnded() && len(in.parts) > 0
+	s.decoder.name(&in)
+	s.goesOn = s.goesOn || s.decoder.end.hasEnded() && len(in.parts) > 0
 	for _, p := range in.parts {
-		s.writePart(p)
+		s.decoder.handlePart(&p)
 	}
 	s.parts = in.parts[:0]
-	s.end.readEnd(&in)
+	s.decoder.end.readEnd(&in)
 	s.counts.add(in.usage)
-	if s.end.hasEnded() {
+	if s.decoder.end.hasEnded() {
 		s.counted = s.counted || in.usage != nil
 		s.x.Hurry(finishWait)
 	}
@@ -204,59 +193,10 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 // makeFailure adapts an error within the stream. After a chunk was sent the call cannot be retried, and the request is
 // not at fault.
 func (s *stream) makeFailure(e *provider.Error) error {
-	if s.begun {
+	if s.decoder.begun {
 		e.Kind, e.Message, e.Retry = provider.Failed, "the provider failed", false
 	}
 	return e
-}
-
-// writePart writes the chunk of one part.
-func (s *stream) writePart(p part) {
-	switch {
-	case p.call:
-		s.writeFirstChunk("null")
-		if s.request.WantReasoning && s.end.calls == 0 && len(p.signature) > 2 {
-			s.out = append(appendExtra(s.openChunk(), p.signature), unfinished...)
-			p.signature = nil
-		}
-		s.out = append(s.openChunk(), `"tool_calls":[{"index":`...)
-		s.out = append(strconv.AppendInt(s.out, int64(s.end.calls), 10), ',')
-		s.out = append(appendCall(s.out, p, s.client.newID), "}]"...)
-		s.end.calls++
-	case p.thought && s.request.WantReasoning && len(p.text) > 2:
-		s.writeFirstChunk(`""`)
-		s.out = append(append(s.openChunk(), `"reasoning_content":`...), p.text...)
-	case p.thought || len(p.text) <= 2 && len(p.signature) <= 2:
-		return
-	default:
-		text := p.text
-		if text == nil {
-			text = []byte(`""`)
-		}
-		s.writeFirstChunk(`""`)
-		s.out = append(append(s.openChunk(), `"content":`...), text...)
-		s.out = appendSignature(s.out, p.signature)
-		s.end.spoke = s.end.spoke || len(text) > 2
-	}
-	s.out = append(s.out, unfinished...)
-}
-
-// unfinished ends a chunk that is not the last.
-const unfinished = "},\"finish_reason\":null}]}\n\n"
-
-// writeFirstChunk writes the first chunk with the role, at most one time.
-func (s *stream) writeFirstChunk(content string) {
-	if s.begun {
-		return
-	}
-	s.begun = true
-	s.out = append(append(s.openChunk(), `"role":"assistant","content":`...), content...)
-	s.out = append(s.out, unfinished...)
-}
-
-// openChunk writes a chunk up to the members of its delta.
-func (s *stream) openChunk() []byte {
-	return append(append(s.out, s.head...), `[{"index":0,"delta":{`...)
 }
 
 // BodyEnded reports whether the body has ended (see provider.Stream).

@@ -80,14 +80,3 @@ func (c *counts) makeUsage() *provider.Usage {
 		SumDiffers: c.total != 0 && c.total != input+output,
 	}
 }
-
-// appendUsage writes a usage in OpenAI's shape.
-func appendUsage(b []byte, u *provider.Usage) []byte {
-	prompt := u.Input + u.Cached
-	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), prompt, 10)
-	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Output, 10)
-	b = strconv.AppendInt(append(b, `,"total_tokens":`...), prompt+u.Output, 10)
-	b = strconv.AppendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
-	b = strconv.AppendInt(append(b, `},"completion_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
-	return append(b, "}}"...)
-}

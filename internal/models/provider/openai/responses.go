@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -103,33 +104,30 @@ type item struct {
 	} `json:"content,omitzero"`
 }
 
-// reply reads the events of one response and writes them as chunks of Chat Completions.
+// reply reads the events of one response and passes them as deltas.
 type reply struct {
-	client  *Client
-	b       []byte // chunks that Next has still to return
-	head    []byte // the start of each chunk, up to its delta
-	top     int    // length of the part of head before the first choice
-	begun   bool   // a part of the response has arrived; before that, a retry costs nothing
-	calls   []string
-	spoken  map[string]bool  // messages of which a part has arrived, by id
-	closed  map[string]bool  // items that have ended, by id
-	shows   bool             // reasoning is returned as it arrives, not with the call that follows it
-	thought []jsontext.Value // reasoning since the last call; if it is shown, of the whole response
-	summary strings.Builder  // readable reasoning of the whole response, for Complete
-	usage   *provider.Usage
-	text    strings.Builder // of the whole response, for Complete
-	refusal strings.Builder
-	tools   []provider.ToolCall
-	reason  string
-	size    int
+	client *Client
+	emit   func(*conversation.Delta)
+	delta  conversation.Delta // that is being passed
+	begun  bool               // a part of the response has arrived; before that, a retry costs nothing
+	blocks int                // that have begun
+	open   conversation.DeltaKind
+	openID string          // of the item of the open block
+	calls  []toolCall      // in the order in which they began
+	spoken map[string]bool // messages of which a part has arrived, by id
+	closed map[string]bool // items that have ended, by id
+	usage  *provider.Usage
+	size   int
 }
 
-func newReply(c *Client, r *provider.Request, now time.Time) *reply {
-	b := provider.AppendQuote([]byte(`data: {"id":`), "chatcmpl-"+strings.TrimPrefix(r.ID, "req_"))
-	b = strconv.AppendInt(append(b, `,"object":"chat.completion.chunk","created":`...), now.Unix(), 10)
-	b = append(provider.AppendQuote(append(b, `,"model":`...), r.Model), `,"choices":[`...)
-	return &reply{client: c, top: len(b), head: append(b, `{"index":0,"delta":{`...), shows: r.WantReasoning}
+// A toolCall is a call that has begun.
+type toolCall struct {
+	itemID string
+	block  int
+	argued bool // a part of its arguments has arrived
 }
+
+func newReply(c *Client, emit func(*conversation.Delta)) *reply { return &reply{client: c, emit: emit} }
 
 // handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
 // no event is relayed unchanged.
@@ -157,10 +155,10 @@ func (y *reply) handleEvent(e provider.Event) (bool, error) {
 			return false, err
 		}
 		if index > 0 {
-			y.appendSummary("\n\n") // between two parts of a summary
+			y.passText(conversation.Reasoning, "", "\n\n") // between two parts of a summary
 		}
 	case "response.reasoning_summary_text.delta":
-		return false, v.pass(func(_, text string) { y.appendSummary(text) })
+		return false, v.pass(func(_, text string) { y.passText(conversation.Reasoning, "", text) })
 	case "response.function_call_arguments.delta":
 		itemID, text, err := v.piece()
 		if err != nil {
@@ -198,14 +196,22 @@ func (y *reply) finish(response jsontext.Value) error {
 			return err
 		}
 	}
-	y.usage, y.reason = readUsage(last.Usage), "stop"
-	if last.Incomplete != nil {
-		y.reason = map[string]string{
-			"max_output_tokens": "length",
-			"content_filter":    "content_filter",
-		}[last.Incomplete.Reason]
+	y.usage = readUsage(last.Usage)
+	for i := range y.calls {
+		if !y.calls[i].argued { // clients parse the arguments, so they must be JSON
+			y.passArguments(&y.calls[i], "{}")
+		}
 	}
-	y.appendFinish()
+	end := conversation.Delta{Kind: conversation.End, Reason: conversation.Stopped}
+	switch {
+	case last.Incomplete != nil && last.Incomplete.Reason == "max_output_tokens":
+		end.Reason = conversation.Cut
+	case last.Incomplete != nil && last.Incomplete.Reason == "content_filter":
+		end.Reason = conversation.Filtered
+	case len(y.calls) > 0:
+		end.Reason = conversation.Called
+	}
+	y.pass(end)
 	return errDone
 }
 
@@ -222,41 +228,39 @@ func findEventError(payload []byte, v *event) []byte {
 	return payload
 }
 
-func (y *reply) appendFirstChunk() {
+// begin passes the begin of the answer, at most one time.
+func (y *reply) begin() {
 	if !y.begun {
 		y.begun = true
-		y.appendChunk(func(b []byte) []byte {
-			return append(b, `"role":"assistant","content":"","refusal":null`...)
-		}, "")
+		y.delta = conversation.Delta{Kind: conversation.Begin}
+		y.emit(&y.delta)
 	}
 }
 
-// appendChunk appends one chunk. The function write appends the members of its delta.
-func (y *reply) appendChunk(write func([]byte) []byte, finish string) {
-	y.b = write(append(y.b, y.head...))
-	y.b = append(y.b, `},"finish_reason":`...)
-	if finish == "" {
-		y.b = append(y.b, "null"...)
-	} else {
-		y.b = provider.AppendQuote(y.b, finish)
-	}
-	y.b = append(y.b, "}]}\n\n"...)
+// pass passes a delta of the last block.
+func (y *reply) pass(d conversation.Delta) {
+	y.begin()
+	y.open, y.delta = d.Kind, d
+	y.delta.Block = y.blocks - 1
+	y.emit(&y.delta)
 }
 
-func (y *reply) appendDelta(member, text string) {
+// passText passes a piece of text of an item. It continues the block before it if that is of the same item and kind.
+func (y *reply) passText(kind conversation.DeltaKind, itemID, text string) {
 	if text == "" {
 		return
 	}
-	y.appendFirstChunk()
-	y.appendChunk(func(b []byte) []byte { return provider.AppendQuote(append(b, member...), text) }, "")
+	if y.blocks == 0 || y.open != kind || y.openID != itemID {
+		y.blocks++
+		y.openID = itemID
+	}
+	y.pass(conversation.Delta{Kind: kind, Text: quote(text)})
 }
 
-// appendSummary returns a piece of readable reasoning, if the app asked for it.
-func (y *reply) appendSummary(text string) {
-	if y.shows {
-		y.summary.WriteString(text)
-		y.appendDelta(`"reasoning_content":`, text)
-	}
+// quote returns a text as a raw JSON string without its quotes.
+func quote(text string) []byte {
+	quoted := provider.AppendQuote(make([]byte, 0, len(text)+len(text)/8+2), text)
+	return quoted[1 : len(quoted)-1]
 }
 
 // openItem starts an item. Tool calls have their own index, because reasoning and messages are items too.
@@ -265,32 +269,21 @@ func (y *reply) openItem(raw jsontext.Value) error {
 	if err := json.Unmarshal(raw, &i); err != nil {
 		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
 	}
-	y.appendFirstChunk()
+	y.begin()
 	if i.Type != "function_call" {
 		return nil
 	}
 	if i.CallID == "" || i.Name == "" {
 		return upstream.NewFailure(http.StatusOK, errors.New("a call without an id or a name"))
 	}
-	n := len(y.calls)
-	y.calls = append(y.calls, i.ID)
-	var extra []byte
-	if !y.shows {
-		extra = makeReasoningExtra(y.thought)
-		y.thought = nil
-	}
-	y.tools = append(y.tools, provider.ToolCall{ID: i.CallID, Name: i.Name, ExtraContent: extra})
-	y.appendChunk(func(b []byte) []byte {
-		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
-		b = provider.AppendQuote(append(b, `,"id":`...), i.CallID)
-		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), i.Name)
-		return append(appendExtra(append(b, `,"arguments":""}`...), extra), "}]"...)
-	}, "")
+	y.blocks++
+	y.calls = append(y.calls, toolCall{itemID: i.ID, block: y.blocks - 1})
+	y.pass(conversation.Delta{Kind: conversation.Call, ID: quote(i.CallID), Name: quote(i.Name)})
 	return nil
 }
 
-// closeItem ends an item, once. It returns complete reasoning if the app asked for it, or keeps it for the next tool
-// call. Of messages and tool calls it returns what did not come in parts.
+// closeItem ends an item, once. It passes complete reasoning, and of messages and tool calls what did not come in
+// parts.
 func (y *reply) closeItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
@@ -315,39 +308,46 @@ func (y *reply) closeItem(raw jsontext.Value) error {
 	case i.Type != "reasoning" || i.Encrypted == nil:
 		return nil
 	}
-	y.thought = append(y.thought, raw.Clone())
-	if y.shows {
-		y.appendFirstChunk()
-		y.appendChunk(func(b []byte) []byte {
-			return append(append(b, `"extra_content":`...), makeReasoningExtra(y.thought[len(y.thought)-1:])...)
-		}, "")
+	if y.blocks == 0 || y.open != conversation.Reasoning {
+		y.blocks++
 	}
+	y.pass(conversation.Delta{Kind: conversation.Thought, Opaque: raw, Origin: conversation.OpenAI})
 	return nil
 }
 
 // closeCall ends a tool call.
 func (y *reply) closeCall(raw jsontext.Value, i *item) error {
-	if !slices.Contains(y.calls, i.ID) {
+	call := y.findCall(i.ID)
+	if call == nil {
 		if err := y.openItem(raw); err != nil {
 			return err
 		}
+		call = &y.calls[len(y.calls)-1]
 	}
-	if n := slices.Index(y.calls, i.ID); y.tools[n].Arguments == "" && i.Arguments != "" {
-		y.appendArguments(n, i.Arguments)
+	if !call.argued && i.Arguments != "" {
+		y.passArguments(call, i.Arguments)
+	}
+	return nil
+}
+
+// findCall returns the call of an item, nil if there is none.
+func (y *reply) findCall(itemID string) *toolCall {
+	for n := range slices.Backward(y.calls) {
+		if y.calls[n].itemID == itemID {
+			return &y.calls[n]
+		}
 	}
 	return nil
 }
 
 func (y *reply) appendText(itemID, piece string) {
 	y.noteSpoken(itemID, piece)
-	y.text.WriteString(piece)
-	y.appendDelta(`"content":`, piece)
+	y.passText(conversation.Text, itemID, piece)
 }
 
 func (y *reply) appendRefusal(itemID, piece string) {
 	y.noteSpoken(itemID, piece)
-	y.refusal.WriteString(piece)
-	y.appendDelta(`"refusal":`, piece)
+	y.passText(conversation.Refusal, itemID, piece)
 }
 
 // noteSpoken notes that a part of a message has arrived.
@@ -362,110 +362,22 @@ func (y *reply) noteSpoken(itemID, piece string) {
 }
 
 func (y *reply) handleArguments(itemID, piece string) error {
-	n := len(y.calls) - 1
-	for n >= 0 && y.calls[n] != itemID {
-		n--
-	}
-	if n < 0 {
+	call := y.findCall(itemID)
+	if call == nil {
 		return upstream.NewFailure(http.StatusOK, errors.New("arguments of no call"))
 	}
 	if piece != "" {
-		y.appendArguments(n, piece)
+		y.passArguments(call, piece)
 	}
 	return nil
 }
 
-// appendArguments adds a fragment to the arguments of call n.
-func (y *reply) appendArguments(n int, piece string) {
-	y.tools[n].Arguments += piece
-	y.appendChunk(func(b []byte) []byte {
-		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
-		return append(provider.AppendQuote(append(b, `,"function":{"arguments":`...), piece), "}}]"...)
-	}, "")
-}
-
-// appendFinish appends the chunk with the finish reason. An unknown reason becomes stop, or tool_calls if there are
-// calls.
-func (y *reply) appendFinish() {
-	y.appendFirstChunk()
-	for n := range y.tools {
-		if y.tools[n].Arguments == "" { // clients parse the arguments, so they must be JSON
-			y.appendArguments(n, "{}")
-		}
-	}
-	switch {
-	case len(y.tools) > 0 && (y.reason == "stop" || y.reason == ""):
-		y.reason = "tool_calls"
-	case y.reason == "":
-		y.reason = "stop"
-	}
-	y.appendChunk(func(b []byte) []byte { return b }, y.reason)
-}
-
-func (y *reply) makeUsageFrame() []byte {
-	b := append(append([]byte{}, y.head[:y.top]...), `],"usage":`...)
-	return append(appendUsage(b, y.usage), "}\n\n"...)
-}
-
-// makeBody returns the whole response as one chat.completion object.
-func (y *reply) makeBody() []byte {
-	b := append([]byte{}, y.head[len("data: "):y.top]...)
-	b = []byte(strings.Replace(string(b), "chat.completion.chunk", "chat.completion", 1))
-	b = append(b, `{"index":0,"message":{"role":"assistant","content":`...)
-	if y.text.Len() == 0 && (len(y.tools) > 0 || y.refusal.Len() > 0) {
-		b = append(b, "null"...)
-	} else {
-		b = provider.AppendQuote(b, y.text.String())
-	}
-	b = append(b, `,"refusal":`...)
-	if y.refusal.Len() == 0 {
-		b = append(b, "null"...)
-	} else {
-		b = provider.AppendQuote(b, y.refusal.String())
-	}
-	if y.summary.Len() > 0 {
-		b = provider.AppendQuote(append(b, `,"reasoning_content":`...), y.summary.String())
-	}
-	if y.shows {
-		b = appendExtra(b, makeReasoningExtra(y.thought))
-	}
-	for n := range y.tools {
-		c := &y.tools[n]
-		if n == 0 {
-			b = append(b, `,"tool_calls":[`...)
-		}
-		b = provider.AppendQuote(append(appendComma(b, n), `{"id":`...), c.ID)
-		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
-		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
-		b = append(appendExtra(b, c.ExtraContent), '}')
-	}
-	if len(y.tools) > 0 {
-		b = append(b, ']')
-	}
-	b = append(provider.AppendQuote(append(b, `},"logprobs":null,"finish_reason":`...), y.reason), "}]"...)
-	if y.usage != nil {
-		b = appendUsage(append(b, `,"usage":`...), y.usage)
-	}
-	return append(b, '}')
-}
-
-// makeReasoningExtra returns the extra_content in which an app sends reasoning back.
-func makeReasoningExtra(list []jsontext.Value) []byte {
-	if len(list) == 0 {
-		return nil
-	}
-	b := []byte(`{"openai":{"reasoning":[`)
-	for i, v := range list {
-		b = append(appendComma(b, i), v...)
-	}
-	return append(b, "]}}"...)
-}
-
-func appendExtra(b, extra []byte) []byte {
-	if len(extra) == 0 {
-		return b
-	}
-	return append(append(b, `,"extra_content":`...), extra...)
+// passArguments passes a piece of the arguments of a call.
+func (y *reply) passArguments(call *toolCall, piece string) {
+	call.argued = true
+	y.open = conversation.Arguments
+	y.delta = conversation.Delta{Kind: conversation.Arguments, Block: call.block, Text: quote(piece)}
+	y.emit(&y.delta)
 }
 
 // readUsage reads the usage into disjoint token classes. It returns nil if the counts cannot be true.
@@ -503,27 +415,33 @@ func readUsage(raw []byte) *provider.Usage {
 	}
 }
 
-// appendUsage writes usage in the shape of Chat Completions.
-func appendUsage(b []byte, u *provider.Usage) []byte {
-	input := u.Input + u.Cached + u.CacheWrite
-	return fmt.Appendf(b,
-		`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,
-		input, u.Output, input+u.Output, u.Cached, u.CacheWrite, u.Reasoning)
-}
-
 // responseStream is a streamed call of the Responses API.
 type responseStream struct {
 	x             *upstream.Exchange
 	events        *provider.SSE
 	reply         *reply
-	unread        bool // the first chunks are still to be returned
+	out           *completions.Stream // nil if the answer is collected
+	unread        bool                // the first chunks are still to be returned
 	ended         error
 	usageReturned bool
 	done          atomic.Bool
 }
 
+// streamResponse starts a streamed call of the Responses API.
+func (c *Client) streamResponse(ctx context.Context, r *provider.Request) (provider.Stream, error) {
+	out := completions.NewStream(nil, r, time.Now())
+	s, err := c.startResponse(ctx, r, out.Write)
+	if err != nil {
+		return nil, err
+	}
+	s.out = out
+	return s, nil
+}
+
 // startResponse posts a request and waits for the first part of the response.
-func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*responseStream, error) {
+func (c *Client) startResponse(ctx context.Context, r *provider.Request, emit func(*conversation.Delta)) (
+	*responseStream, error,
+) {
 	body, err := encodeResponses(r)
 	if err != nil {
 		return nil, err
@@ -535,7 +453,7 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 	s := &responseStream{
 		x:      x,
 		events: provider.NewSSE(x),
-		reply:  newReply(c, r, time.Now()),
+		reply:  newReply(c, emit),
 		unread: true,
 	}
 	s.events.LimitEvent(maxResponseEvent)
@@ -598,16 +516,16 @@ func (s *responseStream) readEvents() {
 // Next returns the chunks that have arrived (see provider.Stream).
 func (s *responseStream) Next() (provider.Chunk, error) {
 	if !s.unread {
-		s.reply.b = s.reply.b[:0]
+		s.out.Reset()
 	}
 	s.unread = false
-	for len(s.reply.b) == 0 && s.ended == nil {
+	for len(s.out.Frames()) == 0 && s.ended == nil {
 		s.readEvents()
 	}
-	c := provider.Chunk{Frames: s.reply.b}
+	c := provider.Chunk{Frames: s.out.Frames()}
 	if errors.Is(s.ended, io.EOF) && s.reply.usage != nil && !s.usageReturned {
 		s.usageReturned = true
-		c.UsageFrame, c.Usage = s.reply.makeUsageFrame(), s.reply.usage
+		c.UsageFrame, c.Usage = s.out.AppendUsage(nil, s.reply.usage), s.reply.usage
 	}
 	if len(c.Frames) == 0 && c.Usage == nil {
 		return c, s.ended
@@ -626,13 +544,13 @@ func (s *responseStream) Close() error {
 
 // completeResponse runs a request to its end.
 func (c *Client) completeResponse(ctx context.Context, r *provider.Request) (*provider.Response, error) {
-	s, err := c.startResponse(ctx, r)
+	whole := completions.NewWhole(nil, r, time.Now())
+	s, err := c.startResponse(ctx, r, whole.Write)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
 	for s.ended == nil {
-		s.reply.b = s.reply.b[:0]
 		s.readEvents()
 	}
 	if e, ok := errors.AsType[*provider.Error](s.ended); ok { // such as an account that is out of quota
@@ -641,5 +559,5 @@ func (c *Client) completeResponse(ctx context.Context, r *provider.Request) (*pr
 	if !errors.Is(s.ended, io.EOF) {
 		return nil, upstream.NewFailure(s.x.StatusCode, s.ended)
 	}
-	return &provider.Response{Body: s.reply.makeBody(), Usage: s.reply.usage}, nil
+	return &provider.Response{Body: whole.AppendBody(nil, s.reply.usage), Usage: s.reply.usage}, nil
 }

@@ -19,11 +19,7 @@ const finishWait = 5 * time.Second
 // Stream starts a streamed request and waits for its first chunk.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
 	if r.Facts.Responses {
-		s, err := c.startResponse(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return c.streamResponse(ctx, r)
 	}
 	x, err := c.PostStream(ctx, path, c.encodeRequest(r), r.ID)
 	if err != nil {
