@@ -104,6 +104,7 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 		"chat: tools with an effort": {chatPath, chatOf("gpt-6-sol", tools, user),
 			`"param":"reasoning_effort","code":null`},
 		"chat: tools never": {chatPath, chatOf("gpt-6.2-sol", tools, user), `/v1/responses`},
+		"chat: stop while it reasons": {chatPath, chatOf("gpt-6-sol", `"stop":["x"],`, user), `"param":"stop"`},
 		"chat: effort none unknown": {chatPath, chatOf("gpt-6.2-sol", `"reasoning_effort":"none",`, user),
 			`unsupported_value`},
 		"chat: fixed temperature": {chatPath, chatOf("gpt-6-sol", `"temperature":0.5,`, user),

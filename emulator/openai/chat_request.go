@@ -109,7 +109,7 @@ func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exch
 	p.Thinks, p.Schema = effort != "none", readSchema(q.ResponseFormat)
 	for _, check := range []func() *exchange.Refusal{
 		func() *exchange.Refusal { return f },
-		func() *exchange.Refusal { return q.checkOptions(m) },
+		func() *exchange.Refusal { return q.checkOptions(m, effort) },
 		func() *exchange.Refusal { return checkTemperature(m, q.Temperature, effort) },
 		func() *exchange.Refusal { return q.readLimits(p) },
 		func() *exchange.Refusal { return q.readTools(p, effort) },
@@ -124,8 +124,11 @@ func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exch
 }
 
 // checkOptions checks the members other than the conversation and the tools.
-func (q *chatRequest) checkOptions(m exchange.Model) *exchange.Refusal {
+func (q *chatRequest) checkOptions(m exchange.Model, effort string) *exchange.Refusal {
 	switch {
+	case len(q.Stop) > 0 && len(m.Efforts) > 0 && effort != "none":
+		return BadParam("unsupported_parameter", "stop",
+			"Unsupported parameter: 'stop' is not supported with this model.")
 	case q.N != nil && *q.N != 1:
 		return BadParam("unsupported_value", "n", "The emulator answers once.")
 	case q.StreamOptions != nil && !q.Stream:

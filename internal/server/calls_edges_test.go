@@ -141,6 +141,20 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 	if a.header.Get("Svc-Ignored") != "" || a.header.Get("Deprecation") != "" || a.header.Get("Sunset") != "" {
 		t.Errorf("%v", a.header)
 	}
+	for _, c := range []struct{ path, body, want string }{ // what the model does not take has the client's name
+		{luna, prompt("Hello", `"seed":1`, `"stop":["x"]`, `"reasoning_effort":"minimal"`),
+			"seed, reasoning_effort, stop"},
+		{"/anthropic/v1/messages", `{"model":"gpt-6-luna","max_tokens":50,"stop_sequences":["x"],"top_k":4,` +
+			`"messages":[{"role":"user","content":"Hello"}]}`, "top_k, stop_sequences"},
+		{"/anthropic/v1/messages", `{"model":"claude-opus-5-5","max_tokens":50,"thinking":{"type":"disabled"},` +
+			`"messages":[{"role":"user","content":"Hello"}]}`, "thinking"},
+		{responsesPath, responseBody("gpt-5.5", "Hello", `"reasoning":{"effort":"max"}`), "reasoning.effort"},
+	} {
+		a = whole(t, p.Call("POST", c.path, c.body, "Idempotency-Key: "+servertest.UUID()))
+		if a.status != 200 || a.header.Get("Svc-Ignored") != c.want {
+			t.Errorf("%s: %+v", c.body, a)
+		}
+	}
 	a = whole(t, p.Call("POST", luna, prompt("Hello", `"maxOutputTokens":5`), "Idempotency-Key: "+servertest.UUID()))
 	if a.status != 400 ||
 		!strings.Contains(a.body, "maxOutputTokens: is not a member of this request; send max_tokens") {

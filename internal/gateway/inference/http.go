@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -242,9 +243,7 @@ func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
-	if len(request.Ignored) > 0 {
-		w.Header().Set(web.IgnoredHeader, strings.Join(request.Ignored, ", "))
-	}
+	setIgnored(w.Header(), request.Ignored)
 	feature, err := readFeature(r, route)
 	if err != nil {
 		return err
@@ -268,8 +267,28 @@ func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if c.plan, err = plan.New(&c.input); err != nil {
 		return err
 	}
+	setIgnored(w.Header(), c.listIgnored(request))
 	setDeprecationHeaders(w.Header(), &c.plan.Model)
 	return c.countRequest()
+}
+
+// setIgnored names the members of the request that are not sent as the client wrote them.
+func setIgnored(h http.Header, members []string) {
+	if len(members) > 0 {
+		h.Set(web.IgnoredHeader, strings.Join(members, ", "))
+	}
+}
+
+// listIgnored returns what was dropped of the body, and then what does not fit the model, by the client's names.
+func (c *call) listIgnored(request *plan.Request) []string {
+	list := slices.Clone(request.Ignored)
+	for _, member := range c.plan.Ignored {
+		if c.shape != nil {
+			member = c.shape.MemberName(member)
+		}
+		list = append(list, member)
+	}
+	return list
 }
 
 // parseBody reads the body in the client's shape.

@@ -147,7 +147,7 @@ func listCells() (cells []cell) {
 		for _, usage := range usageModes {
 			for _, content := range []string{"text", "reasoning", "calls"} {
 				for _, route := range routes {
-					if d.name == "chat" && content == "reasoning" && route != "ai" && route != "chat" {
+					if d.name == "chat" && (route == "responses" || route == "messages" && content == "reasoning") {
 						continue // the Responses API serves it
 					}
 					for _, streamed := range []bool{true, false} {
@@ -387,6 +387,13 @@ func (m *matrix) request(
 	}
 	if tools {
 		body["tools"] = list
+		if model == testModel { // otherwise the Responses API would serve it
+			body["reasoning_effort"] = "none"
+			if route == "messages" {
+				delete(body, "reasoning_effort")
+				body["thinking"] = map[string]string{"type": "disabled"}
+			}
+		}
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

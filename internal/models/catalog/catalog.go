@@ -23,8 +23,8 @@ type Model struct {
 	Embedding        bool       // makes embeddings, and nothing else: it has no output tokens
 	MinDimensions    int64      // of an embedding: the fewest numbers that a request may ask for
 	MaxDimensions    int64      // of an embedding: the numbers of a full one, and the default
-	Efforts          []string   // accepted levels of reasoning_effort; without any, the member is refused
-	ToolsEffort      string     // the level that a request with tools must have; "" = any
+	Efforts          []string   // accepted levels of reasoning_effort
+	ToolsEffort      string     // OpenAI: the only level with which Chat Completions takes tools; "" = any
 	Responses        bool       // OpenAI: tools need the Responses API
 	Thinking         string     // Anthropic: always, on (can be disabled) or off; Google: level or budget; otherwise ""
 	DeprecatedAt     *time.Time // when its retirement was announced

@@ -249,8 +249,8 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		{f.ContextTokens > f.MaxOutputTokens, "context_tokens", "must be above max_output_tokens"},
 		{m.Tools || !m.ForcedToolChoice, "forced_tool_choice", "must be false without tools"},
 		{f.Temperature == "free" || f.Temperature == "fixed", "temperature", "must be free or fixed"},
-		{f.ToolsEffort == "" ||
-			m.Tools && m.AcceptsEffort(f.ToolsEffort), "tools_effort", "must be one of efforts, on a model with tools"},
+		{f.ToolsEffort == "" || f.Provider == "openai" && m.Tools && m.AcceptsEffort(f.ToolsEffort), "tools_effort",
+			"must be one of efforts, on a model of openai with tools"},
 		{f.API == "" || m.Responses && f.Provider == "openai" && m.Tools, "api",
 			"must be responses, on a model of openai with tools"},
 		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning ||

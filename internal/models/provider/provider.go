@@ -79,6 +79,8 @@ type Request struct {
 	Embedding         *Embedding // what is to be embedded; nil = the call is for text
 	Facts             ModelFacts
 
+	// FromResponses says that the client speaks OpenAI's Responses API: what it leaves out has that API's default.
+	FromResponses bool
 	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
 	// that the app sends back with its next request in extra_content, of the message or of a delta.
 	WantReasoning bool

@@ -59,6 +59,8 @@ type Plan struct {
 	CappedBy  string // where the output cap came from: CappedByRequest, …; "" = there is no output
 	MinTokens int64  // the lowest output cap to which the hold may lower it; 0 = it may not
 
+	Ignored []string // members, by their canonical names, that the model does not take as they are (fitRequest)
+
 	CountedTokens int64 // input tokens by our count
 	InputTokens   int64 // the same, calibrated: the hold is made for them
 
@@ -92,15 +94,17 @@ func New(in *Input) (*Plan, error) {
 	if err := p.setModel(model, in); err != nil {
 		return nil, err
 	}
-	if in.Request.EffortIsWish {
-		p.fitEffort()
-	}
+	p.fitRequest()
 	if err := p.checkModel(); err != nil {
 		return nil, err
 	}
 	p.resolveOutputCap(&in.Caller.App)
+	least := p.leastTokens()
+	if p.Request.MaxTokens < least {
+		return nil, invalid("max_tokens: %s takes at least %d in this call", model, least)
+	}
 	if fit, minTokens := p.Feature.Fit(&in.Caller.App); in.Fit == nil && fit || in.Fit != nil && *in.Fit {
-		p.MinTokens = min(minTokens, p.Request.MaxTokens)
+		p.MinTokens = min(max(minTokens, least), p.Request.MaxTokens)
 	}
 	return p, p.price(in)
 }
@@ -156,22 +160,12 @@ func (p *Plan) setModel(model string, in *Input) error {
 	}
 	p.Request.Model = model
 	p.Request.Facts = provider.ModelFacts{
-		Responses:   p.usesResponses(),
 		Thinking:    p.Model.Thinking,
 		Vision:      p.Model.Vision,
 		Temperature: p.Model.Temperature,
 		Dimensions:  p.Model.MaxDimensions,
 	}
 	return nil
-}
-
-// usesResponses reports whether OpenAI's Responses API serves the call: some models take tools
-// only there, and only it returns reasoning. It has no stop sequences, so a call with them goes
-// without reasoning. Chat Completions serves all other calls.
-func (p *Plan) usesResponses() bool {
-	m, r := &p.Model, &p.Request
-	return m.Responses && len(r.Tools) > 0 ||
-		m.Provider == "openai" && m.Reasoning && r.WantReasoning && len(r.Stop) == 0
 }
 
 // checkModel refuses what the model cannot do.
@@ -194,16 +188,6 @@ func (p *Plan) checkModel() error {
 		return invalid("tools: %s does not call tools", m.ID)
 	case (choice == "required" || choice == "function") && !m.ForcedToolChoice:
 		return invalid("tool_choice: %s cannot be forced to call a tool; use auto", m.ID)
-	case tools && m.Responses && len(r.Stop) > 0: // the Responses API has no such member
-		return invalid("stop: %s does not take it together with tools", m.ID)
-	case r.ReasoningEffort != "" && !m.AcceptsEffort(r.ReasoningEffort):
-		return invalid("reasoning_effort: %s does not take %q", m.ID, r.ReasoningEffort)
-	}
-	if tools && m.ToolsEffort != "" && !r.Facts.Responses { // the Responses API takes every effort
-		if r.ReasoningEffort != "" && r.ReasoningEffort != m.ToolsEffort {
-			return invalid("reasoning_effort: %s takes tools only with %q", m.ID, m.ToolsEffort)
-		}
-		r.ReasoningEffort = m.ToolsEffort
 	}
 	return nil
 }

@@ -114,7 +114,6 @@ type part struct {
 type Request struct {
 	provider.Request        // the canonical request; its model and its facts are not set
 	BodyModel        string // the member model; "" = absent
-	EffortIsWish     bool   // the model's nearest effort serves as well
 	IncludeUsage     bool   // stream_options.include_usage
 	Images           int
 	Ignored          []string // unknown members, which were dropped

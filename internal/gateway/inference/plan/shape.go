@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/models/provider"
@@ -59,28 +57,4 @@ func (p *Request) IgnoreUnknown(unknown jsontext.Value, bound func(name string) 
 		return true
 	})
 	return err
-}
-
-// efforts are the levels of reasoning_effort, from the least.
-var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
-
-// fitEffort replaces an effort that the model does not take by the nearest one that it takes, of two the lower, and
-// drops it if the model takes none.
-func (p *Plan) fitEffort() {
-	if len(p.Request.Tools) > 0 && p.Model.ToolsEffort != "" && !p.Request.Facts.Responses {
-		p.Request.ReasoningEffort = p.Model.ToolsEffort
-	}
-	wanted := slices.Index(efforts, p.Request.ReasoningEffort)
-	if wanted < 0 || p.Model.AcceptsEffort(p.Request.ReasoningEffort) {
-		return
-	}
-	p.Request.ReasoningEffort = ""
-	for distance := 1; distance < len(efforts); distance++ {
-		for _, i := range []int{wanted - distance, wanted + distance} {
-			if i >= 0 && i < len(efforts) && p.Model.AcceptsEffort(efforts[i]) {
-				p.Request.ReasoningEffort = efforts[i]
-				return
-			}
-		}
-	}
 }

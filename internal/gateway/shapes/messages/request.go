@@ -154,14 +154,13 @@ func (r *reader) readScalars() error {
 // minBudget is the smallest budget_tokens that Anthropic takes.
 const minBudget = 1024
 
-// readThinking maps thinking to a reasoning effort, which is what every provider understands (decision 074). It is
-// a wish: each model gets the nearest effort that it takes.
+// readThinking maps thinking to a reasoning effort, which is what every provider understands (decision 074).
 func (r *reader) readThinking() error {
 	t := r.body.Thinking
 	if t == nil {
 		return nil
 	}
-	r.out.EffortIsWish, r.call.fromThinking = true, true
+	r.call.fromThinking = true
 	switch t.Type {
 	case "disabled":
 		r.out.ReasoningEffort = "none"
@@ -203,8 +202,7 @@ func (r *reader) readOutput() error {
 				return plan.Invalid("output_config.effort: must be one of low, medium, high, xhigh, max")
 			}
 			if r.out.ReasoningEffort != "none" { // thinking: disabled is about more than how much
-				r.out.ReasoningEffort, r.out.EffortIsWish = *c.Effort, true
-				r.call.fromThinking = false
+				r.out.ReasoningEffort, r.call.fromThinking = *c.Effort, false
 			}
 		}
 		if plan.IsSet(c.Format) {

@@ -89,7 +89,7 @@ func Parse(data []byte) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{}
-	c.request.IncludeUsage = true
+	c.request.IncludeUsage, c.request.FromResponses = true, true
 	for _, read := range []func(*body) error{
 		c.readUnknown, c.readRefused, c.readScalars, c.readReasoning,
 		c.readTools, c.readInput, c.readChoice, c.readText, // the input has tools too

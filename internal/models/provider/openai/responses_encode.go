@@ -163,8 +163,8 @@ func readReasoning(extra []byte) (list [][]byte) {
 	return list
 }
 
-// appendFlatTools writes tools without the nesting of Chat Completions. It always writes strict, because true is the
-// default here.
+// appendFlatTools writes tools without the nesting of Chat Completions. A tool without strict is strict here, as far as
+// its schema allows. Only clients that speak this API mean that.
 func appendFlatTools(b []byte, r *provider.Request) []byte {
 	if len(r.Tools) == 0 {
 		return b
@@ -182,7 +182,10 @@ func appendFlatTools(b []byte, r *provider.Request) []byte {
 		} else {
 			b = append(b, `{"type":"object","properties":{}}`...)
 		}
-		b = append(strconv.AppendBool(append(b, `,"strict":`...), t.Strict != nil && *t.Strict), '}')
+		if t.Strict != nil || !r.FromResponses {
+			b = strconv.AppendBool(append(b, `,"strict":`...), t.Strict != nil && *t.Strict)
+		}
+		b = append(b, '}')
 	}
 	b = append(b, ']')
 	switch c := r.ToolChoice; c.Mode {

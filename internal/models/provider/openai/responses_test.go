@@ -295,6 +295,11 @@ func TestResponsesRequests(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	// A client of this API leaves strict out where it means the default, which is true as far as the schema allows.
+	r.FromResponses = true
+	if got, err = encodeResponses(r); err != nil || string(got) != strings.Replace(want, `,"strict":false`, "", 1) {
+		t.Errorf("for a client of the Responses API: %s, %v", got, err)
+	}
 }
 
 func TestResponsesUsage(t *testing.T) {

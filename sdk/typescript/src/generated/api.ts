@@ -185,7 +185,7 @@ export interface Schemas {
           json_schema?: Record<string, unknown>;
       };
       /**
-       * @description For reasoning models; which values work depends on the model.
+       * @description For reasoning models. The levels of a model are in its `capabilities`; of another level it gets the nearest, and `Svc-Ignored` says so.
        * @example low
        */
       reasoning_effort?: string;
