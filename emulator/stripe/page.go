@@ -14,6 +14,7 @@ var payPage = template.Must(template.New("pay").Parse(`<!doctype html>
 body{font:16px/1.5 sans-serif;max-width:26rem;margin:3rem auto;padding:0 1rem}
 button{font:inherit;display:block;width:100%;padding:.7rem;margin:.6rem 0;border-radius:.5rem;border:1px solid #888}
 button{cursor:pointer}label{display:block;padding:.25rem 0}fieldset{border:1px solid #888;border-radius:.5rem}
+input[type=radio]{margin:0 .5rem 0 0}
 button.pay{background:#1a5cff;color:#fff;border-color:#1a5cff}small{opacity:.75}
 </style></head>
 <body><h1>Emulated checkout</h1><p>This page stands in for Stripe’s. No money moves and no card is asked for.</p>
@@ -21,7 +22,7 @@ button.pay{background:#1a5cff;color:#fff;border-color:#1a5cff}small{opacity:.75}
 {{if .Open}}<form method="post">
 {{if .Save}}<fieldset><legend>Card to save</legend>
 {{range .Cards}}<label>
-<input type="radio" name="card" value="{{.ID}}"{{if eq .ID "works"}} checked{{end}}> {{.Text}}</label>{{end}}</fieldset>
+<input type="radio" name="card" value="{{.ID}}"{{if eq .ID "works"}} checked{{end}}>{{.Text}}</label>{{end}}</fieldset>
 <p>By paying you allow Purser to charge this card in future, as you set it up there.</p>{{end}}
 {{if .TaxIDs}}<label>Tax ID of your business, if you have one <input name="tax_id"></label>{{end}}
 <button class="pay" name="do" value="pay">Pay {{.Amount}}</button>
