@@ -24,6 +24,7 @@ import (
 	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -158,7 +159,7 @@ func ask(model string) *provider.Request {
 		ID:        "req_1",
 		Model:     model,
 		MaxTokens: 50,
-		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "Hello"}},
+		Turns:     []conversation.Turn{conversation.Say("user", "Hello")},
 	}
 }
 
@@ -276,7 +277,7 @@ func TestOwnKeysShareConnections(t *testing.T) {
 			w.DB.SetBack(0)
 		}
 		q := ask("gpt-6-luna")
-		q.Messages[0].Text = "!emu status=500 should_retry=false"
+		q.Turns[0].Blocks[0].Text = "!emu status=500 should_retry=false"
 		if _, err := a.Complete(t.Context(), q); err == nil {
 			t.Fatal("a failure of the emulator was no error")
 		}

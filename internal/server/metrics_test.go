@@ -36,7 +36,7 @@ type heavy struct{}
 func (heavy) Name() string { return "openai" }
 
 func (heavy) Complete(_ context.Context, r *provider.Request) (*provider.Response, error) {
-	if strings.Contains(r.Messages[0].Text, "fail") {
+	if strings.Contains(r.Turns[0].Blocks[0].Text, "fail") {
 		return nil, &provider.Error{Status: 529, Message: "overloaded"}
 	}
 	counted := tokens.CountRequest(r, "gpt-6")

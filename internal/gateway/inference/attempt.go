@@ -259,7 +259,7 @@ func (a *attempt) keepFrames(frames []byte) {
 func (a *attempt) dropMessages() {
 	if a.call.seat.isLarge() {
 		a.call.dropMessages()
-		a.Plan, a.request.Messages = a.call.plan, nil
+		a.Plan, a.request.Turns = a.call.plan, nil
 	}
 }
 

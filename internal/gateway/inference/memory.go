@@ -3,6 +3,7 @@ package inference
 import (
 	"sync"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -177,10 +178,10 @@ func (c *call) dropMessages() {
 		return
 	}
 	rest := *c.plan
-	rest.Request.Messages = nil
+	rest.Request.Turns = nil
 	c.plan = &rest
 	if c.shape != nil {
-		c.shape.Request().Messages = nil
+		c.shape.Request().Turns = nil
 	}
 	c.input.Request = nil
 	c.seat.count(sumBytes(&rest.Request), c.seat.answer)
@@ -188,23 +189,16 @@ func (c *call) dropMessages() {
 
 // Sizes of Go values without their texts, in bytes, rounded up.
 const (
-	messageBytes = 256
-	partBytes    = 128
+	turnBytes  = 64
+	blockBytes = 256
+	partBytes  = 128 // of other lists
 )
 
 // sumBytes returns the bytes of a request in memory.
 func sumBytes(r *provider.Request) int64 {
 	n := len(r.ResponseFormat)
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += messageBytes + len(m.Text) + len(m.Name) + len(m.ToolCallID) + len(m.Refusal) + len(m.ExtraContent)
-		for j := range m.Parts {
-			n += partBytes + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
-		}
-		for j := range m.ToolCalls {
-			t := &m.ToolCalls[j]
-			n += partBytes + len(t.ID) + len(t.Name) + len(t.Arguments) + len(t.ExtraContent)
-		}
+	for i := range r.Turns {
+		n += turnBytes + len(r.Turns[i].Name) + sumBlocks(r.Turns[i].Blocks)
 	}
 	for i := range r.Tools {
 		n += partBytes + len(r.Tools[i].Name) + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
@@ -215,4 +209,15 @@ func sumBytes(r *provider.Request) int64 {
 		}
 	}
 	return int64(n)
+}
+
+func sumBlocks(blocks []conversation.Block) (n int) {
+	for i := range blocks {
+		b := &blocks[i]
+		n += blockBytes + len(b.Text) + len(b.ID) + len(b.Name) + len(b.Arguments) + len(b.Extra) + sumBlocks(b.Blocks)
+		if b.Picture != nil {
+			n += len(b.Picture.URL)
+		}
+	}
+	return n
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -169,7 +170,7 @@ func TestMemoryOfACall(t *testing.T) {
 		return &call{seat: s, who: &callers.Caller{App: apps.App{OwnerID: "wac_1"}}, plan: &plan.Plan{}}
 	}
 	c := enter()
-	c.plan.Request.Messages = []provider.Message{{Text: strings.Repeat("a", 8<<20)}}
+	c.plan.Request.Turns = []conversation.Turn{{Blocks: []conversation.Block{{Text: strings.Repeat("a", 8<<20)}}}}
 	if err := errors.Join(c.seat.reserve(bodyFactor*8<<20, 0), c.countRequest()); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestMemoryOfACall(t *testing.T) {
 	}
 	kept := c.plan
 	c.dropMessages()
-	if n := in.taken(); n != callBytes || c.plan.Request.Messages != nil || kept.Request.Messages == nil {
+	if n := in.taken(); n != callBytes || c.plan.Request.Turns != nil || kept.Request.Turns == nil {
 		t.Errorf("a call of 8 MiB whose answer has begun takes %d bytes", n)
 	}
 	e := enter()

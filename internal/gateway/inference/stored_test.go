@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -116,9 +117,10 @@ func TestImageRate(t *testing.T) {
 	t.Parallel()
 	h := &Handler{imageRate: web.NewLimiter(imageInterval, imageBurst, time.Now)}
 	request := func(n int, url string) *provider.Request {
-		r := &provider.Request{Messages: []provider.Message{{}}}
+		r := &provider.Request{Turns: []conversation.Turn{{}}}
 		for range n {
-			r.Messages[0].Parts = append(r.Messages[0].Parts, provider.Part{Type: "image_url", ImageURL: url})
+			r.Turns[0].Blocks = append(r.Turns[0].Blocks,
+				conversation.Block{Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: url}})
 		}
 		return r
 	}

@@ -1,3 +1,3 @@
 // Package conversation is what people, apps and models say to each other, in the form in which Purser passes it on:
-// answers are deltas of blocks. It does not know how a client or a provider writes it.
+// requests have turns of blocks, answers are deltas of blocks. It does not know how a client or a provider writes it.
 package conversation

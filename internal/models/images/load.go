@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -50,7 +50,7 @@ func findRule(providerName string) rule {
 
 // A picture is an image of a request with its properties.
 type picture struct {
-	part   *provider.Part
+	of     *conversation.Picture
 	at     string   // its path in the request
 	remote *url.URL // nil = a data: URL
 	img    *Image
@@ -76,7 +76,7 @@ func (f *Fetcher) Load(
 			return err
 		}
 		if p.remote != nil {
-			remote[p.part.ImageURL] = append(remote[p.part.ImageURL], p)
+			remote[p.of.URL] = append(remote[p.of.URL], p)
 		}
 	}
 	if len(remote) > maxRemote {
@@ -98,17 +98,17 @@ func (f *Fetcher) Load(
 		}
 	}
 	for _, p := range list { // all checks have passed: change the request
-		p.part.MediaType, p.part.Width, p.part.Height = p.img.MediaType, p.img.Width, p.img.Height
-		p.part.ImageURL = cmp.Or(p.img.url, p.part.ImageURL)
+		p.of.MediaType, p.of.Width, p.of.Height = p.img.MediaType, p.img.Width, p.img.Height
+		p.of.URL = cmp.Or(p.img.url, p.of.URL)
 	}
 	return nil
 }
 
 func listPictures(r *provider.Request) (list []*picture) {
-	for i := range r.Messages {
-		for j := range r.Messages[i].Parts {
-			if p := &r.Messages[i].Parts[j]; p.Type == "image_url" {
-				list = append(list, &picture{part: p, at: fmt.Sprintf("messages[%d].content[%d].image_url.url", i, j)})
+	for i := range r.Turns {
+		for j := range r.Turns[i].Blocks {
+			if p := r.Turns[i].Blocks[j].Picture; p != nil {
+				list = append(list, &picture{of: p, at: conversation.Member(r.Turns, i, j) + ".image_url.url"})
 			}
 		}
 	}
@@ -127,14 +127,14 @@ func CountRemote(r *provider.Request) (n int) {
 
 // CheckURL checks the URL of an image without network access.
 func CheckURL(raw string) error {
-	p := picture{part: &provider.Part{ImageURL: raw}}
+	p := picture{of: &conversation.Picture{URL: raw}}
 	p.parse()
 	return p.err
 }
 
 // parse parses the URL, and the image if it is a data: URL.
 func (p *picture) parse() {
-	if u := p.part.ImageURL; len(u) >= 5 && strings.EqualFold(u[:5], "data:") {
+	if u := p.of.URL; len(u) >= 5 && strings.EqualFold(u[:5], "data:") {
 		p.img, p.err = ParseDataURL(u)
 	} else {
 		p.remote, p.err = parseURL(u)
@@ -242,14 +242,13 @@ func (l rule) makeSizeError() error {
 
 // sumTextBytes estimates the bytes of the texts in the body of a request.
 func sumTextBytes(r *provider.Request) (n int64) {
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += int64(len(m.Text) + len(m.ExtraContent))
-		for j := range m.Parts {
-			n += int64(len(m.Parts[j].Text))
-		}
-		for j := range m.ToolCalls {
-			n += int64(len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent))
+	for i := range r.Turns {
+		for j := range r.Turns[i].Blocks {
+			b := &r.Turns[i].Blocks[j]
+			n += int64(len(b.Text) + len(b.Arguments) + len(b.Extra))
+			for k := range b.Blocks {
+				n += int64(len(b.Blocks[k].Text))
+			}
 		}
 	}
 	for i := range r.Tools {

@@ -12,19 +12,25 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // showing is a request with a text and these images in its second message.
 func showing(urls ...string) *provider.Request {
-	parts := []provider.Part{{Type: "text", Text: "Look:"}}
+	blocks := []conversation.Block{{Text: "Look:"}}
 	for _, u := range urls {
-		parts = append(parts, provider.Part{Type: "image_url", ImageURL: u, Detail: "low"})
+		blocks = append(blocks, conversation.Block{
+			Kind:    conversation.ImageBlock,
+			Picture: &conversation.Picture{URL: u, Detail: "low"},
+		})
 	}
-	return &provider.Request{Messages: []provider.Message{
-		{Role: "system", HasContent: true, Text: "Be brief."},
-		{Role: "user", HasContent: true, Parts: parts},
+	return &provider.Request{Turns: []conversation.Turn{
+		conversation.Say("system", "Be brief."),
+		{Role: "user", Blocks: blocks},
 	}}
 }
 
@@ -87,23 +93,22 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s, %.60q: %v", test.provider, test.urls, err)
 			continue
 		}
-		if r.Messages[0].Text != "Be brief." || r.Messages[1].Parts[0] != (provider.Part{Type: "text", Text: "Look:"}) {
-			t.Errorf("a text has changed: %+v", r.Messages)
+		if r.Turns[0].Blocks[0].Text != "Be brief." || r.Turns[1].Blocks[0].Text != "Look:" {
+			t.Errorf("a text has changed: %+v", r.Turns)
 		}
 		for i, want := range test.want {
-			part := provider.Part{
-				Type:      "image_url",
-				ImageURL:  want,
+			picture := conversation.Picture{
+				URL:       want,
 				Detail:    "low",
 				MediaType: "image/png",
 				Width:     3,
 				Height:    5,
 			}
 			if strings.HasSuffix(want, "gif") || want == gif {
-				part.MediaType, part.Width, part.Height = "image/gif", 7, 9
+				picture.MediaType, picture.Width, picture.Height = "image/gif", 7, 9
 			}
-			if got := r.Messages[1].Parts[i+1]; got != part {
-				t.Errorf("%s: image %d became %+v, want %+v", test.provider, i, got, part)
+			if got := *r.Turns[1].Blocks[i+1].Picture; got != picture {
+				t.Errorf("%s: image %d became %+v, want %+v", test.provider, i, got, picture)
 			}
 		}
 	}
@@ -189,10 +194,8 @@ func TestLoadRefuses(t *testing.T) {
 			if !errors.As(err, &e) || e.Code != apierr.InvalidRequest || e.Message != test.want {
 				t.Errorf("error %v, want %s", err, test.want)
 			}
-			for i, p := range r.Messages[1].Parts {
-				if p != before.Messages[1].Parts[i] {
-					t.Errorf("part %d has changed: %+.80v", i, p)
-				}
+			if diff := cmp.Diff(before.Turns, r.Turns); diff != "" {
+				t.Errorf("the request has changed: %.300s", diff)
 			}
 			fetched := false
 			g.hits.Range(func(any, any) bool { fetched = true; return false })
@@ -209,13 +212,13 @@ func TestTextsCountInTheBody(t *testing.T) {
 	large := dataURL("image/png", largest())
 	for chars, fits := range map[int]bool{1000: true, 7_000_000: false} {
 		r := showing(large, large)
-		r.Messages[0].Text = strings.Repeat("a", chars)
+		r.Turns[0].Blocks[0].Text = strings.Repeat("a", chars)
 		if err := here().Load(t.Context(), r, "google", nil); (err == nil) != fits {
 			t.Errorf("%d characters of text: error %v", chars, err)
 		}
 	}
 	r := showing(large, large)
-	r.Messages[0].Text = strings.Repeat("a", 7_000_000)
+	r.Turns[0].Blocks[0].Text = strings.Repeat("a", 7_000_000)
 	if err := here().Load(t.Context(), r, "openai", nil); err != nil {
 		t.Errorf("OpenAI limits the images alone: %v", err)
 	}
@@ -300,7 +303,7 @@ func TestLoadReserves(t *testing.T) {
 	}
 	sum := 0
 	for _, p := range listPictures(r) {
-		img, err := ParseDataURL(p.part.ImageURL)
+		img, err := ParseDataURL(p.of.URL)
 		if err != nil {
 			t.Fatal(err)
 		}

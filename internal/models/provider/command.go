@@ -9,14 +9,13 @@ func (r *Request) Commands(word string) []string {
 	if r.Embedding != nil {
 		return embeddingCommands(r.Embedding.Inputs, word)
 	}
-	for i := len(r.Messages) - 1; i >= 0; i-- {
-		m := &r.Messages[i]
-		if m.Role != "user" {
+	for i := len(r.Turns) - 1; i >= 0; i-- {
+		if r.Turns[i].Role != "user" {
 			continue
 		}
-		list := appendCommands(nil, m.Text, word)
-		for j := range m.Parts {
-			list = appendCommands(list, m.Parts[j].Text, word)
+		var list []string
+		for _, b := range r.Turns[i].Blocks {
+			list = appendCommands(list, b.Text, word)
 		}
 		return list
 	}

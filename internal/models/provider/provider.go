@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/purserhq/purser/internal/models/conversation"
 )
 
 // A Provider executes canonical requests at one AI provider.
@@ -65,7 +67,7 @@ type Request struct {
 	AppID             string // whose call it is; the circuit breaker keeps apps apart,
 	ConnectionID      string // and the connections of an app
 	Model             string
-	Messages          []Message
+	Turns             []conversation.Turn
 	MaxTokens         int64    // the resolved maximum of output tokens (contract §2, holds 5); always set
 	Temperature       *float64 // nil = not given
 	TopP              *float64
@@ -100,45 +102,6 @@ type ModelFacts struct {
 	Vision      bool
 	Temperature bool  // any value; otherwise only the default is accepted
 	Dimensions  int64 // numbers of a full embedding; 0 = the model makes none
-}
-
-// Message is one message of the conversation. A string content is in Text, a list in Parts. HasContent is false if
-// the content is absent or null.
-type Message struct {
-	Role       string // system, developer, user, assistant, tool
-	HasContent bool
-	Text       string
-	Parts      []Part
-	Name       string
-	ToolCalls  []ToolCall
-	ToolCallID string
-	ToolFailed bool // of a tool message: the tool reports an error; dialects without a place for it drop it
-	Refusal    string
-
-	ExtraContent    json.RawMessage // of an assistant message: opaque reasoning before its text; as in ToolCall
-	CacheBreakpoint bool            // the provider's cache should keep the request up to the end of this message
-}
-
-// Part is a piece of a message's content: text, or an image by URL.
-type Part struct {
-	Type     string // text, image_url
-	Text     string
-	ImageURL string
-	Detail   string // auto, low, high, original, or empty
-
-	CacheBreakpoint bool // the provider's cache should keep the request up to here
-
-	// Set by package images; zero = unknown.
-	MediaType     string // of its bytes
-	Width, Height int
-}
-
-// ToolCall is a call of a tool by the model in an earlier message.
-type ToolCall struct {
-	ID           string
-	Name         string
-	Arguments    string
-	ExtraContent json.RawMessage // opaque, returned unchanged (contract §4.3)
 }
 
 // Tool is a function that the model may call.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/anthropic"
 	"github.com/purserhq/purser/internal/models/provider/google"
@@ -152,7 +153,7 @@ func TestReasoningIsReturned(t *testing.T) {
 			ID:            "req_1",
 			Model:         tt.model,
 			MaxTokens:     1000,
-			Messages:      []provider.Message{{Role: "user", HasContent: true, Text: "!call now"}},
+			Turns:         []conversation.Turn{conversation.Say("user", "!call now")},
 			Tools:         []provider.Tool{{Name: "now"}},
 			Facts:         tt.facts,
 			WantReasoning: true,
@@ -174,11 +175,12 @@ func TestReasoningIsReturned(t *testing.T) {
 		}
 
 		call := whole.Message.Calls[0]
-		r.Messages = append(r.Messages, provider.Message{
-			Role:         "assistant",
-			ToolCalls:    []provider.ToolCall{{ID: call.ID, Name: call.Function.Name, Arguments: "{}"}},
-			ExtraContent: whole.Message.Extra,
-		}, provider.Message{Role: "tool", HasContent: true, Text: "noon", ToolCallID: call.ID})
+		r.Turns = append(r.Turns, conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.ReasoningBlock, Extra: whole.Message.Extra},
+			{Kind: conversation.CallBlock, ID: call.ID, Name: call.Function.Name, Arguments: "{}"},
+		}}, conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: call.ID, Blocks: []conversation.Block{{Text: "noon"}}},
+		}})
 		answer := streamReasoning(t, tt.provider, r)
 		if answer.Message.Content == "" || answer.Message.Extra == nil && name != "google" {
 			t.Errorf("%s: the answer after the call: %+v", name, answer)
@@ -188,16 +190,14 @@ func TestReasoningIsReturned(t *testing.T) {
 		}
 
 		// A text keeps its reasoning too.
-		r.Messages = append(r.Messages, provider.Message{
-			Role:         "assistant",
-			HasContent:   true,
-			Text:         answer.Message.Content,
-			ExtraContent: answer.Message.Extra,
-		}, provider.Message{Role: "user", HasContent: true, Text: "and now?"})
+		r.Turns = append(r.Turns, conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.ReasoningBlock, Extra: answer.Message.Extra},
+			{Text: answer.Message.Content},
+		}}, conversation.Say("user", "and now?"))
 		completeReasoning(t, tt.provider, r)
 
 		// Without the wish, the call carries the opaque blocks, and there is nothing to read.
-		r.Messages, r.WantReasoning = r.Messages[:1], false
+		r.Turns, r.WantReasoning = r.Turns[:1], false
 		for _, s := range []shown{streamReasoning(t, tt.provider, r), completeReasoning(t, tt.provider, r)} {
 			if m := s.Message; m.Reasoning != "" || m.Extra != nil || len(m.Calls) != 1 ||
 				!strings.Contains(string(m.Calls[0].Extra), tt.opaque) {
@@ -210,14 +210,20 @@ func TestReasoningIsReturned(t *testing.T) {
 // TestReasoningIsSentBack shows where the reasoning of an assistant message stands in the next request.
 func TestReasoningIsSentBack(t *testing.T) {
 	t.Parallel()
-	messages := func(extra string, call bool) []provider.Message {
-		m := provider.Message{Role: "assistant", HasContent: true, Text: "Hm.", ExtraContent: []byte(extra)}
-		list := []provider.Message{{Role: "user", HasContent: true, Text: "hi"}, m}
+	messages := func(extra string, call bool) []conversation.Turn {
+		m := conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.ReasoningBlock, Extra: []byte(extra)},
+			{Text: "Hm."},
+		}}
+		list := []conversation.Turn{conversation.Say("user", "hi"), m}
 		if call {
-			list[1].ToolCalls = []provider.ToolCall{{ID: "call_1", Name: "now", Arguments: "{}"}}
-			return append(list, provider.Message{Role: "tool", HasContent: true, Text: "noon", ToolCallID: "call_1"})
+			list[1].Blocks = append(list[1].Blocks,
+				conversation.Block{Kind: conversation.CallBlock, ID: "call_1", Name: "now", Arguments: "{}"})
+			return append(list, conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+				{Kind: conversation.ResultBlock, ID: "call_1", Blocks: []conversation.Block{{Text: "noon"}}},
+			}})
 		}
-		return append(list, provider.Message{Role: "user", HasContent: true, Text: "go on"})
+		return append(list, conversation.Say("user", "go on"))
 	}
 	for _, tt := range []struct {
 		name   string
@@ -276,7 +282,7 @@ func TestReasoningIsSentBack(t *testing.T) {
 		body, err := tt.encode(&provider.Request{
 			Model:         "m",
 			MaxTokens:     100,
-			Messages:      messages(tt.extra, tt.call),
+			Turns:         messages(tt.extra, tt.call),
 			Facts:         tt.facts,
 			WantReasoning: true,
 		})

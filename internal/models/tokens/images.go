@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -14,10 +15,8 @@ type image struct {
 	maxPatches      int64 // the provider refuses larger images that it does not scale down; 0 = no limit
 }
 
-func (i image) countTokens(p *provider.Part) int64 {
+func (i image) countTokens(p *conversation.Picture) int64 {
 	switch {
-	case p.Type != "image_url":
-		return 0
 	case p.Width > 0 && p.Height > 0:
 		return i.count(int64(p.Width), int64(p.Height), p.Detail)
 	case p.Detail == "low":
@@ -46,16 +45,17 @@ func CheckImages(r *provider.Request, familyName string) error {
 	if most == 0 {
 		return nil
 	}
-	for i := range r.Messages {
-		for j := range r.Messages[i].Parts {
-			p := &r.Messages[i].Parts[j]
-			if p.Detail == "low" || p.Detail == "high" { // scaled down first
+	for i := range r.Turns {
+		for j := range r.Turns[i].Blocks {
+			p := r.Turns[i].Blocks[j].Picture
+			if p == nil || p.Detail == "low" || p.Detail == "high" { // scaled down first
 				continue
 			}
 			if n := countSquares(int64(p.Width), int64(p.Height), 32); n > most {
 				return apierr.InvalidRequest.Errorf(
-					"messages[%d].content[%d].image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has %d; send a smaller one, or detail: high",
-					i, j, most, p.Width, p.Height, n)
+					"%s.image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has "+
+						"%d; send a smaller one, or detail: high",
+					conversation.Member(r.Turns, i, j), most, p.Width, p.Height, n)
 			}
 		}
 	}

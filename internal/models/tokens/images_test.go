@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -73,7 +74,7 @@ func TestImageTokens(t *testing.T) {
 		{"gemini-3", 1, 1, "", 1120},
 		{"gemini-3", 8000, 8000, "high", 1120},
 	} {
-		p := provider.Part{Type: "image_url", Detail: test.detail, Width: test.w, Height: test.h}
+		p := conversation.Picture{Detail: test.detail, Width: test.w, Height: test.h}
 		if got := families[test.family].image.countTokens(&p); got != test.want {
 			t.Errorf("%s, %d x %d %s: %d tokens, want %d", test.family, test.w, test.h, test.detail, got, test.want)
 		}
@@ -85,8 +86,8 @@ func TestImageTokens(t *testing.T) {
 func TestCountRequestKnowsSizes(t *testing.T) {
 	t.Parallel()
 	known := picture("")
-	known.Parts[1].Width, known.Parts[1].Height = 1024, 1024
-	r := provider.Request{Messages: []provider.Message{known, picture("")}}
+	known.Blocks[1].Picture.Width, known.Blocks[1].Picture.Height = 1024, 1024
+	r := provider.Request{Turns: []conversation.Turn{known, picture("")}}
 	if got, want := CountRequest(&r, "gpt-5.6"), int64(2*(4+1)+3+1229+36_000); got != want {
 		t.Errorf("%d tokens, want %d", got, want)
 	}
@@ -122,8 +123,8 @@ func TestImageTokensAreNeverBelow(t *testing.T) {
 		var sum, real float64
 		for range 30_000 {
 			detail := []string{"", "low", "high"}[r.IntN(3)]
-			p := provider.Part{Type: "image_url", Detail: detail, Width: side(), Height: side()}
-			unknown := provider.Part{Type: "image_url", Detail: detail}
+			p := conversation.Picture{Detail: detail, Width: side(), Height: side()}
+			unknown := conversation.Picture{Detail: detail}
 			got, want := rule.countTokens(&p), published(float64(p.Width), float64(p.Height), detail)
 			sum, real = sum+float64(got), real+want
 			if float64(got) < want-1e-6 || got > rule.countTokens(&unknown) {
@@ -198,8 +199,8 @@ func TestCheckImages(t *testing.T) {
 		{"none", 8000, 8000, "", ""},
 	} {
 		m := picture(test.detail)
-		m.Parts[1].Width, m.Parts[1].Height = test.w, test.h
-		err := CheckImages(&provider.Request{Messages: []provider.Message{m}}, test.family)
+		m.Blocks[1].Picture.Width, m.Blocks[1].Picture.Height = test.w, test.h
+		err := CheckImages(&provider.Request{Turns: []conversation.Turn{m}}, test.family)
 		var e *apierr.Error
 		switch {
 		case test.want == "" && err != nil, test.want != "" && !errors.As(err, &e):

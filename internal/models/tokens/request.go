@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -128,17 +129,21 @@ func countOverhead(r *provider.Request, f family) int64 {
 	if r.ResponseFormat != nil {
 		n += perSchemaGiven
 	}
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += f.perMessage + perToolCall*int64(len(m.ToolCalls))
-		if m.Name != "" {
+	for i := range r.Turns {
+		t := &r.Turns[i]
+		n += f.perMessage
+		if t.Name != "" {
 			n += perName
 		}
-		if m.Role == "tool" {
-			n += perToolResult
-		}
-		for j := range m.Parts {
-			n += f.image.countTokens(&m.Parts[j])
+		for j := range t.Blocks {
+			switch b := &t.Blocks[j]; b.Kind {
+			case conversation.CallBlock:
+				n += perToolCall
+			case conversation.ResultBlock:
+				n += perToolResult
+			case conversation.ImageBlock:
+				n += f.image.countTokens(b.Picture)
+			}
 		}
 	}
 	return n
@@ -147,22 +152,24 @@ func countOverhead(r *provider.Request, f family) int64 {
 // eachText yields all texts that the model reads unchanged.
 func eachText(r *provider.Request, extra bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for i := range r.Messages {
-			m := &r.Messages[i]
-			ok := yield(m.Text) && yield(m.Refusal) && yield(m.Name) && (!extra || yield(string(m.ExtraContent)))
-			for j := 0; ok && j < len(m.Parts); j++ {
-				ok = yield(m.Parts[j].Text)
-			}
-			for j := 0; ok && j < len(m.ToolCalls); j++ {
-				call := &m.ToolCalls[j]
-				ok = yield(call.Name) && yield(call.Arguments) && (!extra || yield(string(call.ExtraContent)))
-			}
-			if !ok {
+		for i := range r.Turns {
+			if !yield(r.Turns[i].Name) || !yieldBlocks(yield, r.Turns[i].Blocks, extra) {
 				return
 			}
 		}
 		yield(r.ToolChoice.Name)
 	}
+}
+
+func yieldBlocks(yield func(string) bool, blocks []conversation.Block, extra bool) bool {
+	for i := range blocks {
+		b := &blocks[i]
+		if !yield(b.Text) || !yield(b.Name) || !yield(b.Arguments) || extra && !yield(string(b.Extra)) ||
+			!yieldBlocks(yield, b.Blocks, extra) {
+			return false
+		}
+	}
+	return true
 }
 
 // eachSchema yields the texts of the tools and of the response format. Providers render them in unknown ways, so they

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -42,8 +43,8 @@ func readCache(b *body, p *Request) error {
 	if err != nil {
 		return err
 	}
-	if n := len(p.Messages); n > 0 && marked {
-		p.Messages[n-1].CacheBreakpoint = true
+	if n := len(p.Turns); n > 0 && marked {
+		p.Turns[n-1].MarkEnd()
 	}
 	p.NoCacheMarks = b.Cache != nil && !*b.Cache
 	return p.SetCacheKey(b.PromptCacheKey)
@@ -98,38 +99,37 @@ func marksPay(s catalog.Step) bool {
 // leave the model the choice of a tool, whose result comes next. A single question is not repeated,
 // so its write would not be paid back. Marks of the app are left alone.
 func markPrefix(r *provider.Request, inputTokens int64, rates catalog.Rates) {
-	spoken := slices.IndexFunc(r.Messages, func(m provider.Message) bool { return m.Role == "assistant" })
+	spoken := slices.IndexFunc(r.Turns, func(t conversation.Turn) bool { return t.Role == "assistant" })
 	choosesTools := len(r.Tools) > 0 && (r.ToolChoice.Mode == "" || r.ToolChoice.Mode == "auto")
 	if inputTokens < minCachedTokens || spoken < 0 && !choosesTools || !marksPay(rates.At(inputTokens)) || hasMarks(r) {
 		return
 	}
-	r.Messages = slices.Clone(r.Messages) // the parsed request stays as it is
-	last := len(r.Messages) - 1
-	system := slices.IndexFunc(r.Messages, func(m provider.Message) bool {
-		return m.Role != "system" && m.Role != "developer"
-	})
+	r.Turns = slices.Clone(r.Turns) // the parsed request stays as it is
+	mark := func(i int) {
+		r.Turns[i].Blocks = slices.Clone(r.Turns[i].Blocks)
+		r.Turns[i].MarkEnd()
+	}
+	last := len(r.Turns) - 1
+	system := slices.IndexFunc(r.Turns, func(t conversation.Turn) bool { return !t.IsSystem() })
 	switch {
 	case system > 0:
-		r.Messages[system-1].CacheBreakpoint = true
+		mark(system - 1)
 	case len(r.Tools) > 0:
 		r.Tools = slices.Clone(r.Tools)
 		r.Tools[len(r.Tools)-1].CacheBreakpoint = true
 	}
 	// The provider looks back 20 blocks for a prefix that it knows, and a step with many calls adds more.
 	for i := last; i > 0; i-- {
-		if r.Messages[i].Role == "assistant" && r.Messages[i-1].Role != "assistant" {
-			r.Messages[i-1].CacheBreakpoint = true
+		if r.Turns[i].Role == "assistant" && r.Turns[i-1].Role != "assistant" {
+			mark(i - 1)
 			break
 		}
 	}
-	r.Messages[last].CacheBreakpoint = true
+	mark(last)
 }
 
 // hasMarks reports whether a request has a mark.
 func hasMarks(r *provider.Request) bool {
 	return slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.CacheBreakpoint }) ||
-		slices.ContainsFunc(r.Messages, func(m provider.Message) bool {
-			return m.CacheBreakpoint ||
-				slices.ContainsFunc(m.Parts, func(p provider.Part) bool { return p.CacheBreakpoint })
-		})
+		slices.ContainsFunc(r.Turns, func(t conversation.Turn) bool { return t.IsMarked() })
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // listMarks names the places of a request that are marked, in order: t0 is the end of tool 0, m1 of
-// message 1, m1.0 of its part 0.
+// turn 1, m1.0 of its block 0.
 func listMarks(r *provider.Request) string {
 	var list []string
 	for i := range r.Tools {
@@ -21,14 +21,16 @@ func listMarks(r *provider.Request) string {
 			list = append(list, fmt.Sprintf("t%d", i))
 		}
 	}
-	for i := range r.Messages {
-		for j := range r.Messages[i].Parts {
-			if r.Messages[i].Parts[j].CacheBreakpoint {
+	for i := range r.Turns {
+		blocks := r.Turns[i].Blocks
+		for j := range blocks {
+			switch {
+			case !blocks[j].CacheBreakpoint:
+			case j == len(blocks)-1:
+				list = append(list, fmt.Sprintf("m%d", i))
+			default:
 				list = append(list, fmt.Sprintf("m%d.%d", i, j))
 			}
-		}
-		if r.Messages[i].CacheBreakpoint {
-			list = append(list, fmt.Sprintf("m%d", i))
 		}
 	}
 	return strings.Join(list, " ")
@@ -76,7 +78,7 @@ func TestMarkPrefix(t *testing.T) {
 			messages: system +
 				`,{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}`,
 			members: tools,
-			want:    "m1.0",
+			want:    "m1",
 		},
 		{
 			name: "all places of marks",

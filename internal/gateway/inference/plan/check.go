@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/images"
-	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // Bounds of a request (contract §8).
@@ -26,7 +26,7 @@ var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // passes it. Its errors name the members as the body of POST /v1/chat/completions has them.
 func (r *Request) Check() error {
 	for _, check := range []func() error{
-		r.checkScalars, r.checkStop, r.checkFormat, r.checkMessages, r.checkTools, r.checkTurns,
+		r.checkScalars, r.checkStop, r.checkFormat, r.checkTurns, r.checkTools, r.checkResults,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -101,17 +101,23 @@ func (r *Request) checkFormat() error {
 	return nil
 }
 
-func (r *Request) checkMessages() error {
-	if len(r.Messages) == 0 {
+// checkTurns checks what was said, and counts its images.
+func (r *Request) checkTurns() error {
+	if len(r.Turns) == 0 {
 		return invalid("messages: required, with at least one message")
 	}
-	if len(r.Messages) > maxMessages {
+	if len(r.Turns) > maxMessages {
 		return errMessages()
 	}
 	r.Images = 0
-	for i := range r.Messages {
-		if err := r.checkMessage(&r.Messages[i], fmt.Sprintf("messages[%d]", i)); err != nil {
-			return err
+	for i := range r.Turns {
+		if t := &r.Turns[i]; !slices.ContainsFunc(t.Blocks, saysSomething) {
+			return invalid("messages[%d].content: required", i)
+		}
+		for j := range r.Turns[i].Blocks {
+			if err := r.checkBlock(i, j); err != nil {
+				return err
+			}
 		}
 	}
 	if r.Images > maxImages {
@@ -120,51 +126,38 @@ func (r *Request) checkMessages() error {
 	return nil
 }
 
-func (r *Request) checkMessage(m *provider.Message, path string) error {
-	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
-		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
-	}
-	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
-		return invalid("%s.tool_calls: only an assistant message has them", path)
-	}
-	if (m.Role == "tool") != (m.ToolCallID != "") {
-		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
-	}
-	for i := range m.Parts {
-		if err := r.checkPart(&m.Parts[i], m.Role, fmt.Sprintf("%s.content[%d]", path, i)); err != nil {
-			return err
-		}
-	}
-	if !m.HasContent && (m.Role != "assistant" || len(m.ToolCalls) == 0 && m.Refusal == "") {
-		return invalid("%s.content: required", path)
-	}
-	for i := range m.ToolCalls {
-		path := fmt.Sprintf("%s.tool_calls[%d]", path, i)
-		switch c := &m.ToolCalls[i]; {
-		case c.ID == "":
-			return invalid("%s.id: required", path)
-		case !toolName.MatchString(c.Name):
-			return invalid("%s.function.name: must match %s", path, toolName)
-		}
-	}
-	return nil
-}
+func saysSomething(b conversation.Block) bool { return b.Kind != conversation.ReasoningBlock }
 
-// checkPart checks what of a part needs no network.
-func (r *Request) checkPart(p *provider.Part, role, path string) error {
-	if p.Type != "image_url" {
-		return nil
+// checkBlock checks what of a block needs no network.
+func (r *Request) checkBlock(i, j int) error {
+	b := &r.Turns[i].Blocks[j]
+	at := func() string { return conversation.Member(r.Turns, i, j) }
+	switch b.Kind {
+	case conversation.CallBlock:
+		switch {
+		case b.ID == "":
+			return invalid("%s.id: required", at())
+		case !toolName.MatchString(b.Name):
+			return invalid("%s.function.name: must match %s", at(), toolName)
+		}
+	case conversation.ResultBlock:
+		if k := slices.IndexFunc(b.Blocks, func(b conversation.Block) bool {
+			return b.Kind != conversation.TextBlock
+		}); k >= 0 {
+			return invalid("messages[%d].content[%d].type: images stand only in user messages", i, k)
+		}
+	case conversation.ImageBlock:
+		r.Images++
+		if r.Turns[i].Role != "user" {
+			return invalid("%s.type: images stand only in user messages", at())
+		}
+		if !slices.Contains([]string{"", "auto", "low", "high", "original"}, b.Picture.Detail) {
+			return invalid("%s.image_url.detail: must be one of auto, low, high, original", at())
+		}
+		if err := images.CheckURL(b.Picture.URL); err != nil {
+			return invalid("%s.image_url.url: %v", at(), err)
+		}
 	}
-	if role != "user" {
-		return invalid("%s.type: images stand only in user messages", path)
-	}
-	if !slices.Contains([]string{"", "auto", "low", "high", "original"}, p.Detail) {
-		return invalid("%s.image_url.detail: must be one of auto, low, high, original", path)
-	}
-	if err := images.CheckURL(p.ImageURL); err != nil {
-		return invalid("%s.image_url.url: %v", path, err)
-	}
-	r.Images++
 	return nil
 }
 
@@ -197,28 +190,32 @@ func (r *Request) checkTools() error {
 	return nil
 }
 
-// checkTurns checks a rule that all providers have: each tool message answers one tool
-// call of the assistant message before it, and all its tool calls are answered before
-// the next other message.
-func (r *Request) checkTurns() error {
+// checkResults checks a rule that all providers have: each result answers one tool call of
+// the model's turn before it, and all its tool calls are answered before the next other turn.
+func (r *Request) checkResults() error {
 	open := map[string]bool{}
-	for i, m := range r.Messages {
-		if m.Role == "tool" {
-			if !open[m.ToolCallID] {
+	for i := range r.Turns {
+		t := &r.Turns[i]
+		if result := t.Result(); result != nil {
+			if !open[result.ID] {
 				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message "+
-					"before it", i, m.ToolCallID)
+					"before it", i, result.ID)
 			}
-			delete(open, m.ToolCallID)
+			delete(open, result.ID)
 			continue
 		}
 		for callID := range open {
 			return invalid("messages[%d]: tool call %q has no tool message", i, callID)
 		}
-		for j, c := range m.ToolCalls {
-			if open[c.ID] {
-				return invalid("messages[%d].tool_calls[%d].id: %q stands twice", i, j, c.ID)
+		for j := range t.Blocks {
+			b := &t.Blocks[j]
+			if b.Kind != conversation.CallBlock {
+				continue
 			}
-			open[c.ID] = true
+			if open[b.ID] {
+				return invalid("%s.id: %q stands twice", conversation.Member(r.Turns, i, j), b.ID)
+			}
+			open[b.ID] = true
 		}
 	}
 	for callID := range open {

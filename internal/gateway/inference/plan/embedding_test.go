@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -127,8 +128,8 @@ func TestEmbeddingRefused(t *testing.T) {
 		"no such model": {"vectors", func(*Input) {}, `model: "vectors" is not offered`},
 		"no model":      {"", func(*Input) {}, "model: required on this route"},
 		"chat": {"text-embedding-3-small", func(in *Input) {
-			in.Request.Embedding, in.Request.Messages = nil,
-				[]provider.Message{{Role: "user", HasContent: true, Text: "Hi"}}
+			in.Request.Embedding, in.Request.Turns = nil,
+				[]conversation.Turn{conversation.Say("user", "Hi")}
 		}, `model: "text-embedding-3-small" makes embeddings only`},
 		"not allowed": {"text-embedding-3-small", func(in *Input) {
 			in.Caller.App.AllowedModels = []string{"text-embedding-3-large"}

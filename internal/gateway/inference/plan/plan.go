@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -274,9 +275,19 @@ func tooLarge() error { return invalid("max_tokens: this call is too large to pr
 // CopyRequest returns a copy of the canonical request into which its images may be read.
 func (p *Plan) CopyRequest() *provider.Request {
 	request := p.Request
-	request.Messages = slices.Clone(request.Messages)
-	for i := range request.Messages {
-		request.Messages[i].Parts = slices.Clone(request.Messages[i].Parts)
+	request.Turns = slices.Clone(request.Turns)
+	for i := range request.Turns {
+		t := &request.Turns[i]
+		if !t.Has(conversation.ImageBlock) {
+			continue
+		}
+		t.Blocks = slices.Clone(t.Blocks)
+		for j := range t.Blocks {
+			if p := t.Blocks[j].Picture; p != nil {
+				picture := *p
+				t.Blocks[j].Picture = &picture
+			}
+		}
 	}
 	return &request
 }

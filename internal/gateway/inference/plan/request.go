@@ -11,6 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -289,104 +290,135 @@ func readMessages(b *body, p *Request) error {
 	if len(b.Messages) > maxMessages {
 		return errMessages()
 	}
-	p.Messages = make([]provider.Message, len(b.Messages))
+	p.Turns = make([]conversation.Turn, len(b.Messages))
+	texts := make([]conversation.Block, len(b.Messages)) // most messages are one text
 	for i := range b.Messages {
-		m := &p.Messages[i]
-		if err := readMessage(&b.Messages[i], m, fmt.Sprintf("messages[%d]", i)); err != nil {
+		t := &p.Turns[i]
+		if err := readMessage(&b.Messages[i], t, texts[i:i:i+1], fmt.Sprintf("messages[%d]", i)); err != nil {
 			return err
 		}
-		if err := p.CountParts(len(m.Parts) + len(m.ToolCalls)); err != nil {
+		n := len(t.Blocks)
+		if r := t.Result(); r != nil {
+			n = len(r.Blocks)
+		}
+		if err := p.CountParts(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readMessage(m *message, out *provider.Message, path string) error {
-	out.Role, out.Name, out.ToolCallID = m.Role, m.Name, m.ToolCallID
-	if m.Refusal != nil {
-		out.Refusal = *m.Refusal
+// readMessage reads a message into a turn. Its blocks are appended to blocks.
+func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block, path string) error {
+	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
+		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
 	}
-	var err error
-	if out.CacheBreakpoint, err = m.CacheControl.read(path); err != nil {
-		return err
+	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
+		return invalid("%s.tool_calls: only an assistant message has them", path)
 	}
+	if (m.Role == "tool") != (m.ToolCallID != "") {
+		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
+	}
+	out.Role, out.Name = m.Role, m.Name
 	if m.Role == "assistant" && isSet(m.ExtraContent) {
-		out.ExtraContent = json.RawMessage(m.ExtraContent)
+		blocks = append(blocks, conversation.Block{
+			Kind:  conversation.ReasoningBlock,
+			Extra: json.RawMessage(m.ExtraContent),
+		})
 	}
-	if err := readContent(m.Content, out, path); err != nil {
+	blocks, err := appendContent(blocks, m, path)
+	if err != nil {
 		return err
+	}
+	if m.Refusal != nil && *m.Refusal != "" {
+		blocks = append(blocks, conversation.Block{Kind: conversation.RefusalBlock, Text: *m.Refusal})
 	}
 	for i, c := range m.ToolCalls {
 		if c.Type != "function" && c.Type != "" {
 			return invalid("%s.tool_calls[%d].type: must be function", path, i)
 		}
-		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{
-			ID:           c.ID,
-			Name:         c.Function.Name,
-			Arguments:    c.Function.Arguments,
-			ExtraContent: json.RawMessage(c.ExtraContent),
+		blocks = append(blocks, conversation.Block{
+			Kind:      conversation.CallBlock,
+			ID:        c.ID,
+			Name:      c.Function.Name,
+			Arguments: c.Function.Arguments,
+			Extra:     json.RawMessage(c.ExtraContent),
 		})
 	}
-	return nil
+	if m.Role == "tool" {
+		blocks = []conversation.Block{{Kind: conversation.ResultBlock, ID: m.ToolCallID, Blocks: blocks}}
+	}
+	out.Blocks = blocks
+	marked, err := m.CacheControl.read(path)
+	if n := len(blocks); n > 0 && marked {
+		blocks[n-1].CacheBreakpoint = true
+	}
+	return err
 }
 
-func readContent(v jsontext.Value, out *provider.Message, path string) error {
-	if !isSet(v) {
-		return nil
+// appendContent reads the content of a message.
+func appendContent(blocks []conversation.Block, m *message, path string) ([]conversation.Block, error) {
+	spoke := m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.Refusal != nil && *m.Refusal != "")
+	if !isSet(m.Content) && !spoke {
+		return nil, invalid("%s.content: required", path)
 	}
-	out.HasContent = true
-	switch v.Kind() {
+	switch m.Content.Kind() {
 	case '"':
-		text, err := jsontext.AppendUnquote(nil, v)
+		text, err := jsontext.AppendUnquote(nil, m.Content)
 		if err != nil {
-			return invalid("%s.content: not a valid string", path)
+			return nil, invalid("%s.content: not a valid string", path)
 		}
-		out.Text = string(text)
-		return nil
+		return append(blocks, conversation.Block{Text: string(text)}), nil
 	case '[':
 	default:
-		return invalid("%s.content: must be a string or an array of parts", path)
+		if !isSet(m.Content) {
+			return blocks, nil
+		}
+		return nil, invalid("%s.content: must be a string or an array of parts", path)
 	}
 	var parts []part
-	if err := web.Decode(v, &parts, true); err != nil {
-		return invalid("%s.content: must be a string or an array of parts with a type", path)
+	if err := web.Decode(m.Content, &parts, true); err != nil {
+		return nil, invalid("%s.content: must be a string or an array of parts with a type", path)
 	}
 	switch {
-	case len(parts) == 0 && out.Role == "assistant": // some clients send it beside tool calls
-		out.HasContent = false
-		return nil
+	case len(parts) == 0 && spoke: // some clients send it beside tool calls
+		return blocks, nil
+	case len(parts) == 0 && m.Role == "assistant":
+		return nil, invalid("%s.content: required", path)
 	case len(parts) == 0:
-		return invalid("%s.content: must have at least one part", path)
+		return nil, invalid("%s.content: must have at least one part", path)
 	}
 	for i, q := range parts {
 		at := fmt.Sprintf("%s.content[%d]", path, i)
-		r, err := readPart(q, at)
+		b, err := readPart(q, at)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if r.CacheBreakpoint, err = q.CacheControl.read(at); err != nil {
-			return err
+		if b.CacheBreakpoint, err = q.CacheControl.read(at); err != nil {
+			return nil, err
 		}
-		out.Parts = append(out.Parts, r)
+		blocks = append(blocks, b)
 	}
-	return nil
+	return blocks, nil
 }
 
-func readPart(q part, path string) (provider.Part, error) {
+func readPart(q part, path string) (conversation.Block, error) {
 	switch q.Type {
 	case "text":
 		if q.Text == nil {
-			return provider.Part{}, invalid("%s.text: required", path)
+			return conversation.Block{}, invalid("%s.text: required", path)
 		}
-		return provider.Part{Type: "text", Text: *q.Text}, nil
+		return conversation.Block{Text: *q.Text}, nil
 	case "image_url":
 		if q.ImageURL == nil {
-			return provider.Part{}, invalid("%s.image_url: required", path)
+			return conversation.Block{}, invalid("%s.image_url: required", path)
 		}
-		return provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}, nil
+		return conversation.Block{
+			Kind:    conversation.ImageBlock,
+			Picture: &conversation.Picture{URL: q.ImageURL.URL, Detail: q.ImageURL.Detail},
+		}, nil
 	}
-	return provider.Part{}, invalid("%s.type: must be text or image_url", path)
+	return conversation.Block{}, invalid("%s.type: must be text or image_url", path)
 }
 
 func readTools(b *body, p *Request) error {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -55,7 +56,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if len(p.Messages) == 0 || len(p.Messages) > maxMessages || len(p.Tools) > maxTools || p.Images > maxImages ||
+		if len(p.Turns) == 0 || len(p.Turns) > maxMessages || len(p.Tools) > maxTools || p.Images > maxImages ||
 			p.MaxTokens < 0 || len(p.Stop) > 4 {
 			t.Fatalf("read past the bounds: %+v", p)
 		}
@@ -67,14 +68,18 @@ func FuzzParse(f *testing.F) {
 		if (c.Mode == "function") != (c.Name != "") || c.Name != "" && !offered {
 			t.Fatalf("a choice of none: %+v", p)
 		}
-		for _, m := range p.Messages {
-			for _, text := range append([]string{m.Text, m.Name, m.ToolCallID, m.Refusal}, p.Stop...) {
+		for _, m := range p.Turns {
+			texts := append([]string{m.Name}, p.Stop...)
+			for _, b := range m.Blocks {
+				texts = append(texts, b.Text, b.ID, conversation.Texts(b.Blocks))
+			}
+			for _, text := range texts {
 				if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 					t.Fatalf("%q was read", text)
 				}
 			}
 		}
-		if again, err := Parse(data); err != nil || len(again.Messages) != len(p.Messages) {
+		if again, err := Parse(data); err != nil || len(again.Turns) != len(p.Turns) {
 			t.Fatalf("read twice, it differs: %v", err)
 		}
 	})
@@ -131,8 +136,8 @@ func TestExtraContent(t *testing.T) {
 	p, err := Parse([]byte(`{"messages":[{"role":"user","content":"a","extra_content":{"x":1}},` +
 		`{"role":"assistant","content":"b","reasoning_content":"c","extra_content":{"google":{}}},` +
 		`{"role":"assistant","content":"d","extra_content":null},{"role":"user","content":"e"}]}`))
-	if err != nil || len(p.Ignored) != 0 || p.Messages[0].ExtraContent != nil ||
-		string(p.Messages[1].ExtraContent) != `{"google":{}}` || p.Messages[2].ExtraContent != nil {
+	if err != nil || len(p.Ignored) != 0 || len(p.Turns[0].Blocks) != 1 ||
+		string(p.Turns[1].Blocks[0].Extra) != `{"google":{}}` || len(p.Turns[2].Blocks) != 1 {
 		t.Errorf("%v: %+v", err, p)
 	}
 }
@@ -144,7 +149,7 @@ func TestNoParts(t *testing.T) {
 		`"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
 		`{"role":"tool","tool_call_id":"1","content":"b"}],` +
 		`"tools":[{"type":"function","function":{"name":"f"}}]}`))
-	if err != nil || p.Messages[1].HasContent || len(p.Messages[1].ToolCalls) != 1 {
+	if err != nil || len(p.Turns[1].Blocks) != 1 || p.Turns[1].Blocks[0].ID != "1" {
 		t.Errorf("%v: %+v", err, p)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/models/provider"
 )
@@ -75,41 +76,45 @@ func (r *reader) readBlocks(content jsontext.Value, path string) ([]block, error
 }
 
 // readText reads a text block.
-func (r *reader) readText(b *block) (provider.Part, error) {
+func (r *reader) readText(b *block) (conversation.Block, error) {
 	if b.Text == nil {
-		return provider.Part{}, plan.Invalid("%s.text: required", b.at)
+		return conversation.Block{}, plan.Invalid("%s.text: required", b.at)
 	}
 	marked, err := r.marks(b.CacheControl, b.at)
-	return provider.Part{Type: "text", Text: *b.Text, CacheBreakpoint: marked}, err
+	return conversation.Block{Text: *b.Text, CacheBreakpoint: marked}, err
 }
 
-// parts are those of one message, and the paths of their blocks.
-type parts struct {
-	list []provider.Part
-	at   []string
+// A draft is a turn that is being read, with the paths of its blocks.
+type draft struct {
+	blocks []conversation.Block
+	place  place
 }
 
-func (p *parts) add(part provider.Part, at string) {
-	p.list, p.at = append(p.list, part), append(p.at, at)
+// add adds a block that stands at a path in the body.
+func (d *draft) add(b conversation.Block, at string) {
+	d.blocks = append(d.blocks, b)
+	switch b.Kind {
+	case conversation.TextBlock, conversation.ImageBlock:
+		d.place.parts = append(d.place.parts, at)
+	case conversation.CallBlock:
+		d.place.calls = append(d.place.calls, at)
+	}
 }
 
-// A place says where a canonical message comes from in the body: the paths of the message, of its parts and its calls.
+// says reports whether a turn has more than reasoning.
+func (d *draft) says() bool { return len(d.place.parts)+len(d.place.calls) > 0 }
+
+// A place says where a turn comes from in the body: the paths of the turn, of its texts and images, and of its calls.
 type place struct {
 	at           string
 	parts, calls []string
 }
 
-// addMessage adds a message to the canonical request. One text is its string, as most clients of the canonical shape
-// send it.
-func (r *reader) addMessage(m provider.Message, p parts, at string, calls []string) {
-	m.HasContent = m.HasContent || len(p.list) > 0
-	if len(p.list) == 1 && p.list[0].Type == "text" {
-		m.Text, m.CacheBreakpoint = p.list[0].Text, m.CacheBreakpoint || p.list[0].CacheBreakpoint
-	} else {
-		m.Parts = p.list
-	}
-	r.out.Messages = append(r.out.Messages, m)
-	r.call.places = append(r.call.places, place{at: at, parts: p.at, calls: calls})
+// addTurn adds a turn to the canonical request.
+func (r *reader) addTurn(role string, d draft, at string) {
+	d.place.at = at
+	r.out.Turns = append(r.out.Turns, conversation.Turn{Role: role, Blocks: d.blocks})
+	r.call.places = append(r.call.places, d.place)
 }
 
 // readSystem reads the system prompt.
@@ -125,20 +130,20 @@ func (r *reader) readSystem() error {
 }
 
 func (r *reader) addSystem(blocks []block) error {
-	var content parts
+	var d draft
 	for i := range blocks {
 		b := &blocks[i]
 		if b.Type != "text" {
 			return plan.Invalid("%s.type: must be text", b.at)
 		}
-		p, err := r.readText(b)
+		text, err := r.readText(b)
 		if err != nil {
 			return err
 		}
-		content.add(p, b.at)
+		d.add(text, b.at)
 	}
 	if len(blocks) > 0 {
-		r.addMessage(provider.Message{Role: "system"}, content, blocks[0].at, nil)
+		r.addTurn("system", d, blocks[0].at)
 	}
 	return nil
 }
@@ -170,9 +175,9 @@ func (r *reader) readMessages() error {
 		return plan.Invalid("messages: tool_use %q has no tool_result in the user message after it", id)
 	}
 	switch {
-	case len(r.out.Messages) == 0:
+	case len(r.out.Turns) == 0:
 		return plan.Invalid("messages: required, with some content")
-	case len(r.out.Messages) > plan.MaxMessages:
+	case len(r.out.Turns) > plan.MaxMessages:
 		return plan.Invalid("messages: at most %d, where each tool_result counts as one", plan.MaxMessages)
 	case r.out.Images > plan.MaxImages:
 		return plan.Invalid("messages: at most %d images in a request", plan.MaxImages)
@@ -192,41 +197,41 @@ func (r *reader) readTurn(role string, turn []block, path string) error {
 	return plan.Invalid("%s.role: must be user or assistant", path)
 }
 
-// readUser reads a turn of the user: a tool message for each result, and then one message with all the rest. The
-// canonical form has no images in results, so they follow in that message.
+// readUser reads a turn of the user: a turn for each result, and then one with all the rest. Not every model takes
+// images in results, so they follow in that turn.
 func (r *reader) readUser(turn []block, path string) error {
-	var content, rest parts
+	var pictures, rest draft
 	for i := range turn {
 		b := &turn[i]
-		var p provider.Part
+		var c conversation.Block
 		var err error
 		switch b.Type {
 		case "tool_result":
-			if err := r.readResult(b, &content); err != nil {
+			if err := r.readResult(b, &pictures); err != nil {
 				return err
 			}
 			continue
 		case "text":
-			p, err = r.readText(b)
+			c, err = r.readText(b)
 		case "image":
-			p, err = r.readImage(b)
+			c, err = r.readImage(b)
 		default:
 			err = refuseBlock(b, "user", "text, image, tool_result")
 		}
 		if err != nil {
 			return err
 		}
-		rest.add(p, b.at)
+		rest.add(c, b.at)
 	}
 	for id := range r.calls {
 		return plan.Invalid("%s: tool_use %q has no tool_result; each one needs its result in the next user message",
 			path, id)
 	}
-	for i, p := range rest.list {
-		content.add(p, rest.at[i])
+	for i, c := range rest.blocks {
+		pictures.add(c, rest.place.parts[i])
 	}
-	if len(content.list) > 0 {
-		r.addMessage(provider.Message{Role: "user"}, content, path, nil)
+	if len(pictures.blocks) > 0 {
+		r.addTurn("user", pictures, path)
 	}
 	return nil
 }
@@ -240,44 +245,44 @@ func refuseBlock(b *block, role, allowed string) error {
 	return plan.Invalid("%s.type: must be one of %s in the %s's messages, not %q", b.at, allowed, role, b.Type)
 }
 
-func (r *reader) readImage(b *block) (provider.Part, error) {
+func (r *reader) readImage(b *block) (conversation.Block, error) {
 	s := b.Source
 	if s == nil {
-		return provider.Part{}, plan.Invalid("%s.source: required", b.at)
+		return conversation.Block{}, plan.Invalid("%s.source: required", b.at)
 	}
 	marked, err := r.marks(b.CacheControl, b.at)
 	if err != nil {
-		return provider.Part{}, err
+		return conversation.Block{}, err
 	}
-	p := provider.Part{Type: "image_url", CacheBreakpoint: marked}
+	p := &conversation.Picture{}
 	path := b.at + ".source.url"
 	switch s.Type {
 	case "url":
-		p.ImageURL = s.URL
+		p.URL = s.URL
 	case "base64":
 		if !slices.Contains([]string{"image/jpeg", "image/png", "image/gif", "image/webp"}, s.MediaType) {
-			return p, plan.Invalid(
+			return conversation.Block{}, plan.Invalid(
 				"%s.source.media_type: must be one of image/jpeg, image/png, image/gif, image/webp", b.at)
 		}
-		p.ImageURL, path = "data:"+s.MediaType+";base64,"+s.Data, b.at+".source.data"
+		p.URL, path = "data:"+s.MediaType+";base64,"+s.Data, b.at+".source.data"
 	default:
-		return p, plan.Invalid("%s.source.type: must be base64 or url", b.at)
+		return conversation.Block{}, plan.Invalid("%s.source.type: must be base64 or url", b.at)
 	}
 	r.out.Images++
-	if err := images.CheckURL(p.ImageURL); err != nil {
-		return p, plan.Invalid("%s: %v", path, err)
+	if err := images.CheckURL(p.URL); err != nil {
+		return conversation.Block{}, plan.Invalid("%s: %v", path, err)
 	}
-	return p, nil
+	return conversation.Block{Kind: conversation.ImageBlock, Picture: p, CacheBreakpoint: marked}, nil
 }
 
 // readResult reads the result of a tool call. It adds its images to pictures.
-func (r *reader) readResult(b *block, pictures *parts) error {
+func (r *reader) readResult(b *block, pictures *draft) error {
 	if !r.calls[b.ToolUseID] {
 		return plan.Invalid("%s.tool_use_id: %q answers no open tool_use of the assistant message before it", b.at,
 			b.ToolUseID)
 	}
 	delete(r.calls, b.ToolUseID)
-	var content parts
+	var content draft
 	if plan.IsSet(b.Content) {
 		blocks, err := r.readBlocks(b.Content, b.at+".content")
 		if err != nil {
@@ -293,128 +298,116 @@ func (r *reader) readResult(b *block, pictures *parts) error {
 	if err != nil {
 		return err
 	}
-	r.addMessage(provider.Message{
-		Role:            "tool",
-		HasContent:      true,
-		ToolCallID:      b.ToolUseID,
-		ToolFailed:      b.IsError != nil && *b.IsError,
+	content.blocks = []conversation.Block{{
+		Kind:            conversation.ResultBlock,
+		ID:              b.ToolUseID,
+		Failed:          b.IsError != nil && *b.IsError,
+		Blocks:          content.blocks,
 		CacheBreakpoint: marked,
-	}, content, b.at, nil)
+	}}
+	r.addTurn("tool", content, b.at)
 	return nil
 }
 
-func (r *reader) readResultBlock(b *block, content, pictures *parts) error {
-	var p provider.Part
+func (r *reader) readResultBlock(b *block, content, pictures *draft) error {
+	var c conversation.Block
 	var err error
 	switch b.Type {
 	case "text":
-		p, err = r.readText(b)
-		content.add(p, b.at)
+		c, err = r.readText(b)
+		content.add(c, b.at)
 	case "image":
-		p, err = r.readImage(b)
-		pictures.add(p, b.at)
+		if c, err = r.readImage(b); err == nil {
+			pictures.add(c, b.at)
+		}
 	default:
 		err = refuseBlock(b, "user", "text, image")
 	}
 	return err
 }
 
-// readAssistant reads a turn of the model. Thinking belongs to the call that directly follows it, or else to the
-// message; a block of ours says which.
+// readAssistant reads a turn of the model, block by block.
 func (r *reader) readAssistant(turn []block, path string) error {
-	m := provider.Message{Role: "assistant"}
-	var content parts
-	var calls []string
-	var own, next extras // of the message, and of the next call
+	var d draft
 	for i := range turn {
 		b := &turn[i]
-		marked := false
+		var c conversation.Block
 		var err error
 		switch b.Type {
 		case "text":
-			var p provider.Part
-			p, err = r.readText(b)
-			if p.Text != "" {
-				content.add(p, b.at)
-			}
+			c, err = r.readText(b)
 		case "tool_use":
-			marked, err = r.readCall(b, &m, &next)
-			calls = append(calls, b.at)
+			c, err = r.readCall(b)
 		case "thinking", "redacted_thinking":
-			err = readThought(b, &own, &next, len(m.ToolCalls) > 0)
+			c, err = readThought(b)
 		default:
 			err = refuseBlock(b, "assistant", "text, tool_use, thinking, redacted_thinking")
 		}
 		if err != nil {
 			return err
 		}
-		m.CacheBreakpoint = m.CacheBreakpoint || marked
+		if c.Text != "" || c.ID != "" || c.Extra != nil {
+			d.add(c, b.at)
+		}
 	}
-	m.ExtraContent = own.encode()
-	if len(content.list) > 0 || len(m.ToolCalls) > 0 { // otherwise nothing was said
-		r.addMessage(m, content, path, calls)
+	if d.says() {
+		r.addTurn("assistant", d, path)
 	}
 	return nil
 }
 
 // readCall reads a tool_use block.
-func (r *reader) readCall(b *block, m *provider.Message, next *extras) (marked bool, err error) {
+func (r *reader) readCall(b *block) (c conversation.Block, err error) {
 	switch {
 	case b.ID == "":
-		return false, plan.Invalid("%s.id: required", b.at)
+		return c, plan.Invalid("%s.id: required", b.at)
 	case r.calls[b.ID]:
-		return false, plan.Invalid("%s.id: %q stands twice", b.at, b.ID)
+		return c, plan.Invalid("%s.id: %q stands twice", b.at, b.ID)
 	case !plan.IsToolName(b.Name):
-		return false, plan.Invalid("%s.name: must match %s", b.at, plan.ToolNameRule())
+		return c, plan.Invalid("%s.name: must match %s", b.at, plan.ToolNameRule())
 	case b.Input.Kind() != '{':
-		return false, plan.Invalid("%s.input: required, an object", b.at)
+		return c, plan.Invalid("%s.input: required, an object", b.at)
 	}
 	r.calls[b.ID] = true
-	m.ToolCalls = append(m.ToolCalls, provider.ToolCall{
-		ID:           b.ID,
-		Name:         b.Name,
-		Arguments:    string(b.Input),
-		ExtraContent: next.encode(),
-	})
-	*next = extras{}
-	return r.marks(b.CacheControl, b.at)
+	marked, err := r.marks(b.CacheControl, b.at)
+	return conversation.Block{
+		Kind:            conversation.CallBlock,
+		ID:              b.ID,
+		Name:            b.Name,
+		Arguments:       string(b.Input),
+		CacheBreakpoint: marked,
+	}, err
 }
 
-// readThought reads a thinking or redacted_thinking block.
-func readThought(b *block, own, next *extras, called bool) error {
+// readThought reads a thinking or redacted_thinking block. The block is empty if there is nothing to send back to a
+// provider.
+func readThought(b *block) (c conversation.Block, err error) {
 	text, at := b.Data, b.at+".data"
 	if b.Type == "thinking" {
 		if b.Thinking == nil {
-			return plan.Invalid("%s.thinking: required", b.at)
+			return c, plan.Invalid("%s.thinking: required", b.at)
 		}
 		text, at = b.Signature, b.at+".signature"
 	}
+	if text == "" {
+		return c, nil
+	}
+	c.Kind = conversation.ReasoningBlock
 	if rest, ok := strings.CutPrefix(text, opaquePrefix); ok {
 		o, ok := decodeOpaque(rest)
 		if !ok {
-			return plan.Invalid("%s: must be sent back as it came", at)
+			return c, plan.Invalid("%s: must be sent back as it came", at)
 		}
-		if o.call {
-			next.add(o.extra)
-		} else {
-			own.add(o.extra)
-		}
-		return nil
+		c.Extra = o.extra
+		return c, nil
 	}
-	if text == "" { // it cannot be sent back to a provider
-		return nil
-	}
-	var native []byte
+	native := []byte(`{"anthropic":{"thinking":[`)
 	if b.Type == "thinking" {
-		native = provider.AppendQuote([]byte(`{"type":"thinking","thinking":`), *b.Thinking)
+		native = provider.AppendQuote(append(native, `{"type":"thinking","thinking":`...), *b.Thinking)
 		native = provider.AppendQuote(append(native, `,"signature":`...), b.Signature)
 	} else {
-		native = provider.AppendQuote([]byte(`{"type":"redacted_thinking","data":`), b.Data)
+		native = provider.AppendQuote(append(native, `{"type":"redacted_thinking","data":`...), b.Data)
 	}
-	target := own
-	if called {
-		target = next
-	}
-	target.addNative(append(native, '}'))
-	return nil
+	c.Extra = append(native, "}]}}"...)
+	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/models/conversation"
 )
 
 // onePixel is a PNG of one pixel.
@@ -19,28 +20,29 @@ const onePixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M
 
 // describeRequest writes a canonical request in lines.
 func describeRequest(p *plan.Request) (lines []string) {
-	for _, m := range p.Messages {
-		line := m.Role
-		if m.ToolCallID != "" {
-			line += "(" + m.ToolCallID + ")"
+	for _, m := range p.Turns {
+		line, blocks, end := m.Role, m.Blocks, ""
+		if r := m.Result(); r != nil {
+			line += "(" + r.ID + ")"
+			if r.Failed {
+				line += " failed"
+			}
+			blocks, end = r.Blocks, mark(r.CacheBreakpoint)
 		}
-		if m.ToolFailed {
-			line += " failed"
+		for _, b := range blocks {
+			switch b.Kind {
+			case conversation.TextBlock:
+				line += " " + b.Text
+			case conversation.ImageBlock:
+				line += fmt.Sprintf(" [%.22s]", b.Picture.URL)
+			case conversation.ReasoningBlock:
+				line += " " + string(b.Extra)
+			case conversation.CallBlock:
+				line += fmt.Sprintf(" %s=%s(%s)", b.ID, b.Name, b.Arguments)
+			}
+			line += mark(b.CacheBreakpoint)
 		}
-		if m.Text != "" {
-			line += " " + m.Text
-		}
-		for _, q := range m.Parts {
-			line += fmt.Sprintf(" [%s %.22s%.22s%s]", q.Type, q.Text, q.ImageURL, mark(q.CacheBreakpoint))
-		}
-		line += mark(m.CacheBreakpoint)
-		if m.ExtraContent != nil {
-			line += " " + string(m.ExtraContent)
-		}
-		for _, c := range m.ToolCalls {
-			line += fmt.Sprintf(" %s=%s(%s)%s", c.ID, c.Name, c.Arguments, c.ExtraContent)
-		}
-		lines = append(lines, line)
+		lines = append(lines, line+end)
 	}
 	for _, t := range p.Tools {
 		lines = append(lines,
@@ -78,7 +80,7 @@ var requests = []struct {
 	{"a text", user, []string{"user Hi"}},
 	{"a system prompt", `"system":"Be brief.",` + user, []string{"system Be brief.", "user Hi"}},
 	{"system blocks with a mark", `"system":[{"type":"text","text":"a"},{"type":"text","text":"b",` +
-		`"cache_control":{"type":"ephemeral"}}],` + user, []string{"system [text a] [text b |]", "user Hi"}},
+		`"cache_control":{"type":"ephemeral"}}],` + user, []string{"system a b |", "user Hi"}},
 	{"one system block with a mark", `"system":[{"type":"text","text":"a",` +
 		`"cache_control":{"type":"ephemeral"}}],` + user,
 		[]string{"system a |", "user Hi"}},
@@ -89,10 +91,10 @@ var requests = []struct {
 	{"images", `"messages":[{"role":"user","content":[{"type":"text","text":"See"},` +
 		`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + onePixel + `"}},` +
 		`{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]`,
-		[]string{"user [text See] [image_url data:image/png;base64,] [image_url https://example.com/a.]"}},
+		[]string{"user See [data:image/png;base64,] [https://example.com/a.]"}},
 	{"turns are joined", `"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text",` +
 		`"text":"b"}]}]`,
-		[]string{"user [text a] [text b]"}},
+		[]string{"user a b"}},
 	{"a tool round trip", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text",` +
 		`"text":"I look."},{"type":"tool_use","id":"t1","name":"f","input":{"x":1}},` +
 		`{"type":"tool_use","id":"t2","name":"g","input":{}}]},{"role":"user","content":[` +
@@ -108,27 +110,27 @@ var requests = []struct {
 		`{"type":"tool_use","id":"t1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result",` +
 		`"tool_use_id":"t1","content":[{"type":"text","text":"shot"},{"type":"image","source":{"type":"url",` +
 		`"url":"https://example.com/a.png"}}]}]}]`,
-		[]string{"user a", "assistant t1=f({})", "tool(t1) shot", "user [image_url https://example.com/a.]"}},
+		[]string{"user a", "assistant t1=f({})", "tool(t1) shot", "user [https://example.com/a.]"}},
 	{"thinking of Claude", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"thinking","thinking":"Hm","signature":"s1"},{"type":"redacted_thinking","data":"d1"},` +
 		`{"type":"text","text":"b"}]},{"role":"user","content":"c"}]`,
-		[]string{"user a", `assistant b {"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
-			`"signature":"s1"},` +
-			`{"type":"redacted_thinking","data":"d1"}]}}`, "user c"}},
+		[]string{"user a", `assistant {"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
+			`"signature":"s1"}]}} ` +
+			`{"anthropic":{"thinking":[{"type":"redacted_thinking","data":"d1"}]}} b`, "user c"}},
 	{"thinking between two calls", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}},{"type":"thinking","thinking":"Hm","signature":"s1"},` +
 		`{"type":"tool_use","id":"t2","name":"f","input":{}},{"type":"tool_use","id":"t3","name":"f","input":{}}]},` +
 		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1"},` +
 		`{"type":"tool_result","tool_use_id":"t2"},{"type":"tool_result","tool_use_id":"t3"}]}]`,
-		[]string{"user a", `assistant t1=f({}) t2=f({}){"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
-			`"signature":"s1"}]}} t3=f({})`, "tool(t1)", "tool(t2)", "tool(t3)"}},
+		[]string{"user a", `assistant t1=f({}) {"anthropic":{"thinking":[{"type":"thinking","thinking":"Hm",` +
+			`"signature":"s1"}]}} t2=f({}) t3=f({})`, "tool(t1)", "tool(t2)", "tool(t3)"}},
 	{"reasoning of other providers", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"thinking","thinking":"Hm","signature":"extra.message.eyJ4Ijp7InkiOlsxXX19"},` +
 		`{"type":"thinking","thinking":"","signature":"extra.message.eyJ4Ijp7InkiOlsxXX19"},` +
 		`{"type":"thinking","thinking":"","signature":"extra.call.eyJ4Ijp7InoiOjJ9fQ"},` +
 		`{"type":"tool_use","id":"t1","name":"f","input":{}}]},{"role":"user","content":[` +
 		`{"type":"tool_result","tool_use_id":"t1"}]}]`,
-		[]string{"user a", `assistant {"x":{"y":[1,1]}} t1=f({}){"x":{"z":2}}`, "tool(t1)"}},
+		[]string{"user a", `assistant {"x":{"y":[1]}} {"x":{"y":[1]}} {"x":{"z":2}} t1=f({})`, "tool(t1)"}},
 	{"unsigned thinking is dropped", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
 		`{"type":"thinking","thinking":"Hm","signature":""},{"type":"text","text":"b"}]},` +
 		`{"role":"user","content":"c"}]`, []string{"user a", "assistant b", "user c"}},
@@ -411,9 +413,9 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := call.Request().Messages[1]
-	if string(m.ExtraContent) != own || string(m.ToolCalls[0].ExtraContent) != ofCall || m.Text != "a" {
-		t.Errorf("%+v", m)
+	b := call.Request().Turns[1].Blocks
+	if len(b) != 4 || string(b[0].Extra) != own || b[1].Text != "a" || string(b[2].Extra) != ofCall || b[3].ID != "c1" {
+		t.Errorf("%+v", b)
 	}
 }
 

@@ -318,7 +318,7 @@ func (r *reader) readCacheControl() error {
 	if err != nil || !marked {
 		return err
 	}
-	r.out.Messages[len(r.out.Messages)-1].CacheBreakpoint = true
+	r.out.Turns[len(r.out.Turns)-1].MarkEnd()
 	return nil
 }
 

@@ -46,9 +46,9 @@ func TestCustomTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := next.Request().Messages
-		if len(m) != 3 || len(m[1].ToolCalls) != 1 || m[1].ToolCalls[0].Name != "functions__exec" ||
-			m[1].ToolCalls[0].Arguments != wrapInput(input) || m[2].Text != "done" {
+		m := next.Request().Turns
+		if len(m) != 3 || len(m[1].Blocks) != 1 || m[1].Blocks[0].Name != "functions__exec" ||
+			m[1].Blocks[0].Arguments != wrapInput(input) || m[2].Blocks[0].Blocks[0].Text != "done" {
 			t.Errorf("%q came back as %+v", input, m)
 		}
 	}

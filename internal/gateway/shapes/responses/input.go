@@ -1,16 +1,14 @@
 package responses
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes"
-	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/conversation"
 )
 
 // maxItems bounds the input. Several items make one message.
@@ -40,21 +38,20 @@ type inputPart struct {
 	Detail   *string `json:"detail"`
 }
 
-// An inputReader makes canonical messages of items. Consecutive items of the model are one message.
+// An inputReader makes turns of items. Consecutive items of the model are one turn.
 type inputReader struct {
 	c         *Call
-	assistant int // the message of the model that items are added to, -1 = none
-	refusal   strings.Builder
-	extra     []json.RawMessage // of that message
-	reasoning []json.RawMessage // that the next item of the model continues
-	images    []provider.Part   // of the results of tools, which follow these in a user message
+	turn      []conversation.Block // of the model, which is being read
+	turnPath  string
+	calls     []string             // the paths of its calls
+	images    []conversation.Block // of the results of tools, which follow these in a user message
 	imagePath string
-	answered  map[string]int // the messages with the results of custom tools, by call
+	answered  map[string]int // the turns with the results of custom tools, by call
 }
 
 func (c *Call) readInput(b *body) error {
 	if b.Instructions != nil && *b.Instructions != "" {
-		c.addMessage(provider.Message{Role: "system", HasContent: true, Text: *b.Instructions}, "instructions")
+		c.addTurn(conversation.Say("system", *b.Instructions), "instructions", nil)
 	}
 	switch b.Input.Kind() {
 	case '"':
@@ -62,7 +59,7 @@ func (c *Call) readInput(b *body) error {
 		if err := decodeAt("input", b.Input, &text); err != nil {
 			return err
 		}
-		c.addMessage(provider.Message{Role: "user", HasContent: true, Text: text}, "input")
+		c.addTurn(conversation.Say("user", text), "input", nil)
 		return nil
 	case '[':
 	default:
@@ -75,7 +72,7 @@ func (c *Call) readInput(b *body) error {
 	if len(items) == 0 || len(items) > maxItems {
 		return plan.Invalid("input: must have 1 to %d items", maxItems)
 	}
-	r := &inputReader{c: c, assistant: -1, answered: map[string]int{}}
+	r := &inputReader{c: c, answered: map[string]int{}}
 	for i, v := range items {
 		if err := r.readItem(v, fmt.Sprintf("input[%d]", i)); err != nil {
 			return err
@@ -86,10 +83,10 @@ func (c *Call) readInput(b *body) error {
 	return nil
 }
 
-// addMessage adds a canonical message, which stands at path in the body, and returns its index.
-func (c *Call) addMessage(m provider.Message, path string) int {
-	c.request.Messages = append(c.request.Messages, m)
-	c.paths, c.calls = append(c.paths, path), append(c.calls, nil)
+// addTurn adds a turn, which stands at path in the body, and returns its index. The calls in it stand at other paths.
+func (c *Call) addTurn(t conversation.Turn, path string, calls []string) int {
+	c.request.Turns = append(c.request.Turns, t)
+	c.paths, c.calls = append(c.paths, path), append(c.calls, calls)
 	return len(c.paths) - 1
 }
 
@@ -114,22 +111,19 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 			it.Arguments = wrapInput(it.Input)
 		}
 		delete(r.answered, it.CallID)
-		m := r.openTurn(path)
-		call := provider.ToolCall{
-			ID:           it.CallID,
-			Name:         joinNamespace(it.Namespace, it.Name),
-			Arguments:    it.Arguments,
-			ExtraContent: mergeAll(r.reasoning),
-		}
-		r.reasoning = nil
-		m.ToolCalls = append(m.ToolCalls, call)
-		r.c.calls[r.assistant] = append(r.c.calls[r.assistant], path)
+		r.add(path, conversation.Block{
+			Kind:      conversation.CallBlock,
+			ID:        it.CallID,
+			Name:      joinNamespace(it.Namespace, it.Name),
+			Arguments: it.Arguments,
+		})
+		r.calls = append(r.calls, path)
 		return nil
 	case "function_call_output", "custom_tool_call_output":
 		return r.readOutput(&it, path)
 	case "reasoning":
-		if it.Encrypted != nil {
-			r.reasoning = append(r.reasoning, readEncrypted(v, *it.Encrypted))
+		if it.Encrypted != nil && *it.Encrypted != "" {
+			r.add(path, conversation.Block{Kind: conversation.ReasoningBlock, Extra: readEncrypted(v, *it.Encrypted)})
 		}
 		return nil
 	case "item_reference":
@@ -140,165 +134,137 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		"custom_tool_call, custom_tool_call_output, additional_tools and reasoning items", path, it.Type)
 }
 
-// openTurn returns the message of the model that items are added to.
-func (r *inputReader) openTurn(path string) *provider.Message {
-	if r.assistant < 0 {
-		r.assistant = r.c.addMessage(provider.Message{Role: "assistant"}, path)
+// add adds blocks to the turn of the model, which is named by the first of its items that says something.
+func (r *inputReader) add(path string, blocks ...conversation.Block) {
+	if r.turnPath == "" && blocks[0].Kind != conversation.ReasoningBlock {
+		r.turnPath = path
 	}
-	return &r.c.request.Messages[r.assistant]
+	r.turn = append(r.turn, blocks...)
 }
 
-// endTurn ends the message of the model. Reasoning that nothing of it follows belongs to it as a whole.
+// endTurn ends the turn of the model, if it said something.
 func (r *inputReader) endTurn() {
-	if r.assistant >= 0 {
-		m := &r.c.request.Messages[r.assistant]
-		m.ExtraContent = mergeAll(append(r.extra, r.reasoning...))
-		m.Refusal = r.refusal.String()
+	if r.turnPath != "" {
+		r.c.addTurn(conversation.Turn{Role: "assistant", Blocks: r.turn}, r.turnPath, r.calls)
 	}
-	r.assistant, r.reasoning, r.extra = -1, nil, nil
-	r.refusal.Reset()
+	r.turn, r.turnPath, r.calls = nil, "", nil
 }
 
 // endResults adds the images of the results of tools, as only user messages have images.
 func (r *inputReader) endResults() {
 	if len(r.images) > 0 {
-		r.c.addMessage(provider.Message{Role: "user", HasContent: true, Parts: r.images}, r.imagePath)
+		r.c.addTurn(conversation.Turn{Role: "user", Blocks: r.images}, r.imagePath, nil)
 		r.images = nil
 	}
 }
 
 func (r *inputReader) readMessage(it *inputItem, path string) error {
-	if it.Role != "assistant" {
-		if !slices.Contains([]string{"system", "developer", "user"}, it.Role) {
-			return plan.Invalid("%s.role: must be one of user, assistant, system, developer", path)
-		}
-		r.endTurn()
-		m := provider.Message{Role: it.Role}
-		if err := r.c.readContent(it.Content, &m, path+".content"); err != nil {
-			return err
-		}
-		r.c.addMessage(m, path)
-		return nil
+	if !slices.Contains([]string{"system", "developer", "user", "assistant"}, it.Role) {
+		return plan.Invalid("%s.role: must be one of user, assistant, system, developer", path)
 	}
-	said := provider.Message{Role: it.Role}
-	if err := r.c.readContent(it.Content, &said, path+".content"); err != nil {
+	blocks, err := r.c.readContent(it.Content, it.Role, path+".content")
+	switch {
+	case err != nil:
 		return err
+	case it.Role != "assistant":
+		r.endTurn()
+		r.c.addTurn(conversation.Turn{Role: it.Role, Blocks: blocks}, path, nil)
+	case len(blocks) > 0: // a list may be without parts
+		r.add(path, blocks...)
 	}
-	if !said.HasContent && said.Refusal == "" { // a list without parts
-		return nil
-	}
-	m := r.openTurn(path)
-	if !m.HasContent {
-		m.Text, m.Parts, m.HasContent = said.Text, said.Parts, said.HasContent
-	} else {
-		m.Parts = append(listParts(m), listParts(&said)...)
-		m.Text = ""
-	}
-	r.refusal.WriteString(said.Refusal)
-	r.extra, r.reasoning = append(r.extra, r.reasoning...), nil
 	return nil
 }
 
-// listParts returns the content of a message as parts.
-func listParts(m *provider.Message) []provider.Part {
-	if m.Parts == nil && m.HasContent {
-		return []provider.Part{{Type: "text", Text: m.Text}}
-	}
-	return m.Parts
-}
-
-// readContent reads a string or parts into a message.
-func (c *Call) readContent(v jsontext.Value, m *provider.Message, path string) error {
+// readContent reads a string or parts.
+func (c *Call) readContent(v jsontext.Value, role, path string) ([]conversation.Block, error) {
 	switch v.Kind() {
 	case '"':
-		m.HasContent = true
-		return decodeAt(path, v, &m.Text)
+		blocks := make([]conversation.Block, 1)
+		return blocks, decodeAt(path, v, &blocks[0].Text)
 	case '[':
 	default:
-		return plan.Invalid("%s: required, a string or an array of parts", path)
+		return nil, plan.Invalid("%s: required, a string or an array of parts", path)
 	}
 	var parts []inputPart
 	if err := decodeAt(path, v, &parts); err != nil {
-		return err
+		return nil, err
 	}
-	switch {
-	case len(parts) == 0 && m.Role == "assistant":
-		return nil
-	case len(parts) == 0:
-		return plan.Invalid("%s: must have at least one part", path)
+	if len(parts) == 0 && role != "assistant" {
+		return nil, plan.Invalid("%s: must have at least one part", path)
 	}
 	if err := c.request.CountParts(len(parts)); err != nil {
-		return shapes.RenameMember(err, c.MemberName)
+		return nil, shapes.RenameMember(err, c.MemberName)
 	}
-	var refusal strings.Builder
+	blocks := make([]conversation.Block, 0, len(parts))
 	for i := range parts {
-		if err := readPart(&parts[i], m, &refusal, fmt.Sprintf("%s[%d]", path, i)); err != nil {
-			return err
+		b, err := readPart(&parts[i], fmt.Sprintf("%s[%d]", path, i))
+		if err != nil {
+			return nil, err
 		}
+		blocks = append(blocks, b)
 	}
-	m.HasContent, m.Refusal = len(m.Parts) > 0, refusal.String()
-	if len(m.Parts) == 1 && m.Parts[0].Type == "text" {
-		m.Text, m.Parts = m.Parts[0].Text, nil
-	}
-	return nil
+	return blocks, nil
 }
 
-func readPart(q *inputPart, m *provider.Message, refusal *strings.Builder, path string) error {
+func readPart(q *inputPart, path string) (conversation.Block, error) {
 	switch q.Type {
 	case "input_text", "output_text", "text":
 		if q.Text == nil {
-			return plan.Invalid("%s.text: required", path)
+			return conversation.Block{}, plan.Invalid("%s.text: required", path)
 		}
-		m.Parts = append(m.Parts, provider.Part{Type: "text", Text: *q.Text})
-		return nil
+		return conversation.Block{Text: *q.Text}, nil
 	case "refusal":
-		refusal.WriteString(q.Refusal)
-		return nil
+		return conversation.Block{Kind: conversation.RefusalBlock, Text: q.Refusal}, nil
 	case "input_image":
 		if q.ImageURL == nil {
-			return plan.Invalid("%s.image_url: required; files are not offered, so send a data: or an https: URL", path)
+			return conversation.Block{}, plan.Invalid(
+				"%s.image_url: required; files are not offered, so send a data: or an https: URL", path)
 		}
-		image := provider.Part{Type: "image_url", ImageURL: *q.ImageURL}
+		p := &conversation.Picture{URL: *q.ImageURL}
 		if q.Detail != nil {
-			image.Detail = *q.Detail
+			p.Detail = *q.Detail
 		}
-		m.Parts = append(m.Parts, image)
-		return nil
+		return conversation.Block{Kind: conversation.ImageBlock, Picture: p}, nil
 	}
-	return plan.Invalid("%s.type: must be one of input_text, output_text, input_image, refusal", path)
+	return conversation.Block{}, plan.Invalid("%s.type: must be one of input_text, output_text, input_image, refusal",
+		path)
 }
 
 // readOutput reads the result of a tool. Its images follow in a user message. A custom tool may have several results,
-// as Codex sends notes of a running one: the later ones are added to the first, as canonical calls have one.
+// as Codex sends notes of a running one: the later ones are added to the first, as a call has one.
 func (r *inputReader) readOutput(it *inputItem, path string) error {
 	custom := it.Type == "custom_tool_call_output"
 	first, again := r.answered[it.CallID]
 	if again = again && custom; !again {
 		r.endTurn()
 	}
-	m := provider.Message{Role: "tool", ToolCallID: it.CallID}
-	if err := r.c.readContent(it.Output, &m, path+".output"); err != nil {
+	blocks, err := r.c.readContent(it.Output, "tool", path+".output")
+	if err != nil {
 		return err
 	}
 	if it.CallID == "" {
 		return plan.Invalid("%s.call_id: required", path)
 	}
-	m.Parts = slices.DeleteFunc(m.Parts, func(p provider.Part) bool {
-		if p.Type == "image_url" {
-			r.images, r.imagePath = append(r.images, p), path+".output"
+	pictures := len(r.images)
+	blocks = slices.DeleteFunc(blocks, func(b conversation.Block) bool {
+		if b.Picture != nil {
+			r.images, r.imagePath = append(r.images, b), path+".output"
 		}
-		return p.Type == "image_url"
+		return b.Picture != nil
 	})
-	if len(m.Parts) == 0 && len(r.images) > 0 && m.Text == "" {
-		m.Text, m.Parts, m.HasContent = "The result is the image that follows.", nil, true
+	if len(blocks) == 0 && len(r.images) > pictures {
+		blocks = []conversation.Block{{Text: "The result is the image that follows."}}
 	}
 	if again {
-		earlier := &r.c.request.Messages[first]
-		earlier.Parts, earlier.Text = append(listParts(earlier), listParts(&m)...), ""
-		earlier.HasContent = true
+		earlier := r.c.request.Turns[first].Result()
+		earlier.Blocks = append(earlier.Blocks, blocks...)
 		return nil
 	}
-	added := r.c.addMessage(m, path)
+	added := r.c.addTurn(conversation.Turn{Role: "tool", Blocks: []conversation.Block{{
+		Kind:   conversation.ResultBlock,
+		ID:     it.CallID,
+		Blocks: blocks,
+	}}}, path, nil)
 	if custom {
 		r.answered[it.CallID] = added
 	}

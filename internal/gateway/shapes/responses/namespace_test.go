@@ -19,7 +19,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	q := c.Request()
 	if len(q.Tools) != 2 || q.Tools[0].Name != "wait" || q.Tools[1].Name != "team__wait" ||
-		q.ToolChoice.Name != "team__wait" || q.Messages[1].ToolCalls[0].Name != "team__wait" {
+		q.ToolChoice.Name != "team__wait" || q.Turns[1].Blocks[0].Name != "team__wait" {
 		t.Errorf("read as %+v", q)
 	}
 	if name := c.MemberName("tools[1].function.name"); name != "tools[1].tools[0].name" {

@@ -41,19 +41,6 @@ func mergeExtra(first, second json.RawMessage) json.RawMessage {
 	return mergeValues(first, second)
 }
 
-// mergeAll joins the extra content of many places by halves, so that each byte is read once for each doubling of the
-// list: a request may have thousands of reasoning items in a row.
-func mergeAll(list []json.RawMessage) json.RawMessage {
-	switch n := len(list); n {
-	case 0:
-		return nil
-	case 1:
-		return list[0]
-	default:
-		return mergeExtra(mergeAll(list[:n/2]), mergeAll(list[n/2:]))
-	}
-}
-
 func mergeValues(first, second []byte) []byte {
 	a, b := jsontext.Value(first), jsontext.Value(second)
 	switch {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/purserhq/purser/internal/models/conversation"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.events and *.json again")
@@ -247,10 +249,9 @@ func TestReasoningComesBack(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		m := next.Request().Messages[1]
-		extra := string(m.ExtraContent)
-		for _, call := range m.ToolCalls {
-			extra += string(call.ExtraContent)
+		extra := ""
+		for _, b := range next.Request().Turns[1].Blocks {
+			extra += string(b.Extra)
 		}
 		_, want, _ := strings.Cut(tt.chunks, `"extra_content":`)
 		if extra == "" || !strings.HasPrefix(want, extra) {
@@ -273,12 +274,17 @@ func TestOpenAIReasoning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := c.Request().Messages
-	if len(m) != 3 || m[1].Text != "b" || len(m[1].ToolCalls) != 1 || m[2].Text != "c" ||
-		strings.Count(string(m[1].ExtraContent), "gAAAA") != 2 ||
-		string(m[1].ToolCalls[0].ExtraContent) !=
-			`{"openai":{"reasoning":[{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":"gAAAAD"}]}}` {
-		t.Errorf("%+v", m)
+	var got string
+	for _, b := range c.Request().Turns[1].Blocks {
+		got += string(b.Extra) + b.Text + b.ID + "\n"
+	}
+	if want := `{"openai":{"reasoning":[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAB"}]}}
+{"openai":{"reasoning":[{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"gAAAAC"}]}}
+b
+{"openai":{"reasoning":[{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":"gAAAAD"}]}}
+x
+`; got != want || len(c.Request().Turns) != 3 {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -290,7 +296,7 @@ func TestParse(t *testing.T) {
 		{`"input":"a","instructions":"be brief"`, `system "be brief", user "a"`},
 		{`"input":[{"role":"developer","content":"x"},{"role":"user","content":[{"type":"input_text","text":"a"},` +
 			`{"type":"input_image","image_url":"https://x/y.png","detail":"low"}]}]`,
-			`developer "x", user "" text "a" image "https://x/y.png" low`},
+			`developer "x", user "a" image "https://x/y.png" low`},
 		{`"input":[{"role":"user","content":"a"},{"type":"message","id":"msg_1","status":"completed",` +
 			`"role":"assistant","content":[{"type":"output_text","text":"b","annotations":[]}]},` +
 			`{"role":"user","content":"c"}]`, `user "a", assistant "b", user "c"`},
@@ -300,16 +306,15 @@ func TestParse(t *testing.T) {
 			`{"type":"function_call_output","call_id":"1","output":[{"type":"input_text","text":"x"},` +
 			`{"type":"input_image","image_url":"https://x/y.png"}]},` +
 			`{"role":"user","content":"b"}]`,
-			`user "a", assistant "" f(1) g(2), tool 2 "y", tool 1 "" text "x", ` +
-				`user "" image "https://x/y.png", user "b"`},
+			`user "a", assistant f(1) g(2), tool 2 "y", tool 1 "x", user image "https://x/y.png", user "b"`},
 		{`"input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"assistant",` +
 			`"content":[{"type":"refusal","refusal":"no"}]},{"role":"assistant","content":"c"}]`,
-			`user "a", assistant "" text "b" text "c" refuses "no"`},
+			`user "a", assistant "b" refuses "no" "c"`},
 		{`"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},` +
 			`{"type":"function_call_output","call_id":"1","output":[{"type":"input_image",` +
 			`"image_url":"https://x/y.png"}]}]`,
-			`user "a", assistant "" f(1), tool 1 "The result is the image that follows.", ` +
-				`user "" image "https://x/y.png"`},
+			`user "a", assistant f(1), tool 1 "The result is the image that follows.", ` +
+				`user image "https://x/y.png"`},
 		{`"input":"a","text":{"verbosity":"low","format":{"type":"text"}},` +
 			`"reasoning":{"mode":"standard","context":"all"}`,
 			`user "a"; ignored reasoning.context text.verbosity`},
@@ -326,7 +331,7 @@ func TestParse(t *testing.T) {
 			`{"type":"custom_tool_call_output","call_id":"1","name":"patch","output":"c"},` +
 			`{"type":"custom_tool_call","call_id":"1","namespace":"n","name":"patch","input":""},` +
 			`{"type":"custom_tool_call_output","call_id":"1","output":"d"}]`,
-			`user "a", assistant "" patch(1), tool 1 "" text "b" text "c", assistant "" n__patch(1), tool 1 "d"`},
+			`user "a", assistant patch(1), tool 1 "b" "c", assistant n__patch(1), tool 1 "d"`},
 		{`"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"f"},` +
 			`{"type":"web_search"},{"type":"namespace","name":"n","tools":[{"type":"custom","name":"f"}]}]},` +
 			`{"role":"user","content":"a"},{"type":"additional_tools","tools":[{"type":"function","name":"f"},` +
@@ -364,24 +369,22 @@ func TestParse(t *testing.T) {
 func describe(c *Call) string {
 	var messages []string
 	r := c.Request()
-	for _, m := range r.Messages {
-		s := m.Role
-		if m.ToolCallID != "" {
-			s += " " + m.ToolCallID
+	for _, m := range r.Turns {
+		s, blocks := m.Role, m.Blocks
+		if result := m.Result(); result != nil {
+			s, blocks = s+" "+result.ID, result.Blocks
 		}
-		s += fmt.Sprintf(" %q", m.Text)
-		for _, p := range m.Parts {
-			if p.Type == "text" {
-				s += fmt.Sprintf(" text %q", p.Text)
-			} else {
-				s += strings.TrimRight(fmt.Sprintf(" image %q %s", p.ImageURL, p.Detail), " ")
+		for _, b := range blocks {
+			switch b.Kind {
+			case conversation.TextBlock:
+				s += fmt.Sprintf(" %q", b.Text)
+			case conversation.ImageBlock:
+				s += strings.TrimRight(fmt.Sprintf(" image %q %s", b.Picture.URL, b.Picture.Detail), " ")
+			case conversation.CallBlock:
+				s += fmt.Sprintf(" %s(%s)", b.Name, b.ID)
+			case conversation.RefusalBlock:
+				s += fmt.Sprintf(" refuses %q", b.Text)
 			}
-		}
-		for _, call := range m.ToolCalls {
-			s += fmt.Sprintf(" %s(%s)", call.Name, call.ID)
-		}
-		if m.Refusal != "" {
-			s += fmt.Sprintf(" refuses %q", m.Refusal)
 		}
 		messages = append(messages, s)
 	}

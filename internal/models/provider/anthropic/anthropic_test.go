@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -29,12 +30,12 @@ func request() *provider.Request {
 		Model:     "claude-haiku-5-5",
 		MaxTokens: 100,
 		Facts:     provider.ModelFacts{Thinking: "on"},
-		Messages:  []provider.Message{user("hi")},
+		Turns:     []conversation.Turn{user("hi")},
 	}
 }
 
-func user(text string) provider.Message {
-	return provider.Message{Role: "user", HasContent: true, Text: text}
+func user(text string) conversation.Turn {
+	return conversation.Say("user", text)
 }
 
 // serve is a provider over real HTTP that answers with h.
@@ -271,7 +272,7 @@ func TestRequestOnTheWire(t *testing.T) {
 		})
 		r := request()
 		if replays {
-			r.Messages = roundTrip(`{"anthropic":{"thinking":[{"type":"thinking","thinking":"","signature":"s"}]}}`)
+			r.Turns = roundTrip(`{"anthropic":{"thinking":[{"type":"thinking","thinking":"","signature":"s"}]}}`)
 		}
 		if _, err := c.Complete(context.Background(), r); err != nil {
 			t.Fatal(err)

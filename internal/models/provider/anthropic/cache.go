@@ -2,7 +2,9 @@ package anthropic
 
 import (
 	"bytes"
+	"slices"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -17,36 +19,27 @@ const cacheControl = `,"cache_control":{"type":"ephemeral"}}`
 // messages. The first ones beyond maxBreakpoints are left out, because later ones cover what they do.
 type breakpoints struct{ seen, surplus int }
 
-// countBreakpoints returns the numbers of breakpoints on tools and on messages.
-func countBreakpoints(r *provider.Request) (tools, messages int) {
+// countBreakpoints returns the numbers of breakpoints on tools and on what was said.
+func countBreakpoints(r *provider.Request) (onTools, onTurns int) {
 	for i := range r.Tools {
 		if r.Tools[i].CacheBreakpoint {
-			tools++
+			onTools++
 		}
 	}
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n := 0
-		for j := range m.Parts {
-			if m.Parts[j].CacheBreakpoint {
-				n++
+	for i := range r.Turns {
+		for j := range r.Turns[i].Blocks {
+			if marksBlock(&r.Turns[i].Blocks[j]) {
+				onTurns++
 			}
 		}
-		if marksEnd(m) {
-			n++
-		}
-		if m.Role == "tool" {
-			n = min(n, 1) // a result is one block
-		}
-		messages += n
 	}
-	return tools, messages
+	return onTools, onTurns
 }
 
-// marksEnd reports whether a breakpoint follows the last block of a message, in addition to those of its parts.
-func marksEnd(m *provider.Message) bool {
-	n := len(m.Parts)
-	return m.CacheBreakpoint && (n == 0 || !m.Parts[n-1].CacheBreakpoint || len(m.ToolCalls) > 0)
+// marksBlock reports whether a breakpoint follows a block. A result is one block, whatever of it is marked.
+func marksBlock(b *conversation.Block) bool {
+	return b.CacheBreakpoint ||
+		slices.ContainsFunc(b.Blocks, func(b conversation.Block) bool { return b.CacheBreakpoint })
 }
 
 // take reports whether the next breakpoint is sent.
@@ -55,7 +48,8 @@ func (p *breakpoints) take() bool {
 	return p.seen > p.surplus
 }
 
-// mark ends the cached part with the block that b ends with, if wrote says that there is one. A block is marked once.
+// mark ends the cached part with the block that b ends with, if wrote says that there is one of the turn: a mark on
+// what is not sent stands on what was sent before it. A block is marked once.
 func (p *breakpoints) mark(b []byte, wrote bool) []byte {
 	if !p.take() || !wrote || bytes.HasSuffix(b, []byte(cacheControl)) {
 		return b

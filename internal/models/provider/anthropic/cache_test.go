@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -12,92 +13,92 @@ import (
 // ones.
 func TestBreakpoints(t *testing.T) {
 	t.Parallel()
-	marked := func(texts ...string) (parts []provider.Part) {
+	marked := func(texts ...string) (blocks []conversation.Block) {
 		for _, s := range texts {
 			text, isMarked := strings.CutSuffix(s, "*")
-			parts = append(parts, provider.Part{Type: "text", Text: text, CacheBreakpoint: isMarked})
+			blocks = append(blocks, conversation.Block{Text: text, CacheBreakpoint: isMarked})
 		}
-		return parts
+		return blocks
 	}
-	call := provider.Message{
-		Role:      "assistant",
-		ToolCalls: []provider.ToolCall{{ID: "c", Name: "f"}},
-	}
-	result := provider.Message{Role: "tool", ToolCallID: "c", HasContent: true, Text: "r"}
+	call := conversation.Block{Kind: conversation.CallBlock, ID: "c", Name: "f"}
+	called := conversation.Turn{Role: "assistant", Blocks: []conversation.Block{call}}
+	markedCall := call
+	markedCall.CacheBreakpoint = true
+	result := conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+		{Kind: conversation.ResultBlock, ID: "c", Blocks: []conversation.Block{{Text: "r"}}},
+	}}
 	for _, tt := range []struct {
 		name     string
 		tools    []provider.Tool
-		messages []provider.Message
+		messages []conversation.Turn
 		want     string // the marked blocks, by name or text
 	}{
 		{
 			name:     "none",
 			tools:    []provider.Tool{{Name: "f"}},
-			messages: []provider.Message{{Role: "system", Text: "s"}, {Role: "user", Text: "q"}},
+			messages: []conversation.Turn{conversation.Say("system", "s"), conversation.Say("user", "q")},
 		},
 		{
 			name:  "everywhere",
 			tools: []provider.Tool{{Name: "f"}, {Name: "g", CacheBreakpoint: true}},
-			messages: []provider.Message{
-				{Role: "system", Text: "s", CacheBreakpoint: true},
-				{Role: "user", Parts: marked("a*", "b")},
-				{Role: "assistant", Text: "c"},
-				{Role: "user", Parts: marked("d", "e"), CacheBreakpoint: true},
+			messages: []conversation.Turn{
+				{Role: "system", Blocks: marked("s*")},
+				{Role: "user", Blocks: marked("a*", "b")},
+				conversation.Say("assistant", "c"),
+				{Role: "user", Blocks: marked("d", "e*")},
 			},
 			want: "g s a e",
 		},
 		{
 			name:  "five: the first gives way",
 			tools: []provider.Tool{{Name: "f", CacheBreakpoint: true}},
-			messages: []provider.Message{
-				{Role: "system", Text: "s", CacheBreakpoint: true},
-				{Role: "user", Parts: marked("a*", "b*", "c*")},
+			messages: []conversation.Turn{
+				{Role: "system", Blocks: marked("s*")},
+				{Role: "user", Blocks: marked("a*", "b*", "c*")},
 			},
 			want: "s a b c",
 		},
 		{
 			name: "six, all on messages",
-			messages: []provider.Message{
-				{Role: "system", Parts: marked("s*", "t*")},
-				{Role: "user", Parts: marked("a*", "b*", "c*", "d*")},
+			messages: []conversation.Turn{
+				{Role: "system", Blocks: marked("s*", "t*")},
+				{Role: "user", Blocks: marked("a*", "b*", "c*", "d*")},
 			},
 			want: "a b c d",
 		},
 		{
-			name: "a message and its last part are one",
-			messages: []provider.Message{
-				{Role: "user", Parts: marked("a*", "b*"), CacheBreakpoint: true},
-			},
-			want: "a b",
-		},
-		{
 			name: "what is not sent is not marked, and a block only once",
-			messages: []provider.Message{
-				{Role: "user", Parts: marked("a*", " *", ""), CacheBreakpoint: true},
-				{Role: "assistant", Text: "b"},
-				{Role: "user", Text: "c"},
+			messages: []conversation.Turn{
+				{Role: "user", Blocks: marked("a*", " *", "*")},
+				conversation.Say("assistant", "b"),
+				conversation.Say("user", "c"),
 			},
 			want: "a",
 		},
 		{
 			name:  "calls and results",
 			tools: []provider.Tool{{Name: "f"}},
-			messages: []provider.Message{
-				{Role: "user", Text: "q"},
-				{Role: "assistant", Parts: marked("t*"), ToolCalls: call.ToolCalls, CacheBreakpoint: true},
-				{Role: "tool", ToolCallID: "c", Parts: marked("x*", "y*"), CacheBreakpoint: true},
+			messages: []conversation.Turn{
+				conversation.Say("user", "q"),
+				{Role: "assistant", Blocks: append(marked("t*"), markedCall)},
+				{Role: "tool", Blocks: []conversation.Block{{
+					Kind:            conversation.ResultBlock,
+					ID:              "c",
+					Blocks:          marked("x*", "y*"),
+					CacheBreakpoint: true,
+				}}},
 			},
 			want: "t f c",
 		},
 		{
 			name:     "a call whose message is not marked",
 			tools:    []provider.Tool{{Name: "f"}},
-			messages: []provider.Message{{Role: "user", Text: "q", CacheBreakpoint: true}, call, result},
+			messages: []conversation.Turn{{Role: "user", Blocks: marked("q*")}, called, result},
 			want:     "q",
 		},
 	} {
 		r := request()
-		r.Tools, r.Messages = tt.tools, tt.messages
+		r.Tools, r.Turns = tt.tools, tt.messages
 		raw, err := Encode(r)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

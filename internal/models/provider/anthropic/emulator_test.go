@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -31,10 +32,10 @@ func TestAgainstTheEmulator(t *testing.T) {
 	for name, set := range map[string]func(*provider.Request){
 		"text": func(*provider.Request) {},
 		"system": func(r *provider.Request) {
-			r.Messages = append(chat(t, `[{"role":"system","content":"s"}]`), r.Messages...)
+			r.Turns = append(chat(t, `[{"role":"system","content":"s"}]`), r.Turns...)
 		},
 		"calls": func(r *provider.Request) {
-			r.Tools, r.Messages[0].Text = tools,
+			r.Tools, r.Turns[0].Blocks[0].Text = tools,
 				"!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
 		},
 		"forced": func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
@@ -42,12 +43,12 @@ func TestAgainstTheEmulator(t *testing.T) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"city","schema":{"type":"object",` +
 				`"properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}}}`)
 		},
-		"refusal":    func(r *provider.Request) { r.Messages[0].Text = "!emu refusal" },
-		"byte split": func(r *provider.Request) { r.Messages[0].Text = "Grüße\n!emu split" },
-		"huge":       func(r *provider.Request) { r.Messages[0].Text = "Hi\n!emu huge" },
-		"usage":      func(r *provider.Request) { r.Messages[0].Text = "!emu usage=1000,200,100,50,10" },
+		"refusal":    func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "!emu refusal" },
+		"byte split": func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "Grüße\n!emu split" },
+		"huge":       func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "Hi\n!emu huge" },
+		"usage":      func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "!emu usage=1000,200,100,50,10" },
 		"image": func(r *provider.Request) {
-			r.Messages = chat(t,
+			r.Turns = chat(t,
 				`[{"role":"user","content":["see","data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="]}]`)
 		},
 	} {
@@ -64,23 +65,26 @@ func TestAgainstTheEmulator(t *testing.T) {
 		if len(m.ToolCalls) != 2 || reason != "tool_calls" || m.ToolCalls[0].ExtraContent == nil {
 			t.Fatalf("%+v, %s", m, reason)
 		}
-		turn := provider.Message{Role: "assistant"}
+		turn := conversation.Turn{Role: "assistant"}
 		if m.Content != nil {
-			turn.Text = *m.Content
+			turn.Blocks = append(turn.Blocks, conversation.Block{Text: *m.Content})
 		}
-		r.Messages = append(r.Messages, turn)
+		r.Turns = append(r.Turns, turn)
 		for i := range m.ToolCalls {
 			call := &m.ToolCalls[i]
-			r.Messages[1].ToolCalls = append(r.Messages[1].ToolCalls, provider.ToolCall{
-				ID:           call.ID,
-				Name:         call.Function.Name,
-				Arguments:    call.Function.Arguments,
-				ExtraContent: call.ExtraContent,
+			r.Turns[1].Blocks = append(r.Turns[1].Blocks, conversation.Block{
+				Kind:      conversation.CallBlock,
+				ID:        call.ID,
+				Name:      call.Function.Name,
+				Arguments: call.Function.Arguments,
+				Extra:     call.ExtraContent,
 			})
-			r.Messages = append(r.Messages, provider.Message{Role: "tool", ToolCallID: call.ID, Text: "result"})
+			r.Turns = append(r.Turns, conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+				{Kind: conversation.ResultBlock, ID: call.ID, Blocks: []conversation.Block{{Text: "result"}}},
+			}})
 		}
 		both(t, c, r, "the results")
-		r.Messages[0].Text = "another question"
+		r.Turns[0].Blocks[0].Text = "another question"
 		both(t, c, r, "an edited history")
 	}
 	for what, word := range map[string]string{
@@ -90,7 +94,7 @@ func TestAgainstTheEmulator(t *testing.T) {
 		"garbage": "garbage=6",
 	} {
 		r := request()
-		r.Messages[0].Text = "!emu words=200 " + word
+		r.Turns[0].Blocks[0].Text = "!emu words=200 " + word
 		out := relayOf(c, r)
 		if e := (*provider.Error)(nil); out.err == nil || errors.Is(out.err, io.EOF) ||
 			out.started != (what != "before") || what == "before" && (!errors.As(out.err, &e) || !e.Retry) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -27,8 +28,8 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	onTools, onMessages := countBreakpoints(r)
-	surplus := onTools + onMessages - maxBreakpoints
+	onTools, onTurns := countBreakpoints(r)
+	surplus := onTools + onTurns - maxBreakpoints
 	t := turns{
 		b:      make([]byte, 0, sizeHint(r)),
 		thinks: modelThinks(r),
@@ -40,7 +41,7 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	if r.EndUser != "" {
 		t.b = append(provider.AppendQuote(append(t.b, `,"metadata":{"user_id":`...), r.EndUser), '}')
 	}
-	if err := t.writeMessages(r.Messages); err != nil {
+	if err := t.write(r.Turns); err != nil {
 		return nil, false, err
 	}
 	b, err := appendTools(t.b, r, &breakpoints{surplus: surplus})
@@ -67,18 +68,7 @@ func makeRejection(format string, args ...any) error {
 
 // sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
-	n := 512
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += 64 + len(m.Text) + len(m.Text)/16
-		for j := range m.Parts {
-			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
-		}
-		n += len(m.ExtraContent)
-		for j := range m.ToolCalls {
-			n += 128 + len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent)
-		}
-	}
+	n := 512 + conversation.SumBytes(r.Turns)
 	for i := range r.Tools {
 		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
 	}
@@ -98,7 +88,7 @@ func appendComma(b []byte, i int) []byte {
 func appendTools(b []byte, r *provider.Request, cache *breakpoints) ([]byte, error) {
 	tools, choice := r.Tools, r.ToolChoice.Mode
 	if len(tools) == 0 {
-		if tools = collectTools(r.Messages); len(tools) == 0 {
+		if tools = collectTools(r.Turns); len(tools) == 0 {
 			return b, nil
 		}
 		choice = "none"
@@ -124,14 +114,14 @@ func appendTools(b []byte, r *provider.Request, cache *breakpoints) ([]byte, err
 	return appendChoice(append(b, ']'), choice, r), nil
 }
 
-func collectTools(messages []provider.Message) []provider.Tool {
+func collectTools(all []conversation.Turn) []provider.Tool {
 	var tools []provider.Tool
 	seen := map[string]bool{}
-	for i := range messages {
-		for j := range messages[i].ToolCalls {
-			if name := messages[i].ToolCalls[j].Name; !seen[name] {
-				seen[name] = true
-				tools = append(tools, provider.Tool{Name: name})
+	for i := range all {
+		for _, b := range all[i].Blocks {
+			if b.Kind == conversation.CallBlock && !seen[b.Name] {
+				seen[b.Name] = true
+				tools = append(tools, provider.Tool{Name: b.Name})
 			}
 		}
 	}

@@ -10,16 +10,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // chat reads messages as a table writes them: OpenAI's shape, in short.
-func chat(t testing.TB, text string) []provider.Message {
+func chat(t testing.TB, text string) []conversation.Turn {
 	t.Helper()
 	var in []struct {
 		Role, Refusal string
@@ -30,23 +32,37 @@ func chat(t testing.TB, text string) []provider.Message {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	var out []provider.Message
+	var out []conversation.Turn
 	for _, m := range in {
-		q := provider.Message{Role: m.Role, Refusal: m.Refusal, ToolCallID: m.For, HasContent: m.Content != nil}
+		q := conversation.Turn{Role: m.Role}
 		switch c := m.Content.(type) {
 		case string:
-			q.Text = c
+			q.Blocks = append(q.Blocks, conversation.Block{Text: c})
 		case []any:
 			for _, p := range c {
 				if s := p.(string); strings.HasPrefix(s, "data:") || strings.HasPrefix(s, "http") {
-					q.Parts = append(q.Parts, provider.Part{Type: "image_url", ImageURL: s})
+					q.Blocks = append(q.Blocks, conversation.Block{
+						Kind:    conversation.ImageBlock,
+						Picture: &conversation.Picture{URL: s},
+					})
 				} else {
-					q.Parts = append(q.Parts, provider.Part{Type: "text", Text: s})
+					q.Blocks = append(q.Blocks, conversation.Block{Text: s})
 				}
 			}
 		}
+		if m.Refusal != "" {
+			q.Blocks = append(q.Blocks, conversation.Block{Kind: conversation.RefusalBlock, Text: m.Refusal})
+		}
 		for _, c := range m.Calls {
-			q.ToolCalls = append(q.ToolCalls, provider.ToolCall{ID: c[0], Name: c[1], Arguments: c[2]})
+			q.Blocks = append(q.Blocks, conversation.Block{
+				Kind:      conversation.CallBlock,
+				ID:        c[0],
+				Name:      c[1],
+				Arguments: c[2],
+			})
+		}
+		if m.For != "" {
+			q.Blocks = []conversation.Block{{Kind: conversation.ResultBlock, ID: m.For, Blocks: q.Blocks}}
 		}
 		out = append(out, q)
 	}
@@ -172,7 +188,7 @@ func TestMessages(t *testing.T) {
 			`!messages[0].content[0].image_url.url: must be a data: URL`},
 	} {
 		r := request()
-		r.Messages = chat(t, c[0])
+		r.Turns = chat(t, c[0])
 		got := ""
 		if raw, err := Encode(r); err != nil {
 			got = "!" + refusedBecause(t, err)
@@ -303,7 +319,7 @@ func TestMembers(t *testing.T) {
 			r.ParallelToolCalls = ptr(true)
 		}, `{` + tools + `}`},
 		"calls without tools": {func(r *R) {
-			r.Messages = called
+			r.Turns = called
 		}, `{"tool_choice":{"type":"none"},"tools":[{"name":"g","input_schema":{"type":"object","properties":{}}},{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
 		"Edge30 temperature": {func(r *R) {
 			r.Facts.Temperature = true
@@ -364,7 +380,7 @@ func TestMembers(t *testing.T) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
 			r.ReasoningEffort = "low"
 		}, `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`},
-		"a name": {func(r *R) { r.Messages[0].Name = "someone" }, `{}`},
+		"a name": {func(r *R) { r.Turns[0].Name = "someone" }, `{}`},
 	} {
 		r := request()
 		c.set(r)
@@ -377,14 +393,15 @@ func TestMembers(t *testing.T) {
 func TestBodyIsBounded(t *testing.T) {
 	t.Parallel()
 	r := request()
-	image := "data:image/png;base64," + strings.Repeat("A", 6_000_000)
-	for range 5 {
-		r.Messages[0].Parts = append(r.Messages[0].Parts, provider.Part{Type: "image_url", ImageURL: image})
+	image := conversation.Block{
+		Kind:    conversation.ImageBlock,
+		Picture: &conversation.Picture{URL: "data:image/png;base64," + strings.Repeat("A", 6_000_000)},
 	}
+	r.Turns[0].Blocks = slices.Repeat([]conversation.Block{image}, 5)
 	if _, err := Encode(r); err != nil {
 		t.Error(err)
 	}
-	r.Messages[0].Parts = append(r.Messages[0].Parts, r.Messages[0].Parts[0])
+	r.Turns[0].Blocks = append(r.Turns[0].Blocks, image)
 	if _, err := Encode(r); err == nil || !strings.Contains(refusedBecause(t, err), "at most 32000000") {
 		t.Error(err)
 	}
@@ -392,24 +409,19 @@ func TestBodyIsBounded(t *testing.T) {
 
 // roundTrip is a conversation whose two calls were answered, the first with
 // this extra_content.
-func roundTrip(extra string) []provider.Message {
-	return []provider.Message{
+func roundTrip(extra string) []conversation.Turn {
+	return []conversation.Turn{
 		user("q"),
-		{
-			Role:       "assistant",
-			HasContent: true,
-			Text:       "I see.",
-			ToolCalls: []provider.ToolCall{
-				{ID: "a", Name: "f", Arguments: "{}", ExtraContent: []byte(extra)},
-				{ID: "b", Name: "f"},
-			},
-		},
-		{Role: "tool", ToolCallID: "a", HasContent: true, Text: "A"}, {
-			Role:       "tool",
-			ToolCallID: "b",
-			HasContent: true,
-			Text:       "B",
-		},
+		{Role: "assistant", Blocks: []conversation.Block{
+			{Text: "I see."},
+			{Kind: conversation.CallBlock, ID: "a", Name: "f", Arguments: "{}", Extra: []byte(extra)},
+			{Kind: conversation.CallBlock, ID: "b", Name: "f"},
+		}},
+		{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "a", Blocks: []conversation.Block{{Text: "A"}}},
+		}}, {Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "b", Blocks: []conversation.Block{{Text: "B"}}},
+		}},
 	}
 }
 
@@ -433,7 +445,7 @@ func TestThinkingComesBack(t *testing.T) {
 		"a text with half a quote": {`{"anthropic":{"thinking":[{"type":"thinking","thinking":"\"","signature":"\u00e9/+="}]}}`, `thinking(" é/+=) ` + plain},
 	} {
 		r := request()
-		r.Messages = roundTrip(c[0])
+		r.Turns = roundTrip(c[0])
 		raw, replays, err := encodeRequest(r)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -457,7 +469,7 @@ func TestThinkingComesBack(t *testing.T) {
 			},
 		} {
 			r := request()
-			r.Messages = roundTrip(c[0])
+			r.Turns = roundTrip(c[0])
 			silent(r)
 			if raw, replays, err := encodeRequest(r); err != nil || replays ||
 				!strings.Contains(short(t, raw), "assistant: "+plain+" |") {
@@ -478,9 +490,9 @@ func TestEdge27EditedHistory(t *testing.T) {
 	}{
 		"unchanged": {func(*provider.Request) {}, "0"},
 		"system": {func(r *provider.Request) {
-			r.Messages = append([]provider.Message{{Role: "system", Text: "new"}}, r.Messages...)
+			r.Turns = append([]conversation.Turn{conversation.Say("system", "new")}, r.Turns...)
 		}, "1"},
-		"earlier": {func(r *provider.Request) { r.Messages[0].Text = "another question" }, "1"},
+		"earlier": {func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "another question" }, "1"},
 		"tools":   {func(r *provider.Request) { r.Tools[0].Description = "new" }, "1"},
 	} {
 		r := request()
@@ -491,14 +503,19 @@ func TestEdge27EditedHistory(t *testing.T) {
 		}
 		m, _ := read(t, first.Body)
 		call := m.ToolCalls[0]
-		r.Messages = append(r.Messages,
-			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
-				ID:           call.ID,
-				Name:         call.Function.Name,
-				Arguments:    call.Function.Arguments,
-				ExtraContent: call.ExtraContent,
-			}}},
-			provider.Message{Role: "tool", ToolCallID: call.ID, Text: "result"})
+		r.Turns = append(r.Turns,
+			conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+				{
+					Kind:      conversation.CallBlock,
+					ID:        call.ID,
+					Name:      call.Function.Name,
+					Arguments: call.Function.Arguments,
+					Extra:     call.ExtraContent,
+				},
+			}},
+			conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+				{Kind: conversation.ResultBlock, ID: call.ID, Blocks: []conversation.Block{{Text: "result"}}},
+			}})
 		c2.edit(r)
 		second, err := c.Complete(context.Background(), r)
 		if err != nil {
@@ -572,14 +589,14 @@ func TestAppendOnly(t *testing.T) {
 	t.Parallel()
 	r := request()
 	r.Tools = []provider.Tool{{Name: "f"}}
-	r.Messages = chat(t,
+	r.Turns = chat(t,
 		`[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"x","calls":[["a!","f",""],["a?","f",""]]},
 		{"role":"tool","for":"a?","content":"1"},{"role":"tool","for":"a!","content":"2"},{"role":"system","content":"m"},{"role":"user","content":"r"},
 		{"role":"assistant","calls":[["a!","f","{}"]]},{"role":"tool","for":"a!","content":["3"]},{"role":"user","content":["t","data:image/png;base64,QQ=="]}]`)
 	before := ""
-	for n := 2; n <= len(r.Messages); n++ {
+	for n := 2; n <= len(r.Turns); n++ {
 		part := *r
-		part.Messages = r.Messages[:n]
+		part.Turns = r.Turns[:n]
 		raw, err := Encode(&part)
 		if err != nil {
 			continue // ends with the assistant
@@ -613,21 +630,25 @@ func FuzzEncode(f *testing.F) {
 		if pattern&1 == 0 {
 			r.Tools = []provider.Tool{{Name: a, Description: b, Parameters: []byte(schema)}}
 		}
-		r.Messages = []provider.Message{{Role: "system", Text: b}, user(a)}
+		r.Turns = []conversation.Turn{conversation.Say("system", b), user(a)}
 		for p := pattern; p > 0; p >>= 3 {
-			m := provider.Message{Role: roles[p&7], Text: a}
+			m := conversation.Say(roles[p&7], a)
 			switch m.Role {
 			case "assistant":
-				m.ToolCalls = []provider.ToolCall{
-					{ID: id, Name: a, Arguments: arguments, ExtraContent: []byte(extra)},
-					{ID: id + b, Name: b, Arguments: arguments, ExtraContent: []byte(extra)},
+				c := conversation.Block{
+					Kind: conversation.CallBlock, ID: id, Name: a, Arguments: arguments, Extra: []byte(extra),
 				}
+				m.Blocks = append(m.Blocks, c, conversation.Block{Kind: conversation.ReasoningBlock, Extra: c.Extra})
+				c.ID, c.Name = id+b, b
+				m.Blocks = append(m.Blocks, c)
 			case "tool":
-				m.ToolCallID = id
+				m.Blocks = []conversation.Block{{Kind: conversation.ResultBlock, ID: id, Blocks: m.Blocks}}
 			case "user":
-				m.Parts = []provider.Part{{Type: "text", Text: b}, {Type: "image_url", ImageURL: a}}
+				m.Blocks = []conversation.Block{
+					{Text: b}, {Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: a}},
+				}
 			}
-			r.Messages = append(r.Messages, m)
+			r.Turns = append(r.Turns, m)
 		}
 		raw, err := Encode(r)
 		if err != nil {
@@ -647,10 +668,14 @@ func FuzzEncode(f *testing.F) {
 // TestFailedTool: a result that reports an error says so.
 func TestFailedTool(t *testing.T) {
 	t.Parallel()
-	body, err := Encode(&provider.Request{Model: "m", MaxTokens: 5, Messages: []provider.Message{
-		{Role: "user", HasContent: true, Text: "a"},
-		{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "t1", Name: "f", Arguments: "{}"}}},
-		{Role: "tool", HasContent: true, ToolCallID: "t1", ToolFailed: true, Text: "no"},
+	body, err := Encode(&provider.Request{Model: "m", MaxTokens: 5, Turns: []conversation.Turn{
+		conversation.Say("user", "a"),
+		{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.CallBlock, ID: "t1", Name: "f", Arguments: "{}"},
+		}},
+		{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "t1", Failed: true, Blocks: []conversation.Block{{Text: "no"}}},
+		}},
 	}})
 	const want = `{"type":"tool_result","tool_use_id":"t1","content":"no","is_error":true}`
 	if err != nil || !strings.Contains(string(body), want) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -13,6 +14,7 @@ import (
 // nonempty blocks. A turn opens with its first block, and consecutive messages of one role share a turn.
 type turns struct {
 	b       []byte
+	all     []conversation.Turn
 	role    string // of the open turn, "" = none yet
 	asked   bool   // there is a user message that is not empty
 	thinks  bool   // thinking of earlier turns may be sent back
@@ -26,25 +28,24 @@ type turns struct {
 // greeting is the user turn before a conversation that begins with the assistant. The API requires a user turn first.
 const greeting = "(The assistant speaks first.)"
 
-// writeMessages appends the members system and messages.
-func (t *turns) writeMessages(messages []provider.Message) error {
-	t.used, t.open = map[string]int{}, map[string]string{}
+// write appends the members system and messages.
+func (t *turns) write(all []conversation.Turn) error {
+	t.used, t.open, t.all = map[string]int{}, map[string]string{}, all
 	leading := 0
-	for leading < len(messages) && isSystem(&messages[leading]) {
+	for leading < len(all) && all[leading].IsSystem() {
 		leading++
 	}
-	t.writeSystem(messages[:leading])
+	t.writeSystem(all[:leading])
 	t.b = append(t.b, `,"messages":[`...)
-	for i := leading; i < len(messages); i++ {
-		m := &messages[i]
+	for i := leading; i < len(all); i++ {
 		var err error
-		switch m.Role {
-		case "assistant":
-			err = t.writeAssistant(i, m)
-		case "tool":
-			err = t.writeResult(i, m)
+		switch {
+		case all[i].Role == "assistant":
+			err = t.writeAssistant(i)
+		case all[i].Result() != nil:
+			err = t.writeResult(i)
 		default: // also later system messages: in the system member they would change the start of the request
-			err = t.writeUser(i, m)
+			err = t.writeUser(i)
 		}
 		if err != nil {
 			return err
@@ -61,43 +62,29 @@ func (t *turns) writeMessages(messages []provider.Message) error {
 	return nil
 }
 
-func isSystem(m *provider.Message) bool { return m.Role == "system" || m.Role == "developer" }
-
 // writeSystem appends the system member, a block for each text.
-func (t *turns) writeSystem(messages []provider.Message) {
+func (t *turns) writeSystem(all []conversation.Turn) {
 	n := 0
-	for i := range messages {
-		m := &messages[i]
-		said := false // in this message
-		for _, p := range listParts(m) {
-			wrote := p.Type == "text" && !isBlank(p.Text)
-			if wrote {
+	for i := range all {
+		said := false // in this turn
+		for j := range all[i].Blocks {
+			b := &all[i].Blocks[j]
+			if !isBlank(b.Text) {
 				if n == 0 {
 					t.b = append(t.b, `,"system":[`...)
 				}
-				t.b = appendText(appendComma(t.b, n), p.Text)
+				t.b = appendText(appendComma(t.b, n), b.Text)
 				n++
+				said = true
 			}
-			if p.CacheBreakpoint {
-				t.b = t.cache.mark(t.b, wrote)
+			if b.CacheBreakpoint {
+				t.b = t.cache.mark(t.b, said)
 			}
-			said = said || wrote
-		}
-		if marksEnd(m) {
-			t.b = t.cache.mark(t.b, said)
 		}
 	}
 	if n > 0 {
 		t.b = append(t.b, ']')
 	}
-}
-
-// listParts returns a message's content as a list.
-func listParts(m *provider.Message) []provider.Part {
-	if m.Parts == nil {
-		return []provider.Part{{Type: "text", Text: m.Text}}
-	}
-	return m.Parts
 }
 
 func appendText(b []byte, text string) []byte {
@@ -131,25 +118,23 @@ func (t *turns) writeText(role, text string) bool {
 	return true
 }
 
-func (t *turns) writeUser(i int, m *provider.Message) error {
+func (t *turns) writeUser(i int) error {
 	clear(t.open)
-	wrote := false
-	for j, p := range listParts(m) {
-		said := true
-		if p.Type == "text" {
-			said = t.writeText("user", p.Text)
-		} else if !t.writeImage(p.ImageURL) {
-			return makeRejection(
-				"messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
+	said := false
+	for j := range t.all[i].Blocks {
+		b := &t.all[i].Blocks[j]
+		wrote := true
+		if b.Picture == nil {
+			wrote = t.writeText("user", b.Text)
+		} else if !t.writeImage(b.Picture.URL) {
+			return makeRejection("%s.image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or "+
+				"image/gif in base64", conversation.Member(t.all, i, j))
 		}
-		if p.CacheBreakpoint {
+		said = said || wrote
+		if b.CacheBreakpoint {
 			t.b = t.cache.mark(t.b, said)
 		}
-		wrote = wrote || said
-		t.asked = t.asked || said && m.Role == "user"
-	}
-	if marksEnd(m) {
-		t.b = t.cache.mark(t.b, wrote)
+		t.asked = t.asked || wrote && t.all[i].Role == "user"
 	}
 	return nil
 }
@@ -169,45 +154,59 @@ func (t *turns) writeImage(url string) bool {
 	return true
 }
 
-// writeAssistant appends a message of the model: its thinking, its text, then its tool calls.
-func (t *turns) writeAssistant(i int, m *provider.Message) error {
+// writeAssistant appends a turn of the model, block by block. Thinking that came with the first call stands before the
+// text, as Claude thinks before it speaks; a refusal stands in for a text.
+func (t *turns) writeAssistant(i int) error {
 	clear(t.open)
-	t.writeThinking(m.ExtraContent)
-	if len(m.ToolCalls) > 0 {
-		t.writeThinking(m.ToolCalls[0].ExtraContent)
-	}
-	said := false
-	for _, p := range listParts(m) {
-		wrote := p.Type == "text" && t.writeText("assistant", p.Text)
-		if p.CacheBreakpoint {
-			t.b = t.cache.mark(t.b, wrote)
+	blocks := t.all[i].Blocks
+	spoke := slices.ContainsFunc(blocks, func(b conversation.Block) bool {
+		return b.Kind == conversation.TextBlock && !isBlank(b.Text)
+	})
+	first := slices.IndexFunc(blocks, func(b conversation.Block) bool { return b.Kind == conversation.CallBlock })
+	said, begun := false, false
+	for j := range blocks {
+		b := &blocks[j]
+		if !begun && b.Kind != conversation.ReasoningBlock {
+			if begun = true; first >= 0 {
+				t.writeThinking(blocks[first].Extra)
+			}
 		}
-		said = said || wrote
-	}
-	if !said {
-		said = t.writeText("assistant", m.Refusal)
-	}
-	for j := range m.ToolCalls {
-		c := &m.ToolCalls[j]
-		if j > 0 {
-			t.writeThinking(c.ExtraContent)
+		switch b.Kind {
+		case conversation.ReasoningBlock:
+			t.writeThinking(b.Extra)
+		case conversation.TextBlock:
+			said = t.writeText("assistant", b.Text) || said
+		case conversation.RefusalBlock:
+			said = !spoke && t.writeText("assistant", b.Text) || said
+		case conversation.CallBlock:
+			if j > first {
+				t.writeThinking(b.Extra)
+			}
+			if !t.writeCall(b) {
+				return makeRejection("%s.function.arguments: must be a JSON object for this model",
+					conversation.Member(t.all, i, j))
+			}
+			said = true
 		}
-		input, ok := parseArguments(c.Arguments)
-		if !ok {
-			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model",
-				i,
-				j)
+		if b.CacheBreakpoint {
+			t.b = t.cache.mark(t.b, said)
 		}
-		t.open[c.ID] = t.newID(c.ID)
-		t.openBlock("assistant")
-		t.b = provider.AppendQuote(append(t.b, `{"type":"tool_use","id":`...), t.open[c.ID])
-		t.b = provider.AppendQuote(append(t.b, `,"name":`...), c.Name)
-		t.b = append(append(append(t.b, `,"input":`...), input...), '}')
-	}
-	if marksEnd(m) {
-		t.b = t.cache.mark(t.b, said || len(m.ToolCalls) > 0)
 	}
 	return nil
+}
+
+// writeCall appends a tool call. It returns false if its arguments are no object.
+func (t *turns) writeCall(c *conversation.Block) bool {
+	input, ok := parseArguments(c.Arguments)
+	if !ok {
+		return false
+	}
+	t.open[c.ID] = t.newID(c.ID)
+	t.openBlock("assistant")
+	t.b = provider.AppendQuote(append(t.b, `{"type":"tool_use","id":`...), t.open[c.ID])
+	t.b = provider.AppendQuote(append(t.b, `,"name":`...), c.Name)
+	t.b = append(append(append(t.b, `,"input":`...), input...), '}')
+	return true
 }
 
 // newID returns the id under which a call is sent. The API accepts letters, digits, - and _, and each id only one time;
@@ -232,42 +231,49 @@ func (t *turns) newID(id string) string {
 }
 
 // writeResult appends the result of a tool call. Results directly follow the calls, as the first blocks of a user turn.
-func (t *turns) writeResult(i int, m *provider.Message) error {
-	id, ok := t.open[m.ToolCallID]
+func (t *turns) writeResult(i int) error {
+	r := t.all[i].Result()
+	id, ok := t.open[r.ID]
 	if !ok {
 		return makeRejection(
-			"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i,
-			m.ToolCallID)
+			"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i, r.ID)
 	}
-	delete(t.open, m.ToolCallID)
+	delete(t.open, r.ID)
 	t.asked = true
 	t.openBlock("user")
 	t.b = provider.AppendQuote(append(t.b, `{"type":"tool_result","tool_use_id":`...), id)
-	if m.Parts == nil && m.Text != "" {
-		t.b = provider.AppendQuote(append(t.b, `,"content":`...), m.Text)
+	if len(r.Blocks) == 1 {
+		if text := r.Blocks[0].Text; text != "" {
+			t.b = provider.AppendQuote(append(t.b, `,"content":`...), text)
+		}
+	} else {
+		t.writeTexts(r.Blocks)
 	}
-	n, marked := 0, m.CacheBreakpoint
-	for _, p := range m.Parts {
-		marked = marked || p.CacheBreakpoint
-		if p.Type != "text" || isBlank(p.Text) {
+	if r.Failed {
+		t.b = append(t.b, `,"is_error":true`...)
+	}
+	if t.b = append(t.b, '}'); marksBlock(r) {
+		t.b = t.cache.mark(t.b, true)
+	}
+	return nil
+}
+
+// writeTexts appends the content of a result, if there is one.
+func (t *turns) writeTexts(blocks []conversation.Block) {
+	n := 0
+	for i := range blocks {
+		if isBlank(blocks[i].Text) {
 			continue
 		}
 		if n == 0 {
 			t.b = append(t.b, `,"content":[`...)
 		}
-		t.b = appendText(appendComma(t.b, n), p.Text)
+		t.b = appendText(appendComma(t.b, n), blocks[i].Text)
 		n++
 	}
 	if n > 0 {
 		t.b = append(t.b, ']')
 	}
-	if m.ToolFailed {
-		t.b = append(t.b, `,"is_error":true`...)
-	}
-	if t.b = append(t.b, '}'); marked {
-		t.b = t.cache.mark(t.b, true)
-	}
-	return nil
 }
 
 // writeThinking appends the thinking blocks before a text or a tool call, unchanged. It omits

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -15,31 +16,21 @@ const opening = `{"text":"Begin."}`
 // model made the call.
 const placeholder = "skip_thought_signature_validator"
 
-func isSystem(role string) bool { return role == "system" || role == "developer" }
-
-// eachText calls f with each text of a message that is not empty. Gemini does not accept empty parts.
-func eachText(m *provider.Message, f func(string)) {
-	if m.Text != "" {
-		f(m.Text)
-	}
-	for i := range m.Parts {
-		if m.Parts[i].Type == "text" && m.Parts[i].Text != "" {
-			f(m.Parts[i].Text)
-		}
-	}
-}
-
 func appendText(b []byte, text string) []byte {
 	return append(provider.AppendQuote(append(b, `{"text":`...), text), '}')
 }
 
-// appendInstruction writes the leading system messages, one part for each text.
-func appendInstruction(b []byte, messages []provider.Message) []byte {
+// appendInstruction writes the leading system turns, one part for each text. Gemini does not accept empty parts.
+func appendInstruction(b []byte, all []conversation.Turn) []byte {
 	start := len(b)
 	b = append(b, `"systemInstruction":{"parts":[`...)
 	none := len(b)
-	for i := range messages {
-		eachText(&messages[i], func(s string) { b = appendText(appendComma(b), s) })
+	for i := range all {
+		for _, said := range all[i].Blocks {
+			if said.Text != "" {
+				b = appendText(appendComma(b), said.Text)
+			}
+		}
 	}
 	if len(b) == none {
 		return b[:start]
@@ -65,18 +56,18 @@ type contents struct {
 	open turn
 }
 
-// appendContents writes the messages from first on.
+// appendContents writes the turns from first on.
 func appendContents(b []byte, r *provider.Request, first int) ([]byte, error) {
 	c := &contents{r: r, b: b}
-	for i := first; i < len(r.Messages); i++ {
+	for i := first; i < len(r.Turns); i++ {
 		var err error
-		switch m := &r.Messages[i]; {
-		case m.Role == "assistant":
-			err = c.writeModel(i, m)
-		case m.Role == "tool":
+		switch t := &r.Turns[i]; {
+		case t.Role == "assistant":
+			err = c.writeModel(i)
+		case t.Result() != nil:
 			i, err = c.writeResults(i)
 		default: // later system messages become the user's: there is no other role for them
-			err = c.writeUser(i, m)
+			err = c.writeUser(i)
 		}
 		if err != nil {
 			return nil, err
@@ -114,22 +105,18 @@ func (c *contents) writeText(whose turn, text string) {
 	c.b = appendText(c.b, text)
 }
 
-// writeUser writes a message of the user. An empty message becomes a space, so that the turn is kept.
-func (c *contents) writeUser(i int, m *provider.Message) error {
-	said := m.Text != ""
-	if said {
-		c.writeText(user, m.Text)
-	}
-	for j := range m.Parts {
-		p := &m.Parts[j]
-		switch {
-		case p.Type == "image_url":
+// writeUser writes a turn of the user. An empty one becomes a space, so that it is kept.
+func (c *contents) writeUser(i int) error {
+	said := false
+	for j := range c.r.Turns[i].Blocks {
+		switch b := &c.r.Turns[i].Blocks[j]; {
+		case b.Picture != nil:
 			c.openPart(user)
-			if err := c.writeImage(p.ImageURL, i, j); err != nil {
+			if err := c.writeImage(b.Picture.URL, i, j); err != nil {
 				return err
 			}
-		case p.Text != "":
-			c.writeText(user, p.Text)
+		case b.Text != "":
+			c.writeText(user, b.Text)
 		default:
 			continue
 		}
@@ -147,71 +134,111 @@ var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic",
 func (c *contents) writeImage(url string, i, j int) error {
 	rest, isData := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
-	switch {
+	switch at := conversation.Member(c.r.Turns, i, j) + ".image_url.url"; {
 	case !isData || !isBase64:
-		return makeRejection("messages[%d].content[%d].image_url.url: must be a data: URL in base64 here", i, j)
+		return makeRejection("%s: must be a data: URL in base64 here", at)
 	case kind == "image/gif":
-		return makeRejection("messages[%d].content[%d].image_url.url: %s takes no GIF; send PNG, JPEG or WEBP", i, j,
-			c.r.Model)
+		return makeRejection("%s: %s takes no GIF; send PNG, JPEG or WEBP", at, c.r.Model)
 	case !slices.Contains(imageTypes, kind):
-		return makeRejection("messages[%d].content[%d].image_url.url: %s takes no %.100q; send PNG, JPEG or WEBP", i, j,
-			c.r.Model, kind)
+		return makeRejection("%s: %s takes no %.100q; send PNG, JPEG or WEBP", at, c.r.Model, kind)
 	}
 	c.b = append(append(append(c.b, `{"inlineData":{"mimeType":"`...), kind...), `","data":`...)
 	c.b = append(provider.AppendQuote(c.b, data), "}}"...)
 	return nil
 }
 
-// writeModel writes a message of the model: its text, then its tool calls. The signature of the message belongs to its
-// first call, or to the end of its text.
-func (c *contents) writeModel(i int, m *provider.Message) error {
-	before := len(c.b)
-	eachText(m, func(s string) { c.writeText(model, s) })
-	if m.Refusal != "" {
-		c.writeText(model, m.Refusal)
-	}
-	ofMessage, ok := readSignature(m.ExtraContent)
-	if !ok {
-		ofMessage = "" // the model can do without it
-	}
-	if ofMessage != "" && len(c.b) > before && len(m.ToolCalls) == 0 {
-		c.b = provider.AppendQuote(append(c.b[:len(c.b)-1], `,"thoughtSignature":`...), ofMessage)
-		c.b = append(c.b, '}')
-	}
-	for j := range m.ToolCalls {
-		call := &m.ToolCalls[j]
-		signature, ok := readSignature(call.ExtraContent)
-		if !ok {
-			return makeRejection(
-				"messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
+// writeModel writes a turn of the model, block by block.
+func (c *contents) writeModel(i int) error {
+	t := &c.r.Turns[i]
+	w := modelTurn{contents: c}
+	for j := range t.Blocks {
+		switch b := &t.Blocks[j]; b.Kind {
+		case conversation.ReasoningBlock:
+			if s, ok := readSignature(b.Extra); ok && s != "" { // the model can do without a malformed one
+				w.addSignature(s)
+			}
+		case conversation.TextBlock, conversation.RefusalBlock:
+			if b.Text != "" {
+				w.addText(b.Text)
+			}
+		case conversation.CallBlock:
+			if err := w.addCall(i, j); err != nil {
+				return err
+			}
 		}
-		if signature == "" && j == 0 {
-			signature = ofMessage
-		}
-		// Of parallel calls only the first needs one. Gemini 2.5 does not look.
-		if signature == "" && j == 0 && c.r.Facts.Thinking != "budget" {
-			signature = placeholder
-		}
-		c.openPart(model)
-		c.b = appendName(append(c.b, `{"functionCall":{"name":`...), call.Name)
-		c.b = append(c.b, `,"args":`...)
-		switch {
-		case call.Arguments == "":
-			c.b = append(c.b, "{}"...)
-		case provider.Members([]byte(call.Arguments), acceptAll):
-			c.b = append(c.b, call.Arguments...)
-		default:
-			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object", i, j)
-		}
-		c.b = append(appendID(c.b, call.ID), '}')
-		if signature != "" {
-			c.b = provider.AppendQuote(append(c.b, `,"thoughtSignature":`...), signature)
-		}
-		c.b = append(c.b, '}')
 	}
-	if len(m.ToolCalls) > 0 && (i+1 == len(c.r.Messages) || c.r.Messages[i+1].Role != "tool") {
-		return makeRejection("messages[%d].tool_calls[0].id: %.100q has no tool message", i, m.ToolCalls[0].ID)
+	w.signText()
+	if calls := listCalls(t); len(calls) > 0 && (i+1 == len(c.r.Turns) || c.r.Turns[i+1].Result() == nil) {
+		return makeRejection("messages[%d].tool_calls[0].id: %.100q has no tool message", i, calls[0].ID)
 	}
+	return nil
+}
+
+// modelTurn is a turn of the model that is being written. A signature that came by itself belongs to the next call, or
+// to a text: the one directly before it, or else the last one.
+type modelTurn struct {
+	*contents
+	signature string // that came by itself; "" = none
+	ofText    bool   // it directly follows a text
+	text      int    // the end of the last text
+	calls     int
+}
+
+func (w *modelTurn) addSignature(s string) {
+	w.signText()
+	w.signature, w.ofText = s, w.text == len(w.b)
+}
+
+func (w *modelTurn) addText(text string) {
+	if w.ofText {
+		w.signText()
+	}
+	w.writeText(model, text)
+	w.text = len(w.b)
+}
+
+// signText gives the signature to the text that was written last.
+func (w *modelTurn) signText() {
+	if w.signature != "" && w.text == len(w.b) {
+		w.b = provider.AppendQuote(append(w.b[:w.text-1], `,"thoughtSignature":`...), w.signature)
+		w.b = append(w.b, '}')
+		w.signature, w.ofText = "", false
+	}
+}
+
+func (w *modelTurn) addCall(i, j int) error {
+	call := &w.r.Turns[i].Blocks[j]
+	signature, ok := readSignature(call.Extra)
+	switch {
+	case !ok:
+		return makeRejection("%s.extra_content.google.thought_signature: must be the string that came with the call",
+			conversation.Member(w.r.Turns, i, j))
+	case signature == "":
+		signature, w.signature, w.ofText = w.signature, "", false
+	default:
+		w.signText()
+	}
+	// Of parallel calls only the first needs one. Gemini 2.5 does not look.
+	if signature == "" && w.calls == 0 && w.r.Facts.Thinking != "budget" {
+		signature = placeholder
+	}
+	w.calls++
+	w.openPart(model)
+	w.b = appendName(append(w.b, `{"functionCall":{"name":`...), call.Name)
+	w.b = append(w.b, `,"args":`...)
+	switch {
+	case call.Arguments == "":
+		w.b = append(w.b, "{}"...)
+	case provider.Members([]byte(call.Arguments), acceptAll):
+		w.b = append(w.b, call.Arguments...)
+	default:
+		return makeRejection("%s.function.arguments: must be a JSON object", conversation.Member(w.r.Turns, i, j))
+	}
+	w.b = append(appendID(w.b, call.ID), '}')
+	if signature != "" {
+		w.b = provider.AppendQuote(append(w.b, `,"thoughtSignature":`...), signature)
+	}
+	w.b = append(w.b, '}')
 	return nil
 }
 
@@ -263,32 +290,32 @@ func appendID(b []byte, callID string) []byte {
 	return provider.AppendQuote(append(b, `,"id":`...), callID)
 }
 
-// writeResults writes the tool messages from i on as one turn, in the order of the
+// writeResults writes the results from i on as one turn, in the order of the
 // calls that they answer. It returns the index of the last of them.
 func (c *contents) writeResults(i int) (int, error) {
-	messages := c.r.Messages
-	var calls []provider.ToolCall
+	turns := c.r.Turns
+	var calls []*conversation.Block
 	if i > 0 {
-		calls = messages[i-1].ToolCalls
+		calls = listCalls(&turns[i-1])
 	}
 	unanswered := make(map[string]bool, len(calls))
 	for j := range calls {
 		unanswered[calls[j].ID] = true
 	}
-	answers := make(map[string]*provider.Message, len(calls))
-	for ; i < len(messages) && messages[i].Role == "tool"; i++ {
-		m := &messages[i]
-		if !unanswered[m.ToolCallID] {
+	answers := make(map[string]*conversation.Block, len(calls))
+	for ; i < len(turns) && turns[i].Result() != nil; i++ {
+		r := turns[i].Result()
+		if !unanswered[r.ID] {
 			return 0, makeRejection(
 				"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i,
-				m.ToolCallID)
+				r.ID)
 		}
-		delete(unanswered, m.ToolCallID)
-		answers[m.ToolCallID] = m
+		delete(unanswered, r.ID)
+		answers[r.ID] = r
 	}
 	for j := range calls {
-		m := answers[calls[j].ID]
-		if m == nil {
+		r := answers[calls[j].ID]
+		if r == nil {
 			return 0, makeRejection("messages: tool call %.100q has no tool message", calls[j].ID)
 		}
 		c.openPart(function)
@@ -296,9 +323,17 @@ func (c *contents) writeResults(i int) (int, error) {
 		c.b = append(appendID(c.b, calls[j].ID), `,"response":{"output":`...)
 		// The result is always sent as text, even if it is JSON: Gemini gives a member "error" a
 		// meaning that the app did not intend.
-		var all strings.Builder
-		eachText(m, func(s string) { all.WriteString(s) })
-		c.b = append(provider.AppendQuote(c.b, all.String()), "}}}"...)
+		c.b = append(provider.AppendQuote(c.b, conversation.Texts(r.Blocks)), "}}}"...)
 	}
 	return i - 1, nil
+}
+
+// listCalls returns the tool calls of a turn.
+func listCalls(t *conversation.Turn) (calls []*conversation.Block) {
+	for i := range t.Blocks {
+		if t.Blocks[i].Kind == conversation.CallBlock {
+			calls = append(calls, &t.Blocks[i])
+		}
+	}
+	return calls
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -19,10 +20,10 @@ func Encode(r *provider.Request) ([]byte, error) {
 	}
 	b := append(make([]byte, 0, sizeHint(r)), '{')
 	system := 0
-	for system < len(r.Messages) && isSystem(r.Messages[system].Role) {
+	for system < len(r.Turns) && r.Turns[system].IsSystem() {
 		system++
 	}
-	b = appendInstruction(b, r.Messages[:system])
+	b = appendInstruction(b, r.Turns[:system])
 	b, err := appendContents(append(b, `"contents":[`...), r, system)
 	if err != nil {
 		return nil, err
@@ -47,18 +48,7 @@ func makeRejection(format string, args ...any) *provider.Error {
 
 // sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
-	n := 512 + len(r.ResponseFormat)
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += 64 + len(m.Text) + len(m.Text)/16
-		for j := range m.Parts {
-			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
-		}
-		n += len(m.ExtraContent)
-		for j := range m.ToolCalls {
-			n += 128 + len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent)
-		}
-	}
+	n := 512 + len(r.ResponseFormat) + conversation.SumBytes(r.Turns)
 	for i := range r.Tools {
 		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
 	}

@@ -9,24 +9,32 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-func said(role, text string) provider.Message {
-	return provider.Message{Role: role, HasContent: true, Text: text}
+func said(role, text string) conversation.Turn {
+	return conversation.Say(role, text)
 }
 
-func called(calls ...provider.ToolCall) provider.Message {
-	return provider.Message{Role: "assistant", ToolCalls: calls}
+func called(calls ...conversation.Block) conversation.Turn {
+	for i := range calls {
+		calls[i].Kind = conversation.CallBlock
+	}
+	return conversation.Turn{Role: "assistant", Blocks: calls}
 }
 
-func result(id, text string) provider.Message {
-	return provider.Message{Role: "tool", HasContent: true, Text: text, ToolCallID: id}
+func result(id, text string) conversation.Turn {
+	return conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+		{Kind: conversation.ResultBlock, ID: id, Blocks: []conversation.Block{{Text: text}}},
+	}}
 }
 
-func image(url string) provider.Part { return provider.Part{Type: "image_url", ImageURL: url} }
+func image(url string) conversation.Block {
+	return conversation.Block{Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: url}}
+}
 
-func text(s string) provider.Part { return provider.Part{Type: "text", Text: s} }
+func text(s string) conversation.Block { return conversation.Block{Text: s} }
 
 // member returns a member of the body that Encode writes, "" if it is absent.
 func member(t *testing.T, r *provider.Request, name string) string {
@@ -43,10 +51,10 @@ func member(t *testing.T, r *provider.Request, name string) string {
 }
 
 // turns is a readable form of contents: "user: a | b", one content a line.
-func turns(t *testing.T, facts string, messages ...provider.Message) string {
+func turns(t *testing.T, facts string, messages ...conversation.Turn) string {
 	t.Helper()
 	r := request(false)
-	r.Messages, r.Facts.Thinking = messages, facts
+	r.Turns, r.Facts.Thinking = messages, facts
 	var contents []struct {
 		Role  string            `json:"role"`
 		Parts []json.RawMessage `json:"parts"`
@@ -95,10 +103,10 @@ func refused(t *testing.T, r *provider.Request, want string) {
 	}
 }
 
-func refusedMessages(t *testing.T, want string, messages ...provider.Message) {
+func refusedMessages(t *testing.T, want string, messages ...conversation.Turn) {
 	t.Helper()
 	r := request(false)
-	r.Messages = messages
+	r.Turns = messages
 	refused(t, r, want)
 }
 
@@ -115,11 +123,10 @@ func TestEncodeWhole(t *testing.T) {
 		Stop:              []string{"END", "\n"},
 		Stream:            true,
 		ParallelToolCalls: &yes,
-		Messages: []provider.Message{said("system", "Be brief."), {
-			Role:       "user",
-			HasContent: true,
-			Name:       "ann",
-			Parts:      []provider.Part{text("What is this?"), image("data:image/png;base64,iVBO")},
+		Turns: []conversation.Turn{said("system", "Be brief."), {
+			Role:   "user",
+			Name:   "ann",
+			Blocks: []conversation.Block{text("What is this?"), image("data:image/png;base64,iVBO")},
 		}},
 		Tools: []provider.Tool{
 			{
@@ -148,8 +155,8 @@ func TestEncodeWhole(t *testing.T) {
 // TestEdge15ToolResults: each answers a call of the turn before it, once.
 func TestEdge15ToolResults(t *testing.T) {
 	t.Parallel()
-	f := provider.ToolCall{ID: "a", Name: "f", Arguments: "{}"}
-	g := provider.ToolCall{ID: "b", Name: "g", Arguments: "{}"}
+	f := conversation.Block{ID: "a", Name: "f", Arguments: "{}"}
+	g := conversation.Block{ID: "b", Name: "g", Arguments: "{}"}
 	refusedMessages(t, `messages[2].tool_call_id: "x" answers no open tool call of the assistant message before it`,
 		said("user", "hi"), called(f), result("x", ""))
 	refusedMessages(t, `messages[3].tool_call_id: "a" answers no open tool call of the assistant message before it`,
@@ -165,18 +172,17 @@ func TestEdge15ToolResults(t *testing.T) {
 // what the user says or shows next is another.
 func TestEdge14And16ResultsStandAlone(t *testing.T) {
 	t.Parallel()
-	messages := []provider.Message{
+	messages := []conversation.Turn{
 		said("user", "go"),
-		called(provider.ToolCall{
+		called(conversation.Block{
 			ID:        "call_1",
 			Name:      "f",
 			Arguments: `{"n":1}`,
-		}, provider.ToolCall{ID: "call_2", Name: "g"}),
+		}, conversation.Block{ID: "call_2", Name: "g"}),
 		result("call_2", "two"), result("call_1", "one"),
 		{
-			Role:       "user",
-			HasContent: true,
-			Parts:      []provider.Part{image("data:image/webp;base64,UklG"), text("and this?")},
+			Role:   "user",
+			Blocks: []conversation.Block{image("data:image/webp;base64,UklG"), text("and this?")},
 		},
 	}
 	check(t, `user: go
@@ -185,22 +191,21 @@ user: {"functionResponse":{"name":"f","response":{"output":"one"}}} | {"function
 user: {"inlineData":{"mimeType":"image/webp","data":"UklG"}} | and this?`, turns(t, "level", messages...))
 }
 
-// TestEdge17SystemMessages: several, one in mid-conversation, nothing else.
+// TestEdge17SystemTurns: several, one in mid-conversation, nothing else.
 func TestEdge17SystemMessages(t *testing.T) {
 	t.Parallel()
 	r := request(false)
-	r.Messages = []provider.Message{
+	r.Turns = []conversation.Turn{
 		said("system", "One."), {
-			Role:       "developer",
-			HasContent: true,
-			Parts:      []provider.Part{text("Two."), text(""), text("Three.")},
+			Role:   "developer",
+			Blocks: []conversation.Block{text("Two."), text(""), text("Three.")},
 		}, said("system", ""),
 		said("user", "hi"), said("assistant", "hello"), said("system", "Now in verse."),
 	}
 	check(t, `{"parts":[{"text":"One."},{"text":"Two."},{"text":"Three."}]}`, member(t, r, "systemInstruction"))
-	check(t, "user: hi\nmodel: hello\nuser: Now in verse.", turns(t, "level", r.Messages...))
+	check(t, "user: hi\nmodel: hello\nuser: Now in verse.", turns(t, "level", r.Turns...))
 	check(t, "user: Begin.", turns(t, "level", said("system", "Greet me.")))
-	r.Messages = []provider.Message{said("system", ""), said("user", "hi")}
+	r.Turns = []conversation.Turn{said("system", ""), said("user", "hi")}
 	check(t, "", member(t, r, "systemInstruction"))
 }
 
@@ -215,20 +220,21 @@ func TestEdge18Turns(t *testing.T) {
 	check(t, "user: hi\nmodel: once upon", turns(t, "level", said("user", "hi"), said("assistant", "once upon")))
 	check(t, "user:  ", turns(t, "level", said("user", "")))
 	check(t, "user: a |  ",
-		turns(t, "level", said("user", "a"), said("assistant", ""), provider.Message{
-			Role:       "user",
-			HasContent: true,
-			Parts:      []provider.Part{text("")},
+		turns(t, "level", said("user", "a"), said("assistant", ""), conversation.Turn{
+			Role:   "user",
+			Blocks: []conversation.Block{text("")},
 		}))
 	check(t, "user: a\nmodel: I won't.",
-		turns(t, "level", said("user", "a"), provider.Message{Role: "assistant", Refusal: "I won't."}))
+		turns(t, "level", said("user", "a"), conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.RefusalBlock, Text: "I won't."},
+		}}))
 }
 
 // TestEdge13NoEmptyText beside calls.
 func TestEdge13NoEmptyText(t *testing.T) {
 	t.Parallel()
-	m := called(provider.ToolCall{ID: "call_1", Name: "f"})
-	m.HasContent, m.Parts = true, []provider.Part{text("")}
+	m := called(conversation.Block{ID: "call_1", Name: "f"})
+	m.Blocks = append([]conversation.Block{text("")}, m.Blocks...)
 	check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{}}}`+"\n"+
 		`user: {"functionResponse":{"name":"f","response":{"output":""}}}`,
 		turns(t, "budget", said("user", "go"), m, result("call_1", "")))
@@ -242,7 +248,7 @@ func TestEdge19And20ForeignHistory(t *testing.T) {
 			`{"anthropic":{"thinking":[{"signature":"c2ln"}]}}`, `{"google":null}`,
 			`{"google":{"thought_signature":null}}`, `{"google":{"thought_signature":""}}`} {
 			got := turns(t, "level", said("user", "go"),
-				called(provider.ToolCall{ID: id, Name: "f", Arguments: "{}", ExtraContent: json.RawMessage(extra)}),
+				called(conversation.Block{ID: id, Name: "f", Arguments: "{}", Extra: json.RawMessage(extra)}),
 				result(id, "ok"))
 			check(t, "user: go\n"+
 				`model: {"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}`+
@@ -256,7 +262,8 @@ func TestEdge21Arguments(t *testing.T) {
 	t.Parallel()
 	for _, arguments := range []string{`{"city":"Ro`, `[]`, `null`, `"{}"`, `{} {}`, "{\"a\":\"\xff\"}", ` `} {
 		refusedMessages(t, "messages[1].tool_calls[1].function.arguments: must be a JSON object", said("user", "go"),
-			called(provider.ToolCall{ID: "a", Name: "f"}, provider.ToolCall{ID: "b", Name: "f", Arguments: arguments}),
+			called(conversation.Block{ID: "a", Name: "f"},
+				conversation.Block{ID: "b", Name: "f", Arguments: arguments}),
 			result("a", ""), result("b", ""))
 	}
 }
@@ -264,13 +271,14 @@ func TestEdge21Arguments(t *testing.T) {
 // TestEdge22ToolResultContent: parts joined, empty, JSON: always the same shape.
 func TestEdge22ToolResultContent(t *testing.T) {
 	t.Parallel()
-	for want, m := range map[string]provider.Message{
-		`one two`:        {Parts: []provider.Part{text("one "), text(""), text("two")}},
-		``:               {},
-		`{"error":"no"}`: {Text: `{"error":"no"}`},
+	for want, blocks := range map[string][]conversation.Block{
+		`one two`:        {text("one "), text(""), text("two")},
+		``:               nil,
+		`{"error":"no"}`: {text(`{"error":"no"}`)},
 	} {
-		m.Role, m.HasContent, m.ToolCallID = "tool", true, "x9"
-		got := turns(t, "budget", said("user", "go"), called(provider.ToolCall{ID: "x9", Name: "f"}), m)
+		m := result("x9", "")
+		m.Blocks[0].Blocks = blocks
+		got := turns(t, "budget", said("user", "go"), called(conversation.Block{ID: "x9", Name: "f"}), m)
 		quoted, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
@@ -325,15 +333,15 @@ func TestEdge24Signatures(t *testing.T) {
 	signed := func(signature string) json.RawMessage {
 		return json.RawMessage(`{"other":1,"google":{"thought_signature":` + signature + `,"new":[]}}`)
 	}
-	history := func(first, second json.RawMessage) []provider.Message {
-		return []provider.Message{
+	history := func(first, second json.RawMessage) []conversation.Turn {
+		return []conversation.Turn{
 			said("user", "go"),
-			called(provider.ToolCall{ID: "x1", Name: "f", ExtraContent: first}, provider.ToolCall{
-				ID:           "x2",
-				Name:         "f",
-				ExtraContent: second,
+			called(conversation.Block{ID: "x1", Name: "f", Extra: first}, conversation.Block{
+				ID:    "x2",
+				Name:  "f",
+				Extra: second,
 			}),
-			result("x1", "a"), result("x2", "b"), called(provider.ToolCall{ID: "x3", Name: "f"}), result("x3", "c"),
+			result("x1", "a"), result("x2", "b"), called(conversation.Block{ID: "x3", Name: "f"}), result("x3", "c"),
 		}
 	}
 	for _, c := range []struct {
@@ -370,18 +378,19 @@ func TestEdge24Signatures(t *testing.T) {
 // TestEdge24RoundTrip: what the stream gave, sent back unchanged, is what came.
 func TestEdge24RoundTrip(t *testing.T) {
 	t.Parallel()
-	m := provider.Message{Role: "assistant"}
-	messages := []provider.Message{said("user", "go")}
+	m := conversation.Turn{Role: "assistant"}
+	messages := []conversation.Turn{said("user", "go")}
 	for _, c := range toolCalls(t, relayFixture(t, "parallel_calls").frames) {
-		m.ToolCalls = append(m.ToolCalls, provider.ToolCall{
-			ID:           c.ID,
-			Name:         c.Function.Name,
-			Arguments:    c.Function.Arguments,
-			ExtraContent: c.ExtraContent,
+		m.Blocks = append(m.Blocks, conversation.Block{
+			Kind:      conversation.CallBlock,
+			ID:        c.ID,
+			Name:      c.Function.Name,
+			Arguments: c.Function.Arguments,
+			Extra:     c.ExtraContent,
 		})
 		messages = append(messages, result(c.ID, "ok"))
 	}
-	messages = append(messages[:1], append([]provider.Message{m}, messages[1:]...)...)
+	messages = append(messages[:1], append([]conversation.Turn{m}, messages[1:]...)...)
 	check(t, `user: go
 model: {"functionCall":{"name":"get_weather","args":{"city":"Rome"}},"thoughtSignature":"Zmlyc3Q="} | {"functionCall":{"name":"get_weather","args":{"city":"Oslo"}}} | {"functionCall":{"name":"_2nd-tool","args":{},"id":"fx81k2"}}
 user: {"functionResponse":{"name":"get_weather","response":{"output":"ok"}}} | {"functionResponse":{"name":"get_weather","response":{"output":"ok"}}} | {"functionResponse":{"name":"_2nd-tool","id":"fx81k2","response":{"output":"ok"}}}`,
@@ -480,15 +489,14 @@ func TestEdge44Images(t *testing.T) {
 		"data:image/png,raw":              "must be a data: URL in base64 here",
 		"data:image/png;base64\",\"x\":1": "must be a data: URL in base64 here",
 	} {
-		refusedMessages(t, "messages[1].content[1].image_url.url: "+want, said("system", "s"), provider.Message{
-			Role:       "user",
-			HasContent: true,
-			Parts:      []provider.Part{text("a"), image(url)},
+		refusedMessages(t, "messages[1].content[1].image_url.url: "+want, said("system", "s"), conversation.Turn{
+			Role:   "user",
+			Blocks: []conversation.Block{text("a"), image(url)},
 		})
 	}
-	big := provider.Message{Role: "user", HasContent: true}
+	big := conversation.Turn{Role: "user"}
 	for range 3 {
-		big.Parts = append(big.Parts, image("data:image/jpeg;base64,"+strings.Repeat("/9j/", maxRequest/12)))
+		big.Blocks = append(big.Blocks, image("data:image/jpeg;base64,"+strings.Repeat("/9j/", maxRequest/12)))
 	}
 	refusedMessages(t, "messages: gemini-3.8-flash takes at most 20 MB in one request, images in base64 included", big)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -113,17 +114,17 @@ func FuzzEncode(f *testing.F) {
 	for _, r := range []*provider.Request{
 		request(true),
 		{
-			Messages: []provider.Message{said("system", "a"), said("assistant", "b"),
-				called(provider.ToolCall{
-					ID:           "x",
-					Name:         "1",
-					Arguments:    `{"a":[]}`,
-					ExtraContent: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`),
+			Turns: []conversation.Turn{said("system", "a"), said("assistant", "b"),
+				called(conversation.Block{
+					ID:        "x",
+					Name:      "1",
+					Arguments: `{"a":[]}`,
+					Extra:     json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`),
 				}), result("x", "d")},
 		},
 		{
-			Messages: []provider.Message{
-				{Role: "user", Parts: []provider.Part{text("a"), image("data:image/png;base64,iVBO")}},
+			Turns: []conversation.Turn{
+				{Role: "user", Blocks: []conversation.Block{text("a"), image("data:image/png;base64,iVBO")}},
 			},
 			Tools:           []provider.Tool{{Name: "-", Parameters: json.RawMessage(`{"$schema":1}`)}},
 			ToolChoice:      provider.ToolChoice{Mode: "function", Name: "-"},

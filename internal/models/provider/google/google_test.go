@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -24,7 +25,7 @@ func request(stream bool) *provider.Request {
 		MaxTokens: 100,
 		Stream:    stream,
 		Facts:     provider.ModelFacts{Thinking: "level"},
-		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+		Turns:     []conversation.Turn{conversation.Say("user", "hi")},
 	}
 }
 
@@ -174,11 +175,9 @@ func TestRejectedBeforeAnything(t *testing.T) {
 	t.Parallel()
 	c := google(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	r := request(false)
-	r.Messages[0] = provider.Message{
-		Role:       "user",
-		HasContent: true,
-		Parts:      []provider.Part{{Type: "image_url", ImageURL: "data:image/gif;base64,R0lG"}},
-	}
+	r.Turns[0] = conversation.Turn{Role: "user", Blocks: []conversation.Block{
+		{Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: "data:image/gif;base64,R0lG"}},
+	}}
 	_, err := c.Complete(t.Context(), r)
 	_, err2 := c.Stream(t.Context(), r)
 	for _, err := range []error{err, err2} {

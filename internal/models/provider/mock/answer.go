@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -27,7 +28,7 @@ type answer struct {
 
 // compose makes the response to r.
 func (p *Provider) compose(r *provider.Request) *answer {
-	seed := fingerprint(r.Messages)
+	seed := fingerprint(r.Turns)
 	a := &answer{
 		script:  readScript(r),
 		id:      fmt.Sprintf("chatcmpl-mock%016x", seed),
@@ -49,7 +50,7 @@ func (p *Provider) compose(r *provider.Request) *answer {
 }
 
 // fingerprint returns a hash of a conversation: FNV-1a, without the copies of the texts that hash/fnv would need.
-func fingerprint(messages []provider.Message) uint64 {
+func fingerprint(turns []conversation.Turn) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	hash := uint64(offset)
 	add := func(texts ...string) {
@@ -60,14 +61,25 @@ func fingerprint(messages []provider.Message) uint64 {
 			hash *= prime // a zero byte
 		}
 	}
-	for i := range messages {
-		m := &messages[i]
-		add(m.Role, m.Text, m.Name, m.ToolCallID, m.Refusal)
-		for j := range m.Parts {
-			add(m.Parts[j].Text, m.Parts[j].ImageURL)
+	for i := range turns {
+		t := &turns[i]
+		blocks, callID, text := t.Blocks, "", ""
+		if len(blocks) > 0 && blocks[0].Kind == conversation.ResultBlock {
+			blocks, callID = blocks[0].Blocks, blocks[0].ID
 		}
-		for j := range m.ToolCalls {
-			add(m.ToolCalls[j].ID, m.ToolCalls[j].Name, m.ToolCalls[j].Arguments)
+		if len(blocks) > 0 && blocks[0].Kind == conversation.TextBlock {
+			blocks, text = blocks[1:], blocks[0].Text
+		}
+		add(t.Role, text, t.Name, callID, "")
+		for j := range blocks {
+			switch b := &blocks[j]; b.Kind {
+			case conversation.CallBlock:
+				add(b.ID, b.Name, b.Arguments)
+			case conversation.ImageBlock:
+				add("", b.Picture.URL)
+			default:
+				add(b.Text)
+			}
 		}
 	}
 	return hash
@@ -79,7 +91,7 @@ func chooseTool(r *provider.Request) string {
 	switch {
 	case len(r.Tools) == 0, r.ToolChoice.Mode == "none":
 		return ""
-	case len(r.Messages) > 0 && r.Messages[len(r.Messages)-1].Role == "tool":
+	case len(r.Turns) > 0 && r.Turns[len(r.Turns)-1].Role == "tool":
 		return ""
 	case r.ToolChoice.Mode == "function":
 		return r.ToolChoice.Name

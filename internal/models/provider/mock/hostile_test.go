@@ -49,7 +49,7 @@ func TestOneRequestCostsLittle(t *testing.T) {
 		"a script of short other ones": ask(strings.Repeat("!slow a\n!cut a\n", 1<<20)),
 	} {
 		if name == "many short words, in chunks" {
-			r.Messages[0].Text = "!mock chunks=1000000"
+			r.Turns[0].Blocks[0].Text = "!mock chunks=1000000"
 		}
 		counted := 0
 		p := mock.New(func(text string) int {

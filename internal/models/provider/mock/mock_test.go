@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/mock"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -30,11 +31,7 @@ func newMock() *mock.Provider {
 func ask(texts ...string) *provider.Request {
 	r := &provider.Request{Model: "gpt-6-luna", MaxTokens: 1000}
 	for i, t := range texts {
-		r.Messages = append(r.Messages, provider.Message{
-			Role:       []string{"user", "assistant"}[i%2],
-			HasContent: true,
-			Text:       t,
-		})
+		r.Turns = append(r.Turns, conversation.Say([]string{"user", "assistant"}[i%2], t))
 	}
 	return r
 }
@@ -207,27 +204,27 @@ func TestTools(t *testing.T) {
 	t.Parallel()
 	r := ask("What time is it?")
 	r.Tools = []provider.Tool{{Name: "first"}, {Name: "second"}}
-	asked := append(r.Messages,
-		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
-			ID:        "call_1",
-			Name:      "first",
-			Arguments: "{}",
-		}}},
-		provider.Message{Role: "tool", ToolCallID: "call_1", HasContent: true, Text: "noon"})
+	asked := append(r.Turns,
+		conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.CallBlock, ID: "call_1", Name: "first", Arguments: "{}"},
+		}},
+		conversation.Turn{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "call_1", Blocks: []conversation.Block{{Text: "noon"}}},
+		}})
 	for _, c := range []struct {
 		choice   provider.ToolChoice
-		messages []provider.Message
+		messages []conversation.Turn
 		want     string
 	}{
-		{provider.ToolChoice{}, r.Messages, "first"},
-		{provider.ToolChoice{Mode: "auto"}, r.Messages, "first"},
-		{provider.ToolChoice{Mode: "required"}, r.Messages, "first"},
-		{provider.ToolChoice{Mode: "function", Name: "second"}, r.Messages, "second"},
-		{provider.ToolChoice{Mode: "none"}, r.Messages, ""},
+		{provider.ToolChoice{}, r.Turns, "first"},
+		{provider.ToolChoice{Mode: "auto"}, r.Turns, "first"},
+		{provider.ToolChoice{Mode: "required"}, r.Turns, "first"},
+		{provider.ToolChoice{Mode: "function", Name: "second"}, r.Turns, "second"},
+		{provider.ToolChoice{Mode: "none"}, r.Turns, ""},
 		{provider.ToolChoice{}, asked, ""},
 		{provider.ToolChoice{Mode: "function", Name: "second"}, asked, ""},
 	} {
-		r.ToolChoice, r.Messages = c.choice, c.messages
+		r.ToolChoice, r.Turns = c.choice, c.messages
 		whole, got := complete(t, r)
 		s := stream(t, t.Context(), r)
 		m := whole.Choices[0].Message
@@ -312,7 +309,7 @@ func TestOnlyTheLastUserMessageIsAScript(t *testing.T) {
 		ask("!mock status=200 status=abc status=-1 status=9999 cut=-1 pace=-5s hello words= =5"),
 	} {
 		if _, err := newMock().Complete(t.Context(), r); err != nil {
-			t.Errorf("%+v: %v", r.Messages, err)
+			t.Errorf("%+v: %v", r.Turns, err)
 		}
 	}
 	if c, _ := complete(t, ask("Hello\n!mock words=20\nyou")); !strings.Contains(*c.Choices[0].Message.Content,
@@ -320,8 +317,8 @@ func TestOnlyTheLastUserMessageIsAScript(t *testing.T) {
 		t.Errorf("a script is no part of the conversation: %+v", c)
 	}
 	r := ask("")
-	r.Messages[0].Parts = []provider.Part{{Type: "text", Text: "Hello"}, {Type: "text", Text: "!mock status=502"}}
-	r.Messages = append(r.Messages, provider.Message{Role: "assistant", HasContent: true, Text: "Hi"})
+	r.Turns[0].Blocks = []conversation.Block{{Text: "Hello"}, {Text: "!mock status=502"}}
+	r.Turns = append(r.Turns, conversation.Say("assistant", "Hi"))
 	if _, err := newMock().Complete(t.Context(), r); err == nil {
 		t.Error("a script in a part is not heard")
 	}

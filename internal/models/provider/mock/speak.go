@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -33,7 +34,7 @@ func composeText(r *provider.Request, seed uint64, words int) string {
 		}
 	}
 	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))],
-		quoteUserMessage(r.Messages)))
+		quoteUserMessage(r.Turns)))
 	for first := true; first || len(all) < words; first = false {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		n := uint64(len(phrases))
@@ -47,15 +48,14 @@ func composeText(r *provider.Request, seed uint64, words int) string {
 }
 
 // quoteUserMessage quotes the first words of the last user message.
-func quoteUserMessage(messages []provider.Message) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		m := &messages[i]
-		if m.Role != "user" {
+func quoteUserMessage(turns []conversation.Turn) string {
+	for i := len(turns) - 1; i >= 0; i-- {
+		if turns[i].Role != "user" {
 			continue
 		}
-		words := appendWords(nil, m.Text)
-		for j := range m.Parts {
-			words = appendWords(words, m.Parts[j].Text)
+		var words []string
+		for _, b := range turns[i].Blocks {
+			words = appendWords(words, b.Text)
 		}
 		switch {
 		case len(words) == 0:

@@ -17,7 +17,7 @@ func BenchmarkComplete(b *testing.B) {
 		_, _ = io.WriteString(w, sampleBody)
 	})
 	r := request(false)
-	r.Messages[0].Text = strings.Repeat("a question ", 100)
+	r.Turns[0].Blocks[0].Text = strings.Repeat("a question ", 100)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -76,7 +76,7 @@ func BenchmarkAdapter(b *testing.B) {
 
 func BenchmarkEncode(b *testing.B) {
 	r := request(true)
-	r.Messages[0].Text = strings.Repeat("a question ", 200)
+	r.Turns[0].Blocks[0].Text = strings.Repeat("a question ", 200)
 	b.ReportAllocs()
 	for b.Loop() {
 		encodeChat(r)
@@ -90,7 +90,7 @@ func BenchmarkBareTransport(b *testing.B) {
 		_, _ = io.WriteString(w, sampleBody)
 	})
 	r := request(false)
-	r.Messages[0].Text = strings.Repeat("a question ", 100)
+	r.Turns[0].Blocks[0].Text = strings.Repeat("a question ", 100)
 	body := encodeChat(r)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

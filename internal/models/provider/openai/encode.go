@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -16,8 +17,8 @@ func encodeChat(r *provider.Request) []byte {
 	b = append(b, `{"model":`...)
 	b = provider.AppendQuote(b, r.Model)
 	b = append(b, `,"messages":[`...)
-	for i := range r.Messages {
-		b = appendMessage(appendComma(b, i), &r.Messages[i])
+	for i := range r.Turns {
+		b = appendMessage(appendComma(b, i), &r.Turns[i])
 	}
 	b = append(b, `],"max_completion_tokens":`...)
 	b = strconv.AppendInt(b, r.MaxTokens, 10)
@@ -58,17 +59,7 @@ func appendNames(b []byte, r *provider.Request) []byte {
 
 // sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
-	n := 512 + len(r.ResponseFormat)
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += 64 + len(m.Text) + len(m.Text)/16
-		for j := range m.Parts {
-			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
-		}
-		for j := range m.ToolCalls {
-			n += 128 + len(m.ToolCalls[j].Arguments)
-		}
-	}
+	n := 512 + len(r.ResponseFormat) + conversation.SumBytes(r.Turns)
 	for i := range r.Tools {
 		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
 	}
@@ -85,34 +76,53 @@ func appendNumber(b []byte, name string, v *float64) []byte {
 	return strconv.AppendFloat(b, *v, 'g', -1, 64)
 }
 
-func appendMessage(b []byte, m *provider.Message) []byte {
-	b = provider.AppendQuote(append(b, `{"role":`...), m.Role)
-	b = appendContent(append(b, `,"content":`...), m)
-	if m.Name != "" {
-		b = provider.AppendQuote(append(b, `,"name":`...), m.Name)
+// appendMessage appends a turn as a message, which has one content, one refusal and one list of calls. Reasoning has no
+// place in it.
+func appendMessage(b []byte, t *conversation.Turn) []byte {
+	b = provider.AppendQuote(append(b, `{"role":`...), t.Role)
+	blocks := t.Blocks
+	result := t.Result()
+	if result != nil {
+		blocks = result.Blocks
 	}
-	if m.Refusal != "" {
-		b = provider.AppendQuote(append(b, `,"refusal":`...), m.Refusal)
+	b = appendContent(append(b, `,"content":`...), blocks, result != nil)
+	if t.Name != "" {
+		b = provider.AppendQuote(append(b, `,"name":`...), t.Name)
 	}
-	if m.ToolCallID != "" {
-		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), normalizeCallID(m.ToolCallID))
+	if refusal := joinRefusals(blocks); refusal != "" {
+		b = provider.AppendQuote(append(b, `,"refusal":`...), refusal)
 	}
-	if len(m.ToolCalls) > 0 {
-		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
+	if result != nil {
+		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), normalizeCallID(result.ID))
+	}
+	calls := 0
+	for i := range blocks {
+		c := &blocks[i]
+		if c.Kind != conversation.CallBlock {
+			continue
+		}
+		if calls == 0 {
+			b = append(b, `,"tool_calls":[`...)
+		}
+		b = provider.AppendQuote(append(appendComma(b, calls), `{"id":`...), normalizeCallID(c.ID))
+		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
+		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), "}}"...)
+		calls++
+	}
+	if calls > 0 {
+		b = append(b, ']')
 	}
 	return append(b, '}')
 }
 
-// appendCalls appends tool calls without extra_content, which this provider does not know.
-func appendCalls(b []byte, calls []provider.ToolCall) []byte {
-	for i := range calls {
-		c := &calls[i]
-		b = provider.AppendQuote(append(appendComma(b, i), `{"id":`...), normalizeCallID(c.ID))
-		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
-		b = provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments)
-		b = append(b, "}}"...)
+// joinRefusals returns the refusals of blocks as one.
+func joinRefusals(blocks []conversation.Block) (all string) {
+	for i := range blocks {
+		if blocks[i].Kind == conversation.RefusalBlock {
+			all += blocks[i].Text
+		}
 	}
-	return append(b, ']')
+	return all
 }
 
 // maxCallID bounds the id of a call, in characters: longer ones are refused.
@@ -142,26 +152,39 @@ func appendComma(b []byte, i int) []byte {
 	return b
 }
 
-func appendContent(b []byte, m *provider.Message) []byte {
+// appendContent appends texts and images. One text is a string, and none is null, but in the result of a tool.
+func appendContent(b []byte, blocks []conversation.Block, result bool) []byte {
+	n, one := 0, -1
+	for i := range blocks {
+		if k := blocks[i].Kind; k == conversation.TextBlock || k == conversation.ImageBlock {
+			n, one = n+1, i
+		}
+	}
 	switch {
-	case !m.HasContent:
+	case n == 0 && result:
+		return append(b, `""`...)
+	case n == 0:
 		return append(b, "null"...)
-	case m.Parts == nil:
-		return provider.AppendQuote(b, m.Text)
+	case n == 1 && blocks[one].Kind == conversation.TextBlock:
+		return provider.AppendQuote(b, blocks[one].Text)
 	}
 	b = append(b, '[')
-	for i := range m.Parts {
-		p := &m.Parts[i]
-		b = appendComma(b, i)
-		if p.Type == "text" {
-			b = append(provider.AppendQuote(append(b, `{"type":"text","text":`...), p.Text), '}')
+	for i, n := 0, 0; i < len(blocks); i++ {
+		switch c := &blocks[i]; c.Kind {
+		case conversation.TextBlock:
+			b = provider.AppendQuote(append(appendComma(b, n), `{"type":"text","text":`...), c.Text)
+			b = append(b, '}')
+		case conversation.ImageBlock:
+			b = append(appendComma(b, n), `{"type":"image_url","image_url":{"url":`...)
+			b = provider.AppendQuote(b, c.Picture.URL)
+			if c.Picture.Detail != "" {
+				b = provider.AppendQuote(append(b, `,"detail":`...), c.Picture.Detail)
+			}
+			b = append(b, "}}"...)
+		default:
 			continue
 		}
-		b = provider.AppendQuote(append(b, `{"type":"image_url","image_url":{"url":`...), p.ImageURL)
-		if p.Detail != "" {
-			b = provider.AppendQuote(append(b, `,"detail":`...), p.Detail)
-		}
-		b = append(b, "}}"...)
+		n++
 	}
 	return append(b, ']')
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -24,32 +25,40 @@ func full() *provider.Request {
 		TopP:        ptr(0.95),
 		Stop:        []string{"END", "\n\n"},
 		Stream:      true,
-		Messages: []provider.Message{
-			{Role: "system", HasContent: true, Text: "Be \"brief\" – 日本 🧾\u2028\x01"},
-			{Role: "user", HasContent: true, Name: "ann", Parts: []provider.Part{
-				{Type: "text", Text: "What is this?"}, {
-					Type:     "image_url",
-					ImageURL: "data:image/png;base64,AAAA",
-					Detail:   "low",
-				}, {Type: "image_url", ImageURL: "https://example.com/a.png"},
-			}},
-			{Role: "assistant", ToolCalls: []provider.ToolCall{
+		Turns: []conversation.Turn{
+			conversation.Say("system", "Be \"brief\" – 日本 🧾\u2028\x01"),
+			{Role: "user", Name: "ann", Blocks: []conversation.Block{
+				{Text: "What is this?"},
 				{
-					ID:           "call_1",
-					Name:         "look",
-					Arguments:    `{"q":"a"}`,
-					ExtraContent: json.RawMessage(`{"google":{"thought_signature":"secret"}}`),
+					Kind:    conversation.ImageBlock,
+					Picture: &conversation.Picture{URL: "data:image/png;base64,AAAA", Detail: "low"},
 				},
-				{ID: "call_2", Name: "look", Arguments: `{"q":`},
+				{Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: "https://example.com/a.png"}},
 			}},
-			{Role: "tool", HasContent: true, ToolCallID: "call_1", Text: ""},
-			{
-				Role:       "tool",
-				HasContent: true,
-				ToolCallID: "call_2",
-				Parts:      []provider.Part{{Type: "text", Text: "found"}},
-			},
-			{Role: "assistant", HasContent: true, Text: "", Refusal: "I will not"},
+			{Role: "assistant", Blocks: []conversation.Block{
+				{
+					Kind:      conversation.CallBlock,
+					ID:        "call_1",
+					Name:      "look",
+					Arguments: `{"q":"a"}`,
+					Extra:     json.RawMessage(`{"google":{"thought_signature":"secret"}}`),
+				},
+				{Kind: conversation.CallBlock, ID: "call_2", Name: "look", Arguments: `{"q":`},
+			}},
+			{Role: "tool", Blocks: []conversation.Block{
+				{Kind: conversation.ResultBlock, ID: "call_1", Blocks: []conversation.Block{{Text: ""}}},
+			}},
+			{Role: "tool", Blocks: []conversation.Block{
+				{
+					Kind:   conversation.ResultBlock,
+					ID:     "call_2",
+					Blocks: []conversation.Block{{Text: "fo"}, {Text: "und"}},
+				},
+			}},
+			{Role: "assistant", Blocks: []conversation.Block{
+				{Text: ""},
+				{Kind: conversation.RefusalBlock, Text: "I will not"},
+			}},
 		},
 		Tools: []provider.Tool{
 			{
@@ -81,7 +90,8 @@ func TestBodyHasEveryMemberThatIsForwarded(t *testing.T) {
 				{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{\"q\":\"a\"}"}},
 				{"id": "call_2", "type": "function", "function": {"name": "look", "arguments": "{\"q\":"}}]},
 			{"role": "tool", "tool_call_id": "call_1", "content": ""},
-			{"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "found"}]},
+			{"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "fo"},
+				{"type": "text", "text": "und"}]},
 			{"role": "assistant", "content": "", "refusal": "I will not"}
 		],
 		"max_completion_tokens": 800, "service_tier": "default", "temperature": 0.7, "top_p": 0.95, "stop": ["END", "\n\n"],
@@ -103,7 +113,7 @@ func TestBodyHasNothingThatWasNotAsked(t *testing.T) {
 		MaxTokens:   1,
 		Temperature: ptr(1.0),
 		TopP:        ptr(1.0),
-		Messages:    []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+		Turns:       []conversation.Turn{conversation.Say("user", "hi")},
 	}
 	same(t, encodeChat(r),
 		`{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default"}`)
@@ -142,9 +152,11 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 		}
 		seen[got] = id
 		r := request(false)
-		r.Messages = append(r.Messages,
-			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: id, Name: "f", Arguments: "{}"}}},
-			provider.Message{Role: "tool", HasContent: true, ToolCallID: id})
+		r.Turns = append(r.Turns,
+			conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+				{Kind: conversation.CallBlock, ID: id, Name: "f", Arguments: "{}"},
+			}},
+			conversation.Turn{Role: "tool", Blocks: []conversation.Block{{Kind: conversation.ResultBlock, ID: id}}})
 		flat, err := encodeResponses(r)
 		if err != nil {
 			t.Fatal(err)
@@ -163,16 +175,13 @@ func TestNamesAndArguments(t *testing.T) {
 	t.Parallel()
 	r := request(false)
 	r.Tools = []provider.Tool{{Name: "a-b_C9"}, {Name: strings.Repeat("n", 64)}}
-	r.Messages = append(r.Messages,
-		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{
-			{ID: "c", Name: "f", Arguments: `{"q":"\u00`},
-			{ID: "d", Name: "f"},
+	r.Turns = append(r.Turns,
+		conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+			{Kind: conversation.CallBlock, ID: "c", Name: "f", Arguments: `{"q":"\u00`},
+			{Kind: conversation.CallBlock, ID: "d", Name: "f"},
 		}},
-		provider.Message{Role: "tool", HasContent: true, ToolCallID: "c"}, provider.Message{
-			Role:       "tool",
-			HasContent: true,
-			ToolCallID: "d",
-		})
+		conversation.Turn{Role: "tool", Blocks: []conversation.Block{{Kind: conversation.ResultBlock, ID: "c"}}},
+		conversation.Turn{Role: "tool", Blocks: []conversation.Block{{Kind: conversation.ResultBlock, ID: "d"}}})
 	var chat struct {
 		Tools []struct {
 			Function struct{ Name string }
@@ -232,14 +241,15 @@ func FuzzEncode(f *testing.F) {
 			MaxTokens:   5,
 			Stop:        []string{stop},
 			Temperature: &temperature,
-			Messages: []provider.Message{{
-				Role:       "user",
-				HasContent: true,
-				Text:       text,
-				Name:       name,
-				ToolCallID: stop,
-				ToolCalls:  []provider.ToolCall{{ID: name, Name: stop, Arguments: text}},
-			}},
+			Turns: []conversation.Turn{
+				{Role: "assistant", Name: name, Blocks: []conversation.Block{
+					{Text: text},
+					{Kind: conversation.CallBlock, ID: name, Name: stop, Arguments: text},
+				}},
+				{Role: "tool", Blocks: []conversation.Block{
+					{Kind: conversation.ResultBlock, ID: stop, Blocks: []conversation.Block{{Text: text}}},
+				}},
+			},
 		}
 		var got struct {
 			Model       string

@@ -3,10 +3,10 @@ package openai
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -16,8 +16,8 @@ func encodeResponses(r *provider.Request) ([]byte, error) {
 	b := provider.AppendQuote(append(make([]byte, 0, sizeHint(r)), `{"model":`...), r.Model)
 	b = append(b, `,"input":[`...)
 	n := len(b)
-	for i := range r.Messages {
-		b = appendItems(b, n, &r.Messages[i])
+	for i := range r.Turns {
+		b = appendItems(b, n, &r.Turns[i])
 	}
 	b = strconv.AppendInt(append(b, `],"max_output_tokens":`...), r.MaxTokens, 10)
 	b = append(b, `,"store":false,"include":["reasoning.encrypted_content"],"service_tier":"default","stream":true`...)
@@ -51,72 +51,86 @@ func appendReasoningConfig(b []byte, r *provider.Request) []byte {
 // appendItemComma appends a comma before each item of a list that begins at n, except the first.
 func appendItemComma(b []byte, n int) []byte { return appendComma(b, len(b)-n) }
 
-// appendItems writes a message as items: its text, then its calls, each after the reasoning that led to it.
-func appendItems(b []byte, n int, m *provider.Message) []byte {
-	switch m.Role {
+// appendItems writes a turn as items.
+func appendItems(b []byte, n int, t *conversation.Turn) []byte {
+	switch t.Role {
 	case "tool":
+		result := t.Result()
 		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call_output","call_id":`...),
-			normalizeCallID(m.ToolCallID))
-		return append(provider.AppendQuote(append(b, `,"output":`...), joinText(m)), '}')
+			normalizeCallID(result.ID))
+		return append(provider.AppendQuote(append(b, `,"output":`...), conversation.Texts(result.Blocks)), '}')
 	case "assistant":
-		return appendAssistant(b, n, m)
+		return appendAssistant(b, n, t.Blocks)
 	case "system":
-		return appendTurn(b, n, "developer", m)
+		return appendTurn(b, n, "developer", t.Blocks)
 	}
-	return appendTurn(b, n, m.Role, m)
+	return appendTurn(b, n, t.Role, t.Blocks)
 }
 
-func appendTurn(b []byte, n int, role string, m *provider.Message) []byte {
+func appendTurn(b []byte, n int, role string, blocks []conversation.Block) []byte {
 	b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"message","role":`...), role)
 	b = append(b, `,"content":[`...)
-	if m.Parts == nil {
-		b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), m.Text), '}')
-	}
-	for i := range m.Parts {
-		p := &m.Parts[i]
-		if b = appendComma(b, i); p.Type == "text" {
-			b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), p.Text), '}')
+	for i := range blocks {
+		p := blocks[i].Picture
+		if b = appendComma(b, i); p == nil {
+			b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), blocks[i].Text), '}')
 			continue
 		}
 		detail := p.Detail
 		if detail == "" {
 			detail = "auto"
 		}
-		b = provider.AppendQuote(append(b, `{"type":"input_image","image_url":`...), p.ImageURL)
+		b = provider.AppendQuote(append(b, `{"type":"input_image","image_url":`...), p.URL)
 		b = append(provider.AppendQuote(append(b, `,"detail":`...), detail), '}')
 	}
 	return append(b, "]}"...)
 }
 
-// appendAssistant writes a message of the model: its reasoning, its text, then its calls. The API
-// refuses reasoning that nothing follows.
-func appendAssistant(b []byte, n int, m *provider.Message) []byte {
-	text := joinText(m)
-	if text != "" || m.Refusal != "" || len(m.ToolCalls) > 0 {
-		b = appendReasoningItems(b, n, m.ExtraContent)
+// appendAssistant writes a turn of the model, block by block. Texts and refusals that follow each other are one
+// message. The API refuses reasoning that nothing follows.
+func appendAssistant(b []byte, n int, blocks []conversation.Block) []byte {
+	last := len(blocks)
+	for last > 0 && isSilent(&blocks[last-1]) {
+		last--
 	}
-	if text != "" || m.Refusal != "" {
-		b = append(appendItemComma(b, n), `{"type":"message","role":"assistant","content":[`...)
-		if text != "" {
-			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
+	open := false // a message
+	for i := range blocks[:last] {
+		c := &blocks[i]
+		if isSilent(c) && c.Kind != conversation.ReasoningBlock {
+			continue
 		}
-		if m.Refusal != "" {
-			b = append(provider.AppendQuote(append(appendComma(b, len(text)), `{"type":"refusal","refusal":`...),
-				m.Refusal),
-				'}')
+		spoken := c.Kind == conversation.TextBlock || c.Kind == conversation.RefusalBlock
+		switch {
+		case open && !spoken:
+			b = append(b, "]}"...)
+		case open:
+			b = append(b, ',')
+		case spoken:
+			b = append(appendItemComma(b, n), `{"type":"message","role":"assistant","content":[`...)
 		}
+		switch open = spoken; c.Kind {
+		case conversation.ReasoningBlock:
+			b = appendReasoningItems(b, n, c.Extra)
+		case conversation.TextBlock:
+			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), c.Text), '}')
+		case conversation.RefusalBlock:
+			b = append(provider.AppendQuote(append(b, `{"type":"refusal","refusal":`...), c.Text), '}')
+		case conversation.CallBlock:
+			b = appendReasoningItems(b, n, c.Extra)
+			b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...),
+				normalizeCallID(c.ID))
+			b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
+			b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
+		}
+	}
+	if open {
 		b = append(b, "]}"...)
-	}
-	for i := range m.ToolCalls {
-		c := &m.ToolCalls[i]
-		b = appendReasoningItems(b, n, c.ExtraContent)
-		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...),
-			normalizeCallID(c.ID))
-		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
-		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
 	}
 	return b
 }
+
+// isSilent reports whether a block of the model says nothing.
+func isSilent(b *conversation.Block) bool { return b.Kind != conversation.CallBlock && b.Text == "" }
 
 // appendReasoningItems writes the reasoning that an app sent back.
 func appendReasoningItems(b []byte, n int, extra []byte) []byte {
@@ -124,16 +138,6 @@ func appendReasoningItems(b []byte, n int, extra []byte) []byte {
 		b = append(appendItemComma(b, n), item...)
 	}
 	return b
-}
-
-// joinText returns the text of a message with all its parts.
-func joinText(m *provider.Message) string {
-	var text strings.Builder // a message may have thousands of parts
-	text.WriteString(m.Text)
-	for i := range m.Parts {
-		text.WriteString(m.Parts[i].Text)
-	}
-	return text.String()
 }
 
 // readReasoning returns the reasoning items that an app sent back with a message or a call. It

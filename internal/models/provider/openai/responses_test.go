@@ -15,6 +15,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -245,36 +246,30 @@ func TestResponsesRequests(t *testing.T) {
 	r.Tools[1].Strict, r.ToolChoice = &strict, provider.ToolChoice{Mode: "function", Name: "time"}
 	r.ReasoningEffort, r.ResponseFormat = "low",
 		[]byte(`{"type":"json_schema","json_schema":{"name":"n","schema":{"a":1},"strict":true}}`)
-	r.Messages = []provider.Message{
-		{Role: "system", HasContent: true, Text: "Be brief."},
-		{
-			Role:       "user",
-			HasContent: true,
-			Parts: []provider.Part{
-				{Type: "text", Text: "See"},
-				{Type: "image_url", ImageURL: "data:image/png;base64,AA"},
+	r.Turns = []conversation.Turn{
+		conversation.Say("system", "Be brief."),
+		{Role: "user", Blocks: []conversation.Block{
+			{Text: "See"},
+			{Kind: conversation.ImageBlock, Picture: &conversation.Picture{URL: "data:image/png;base64,AA"}},
+		}},
+		{Role: "assistant", Blocks: []conversation.Block{
+			{Text: "Let me look."},
+			{Kind: conversation.CallBlock, ID: "c1", Name: "weather", Arguments: `{"x":1}`, Extra: []byte(
+				`{"openai":{"reasoning":[{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"g","evil":1},{"type":"message"}]},"google":{"thought_signature":"s"}}`)},
+			{
+				Kind:      conversation.CallBlock,
+				ID:        "c2",
+				Name:      "time",
+				Arguments: `not JSON`,
+				Extra:     []byte(`{"openai":[]}`),
 			},
-		},
-		{Role: "assistant",
-			HasContent: true,
-			Text:       "Let me look.",
-			ToolCalls: []provider.ToolCall{
-				{
-					ID:        "c1",
-					Name:      "weather",
-					Arguments: `{"x":1}`,
-					ExtraContent: []byte(
-						`{"openai":{"reasoning":[{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"g","evil":1},{"type":"message"}]},"google":{"thought_signature":"s"}}`),
-				},
-				{ID: "c2", Name: "time", Arguments: `not JSON`, ExtraContent: []byte(`{"openai":[]}`)},
-			}},
-		{Role: "tool", ToolCallID: "c1", HasContent: true, Text: "fine"},
-		{
-			Role:       "tool",
-			ToolCallID: "c2",
-			HasContent: true,
-			Parts:      []provider.Part{{Type: "text", Text: "no"}, {Type: "text", Text: "on"}},
-		},
+		}},
+		{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "c1", Blocks: []conversation.Block{{Text: "fine"}}},
+		}},
+		{Role: "tool", Blocks: []conversation.Block{
+			{Kind: conversation.ResultBlock, ID: "c2", Blocks: []conversation.Block{{Text: "no"}, {Text: "on"}}},
+		}},
 	}
 	got, err := encodeResponses(r)
 	if err != nil {
@@ -442,14 +437,11 @@ func FuzzResponsesRequest(f *testing.F) {
 		`{"type":"json_schema","json_schema":{"name":"n"}}`)
 	f.Fuzz(func(t *testing.T, text, extra, format string) {
 		r := toolRequest(true)
-		r.Messages[0].Text = text
-		r.Messages = append(r.Messages,
-			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
-				ID:           text,
-				Name:         "f",
-				Arguments:    text,
-				ExtraContent: []byte(extra),
-			}}})
+		r.Turns[0].Blocks[0].Text = text
+		r.Turns = append(r.Turns,
+			conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+				{Kind: conversation.CallBlock, ID: text, Name: "f", Arguments: text, Extra: []byte(extra)},
+			}})
 		if json.Valid([]byte(format)) && strings.HasPrefix(format, "{") {
 			r.ResponseFormat = []byte(format)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -36,7 +37,7 @@ func request(stream bool) *provider.Request {
 		Model:     "gpt-6-luna",
 		MaxTokens: 100,
 		Stream:    stream,
-		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+		Turns:     []conversation.Turn{conversation.Say("user", "hi")},
 	}
 }
 
