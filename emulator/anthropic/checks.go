@@ -30,6 +30,10 @@ func (q *messagesRequest) checkRequired(m exchange.Model, counting bool) *exchan
 	case q.OutputConfig != nil &&
 		!slices.Contains([]string{"", "low", "medium", "high", "xhigh", "max"}, q.OutputConfig.Effort):
 		return badRequest("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
+	case q.OutputConfig != nil && q.OutputConfig.Effort != "" && m.Thinking == "budget":
+		return badRequest("This model does not support the effort parameter.")
+	case q.OutputConfig != nil && q.OutputConfig.Effort == "xhigh" && m.Thinking == "off":
+		return badRequest("output_config.effort: 'xhigh' is not supported for %s.", m.ID)
 	}
 	return nil
 }
@@ -77,6 +81,9 @@ func (q *messagesRequest) checkThinking(p *exchange.Prompt, beta bool) *exchange
 		return badRequest("`max_tokens` must be greater than `thinking.budget_tokens`.")
 	}
 	p.Thinks = t.Type != "disabled"
+	if p.Thinks && (q.Temperature != nil && *q.Temperature != 1 || q.TopP != nil && *q.TopP < 0.95) {
+		return badRequest("`temperature` may only be set to 1 when thinking is enabled.")
+	}
 	return nil
 }
 
@@ -164,7 +171,7 @@ func (c *messages) checkLastTurn(p *exchange.Prompt) *exchange.Refusal {
 	if end.Role == "user" {
 		return nil
 	}
-	if !c.model.Prefill {
+	if !c.model.Prefill || p.Thinks {
 		return badRequest(
 			"This model does not support assistant message prefill. The conversation must end with a user message.")
 	}

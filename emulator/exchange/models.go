@@ -69,7 +69,7 @@ func DefaultModels() []Model {
 		{ID: "claude-haiku-5-5", Thinking: "may", Fixed: true},
 		{ID: "claude-opus-5", Thinking: "may", Fixed: true},
 		{ID: "claude-sonnet-5", Thinking: "may", Fixed: true},
-		{ID: "claude-sonnet-4-6", Thinking: "off", MaxOutput: 64_000, Prefill: true},
+		{ID: "claude-sonnet-4-6", Thinking: "off"},
 		{ID: "claude-haiku-4-5", Thinking: "budget", Context: 200_000, MaxOutput: 64_000, Prefill: true},
 
 		{ID: "gemini-4-argon", Thinking: "level", Signatures: true},

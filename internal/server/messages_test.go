@@ -254,8 +254,9 @@ func TestMessagesEdges(t *testing.T) {
 			{"no token", messagesPath, message(model, "Hi"), nil, 401, `"type":"authentication_error"`},
 			{"a key elsewhere", "/v1/chat/completions", `{}`, key, 401, `"code":"unauthorized"`},
 			{"a model that is not offered", messagesPath, message("claude-9", "Hi"), key, 400, "GET /v1/models lists"},
-			{"a model that cannot do it", messagesPath, message("claude-opus-5-5", "Hi", `"temperature":0.5`), key, 400,
-				"temperature: claude-opus-5-5 accepts only its default"},
+			{"a model that cannot do it", messagesPath, message("claude-opus-5-5", "Hi", `"tools":[{"name":"f",`+
+				`"input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}`), key, 400,
+				"tool_choice: claude-opus-5-5 cannot be forced to call a tool"},
 			{"the count", messagesPath + "/count_tokens", `{"model":"` + model + `",` +
 				`"messages":[{"role":"user","content":"Hi"}]}`,
 				key, 200, `{"input_tokens":`},

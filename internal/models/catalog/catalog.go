@@ -26,7 +26,8 @@ type Model struct {
 	Efforts          []string   // accepted levels of reasoning_effort
 	ToolsEffort      string     // OpenAI: the only level with which Chat Completions takes tools; "" = any
 	Responses        bool       // OpenAI: tools need the Responses API
-	Thinking         string     // Anthropic: always, on (can be disabled) or off; Google: level or budget; otherwise ""
+	Thinking         string     // Anthropic: always, on, off or budget; Google: level or budget; otherwise ""
+	Prefill          bool       // Anthropic: goes on from an assistant message that ends the conversation
 	DeprecatedAt     *time.Time // when its retirement was announced
 	RetiresAt        *time.Time // when it is retired
 	Replacement      string     // the model to use instead; "" = none

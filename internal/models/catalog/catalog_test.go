@@ -197,7 +197,9 @@ func TestFacts(t *testing.T) {
 			ForcedToolChoice: true,
 			Temperature:      true,
 			Reasoning:        true,
-			Thinking:         "off",
+			Efforts:          []string{"none", "low", "medium", "high"},
+			Thinking:         "budget",
+			Prefill:          true,
 		},
 		"claude-opus-5-5": {
 			Provider:        "anthropic",
@@ -367,6 +369,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"temperature: free\n    reasoning: false", "temperature: free\n    reasoning: true",
 			"models[1].thinking: must be"},
 		{"temperature: free", "temperature: free\n    thinking: level", "models[1].thinking: must be"},
+		{"temperature: fixed", "temperature: fixed\n    prefill: true", "line 12: models[0].prefill: is for models of"},
 		{"id: one", "id: one\n    off: true", "models[0].off: one is not in the built-in price list"},
 		{"deprecated_at: 2026-12-01", "deprecated_at: 2027-12-01", "line 15: models[0].deprecated_at: must be before"},
 		{"retires_at: 2027-01-01", "retires_at: 2027-02-30",

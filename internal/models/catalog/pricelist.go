@@ -54,6 +54,7 @@ type modelFile struct {
 	ToolsEffort      string     `yaml:"tools_effort"`
 	API              string     `yaml:"api"`
 	Thinking         string     `yaml:"thinking"`
+	Prefill          bool       `yaml:"prefill"`
 	DeprecatedAt     string     `yaml:"deprecated_at"`
 	RetiresAt        string     `yaml:"retires_at"`
 	Replacement      string     `yaml:"replacement"`
@@ -204,7 +205,9 @@ var (
 	modelID   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,63}$`)
 	providers = []string{"openai", "anthropic", "google"}
 	efforts   = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
-	thinkings = map[string][]string{"openai": {""}, "anthropic": {"always", "on", "off"}, "google": {"level", "budget"}}
+	thinkings = map[string][]string{
+		"openai": {""}, "anthropic": {"always", "on", "off", "budget"}, "google": {"level", "budget"},
+	}
 )
 
 // maxDimensions bounds the size of an answer: providers offer 4,096 numbers at most.
@@ -231,6 +234,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		ToolsEffort:      f.ToolsEffort,
 		Responses:        f.API == "responses",
 		Thinking:         f.Thinking,
+		Prefill:          f.Prefill,
 		DeprecatedAt:     b.parseDay(at+".deprecated_at", f.DeprecatedAt),
 		RetiresAt:        b.parseDay(at+".retires_at", f.RetiresAt),
 		Replacement:      f.Replacement,
@@ -255,7 +259,8 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 			"must be responses, on a model of openai with tools"},
 		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning ||
 			f.Thinking == "" && !m.Reasoning, "thinking",
-			"must be always, on or off at anthropic, and level or budget at google"},
+			"must be always, on, off or budget at anthropic, and level or budget at google"},
+		{!f.Prefill || f.Provider == "anthropic", "prefill", "is for models of anthropic only"},
 		{m.Reasoning || len(f.Efforts) == 0, "efforts", "must be empty on a model that does not reason"},
 		{m.DeprecatedAt == nil || m.RetiresAt == nil ||
 			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},

@@ -81,6 +81,9 @@ type Request struct {
 	Embedding         *Embedding // what is to be embedded; nil = the call is for text
 	Facts             ModelFacts
 
+	// Thinking says whether a client that speaks of thinking itself, beside the effort, asks for it: on or off; "" = it
+	// has no such word, so that an effort asks for it.
+	Thinking string
 	// FromResponses says that the client speaks OpenAI's Responses API: what it leaves out has that API's default.
 	FromResponses bool
 	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
@@ -95,10 +98,16 @@ type Request struct {
 	CacheKey string
 }
 
+// AsksToThink reports whether the client asks for reasoning of a model that does not reason by itself.
+func (r *Request) AsksToThink() bool {
+	return r.Thinking == "on" || r.Thinking == "" && r.ReasoningEffort != "" && r.ReasoningEffort != "none"
+}
+
 // ModelFacts are the properties of the model that a dialect needs.
 type ModelFacts struct {
 	Responses   bool   // OpenAI: served by the Responses API
-	Thinking    string // Anthropic: always, on (can be switched off) or off; Google: level or budget
+	Thinking    string // as catalog.Model has it
+	Prefill     bool   // Anthropic: goes on from an assistant's words
 	Vision      bool
 	Temperature bool  // any value; otherwise only the default is accepted
 	Dimensions  int64 // numbers of a full embedding; 0 = the model makes none

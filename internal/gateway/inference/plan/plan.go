@@ -95,11 +95,13 @@ func New(in *Input) (*Plan, error) {
 	if err := p.setModel(model, in); err != nil {
 		return nil, err
 	}
-	p.fitRequest()
+	p.resolveOutputCap(&in.Caller.App)
+	if err := p.fitRequest(); err != nil {
+		return nil, err
+	}
 	if err := p.checkModel(); err != nil {
 		return nil, err
 	}
-	p.resolveOutputCap(&in.Caller.App)
 	least := p.leastTokens()
 	if p.Request.MaxTokens < least {
 		return nil, invalid("max_tokens: %s takes at least %d in this call", model, least)
@@ -162,6 +164,7 @@ func (p *Plan) setModel(model string, in *Input) error {
 	p.Request.Model = model
 	p.Request.Facts = provider.ModelFacts{
 		Thinking:    p.Model.Thinking,
+		Prefill:     p.Model.Prefill,
 		Vision:      p.Model.Vision,
 		Temperature: p.Model.Temperature,
 		Dimensions:  p.Model.MaxDimensions,
@@ -179,10 +182,6 @@ func (p *Plan) checkModel() error {
 	switch {
 	case r.MaxTokens > m.MaxOutputTokens:
 		return invalid("max_tokens: %s allows at most %d", m.ID, m.MaxOutputTokens)
-	case r.Temperature != nil && *r.Temperature != 1 && !m.Temperature:
-		return invalid("temperature: %s accepts only its default; leave it out", m.ID)
-	case r.TopP != nil && *r.TopP != 1 && !m.Temperature:
-		return invalid("top_p: %s accepts only its default; leave it out", m.ID)
 	case p.Images > 0 && !m.Vision:
 		return invalid("messages: %s does not read images", m.ID)
 	case tools && !m.Tools:

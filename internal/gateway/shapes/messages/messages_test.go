@@ -52,7 +52,8 @@ func describeRequest(p *plan.Request) (lines []string) {
 		lines = append(lines, fmt.Sprintf("choice %s %s parallel %t", c.Mode, c.Name, p.ParallelToolCalls == nil))
 	}
 	if p.ReasoningEffort != "" || p.WantReasoning {
-		lines = append(lines, fmt.Sprintf("effort %q reasoning %t", p.ReasoningEffort, p.WantReasoning))
+		lines = append(lines, fmt.Sprintf("effort %q reasoning %t thinking %s", p.ReasoningEffort, p.WantReasoning,
+			p.Thinking))
 	}
 	if p.ResponseFormat != nil {
 		lines = append(lines, "format "+string(p.ResponseFormat))
@@ -146,15 +147,23 @@ var requests = []struct {
 		[]string{"user Hi", `tool f "" {}`, "choice required  parallel true"}},
 	{"a choice without tools", user + `,"tool_choice":{"type":"auto"}`, []string{"user Hi"}},
 	{"a small budget", user + `,"thinking":{"type":"enabled","budget_tokens":1024}`,
-		[]string{"user Hi", `effort "low" reasoning true`}},
+		[]string{"user Hi", `effort "low" reasoning true thinking on`}},
 	{"a middle budget", user + `,"thinking":{"type":"enabled","budget_tokens":4096}`,
-		[]string{"user Hi", `effort "medium" reasoning true`}},
+		[]string{"user Hi", `effort "medium" reasoning true thinking on`}},
 	{"a large budget", user + `,"thinking":{"type":"enabled","budget_tokens":16384}`,
-		[]string{"user Hi", `effort "high" reasoning true`}},
+		[]string{"user Hi", `effort "high" reasoning true thinking on`}},
 	{"adaptive thinking with an effort", user + `,"thinking":{"type":"adaptive"},"output_config":{"effort":"max"}`,
-		[]string{"user Hi", `effort "max" reasoning true`}},
+		[]string{"user Hi", `effort "max" reasoning true thinking on`}},
+	{"thinking of its own effort", user + `,"thinking":{"type":"adaptive"}`,
+		[]string{"user Hi", `effort "" reasoning true thinking on`}},
+	{"a budget above the output cap", user + `,"thinking":{"type":"enabled","budget_tokens":1000000}`,
+		[]string{"user Hi", `effort "high" reasoning true thinking on`}},
+	{"a budget below Anthropic's least", user + `,"thinking":{"type":"enabled","budget_tokens":1}`,
+		[]string{"user Hi", `effort "low" reasoning true thinking on`}},
+	{"an effort without thinking", user + `,"output_config":{"effort":"low"}`,
+		[]string{"user Hi", `effort "low" reasoning false thinking off`}},
 	{"no thinking", user + `,"thinking":{"type":"disabled"},"output_config":{"effort":"max"}`,
-		[]string{"user Hi", `effort "none" reasoning false`}},
+		[]string{"user Hi", `effort "none" reasoning false thinking off`}},
 	{"a loose schema", user + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`,
 		[]string{"user Hi", `format {"type":"json_schema","json_schema":{"name":"response",` +
 			`"schema":{"type":"object"}}}`}},
@@ -209,13 +218,10 @@ func TestRefusals(t *testing.T) {
 		`{"model":"m","max_tokens":5,"speed":"fast",` + user + `}`:            "speed: not offered",
 		`{"model":"m","max_tokens":5,"mcp_servers":[{}],` + user + `}`:        "mcp_servers: not offered",
 		`{"model":"m","max_tokens":5,"container":"c",` + user + `}`:           "container: not offered",
-		`{"model":"m","max_tokens":5,"thinking":{"type":"enabled"},` + user + `}`: "thinking.budget_tokens: " +
-			"required, " +
-			"at least 1024",
-		`{"model":"m","max_tokens":2000,"thinking":{"type":"enabled","budget_tokens":2000},` + user + `}`: "thinking." +
-			"budget_tokens: must be below max_tokens",
-		`{"model":"m","max_tokens":5,"thinking":{"type":"deep"},` + user + `}`:     "thinking.type: must be one of",
-		`{"model":"m","max_tokens":5,"output_config":{"effort":"x"},` + user + `}`: "output_config.effort: must be",
+		`{"model":"m","max_tokens":5,"thinking":{"type":"deep"},` + user + `}`: "thinking." +
+			"type: must be one of",
+		`{"model":"m","max_tokens":5,"output_config":{"effort":"x"},` + user + `}`: "output_config." +
+			"effort: must be",
 		`{"model":"m","max_tokens":5,"output_config":{"format":{"type":"text"}},` + user + `}`: "output_config.format" +
 			".type: must be json_schema",
 		`{"model":"m","max_tokens":5,"system":5,` + user + `}`: "system: must " +

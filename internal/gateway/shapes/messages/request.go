@@ -151,12 +151,10 @@ func (r *reader) readScalars() error {
 	return nil
 }
 
-// minBudget is the smallest budget_tokens that Anthropic takes.
-const minBudget = 1024
-
 // readThinking maps thinking to a reasoning effort, which is what every provider understands (decision 074).
 func (r *reader) readThinking() error {
 	t := r.body.Thinking
+	r.out.Thinking = "off" // here an effort alone is no wish to think
 	if t == nil {
 		return nil
 	}
@@ -164,16 +162,9 @@ func (r *reader) readThinking() error {
 	switch t.Type {
 	case "disabled":
 		r.out.ReasoningEffort = "none"
-	case "adaptive":
-		r.out.WantReasoning = true
-	case "enabled":
-		r.out.WantReasoning = true
-		switch b := t.BudgetTokens; {
-		case b == nil || *b < minBudget:
-			return plan.Invalid("thinking.budget_tokens: required, at least %d", minBudget)
-		case r.body.MaxTokens != nil && *b >= *r.body.MaxTokens:
-			return plan.Invalid("thinking.budget_tokens: must be below max_tokens")
-		default:
+	case "adaptive", "enabled":
+		r.out.WantReasoning, r.out.Thinking = true, "on"
+		if b := t.BudgetTokens; b != nil && t.Type == "enabled" {
 			r.out.ReasoningEffort = effortOfBudget(*b)
 		}
 	default:

@@ -31,12 +31,23 @@ func TestAgainstTheEmulator(t *testing.T) {
 	}
 	for name, set := range map[string]func(*provider.Request){
 		"text": func(*provider.Request) {},
+		"prefill": func(r *provider.Request) {
+			r.Model, r.Facts.Prefill = "claude-haiku-4-5", true
+			r.Turns = append(r.Turns, chat(t, `[{"role":"assistant","content":"The answer is "}]`)...)
+		},
+		"adaptive": func(r *provider.Request) {
+			r.Model, r.Facts.Thinking, r.ReasoningEffort = "claude-sonnet-4-6", "off", "max"
+		},
 		"system": func(r *provider.Request) {
 			r.Turns = append(chat(t, `[{"role":"system","content":"s"}]`), r.Turns...)
 		},
 		"calls": func(r *provider.Request) {
 			r.Tools, r.Turns[0].Blocks[0].Text = tools,
 				"!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
+		},
+		"calls, with a budget": func(r *provider.Request) {
+			r.Model, r.Facts.Thinking, r.ReasoningEffort = "claude-haiku-4-5", "budget", "medium"
+			r.Tools, r.Turns[0].Blocks[0].Text = tools, "!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking say"
 		},
 		"forced": func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
 		"structured": func(r *provider.Request) {
@@ -59,7 +70,7 @@ func TestAgainstTheEmulator(t *testing.T) {
 		if name == "structured" && (m.Content == nil || !strings.HasPrefix(*m.Content, `{"city":`)) {
 			t.Errorf("structured: %+v", m)
 		}
-		if name != "calls" {
+		if name != "calls" && name != "calls, with a budget" {
 			continue
 		}
 		if len(m.ToolCalls) != 2 || reason != "tool_calls" || m.ToolCalls[0].ExtraContent == nil {
@@ -84,6 +95,9 @@ func TestAgainstTheEmulator(t *testing.T) {
 			}})
 		}
 		both(t, c, r, "the results")
+		if name != "calls" {
+			continue // a budget has no word for an edited history
+		}
 		r.Turns[0].Blocks[0].Text = "another question"
 		both(t, c, r, "an edited history")
 	}
@@ -110,7 +124,7 @@ func both(t *testing.T, c *Client, r *provider.Request, name string) (said, stri
 	if !errors.Is(out.err, io.EOF) || out.usage == nil {
 		t.Fatalf("%s: %v", name, out.err)
 	}
-	streamed, reason := joined(t, out.frames)
+	streamed, reason := joined(t, strings.ReplaceAll(out.frames, r.Model, request().Model))
 	answer, err := c.Complete(context.Background(), r)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -31,9 +31,10 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	onTools, onTurns := countBreakpoints(r)
 	surplus := onTools + onTurns - maxBreakpoints
 	t := turns{
-		b:      make([]byte, 0, sizeHint(r)),
-		thinks: modelThinks(r),
-		cache:  breakpoints{seen: onTools, surplus: surplus},
+		b:       make([]byte, 0, sizeHint(r)),
+		thinks:  modelThinks(r),
+		prefill: r.Facts.Prefill,
+		cache:   breakpoints{seen: onTools, surplus: surplus},
 	}
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
 	t.b = strconv.AppendInt(append(t.b, `,"max_tokens":`...), r.MaxTokens, 10)
@@ -203,7 +204,13 @@ func appendNumber(b []byte, v float64) []byte { return strconv.AppendFloat(b, ma
 
 // modelThinks reports whether the model will think. Only then may the request send thinking back.
 func modelThinks(r *provider.Request) bool {
-	return r.Facts.Thinking == "always" || r.Facts.Thinking == "on" && !mustDisableThinking(r)
+	switch r.Facts.Thinking {
+	case "always":
+		return true
+	case "on":
+		return !mustDisableThinking(r)
+	}
+	return r.AsksToThink()
 }
 
 // mustDisableThinking reports whether the request must disable thinking: when the app wants none, or when it forces a
@@ -242,7 +249,13 @@ func appendThinking(b []byte, r *provider.Request, schema []byte, replays bool) 
 	switch {
 	case silent:
 		b = append(b, `,"thinking":{"type":"disabled"}`...)
-	case replays || r.WantReasoning && modelThinks(r):
+	case r.Facts.Thinking == "budget":
+		if modelThinks(r) {
+			b = strconv.AppendInt(append(b, `,"thinking":{"type":"enabled","budget_tokens":`...), chooseBudget(r), 10)
+			b = append(b, '}')
+		}
+		return appendOutputConfig(b, "", schema), nil // such models have no effort
+	case replays || modelThinks(r) && (r.WantReasoning || r.Facts.Thinking == "off"):
 		b = append(b, `,"thinking":{"type":"adaptive"`...)
 		if r.WantReasoning {
 			b = append(b, `,"display":"summarized"`...)
@@ -264,6 +277,22 @@ func appendThinking(b []byte, r *provider.Request, schema []byte, replays bool) 
 		effort = "high" // the highest effort that is allowed without thinking
 	}
 	return appendOutputConfig(b, effort, schema), nil
+}
+
+// minBudget is the least budget that the API takes. It must be below max_tokens.
+const minBudget = 1024
+
+// chooseBudget returns how many tokens a model may think that has no effort: as many as the effort says, and at most
+// half of the output cap, so that the answer has room.
+func chooseBudget(r *provider.Request) int64 {
+	budget := int64(8192)
+	switch r.ReasoningEffort {
+	case "minimal", "low":
+		budget = minBudget
+	case "high", "xhigh", "max":
+		budget = 24576
+	}
+	return max(minBudget, min(budget, r.MaxTokens/2))
 }
 
 // appendOutputConfig appends the effort and the schema of the response, if there are any.

@@ -361,6 +361,27 @@ func TestMembers(t *testing.T) {
 			r.ReasoningEffort = "none"
 			r.Facts.Thinking = "always"
 		}, `!reasoning_effort: this model always thinks; the least is low`},
+		"thinking, off unless asked": {func(r *R) {
+			r.Facts.Thinking, r.Thinking, r.WantReasoning = "off", "on", true
+		}, `{"thinking":{"type":"adaptive","display":"summarized"}}`},
+		"an effort, off unless asked": {func(r *R) {
+			r.Facts.Thinking, r.ReasoningEffort = "off", "low"
+		}, `{"output_config":{"effort":"low"},"thinking":{"type":"adaptive"}}`},
+		"an effort alone, off unless asked": {func(r *R) {
+			r.Facts.Thinking, r.ReasoningEffort, r.Thinking = "off", "low", "off"
+		}, `{"output_config":{"effort":"low"}}`},
+		"shown reasoning, off unless asked": {func(r *R) {
+			r.Facts.Thinking, r.WantReasoning = "off", true
+		}, `{}`},
+		"thinking by a budget": {func(r *R) {
+			r.Facts.Thinking, r.Thinking, r.WantReasoning = "budget", "on", true
+		}, `{"thinking":{"type":"enabled","budget_tokens":1024}}`},
+		"a budget and a schema": {func(r *R) {
+			r.Facts.Thinking, r.ReasoningEffort = "budget", "low"
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
+		}, `{"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}},` +
+			`"thinking":{"type":"enabled","budget_tokens":1024}}`},
+		"no budget": {func(r *R) { r.Facts.Thinking, r.ReasoningEffort = "budget", "none" }, `{}`},
 		"effort beside a forced call": {func(r *R) {
 			r.ReasoningEffort = "max"
 			r.Tools = tool
@@ -386,6 +407,38 @@ func TestMembers(t *testing.T) {
 		c.set(r)
 		if got := members(t, r); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
+func TestBudgetOfThinking(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		effort    string
+		cap, want int64
+	}{
+		{"low", 64000, 1024}, {"low", 1100, 1024}, {"medium", 64000, 8192}, {"", 64000, 8192}, {"", 4000, 2000},
+		{"high", 64000, 24576}, {"high", 30000, 15000}, {"high", 2000, 1024},
+	} {
+		if got := chooseBudget(&provider.Request{ReasoningEffort: c.effort, MaxTokens: c.cap}); got != c.want {
+			t.Errorf("%q of %d: %d, want %d", c.effort, c.cap, got, c.want)
+		}
+	}
+}
+
+// TestPrefill: a model that takes it goes on from the assistant's words, which may not end in white space.
+func TestPrefill(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"The answer is \n"`:   `user: "q" | assistant: "The answer is"`,
+		`["{ ","\"a\": "," "]`: `user: "q" | assistant: "{ " "\"a\":"`,
+		`" "`:                  `user: "q"`,
+	} {
+		r := request()
+		r.Facts.Prefill = true
+		r.Turns = chat(t, `[{"role":"user","content":"q"},{"role":"assistant","content":`+text+`}]`)
+		if raw, err := Encode(r); err != nil || short(t, raw) != want {
+			t.Errorf("%s: %v: %s", text, err, raw)
 		}
 	}
 }
@@ -623,7 +676,8 @@ func FuzzEncode(f *testing.F) {
 	roles := []string{"user", "assistant", "tool", "system", "developer", "assistant", "tool", "user"}
 	f.Fuzz(func(t *testing.T, a, b, arguments, extra, schema, id string, pattern uint16) {
 		r := request()
-		r.Facts.Thinking = []string{"always", "on", "off", ""}[pattern&3]
+		r.Facts.Thinking = []string{"always", "on", "off", "budget"}[pattern&3]
+		r.Facts.Prefill, r.Thinking = pattern&4 == 0, []string{"", "on", "off", ""}[pattern>>6&3]
 		r.ReasoningEffort = []string{"", "none", "low", "max"}[pattern>>2&3]
 		r.ToolChoice = provider.ToolChoice{Mode: []string{"", "auto", "required", "function"}[pattern>>4&3], Name: a}
 		r.Stop = []string{b}

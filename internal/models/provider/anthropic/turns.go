@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -19,6 +20,7 @@ type turns struct {
 	asked   bool   // there is a user message that is not empty
 	thinks  bool   // thinking of earlier turns may be sent back
 	replays bool   // some thinking was sent back
+	prefill bool   // the last turn may be the assistant's
 	cache   breakpoints
 
 	used map[string]int    // how often each tool id was used
@@ -54,7 +56,7 @@ func (t *turns) write(all []conversation.Turn) error {
 	switch {
 	case !t.asked:
 		return makeRejection("messages: this model needs a user message that is not empty")
-	case t.role == "assistant":
+	case t.role == "assistant" && !t.prefill:
 		return makeRejection(
 			"messages: the last one with content is the assistant's; this model cannot continue it, so end with a user message")
 	}
@@ -159,6 +161,9 @@ func (t *turns) writeImage(url string) bool {
 func (t *turns) writeAssistant(i int) error {
 	clear(t.open)
 	blocks := t.all[i].Blocks
+	if i == len(t.all)-1 {
+		blocks = trimEnd(blocks)
+	}
 	spoke := slices.ContainsFunc(blocks, func(b conversation.Block) bool {
 		return b.Kind == conversation.TextBlock && !isBlank(b.Text)
 	})
@@ -193,6 +198,18 @@ func (t *turns) writeAssistant(i int) error {
 		}
 	}
 	return nil
+}
+
+// trimEnd returns blocks without the white space at their end, with which the last turn may not end.
+func trimEnd(blocks []conversation.Block) []conversation.Block {
+	blocks = slices.Clone(blocks)
+	for i := len(blocks) - 1; i >= 0; i-- {
+		blocks[i].Text = strings.TrimRightFunc(blocks[i].Text, unicode.IsSpace)
+		if blocks[i].Text != "" {
+			break
+		}
+	}
+	return blocks
 }
 
 // writeCall appends a tool call. It returns false if its arguments are no object.
