@@ -314,7 +314,7 @@ func (b *bundle) newCall(r *http.Request) *call {
 		body = strings.Replace(body, `,"stream":true`, "", 1)
 	}
 	if r.URL.Query().Has("stop") {
-		body = strings.Replace(body, "{", `{"stop":"END",`, 1)
+		body = strings.Replace(body, "{", `{"stop":"END","reasoning_effort":"none",`, 1)
 	}
 	return &call{
 		who:         b.who,
