@@ -59,9 +59,9 @@ test: setup ## all packages, and the main walks in a browser (10 s if nothing ch
 test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 50 min
 	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
 
-world: ## random histories of the whole product, with new seeds each time; MINUTES=120; ARGS='-first SEED -seeds 9' plays some again | MINUTES
-	PURSER_TEST_WORLD=$(or $(MINUTES),60)m go test ./internal/world -count=1 -timeout=0 -run 'TestWorld$$' -v \
-		$(or $(ARGS),-seeds 0)
+world: setup ## random histories of the whole product, with new seeds each time; MINUTES=120; ARGS='-first SEED -seeds 9' plays some again | MINUTES
+	@$(WITH_POSTGRES) env PURSER_TEST_LONG=1 PURSER_TEST_WORLD=$(or $(MINUTES),60)m \
+		go test ./internal/world -count=1 -timeout=0 -run '^TestWorld' -v $(or $(ARGS),-seeds 0)
 
 mutants: setup ## faults in the code of money and access that no test notices; MINUTES=60; ARGS='-pkg PKG -n 200 -seed 2' | MINUTES
 	@$(WITH_POSTGRES) go run ./internal/testkit/mutants -minutes $(or $(MINUTES),60) $(ARGS)

@@ -32,9 +32,9 @@ import (
 // acts are what a row does that is no single request: WHO does it, with the words behind its name.
 var acts = map[string]func(c *cast, who string, with string) error{
 	"connect": (*cast).connect,
-	"sleep": func(_ *cast, _, with string) error {
+	"sleep": func(c *cast, _, with string) error {
 		d, err := time.ParseDuration(with)
-		time.Sleep(d)
+		c.Pass(d)
 		return err
 	},
 	"refresh":  func(c *cast, _, _ string) error { return c.refresh(c.grant, true) },
@@ -229,7 +229,7 @@ func (c *cast) speak(who, session string) error {
 
 // enterCode is what an authenticator app shows.
 func (c *cast) enterCode(_, _ string) (err error) {
-	c.known["code"], err = totp.GenerateCode(strings.ReplaceAll(c.known["seed"], "-", ""), time.Now())
+	c.known["code"], err = totp.GenerateCode(strings.ReplaceAll(c.known["seed"], "-", ""), c.clock.steady())
 	return err
 }
 
@@ -372,7 +372,7 @@ func (c *cast) changeSettings(who, with string) error {
 		if err != nil {
 			return err
 		}
-		time.Sleep(2 * time.Second) // no two begin at once
+		c.Pass(2 * time.Second) // no two begin at once
 		c.coverage.count("setting "+s.Name, c.answer.Status == http.StatusOK)
 	}
 	return nil
@@ -390,7 +390,7 @@ func (c *cast) changePrices(_, _ string) error {
 		return err
 	}
 	c.act()
-	time.Sleep(10 * time.Second)
+	c.Pass(10 * time.Second)
 	if err := c.request("nobody", "GET", "/v1/models", ""); err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func (c *cast) play(s scenario) error {
 	}
 	for i, r := range s.rows {
 		if c.strict {
-			time.Sleep(time.Second)
+			c.Pass(time.Second)
 		}
 		err := c.row(r)
 		if os.Getenv("TRACE") != "" {

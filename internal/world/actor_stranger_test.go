@@ -71,7 +71,7 @@ func (a *api) authorize(person string, app credentials, spendCap string) (*famil
 		return nil, err
 	}
 	a.grants = append(a.grants[max(0, len(a.grants)+1-keptIDs):], g)
-	a.connected = time.Now()
+	a.connected = a.clock.steady()
 	return g, nil
 }
 
@@ -99,9 +99,9 @@ func (a *api) trade(g *family, key string, pairs ...string) (bank.Answer, error)
 	if tokens.ConnectionID != "" {
 		g.connectionID = tokens.ConnectionID
 	}
-	g.refresh, g.renewed = tokens.RefreshToken, time.Now()
+	g.refresh, g.renewed = tokens.RefreshToken, a.clock.steady()
 	a.tokens = append(a.tokens[max(0, len(a.tokens)+1-keptIDs):],
-		token{tokens.AccessToken, g.connectionID, g.refresh, g.code, time.Now(), g})
+		token{tokens.AccessToken, g.connectionID, g.refresh, g.code, a.clock.steady(), g})
 	a.see(answer.Body)
 	return answer, nil
 }
@@ -147,7 +147,7 @@ var secrets = []struct {
 	ends bool
 }{
 	{"a code that was used", func(w *world, g *family) (bank.Answer, error) {
-		time.Sleep(3 * time.Second) // until then it may have lost a race
+		w.Pass(3 * time.Second) // until then it may have lost a race
 		return w.api.trade(&family{app: g.app}, "", "grant_type", "authorization_code", "code", g.code,
 			"redirect_uri", back, "code_verifier", verifier)
 	}, true},
@@ -155,7 +155,7 @@ var secrets = []struct {
 		if len(g.used) == 0 {
 			return bank.Answer{Status: http.StatusBadRequest, Body: "none"}, nil
 		}
-		time.Sleep(3 * time.Second) // likewise
+		w.Pass(3 * time.Second) // likewise
 		return w.api.trade(&family{app: g.app}, id.NewUUID(), "grant_type", "refresh_token", "refresh_token",
 			g.used[len(g.used)-1])
 	}, true},

@@ -80,7 +80,7 @@ func (a *api) rich(n int) (person string, err error) {
 func (a *api) requests(s bank.Step) error {
 	for i := range 5 {
 		o := operations[(s.A*1000+s.B+37*i)%len(operations)]
-		if slices.Contains(o.Security, "accessToken") && time.Since(a.connected) > 10*time.Minute {
+		if slices.Contains(o.Security, "accessToken") && a.since(a.connected) > 10*time.Minute {
 			if err := a.connect(bank.Step{A: s.C, B: s.B, C: s.A}); err != nil {
 				return err
 			}

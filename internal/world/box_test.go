@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,25 +83,28 @@ type Box struct {
 	T       *testing.T
 	Network *Network
 	Stripe  *stripe.Server
-	Server  *server.Server // that runs
+	Server  *server.Server // the process's that is asked
 
+	engine   db.Engine
 	label    string // of the hosts
 	loopback string // the address of who receives webhooks: only such a one needs no certificate
 
 	bankNetwork *bank.Network // between the product and Stripe
 	providers   *providers
 	receiver    *receiver
-	file        *file // of the database
+	file        *file // what stands between that process and the database
 	clock       wallClock
 	coverage    *coverage
 
 	config  config.Config
-	stop    context.CancelFunc
-	ended   chan error
+	started int            // processes so far
+	node    *node          // that is asked
 	servers []*http.Server // of the outside
 	log     *log
 
+	said  atomic.Int64 // how often a process has said something, on PostgreSQL
 	mu    sync.Mutex
+	nodes []*node       // the processes that there are: on PostgreSQL two
 	acted time.Time     // when somebody last did something
 	woken chan struct{} // closed when somebody does something
 
@@ -115,38 +119,51 @@ type Box struct {
 	statements map[string]int // the most that a request has run, by its kind
 }
 
-// Run plays f in a box, whose clock is simulated: time passes as soon as everything waits for it.
-func Run(t *testing.T, f func(b *Box)) {
+// Run plays f in a box. On SQLite the clock is simulated: time passes as soon as everything waits for it. On PostgreSQL
+// it is that of the machine, shifted: see nodes_test.go.
+func Run(t *testing.T, e db.Engine, f func(b *Box)) {
 	t.Helper()
-	url := dbtest.URL(t, db.SQLite)
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(began))
-		b := openBox(t, url)
+	url := dbtest.URL(t, e)
+	play := func(t *testing.T) {
+		b := openBox(t, e, url)
 		defer b.close()
 		f(b)
+	}
+	if e == db.Postgres {
+		play(t)
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(began))
+		play(t)
 	})
 }
 
-func openBox(t *testing.T, url string) *Box {
+func openBox(t *testing.T, e db.Engine, url string) *Box {
 	t.Helper()
-	b := &Box{T: t, Network: &Network{}, log: &log{}, acted: time.Now(), woken: make(chan struct{}),
+	b := &Box{T: t, engine: e, Network: newNetwork(e == db.Postgres), log: &log{}, woken: make(chan struct{}),
 		statements: map[string]int{}, story: &story{names: map[string]string{}},
 		wire: wire{sent: map[string]*bytes.Buffer{}}, coverage: newCoverage(),
 		whoSends: func(http.CookieJar, []string) string { return "somebody" }}
+	b.clock.passed.Store(int64(time.Until(began))) // in a bubble it has come
+	b.acted = b.clock.steady()
 	n := opened.Add(1)
 	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
 	for _, name := range []string{b.label, b.loopback} {
 		networks.Store(name, b.Network)
 		t.Cleanup(func() { networks.Delete(name) })
 	}
-	b.file = newFile(t, url, b.die)
+	if e == db.SQLite {
+		b.file = newFile(t, url, func() { b.die(b.node) })
+	}
 	b.Stripe = stripe.New(stripe.Options{Key: stripeKey, WebhookSecret: stripeSecret, Now: b.clock.Now})
 	b.bankNetwork = &bank.Network{Stripe: b.Stripe}
-	b.providers, b.receiver = &providers{emulator: emulator.New(emulator.Options{})}, &receiver{}
+	b.providers = &providers{emulator: emulator.New(emulator.Options{}), clock: &b.clock, waits: b.lingers}
+	b.receiver = &receiver{clock: &b.clock, waits: b.lingers}
 	b.serve(b.host(stripeHost), b.wire.keep("to Stripe", b.story.hear(b.bankNetwork)))
 	b.serve(b.host(providersHost), b.wire.keep("to providers", b.providers))
 	b.serve(b.loopback, b.wire.keep("to receivers", b.receiver))
-	home, providers := b.URL(purserHost), b.URL(providersHost)
+	home := b.URL(purserHost)
 	people, err := oidc.New(oidc.Options{Issuer: b.URL(peopleHost), Now: b.clock.Now, Redirects: []string{
 		home + "/sign-in/provider/callback"}})
 	if err != nil {
@@ -162,10 +179,9 @@ func openBox(t *testing.T, url string) *Box {
 		BaseURL:          home,
 		AuthURL:          home,
 		DashboardURL:     home,
-		NodeURL:          home,
 		Policy:           policy.Default,
 		EnvelopeKeys:     [][]byte{bytes.Repeat([]byte("test"), 8)},
-		Lease:            day, // a job that waits for long must not lose it
+		Lease:            leases[e],
 		Grace:            time.Second,
 		Retention:        config.DefaultRetention,
 		VerifyAt:         "03:00",
@@ -177,12 +193,7 @@ func openBox(t *testing.T, url string) *Box {
 		OIDC: identity.OpenIDConfig{Name: "Work", Issuer: b.URL(peopleHost), ClientID: oidc.ClientID,
 			ClientSecret: oidc.ClientSecret},
 		Payouts: payouts.Config{Every: 3 * day, Window: 2 * day, MinimumMC: money.Dollar},
-		Stripe:  topups.Config{Key: stripeKey, WebhookSecret: stripeSecret, BaseURL: b.URL(stripeHost)},
-		Providers: map[string]config.Provider{
-			"openai":    {BaseURL: providers + "/v1", Keys: []string{"emulated-key"}},
-			"anthropic": {BaseURL: providers, Keys: []string{"emulated-key"}},
-			"google":    {BaseURL: providers, Keys: []string{"emulated-key"}},
-		},
+		Stripe:  topups.Config{Key: stripeKey, WebhookSecret: stripeSecret},
 	}
 	b.Start()
 	return b
@@ -198,27 +209,98 @@ func (b *Box) URL(name string) string { return "http://" + b.host(name) }
 func (b *Box) serve(host string, h http.Handler) {
 	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
 	b.servers = append(b.servers, s)
-	l := b.Network.Listen(host)
+	l := b.listen(host)
 	go func() { _ = s.Serve(l) }() // until it is closed
 }
 
-// Start starts the product.
+func (b *Box) listen(host string) net.Listener {
+	b.T.Helper()
+	l, err := b.Network.Listen(host)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return l
+}
+
+// A node is a process of the product.
+type node struct {
+	box    *Box
+	number int // of all processes of the box
+	file   *file
+	server *server.Server
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// host returns the name of a host of the box by which the process alone reaches it, or is reached.
+func (n *node) host(name string) string { return fmt.Sprint(name, "-", n.number) }
+
+// Start starts the processes of the product that do not run.
 func (b *Box) Start() {
 	b.T.Helper()
+	for len(b.running()) < processes[b.engine] {
+		b.startNode()
+	}
+	b.turnTo(b.nodes[0])
+}
+
+func (b *Box) startNode() {
+	b.T.Helper()
+	b.started++
+	n := &node{box: b, number: b.started, file: b.file, ended: make(chan error, 1)}
+	c := b.config
+	if b.engine == db.Postgres {
+		c.Database = b.standBetween(n)
+	}
+	b.Network.add(n.number, n.before)
+	c.NodeURL, c.Stripe.BaseURL = b.URL(n.host(purserHost)), b.URL(n.host(stripeHost))
+	at := b.URL(n.host(providersHost))
+	c.Providers = map[string]config.Provider{
+		"openai":    {BaseURL: at + "/v1", Keys: []string{"emulated-key"}},
+		"anthropic": {BaseURL: at, Keys: []string{"emulated-key"}},
+		"google":    {BaseURL: at, Keys: []string{"emulated-key"}},
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	s, err := server.Open(ctx, b.config, slog.New(slog.NewJSONHandler(b.log, nil)), true)
+	s, err := server.Open(ctx, c, slog.New(slog.NewJSONHandler(b.log, nil)), true)
 	if err != nil {
 		stop()
 		b.T.Fatal(err)
 	}
-	s.Ticks = b.ticks
+	n.server, n.stop = s, stop
+	s.Ticks = n.ticks
 	s.DB.Fail(b.fails)
-	b.clock.set(s.DB)
+	b.clock.set(s.DB, 0)
 	s.Mount(ui.Home{BaseURL: b.config.BaseURL, AuthURL: b.config.AuthURL, Dev: true})
 	b.coverage.know(s.Router.Routes())
-	b.Server, b.stop, b.ended = s, stop, make(chan error, 1)
-	l := b.Network.Listen(b.host(purserHost))
-	go func() { b.ended <- s.Run(ctx, []net.Listener{l}) }()
+	l := b.listen(b.host(n.host(purserHost)))
+	b.mu.Lock()
+	b.nodes = append(b.nodes, n)
+	b.mu.Unlock()
+	go func() { n.ended <- s.Run(ctx, []net.Listener{l}) }()
+}
+
+// running returns the processes that there are.
+func (b *Box) running() []*node {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.nodes)
+}
+
+// turnTo lets those who ask the product ask a process.
+func (b *Box) turnTo(n *node) {
+	b.node, b.Server, b.file = n, n.server, n.file
+	b.Network.lead(n.number)
+}
+
+// remove takes a process away, which has ended or is to end, and lets another one be asked if there is one.
+func (b *Box) remove(n *node) {
+	b.mu.Lock()
+	b.nodes = slices.DeleteFunc(b.nodes, func(other *node) bool { return other == n })
+	b.mu.Unlock()
+	b.Server = nil
+	for _, other := range b.running() {
+		b.turnTo(other)
+	}
 }
 
 // failNext lets the n-th statement of the product from now on fail; 0 = none does any more. It reports whether the one
@@ -248,19 +330,20 @@ func (b *Box) countStatements() int {
 	return b.ran
 }
 
-// Stop stops the product as a signal does.
+// Stop stops the process that is asked as a signal does.
 func (b *Box) Stop() {
 	b.T.Helper()
-	b.stop()
-	if err := <-b.ended; err != nil {
+	n := b.node
+	b.remove(n)
+	n.stop()
+	if err := <-n.ended; err != nil {
 		b.T.Error(err)
 	}
-	b.Server = nil
 }
 
 func (b *Box) close() {
 	var err error
-	if b.Server != nil {
+	for b.Server != nil {
 		b.Stop()
 	}
 	for _, s := range b.servers {
@@ -275,13 +358,36 @@ func (b *Box) close() {
 }
 
 // Pass lets time pass.
-func (b *Box) Pass(d time.Duration) { time.Sleep(d) }
+func (b *Box) Pass(d time.Duration) {
+	if b.engine == db.Postgres {
+		b.shift(d)
+		return
+	}
+	time.Sleep(d)
+}
+
+// Wait waits until everything waits.
+func (b *Box) Wait() {
+	if b.engine == db.Postgres {
+		b.awaitSilence()
+		return
+	}
+	synctest.Wait()
+}
+
+// since is how long ago something was.
+func (b *Box) since(at time.Time) time.Duration { return b.clock.steady().Sub(at) }
 
 // act notes that somebody does something, so that no job waits for longer than its interval.
 func (b *Box) act() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.acted = time.Now()
+	b.acted = b.clock.steady()
+	b.wake()
+}
+
+// wake lets those who wait for a time look at the clock.
+func (b *Box) wake() {
 	close(b.woken)
 	b.woken = make(chan struct{})
 }
@@ -291,18 +397,19 @@ const longestPause = 6 * time.Hour
 
 // ticks are the product's. A job waits for a third of the time in which nobody has done anything: what is due is late
 // by a third, and a month takes some hundred runs of a job and not a million.
-func (b *Box) ticks(interval time.Duration) (<-chan time.Time, func()) {
-	c, done := make(chan time.Time, 1), make(chan struct{})
+func (n *node) ticks(interval time.Duration) (<-chan time.Time, func()) {
+	b, c, done := n.box, make(chan time.Time, 1), make(chan struct{})
 	go func() {
-		for last := time.Now(); ; {
+		for last := b.clock.steady(); ; {
 			b.mu.Lock()
-			wait, woken := max(interval, min(time.Since(b.acted)/3, longestPause)), b.woken
+			wait, woken := max(interval, min(b.since(b.acted)/3, longestPause)), b.woken
 			b.mu.Unlock()
 			select {
-			case now := <-time.After(time.Until(last.Add(wait))):
-				last = now
+			case <-time.After(wait - b.since(last)):
+				n.file.awaken(done)
+				last = b.clock.steady()
 				select {
-				case c <- now:
+				case c <- last:
 				default:
 				}
 			case <-woken:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/commands"
 	"github.com/purserhq/purser/internal/gateway/policy"
 )
@@ -102,7 +103,7 @@ var (
 // left out.
 func TestTour(t *testing.T) {
 	t.Parallel()
-	Run(t, func(b *Box) {
+	Run(t, db.SQLite, func(b *Box) {
 		w := enter(b)
 		w.api.drawn, w.reader.drawn = map[string]int{}, map[string]int{}
 		defer w.money.Stop()

@@ -35,6 +35,9 @@ const (
 	hangs    fault = "hangs"     // the statement, until its context ends, or for half a minute
 	diskFull fault = "disk-full" // nothing is written for a while
 	kill     fault = "kill"      // the process ends: nothing of it gets through any more
+	// On PostgreSQL:
+	stops       fault = "stops"        // the process is stopped, and goes on after its lease has ended
+	stopsAsking fault = "stops-asking" // likewise, when it is about to ask somebody outside
 )
 
 // fullFor is how long a disk is full. A call waits longer for its settlement.
@@ -44,6 +47,7 @@ const fullFor = 20 * time.Second
 type file struct {
 	full error  // SQLite's own
 	die  func() // ends the process
+	stop func() // lets it go on later
 
 	mu     sync.Mutex
 	armed  fault // "" = none
@@ -51,7 +55,8 @@ type file struct {
 	rests  bool  // while judges ask
 	happen fault // what has happened, and nobody has asked for
 	until  time.Time
-	lives  int // of the process
+	lives  int           // of the process
+	stands chan struct{} // until the process goes on; nil = it is not stopped
 }
 
 // arm lets a fault happen at the n-th statement from now on, in place of one that has not happened yet.
@@ -61,12 +66,12 @@ func (f *file) arm(what fault, n int) {
 	f.armed, f.in = what, n
 }
 
-// disarm ends what was armed, but for a kill, which waits. It returns what has happened since it was last asked, and
-// for how long it goes on.
+// disarm ends what was armed, but for a kill and a stop, which wait. It returns what has happened since it was last
+// asked, and for how long it goes on.
 func (f *file) disarm() (happened fault, rest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.armed != kill {
+	if f.armed == hangs || f.armed == diskFull {
 		f.armed = ""
 	}
 	happened, f.happen = f.happen, ""
@@ -97,11 +102,20 @@ func (f *file) pass(ctx context.Context, life int, query string) error {
 		f.lives++
 	case diskFull:
 		f.until = time.Now().Add(fullFor)
+	case stops, stopsAsking:
+		f.stands = make(chan struct{})
 	}
+	stands := f.stands
 	isDead, isFull := life < f.lives, time.Now().Before(f.until) && writes(query)
 	f.mu.Unlock()
-	if due == kill {
+	switch due {
+	case kill:
 		f.die()
+	case stops, stopsAsking:
+		f.stop()
+	}
+	if stands != nil {
+		<-stands
 	}
 	switch {
 	case isDead:
@@ -126,6 +140,8 @@ func (f *file) canHappen(ctx context.Context, query string) bool {
 		return ctx.Done() != nil
 	case diskFull:
 		return writes(query)
+	case stopsAsking:
+		return query == toOutside
 	}
 	return true
 }
@@ -307,18 +323,18 @@ func (s *faultyStmt) QueryContext(ctx context.Context, args []driver.NamedValue)
 	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }
 
-// die ends the process as a power cut does: from now on nothing of it gets through.
-func (b *Box) die() {
-	b.Network.cut()
-	b.stop()
+// die ends a process as a power cut does: from now on nothing of it gets through.
+func (b *Box) die(n *node) {
+	b.Network.cut(n.number)
+	n.stop()
 }
 
-// revive starts a process on what the one that has ended has left, after some time, in which that one is gone.
-func (b *Box) revive(after time.Duration) {
+// revive starts a process on what one that has ended has left, after some time, in which that one is gone.
+func (b *Box) revive(n *node, after time.Duration) {
 	b.T.Helper()
-	<-b.ended // with errors, as nothing has worked
-	time.Sleep(deadTime + after)
-	b.Network.heal()
+	b.remove(n)
+	<-n.ended // with errors, as nothing has worked
+	b.Pass(deadTime + after)
 	b.Start()
 }
 
@@ -333,16 +349,18 @@ func arms(what fault, statements int) func(*world, bank.Step) error {
 	}
 }
 
-// overcome ends the fault of the database that a step has met, and returns it; "" = none.
-func (w *world) overcome(s bank.Step) (happened fault) {
-	happened, rest := w.file.disarm()
+// overcome ends the fault of a process's database that a step has met, and returns it; "" = none.
+func (w *world) overcome(n *node, s bank.Step) (happened fault) {
+	happened, rest := n.file.disarm()
 	switch happened {
 	case "":
 		return ""
 	case kill:
 		w.money.Resume()
-		w.revive(time.Duration(s.A%100) * time.Second)
+		w.revive(n, time.Duration(s.A%100)*time.Second)
 		w.money.Book.DB = w.Server.DB
+	case stops, stopsAsking:
+		n.file.awaken(nil)
 	default:
 		time.Sleep(rest)
 	}

@@ -15,6 +15,9 @@ import (
 
 // A receiver is the host of apps that gets their webhooks, and keeps a book of what came.
 type receiver struct {
+	clock *wallClock
+	waits func(context.Context, time.Duration)
+
 	mu        sync.Mutex
 	endpoints []*endpoint
 	faults    []receiverFault // of the next deliveries
@@ -97,7 +100,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		fault, r.faults = r.faults[0], r.faults[1:]
 	}
 	stamp, mark, _ := strings.Cut(strings.TrimPrefix(q.Header.Get("Svc-Signature"), "t="), ",v1=")
-	e.came = append(e.came, delivery{time.Now(), q.Header.Get("Webhook-Id"), string(body), stamp, mark,
+	e.came = append(e.came, delivery{r.clock.steady(), q.Header.Get("Webhook-Id"), string(body), stamp, mark,
 		fault == takes || fault == takesLate})
 	r.mu.Unlock()
 	switch fault {
@@ -107,9 +110,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Location", "/0")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	case takesLate:
-		time.Sleep(10 * time.Second)
+		r.waits(q.Context(), 10*time.Second)
 	case isSlow:
-		time.Sleep(time.Minute)
+		r.waits(q.Context(), time.Minute)
+		panic(http.ErrAbortHandler) // who asked has left
 	case losesAnswer:
 		panic(http.ErrAbortHandler)
 	}
@@ -141,11 +145,12 @@ func (u *subscriber) acts(s bank.Step) error {
 	if e.isVague || !e.deleted.IsZero() {
 		return nil
 	}
+	read := func(text []byte) error { return e.read(text, u.clock.steady()) }
 	switch s.C % 6 {
 	case 0:
-		return u.change(e, "DELETE", "", "", func([]byte) error { e.deleted = time.Now(); return nil })
+		return u.change(e, "DELETE", "", "", func([]byte) error { e.deleted = u.clock.steady(); return nil })
 	case 1:
-		return u.change(e, "POST", "/rotate-secret", "", e.read)
+		return u.change(e, "POST", "/rotate-secret", "", read)
 	case 2:
 		return u.change(e, "PATCH", "", `{"status":"disabled"}`, func([]byte) error { e.isDisabled = true; return nil })
 	case 3:
@@ -164,17 +169,17 @@ func (u *subscriber) subscribe(appID string) error {
 	u.receiver.mu.Unlock()
 	body := fmt.Sprintf(`{"url":"http://%s/%d"}`, u.loopback, n)
 	return u.change(e, "POST", "", body, func(text []byte) error {
-		e.isVague, e.made, e.since = false, time.Now(), u.clock.Now()
-		return e.read(text)
+		e.isVague, e.made, e.since = false, u.clock.steady(), u.clock.Now()
+		return e.read(text, e.made)
 	})
 }
 
 // read reads an endpoint from an answer that has its secret.
-func (e *endpoint) read(text []byte) error {
+func (e *endpoint) read(text []byte, at time.Time) error {
 	var answer struct{ ID, Secret string }
 	err := json.Unmarshal(text, &answer)
 	e.id = answer.ID
-	e.secrets = append(e.secrets, secret{answer.Secret, time.Now()})
+	e.secrets = append(e.secrets, secret{answer.Secret, at})
 	return err
 }
 

@@ -39,6 +39,8 @@ var refusals = []int{400, 401, 429, 500, 503, 529, 200}
 // providers stand before the emulated ones, and keep a book of what they were asked and what they used.
 type providers struct {
 	emulator http.Handler
+	clock    *wallClock
+	waits    func(context.Context, time.Duration)
 
 	mu     sync.Mutex
 	faults map[string][]answerFault // of the next requests that have a text
@@ -72,7 +74,7 @@ func (p *providers) arm(text string, number int, faults []answerFault) {
 func (p *providers) note(name string, body []byte) (a *asked, number int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a = &asked{name: name, at: time.Now()}
+	a = &asked{name: name, at: p.clock.steady()}
 	for text, list := range p.faults {
 		if bytes.Contains(body, []byte(text)) && len(list) > 0 {
 			a.fault, p.faults[text] = list[0], list[1:]
@@ -118,7 +120,7 @@ func (p *providers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, refusals[number%len(refusals)], number)
 		return
 	case silent:
-		<-r.Context().Done()
+		p.waits(r.Context(), longestCall) // for longer than who asked
 		panic(http.ErrAbortHandler)
 	}
 	answer := httptest.NewRecorder()
@@ -147,7 +149,7 @@ func (p *providers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if send(w, text[:at]) != nil {
 			return
 		}
-		time.Sleep(time.Duration(1+number%200) * time.Second)
+		p.waits(r.Context(), time.Duration(1+number%200)*time.Second)
 		text = text[at:]
 	default:
 		w.WriteHeader(answer.Code)
@@ -259,7 +261,7 @@ func (k *asker) connect(s bank.Step) error {
 	b, err := store.GetBalance(context.Background(), k.Server.DB, k.money.People[person])
 	if err == nil && b.AvailableMC < 2*money.Dollar {
 		err = k.money.Play(bank.Step{Do: "goodwill", A: 2 * s.A, B: 999})
-	} else if err == nil && time.Since(k.api.connected) < 10*time.Minute {
+	} else if err == nil && k.since(k.api.connected) < 10*time.Minute {
 		return nil
 	}
 	if err != nil {
@@ -319,7 +321,7 @@ func (k *asker) finish() error {
 			k.open = nil
 			return nil
 		}
-		time.Sleep(10 * time.Second)
+		k.Pass(10 * time.Second)
 	}
 	k.open = nil
 	return nil

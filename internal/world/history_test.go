@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/bank"
 )
 
@@ -32,34 +32,39 @@ type kind struct {
 	name   string
 	weight int // of 100 steps
 	play   func(*world, bank.Step) error
+	on     db.Engine // "" = both
 }
 
 // faultStep lets a statement of the next step fail.
 const faultStep = "statement-fails"
 
 var kinds = []kind{
-	{"read", 18, func(w *world, s bank.Step) error { return w.reader.reads(s) }},
-	{"request", 10, func(w *world, s bank.Step) error { return w.api.requests(s) }},
-	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }},
-	{"scenario", 7, func(w *world, s bank.Step) error { return w.cast.step(s) }},
-	{"renew", 2, (*world).renew},
-	{"stranger", 2, (*world).steal},
-	{"forgets", 1, (*world).forgets},
-	{"approves", 2, (*world).approves},
-	{"vanish", 1, func(w *world, s bank.Step) error { return w.money.Vanish(s) }},
-	{"restart", 2, (*world).restart},
-	{"ask", 5, func(w *world, s bank.Step) error { return w.asker.ask(s) }},
-	{"hooks", 4, func(w *world, s bank.Step) error { return w.hooks.acts(s) }},
-	{"clock-steps", 1, (*world).stepClock},
-	{faultStep, 4, func(w *world, s bank.Step) error { w.failing = 1 + s.B%40; return nil }},
-	{leaveStep, 2, (*world).leaves},
-	{string(kill), 1, arms(kill, 200)},
-	{string(hangs), 1, arms(hangs, 10)},
-	{string(diskFull), 1, arms(diskFull, 4)},
+	{"read", 18, func(w *world, s bank.Step) error { return w.reader.reads(s) }, ""},
+	{"request", 10, func(w *world, s bank.Step) error { return w.api.requests(s) }, ""},
+	{"connect", 4, func(w *world, s bank.Step) error { return w.api.connect(s) }, ""},
+	{"scenario", 7, func(w *world, s bank.Step) error { return w.cast.step(s) }, ""},
+	{"renew", 2, (*world).renew, ""},
+	{"stranger", 2, (*world).steal, ""},
+	{"forgets", 1, (*world).forgets, ""},
+	{"approves", 2, (*world).approves, ""},
+	{"vanish", 1, func(w *world, s bank.Step) error { return w.money.Vanish(s) }, ""},
+	{"restart", 2, (*world).restart, ""},
+	{"ask", 5, func(w *world, s bank.Step) error { return w.asker.ask(s) }, ""},
+	{"hooks", 4, func(w *world, s bank.Step) error { return w.hooks.acts(s) }, ""},
+	{"clock-steps", 1, (*world).stepClock, db.SQLite},
+	{faultStep, 4, func(w *world, s bank.Step) error { w.failing = 1 + s.B%40; return nil }, ""},
+	{leaveStep, 2, (*world).leaves, ""},
+	{string(kill), 1, arms(kill, 200), ""},
+	{string(hangs), 1, arms(hangs, 10), db.SQLite},
+	{string(diskFull), 1, arms(diskFull, 4), db.SQLite},
+	{string(kill), 3, arms(kill, 200), db.Postgres},
+	{string(stops), 4, arms(stops, 100), db.Postgres},
+	{string(stopsAsking), 4, arms(stopsAsking, 4), db.Postgres},
 }
 
 // arming are the steps that let something happen in the next one.
-var arming = []string{faultStep, leaveStep, string(kill), string(hangs), string(diskFull)}
+var arming = []string{faultStep, leaveStep, string(kill), string(hangs), string(diskFull), string(stops),
+	string(stopsAsking)}
 
 // enter opens a world in a box.
 func enter(b *Box) *world {
@@ -85,13 +90,15 @@ func enter(b *Box) *world {
 }
 
 // random returns a random history of n steps. The same seed gives the same one.
-func random(seed uint64, n int) []bank.Step {
+func random(e db.Engine, seed uint64, n int) []bank.Step {
 	history, draw := bank.Random(seed, n), rand.New(rand.NewPCG(seed, 15))
 	for i := range history {
 		x := draw.IntN(100)
 		for _, k := range kinds {
 			if x -= k.weight; x < 0 {
-				history[i].Do = k.name
+				if k.on == "" || k.on == e {
+					history[i].Do = k.name
+				}
 				break
 			}
 		}
@@ -102,15 +109,16 @@ func random(seed uint64, n int) []bank.Step {
 // play plays a step, and returns what does not hold then.
 func (w *world) play(s bank.Step) error {
 	var err error
-	began := time.Now()
-	if !slices.Contains(arming, s.Do) {
+	began := w.clock.steady()
+	isArming := slices.Contains(arming, s.Do)
+	if !isArming {
 		w.failNext(w.failing)
 		w.Network.leave(w.leaving)
-		w.file.rest(false)
+		w.rest(false)
 		w.failing, w.leaving = 0, nil
 	}
 	if i := indexKind(s.Do); i >= 0 {
-		time.Sleep(time.Second)
+		w.Pass(time.Second)
 		err = kinds[i].play(w, s)
 	} else {
 		err = w.money.Play(s)
@@ -118,8 +126,17 @@ func (w *world) play(s bank.Step) error {
 	if w.hasMet(s, began) {
 		err = nil // nobody can say what the step has done: the judges do
 	}
-	synctest.Wait() // a job may be at work
-	if err = errors.Join(err, w.money.Book.CheckStep(), w.checkHooks(false)); err == nil && s.A%5 == 0 {
+	w.Wait() // a job may be at work
+	if err = errors.Join(err, w.holds(func() error { return w.checkStep(s) })); err != nil || isArming {
+		return err
+	}
+	return w.turn(s)
+}
+
+// checkStep checks what holds after a step.
+func (w *world) checkStep(s bank.Step) error {
+	err := errors.Join(w.money.Book.CheckStep(), w.checkHooks(false))
+	if err == nil && s.A%5 == 0 {
 		err = w.checkAccess()
 	}
 	if err == nil {
@@ -136,13 +153,23 @@ func (w *world) hasMet(s bank.Step, began time.Time) (met bool) {
 		w.api.drawn["met: "+faultStep]++
 	}
 	met = w.hasLeft() || met
-	synctest.Wait()
-	w.file.rest(true)
-	happened := w.overcome(s)
-	if happened == kill {
-		w.providers.doubt(began)
+	w.Wait()
+	w.rest(true)
+	for _, n := range w.running() {
+		happened := w.overcome(n, s)
+		if happened == kill || happened == stops || happened == stopsAsking {
+			w.providers.doubt(began)
+		}
+		met = met || happened != ""
 	}
-	return met || happened != ""
+	return met
+}
+
+// rest says whether no process meets a fault of the database for a while.
+func (w *world) rest(rests bool) {
+	for _, n := range w.running() {
+		n.file.rest(rests)
+	}
 }
 
 func indexKind(name string) int {
@@ -158,7 +185,7 @@ func indexKind(name string) int {
 func (w *world) restart(s bank.Step) error {
 	w.money.Resume()
 	w.Stop()
-	time.Sleep(time.Duration(s.A%100) * time.Second)
+	w.Pass(time.Duration(s.A%100) * time.Second)
 	w.Start()
 	w.money.Book.DB = w.Server.DB
 	return nil
@@ -166,8 +193,8 @@ func (w *world) restart(s bank.Step) error {
 
 // playWhole plays a history to its end in a box of its own, and returns what does not hold. It counts in drawn what
 // actors have done with success.
-func playWhole(t *testing.T, history []bank.Step, drawn map[string]int) (err error) {
-	Run(t, func(b *Box) {
+func playWhole(t *testing.T, e db.Engine, history []bank.Step, drawn map[string]int) (err error) {
+	Run(t, e, func(b *Box) {
 		w := enter(b)
 		w.api.drawn, w.reader.drawn = drawn, drawn
 		defer w.money.Stop()
@@ -196,16 +223,16 @@ func (w *world) end() error {
 	if err := w.money.Settle(); err != nil {
 		return err
 	}
-	synctest.Wait()
+	w.Wait()
 	book := w.money.Book
 	for _, judge := range []func() error{
 		book.CheckStep, book.CheckSettled, book.CheckTexts, w.checkAccess, w.checkProviders,
 		func() error { return w.checkHooks(true) }, w.checkEnds, w.checkTruth, w.checkCanaries, w.verify,
-		w.checkBounds, w.checkSettledBooks, w.checkOut,
+		w.checkBounds, w.checkSettledBooks,
 	} {
-		if err := judge(); err != nil {
+		if err := w.holds(judge); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.checkOut()
 }

@@ -47,7 +47,7 @@ func (w *world) checkAccess() error {
 		if err != nil {
 			return err
 		}
-		isDead := time.Since(t.issued) > tokenAge || t.grant.ended != "" // until then it tells that it is revoked
+		isDead := w.since(t.issued) > tokenAge || t.grant.ended != "" // until then it tells that it is revoked
 		mayNotSpend := isDead || s.isClosed || s.status != "active" || s.isSuspended || s.isIdle
 		reads, err := w.send(context.Background(), nil, "GET", "/v1/connection", "", "Authorization", "Bearer "+t.text)
 		if err != nil {
@@ -55,7 +55,7 @@ func (w *world) checkAccess() error {
 		}
 		if isDead && reads.Status == http.StatusOK {
 			wrong = errors.Join(wrong, fmt.Errorf("access: token %d of %s reads, after %s, %+v", i, t.connectionID,
-				time.Since(t.issued), s))
+				w.since(t.issued), s))
 		}
 		calls, err := w.send(context.Background(), nil, "POST", "/v1/chat/completions",
 			`{"model":"gpt-6-luna","max_tokens":5,"messages":[{"role":"user","content":"`+canaryPrompt+`"}]}`,
@@ -66,7 +66,7 @@ func (w *world) checkAccess() error {
 		}
 		if mayNotSpend && calls.Status == http.StatusOK {
 			wrong = errors.Join(wrong, fmt.Errorf("access: token %d of %s spends, after %s, %+v", i, t.connectionID,
-				time.Since(t.issued), s))
+				w.since(t.issued), s))
 		}
 		if !mayNotSpend {
 			w.api.drawn[fmt.Sprint("a call of who may spend: ", calls.Status)]++

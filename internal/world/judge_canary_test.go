@@ -110,7 +110,7 @@ func (w *world) checkCanaries() error {
 	for _, name := range names {
 		canaries = append(canaries, canary{"an address", bank.Address(name)})
 	}
-	tables, err := w.texts(`SELECT name FROM sqlite_master WHERE type = 'table'`)
+	tables, err := w.tables()
 	for _, table := range tables {
 		err = errors.Join(err, w.scan(table, canaries))
 	}
@@ -142,7 +142,7 @@ func (w *world) checkErased() error {
 			canaries = append(canaries, canary{"the address of who has left", bank.Address(name)})
 		}
 	}
-	tables, err := w.texts(`SELECT name FROM sqlite_master WHERE type = 'table'`)
+	tables, err := w.tables()
 	for _, table := range tables {
 		err = errors.Join(err, w.scan(table, canaries))
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // An end is something that waits, by the column that says until when: too many rows of the query are those that nobody
@@ -19,13 +21,13 @@ type end struct {
 // ends are all columns of the schema by which something waits.
 var ends = map[string]end{
 	"holds are open": {"",
-		`SELECT COUNT(*) FROM holds WHERE state = 'open' AND $1 > 0`},
+		`SELECT COUNT(*) FROM holds WHERE state = 'open' AND CAST($1 AS BIGINT) > 0`},
 	"charges are pending": {"deferrals.next_us",
 		`SELECT COUNT(*) FROM deferrals WHERE next_us < $1`},
 	"dead nodes have holds": {"nodes.lease_us",
 		`SELECT COUNT(*) FROM nodes WHERE lease_us < $1 - 86400000000`},
 	"voice sessions have no end": {"realtime_sessions.lease_us",
-		unended + `status <> 'ended' AND $1 > 0`},
+		unended + `status <> 'ended' AND CAST($1 AS BIGINT) > 0`},
 	"voice calls are not hung up": {"realtime_sessions.hang_up_us",
 		unended + `hang_up = 1 AND hang_up_us < $1`},
 	"tickets wait": {"realtime_sessions.ticket_until_us",
@@ -55,7 +57,7 @@ var ends = map[string]end{
 	"margin changes are untold": {"",
 		`SELECT COUNT(*) FROM margin_changes WHERE done = 0 AND changed_us < $1`},
 	"erasures wait": {"",
-		`SELECT COUNT(*) FROM erasures WHERE $1 > 0`},
+		`SELECT COUNT(*) FROM erasures WHERE CAST($1 AS BIGINT) > 0`},
 	"endpoints are to be deleted": {"",
 		`SELECT COUNT(*) FROM webhooks WHERE deleted_us < $1`},
 	"verifications wait": {"",
@@ -95,13 +97,13 @@ var ends = map[string]end{
 	"refusals are kept": {"",
 		`SELECT COUNT(*) FROM refusals WHERE created_us < $1 - 30 * 86400000000`},
 	"parts of streams are kept": {"",
-		`SELECT COUNT(*) FROM checkpoints WHERE $1 > 0`},
+		`SELECT COUNT(*) FROM checkpoints WHERE CAST($1 AS BIGINT) > 0`},
 	"Stripe's event ids are kept": {"",
 		`SELECT COUNT(*) FROM stripe_events WHERE created_us < $1 - 40 * 86400000000`},
 	"automatic top-ups do not run": {"auto_topups.next_us",
 		`SELECT COUNT(*) FROM auto_topups WHERE next_us > $1 + 60 * 86400000000`},
 	"mails are in no turn": {"mails.next_us",
-		`SELECT COUNT(*) FROM mails WHERE status <> 'pending' AND done_us IS NULL AND $1 > 0`},
+		`SELECT COUNT(*) FROM mails WHERE status <> 'pending' AND done_us IS NULL AND CAST($1 AS BIGINT) > 0`},
 	"old secrets of apps work": {"apps.previous_secret_until_us",
 		`SELECT COUNT(*) FROM apps WHERE previous_secret_until_us > $1 + 9 * 86400000000`},
 	"payments are held back": {"payment_records.hold_until_us", `SELECT COUNT(*) FROM payment_records p
@@ -130,15 +132,16 @@ func (w *world) checkEnds() error {
 	judged := map[string]bool{}
 	for what, e := range ends {
 		var n int
-		judged[e.column] = true
+		if judged[e.column] = true; e.column == "nodes.lease_us" && w.engine == db.Postgres {
+			continue // it is by another clock
+		}
 		if err := w.Server.DB.QueryRowContext(ctx, e.query, before).Scan(&n); err != nil {
 			return fmt.Errorf("ends: %s: %w", what, err)
 		} else if n > 0 {
 			return fmt.Errorf("ends: %d %s", n, what)
 		}
 	}
-	columns, err := w.texts(`SELECT m.name || '.' || c.name FROM sqlite_master m, pragma_table_info(m.name) c
-		WHERE m.type = 'table'`)
+	columns, err := w.columns()
 	for _, column := range columns {
 		if _, name, _ := strings.Cut(column, "."); untilPattern.MatchString(name) && !judged[column] {
 			err = errors.Join(err, fmt.Errorf("ends: nothing is said of %s", column))

@@ -90,7 +90,7 @@ func (w *world) eventsOf(appID string) (list []event, err error) {
 			return nil, err
 		}
 		if a.Status == http.StatusTooManyRequests {
-			time.Sleep(time.Minute)
+			w.Pass(time.Minute)
 			continue
 		} else if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
 			return nil, nil

@@ -49,8 +49,8 @@ func sitDown(b *Box) (*bank.Player, *player) {
 	s := &player{Box: b, jars: map[string]http.CookieJar{}, apps: map[string]credentials{}}
 	p := bank.Player{Service: s, Stripe: b.Stripe, Network: b.bankNetwork, People: map[string]string{}, Names: names,
 		Patience: 3 * day}
-	b.Server.DB.SetBack(30 * day) // they are no newcomers, for whom there are lower limits
-	defer b.Server.DB.SetBack(0)
+	b.clock.set(b.Server.DB, 30*day) // they are no newcomers, for whom there are lower limits
+	defer b.clock.set(b.Server.DB, 0)
 	err := b.Server.DB.InTx(b.T.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, name := range names {
 			a, err := b.Server.Accounts.Create(ctx, tx, accounts.NewAccount{
@@ -94,6 +94,8 @@ func (b *Box) exchange(ctx context.Context, jar http.CookieJar, method, path, bo
 	b.act()
 	b.receiver.watch(method, path, body)
 	before, began := b.countStatements(), time.Now()
+	ctx, cancel := b.bound(ctx, path)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, b.URL(purserHost)+path, strings.NewReader(body))
 	if err != nil {
 		return bank.Answer{}, nil, err
@@ -110,6 +112,9 @@ func (b *Box) exchange(ctx context.Context, jar http.CookieJar, method, path, bo
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
+	if ctx.Err() == context.DeadlineExceeded {
+		err = nil // who reads a stream has left
+	}
 	b.act()
 	if time.Now().Equal(began) { // else jobs have run
 		b.noteStatements(method, path, b.countStatements()-before)
@@ -149,7 +154,7 @@ func (s *player) Page(ctx context.Context, _ int, person, method, path string, f
 
 func (s *player) Deliver(ctx context.Context, _ int, event []byte) (bank.Answer, error) {
 	return s.send(ctx, nil, "POST", "/stripe/events", string(event), "Content-Type", "application/json",
-		"Stripe-Signature", stripe.Sign(stripeSecret, s.clock.Now(), event))
+		"Stripe-Signature", stripe.Sign(stripeSecret, time.Now(), event))
 }
 
 func (s *player) Operate(ctx context.Context, _ int, method, path, body string) (bank.Answer, error) {
@@ -188,6 +193,10 @@ func (s *player) RunPayouts(ctx context.Context, _ int) error {
 
 func (s *player) await(ctx context.Context, d time.Duration) error {
 	s.act()
+	if s.engine == db.Postgres {
+		s.shift(d)
+		return ctx.Err()
+	}
 	select {
 	case <-time.After(d):
 		return nil
@@ -202,8 +211,6 @@ func (s *player) Reconcile() func(context.Context, int) error {
 }
 
 func (s *player) Now() time.Time { return s.Server.DB.Now() }
-
-func (s *player) Pass(d time.Duration) { time.Sleep(d) }
 
 func (s *player) Nodes() int { return 1 }
 

@@ -6,18 +6,26 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 )
 
-// A Network connects what is in a box, in memory: who listens has the name of a host, and every port of it.
+// A Network connects what is in a box: who listens has the name of a host, and every port of it. It is in memory, or
+// has a socket of the machine for each host. A process of the product reaches each host by a name of its own, such as
+// stripe-1, and all of them are reached as purser, of which one at a time answers.
 type Network struct {
+	hasSockets bool
+
 	mu     sync.Mutex
 	hosts  map[string]*listener
 	dials  int
-	open   map[*conn]bool // the ends of those who have dialed
-	isDown bool
-	leaves *leaving // nil = nobody does
+	open   map[*conn]bool                       // the ends of those who have dialed
+	before map[int]func(to string) func() error // by the number of a process; see node.before
+	down   map[int]bool                         // processes that have ended
+	at     int                                  // the process that answers
+	leaves *leaving                             // nil = nobody does
 }
 
 // A leaving is a connection that ends in the middle, because who has opened it is gone.
@@ -36,33 +44,83 @@ func (n *Network) leave(l *leaving) (was *leaving) {
 	return was
 }
 
-// cut ends all connections, and lets nobody connect until heal.
-func (n *Network) cut() {
-	n.mu.Lock()
-	open := n.open
-	n.open, n.isDown = nil, true
-	n.mu.Unlock()
-	for c := range open {
-		_ = c.Conn.Close() // that of a pipe cannot fail
-	}
+// newNetwork returns a network of nobody.
+func newNetwork(hasSockets bool) *Network {
+	return &Network{hasSockets: hasSockets, hosts: map[string]*listener{}, open: map[*conn]bool{},
+		before: map[int]func(string) func() error{}, down: map[int]bool{}}
 }
 
-func (n *Network) heal() {
+// nobody is the process of a host that several have in common.
+const nobody = 0
+
+// add adds a process.
+func (n *Network) add(process int, before func(to string) func() error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.isDown = false
+	n.before[process] = before
+}
+
+// lead lets a process answer.
+func (n *Network) lead(process int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at = process
+}
+
+// cut ends all connections of a process, and lets it have no others.
+func (n *Network) cut(process int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down[process] = true
+	for c := range n.open {
+		if c.process == process || c.process == nobody {
+			_ = c.Conn.Close() // that of a pipe cannot fail, and that of a socket does not matter
+			delete(n.open, c)
+		}
+	}
 }
 
 // Listen opens a host. An earlier listener of that name must be closed.
-func (n *Network) Listen(host string) net.Listener {
+func (n *Network) Listen(host string) (net.Listener, error) {
+	l := &listener{network: n, host: host, queue: make(chan net.Conn), closed: make(chan struct{})}
+	if n.hasSockets {
+		var err error
+		if l.socket, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &listener{network: n, host: host, queue: make(chan net.Conn), closed: make(chan struct{})}
-	if n.hosts == nil {
-		n.hosts = map[string]*listener{}
+	if _, process := n.find(host); strings.HasPrefix(host, purserHost) {
+		l.before = n.before[process]("")
 	}
 	n.hosts[host] = l
-	return l
+	return l, nil
+}
+
+// find returns who listens as a host, and the process whose host it is.
+func (n *Network) find(host string) (l *listener, process int) {
+	label, rest, _ := strings.Cut(host, ".")
+	name, number, isOwn := strings.Cut(label, "-")
+	switch {
+	case isOwn:
+		process, _ = strconv.Atoi(number) // the box has made it
+		if name != purserHost {
+			host = name + "." + rest
+		}
+	case name == purserHost:
+		process = n.at
+		host = fmt.Sprintf("%s-%d.%s", name, n.at, rest)
+	}
+	if n.isDown(process) {
+		return nil, process
+	}
+	return n.hosts[host], process
+}
+
+// isDown reports whether a process has ended; that of a host in common has if all have.
+func (n *Network) isDown(process int) bool {
+	return n.down[process] || process == nobody && n.down[n.at]
 }
 
 // Dial opens a connection to a host, as (*net.Dialer).DialContext does.
@@ -72,38 +130,58 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 		return nil, err
 	}
 	n.mu.Lock()
-	l := n.hosts[host]
-	if n.isDown {
-		l = nil
-	}
+	l, process := n.find(host)
 	n.dials++
-	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1024 + n.dials%60000}
+	from := &net.TCPAddr{IP: caller.IP, Port: 1024 + n.dials%60000}
 	n.mu.Unlock()
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("%s: %w", host, syscall.ECONNREFUSED)}
 	if l == nil {
 		return nil, refused
 	}
-	ours, theirs := net.Pipe()
-	select {
-	case l.queue <- &conn{Conn: theirs, local: l.Addr(), remote: from}:
-		return n.add(&conn{Conn: ours, local: from, remote: l.Addr(), network: n}, host)
-	case <-l.closed:
+	ours, err := l.connect(ctx, from)
+	if errors.Is(err, net.ErrClosed) {
 		return nil, refused
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	} else if err != nil {
+		return nil, err
 	}
+	return n.note(&conn{Conn: ours, local: from, remote: l.Addr(), network: n, process: process}, host)
 }
 
 // A listener is a host of a network.
 type listener struct {
 	network *Network
 	host    string
+	before  func() error // asked before it says something; nil = it is not asked
+	socket  net.Listener // nil = it is in memory
 	queue   chan net.Conn
 	once    sync.Once
 	closed  chan struct{}
 }
 
+// connect opens a connection to the host, and returns the other end of it.
+func (l *listener) connect(ctx context.Context, from net.Addr) (net.Conn, error) {
+	if l.socket != nil {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", l.socket.Addr().String())
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case l.queue <- &conn{Conn: theirs, local: l.Addr(), remote: from}:
+		return ours, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (l *listener) Accept() (net.Conn, error) {
+	if l.socket != nil {
+		c, err := l.socket.Accept()
+		if err != nil {
+			return nil, err
+		}
+		return &conn{Conn: c, local: l.Addr(), remote: caller, before: l.before}, nil
+	}
 	select {
 	case c := <-l.queue:
 		return c, nil
@@ -112,47 +190,50 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) Close() error {
-	err := net.ErrClosed
+func (l *listener) Close() (err error) {
 	l.once.Do(func() {
-		err = nil
 		close(l.closed)
+		if l.socket != nil {
+			err = l.socket.Close()
+		}
 		l.network.mu.Lock()
 		defer l.network.mu.Unlock()
 		if l.network.hosts[l.host] == l {
 			delete(l.network.hosts, l.host)
 		}
 	})
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
 	return err
 }
+
+// caller is the address of who dials.
+var caller = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1024}
 
 // Addr is an address of the documentation's range, which the product takes for one of the internet.
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 80} }
 
-// A conn is an end of a pipe. That of who has dialed knows its network.
+// A conn is an end of a connection. That of who has dialed knows its network.
 type conn struct {
 	net.Conn
 	local, remote net.Addr
 	network       *Network
+	process       int          // one end is its
+	before        func() error // asked before this end says something; nil = it is not asked
 
 	mu     sync.Mutex
 	leaves *leaving // when it ends in the middle; nil = it does not
 }
 
-// add notes a connection that was opened.
-func (n *Network) add(c *conn, host string) (net.Conn, error) {
+// note notes a connection that was opened to a host.
+func (n *Network) note(c *conn, host string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.isDown {
+	if n.isDown(c.process) {
 		return nil, errors.Join(net.ErrClosed, c.Conn.Close())
 	}
-	if n.open == nil {
-		n.open = map[*conn]bool{}
-	}
 	n.open[c] = true
+	if !strings.HasPrefix(host, purserHost) && c.process != nobody {
+		c.before = n.before[c.process](toOutside)
+	}
 	if l := n.leaves; l != nil && l.host == host {
 		if l.after--; l.after == -1 {
 			c.leaves = l
@@ -171,6 +252,11 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
+	if c.before != nil {
+		if err := c.before(); err != nil {
+			return 0, errors.Join(err, c.Close())
+		}
+	}
 	n, err := c.Conn.Write(p[:min(len(p), c.room())])
 	c.pass(n)
 	if err == nil && n < len(p) {

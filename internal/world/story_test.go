@@ -18,6 +18,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/bank"
@@ -249,7 +250,9 @@ var sentences = map[string]string{
 	"vanish":      "a customer, card or payee is deleted at Stripe",
 	"clock-steps": "the wall clock steps", faultStep: "a statement of the next step will fail",
 	leaveStep: "a caller of the next step will leave", string(kill): "the process will be killed",
-	string(hangs): "a statement will hang", string(diskFull): "the disk will be full",
+	string(stops):       "a process will be stopped, and go on when its lease has ended",
+	string(stopsAsking): "a process will be stopped when it asks somebody outside",
+	string(hangs):       "a statement will hang", string(diskFull): "the disk will be full",
 	"top-up": "a person tops up", "checkout": "a checkout at Stripe ends", "save-card": "a person saves a card",
 	"automatic": "a person turns automatic top-up on", "automatic-off": "a person turns it off",
 	"card": "a saved card begins to behave otherwise", "return": "a person takes money back",
@@ -300,9 +303,9 @@ func table(history []bank.Step, deeds []deed, failed *failure) string {
 }
 
 // code writes a history as a test to paste into a file of this package.
-func code(seed uint64, history []bank.Step) string {
+func code(e db.Engine, seed uint64, history []bank.Step) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "func TestSeed_%d(t *testing.T) {\n\tt.Parallel()\n\treplay(t, []bank.Step{\n", seed)
+	fmt.Fprintf(&b, "func TestSeed_%d(t *testing.T) {\n\tt.Parallel()\n\treplay(t, %q, []bank.Step{\n", seed, e)
 	for _, s := range history {
 		fmt.Fprintf(&b, "\t\t{Do: %q, A: %d, B: %d, C: %d}, // %s\n", s.Do, s.A, s.B, s.C, sentences[s.Do])
 	}
@@ -317,9 +320,9 @@ func code(seed uint64, history []bank.Step) string {
 var _ = replay // by the tests that a failure prints
 
 // replay plays a history that has failed once.
-func replay(t *testing.T, history []bank.Step) {
+func replay(t *testing.T, e db.Engine, history []bank.Step) {
 	t.Helper()
-	if err := playWhole(t, history, map[string]int{}); err != nil {
+	if err := playWhole(t, e, history, map[string]int{}); err != nil {
 		t.Errorf("%v\n%s", err, tableOf(history, err))
 	}
 }
@@ -373,7 +376,7 @@ const (
 )
 
 // shorten cuts a history that fails until each step is needed, and tells it.
-func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
+func shorten(t *testing.T, e db.Engine, seed uint64, history []bank.Step, err error) string {
 	first, ok := errors.AsType[*failure](err)
 	if !ok {
 		return "it cannot be cut: " + err.Error()
@@ -391,7 +394,7 @@ func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
 			return false
 		}
 		t.Run("cut", func(t *testing.T) {
-			if err := playWhole(t, cut, map[string]int{}); err != nil {
+			if err := playWhole(t, e, cut, map[string]int{}); err != nil {
 				if fails = first.isLike(err); fails {
 					last = err
 				}
@@ -415,7 +418,7 @@ func shorten(t *testing.T, seed uint64, history []bank.Step, err error) string {
 		}
 	}
 	return fmt.Sprintf("%v\n%s\nfails %d times of %d:\n\n%s", last, tableOf(history, last), n, played,
-		code(seed, history))
+		code(e, seed, history))
 }
 
 // isFault says of a step that it is nobody's deed, but a fault.
@@ -427,7 +430,7 @@ func isFault(s bank.Step) bool {
 // TestEachStepHasASentence compares the sentences with the kinds of steps.
 func TestEachStepHasASentence(t *testing.T) {
 	t.Parallel()
-	for _, s := range random(1, 5000) {
+	for _, s := range append(random(db.SQLite, 1, 5000), random(db.Postgres, 1, 5000)...) {
 		if sentences[s.Do] == "" {
 			t.Errorf("a step of %q has no sentence", s.Do)
 		}
@@ -452,7 +455,7 @@ func TestStory(t *testing.T) {
 	if squeeze(got) != squeeze(want) {
 		t.Errorf("the table is\n%s", got)
 	}
-	text := code(7, history)
+	text := code(db.SQLite, 7, history)
 	if formatted, err := format.Source([]byte(text)); err != nil || string(formatted) != text ||
 		!strings.Contains(text, `{Do: "top-up", A: 1, B: 20, C: 300}, // a person tops up`) {
 		t.Errorf("the test is, %v\n%s", err, text)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/bank"
 )
@@ -47,7 +48,7 @@ func newSeeds(t *testing.T) time.Duration {
 func TestMonth(t *testing.T) {
 	testkit.Long(t, "a month of jobs; the histories of TestWorld take as long")
 	t.Parallel()
-	Run(t, func(b *Box) {
+	Run(t, db.SQLite, func(b *Box) {
 		for range 2 {
 			answer, err := http.Get(b.URL(purserHost) + "/readyz")
 			if err != nil {
@@ -66,13 +67,26 @@ func TestMonth(t *testing.T) {
 // one that fails, too.
 func TestWorld(t *testing.T) {
 	t.Parallel()
+	playHistories(t, db.SQLite, min(runtime.NumCPU(), 8), *seeds, *steps) // a history keeps one processor busy
+}
+
+// TestWorldOnTwoNodes is TestWorld on PostgreSQL, with two processes of the product and real sockets.
+func TestWorldOnTwoNodes(t *testing.T) {
+	testkit.Long(t, "waits for leases; TestWorld plays the same actors on one node")
+	t.Parallel()
+	playHistories(t, db.Postgres, 1, (*seeds+1)/2, *steps)
+}
+
+// playHistories plays histories of so many steps by so many players, the first of fixed seeds.
+func playHistories(t *testing.T, e db.Engine, players int, fixed uint64, steps int) {
+	t.Helper()
 	var mu sync.Mutex
 	drawn, n, began := map[string]int{}, uint64(0), time.Now()
 	until := began.Add(newSeeds(t))
 	next := func() (seed uint64, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if n++; n <= *seeds {
+		if n++; n <= fixed {
 			return *first + n - 1, true
 		}
 		if time.Now().After(until) || t.Failed() {
@@ -83,8 +97,8 @@ func TestWorld(t *testing.T) {
 	}
 	play := func(seed uint64) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			history, own := random(seed, *steps), map[string]int{}
-			err := playWhole(t, history, own)
+			history, own := random(e, seed, steps), map[string]int{}
+			err := playWhole(t, e, history, own)
 			mu.Lock()
 			for what, times := range own {
 				drawn[what] += times
@@ -95,19 +109,19 @@ func TestWorld(t *testing.T) {
 			}
 			t.Errorf("%v\nhistory:\n%s", err, bank.Format(history))
 			if *cuts > 0 {
-				t.Errorf("shorter:\n%s", shorten(t, seed, history, err))
+				t.Errorf("shorter:\n%s", shorten(t, e, seed, history, err))
 			}
 		})
 	}
-	var players sync.WaitGroup
-	for range min(runtime.NumCPU(), 8) { // a history keeps one processor busy
-		players.Go(func() {
+	var all sync.WaitGroup
+	for range players {
+		all.Go(func() {
 			for seed, ok := next(); ok; seed, ok = next() {
 				play(seed)
 			}
 		})
 	}
-	players.Wait()
+	all.Wait()
 	took := time.Since(began)
 	t.Logf("%d histories in %s: %.0f an hour", n, took.Round(time.Second), float64(n)/took.Hours())
 	if n >= 2 && drawn[fmt.Sprint("a call of who may spend: ", http.StatusOK)] == 0 {

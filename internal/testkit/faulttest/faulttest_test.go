@@ -66,6 +66,18 @@ func TestProxyBreaksConnections(t *testing.T) {
 	awaitAnswer(t, "after a cut", d)
 }
 
+func TestProxyAsksBefore(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	p := faulttest.NewProxy(t, dbtest.URL(t, db.Postgres), func() error { <-asked; return nil })
+	d := pool(t, p.URL)
+	if answers(d) {
+		t.Error("answered before it was asked")
+	}
+	close(asked)
+	awaitAnswer(t, "then", d)
+}
+
 func TestClusterFreezesAndDies(t *testing.T) {
 	t.Parallel()
 	c := dbtest.StartCluster(t, false)

@@ -20,6 +20,7 @@ type Proxy struct {
 
 	network, address string // of the server
 	listener         net.Listener
+	before           []func() error
 	delay            atomic.Int64 // of what is forwarded, in nanoseconds
 	answers          atomic.Int64 // reads from the server
 
@@ -33,8 +34,9 @@ type link struct {
 	hole           atomic.Bool // nothing is forwarded any more
 }
 
-// NewProxy starts a proxy for the database at a PostgreSQL URL. It ends with the test.
-func NewProxy(t testing.TB, database string) *Proxy {
+// NewProxy starts a proxy for the database at a PostgreSQL URL. It ends with the test. Whatever a client sends is
+// forwarded when each of before has returned; an error ends the connection.
+func NewProxy(t testing.TB, database string, before ...func() error) *Proxy {
 	t.Helper()
 	config, err := pgx.ParseConfig(database)
 	if err != nil {
@@ -44,7 +46,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{links: map[*link]bool{}}
+	p := &Proxy{links: map[*link]bool{}, before: before}
 	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -109,6 +111,13 @@ func (p *Proxy) pump(l *link, from, to net.Conn) {
 		}
 		if d := p.delay.Load(); d > 0 {
 			time.Sleep(time.Duration(d))
+		}
+		if n > 0 && from == l.client {
+			for _, f := range p.before {
+				if failed := f(); failed != nil {
+					n, err = 0, failed
+				}
+			}
 		}
 		if !l.hole.Load() {
 			if _, writeErr := to.Write(buffer[:n]); writeErr != nil && err == nil {
