@@ -587,12 +587,6 @@ var rubbish = []raw{
 		status: 400,
 		code:   "invalid_request",
 	},
-	{
-		name:   "NUL in JSON",
-		sends:  saying(`{"messages":[{"role":"user","content":"\u0000"}]}`),
-		status: 400,
-		code:   "invalid_request",
-	},
 	{name: "UTF-16", sends: saying("\xff\xfe{\x00}\x00"), status: 400, code: "invalid_request"},
 	{
 		name:   "deep JSON",

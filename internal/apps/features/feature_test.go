@@ -92,7 +92,7 @@ func TestNewFeatures(t *testing.T) {
 		{`null`, "body: must be a JSON object"},
 	} {
 		var change Change
-		err := web.Decode([]byte(c.body), &change, false)
+		err := web.Decode([]byte(c.body), &change)
 		if err == nil {
 			_, err = change.makeFeature("app_1", offered)
 		}
@@ -141,7 +141,7 @@ func TestPatchesArePartial(t *testing.T) {
 		{`{"app_id":"app_2"}`, "app_id: is not a member", nil},
 	} {
 		var change Change
-		err := web.Decode([]byte(c.body), &change, false)
+		err := web.Decode([]byte(c.body), &change)
 		after := before
 		if err == nil {
 			after, err = change.applyTo(before, offered)

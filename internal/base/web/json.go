@@ -27,24 +27,26 @@ const (
 
 // Decode decodes one JSON value into dst. It is strict: exact member names without duplicates, valid UTF-8, no NUL,
 // integers as integers, at most 64 levels, no data after the value, and a JSON object if dst is a struct. It refuses
-// unknown members, or drops them if allowUnknown is set. null becomes the zero value; use Field where the two differ.
-// It counts the values while it decodes them, so that memory is a small multiple of the body. Errors are 400
-// invalid_request and name the member.
-func Decode(data []byte, dst any, allowUnknown bool) error {
-	return decode(data, dst, allowUnknown, maxDecodedBytes)
-}
+// unknown members. null becomes the zero value; use Field where the two differ. It counts the values while it decodes
+// them, so that memory is a small multiple of the body. Errors are 400 invalid_request and name the member.
+func Decode(data []byte, dst any) error { return decode(data, dst, false, false, maxDecodedBytes) }
 
-// DecodeSmall is Decode for what has few values, if long ones: beyond fewValues, they may take half of its length.
+// DecodeSaid is Decode for what is said to models: it drops unknown members (decision 012), and takes NUL, which a
+// model may have said before (decision 175). No text of it may go to the database.
+func DecodeSaid(data []byte, dst any) error { return decode(data, dst, true, true, maxDecodedBytes) }
+
+// DecodeSmall is Decode for what has few values, if long ones: beyond fewValues, they may take half of its length. It
+// drops unknown members if allowUnknown is set.
 func DecodeSmall(data []byte, dst any, allowUnknown bool) error {
-	return decode(data, dst, allowUnknown, len(data)/2)
+	return decode(data, dst, allowUnknown, false, len(data)/2)
 }
 
-func decode(data []byte, dst any, allowUnknown bool, maxValues int) error {
+func decode(data []byte, dst any, allowUnknown, allowNUL bool, maxValues int) error {
 	s := scanJSON(data)
 	switch {
 	case s.depth > maxDepth:
 		return apierr.InvalidRequest.Errorf("body: must be nested at most %d levels deep", maxDepth)
-	case s.nulAt >= 0:
+	case s.nulAt >= 0 && !allowNUL:
 		return apierr.InvalidRequest.Errorf("%s: must not hold the character NUL", pathAt(data, s.nulAt))
 	case s.openNames > maxOpenNames:
 		return apierr.InvalidRequest.Errorf("body: its objects have too many members, at most %d", maxOpenNames)
@@ -112,9 +114,8 @@ func scanJSON(data []byte) scan {
 			s.openNames = max(s.openNames, sum)
 		case '"':
 			end, nul := scanString(data, i+1)
-			if nul {
+			if nul && s.nulAt < 0 {
 				s.nulAt = i
-				return s
 			}
 			i = end
 		}
@@ -131,12 +132,10 @@ func scanString(data []byte, i int) (end int, nul bool) {
 		if data[i] != '\\' {
 			continue
 		}
-		if bytes.HasPrefix(data[i:], []byte(`\u0000`)) {
-			return i, true
-		}
+		nul = nul || bytes.HasPrefix(data[i:], []byte(`\u0000`))
 		i++ // the escaped character, which may be a quote or a backslash
 	}
-	return i, false
+	return i, nul
 }
 
 // pathAt returns the path of the value at offset.

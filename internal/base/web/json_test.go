@@ -89,7 +89,7 @@ func TestDecodeIsStrictAndNamesTheMember(t *testing.T) {
 			"body: must be JSON: invalid character '1' after object value (expecting ',' or '}') after byte 14"},
 	} {
 		var dst body
-		err := web.Decode([]byte(c.in), &dst, false)
+		err := web.Decode([]byte(c.in), &dst)
 		if c.message == "" {
 			if err != nil {
 				t.Errorf("%s: %v", c.in, err)
@@ -105,11 +105,22 @@ func TestDecodeIsStrictAndNamesTheMember(t *testing.T) {
 func TestUnknownMembersMayBeDropped(t *testing.T) {
 	t.Parallel()
 	var dst body
-	if err := web.Decode([]byte(`{"x":1,"name":"a","messages":[{"y":2}]}`), &dst, true); err != nil || dst.Name != "a" {
+	if err := web.DecodeSaid([]byte(`{"x":1,"name":"a","messages":[{"y":2}]}`), &dst); err != nil || dst.Name != "a" {
 		t.Errorf("%+v %v", dst, err)
 	}
-	err := web.Decode([]byte(`{"x":{"y":1,"y":2}}`), &dst, true)
+	err := web.DecodeSaid([]byte(`{"x":{"y":1,"y":2}}`), &dst)
 	wantRefusal(t, err, "x.y: must come once")
+}
+
+// TestWhatIsSaidMayHoldNUL: a model may have said it. The other bounds hold behind it.
+func TestWhatIsSaidMayHoldNUL(t *testing.T) {
+	t.Parallel()
+	var dst body
+	if err := web.DecodeSaid([]byte(`{"name":"a\u0000\"b"}`), &dst); err != nil || dst.Name != "a\x00\"b" {
+		t.Errorf("%q %v", dst.Name, err)
+	}
+	deep := `{"name":"\u0000","raw":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`
+	wantRefusal(t, web.DecodeSaid([]byte(deep), &dst), "body: must be nested at most 64 levels deep")
 }
 
 // A name that a client chose comes back short, whatever it is.
@@ -118,7 +129,7 @@ func TestMessagesStayShort(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)
 	for _, in := range []string{`{"` + long + `":1}`,
 		`{"raw":` + strings.Repeat(`{"`+long[:64]+`":`, 60) + `"\u0000"` + strings.Repeat("}", 61)} {
-		err := web.Decode([]byte(in), &body{}, false)
+		err := web.Decode([]byte(in), &body{})
 		if err == nil || len(err.Error()) > 400 {
 			t.Errorf("%.500s", err)
 		}
@@ -134,7 +145,7 @@ func TestFieldTellsAbsentNullAndValueApart(t *testing.T) {
 		`{"limit":7}`:    {Set: true, Value: 7},
 	} {
 		dst := body{}
-		if err := web.Decode([]byte(in), &dst, false); err != nil || dst.Limit != want {
+		if err := web.Decode([]byte(in), &dst); err != nil || dst.Limit != want {
 			t.Errorf("%s: %+v %v, want %+v", in, dst.Limit, err, want)
 		}
 	}
@@ -162,7 +173,7 @@ func TestManyValuesTakeLittleMemory(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := web.Decode(in, &body{}, true)
+		err := web.DecodeSaid(in, &body{})
 		runtime.ReadMemStats(&after)
 		if e, ok := err.(*apierr.Error); !ok || e.Code != apierr.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
@@ -173,17 +184,17 @@ func TestManyValuesTakeLittleMemory(t *testing.T) {
 	}
 	var dst body
 	many := []byte(`{"messages":[` + strings.Repeat(`{"role":"user","content":"x"},`, 8192) + `{}]}`)
-	if err := web.Decode(many, &dst, false); err != nil || len(dst.Messages) != 8193 {
+	if err := web.Decode(many, &dst); err != nil || len(dst.Messages) != 8193 {
 		t.Error(len(dst.Messages), err)
 	}
 	raw := []byte(`{"raw":[` + strings.Repeat(`{"x":1},`, 1<<20) + `{}]}`) // stays text, and is no many values
-	if err := web.Decode(raw, &dst, false); err != nil {
+	if err := web.Decode(raw, &dst); err != nil {
 		t.Error(err)
 	}
 }
 
 // FuzzDecode: no panic; what is accepted is JSON to encoding/json too, within
-// the depth, without NUL; strict accepts nothing that lenient refuses.
+// the depth; strict accepts nothing that lenient refuses, and no NUL.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"name":"\u0000"}`, `{"messages":[{"role":"user"}]}`, `{"limit":null}`,
 		`{"raw":[[[]]]}`, `{"a":`, `"\\`, `{"name":"\\\u0000"}`} {
@@ -191,8 +202,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var strict, lenient body
-		strictErr := web.Decode(in, &strict, false)
-		lenientErr := web.Decode(in, &lenient, true)
+		strictErr := web.Decode(in, &strict)
+		lenientErr := web.DecodeSaid(in, &lenient)
 		if strictErr == nil && lenientErr != nil {
 			t.Errorf("only strict accepts %q: %v", in, lenientErr)
 		}
@@ -206,7 +217,7 @@ func FuzzDecode(f *testing.F) {
 		if err := json.Unmarshal(in, &v); err != nil {
 			t.Fatalf("%q is accepted, and no JSON: %v", in, err)
 		}
-		if depth(v) > 64 || hasNUL(v) {
+		if depth(v) > 64 || strictErr == nil && hasNUL(v) {
 			t.Errorf("%q is accepted", in)
 		}
 	})
@@ -255,7 +266,7 @@ func BenchmarkDecode2KiB(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var dst body
-		if err := web.Decode(in, &dst, true); err != nil {
+		if err := web.DecodeSaid(in, &dst); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -392,7 +392,7 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 		AppID:        c.who.App.ID,
 		Status:       e.Code.Status,
 		Code:         e.Code.Name,
-		Message:      e.Message,
+		Message:      strings.ReplaceAll(e.Message, "\x00", "\uFFFD"), // PostgreSQL does not store it
 		Details:      encodeDetails(e),
 		DurationMS:   rules.Milliseconds(time.Since(c.arrived)),
 	}

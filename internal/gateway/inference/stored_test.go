@@ -18,6 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
@@ -251,6 +252,20 @@ func TestStoredRefusalsAreBounded(t *testing.T) {
 	}
 	if n := count(); n != 3 {
 		t.Errorf("%d refusals are stored", n)
+	}
+}
+
+// TestRefusalsWithNUL: a refusal may quote what was said, with a character that PostgreSQL does not store.
+func TestRefusalsWithNUL(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []db.Engine{db.SQLite, db.Postgres} {
+		b := newBundle(t, engine, &fakeProvider{})
+		c := &call{who: b.who, claim: id.New(id.Request, b.clock())}
+		b.storeRefusal(httptest.NewRequest("POST", "/", nil), c, apierr.InvalidRequest.Errorf("a\x00b"))
+		r, err := store.GetRefusal(t.Context(), b.DB, c.claim)
+		if err != nil || r.Message != "a\uFFFDb" {
+			t.Errorf("%v: %q, %v", engine, r.Message, err)
+		}
 	}
 }
 

@@ -125,6 +125,9 @@ func CountRemote(r *provider.Request) (n int) {
 	return n
 }
 
+// IsRemote reports whether an image is not in its URL.
+func IsRemote(u string) bool { return len(u) < 5 || !strings.EqualFold(u[:5], "data:") }
+
 // CheckURL checks the URL of an image without network access.
 func CheckURL(raw string) error {
 	p := picture{of: &conversation.Picture{URL: raw}}
@@ -134,7 +137,7 @@ func CheckURL(raw string) error {
 
 // parse parses the URL, and the image if it is a data: URL.
 func (p *picture) parse() {
-	if u := p.of.URL; len(u) >= 5 && strings.EqualFold(u[:5], "data:") {
+	if u := p.of.URL; !IsRemote(u) {
 		p.img, p.err = ParseDataURL(u)
 	} else {
 		p.remote, p.err = parseURL(u)

@@ -36,7 +36,7 @@ func readScriptedCall(r *http.Request) (c scriptedCall, err error) {
 	if err != nil {
 		return c, err
 	}
-	if err := web.Decode(body, &c, true); err != nil || c.Request == nil {
+	if err := web.DecodeSaid(body, &c); err != nil || c.Request == nil {
 		return c, apierr.InvalidRequest.Errorf("body: must be an object with a request").WithCause(err)
 	}
 	return c, nil

@@ -1,9 +1,13 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -17,10 +21,12 @@ const (
 	maxMessages = 4096
 	maxParts    = 1 << 15 // content parts and tool calls of all messages
 	maxTools    = 128
-	maxImages   = 20
+	maxImages   = 20 // that are downloaded; those in the body are bounded by its bytes
 )
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+const maxToolName = 64
 
 // Check checks a canonical request that was built from a client's body, and counts its images. Every shape's request
 // passes it. Its errors name the members as the body of POST /v1/chat/completions has them.
@@ -81,7 +87,7 @@ func (r *Request) checkFormat() error {
 			Schema jsontext.Value `json:"schema"`
 		} `json:"json_schema"`
 	}
-	if jsontext.Value(r.ResponseFormat).Kind() != '{' || web.Decode(r.ResponseFormat, &f, true) != nil {
+	if jsontext.Value(r.ResponseFormat).Kind() != '{' || web.DecodeSaid(r.ResponseFormat, &f) != nil {
 		return invalid("response_format: must be an object with a type")
 	}
 	switch f.Type {
@@ -109,6 +115,7 @@ func (r *Request) checkTurns() error {
 	if len(r.Turns) > maxMessages {
 		return errMessages()
 	}
+	remote := 0
 	r.Images = 0
 	for i := range r.Turns {
 		if t := &r.Turns[i]; !slices.ContainsFunc(t.Blocks, saysSomething) {
@@ -118,15 +125,37 @@ func (r *Request) checkTurns() error {
 			if err := r.checkBlock(i, j); err != nil {
 				return err
 			}
+			if p := r.Turns[i].Blocks[j].Picture; p != nil && images.IsRemote(p.URL) {
+				remote++
+			}
 		}
 	}
-	if r.Images > maxImages {
-		return invalid("messages: at most %d images in a request", maxImages)
+	if remote > maxImages {
+		return invalid("messages: at most %d images in a request that are to be downloaded", maxImages)
 	}
 	return nil
 }
 
 func saysSomething(b conversation.Block) bool { return b.Kind != conversation.ReasoningBlock }
+
+// fitToolName returns the name of a tool that was called as each provider takes it. Models invent names, such as
+// multi_tool_use.parallel, which come back with the history; the same one always becomes the same.
+func fitToolName(name string) string {
+	if toolName.MatchString(name) {
+		return name
+	}
+	fitted := strings.Map(func(c rune) rune {
+		if c < 0x80 && toolName.MatchString(string(c)) {
+			return c
+		}
+		return '_'
+	}, name)
+	if len(fitted) <= maxToolName {
+		return fitted
+	}
+	sum := sha256.Sum256([]byte(name))
+	return fitted[:maxToolName-9] + "_" + hex.EncodeToString(sum[:4])
+}
 
 // checkBlock checks what of a block needs no network.
 func (r *Request) checkBlock(i, j int) error {
@@ -137,9 +166,10 @@ func (r *Request) checkBlock(i, j int) error {
 		switch {
 		case b.ID == "":
 			return invalid("%s.id: required", at())
-		case !toolName.MatchString(b.Name):
-			return invalid("%s.function.name: must match %s", at(), toolName)
+		case b.Name == "":
+			return invalid("%s.function.name: required", at())
 		}
+		b.Name = fitToolName(b.Name)
 	case conversation.ResultBlock:
 		if k := slices.IndexFunc(b.Blocks, func(b conversation.Block) bool {
 			return b.Kind != conversation.TextBlock
@@ -192,36 +222,54 @@ func (r *Request) checkTools() error {
 
 // checkResults checks a rule that all providers have: each result answers one tool call of
 // the model's turn before it, and all its tool calls are answered before the next other turn.
+// Calls that share an id get different ones, and so do their results, in their order.
 func (r *Request) checkResults() error {
-	open := map[string]bool{}
+	calls, results := map[string]int{}, map[string]int{} // of the last turn of the model, by id
 	for i := range r.Turns {
 		t := &r.Turns[i]
 		if result := t.Result(); result != nil {
-			if !open[result.ID] {
+			if results[result.ID] == calls[result.ID] {
 				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message "+
 					"before it", i, result.ID)
 			}
-			delete(open, result.ID)
+			results[result.ID]++
+			result.ID = numberID(result.ID, results[result.ID])
 			continue
 		}
-		for callID := range open {
-			return invalid("messages[%d]: tool call %q has no tool message", i, callID)
+		if id, ok := findOpen(calls, results); ok {
+			return invalid("messages[%d]: tool call %q has no tool message", i, id)
 		}
+		clear(calls)
+		clear(results)
 		for j := range t.Blocks {
-			b := &t.Blocks[j]
-			if b.Kind != conversation.CallBlock {
-				continue
+			if b := &t.Blocks[j]; b.Kind == conversation.CallBlock {
+				calls[b.ID]++
+				b.ID = numberID(b.ID, calls[b.ID])
 			}
-			if open[b.ID] {
-				return invalid("%s.id: %q stands twice", conversation.Member(r.Turns, i, j), b.ID)
-			}
-			open[b.ID] = true
 		}
 	}
-	for callID := range open {
-		return invalid("messages: tool call %q has no tool message", callID)
+	if id, ok := findOpen(calls, results); ok {
+		return invalid("messages: tool call %q has no tool message", id)
 	}
 	return nil
+}
+
+// findOpen returns the id of a call without a result.
+func findOpen(calls, results map[string]int) (id string, ok bool) {
+	for id, n := range calls {
+		if results[id] < n {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// numberID returns the id of the n-th call of a turn that has it.
+func numberID(id string, n int) string {
+	if n == 1 {
+		return id
+	}
+	return id + "_" + strconv.Itoa(n)
 }
 
 // FindBound returns the canonical member that a client may mean by an unknown one which looks like a bound on the cost;

@@ -129,7 +129,7 @@ type Request struct {
 // Parse reads a body strictly. Its errors name the member and the rule.
 func Parse(data []byte) (*Request, error) {
 	var b body
-	if err := web.Decode(data, &b, true); err != nil {
+	if err := web.DecodeSaid(data, &b); err != nil {
 		return nil, err
 	}
 	p := &Request{}
@@ -280,7 +280,7 @@ func readStop(v jsontext.Value, p *Request) error {
 		if err := json.Unmarshal(v, &p.Stop[0]); err != nil {
 			return invalid("stop: must be a string or an array of strings")
 		}
-	} else if err := web.Decode(v, &p.Stop, true); err != nil || v.Kind() != '[' {
+	} else if err := web.DecodeSaid(v, &p.Stop); err != nil || v.Kind() != '[' {
 		return invalid("stop: must be a string or an array of strings")
 	}
 	return nil
@@ -377,7 +377,7 @@ func appendContent(blocks []conversation.Block, m *message, path string) ([]conv
 		return nil, invalid("%s.content: must be a string or an array of parts", path)
 	}
 	var parts []part
-	if err := web.Decode(m.Content, &parts, true); err != nil {
+	if err := web.DecodeSaid(m.Content, &parts); err != nil {
 		return nil, invalid("%s.content: must be a string or an array of parts with a type", path)
 	}
 	switch {
@@ -466,7 +466,7 @@ func readChoice(v jsontext.Value, p *Request) error {
 			return nil
 		}
 	case '{':
-		if web.Decode(v, &named, true) == nil && named.Type == "function" {
+		if web.DecodeSaid(v, &named) == nil && named.Type == "function" {
 			p.ToolChoice = provider.ToolChoice{Mode: "function", Name: named.Function.Name}
 			return nil
 		}

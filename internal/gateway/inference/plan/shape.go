@@ -12,7 +12,6 @@ import (
 const (
 	MaxMessages = maxMessages
 	MaxTools    = maxTools
-	MaxImages   = maxImages
 	MaxStops    = 4   // stop sequences
 	MaxStop     = 256 // bytes of one
 )
@@ -32,7 +31,7 @@ func Invalid(format string, args ...any) error { return invalid(format, args...)
 // IsSet reports whether a member is there and is not null.
 func IsSet(v jsontext.Value) bool { return isSet(v) }
 
-// IsToolName reports whether a tool may have this name.
+// IsToolName reports whether a tool may be declared with this name.
 func IsToolName(name string) bool { return toolName.MatchString(name) }
 
 // ToolNameRule is the pattern of tool names, for messages.

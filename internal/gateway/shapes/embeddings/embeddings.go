@@ -49,7 +49,7 @@ func Parse(data []byte) (shapes.Call, error) {
 		return nil, invalid("body: at most %d bytes", maxBody)
 	}
 	var b body
-	if err := web.Decode(data, &b, true); err != nil {
+	if err := web.DecodeSaid(data, &b); err != nil {
 		return nil, err
 	}
 	c := &call{request: &plan.Request{IncludeUsage: true}}
@@ -123,7 +123,7 @@ func readInput(raw jsontext.Value, e *provider.Embedding) error {
 		return readIDs([]jsontext.Value{raw}, e)
 	}
 	var items []jsontext.Value
-	if err := web.Decode(raw, &items, true); err != nil || len(items) > maxInputs {
+	if err := web.DecodeSaid(raw, &items); err != nil || len(items) > maxInputs {
 		return invalid("input: at most %d inputs", maxInputs) // they are valid JSON, so too many is all that can be
 	}
 	if len(items) == 0 {

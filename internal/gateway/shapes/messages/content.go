@@ -179,8 +179,6 @@ func (r *reader) readMessages() error {
 		return plan.Invalid("messages: required, with some content")
 	case len(r.out.Turns) > plan.MaxMessages:
 		return plan.Invalid("messages: at most %d, where each tool_result counts as one", plan.MaxMessages)
-	case r.out.Images > plan.MaxImages:
-		return plan.Invalid("messages: at most %d images in a request", plan.MaxImages)
 	}
 	return nil
 }
@@ -268,7 +266,6 @@ func (r *reader) readImage(b *block) (conversation.Block, error) {
 	default:
 		return conversation.Block{}, plan.Invalid("%s.source.type: must be base64 or url", b.at)
 	}
-	r.out.Images++
 	if err := images.CheckURL(p.URL); err != nil {
 		return conversation.Block{}, plan.Invalid("%s: %v", path, err)
 	}
@@ -277,11 +274,13 @@ func (r *reader) readImage(b *block) (conversation.Block, error) {
 
 // readResult reads the result of a tool call. It adds its images to pictures.
 func (r *reader) readResult(b *block, pictures *draft) error {
-	if !r.calls[b.ToolUseID] {
+	if r.calls[b.ToolUseID] == 0 {
 		return plan.Invalid("%s.tool_use_id: %q answers no open tool_use of the assistant message before it", b.at,
 			b.ToolUseID)
 	}
-	delete(r.calls, b.ToolUseID)
+	if r.calls[b.ToolUseID]--; r.calls[b.ToolUseID] == 0 {
+		delete(r.calls, b.ToolUseID)
+	}
 	var content draft
 	if plan.IsSet(b.Content) {
 		blocks, err := r.readBlocks(b.Content, b.at+".content")
@@ -361,14 +360,12 @@ func (r *reader) readCall(b *block) (c conversation.Block, err error) {
 	switch {
 	case b.ID == "":
 		return c, plan.Invalid("%s.id: required", b.at)
-	case r.calls[b.ID]:
-		return c, plan.Invalid("%s.id: %q stands twice", b.at, b.ID)
-	case !plan.IsToolName(b.Name):
-		return c, plan.Invalid("%s.name: must match %s", b.at, plan.ToolNameRule())
+	case b.Name == "":
+		return c, plan.Invalid("%s.name: required", b.at)
 	case b.Input.Kind() != '{':
 		return c, plan.Invalid("%s.input: required, an object", b.at)
 	}
-	r.calls[b.ID] = true
+	r.calls[b.ID]++
 	marked, err := r.marks(b.CacheControl, b.at)
 	return conversation.Block{
 		Kind:            conversation.CallBlock,

@@ -31,7 +31,7 @@ func ParseCount(data []byte) (shapes.Call, error) { return parse(data, false) }
 
 func parse(data []byte, capped bool) (*Call, error) {
 	var b body
-	if err := web.Decode(data, &b, true); err != nil {
+	if err := web.DecodeSaid(data, &b); err != nil {
 		return nil, err
 	}
 	if b.MaxTokens == nil && capped {
@@ -39,7 +39,7 @@ func parse(data []byte, capped bool) (*Call, error) {
 	}
 	c := &Call{}
 	c.request.IncludeUsage = true
-	r := reader{body: &b, call: c, out: &c.request, calls: map[string]bool{}}
+	r := reader{body: &b, call: c, out: &c.request, calls: map[string]int{}}
 	for _, step := range []func() error{
 		r.readUnknown, r.readRefused, r.readScalars, r.readThinking, r.readOutput, r.readSystem, r.readMessages,
 		r.readTools, r.readChoice, r.readCacheControl,

@@ -65,13 +65,13 @@ type reader struct {
 	call *Call
 	out  *plan.Request // that of call
 
-	calls     map[string]bool // tool_use blocks without a result, by id
-	cacheHour bool            // a cache_control asks for an hour
+	calls     map[string]int // how many tool_use blocks have no result yet, by id
+	cacheHour bool           // a cache_control asks for an hour
 }
 
 // decodeAt decodes a value that stands at path; errors name the members from there.
 func decodeAt(v []byte, dst any, path string) error {
-	err := web.Decode(v, dst, true)
+	err := web.DecodeSaid(v, dst)
 	var e *apierr.Error
 	if !errors.As(err, &e) {
 		return err

@@ -46,6 +46,7 @@ type inputReader struct {
 	calls     []string             // the paths of its calls
 	images    []conversation.Block // of the results of tools, which follow these in a user message
 	imagePath string
+	open      map[string]int // how many calls have no result yet, by id
 	answered  map[string]int // the turns with the results of custom tools, by call
 }
 
@@ -72,7 +73,7 @@ func (c *Call) readInput(b *body) error {
 	if len(items) == 0 || len(items) > maxItems {
 		return plan.Invalid("input: must have 1 to %d items", maxItems)
 	}
-	r := &inputReader{c: c, answered: map[string]int{}}
+	r := &inputReader{c: c, open: map[string]int{}, answered: map[string]int{}}
 	for i, v := range items {
 		if err := r.readItem(v, fmt.Sprintf("input[%d]", i)); err != nil {
 			return err
@@ -110,7 +111,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		if it.Type == "custom_tool_call" {
 			it.Arguments = wrapInput(it.Input)
 		}
-		delete(r.answered, it.CallID)
+		r.open[it.CallID]++
 		r.add(path, conversation.Block{
 			Kind:      conversation.CallBlock,
 			ID:        it.CallID,
@@ -235,7 +236,7 @@ func readPart(q *inputPart, path string) (conversation.Block, error) {
 func (r *inputReader) readOutput(it *inputItem, path string) error {
 	custom := it.Type == "custom_tool_call_output"
 	first, again := r.answered[it.CallID]
-	if again = again && custom; !again {
+	if again = again && custom && r.open[it.CallID] == 0; !again {
 		r.endTurn()
 	}
 	blocks, err := r.c.readContent(it.Output, "tool", path+".output")
@@ -260,6 +261,7 @@ func (r *inputReader) readOutput(it *inputItem, path string) error {
 		earlier.Blocks = append(earlier.Blocks, blocks...)
 		return nil
 	}
+	r.open[it.CallID]--
 	added := r.c.addTurn(conversation.Turn{Role: "tool", Blocks: []conversation.Block{{
 		Kind:   conversation.ResultBlock,
 		ID:     it.CallID,

@@ -85,7 +85,7 @@ type ignored struct {
 // Parse reads a body strictly. Its errors name the member and the rule.
 func Parse(data []byte) (*Call, error) {
 	var b body
-	if err := web.Decode(data, &b, true); err != nil {
+	if err := web.DecodeSaid(data, &b); err != nil {
 		return nil, err
 	}
 	c := &Call{}
@@ -275,7 +275,7 @@ func (c *Call) readText(b *body) error {
 
 // decodeAt decodes the value of a member. Its errors name what is in it.
 func decodeAt(path string, v jsontext.Value, dst any) error {
-	err := web.Decode(v, dst, true)
+	err := web.DecodeSaid(v, dst)
 	e, ok := err.(*apierr.Error)
 	if !ok {
 		return err

@@ -458,9 +458,9 @@ func TestRefusedRequests(t *testing.T) {
 		call + `,{"role":"user","content":"b"}]`:             `input[2]: tool call "1" has no tool message`,
 		`"input":[{"type":"function_call_output","call_id":"1","output":"x"}]`: `input[0].call_id: "1" answers no ` +
 			`open tool call`,
-		`"input":[{"type":"function_call_output","output":"x"}]`:      "input[0].call_id: required",
-		`"input":[{"type":"function_call","call_id":"1","name":"!"}]`: "input[0].name: must match",
-		`"input":[{"type":"function_call","name":"f"}]`:               "input[0].call_id: required",
+		`"input":[{"type":"function_call_output","output":"x"}]`: "input[0].call_id: required",
+		`"input":[{"type":"function_call","call_id":"1"}]`:       "input[0].name: required",
+		`"input":[{"type":"function_call","name":"f"}]`:          "input[0].call_id: required",
 		`"instructions":"a","input":[{"role":"user","content":[{"type":"input_image","image_url":"ftp://x"}]}]`: "" +
 			"input[0].content[0].image_url: ",
 		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}]`: "" +

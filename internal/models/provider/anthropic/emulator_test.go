@@ -47,7 +47,8 @@ func TestAgainstTheEmulator(t *testing.T) {
 		},
 		"calls, with a budget": func(r *provider.Request) {
 			r.Model, r.Facts.Thinking, r.ReasoningEffort = "claude-haiku-4-5", "budget", "medium"
-			r.Tools, r.Turns[0].Blocks[0].Text = tools, "!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking say"
+			r.Tools, r.Turns[0].Blocks[0].Text = tools,
+				"!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking say"
 		},
 		"forced": func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
 		"structured": func(r *provider.Request) {

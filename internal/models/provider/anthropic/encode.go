@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -315,12 +314,3 @@ func appendOutputConfig(b []byte, effort string, schema []byte) []byte {
 
 // isBlank reports whether a text has only white space. The API refuses blocks of such text.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
-
-// parseArguments returns the arguments of a tool call as a JSON object, and false if they are not one.
-func parseArguments(arguments string) ([]byte, bool) {
-	if isBlank(arguments) {
-		return []byte("{}"), true
-	}
-	b := bytes.TrimSpace([]byte(arguments))
-	return b, provider.Members(b, func(_, _ []byte) bool { return true })
-}

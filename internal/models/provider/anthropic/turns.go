@@ -43,7 +43,7 @@ func (t *turns) write(all []conversation.Turn) error {
 		var err error
 		switch {
 		case all[i].Role == "assistant":
-			err = t.writeAssistant(i)
+			t.writeAssistant(i)
 		case all[i].Result() != nil:
 			err = t.writeResult(i)
 		default: // also later system messages: in the system member they would change the start of the request
@@ -158,7 +158,7 @@ func (t *turns) writeImage(url string) bool {
 
 // writeAssistant appends a turn of the model, block by block. Thinking that came with the first call stands before the
 // text, as Claude thinks before it speaks; a refusal stands in for a text.
-func (t *turns) writeAssistant(i int) error {
+func (t *turns) writeAssistant(i int) {
 	clear(t.open)
 	blocks := t.all[i].Blocks
 	if i == len(t.all)-1 {
@@ -187,17 +187,13 @@ func (t *turns) writeAssistant(i int) error {
 			if j > first {
 				t.writeThinking(b.Extra)
 			}
-			if !t.writeCall(b) {
-				return makeRejection("%s.function.arguments: must be a JSON object for this model",
-					conversation.Member(t.all, i, j))
-			}
+			t.writeCall(b)
 			said = true
 		}
 		if b.CacheBreakpoint {
 			t.b = t.cache.mark(t.b, said)
 		}
 	}
-	return nil
 }
 
 // trimEnd returns blocks without the white space at their end, with which the last turn may not end.
@@ -212,18 +208,13 @@ func trimEnd(blocks []conversation.Block) []conversation.Block {
 	return blocks
 }
 
-// writeCall appends a tool call. It returns false if its arguments are no object.
-func (t *turns) writeCall(c *conversation.Block) bool {
-	input, ok := parseArguments(c.Arguments)
-	if !ok {
-		return false
-	}
+// writeCall appends a tool call.
+func (t *turns) writeCall(c *conversation.Block) {
 	t.open[c.ID] = t.newID(c.ID)
 	t.openBlock("assistant")
 	t.b = provider.AppendQuote(append(t.b, `{"type":"tool_use","id":`...), t.open[c.ID])
 	t.b = provider.AppendQuote(append(t.b, `,"name":`...), c.Name)
-	t.b = append(append(append(t.b, `,"input":`...), input...), '}')
-	return true
+	t.b = append(provider.AppendArguments(append(t.b, `,"input":`...), c.Arguments), '}')
 }
 
 // newID returns the id under which a call is sent. The API accepts letters, digits, - and _, and each id only one time;

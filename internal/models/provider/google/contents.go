@@ -225,15 +225,7 @@ func (w *modelTurn) addCall(i, j int) error {
 	w.calls++
 	w.openPart(model)
 	w.b = appendName(append(w.b, `{"functionCall":{"name":`...), call.Name)
-	w.b = append(w.b, `,"args":`...)
-	switch {
-	case call.Arguments == "":
-		w.b = append(w.b, "{}"...)
-	case provider.Members([]byte(call.Arguments), acceptAll):
-		w.b = append(w.b, call.Arguments...)
-	default:
-		return makeRejection("%s.function.arguments: must be a JSON object", conversation.Member(w.r.Turns, i, j))
-	}
+	w.b = provider.AppendArguments(append(w.b, `,"args":`...), call.Arguments)
 	w.b = append(appendID(w.b, call.ID), '}')
 	if signature != "" {
 		w.b = provider.AppendQuote(append(w.b, `,"thoughtSignature":`...), signature)
@@ -241,8 +233,6 @@ func (w *modelTurn) addCall(i, j int) error {
 	w.b = append(w.b, '}')
 	return nil
 }
-
-func acceptAll(_, _ []byte) bool { return true }
 
 // readSignature returns extra_content.google.thought_signature and ignores members of other providers. It returns false
 // if the signature is malformed.

@@ -257,15 +257,18 @@ func TestEdge19And20ForeignHistory(t *testing.T) {
 	}
 }
 
-// TestEdge21Arguments must be an object, as the model that made them meant it.
+// TestEdge21Arguments: what is no object goes as a member of one.
 func TestEdge21Arguments(t *testing.T) {
 	t.Parallel()
-	for _, arguments := range []string{`{"city":"Ro`, `[]`, `null`, `"{}"`, `{} {}`, "{\"a\":\"\xff\"}", ` `} {
-		refusedMessages(t, "messages[1].tool_calls[1].function.arguments: must be a JSON object", said("user", "go"),
-			called(conversation.Block{ID: "a", Name: "f"},
-				conversation.Block{ID: "b", Name: "f", Arguments: arguments}),
-			result("a", ""), result("b", ""))
+	answer := func(id string) string {
+		return `{"functionResponse":{"name":"f","id":"` + id + `","response":{"output":""}}}`
 	}
+	check(t, "user: go\n"+
+		`model: {"functionCall":{"name":"f","args":{},"id":"a"},"thoughtSignature":"`+placeholder+`"} | `+
+		`{"functionCall":{"name":"f","args":{"invalid_json":"{\"city\":\"Ro"},"id":"b"}}`+"\n"+
+		"user: "+answer("a")+" | "+answer("b"),
+		turns(t, "level", said("user", "go"), called(conversation.Block{ID: "a", Name: "f", Arguments: " "},
+			conversation.Block{ID: "b", Name: "f", Arguments: `{"city":"Ro`}), result("a", ""), result("b", "")))
 }
 
 // TestEdge22ToolResultContent: parts joined, empty, JSON: always the same shape.
