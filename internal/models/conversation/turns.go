@@ -23,7 +23,7 @@ type Block struct {
 	ID        string // of a tool call, and of the call that a result answers
 	Name      string // of the tool that is called
 	Arguments string // of a tool call
-	Failed    bool   // of a result: the tool reports an error; dialects without a place for it drop it
+	Failed    bool   // of a result: the tool reports an error
 	Blocks    []Block
 
 	Picture *Picture // of an image

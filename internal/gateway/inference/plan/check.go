@@ -32,7 +32,7 @@ const maxToolName = 64
 // passes it. Its errors name the members as the body of POST /v1/chat/completions has them.
 func (r *Request) Check() error {
 	for _, check := range []func() error{
-		r.checkScalars, r.checkStop, r.checkFormat, r.checkTurns, r.checkTools, r.checkResults,
+		r.checkDropped, r.checkScalars, r.checkStop, r.checkFormat, r.checkTurns, r.checkTools, r.checkResults,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // What a model does not take is left out, or replaced by the nearest that it takes, and the response names it
@@ -16,6 +17,7 @@ func (p *Plan) fitRequest() error {
 	p.fitThinking()
 	p.Request.Facts.Responses = p.usesResponses()
 	p.fitStop()
+	p.fitTools()
 	return p.fitSampling()
 }
 
@@ -119,6 +121,21 @@ func (p *Plan) usesResponses() bool {
 		return true
 	}
 	return m.Reasoning && (r.WantReasoning || r.FromResponses)
+}
+
+// fitTools names what Gemini has no word for: tools that are held to their schema, and calls one at a time (contract
+// §4.3).
+func (p *Plan) fitTools() {
+	r := &p.Request
+	if p.Model.Provider != "google" {
+		return
+	}
+	if slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Strict != nil && *t.Strict }) {
+		p.ignore("tools.strict")
+	}
+	if r.ParallelToolCalls != nil && !*r.ParallelToolCalls {
+		p.ignore("parallel_tool_calls")
+	}
 }
 
 // fitSampling drops temperature and top_p where the model takes only their defaults. The contract's own routes refuse

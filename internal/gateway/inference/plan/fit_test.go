@@ -77,6 +77,11 @@ func TestFit(t *testing.T) {
 		{"claude-haiku-5-5", oneTool + `,"tool_choice":"required"`, "", "chat"},
 		{"claude-haiku-5-5", oneTool + `,"tool_choice":"required"`, asks, "chat !reasoning_effort"},
 		{"claude-opus-5-5", `"reasoning_effort":"low"`, "", "chat low thinks"},
+		// What Gemini has no word for.
+		{"gemini-4-argon", strings.Replace(oneTool, `"f"`, `"f","strict":true`, 1) + `,"parallel_tool_calls":false`,
+			"", "chat !tools.strict !parallel_tool_calls"},
+		{"gemini-4-argon", strings.Replace(oneTool, `"f"`, `"f","strict":false`, 1) + `,"parallel_tool_calls":true`,
+			"", "chat"},
 		// Stop sequences.
 		{"gpt-6-luna", `"stop":["x"]`, "", "chat !stop"},
 		{"gpt-6-luna", `"stop":["x"],"reasoning_effort":"low"`, "", "chat low !stop"},

@@ -123,7 +123,9 @@ type Request struct {
 	// (decision 071). Marks of the app are kept.
 	NoCacheMarks bool
 
-	parts int // content parts and tool calls, as CountParts has counted them
+	parts         int    // content parts and tool calls, as CountParts has counted them
+	dropped       string // the type of a tool that was dropped, as DropTool says; "" = none
+	forcesDropped bool   // the client forces a call of it
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -165,32 +167,37 @@ func isSet(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
 
 // readRefused refuses the members that would change the cost or the route silently. It
 // accepts a value that asks for what happens anyway.
-func readRefused(b *body, _ *Request) error {
+func readRefused(b *body, p *Request) error {
 	if b.N != nil && *b.N != 1 {
 		return invalid("n: must be 1; each call answers once")
 	}
+	if string(b.Store) == "true" { // it is only made false
+		p.Ignore("store")
+	}
+	const price = "not offered here, because it would change the price or the route of the call; leave it out"
+	const text = "only text is offered here; voice is at POST /v1/realtime/sessions"
+	const logprobs = "not offered here, because not every provider returns them; leave it out"
 	for _, m := range []struct {
 		name     string
 		value    jsontext.Value
 		accepted []string
+		why      string
 	}{
-		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}},
-		{"store", b.Store, []string{`false`}},
-		{"modalities", b.Modalities, []string{`["text"]`}},
-		{"audio", b.Audio, nil},
-		{"prediction", b.Prediction, nil},
-		{"web_search_options", b.WebSearchOptions, nil},
-		{"functions", b.Functions, nil},
-		{"function_call", b.FunctionCall, nil},
-		{"logprobs", b.Logprobs, []string{`false`}},
-		{"top_logprobs", b.TopLogprobs, []string{`0`}},
-		{"api_base", b.APIBase, nil},
-		{"base_url", b.BaseURL, nil},
-		{"api_key", b.APIKey, nil},
+		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}, price},
+		{"store", b.Store, []string{`true`, `false`}, "must be true or false"},
+		{"modalities", b.Modalities, []string{`["text"]`}, text},
+		{"audio", b.Audio, nil, text},
+		{"prediction", b.Prediction, nil, price},
+		{"functions", b.Functions, nil, "is the former name of tools; send them as tools"},
+		{"function_call", b.FunctionCall, nil, "is the former name of tool_choice; send that, with tools"},
+		{"logprobs", b.Logprobs, []string{`false`}, logprobs},
+		{"top_logprobs", b.TopLogprobs, []string{`0`}, logprobs},
+		{"api_base", b.APIBase, nil, price},
+		{"base_url", b.BaseURL, nil, price},
+		{"api_key", b.APIKey, nil, price},
 	} {
 		if isSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
-			return invalid("%s: not offered here, because it would change the price or the route of the call; leave "+
-				"it out", m.name)
+			return apierr.InvalidRequest.Errorf("%s: %s", m.name, m.why)
 		}
 	}
 	return nil
@@ -426,6 +433,10 @@ func readTools(b *body, p *Request) error {
 		return errTools()
 	}
 	for i, t := range b.Tools {
+		if IsDroppable(t.Type) {
+			p.DropTool(t.Type, "tools."+t.Type)
+			continue
+		}
 		if t.Type != "function" {
 			return invalid("tools[%d].type: must be function", i)
 		}
@@ -444,6 +455,9 @@ func readTools(b *body, p *Request) error {
 		}
 		p.Tools = append(p.Tools, q)
 	}
+	if isSet(b.WebSearchOptions) {
+		p.DropTool("web_search", "web_search_options")
+	}
 	p.ParallelToolCalls = b.ParallelToolCalls
 	return readChoice(b.ToolChoice, p)
 }
@@ -453,11 +467,18 @@ func readChoice(v jsontext.Value, p *Request) error {
 		return nil
 	}
 	var mode string
-	var named struct {
+	type choice struct {
 		Type     string `json:"type"`
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
+	}
+	var named struct {
+		choice
+		Allowed struct {
+			Mode  string   `json:"mode"`
+			Tools []choice `json:"tools"`
+		} `json:"allowed_tools"`
 	}
 	switch v.Kind() {
 	case '"':
@@ -466,10 +487,27 @@ func readChoice(v jsontext.Value, p *Request) error {
 			return nil
 		}
 	case '{':
-		if web.DecodeSaid(v, &named) == nil && named.Type == "function" {
+		if web.DecodeSaid(v, &named) != nil {
+			break
+		}
+		switch {
+		case named.Type == "function":
 			p.ToolChoice = provider.ToolChoice{Mode: "function", Name: named.Function.Name}
 			return nil
+		case IsDroppable(named.Type):
+			p.ForceDropped()
+			return nil
+		case named.Type == "allowed_tools":
+			var names []string
+			for _, t := range named.Allowed.Tools {
+				if !IsDroppable(t.Type) {
+					names = append(names, t.Function.Name)
+				}
+			}
+			_, err := p.AllowTools(named.Allowed.Mode, names)
+			return err
 		}
 	}
-	return invalid("tool_choice: must be auto, none, required, or {type: function, function: {name}}")
+	return invalid("tool_choice: must be auto, none, required, {type: function, function: {name}}, or " +
+		"{type: allowed_tools, allowed_tools: {mode, tools}}")
 }

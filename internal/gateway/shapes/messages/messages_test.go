@@ -145,6 +145,11 @@ var requests = []struct {
 		[]string{"user Hi", `tool f "d" {"type":"object"} |`, "choice function f parallel false"}},
 	{"any", user + `,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"}`,
 		[]string{"user Hi", `tool f "" {}`, "choice required  parallel true"}},
+	{"web search beside a tool", user + `,"tools":[{"type":"web_search_20250305","name":"web_search"},` +
+		`{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"}`,
+		[]string{"user Hi", `tool f "" {}`, "choice required  parallel true", "ignored tools.web_search_20250305"}},
+	{"web search that is not wanted", user + `,"tools":[{"type":"web_search_20250305","name":"web_search"}],` +
+		`"tool_choice":{"type":"none"}`, []string{"user Hi", "ignored tools.web_search_20250305"}},
 	{"a choice without tools", user + `,"tool_choice":{"type":"auto"}`, []string{"user Hi"}},
 	{"a small budget", user + `,"thinking":{"type":"enabled","budget_tokens":1024}`,
 		[]string{"user Hi", `effort "low" reasoning true thinking on`}},
@@ -233,8 +238,14 @@ func TestRefusals(t *testing.T) {
 		`{"model":"m","max_tokens":5,"tools":[{"name":"f"}],` + user + `}`:                   "tools[0].input_schema",
 		`{"model":"m","max_tokens":5,"tools":[{"name":"é","input_schema":{}}],` + user + `}`: "tools[0].name",
 		`{"model":"m","max_tokens":5,"tools":[{"type":"web_search_20250305","name":"web_search"}],` +
-			`` + user + `}`: "tools" +
-			"[0].type: web_search_20250305 is a tool of Anthropic's own",
+			`` + user + `}`: "tools: web_search_20250305 is not offered here; declare a function, and run it",
+		`{"model":"m","max_tokens":5,"tools":[{"type":"web_search_20250305","name":"web_search"}],` +
+			`"tool_choice":{"type":"any"},` + user + `}`: "tools: web_search_20250305 is not offered here",
+		`{"model":"m","max_tokens":5,"tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"f",` +
+			`"input_schema":{}}],"tool_choice":{"type":"tool","name":"web_search"},` +
+			user + `}`: "tools: web_search_20250305 is not offered here",
+		`{"model":"m","max_tokens":5,"tools":[{"type":"bash_20250124","name":"bash"}],` +
+			user + `}`: "tools[0].type: bash_20250124 is a tool of Anthropic's own",
 		`{"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool",` +
 			`"name":"g"},` +
 			user + `}`: `tool_choice.name: "g" is not among the tools`,

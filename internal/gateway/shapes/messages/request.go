@@ -66,6 +66,7 @@ type reader struct {
 	out  *plan.Request // that of call
 
 	calls     map[string]int // how many tool_use blocks have no result yet, by id
+	dropped   []string       // the names of tools that were dropped
 	cacheHour bool           // a cache_control asks for an hour
 }
 
@@ -330,6 +331,11 @@ func (r *reader) readTools() error {
 	for i := range r.body.Tools {
 		t := &r.body.Tools[i]
 		path := at("tools", i)
+		if plan.IsDroppable(t.Type) {
+			r.out.DropTool(t.Type, "tools."+t.Type)
+			r.dropped = append(r.dropped, t.Name)
+			continue
+		}
 		switch {
 		case t.Type != "" && t.Type != "custom":
 			return plan.Invalid("%s.type: %s is a tool of Anthropic's own, which is not offered here; declare a tool "+
@@ -373,6 +379,10 @@ func (r *reader) readChoice() error {
 	switch {
 	case !ok:
 		return plan.Invalid("tool_choice.type: must be one of auto, any, tool, none")
+	case mode == "function" && slices.Contains(r.dropped, c.Name):
+		r.out.ForceDropped()
+		return nil
+	case len(r.out.Tools) == 0 && r.out.HasDropped(): // only none makes sense
 	case len(r.out.Tools) == 0 && (mode == "auto" || mode == "none"): // there is nothing to choose from
 		return nil
 	case len(r.out.Tools) == 0:

@@ -139,7 +139,7 @@ func (c *Call) readRefused(b *body) error {
 		accepted []string
 		why      string
 	}{
-		{"store", b.Store, []string{"false"}, stateless},
+		{"store", b.Store, []string{"true", "false"}, "must be true or false"},
 		{"previous_response_id", b.PreviousResponseID, nil, stateless},
 		{"conversation", b.Conversation, nil, stateless},
 		{"background", b.Background, []string{"false"}, "a response comes with its request; stream it"},
@@ -147,7 +147,8 @@ func (c *Call) readRefused(b *body) error {
 		{"max_tool_calls", b.MaxToolCalls, nil,
 			"it bounds OpenAI's own tools, which are not offered; max_output_tokens bounds the cost"},
 		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}, price},
-		{"top_logprobs", b.TopLogprobs, []string{"0"}, "not offered; leave it out"},
+		{"top_logprobs", b.TopLogprobs, []string{"0"},
+			"not offered here, because not every provider returns them; leave it out"},
 		{"api_base", b.APIBase, nil, price},
 		{"base_url", b.BaseURL, nil, price},
 		{"api_key", b.APIKey, nil, price},
@@ -155,6 +156,9 @@ func (c *Call) readRefused(b *body) error {
 		if plan.IsSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
 			return apierr.InvalidRequest.Errorf("%s: %s", m.name, m.why)
 		}
+	}
+	if string(b.Store) == "true" { // it is only made false
+		c.request.Ignore("store")
 	}
 	return nil
 }

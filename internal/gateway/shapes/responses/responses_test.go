@@ -337,8 +337,13 @@ func TestParse(t *testing.T) {
 			`{"role":"user","content":"a"},{"type":"additional_tools","tools":[{"type":"function","name":"f"},` +
 			`{"type":"function","name":"g"}]}],"tool_choice":"auto","parallel_tool_calls":false`,
 			`user "a"; tool f; tool n__f; tool g; choice auto ; ignored tools.web_search`},
-		{`"input":"a","tools":[{"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true`,
+		{`"input":"a","tools":[{"type":"web_search"}],"tool_choice":"none","parallel_tool_calls":true`,
 			`user "a"; ignored tools.web_search`},
+		{`"input":"a","tool_choice":"none","store":true`, `user "a"; ignored store`},
+		{`"input":"a","tools":[{"type":"function","name":"f"},{"type":"namespace","name":"n","tools":[` +
+			`{"type":"custom","name":"f"}]},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools",` +
+			`"mode":"required","tools":[{"type":"function","name":"g"},{"type":"custom","name":"f","namespace":"n"}]}`,
+			`user "a"; tool n__f; tool g; choice required `},
 		{`"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{},"strict":true},"verbosity":"low"}`,
 			`user "a"; format {"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}}; ` +
 				`ignored text.verbosity`},
@@ -411,8 +416,7 @@ func TestRefusedRequests(t *testing.T) {
 	const call = `"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"1","name":"f",` +
 		`"arguments":"{}"}`
 	for body, want := range map[string]string{
-		`"input":"a","store":true`: "store: nothing is stored here; send the whole conversation as input, with the " +
-			"items of earlier responses, and set store to false",
+		`"input":"a","store":5`:                       "store: must be true or false",
 		`"input":"a","previous_response_id":"resp_1"`: "previous_response_id: nothing is stored here",
 		`"input":"a","conversation":"c"`:              "conversation: nothing is stored here",
 		`"input":"a","background":true`:               "background: a response comes with its request",
@@ -440,7 +444,15 @@ func TestRefusedRequests(t *testing.T) {
 		`"input":"a","tool_choice":"required"`:                                         "tool_choice: requires tools",
 		`"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}`: "" +
 			`tool_choice.name: "g" is not among the tools`,
-		`"input":"a","tool_choice":{"type":"allowed_tools"}`:   "tool_choice.type: allowed_tools is not offered",
+		`"input":"a","tool_choice":{"type":"allowed_tools"}`: "tool_choice: the mode of allowed_tools must be auto",
+		`"input":"a","tools":[{"type":"web_search"}]`: "tools: web_search is not offered here; declare a " +
+			"function, and run it in the client",
+		`"input":"a","tools":[{"type":"web_search"},{"type":"function","name":"f"}],` +
+			`"tool_choice":{"type":"web_search"}`: "" +
+			"tools: web_search is not offered here; declare a function",
+		`"input":"a","tools":[{"type":"function","name":"f"},{"type":"function","name":"g","parameters":5}],` +
+			`"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}`: "" +
+			"tools[1].parameters: must be a JSON Schema object",
 		`"input":"a","text":{"format":{"type":"x"}}`:           "text.format.type: must be one of",
 		`"input":"a","text":{"format":{"type":"json_schema"}}`: "text.format.name: required",
 		`"input":[]`:         "input: must have 1 to",

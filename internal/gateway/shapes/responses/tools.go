@@ -12,10 +12,6 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// dropped are tools that agents offer by default. The model works without them, and nothing runs that would cost, so
-// they are dropped. The other ones carry what an app relies on, so they are refused.
-var dropped = []string{"web_search", "web_search_preview", "image_generation"}
-
 type tool struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name"`
@@ -86,8 +82,8 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 			}
 		}
 		return nil
-	case slices.Contains(dropped, t.Type) && namespace == "":
-		c.request.Ignore("tools." + t.Type)
+	case plan.IsDroppable(t.Type) && namespace == "":
+		c.request.DropTool(t.Type, "tools."+t.Type)
 		return nil
 	default:
 		return plan.Invalid("%s.type: %q is not offered; declare a function, and run it in the client",
@@ -177,28 +173,46 @@ func (c *Call) readChoice(b *body) error {
 	case '"':
 		if err := json.Unmarshal(v, &choice.Mode); err == nil &&
 			slices.Contains([]string{"auto", "none", "required"}, choice.Mode) {
-			if len(c.request.Tools) == 0 && choice.Mode != "required" {
+			if len(c.request.Tools) == 0 && choice.Mode != "required" && !c.request.HasDropped() {
 				choice.Mode = ""
 			}
 			return nil
 		}
 	case '{':
-		var named struct {
+		type one struct {
 			Type      string `json:"type"`
 			Name      string `json:"name"`
 			Namespace string `json:"namespace"`
 		}
+		var named struct {
+			one
+			Mode  string `json:"mode"`
+			Tools []one  `json:"tools"`
+		}
 		if err := decodeAt("tool_choice", v, &named); err != nil {
 			return err
 		}
-		switch named.Type {
-		case "function", "custom":
+		switch {
+		case named.Type == "function" || named.Type == "custom":
 			*choice = provider.ToolChoice{Mode: "function", Name: joinNamespace(named.Namespace, named.Name)}
 			return nil
-		case "allowed_tools":
-			return plan.Invalid(
-				"tool_choice.type: allowed_tools is not offered; send only the tools that may be called")
+		case plan.IsDroppable(named.Type):
+			c.request.ForceDropped()
+			return nil
+		case named.Type == "allowed_tools":
+			var names []string
+			for _, t := range named.Tools {
+				if !plan.IsDroppable(t.Type) {
+					names = append(names, joinNamespace(t.Namespace, t.Name))
+				}
+			}
+			kept, err := c.request.AllowTools(named.Mode, names)
+			for i, at := range kept {
+				c.tools[i] = c.tools[at]
+			}
+			return err
 		}
 	}
-	return plan.Invalid("tool_choice: must be auto, none, required, {type: function, name}, or {type: custom, name}")
+	return plan.Invalid("tool_choice: must be auto, none, required, {type: function, name}, {type: custom, name}, or " +
+		"{type: allowed_tools, mode, tools}")
 }

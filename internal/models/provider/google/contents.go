@@ -310,9 +310,14 @@ func (c *contents) writeResults(i int) (int, error) {
 		}
 		c.openPart(function)
 		c.b = appendName(append(c.b, `{"functionResponse":{"name":`...), calls[j].Name)
-		c.b = append(appendID(c.b, calls[j].ID), `,"response":{"output":`...)
-		// The result is always sent as text, even if it is JSON: Gemini gives a member "error" a
-		// meaning that the app did not intend.
+		c.b = append(appendID(c.b, calls[j].ID), `,"response":{`...)
+		// The result is always sent as text, even if it is JSON: Gemini gives its members output and error a meaning
+		// that the app did not intend.
+		if r.Failed {
+			c.b = append(c.b, `"error":`...)
+		} else {
+			c.b = append(c.b, `"output":`...)
+		}
 		c.b = append(provider.AppendQuote(c.b, conversation.Texts(r.Blocks)), "}}}"...)
 	}
 	return i - 1, nil

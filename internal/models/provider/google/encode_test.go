@@ -271,6 +271,17 @@ func TestEdge21Arguments(t *testing.T) {
 			conversation.Block{ID: "b", Name: "f", Arguments: `{"city":"Ro`}), result("a", ""), result("b", "")))
 }
 
+// TestFailedTool: a result that reports an error says so.
+func TestFailedTool(t *testing.T) {
+	t.Parallel()
+	m := result("x9", "no")
+	m.Blocks[0].Failed = true
+	got := turns(t, "budget", said("user", "go"), called(conversation.Block{ID: "x9", Name: "f"}), m)
+	if want := `"response":{"error":"no"}`; !strings.Contains(got, want) {
+		t.Errorf("%s lacks %s", got, want)
+	}
+}
+
 // TestEdge22ToolResultContent: parts joined, empty, JSON: always the same shape.
 func TestEdge22ToolResultContent(t *testing.T) {
 	t.Parallel()

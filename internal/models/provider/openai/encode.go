@@ -83,7 +83,7 @@ func appendMessage(b []byte, t *conversation.Turn) []byte {
 	blocks := t.Blocks
 	result := t.Result()
 	if result != nil {
-		blocks = result.Blocks
+		blocks = listResult(result)
 	}
 	b = appendContent(append(b, `,"content":`...), blocks, result != nil)
 	if t.Name != "" {
@@ -113,6 +113,17 @@ func appendMessage(b []byte, t *conversation.Turn) []byte {
 		b = append(b, ']')
 	}
 	return append(b, '}')
+}
+
+// failed begins the result of a tool that failed, for which neither API has a member.
+const failed = "The tool failed. "
+
+// listResult returns the content of a result.
+func listResult(r *conversation.Block) []conversation.Block {
+	if r.Failed {
+		return []conversation.Block{{Text: failed + conversation.Texts(r.Blocks)}}
+	}
+	return r.Blocks
 }
 
 // joinRefusals returns the refusals of blocks as one.

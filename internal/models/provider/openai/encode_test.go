@@ -169,6 +169,29 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 	}
 }
 
+// TestFailedTool: neither API has a member for a failure, so the text says it, always with the same words.
+func TestFailedTool(t *testing.T) {
+	t.Parallel()
+	r := request(false)
+	r.Turns = append(r.Turns, conversation.Turn{Role: "assistant", Blocks: []conversation.Block{
+		{Kind: conversation.CallBlock, ID: "c", Name: "f", Arguments: `{}`},
+	}}, conversation.Turn{Role: "tool", Blocks: []conversation.Block{{
+		Kind:   conversation.ResultBlock,
+		ID:     "c",
+		Failed: true,
+		Blocks: []conversation.Block{{Text: "no "}, {Text: "disk"}},
+	}}})
+	flat, err := encodeResponses(r)
+	for body, want := range map[string]string{
+		string(encodeChat(r)): `"content":"The tool failed. no disk","tool_call_id":"c"`,
+		string(flat):          `"call_id":"c","output":"The tool failed. no disk"`,
+	} {
+		if err != nil || !strings.Contains(body, want) {
+			t.Errorf("%v: %s lacks %s", err, body, want)
+		}
+	}
+}
+
 // TestNamesAndArguments: names of tools stand as they are, and so do arguments
 // that are no JSON.
 func TestNamesAndArguments(t *testing.T) {

@@ -58,7 +58,7 @@ func appendItems(b []byte, n int, t *conversation.Turn) []byte {
 		result := t.Result()
 		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call_output","call_id":`...),
 			normalizeCallID(result.ID))
-		return append(provider.AppendQuote(append(b, `,"output":`...), conversation.Texts(result.Blocks)), '}')
+		return append(provider.AppendQuote(append(b, `,"output":`...), conversation.Texts(listResult(result))), '}')
 	case "assistant":
 		return appendAssistant(b, n, t.Blocks)
 	case "system":

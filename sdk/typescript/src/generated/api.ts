@@ -176,6 +176,15 @@ export interface Schemas {
           function: {
               name: string;
           };
+      } | {
+          /** @constant */
+          type: "allowed_tools";
+          /** @description Only these of the tools are sent. */
+          allowed_tools: {
+              /** @enum {string} */
+              mode: "auto" | "required";
+              tools: Record<string, unknown>[];
+          };
       };
       /** @description Requires `tools`. Ignored for Gemini models. */
       parallel_tool_calls?: boolean;
