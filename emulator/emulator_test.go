@@ -93,6 +93,9 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 	claudeOf := func(model, more, messages string) string {
 		return `{"model":"` + model + `","max_tokens":1000,` + more + `"messages":[` + messages + `]}`
 	}
+	format := func(schema string) string {
+		return `"output_config":{"format":{"type":"json_schema","schema":` + schema + `}},`
+	}
 	chatOf := func(model, more, messages string) string {
 		return `{"model":"` + model + `",` + more + `"messages":[` + messages + `]}`
 	}
@@ -146,6 +149,18 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 			`max_tokens: Field required`},
 		"claude: above the ceiling": {claudePath,
 			strings.Replace(claudeOf("claude-haiku-4-5", "", user), "1000", "64001", 1), `64001 > 64000`},
+		"claude: an open object": {claudePath, claudeOf("claude-haiku-4-5",
+			format(`{"type":"object","$defs":{"a":{"type":"object"}},"additionalProperties":false}`), user),
+			`must be explicitly set to false`},
+		"claude: a bound": {claudePath, claudeOf("claude-haiku-4-5",
+			format(`{"anyOf":[{"type":"integer","minimum":1}]}`), user), `'minimum' is not supported`},
+		"claude: a recursive schema": {claudePath, claudeOf("claude-haiku-4-5",
+			format(`{"$defs":{"n":{"type":"array","items":{"$ref":"#/$defs/n"}}}}`), user), `Recursive schemas`},
+		"claude: a schema of elsewhere": {claudePath, claudeOf("claude-haiku-4-5",
+			format(`{"$ref":"#/$defs/n"}`), user), `could not be resolved`},
+		"claude: a bound of a strict tool": {claudePath, claudeOf("claude-haiku-4-5", `"tools":[{"name":"f",`+
+			`"strict":true,"input_schema":{"type":"object","additionalProperties":false,"properties":{"a":`+
+			`{"type":"string","maxLength":5}}}}],`, user), `'maxLength' is not supported`},
 		"claude: an effort where there is a budget": {claudePath,
 			claudeOf("claude-haiku-4-5", `"output_config":{"effort":"low"},`, user), `does not support the effort`},
 		"claude: an effort that it lacks": {claudePath,

@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -197,32 +196,9 @@ func (q *messagesRequest) readFormat(p *exchange.Prompt) *exchange.Refusal {
 	if format.Type != "json_schema" || format.Schema.Kind() != '{' {
 		return badRequest("output_config.format: Input should be a 'json_schema' with a schema")
 	}
-	if !closesObjects(format.Schema) {
-		return badRequest(
-			"output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false")
+	if f := checkSchema(format.Schema, "output_config.format.schema"); f != nil {
+		return f
 	}
 	p.Schema = format.Schema
 	return nil
-}
-
-// closesObjects reports whether every object of a schema forbids further members.
-func closesObjects(schema raw) bool {
-	var s struct {
-		Type       raw            `json:"type"`
-		Additional raw            `json:"additionalProperties"`
-		Properties map[string]raw `json:"properties"`
-		Items      raw            `json:"items"`
-	}
-	if json.Unmarshal(schema, &s) != nil {
-		return true // not an object: a schema of any kind
-	}
-	if string(s.Type) == `"object"` && string(s.Additional) != "false" {
-		return false
-	}
-	for _, property := range s.Properties {
-		if !closesObjects(property) {
-			return false
-		}
-	}
-	return len(s.Items) == 0 || closesObjects(s.Items)
 }

@@ -32,6 +32,11 @@ func (q *messagesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 				return badRequest("%s.input_schema.type: Input should be 'object'", at)
 			}
 		}
+		if t.Strict != nil && *t.Strict {
+			if f := checkSchema(t.InputSchema, fmt.Sprintf("tools.%d.custom.input_schema", i)); f != nil {
+				return f
+			}
+		}
 		p.Tools = append(p.Tools, exchange.Tool{Name: t.Name, Schema: t.InputSchema})
 		if i == 0 {
 			p.Input.Text += 300 // the hidden instructions for tools

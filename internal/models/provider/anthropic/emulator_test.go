@@ -55,6 +55,13 @@ func TestAgainstTheEmulator(t *testing.T) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"city","schema":{"type":"object",` +
 				`"properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}}}`)
 		},
+		"fitted": func(r *provider.Request) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"city","schema":{"type":"object",` +
+				`"properties":{"city":{"type":"string","minLength":2},"near":{"oneOf":[{"$ref":"#/$defs/p"}]}},` +
+				`"$defs":{"p":{"type":"object","properties":{"km":{"type":"integer","minimum":0}}}}}}}`)
+			r.Tools = []provider.Tool{{Name: "f", Strict: ptr(true), Parameters: []byte(`{"type":"object",` +
+				`"properties":{"a":{"type":"array","items":{"type":"number"},"maxItems":4}}}`)}}
+		},
 		"refusal":    func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "!emu refusal" },
 		"byte split": func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "Grüße\n!emu split" },
 		"huge":       func(r *provider.Request) { r.Turns[0].Blocks[0].Text = "Hi\n!emu huge" },

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -100,11 +101,19 @@ func appendTools(b []byte, r *provider.Request, cache *breakpoints) ([]byte, err
 		if t.Description != "" {
 			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}
-		var ok bool
-		if b, ok = appendSchema(append(b, `,"input_schema":`...), t.Parameters); !ok {
-			return nil, makeRejection("tools[%d].function.parameters: must be a JSON Schema object", i)
+		schema, at := []byte(t.Parameters), fmt.Sprintf("tools[%d].function.parameters", i)
+		strict := t.Strict != nil && *t.Strict
+		if strict && schema != nil {
+			var err error
+			if schema, err = fitSchema(schema, at); err != nil {
+				return nil, err
+			}
 		}
-		if t.Strict != nil && *t.Strict {
+		var ok bool
+		if b, ok = appendSchema(append(b, `,"input_schema":`...), schema); !ok {
+			return nil, makeRejection("%s: must be a JSON Schema object", at)
+		}
+		if strict {
 			b = append(b, `,"strict":true`...)
 		}
 		if b = append(b, '}'); t.CacheBreakpoint {
@@ -219,8 +228,8 @@ func mustDisableThinking(r *provider.Request) bool {
 	return r.Facts.Thinking == "on" && (forced || r.ReasoningEffort == "none")
 }
 
-// readSchema returns the JSON Schema of a response format, nil if there is none. Claude has no JSON mode without a
-// schema.
+// readSchema returns the JSON Schema of a response format as Claude takes it, nil if there is none. Claude has no JSON
+// mode without a schema.
 func readSchema(format []byte) ([]byte, error) {
 	if format == nil {
 		return nil, nil
@@ -237,7 +246,7 @@ func readSchema(format []byte) ([]byte, error) {
 	case len(f.JSONSchema.Schema) == 0:
 		return nil, makeRejection("response_format.json_schema.schema: required on this model")
 	}
-	return f.JSONSchema.Schema, nil
+	return fitSchema(bytes.TrimSpace(f.JSONSchema.Schema), "response_format.json_schema.schema")
 }
 
 // appendThinking appends thinking, effort and the schema of the response, which is in one member with the effort. It

@@ -250,10 +250,12 @@ func TestMembers(t *testing.T) {
 		Name:        "f",
 		Description: "d",
 		Strict:      ptr(true),
-		Parameters:  []byte(`{"type":"object","properties":{"x":{"$ref":"#/y"}}}`),
+		Parameters:  []byte(`{"type":"object","properties":{"x":{"type":"string","minLength":2}}}`),
 	}}
 	const tools = `"tools":[{"name":"f","description":"d","input_schema":{"type":"object",` +
-		`"properties":{"x":{"$ref":"#/y"}}},"strict":true}]`
+		`"properties":{"x":{"type":"string","description":"At least 2 characters."}},"additionalProperties":false},` +
+		`"strict":true}]`
+	const closed = `{"type":"object","additionalProperties":false}`
 	schema := func(s string) []provider.Tool { return []provider.Tool{{Name: "f", Parameters: []byte(s)}} }
 	called := chat(t,
 		`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","g",""],["b","f",""],["c","g",""]]},{"role":"tool","for":"a"},{"role":"tool","for":"b"},{"role":"tool","for":"c"}]`)
@@ -379,7 +381,7 @@ func TestMembers(t *testing.T) {
 		"a budget and a schema": {func(r *R) {
 			r.Facts.Thinking, r.ReasoningEffort = "budget", "low"
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
-		}, `{"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}},` +
+		}, `{"output_config":{"format":{"type":"json_schema","schema":` + closed + `}},` +
 			`"thinking":{"type":"enabled","budget_tokens":1024}}`},
 		"no budget": {func(r *R) { r.Facts.Thinking, r.ReasoningEffort = "budget", "none" }, `{}`},
 		"effort beside a forced call": {func(r *R) {
@@ -396,11 +398,22 @@ func TestMembers(t *testing.T) {
 		}, `!response_format.json_schema.schema: required on this model`},
 		"response_format with a schema": {func(r *R) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
-		}, `{"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}}`},
+		}, `{"output_config":{"format":{"type":"json_schema","schema":` + closed + `}}}`},
+		"response_format that is recursive": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"$ref":"#"}}}`)
+		}, `!response_format.json_schema.schema: this model takes no recursive schema, but "#" leads to itself; ` +
+			`write out the levels that you need`},
+		"a strict tool that is recursive": {func(r *R) {
+			r.Tools = []provider.Tool{{Name: "f", Strict: ptr(true), Parameters: []byte(`{"items":{"$ref":"#"}}`)}}
+		}, `!tools[0].function.parameters: this model takes no recursive schema, but "#" leads to itself; write ` +
+			`out the levels that you need`},
+		"a tool that is recursive": {func(r *R) {
+			r.Tools = schema(`{"type":"object","items":{"$ref":"#"}}`)
+		}, `{"tools":[{"name":"f","input_schema":{"type":"object","items":{"$ref":"#"}}}]}`},
 		"response_format and effort": {func(r *R) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}}`)
 			r.ReasoningEffort = "low"
-		}, `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`},
+		}, `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":` + closed + `}}}`},
 		"a name": {func(r *R) { r.Turns[0].Name = "someone" }, `{}`},
 	} {
 		r := request()
