@@ -131,8 +131,8 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 			`invalid_image_format`},
 		"responses: unknown parameter": {responsesPath, `{"model":"gpt-6.2-sol","input":"x","messages":[]}`,
 			`Unknown parameter: 'messages'`},
-		"responses: strict by default": {responsesPath,
-			`{"model":"gpt-6.2-sol","input":"x","tools":[{"type":"function","name":"f",` +
+		"responses: strict and open": {responsesPath,
+			`{"model":"gpt-6.2-sol","input":"x","tools":[{"type":"function","name":"f","strict":true,` +
 				`"parameters":{"type":"object"}}]}`, `additionalProperties`},
 		"responses: no output": {responsesPath,
 			`{"model":"gpt-6.2-sol","input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"a",` +

@@ -157,7 +157,7 @@ func (q *responsesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 		}
 		p.Tools = append(p.Tools, exchange.Tool{Name: t.Name, Schema: t.Parameters})
 		p.Input.AddTexts(t.Description)
-		if (t.Strict == nil || *t.Strict) && !isClosedSchema(t.Parameters) {
+		if t.Strict != nil && *t.Strict && !isClosedSchema(t.Parameters) { // without strict it would be made to fit
 			return BadParam("invalid_function_parameters", fmt.Sprintf("tools[%d].parameters", i),
 				"Invalid schema for function '%s': In context=(), 'additionalProperties' is required to be supplied "+
 					"and to be false.", t.Name)
@@ -180,7 +180,7 @@ func (q *responsesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 	return ReadToolChoice(q.ToolChoice, named.Name, p)
 }
 
-// isClosedSchema says whether a schema is fit for strict, which is the default here.
+// isClosedSchema says whether a schema is fit for strict.
 func isClosedSchema(schema raw) bool {
 	text := strings.ReplaceAll(string(schema), " ", "")
 	return strings.Contains(text, `"additionalProperties":false`)

@@ -230,3 +230,33 @@ func TestFitSampling(t *testing.T) {
 		}
 	}
 }
+
+// TestFitLeastTokens: a hold lowers the output cap of a call to no less than its API takes.
+func TestFitLeastTokens(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.LoadBuiltin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		model, request string
+		want           int64
+	}{
+		{"gpt-6-luna", `"max_tokens":500`, 2},
+		{"gpt-6-luna", `"max_tokens":500,` + oneTool, 16},
+		{"gpt-6-luna", `"max_tokens":16,` + oneTool, 16},
+		{"claude-haiku-4-5", `"max_tokens":5000`, 2},
+		{"claude-haiku-4-5", `"max_tokens":5000,"reasoning_effort":"low"`, 1025},
+		{"claude-sonnet-4-6", `"max_tokens":5000,"reasoning_effort":"low"`, 2},
+	} {
+		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := newTestPlan(p, Route{Path: "ai/" + tt.model, Model: tt.model}, "",
+			&apps.App{Fit: true, FitMinTokens: 2}, nil, book, nil, 0, factsDay)
+		if err != nil || q.MinTokens != tt.want {
+			t.Errorf("%s {%s}: %v, %+v, want %d", tt.model, tt.request, err, q, tt.want)
+		}
+	}
+}
