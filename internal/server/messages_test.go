@@ -148,7 +148,10 @@ func TestMessagesToolsAndThinking(t *testing.T) {
 	eachEmulated(t, func(t *testing.T, n *emulated) {
 		for _, tt := range []struct{ model, reasoning string }{
 			{"gpt-6.2-sol", `"encrypted_content"`},
+			{"gpt-6-luna", `"encrypted_content"`},
 			{"claude-haiku-5-5", `"signature"`},
+			{"claude-haiku-4-5", `"budget_tokens":2000}`},
+			{"claude-sonnet-4-6", `"signature"`},
 			{"gemini-3.8-flash", `"thoughtSignature"`},
 		} {
 			for _, stream := range []bool{false, true} {
