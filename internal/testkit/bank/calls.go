@@ -245,7 +245,11 @@ func (p *Player) bill(s Step, person string, app App, tokens int64, ends callEnd
 	if !ok || err != nil {
 		return err
 	} else if disputed {
-		return fmt.Errorf("property 11: %s spends while a dispute is open", person)
+		if disputed, err = p.isDisputed(person); err != nil {
+			return err
+		} else if disputed { // and no job has ended it meanwhile
+			return fmt.Errorf("property 11: %s spends while a dispute is open", person)
+		}
 	}
 	usage := fmt.Sprintf(`{"input":0,"cached":0,"cache_write":0,"output":%[1]d,"reasoning":%[1]d}`, tokens)
 	settle := rules.Settle{
