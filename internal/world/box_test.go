@@ -392,8 +392,8 @@ func (b *Box) wake() {
 	b.woken = make(chan struct{})
 }
 
-// longestPause is how long a job waits at most while nobody does anything.
-const longestPause = 6 * time.Hour
+// longestPauses are how long a job waits at most while nobody does anything. Leaps take no longer for more runs.
+var longestPauses = map[db.Engine]time.Duration{db.SQLite: 6 * time.Hour, db.Postgres: 0}
 
 // ticks are the product's. A job waits for a third of the time in which nobody has done anything: what is due is late
 // by a third, and a month takes some hundred runs of a job and not a million.
@@ -402,7 +402,7 @@ func (n *node) ticks(interval time.Duration) (<-chan time.Time, func()) {
 	go func() {
 		for last := b.clock.steady(); ; {
 			b.mu.Lock()
-			wait, woken := max(interval, min(b.since(b.acted)/3, longestPause)), b.woken
+			wait, woken := max(interval, min(b.since(b.acted)/3, longestPauses[b.engine])), b.woken
 			b.mu.Unlock()
 			select {
 			case <-time.After(wait - b.since(last)):

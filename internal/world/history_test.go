@@ -57,6 +57,7 @@ var kinds = []kind{
 	{string(kill), 1, arms(kill, 200), ""},
 	{string(hangs), 1, arms(hangs, 10), db.SQLite},
 	{string(diskFull), 1, arms(diskFull, 4), db.SQLite},
+	{"together", 6, (*world).together, db.Postgres},
 	{string(kill), 3, arms(kill, 200), db.Postgres},
 	{string(stops), 4, arms(stops, 100), db.Postgres},
 	{string(stopsAsking), 4, arms(stopsAsking, 4), db.Postgres},

@@ -14,7 +14,7 @@ import (
 
 // A Network connects what is in a box: who listens has the name of a host, and every port of it. It is in memory, or
 // has a socket of the machine for each host. A process of the product reaches each host by a name of its own, such as
-// stripe-1, and all of them are reached as purser, of which one at a time answers.
+// stripe-1, and all of them are reached as purser, of which one answers, or all in turn.
 type Network struct {
 	hasSockets bool
 
@@ -24,7 +24,7 @@ type Network struct {
 	open   map[*conn]bool                       // the ends of those who have dialed
 	before map[int]func(to string) func() error // by the number of a process; see node.before
 	down   map[int]bool                         // processes that have ended
-	at     int                                  // the process that answers
+	at     []int                                // the processes that answer, in turn
 	leaves *leaving                             // nil = nobody does
 }
 
@@ -60,11 +60,11 @@ func (n *Network) add(process int, before func(to string) func() error) {
 	n.before[process] = before
 }
 
-// lead lets a process answer.
-func (n *Network) lead(process int) {
+// lead lets processes answer, in turn.
+func (n *Network) lead(processes ...int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.at = process
+	n.at = processes
 }
 
 // cut ends all connections of a process, and lets it have no others.
@@ -109,8 +109,8 @@ func (n *Network) find(host string) (l *listener, process int) {
 			host = name + "." + rest
 		}
 	case name == purserHost:
-		process = n.at
-		host = fmt.Sprintf("%s-%d.%s", name, n.at, rest)
+		process = n.at[n.dials%len(n.at)]
+		host = fmt.Sprintf("%s-%d.%s", name, process, rest)
 	}
 	if n.isDown(process) {
 		return nil, process
@@ -120,7 +120,7 @@ func (n *Network) find(host string) (l *listener, process int) {
 
 // isDown reports whether a process has ended; that of a host in common has if all have.
 func (n *Network) isDown(process int) bool {
-	return n.down[process] || process == nobody && n.down[n.at]
+	return n.down[process] || process == nobody && len(n.at) > 0 && n.down[n.at[0]]
 }
 
 // Dial opens a connection to a host, as (*net.Dialer).DialContext does.

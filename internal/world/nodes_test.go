@@ -58,6 +58,15 @@ func (b *Box) lead(n *node) {
 	}
 }
 
+// spread lets all processes answer in turn.
+func (b *Box) spread() {
+	var all []int
+	for _, n := range b.running() {
+		all = append(all, n.number)
+	}
+	b.Network.lead(all...)
+}
+
 // asleep is for how long a process is stopped by the clock that everybody reads: longer than a claim on a request to
 // Stripe is held, and less than Stripe knows what it was asked.
 const asleep = 3 * time.Hour
@@ -151,10 +160,13 @@ func (b *Box) bound(ctx context.Context, path string) (context.Context, context.
 	return context.WithTimeout(ctx, time.Second)
 }
 
-// turn draws who is asked in the next step.
+// turn draws who is asked in the next step: a process, or all in turn.
 func (w *world) turn(s bank.Step) error {
 	nodes := w.running()
 	w.turnTo(nodes[(s.A+s.B+s.C)%len(nodes)])
+	if s.A%3 == 0 {
+		w.spread()
+	}
 	w.money.Book.DB = w.Server.DB
 	return w.awaitLeases()
 }

@@ -245,6 +245,7 @@ var sentences = map[string]string{
 	"ask": "an app asks providers, who fail", "hooks": "an app subscribes to events, or a receiver fails",
 	"scenario": "somebody does something for a purpose", "renew": "an app renews its tokens",
 	"stranger":    "a stranger uses a secret",
+	"together":    "an app asks both nodes at once",
 	"approves":    "a person consents to an app, and something may end the consent",
 	"forgets":     "a person forgets a password, and gets a link",
 	"vanish":      "a customer, card or payee is deleted at Stripe",
