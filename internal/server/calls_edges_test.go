@@ -155,6 +155,13 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 			t.Errorf("%s: %+v", c.body, a)
 		}
 	}
+	const recursive = `"tools":[{"type":"web_search"},{"type":"function","function":{"name":"f","strict":true,` +
+		`"parameters":{"type":"object","properties":{"a":{"$ref":"#"}}}}}]`
+	a = whole(t, p.Call("POST", "/v1/ai/claude-haiku-5-5", prompt("Hello", recursive), "Idempotency-Key: "+
+		servertest.UUID()))
+	if e := readRefusal(t, a.body); a.status != 400 || !strings.HasPrefix(e.Message, "tools[1].function.parameters: ") {
+		t.Errorf("%+v", a)
+	}
 	a = whole(t, p.Call("POST", luna, prompt("Hello", `"maxOutputTokens":5`), "Idempotency-Key: "+servertest.UUID()))
 	if a.status != 400 ||
 		!strings.Contains(a.body, "maxOutputTokens: is not a member of this request; send max_tokens") {

@@ -203,6 +203,8 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 	c := &call{who: who, claim: web.RequestID(r.Context()), arrived: time.Now(), seat: seat}
 	if err = do(c); err != nil && c.shape != nil {
 		err = shapes.RenameMember(err, c.shape.MemberName)
+	} else if err != nil && c.input.Request != nil {
+		err = shapes.RenameMember(err, c.input.Request.MemberName)
 	}
 	return c, err
 }

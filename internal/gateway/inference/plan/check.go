@@ -197,7 +197,7 @@ func (r *Request) checkTools() error {
 	}
 	names := map[string]bool{}
 	for i := range r.Tools {
-		path := fmt.Sprintf("tools[%d].function", i)
+		path := fmt.Sprintf("tools[%d].function", r.findTool(i))
 		switch t := &r.Tools[i]; {
 		case !toolName.MatchString(t.Name):
 			return invalid("%s.name: required, must match %s", path, toolName)

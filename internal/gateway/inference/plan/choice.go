@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/purserhq/purser/internal/models/provider"
@@ -49,9 +52,10 @@ func (r *Request) AllowTools(mode string, names []string) (kept []int, err error
 		return nil, invalid("tool_choice: the mode of allowed_tools must be auto or required")
 	}
 	var tools []provider.Tool
+	var at []int
 	for i := range r.Tools {
 		if slices.Contains(names, r.Tools[i].Name) {
-			tools, kept = append(tools, r.Tools[i]), append(kept, i)
+			tools, kept, at = append(tools, r.Tools[i]), append(kept, i), append(at, r.findTool(i))
 		}
 	}
 	for _, name := range names {
@@ -63,5 +67,28 @@ func (r *Request) AllowTools(mode string, names []string) (kept []int, err error
 		return nil, invalid("tool_choice: allowed_tools must name a tool")
 	}
 	r.Tools, r.ToolChoice = tools, provider.ToolChoice{Mode: mode}
+	if r.toolAt != nil {
+		r.toolAt = at
+	}
 	return kept, nil
+}
+
+// findTool returns where a tool stands in the client's body.
+func (r *Request) findTool(i int) int {
+	if i < len(r.toolAt) {
+		return r.toolAt[i]
+	}
+	return i
+}
+
+var toolMember = regexp.MustCompile(`^tools\[(\d+)\](.*)$`)
+
+// MemberName returns how a client of chat completions names a member of the canonical request.
+func (r *Request) MemberName(canonical string) string {
+	if m := toolMember.FindStringSubmatch(canonical); m != nil {
+		if i, err := strconv.Atoi(m[1]); err == nil {
+			return fmt.Sprintf("tools[%d]%s", r.findTool(i), m[2])
+		}
+	}
+	return canonical
 }

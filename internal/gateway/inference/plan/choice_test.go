@@ -31,7 +31,8 @@ func TestToolsThatRemain(t *testing.T) {
 		allow("auto", `{"type":"function","function":{"name":"x"}}`): `tool_choice: "x" is not among the tools`,
 		three + `,"web_search_options":{"search_context_size":"low"},"store":true`: "f g h ; ignored store " +
 			"tools.web_search_2025_08_26 web_search_options",
-		`"tools":[{"type":"web_search"}],"tool_choice":"none"`: "; ignored tools.web_search",
+		`"tools":[{"type":"web_search"}],"tool_choice":"none"`:                          "; ignored tools.web_search",
+		`"tools":[{"type":"web_search"},{"type":"function","function":{"name":"a b"}}]`: "tools[1].function.name: ",
 	} {
 		p, err := Parse([]byte(head + body + "}"))
 		got := ""
@@ -45,6 +46,26 @@ func TestToolsThatRemain(t *testing.T) {
 		}
 		if got != want && (err == nil || !strings.HasPrefix(got, want)) {
 			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+}
+
+// TestMemberName names a tool by its place in the body, from which others were dropped.
+func TestMemberName(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte(`{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"web_search"},` +
+		`{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"tool_choice":` +
+		`{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function",` +
+		`"function":{"name":"g"}}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for canonical, want := range map[string]string{
+		"tools[0].function.parameters": "tools[2].function.parameters",
+		"messages[0].content":          "messages[0].content",
+	} {
+		if got := p.MemberName(canonical); got != want {
+			t.Errorf("%s: %s, want %s", canonical, got, want)
 		}
 	}
 }

@@ -126,6 +126,7 @@ type Request struct {
 	parts         int    // content parts and tool calls, as CountParts has counted them
 	dropped       string // the type of a tool that was dropped, as DropTool says; "" = none
 	forcesDropped bool   // the client forces a call of it
+	toolAt        []int  // where each tool stands in the body of chat completions; nil = as it stands here
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -453,7 +454,7 @@ func readTools(b *body, p *Request) error {
 		if isSet(t.Function.Parameters) {
 			q.Parameters = json.RawMessage(t.Function.Parameters)
 		}
-		p.Tools = append(p.Tools, q)
+		p.Tools, p.toolAt = append(p.Tools, q), append(p.toolAt, i)
 	}
 	if isSet(b.WebSearchOptions) {
 		p.DropTool("web_search", "web_search_options")

@@ -298,6 +298,7 @@ func TestMemberName(t *testing.T) {
 		`"input":{}}]},` +
 		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"x"},{"type":"text",` +
 		`"text":"c"}]}],` +
+		`"tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"f","input_schema":{}}],` +
 		`"thinking":{"type":"adaptive"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -307,6 +308,7 @@ func TestMemberName(t *testing.T) {
 		"stop[1]":                                      "stop_sequences[1]",
 		"reasoning_effort":                             "thinking",
 		"response_format.json_schema.schema":           "output_config.format.schema",
+		"tools[0].function.parameters":                 "tools[1].input_schema",
 		"tools[2].function.parameters":                 "tools[2].input_schema",
 		"tool_choice.function.name":                    "tool_choice.name",
 		"messages[0].content":                          "system.content",

@@ -16,6 +16,7 @@ var renamed = map[string]string{
 
 var (
 	messageMember = regexp.MustCompile(`^messages\[(\d+)\](?:\.(content|tool_calls)\[(\d+)\])?(.*)$`)
+	toolMember    = regexp.MustCompile(`^tools\[(\d+)\](.*)$`)
 	firstMember   = regexp.MustCompile(`^[a-z_]+`)
 
 	memberNames = strings.NewReplacer(
@@ -35,6 +36,11 @@ func (c *Call) MemberName(canonical string) string {
 			return at + memberNames.Replace(m[4])
 		}
 		return canonical
+	}
+	if m := toolMember.FindStringSubmatch(canonical); m != nil {
+		if i, err := strconv.Atoi(m[1]); err == nil && i < len(c.tools) {
+			return c.tools[i] + memberNames.Replace(m[2])
+		}
 	}
 	first := firstMember.FindString(canonical)
 	rest := memberNames.Replace(canonical[len(first):])

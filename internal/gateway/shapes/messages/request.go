@@ -348,6 +348,7 @@ func (r *reader) readTools() error {
 			return plan.Invalid("%s.input_schema: required, a JSON Schema object", path)
 		}
 		names[t.Name] = true
+		r.call.tools = append(r.call.tools, path)
 		marked, err := r.marks(t.CacheControl, path)
 		if err != nil {
 			return err
