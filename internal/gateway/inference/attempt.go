@@ -37,6 +37,7 @@ type attempt struct {
 	call      *call
 	out       *sse             // of a streamed call
 	shape     shapes.Call      // of the client; nil = canonical
+	shaped    *shapedAnswer    // nil = adapters write what the client gets
 	held      rules.Call       // as the ledger holds it
 	number    int64            // of the attempts of its key
 	request   provider.Request // the plan's, with the request id and the output cap of the hold
@@ -85,6 +86,16 @@ func (h *Handler) newAttempt(
 	a.request.ID, a.request.AppID, a.request.ConnectionID = held.RequestID, held.Call.AppID, held.Call.ConnectionID
 	a.request.EndUser = h.Identifiers.Identify(held.Call.AccountID)
 	a.request.MaxTokens = held.MaxTokens // the hold may have lowered it
+	a.shaped = newShapedAnswer(c.shape, shapes.Head{
+		RequestID:   held.RequestID,
+		Model:       a.request.Model,
+		CreatedUnix: h.Now().Unix(),
+		InputTokens: min(a.CountedTokens, a.InputTokens),
+		Stream:      a.request.Stream,
+	})
+	if a.shaped != nil {
+		a.request.To = a.shaped.write
+	}
 	switch {
 	case developer != nil && (held.UseProviderKey || a.api == nil):
 		a.api, a.developerPays = developer, true
@@ -162,18 +173,19 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 		return a.releaseHold(ctx, err)
 	}
 	a.dropMessages()
-	a.call.seat.countAnswer(answerFactor * int64(len(response.Body)))
-	delivery := a.delivery(response.Body)
-	output := func() int64 { return int64(tokens.Count(provider.GeneratedBodyText(response.Body))) }
+	body := a.body(response)
+	a.call.seat.countAnswer(answerFactor * int64(len(body)))
+	delivery := a.delivery(body)
+	output := func() int64 { return countText(a.format(), body) }
 	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
-		entry, outcome, err := a.settleCall(ctx, response.Usage, output, response.Body, delivery)
+		entry, outcome, err := a.settleCall(ctx, response.Usage, output, body, delivery)
 		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
 			stored, err := a.h.loadResult(ctx, a.Plan, entry.ID, a.countStored)
 			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.IdempotencyKeyReused {
 				return stored, err
 			} // none is stored: ours answers the call that was charged
 		}
-		return result{entry: entry, body: response.Body}, err
+		return result{entry: entry, body: body}, err
 	})
 	if err != nil {
 		return err
@@ -216,25 +228,27 @@ func (a *attempt) stream(ctx context.Context) error {
 			end.err = stop
 			return a.finishStream(ctx, out, &end)
 		}
-		if a.firstByte == 0 && len(chunk.Frames) > 0 {
+		frames := a.frames(&chunk)
+		if a.firstByte == 0 && len(frames) > 0 {
 			a.firstByte = time.Since(a.started)
 			a.trace.Answered(a.firstByte)
 		}
-		out.writeFrames(chunk.Frames)
+		out.writeFrames(frames)
 		if chunk.Usage != nil {
 			end.usage, end.goesOn = chunk.Usage, false
-		} else if len(chunk.Frames) > 0 && end.usage != nil {
+		} else if len(frames) > 0 && end.usage != nil {
 			end.goesOn = true
 		}
-		if chunk.UsageFrame != nil && chunk.Usage != nil { // a frame with unusable usage would mislead clients
+		// A frame with unusable usage would mislead clients.
+		if chunk.UsageFrame != nil && chunk.Usage != nil && a.shaped == nil {
 			end.usageFrame = append([]byte(nil), chunk.UsageFrame...)
 			if !a.Route.Chat {
 				out.writeFrames(end.usageFrame)
 			}
 		}
 		out.flush()
-		if len(chunk.Frames) > 0 { // after the client has them: a crash bills no more than was delivered (F-06)
-			a.keepFrames(chunk.Frames)
+		if len(frames) > 0 { // after the client has them: a crash bills no more than was delivered (F-06)
+			a.keepFrames(frames)
 		}
 		if out.isGone() {
 			a.clientGone()
@@ -246,7 +260,7 @@ func (a *attempt) stream(ctx context.Context) error {
 // was delivered is billed however the stream ends.
 func (a *attempt) keepFrames(frames []byte) {
 	if dropped := a.running.appendFrames(frames); dropped != nil {
-		a.delivered.Add(provider.GeneratedText(dropped))
+		a.delivered.Add(generatedText(a.format(), dropped))
 		a.running.setDeliveredTokens(a.delivered.Counted())
 	}
 	if a.kept += int64(len(frames)); a.kept >= a.counted+answerStep {
@@ -283,7 +297,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	frames := sent
 	end.delivery = a.delivery(frames)
 	end.output = sync.OnceValue(func() int64 { // frames are nil if there were too many to keep
-		a.delivered.Add(provider.GeneratedText(frames))
+		a.delivered.Add(generatedText(a.format(), frames))
 		return a.delivered.Count()
 	})
 	if end.goesOn && !errors.Is(end.err, io.EOF) {
@@ -297,10 +311,16 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		if end.output() == 0 {
 			return a.failStream(ctx, out, end.err)
 		}
-		frame := a.cutFrame(end.err)
-		out.writeFrames(frame)
-		a.running.appendFrames(frame) // followers and replays get it too
-		sent, tooLong = a.running.frames()
+		failure := failFrames(a.format(), sent, a.cutError(end.err), a.h.Links)
+		if a.shaped == nil {
+			out.writeFrames(failure)
+			a.running.appendFrames(failure) // followers and replays get it too
+			sent, tooLong = a.running.frames()
+		} else {
+			end.usageFrame = failure
+		}
+	} else if a.shaped != nil {
+		end.usageFrame = a.shaped.writer.End()
 	}
 	delivered := result{
 		body:  append(sent, end.usageFrame...), // no frames follow
@@ -320,18 +340,12 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 			e = apierr.Internal.On(a.held.ConnectionID,
 				"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)
 		}
-		out.writeFrames(errorFrame(e, a.h.Links))
-		out.writeFrames(doneFrame)
+		out.writeFailure(e)
 		return web.AlreadyReported(err)
 	}
-	if r.differs { // a replay of the key will differ (F-09)
-		out.writeFrames(interruptedFrame(a.held.ConnectionID, chargeOfStored(&r), a.h.Links))
-	}
-	final, err := finalFrames(a.Plan, &r)
-	if err != nil {
+	if err := writeEnd(a.Plan, out, &r); err != nil {
 		return web.AlreadyReported(err)
 	}
-	out.writeFrames(final)
 	return nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
@@ -25,7 +24,6 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
-	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // A Recorder is a provider that keeps a record of what a call used. GetStoredUsage finds it by
@@ -118,10 +116,11 @@ func (h *Handler) loadPendingResult(
 		return result{}, err
 	}
 	body, err := unpackResponse(stored, reserve)
+	_, end := splitStored(body)
 	return result{
 		entry:   pendingEntry(requestID, q.Model.ID, id.Time(requestID)),
 		body:    body,
-		usage:   provider.LastUsageFrame(body),
+		usage:   end,
 		pending: true,
 	}, err
 }
@@ -207,7 +206,7 @@ func (h *Handler) countDelivered(ctx context.Context, requestID string) (int64, 
 		return 0, err
 	}
 	body, err := unpackResponse(stored, func(int64) error { return nil })
-	return int64(tokens.Count(provider.GeneratedText(body))), err
+	return countText(formatOf(body), body), err
 }
 
 // findRecord asks for the record of a call. A record whose usage cannot be billed will
@@ -285,19 +284,18 @@ func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byt
 	return m.Provider, strings.Trim(findMember(frames, `"id":`, ""), `"`), nil
 }
 
-// brokenOffFrame returns what a client reads after the frames of a cut stream.
-func (h *Handler) brokenOffFrame(providerName, connectionID string, cause error, pending bool) []byte {
+// brokenOff returns what a client reads after the frames of a cut stream.
+func brokenOff(providerName, connectionID string, cause error, pending bool) *apierr.Error {
 	f := classifyFailure(providerName, cause)
 	f.retry = false // the key is billed: it only replays
 	e := apierr.ProviderError.On(connectionID, "%s broke off; %s", f.provider, chargeOfPart(pending))
 	e.Details = f.details()
-	return errorFrame(e, h.Links)
+	return e
 }
 
-// interruptedFrame returns the end of a stream whose node stopped or was taken for dead. charge says how it is charged.
-func interruptedFrame(connectionID, charge string, l web.Links) []byte {
-	return errorFrame(apierr.Unavailable.On(connectionID,
-		"the service was interrupted while it sent this response; %s", charge), l)
+// interrupted returns the end of a stream whose node stopped or was taken for dead. charge says how it is charged.
+func interrupted(connectionID, charge string) *apierr.Error {
+	return apierr.Unavailable.On(connectionID, "the service was interrupted while it sent this response; %s", charge)
 }
 
 // chargeOfStored says how a key is charged whose stored response is not what this client got. It is the part that was

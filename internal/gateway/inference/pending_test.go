@@ -98,7 +98,8 @@ func TestPendingStream(t *testing.T) {
 				}
 				broke := ""
 				if tt.ended == errCut {
-					broke = string(b.brokenOffFrame("openai", b.who.ConnectionID, errCut, true))
+					cut := brokenOff("openai", b.who.ConnectionID, errCut, true)
+					broke = string(errorFrame(cut, b.Links))
 				}
 				frames := delta("Hello") + delta(" there")
 				if body != frames+broke+end {

@@ -539,7 +539,7 @@ func (p *playedCell) interrupt(planned *play, leave func()) {
 			return p.hasRead()
 		}
 		sent, _ := c.frames()
-		return parseMessage("ai", string(sent)).said == p.answer.said(p.at)
+		return parseMessage(p.route, string(sent)).said == p.answer.said(p.at)
 	})
 	if c == nil {
 		close(planned.goOn)

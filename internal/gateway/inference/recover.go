@@ -10,7 +10,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
@@ -194,7 +193,8 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 		return err
 	}
 	var count tokens.Counter
-	count.Add(provider.GeneratedText(frames))
+	format := formatOf(frames)
+	count.Add(generatedText(format, frames))
 	output := max(count.Count(), tooLong)
 	if output == 0 {
 		release := rules.Release{Call: row.Call, Attempt: row.Attempt, Unbilled: h.unbilledOf(ctx, &row)}
@@ -214,7 +214,8 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 		return err
 	}
 	// A replay says that the stream was cut, as its client saw (F-06).
-	body := append(frames, interruptedFrame(row.ConnectionID, chargeOfPart(name != ""), h.Links)...)
+	cut := interrupted(row.ConnectionID, chargeOfPart(name != ""))
+	body := append(frames, failFrames(format, frames, cut, h.Links)...)
 	if tooLong > 0 {
 		body = nil // the client has more than is stored
 	}

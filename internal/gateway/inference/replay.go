@@ -16,7 +16,6 @@ import (
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // attach answers a follower of a call that runs on this node, of which it is a client: it
@@ -78,9 +77,6 @@ func writeFollowerResponse(w http.ResponseWriter, shape shapes.Call, v *view) er
 func endFollowerStream(w http.ResponseWriter, c *call, v *view) error {
 	c.out.stop()
 	if v.err == nil {
-		if v.result.differs {
-			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, chargeOfStored(&v.result), c.out.links))
-		}
 		return endStream(c.plan, c.out, &v.result)
 	}
 	if !c.out.hasBegun() {
@@ -105,11 +101,28 @@ func endStream(q *plan.Plan, out *sse, r *result) error {
 	if !q.Route.Chat {
 		out.writeFrames(r.usage)
 	}
-	final, err := finalFrames(q, r)
+	return writeEnd(q, out, r)
+}
+
+// writeEnd writes what follows the frames of a stream when its bill is known.
+func writeEnd(q *plan.Plan, out *sse, r *result) error {
+	end := r.usage
+	if r.differs { // a replay of the key will differ (F-09)
+		end = failFrames(out.format, out.sent(), interrupted(out.connID, chargeOfStored(r)), out.links)
+		if out.format == nil {
+			out.writeFrames(end)
+		}
+	}
+	var err error
+	if out.format == nil {
+		end, err = finalFrames(q, r)
+	} else {
+		end, err = fillBill(out.format, end, r)
+	}
 	if err != nil {
 		return err
 	}
-	out.writeFrames(final)
+	out.writeFrames(end)
 	return nil
 }
 
@@ -136,7 +149,7 @@ func (h *Handler) writeReplay(w http.ResponseWriter, c *call, running *runningCa
 	if c.out == nil {
 		return writeResponse(w, c.shape, res.body, &res.entry)
 	}
-	frames := res.body[:len(res.body)-len(res.usage)]
+	frames, _ := splitStored(res.body)
 	running.appendFrames(frames) // for followers
 	c.out.writeFrames(frames)
 	return endStream(c.plan, c.out, res)
@@ -166,7 +179,7 @@ func (h *Handler) loadResult(
 	}
 	res := result{entry: entry, body: body}
 	if q.Request.Stream {
-		res.usage = provider.LastUsageFrame(body)
+		_, res.usage = splitStored(body)
 	}
 	return res, nil
 }
@@ -323,7 +336,7 @@ func (f *remoteFollower) writeEnd(res *result) error {
 	if !f.plan.Request.Stream {
 		return writeResponse(f.w, f.shape, res.body, &res.entry)
 	}
-	if frames := res.body[:len(res.body)-len(res.usage)]; f.sent < len(frames) {
+	if frames, _ := splitStored(res.body); f.sent < len(frames) {
 		f.out.writeFrames(frames[f.sent:])
 		f.running.appendFrames(frames[f.sent:])
 	}

@@ -95,20 +95,13 @@ func finalFrames(q *plan.Plan, r *result) ([]byte, error) {
 	} else {
 		b = append(b, "data: {"...)
 	}
+	if err == nil {
+		b, err = appendFinal(append(b, `"svc_final":`...), r)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if r.pending { // event request.settled will carry usage and svc block (contract §4.3)
-		b = append(b, `"svc_final":{"usage":null,"svc":null,"settlement":"pending"}}`+"\n\n"...)
-		return append(b, doneFrame...), nil
-	}
-	b = append(b, `"svc_final":{"usage":`...)
-	if b, err = receipts.AppendUsage(b, &r.entry); err != nil {
-		return nil, err
-	}
-	b = appendBlock(append(b, `,"svc":`...), &r.entry)
-	b = append(append(append(b, `,"settlement":"`...), r.entry.Settlement...), `"}}`...)
-	return append(append(b, "\n\n"...), doneFrame...), nil
+	return append(append(b, "}\n\n"...), doneFrame...), nil
 }
 
 // appendChatChunk appends the usage chunk of the OpenAI-compatible route up to where

@@ -22,14 +22,17 @@ import (
 func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error {
 	if c.plan.Request.Stream {
 		c.out = newSSE(w, h.keepAlive)
-		c.out.links = h.Links
+		c.out.links, c.out.connID = h.Links, c.who.ConnectionID
 		if c.shape != nil {
-			c.out.shape = c.shape.NewStream()
+			c.out.format = c.shape.Format()
 		}
 		defer c.out.stop()
 	}
 	for {
 		running, leads := h.calls.enter(c.key, c.fingerprint, c.claim, c.who.App.ID)
+		if c.out != nil {
+			c.out.sent = func() []byte { sent, _ := running.frames(); return sent }
+		}
 		if leads {
 			return h.leadShared(w, r, c, running)
 		}

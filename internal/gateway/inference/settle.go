@@ -66,7 +66,8 @@ func (a *attempt) settleCall(
 		return rules.Entry{}, rules.Applied, err
 	}
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
-	isEmpty := isUsable && isEmptyAnswer(usage, body)
+	// Few answers are so short: no other is looked at.
+	isEmpty := isUsable && usage.Output-usage.Reasoning <= emptyAnswerTokens && a.isEmpty(body)
 	if isEmpty && len(a.request.Stop) == 0 && policy.EmptyAnswersDayMC > 0 { // a stop sequence is the app's own wish
 		c.Waiver = &rules.Waiver{DayMC: policy.EmptyAnswersDayMC, Usage: waivedUsage(*usage)}
 	}
@@ -108,12 +109,6 @@ func (h *Handler) noteUsageSum(ctx context.Context, requestID, model string, u *
 	}
 }
 
-// isEmptyAnswer reports whether the provider's usage and the stored answer say that the model gave nothing. Few
-// answers are so short: no other is parsed again.
-func isEmptyAnswer(u *provider.Usage, body []byte) bool {
-	return u.Output-u.Reasoning <= emptyAnswerTokens && provider.IsEmptyAnswer(body)
-}
-
 // waivedUsage is storedUsage of a call that is free.
 func waivedUsage(u provider.Usage) rules.Usage {
 	return rules.Usage{
@@ -135,7 +130,7 @@ func waivedMC(e *rules.Entry) int64 {
 func (a *attempt) delivery(output []byte) rules.Delivery {
 	d := rules.Delivery{
 		DurationMS:   rules.Milliseconds(time.Since(a.started)),
-		FinishReason: provider.LastFinishReason(output),
+		FinishReason: a.finishReason(output),
 	}
 	if a.firstByte > 0 {
 		d.FirstByteMS = rules.Milliseconds(a.firstByte)

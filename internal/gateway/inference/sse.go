@@ -32,7 +32,9 @@ type sse struct {
 	rc       *http.ResponseController
 	interval time.Duration // of comments in silence
 	links    web.Links     // of errors
-	shape    shapes.Stream // translates the frames; nil = they are sent as they are
+	connID   string        // of the call
+	format   shapes.Format // of the frames; nil = that of Chat Completions
+	sent     func() []byte // the frames so far, of which some may be on their way
 
 	mu         sync.Mutex // the keep-alive writes too
 	begun      bool       // status 200 was sent
@@ -90,9 +92,6 @@ func (s *sse) writeComment() {
 func (s *sse) writeFrames(frames []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shape != nil && len(frames) > 0 {
-		frames = s.shape.Translate(frames)
-	}
 	s.write(frames)
 }
 
@@ -163,9 +162,20 @@ func (s *sse) endWithError(err error) error {
 	if !errors.As(err, &e) {
 		e = apierr.Internal.Errorf("internal error")
 	}
-	s.writeFrames(errorFrame(e, s.links))
-	s.writeFrames(doneFrame)
+	s.writeFailure(e)
 	return web.AlreadyReported(err)
+}
+
+// writeFailure writes an error as the end of a stream of whose bill nothing is known.
+func (s *sse) writeFailure(e *apierr.Error) {
+	if s.format == nil {
+		s.writeFrames(errorFrame(e, s.links))
+		s.writeFrames(doneFrame)
+		return
+	}
+	if frames, err := fillBill(s.format, failFrames(s.format, s.sent(), e, s.links), nil); err == nil {
+		s.writeFrames(frames)
+	}
 }
 
 // errorFrame returns an error inside a stream, in the form of the error envelope.
@@ -180,9 +190,9 @@ func errorFrame(e *apierr.Error, l web.Links) []byte {
 // writeResponse sends a whole response with the svc block of its ledger row, in the shape of the client; nil = the
 // canonical one.
 func writeResponse(w http.ResponseWriter, shape shapes.Call, body []byte, e *rules.Entry) error {
-	body = withBlock(body, e)
-	if shape != nil {
-		body = shape.Body(body)
+	body, err := fillBody(shape, body, e)
+	if err != nil {
+		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

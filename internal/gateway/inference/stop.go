@@ -82,13 +82,13 @@ func (a *attempt) endStopped(ctx context.Context, stop *stoppedError, cause erro
 	return stop.apiError(a.held.ConnectionID, nothingBilled).WithCause(cause)
 }
 
-// cutFrame returns what a client reads after the frames of a stream that was cut or stopped.
-func (a *attempt) cutFrame(cause error) []byte {
+// cutError returns what a client reads after the frames of a stream that was cut or stopped.
+func (a *attempt) cutError(cause error) *apierr.Error {
 	if stop := a.running.stopped.Load(); stop != nil {
-		return errorFrame(stop.apiError(a.held.ConnectionID, partBilled), a.h.Links)
+		return stop.apiError(a.held.ConnectionID, partBilled)
 	}
 	a.h.Metrics.CountCutStream(a.api.Name())
-	return a.h.brokenOffFrame(a.Model.Provider, a.held.ConnectionID, cause, a.recorder() != nil)
+	return brokenOff(a.Model.Provider, a.held.ConnectionID, cause, a.recorder() != nil)
 }
 
 // stopCall stops a call of this node. The first cause stands. A call whose settlement has begun

@@ -103,7 +103,8 @@ func (a *attempt) unbilled(ctx context.Context, cause error, ended *apierr.Error
 		Receipt:    receipts.JSON,
 	}
 	if a.out != nil { // its key replays the error
-		u.Estimate.Response = a.h.storeResponse(ctx, &a.who.App, a.held.AccountID, errorFrame(ended, a.h.Links))
+		u.Estimate.Response = a.h.storeResponse(ctx, &a.who.App, a.held.AccountID,
+			failFrames(a.format(), nil, ended, a.h.Links))
 	}
 	return u
 }

@@ -1,38 +1,114 @@
 // Package shapes lets clients of other APIs call: OpenAI's Responses (shapes/responses) and Embeddings
-// (shapes/embeddings), and Anthropic's Messages (shapes/messages). A shape translates at the
-// client's side only. A request becomes the canonical one, and the canonical response, which is
-// that of POST /v1/chat/completions with its usage chunk, becomes the client's. Hold, attempt,
-// idempotency, stored response and replay are those of every call, so a replay has the same bytes
-// as the first response as long as the translation depends on nothing but request and response. It is pure.
+// (shapes/embeddings), and Anthropic's Messages (shapes/messages). A shape translates at the client's side only. A
+// request becomes the canonical one, and the deltas of the answer become what the client gets. That is what is stored
+// and what a replay returns, byte for byte, but for the bill: where it belongs are holes until the ledger row is
+// written. Hold, attempt, idempotency and settlement are those of every call. It is pure.
 package shapes
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"regexp"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/models/conversation"
 )
 
 // A Call is a parsed request of a shape.
 type Call interface {
 	// Request returns the canonical request. Its IncludeUsage is true.
 	Request() *plan.Request
-	// Body translates a whole response: a chat.completion object, or a list of embeddings, with usage and svc block.
+	// NewWriter returns a writer of one answer; nil if answers are translated by Body.
+	NewWriter(Head) Writer
+	// Body translates a whole answer that has no deltas: a list of embeddings.
 	Body(canonical []byte) []byte
-	// NewStream returns a translator for one streamed response.
-	NewStream() Stream
 	// MemberName returns how the client names a member of the canonical request, such as messages[2].content.
 	MemberName(canonical string) string
+	// Format returns the form of the answers.
+	Format() Format
 }
 
-// A Stream translates a streamed response.
-type Stream interface {
-	// Translate returns what the client gets for whole canonical events: chunks of chat.completion.chunk, an error
-	// envelope, the usage chunk with svc_final, and last [DONE]. It is given them in order, one or many at a time. The
-	// result is valid until the next call.
-	Translate(frames []byte) []byte
+// A Head names an answer.
+type Head struct {
+	RequestID   string // ours, req_…
+	Model       string // that was asked
+	CreatedUnix int64
+	InputTokens int64 // of the request, as they were counted for its hold
+	Stream      bool  // it is streamed, and otherwise comes whole
+}
+
+// A Writer writes one answer for a client.
+type Writer interface {
+	// Write takes a delta. Begin forgets what came before it.
+	Write(*conversation.Delta)
+	// Take returns what has been written of a stream since it was last called. It is valid until the next Write.
+	Take() []byte
+	// End returns the rest of a stream, or the whole answer, with holes.
+	End() []byte
+}
+
+// A Format is what answers of a shape have in common.
+type Format interface {
+	// Fail returns what ends a stream of which sent has been sent: the error object of an envelope, and holes.
+	Fail(sent, failure []byte) []byte
+	// AppendUsage appends the client's usage object for OpenAI's; nil = it is not known.
+	AppendUsage(b, usage []byte) []byte
+	// Text returns all that the model generated in the events of a stream or in a whole answer, its readable reasoning
+	// and the names of the tools too, so that what was delivered can be counted.
+	Text(answer []byte) string
+}
+
+// Holes are where the bill goes in an answer. No JSON has a NUL.
+const (
+	UsageHole = "\x00u" // the usage, in the client's form
+	BlockHole = "\x00s" // the member svc, with a comma before it: the block of a ledger row, or how the call is settled
+	FinalHole = "\x00f" // the member svc_final, with a comma before it
+)
+
+// FillHoles returns an answer with its bill. fill appends what belongs into a hole.
+func FillHoles(answer []byte, fill func(b []byte, hole string) []byte) []byte {
+	out := make([]byte, 0, len(answer)+2048)
+	for {
+		i := bytes.IndexByte(answer, 0)
+		if i < 0 || i+2 > len(answer) {
+			return append(out, answer...)
+		}
+		out = fill(append(out, answer[:i]...), string(answer[i:i+2]))
+		answer = answer[i+2:]
+	}
+}
+
+// WithoutBill returns an answer of whose bill nothing is known.
+func WithoutBill(answer []byte) []byte {
+	return FillHoles(answer, func(b []byte, hole string) []byte {
+		if hole == UsageHole {
+			b = append(b, "null"...)
+		}
+		return b
+	})
+}
+
+// SplitStream splits a stream as it is stored into what was sent while it ran, and its end: from the first event with a
+// hole on.
+func SplitStream(stored []byte) (sent, end []byte) {
+	i := bytes.IndexByte(stored, 0)
+	if i < 0 {
+		return stored, nil
+	}
+	i = bytes.LastIndex(stored[:i], []byte("\n\n"))
+	if i < 0 {
+		return nil, stored
+	}
+	return stored[:i+2], stored[i+2:]
+}
+
+// NextEvent cuts the first event off a stream in which each event has a name, and returns its data.
+func NextEvent(stream []byte) (data, rest []byte) {
+	event, rest, _ := bytes.Cut(stream, []byte("\n\n"))
+	_, data, _ = bytes.Cut(event, []byte("\ndata: "))
+	return data, rest
 }
 
 // TooLong is error.details.reason of a request that has more tokens than its model takes, and OpenAI's code for it.

@@ -37,14 +37,14 @@ type Stream interface {
 // A Chunk is one or more whole server-sent events as they go to the app. Its slices are valid until the next call of
 // Next.
 type Chunk struct {
-	Frames     []byte // complete "data: {…}\n\n" events with choices
+	Frames     []byte // complete "data: {…}\n\n" events with choices; none if deltas were passed to the request's To
 	UsageFrame []byte // the event with only usage, if it came; not in Frames
 	Usage      *Usage // its usage; nil if none came or it is unusable
 }
 
 // A Response is a whole answer.
 type Response struct {
-	Body  []byte // a JSON object in OpenAI's shape: a chat.completion, or a list of embeddings
+	Body  []byte // in OpenAI's shape: a chat.completion, or a list of embeddings; nil = deltas were passed to To
 	Usage *Usage // nil if missing or unusable: the call is then estimated
 }
 
@@ -86,6 +86,10 @@ type Request struct {
 	Thinking string
 	// FromResponses says that the client speaks OpenAI's Responses API: what it leaves out has that API's default.
 	FromResponses bool
+	// To takes the deltas of the answer in place of chunks and body, if the provider's own shape is another than Chat
+	// Completions; nil = the answer is wanted in that shape.
+	To conversation.Sink `json:"-"`
+
 	// WantReasoning asks for what the model has thought: readable text in reasoning_content, and the opaque blocks
 	// that the app sends back with its next request in extra_content, of the message or of a delta.
 	WantReasoning bool

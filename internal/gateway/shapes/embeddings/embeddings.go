@@ -190,7 +190,10 @@ func (c *call) Request() *plan.Request { return c.request }
 func (c *call) MemberName(canonical string) string { return canonical }
 
 // NewStream returns nil: embeddings are never streamed.
-func (c *call) NewStream() shapes.Stream { return nil }
+func (c *call) NewWriter(shapes.Head) shapes.Writer { return nil }
+
+// Format is none: answers are not streamed, and have no deltas.
+func (c *call) Format() shapes.Format { return nil }
 
 // Body translates the canonical list. The bill is its last member.
 func (c *call) Body(canonical []byte) []byte {

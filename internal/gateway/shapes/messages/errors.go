@@ -24,8 +24,8 @@ func ErrorBody(e *apierr.Error, l web.Links, requestID string) ([]byte, error) {
 	return append(appendError(nil, members.Error, requestID, nil), '\n'), nil
 }
 
-// appendError appends an error response for the error object of an envelope. final is the bill of a stream that was
-// cut; nil = none.
+// appendError appends an error response for the error object of an envelope. final is the member with the bill of
+// a stream that was cut; nil = none.
 func appendError(b, failure []byte, requestID string, final []byte) []byte {
 	var e struct {
 		Code        string  `json:"code"`
@@ -61,7 +61,7 @@ func appendError(b, failure []byte, requestID string, final []byte) []byte {
 		b = provider.AppendQuote(b, requestID)
 	}
 	if final != nil {
-		b = append(append(b, `,"svc_final":`...), final...)
+		b = append(b, final...)
 	}
 	return append(b, '}')
 }

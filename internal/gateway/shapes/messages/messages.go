@@ -21,8 +21,10 @@ type Call struct {
 // Request returns the canonical request.
 func (c *Call) Request() *plan.Request { return &c.request }
 
-// NewStream returns a translator for one streamed response.
-func (c *Call) NewStream() shapes.Stream { return &stream{reasons: c.request.WantReasoning} }
+// NewWriter returns a writer of one answer.
+func (c *Call) NewWriter(h shapes.Head) shapes.Writer {
+	return &writer{head: h, reasons: c.request.WantReasoning}
+}
 
 // Parse reads the body of POST /anthropic/v1/messages. Its errors name the member and the rule.
 func Parse(data []byte) (shapes.Call, error) { return parse(data, true) }

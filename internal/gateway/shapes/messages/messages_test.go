@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"github.com/purserhq/purser/internal/testkit/shapetest"
+
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -371,7 +373,7 @@ func TestBody(t *testing.T) {
 		want := `{"id":"msg_1","type":"message","role":"assistant","model":"m",` + tt.want + `,` +
 			`"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":1,"output_tokens":2,` +
 			`"output_tokens_details":{"thinking_tokens":1}},"svc":{"a":1}}` + "\n"
-		if diff := cmp.Diff(want, string(c.Body([]byte(in)))); diff != "" {
+		if diff := cmp.Diff(want, string(shapetest.Whole(c, in))); diff != "" {
 			t.Errorf("%s: want (-) got (+):\n%s", tt.name, diff)
 		}
 	}
@@ -417,11 +419,11 @@ func TestRoundTrip(t *testing.T) {
 	const ofCall = `{"google":{"thought_signature":"c2ln"}}`
 	c := &Call{}
 	c.request.WantReasoning = true
-	body := c.Body([]byte(`{"id":"chatcmpl-1","model":"m","choices":[{"message":{"content":"a",` +
-		`"reasoning_content":"Hm",` +
-		`"extra_content":` + own + `,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"},` +
-		`"extra_content":` +
-		ofCall + `}]},"finish_reason":"tool_calls"}]}`))
+	body := shapetest.Whole(c, `{"id":"chatcmpl-1","model":"m","choices":[{"message":{"content":"a",`+
+		`"reasoning_content":"Hm",`+
+		`"extra_content":`+own+`,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"},`+
+		`"extra_content":`+
+		ofCall+`}]},"finish_reason":"tool_calls"}]}`)
 	var message struct{ Content json.RawMessage }
 	if err := json.Unmarshal(body, &message); err != nil {
 		t.Fatal(err)

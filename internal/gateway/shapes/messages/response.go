@@ -2,69 +2,46 @@ package messages
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A completion is a whole canonical response.
-type completion struct {
-	ID      string `json:"id"`
-	Model   string `json:"model"`
-	Choices []struct {
-		Message struct {
-			Content      string         `json:"content"`
-			Refusal      string         `json:"refusal"`
-			Reasoning    string         `json:"reasoning_content"`
-			ExtraContent jsontext.Value `json:"extra_content"`
-			ToolCalls    []struct {
-				ID       string `json:"id"`
-				Function struct {
-					Name      string `json:"name"`
-					Arguments string `json:"arguments"`
-				} `json:"function"`
-				ExtraContent jsontext.Value `json:"extra_content"`
-			} `json:"tool_calls"`
-		} `json:"message"`
-		FinishReason string  `json:"finish_reason"`
-		StopSequence *string `json:"stop_sequence"`
-	} `json:"choices"`
-	Usage jsontext.Value `json:"usage"`
-	Svc   jsontext.Value `json:"svc"`
+// whole returns the message that was written.
+func (s *writer) whole() []byte {
+	b := appendHead(make([]byte, 0, 1024), s.id, s.model)
+	b = append(b, `"content":[`...)
+	for i := range s.waiting {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendBlock(b, &s.waiting[i])
+	}
+	b = appendStop(append(b, "],"...), s.stopReason(), s.stop)
+	return append(b, `,"usage":`+shapes.UsageHole+shapes.BlockHole+"}\n"...)
 }
 
-// Body translates a whole response (see shapes.Call).
-func (c *Call) Body(canonical []byte) []byte {
-	var in completion
-	if json.Unmarshal(canonical, &in) != nil {
-		return canonical // cannot happen: we have written it
+// appendBlock appends a block of a whole message. Arguments that were cut off are no object; the stop reason says so.
+func appendBlock(b []byte, p *part) []byte {
+	switch p.kind {
+	case kindText:
+		return append(append(append(b, `{"type":"text","text":"`...), p.body...), `"}`...)
+	case kindThinking:
+		b = append(append(append(b, `{"type":"thinking","thinking":"`...), p.body...), `","signature":"`...)
+		return append(append(b, p.signature...), `"}`...)
+	case kindRedacted:
+		return append(append(append(b, `{"type":"redacted_thinking","data":"`...), p.body...), `"}`...)
 	}
-	w := content{}
-	reason, stop := "end_turn", []byte(nil)
-	if len(in.Choices) > 0 {
-		m := &in.Choices[0].Message
-		if c.request.WantReasoning {
-			w.addReasoning(m.Reasoning, opaque{extra: m.ExtraContent})
-		}
-		w.addText(m.Content)
-		w.addText(m.Refusal)
-		for _, call := range m.ToolCalls {
-			w.addReasoning("", opaque{call: true, extra: call.ExtraContent})
-			w.addCall(call.ID, call.Function.Name, call.Function.Arguments)
-		}
-		if sequence := in.Choices[0].StopSequence; sequence != nil {
-			stop = escape(*sequence)
-		}
-		reason = stopReason(in.Choices[0].FinishReason, m.Refusal != "", len(m.ToolCalls) > 0)
+	b = append(append(append(b, `{"type":"tool_use","id":"`...), p.id...), `","name":"`...)
+	b = append(append(b, p.name...), `","input":`...)
+	input := unescape(p.body)
+	if !isObject(input) {
+		input = []byte("{}")
 	}
-	b := appendHead(make([]byte, 0, len(canonical)+512), escape(in.ID), escape(in.Model))
-	b = appendStop(append(append(append(b, `"content":[`...), w.b...), "],"...), reason, stop)
-	b = appendUsage(append(b, `,"usage":`...), in.Usage)
-	if len(in.Svc) > 0 {
-		b = append(append(b, `,"svc":`...), in.Svc...)
-	}
-	return append(b, '}', '\n')
+	return append(append(b, input...), '}')
 }
 
 // escape returns a text as a raw JSON string without the quotes.
@@ -73,57 +50,82 @@ func escape(text string) []byte {
 	return quoted[1 : len(quoted)-1]
 }
 
-// content writes the blocks of a whole message.
-type content struct{ b []byte }
+// format is the form of Anthropic's answers.
+type format struct{}
 
-func (w *content) begin(kind string) {
-	if len(w.b) > 0 {
-		w.b = append(w.b, ',')
+// Format returns the form of the answers (see shapes.Call).
+func (c *Call) Format() shapes.Format { return format{} }
+
+// Body is not needed: answers have deltas (see shapes.Call).
+func (c *Call) Body(canonical []byte) []byte { return canonical }
+
+// Formats of answers that are known by their first event.
+const firstEvent = "event: message_start\n"
+
+// FormatOf returns the form of Anthropic's answers if a stream is one of them, and otherwise nil.
+func FormatOf(stream []byte) shapes.Format {
+	if strings.HasPrefix(string(stream[:min(len(stream), len(firstEvent))]), firstEvent) {
+		return format{}
 	}
-	w.b = append(append(append(w.b, `{"type":"`...), kind...), '"')
+	return nil
 }
 
-func (w *content) addText(text string) {
-	if text != "" {
-		w.begin("text")
-		w.b = append(provider.AppendQuote(append(w.b, `,"text":`...), text), '}')
-	}
+// Fail returns the event with an error (see shapes.Format).
+func (format) Fail(_, failure []byte) []byte {
+	b := appendError([]byte("event: error\ndata: "), failure, "", []byte(shapes.FinalHole))
+	return append(b, "\n\n"...)
 }
 
-// addCall writes a tool_use block. Arguments that were cut off are no object; the stop reason says so.
-func (w *content) addCall(id, name, arguments string) {
-	w.begin("tool_use")
-	w.b = provider.AppendQuote(append(w.b, `,"id":`...), id)
-	w.b = provider.AppendQuote(append(w.b, `,"name":`...), name)
-	if !isObject([]byte(arguments)) {
-		arguments = "{}"
-	}
-	w.b = append(append(append(w.b, `,"input":`...), arguments...), '}')
+// AppendUsage appends Anthropic's usage (see shapes.Format).
+func (format) AppendUsage(b, usage []byte) []byte { return appendUsage(b, usage) }
+
+// generated is what a model generated in a message, a block or a delta of one.
+type generated struct {
+	Content  []generated    `json:"content"`
+	Block    *generated     `json:"content_block"`
+	Delta    *generated     `json:"delta"`
+	Name     string         `json:"name"`
+	Text     string         `json:"text"`
+	Thinking string         `json:"thinking"`
+	Partial  string         `json:"partial_json"`
+	Input    jsontext.Value `json:"input"`
 }
 
-// addReasoning writes thinking blocks for the readable reasoning and the extra_content. Blocks of Anthropic contain
-// what is readable.
-func (w *content) addReasoning(readable string, o opaque) {
-	thoughts, native := nativeThoughts(o.extra)
-	switch {
-	case native:
-		for _, t := range thoughts {
-			if t.data != nil {
-				w.begin("redacted_thinking")
-				w.b = append(append(append(w.b, `,"data":"`...), t.data...), `"}`...)
-				continue
-			}
-			w.addThinking(t.text, t.signature)
+func (g *generated) appendTo(b *strings.Builder) {
+	b.WriteString(g.Name)
+	b.WriteString(g.Thinking)
+	b.WriteString(g.Text)
+	b.WriteString(g.Partial)
+	if len(g.Input) > len("{}") {
+		b.Write(g.Input)
+	}
+	for i := range g.Content {
+		g.Content[i].appendTo(b)
+	}
+	for _, one := range []*generated{g.Block, g.Delta} {
+		if one != nil {
+			one.appendTo(b)
 		}
-	case len(o.extra) > 0 && o.extra[0] == '{':
-		w.addThinking(escape(readable), appendOpaque(nil, o))
-	case readable != "":
-		w.addThinking(escape(readable), nil)
 	}
 }
 
-func (w *content) addThinking(text, signature []byte) {
-	w.begin("thinking")
-	w.b = append(append(append(w.b, `,"thinking":"`...), text...), `","signature":"`...)
-	w.b = append(append(w.b, signature...), `"}`...)
+// Text returns what the model generated (see shapes.Format).
+func (format) Text(answer []byte) string {
+	var b strings.Builder
+	add := func(data []byte) {
+		var g generated
+		if json.Unmarshal(data, &g) == nil { // what cannot be read the app cannot read either
+			g.appendTo(&b)
+		}
+	}
+	if len(answer) > 0 && answer[0] == '{' {
+		add(shapes.WithoutBill(answer))
+		return b.String()
+	}
+	for len(answer) > 0 {
+		var data []byte
+		data, answer = shapes.NextEvent(answer)
+		add(data)
+	}
+	return b.String()
 }

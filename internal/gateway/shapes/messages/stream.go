@@ -2,40 +2,48 @@ package messages
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A stream translates canonical chunks into Anthropic's events. One content block is open at a time; what belongs to
-// a later block waits while the arguments of an open tool call are incomplete.
-//
-// The usage of message_start is zero, because it is known only at the end. Clients take it from message_delta.
-type stream struct {
+// A writer writes an answer as Anthropic's events, or as one message. Of a stream, one content block is open at a time;
+// what belongs to a later block waits while the arguments of an open tool call are incomplete. Of a message that comes
+// whole, all blocks wait.
+type writer struct {
+	head    shapes.Head
 	reasons bool   // the client asked for reasoning; without it, only what tool calls need is returned
-	b       []byte // the events of one Translate
-	chunk   chunk
+	b       []byte // the events since the last Take
+	taken   bool
 
-	begun   bool   // message_start was written
-	open    part   // the content block that is open; kind 0 = none
-	waiting []part // later blocks
-	index   int64  // of the next content block
-	calls   []int64
-	refused bool // a refusal was written
+	id, model []byte       // of the answer, raw JSON strings without the quotes
+	owed      []thoughtRef // thoughts that the next tool call needs
+	open      part         // the content block that is open; kind 0 = none
+	waiting   []part       // later blocks
+	index     int64        // of the next content block
+	called    bool
+	refused   bool // a refusal was written
 
-	finish  string
-	stop    []byte // the stop sequence that ended the message
-	failure []byte // the error object that ended the response
-	ended   bool   // the last event was written
+	ended  bool
+	reason conversation.Reason
+	stop   []byte // the stop sequence that ended the message
+}
+
+// A thoughtRef is something opaque that the client returns.
+type thoughtRef struct {
+	origin conversation.Origin
+	opaque []byte
 }
 
 // A part is a content block. Its strings are raw JSON without the quotes.
 type part struct {
 	kind      byte // text, thinking, redacted, tool
-	call      int64
+	number    int  // of the block of the answer
 	id, name  []byte
 	body      []byte // of an open block: thinking or arguments so far; of a waiting one: all of it
 	signature []byte
@@ -49,150 +57,143 @@ const (
 	kindTool     = 'c'
 )
 
-// Translate returns the events for whole canonical events (see shapes.Stream).
-func (s *stream) Translate(frames []byte) []byte {
-	s.b = s.b[:0]
-	for len(frames) > 0 {
-		var payload []byte
-		payload, frames = nextEvent(frames)
-		switch {
-		case s.ended || len(payload) == 0:
-		case string(payload) == "[DONE]":
-			s.end()
-		case s.chunk.parse(payload):
-			s.addChunk(&s.chunk)
+// Write takes a delta (see shapes.Writer).
+func (s *writer) Write(d *conversation.Delta) {
+	if s.taken {
+		s.b, s.taken = s.b[:0], false
+	}
+	if s.ended && d.Kind != conversation.Begin {
+		return
+	}
+	switch d.Kind {
+	case conversation.Begin:
+		s.begin(d)
+	case conversation.Text:
+		s.addPiece(kindText, d.Block, d.Text)
+		if d.Opaque != nil && s.reasons { // its signature follows it
+			s.addThought(false, d.Block, d.Origin, d.Opaque)
 		}
-	}
-	return s.b
-}
-
-func (s *stream) addChunk(c *chunk) {
-	if c.failure != nil && s.failure == nil {
-		s.failure = bytes.Clone(c.failure)
-	}
-	if c.choice && s.failure == nil && s.finish == "" {
-		s.begin(c)
-		s.addDelta(&c.delta)
-		if len(c.finish) > 0 {
-			s.finish, s.stop = string(c.finish), bytes.Clone(c.stop)
+	case conversation.Refusal:
+		s.refused = true
+		s.addPiece(kindText, d.Block, d.Text)
+	case conversation.Reasoning:
+		if s.reasons {
+			s.addPiece(kindThinking, d.Block, d.Text)
+		}
+	case conversation.Thought:
+		if s.reasons {
+			s.addThought(false, d.Block, d.Origin, d.Opaque)
+		} else {
+			s.owed = append(s.owed, thoughtRef{d.Origin, bytes.Clone(d.Opaque)})
+		}
+	case conversation.Call:
+		s.addCall(d)
+	case conversation.Arguments:
+		if p := s.find(kindTool, d.Block); p != nil && len(d.Text) > 0 {
+			s.extend(p, d.Text)
+		}
+	case conversation.End:
+		s.ended, s.reason, s.stop = true, d.Reason, bytes.Clone(d.Text)
+		if s.head.Stream {
 			s.closeBlocks()
 		}
 	}
-	if c.final == nil && (c.usage == nil || c.choice) {
-		return
-	}
-	if s.failure != nil {
-		s.writeError(c.final)
-		s.ended = true
-		return
-	}
-	s.begin(c)
-	s.finishMessage(c.usage, c.final)
 }
 
-// begin writes message_start, at most one time.
-func (s *stream) begin(c *chunk) {
-	if s.begun {
+// Take returns the events that were written (see shapes.Writer).
+func (s *writer) Take() []byte {
+	if s.taken {
+		return nil
+	}
+	s.taken = true
+	return s.b
+}
+
+// begin writes message_start. Its usage has the input as the hold counted it, which is all that is known by then.
+func (s *writer) begin(d *conversation.Delta) {
+	*s = writer{head: s.head, reasons: s.reasons, b: s.b[:0], id: bytes.Clone(d.ID), model: bytes.Clone(d.Name)}
+	if len(s.id) == 0 {
+		s.id = escape(strings.TrimPrefix(s.head.RequestID, "req_"))
+	}
+	s.id = bytes.TrimPrefix(s.id, []byte("chatcmpl-"))
+	if len(s.model) == 0 {
+		s.model = escape(s.head.Model)
+	}
+	if !s.head.Stream {
 		return
 	}
-	s.begun = true
 	s.b = append(s.b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
-	s.b = appendHead(s.b, c.id, c.model)
+	s.b = appendHead(s.b, s.id, s.model)
 	s.b = append(s.b, `"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	s.b = append(appendUsage(s.b, nil), "}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"...)
+	s.b = append(appendCounts(s.b, s.head.InputTokens, 0, 0, 0, 0), "}}\n\n"...)
+	s.b = append(s.b, "event: ping\ndata: {\"type\":\"ping\"}\n\n"...)
 }
 
-// addDelta writes a piece of the message. Reasoning in it came before its text and its calls.
-func (s *stream) addDelta(d *delta) {
-	if len(d.reasoning) > 0 && s.reasons {
-		s.addPiece(kindThinking, d.reasoning)
-	}
-	if len(d.content) > 0 {
-		s.addPiece(kindText, d.content)
-	}
-	if d.extra != nil && s.reasons { // with a text, it is the text's signature
-		s.addExtra(opaque{extra: d.extra})
-	}
-	if len(d.refusal) > 0 {
-		s.refused = true
-		s.addPiece(kindText, d.refusal)
-	}
-	for i := range d.calls {
-		s.addCall(&d.calls[i])
-	}
-}
-
-// last returns the block that came last.
-func (s *stream) last() *part {
-	if n := len(s.waiting); n > 0 {
-		return &s.waiting[n-1]
-	}
-	return &s.open
-}
-
-// addPiece writes a piece of text or thinking.
-func (s *stream) addPiece(kind byte, piece []byte) {
-	p := s.last()
-	if p.kind != kind || p.complete {
-		p = s.add(part{kind: kind})
-	}
-	s.extend(p, piece)
-}
-
-// addCall writes a piece of a tool call.
-func (s *stream) addCall(c *callDelta) {
-	p := s.findCall(c.index)
-	switch {
-	case p != nil:
-	case slices.Contains(s.calls, c.index) || len(c.name) == 0:
-		return // it is complete, or never began
-	default:
-		if c.extra != nil {
-			s.addExtra(opaque{call: true, extra: c.extra})
-		}
-		s.calls = append(s.calls, c.index)
-		p = s.add(part{kind: kindTool, call: c.index, id: c.id, name: c.name})
-	}
-	if len(c.arguments) > 0 {
-		s.extend(p, c.arguments)
-	}
-}
-
-// findCall returns the block of a tool call that is open or waits, or nil.
-func (s *stream) findCall(index int64) *part {
-	if s.open.kind == kindTool && s.open.call == index {
+// find returns the block with a number if it is of this kind, and open or waits; otherwise nil.
+func (s *writer) find(kind byte, number int) *part {
+	if s.open.kind == kind && s.open.number == number {
 		return &s.open
 	}
 	for i := range s.waiting {
-		if s.waiting[i].kind == kindTool && s.waiting[i].call == index {
-			return &s.waiting[i]
+		if p := &s.waiting[i]; p.kind == kind && p.number == number {
+			return p
 		}
 	}
 	return nil
 }
 
-// addExtra writes an extra_content as thinking blocks. It closes the thinking block whose text it signs.
-func (s *stream) addExtra(o opaque) {
-	thoughts, native := nativeThoughts(o.extra)
-	p := s.last()
-	signs := p.kind == kindThinking && !p.complete
+// addPiece writes a piece of text or thinking. It continues its block, or the one before if that is of its kind.
+func (s *writer) addPiece(kind byte, number int, piece []byte) {
+	if len(piece) == 0 {
+		return
+	}
+	p := s.find(kind, number)
+	if p == nil || p.complete {
+		p = s.add(part{kind: kind, number: number})
+	}
+	s.extend(p, piece)
+}
+
+// addCall begins a tool call, after the thoughts that it needs.
+func (s *writer) addCall(d *conversation.Delta) {
+	for _, t := range s.owed {
+		s.addThought(true, -1, t.origin, t.opaque)
+	}
+	s.owed = nil
+	if d.Opaque != nil {
+		s.addThought(true, -1, d.Origin, d.Opaque)
+	}
+	s.called = true
+	p := s.add(part{kind: kindTool, number: d.Block, id: d.ID, name: d.Name})
+	if len(d.Text) > 0 {
+		s.extend(p, d.Text)
+	}
+}
+
+// addThought writes something opaque as thinking blocks. It closes the thinking block whose text it signs. call says
+// that it belongs to the tool call which follows.
+func (s *writer) addThought(call bool, number int, origin conversation.Origin, raw []byte) {
+	extra := origin.AppendExtra(nil, raw)
+	thoughts, native := nativeThoughts(extra)
+	p := s.find(kindThinking, number)
+	signs := p != nil && !p.complete
 	switch {
 	case native && signs && thoughts[0].data == nil && bytes.Equal(p.body, thoughts[0].text):
 		s.sign(p, thoughts[0].signature)
 		thoughts = thoughts[1:]
 	case native && signs && len(thoughts) > 0 && thoughts[0].data == nil, !native:
 		if !signs {
-			p = s.add(part{kind: kindThinking})
+			p = s.add(part{kind: kindThinking, number: number})
 		}
-		s.sign(p, appendOpaque(nil, o))
+		s.sign(p, appendOpaque(nil, opaque{call: call, extra: extra}))
 		return
 	}
 	for _, t := range thoughts {
 		if t.data != nil {
-			s.add(part{kind: kindRedacted, body: bytes.Clone(t.data), complete: true})
+			s.add(part{kind: kindRedacted, number: number, body: bytes.Clone(t.data), complete: true})
 			continue
 		}
-		p := s.add(part{kind: kindThinking})
+		p := s.add(part{kind: kindThinking, number: number})
 		if len(t.text) > 0 {
 			s.extend(p, t.text)
 		}
@@ -200,9 +201,10 @@ func (s *stream) addExtra(o opaque) {
 	}
 }
 
-// add starts a block. It waits while the arguments of the open tool call are incomplete.
-func (s *stream) add(p part) *part {
-	if len(s.waiting) > 0 || s.open.kind == kindTool && !isObject(unescape(s.open.body)) {
+// add starts a block. It waits if the message comes whole, and while the arguments of the open tool call are
+// incomplete.
+func (s *writer) add(p part) *part {
+	if !s.head.Stream || len(s.waiting) > 0 || s.open.kind == kindTool && !isObject(unescape(s.open.body)) {
 		p.id, p.name = bytes.Clone(p.id), bytes.Clone(p.name)
 		s.waiting = append(s.waiting, p)
 		return &s.waiting[len(s.waiting)-1]
@@ -213,7 +215,7 @@ func (s *stream) add(p part) *part {
 }
 
 // extend adds a piece to a block, and writes it if the block is open.
-func (s *stream) extend(p *part, piece []byte) {
+func (s *writer) extend(p *part, piece []byte) {
 	if p != &s.open || p.kind != kindText { // only what is compared or waits is kept
 		p.body = append(p.body, piece...)
 	}
@@ -223,7 +225,7 @@ func (s *stream) extend(p *part, piece []byte) {
 }
 
 // sign completes a thinking block.
-func (s *stream) sign(p *part, signature []byte) {
+func (s *writer) sign(p *part, signature []byte) {
 	p.complete = true
 	if p == &s.open {
 		s.writeSignature(signature)
@@ -233,7 +235,7 @@ func (s *stream) sign(p *part, signature []byte) {
 }
 
 // openBlock writes content_block_start. The block continues with the body that it has.
-func (s *stream) openBlock(p part) {
+func (s *writer) openBlock(p part) {
 	s.open = p
 	s.b = append(s.b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":"...)
 	s.b = append(strconv.AppendInt(s.b, s.index, 10), `,"content_block":`...)
@@ -258,7 +260,7 @@ func (s *stream) openBlock(p part) {
 }
 
 // writeDelta writes a piece of the open block.
-func (s *stream) writeDelta(kind byte, piece []byte) {
+func (s *writer) writeDelta(kind byte, piece []byte) {
 	switch s.beginDelta(); kind {
 	case kindText:
 		s.b = append(s.b, `text_delta","text":"`...)
@@ -270,18 +272,18 @@ func (s *stream) writeDelta(kind byte, piece []byte) {
 	s.b = append(append(s.b, piece...), "\"}}\n\n"...)
 }
 
-func (s *stream) writeSignature(signature []byte) {
+func (s *writer) writeSignature(signature []byte) {
 	s.beginDelta()
 	s.b = append(append(append(s.b, `signature_delta","signature":"`...), signature...), "\"}}\n\n"...)
 }
 
-func (s *stream) beginDelta() {
+func (s *writer) beginDelta() {
 	s.b = append(s.b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
 	s.b = append(strconv.AppendInt(s.b, s.index, 10), `,"delta":{"type":"`...)
 }
 
 // closeOpen writes content_block_stop, if a block is open.
-func (s *stream) closeOpen() {
+func (s *writer) closeOpen() {
 	if s.open.kind == 0 {
 		return
 	}
@@ -292,7 +294,7 @@ func (s *stream) closeOpen() {
 }
 
 // closeBlocks writes all that waits, and closes the last block.
-func (s *stream) closeBlocks() {
+func (s *writer) closeBlocks() {
 	s.closeOpen()
 	for _, p := range s.waiting {
 		s.openBlock(p)
@@ -301,35 +303,21 @@ func (s *stream) closeBlocks() {
 	s.waiting = nil
 }
 
-// finishMessage writes message_delta with the whole usage and the bill, which is an additive member.
-func (s *stream) finishMessage(usage, final []byte) {
+// End returns the end of the message, or all of it (see shapes.Writer). The bill of a stream is an additive member.
+func (s *writer) End() []byte {
+	if !s.head.Stream {
+		return s.whole()
+	}
+	if s.taken {
+		s.b = s.b[:0]
+	}
 	s.closeBlocks()
-	s.ended = true
 	s.b = append(s.b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-	s.b = appendStop(s.b, stopReason(s.finish, s.refused, len(s.calls) > 0), s.stop)
-	s.b = appendUsage(append(s.b, `},"usage":`...), usage)
-	if final != nil {
-		s.b = append(append(s.b, `,"svc_final":`...), final...)
-	}
+	s.b = appendStop(s.b, s.stopReason(), s.stop)
+	s.b = append(s.b, `},"usage":`+shapes.UsageHole+shapes.FinalHole...)
+	s.taken = true
 	s.b = append(s.b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
-}
-
-// writeError writes the error that ended the response, with the bill if there is one.
-func (s *stream) writeError(final []byte) {
-	s.b = append(s.b, "event: error\ndata: "...)
-	s.b = appendError(s.b, s.failure, "", final)
-	s.b = append(s.b, "\n\n"...)
-}
-
-// end writes what is still missing when the canonical stream has ended.
-func (s *stream) end() {
-	switch {
-	case s.failure != nil:
-		s.writeError(nil)
-	case s.begun:
-		s.finishMessage(nil, nil)
-	}
-	s.ended = true
+	return s.b
 }
 
 // unescape returns the text of a raw JSON string without its quotes.
@@ -360,14 +348,14 @@ func appendStop(b []byte, reason string, sequence []byte) []byte {
 	return append(b, `","stop_sequence":null`...)
 }
 
-// stopReason returns the reason for a canonical one.
-func stopReason(finish string, refused, called bool) string {
+// stopReason returns why the message ended.
+func (s *writer) stopReason() string {
 	switch {
-	case finish == "length":
+	case s.reason == conversation.Cut:
 		return "max_tokens"
-	case finish == "content_filter" || refused:
+	case s.reason == conversation.Filtered || s.refused:
 		return "refusal"
-	case finish == "tool_calls" || called:
+	case s.reason == conversation.Called || s.called:
 		return "tool_use"
 	}
 	return "end_turn"
@@ -402,10 +390,23 @@ func appendUsage(b, usage []byte) []byte {
 		}
 		return true
 	})
-	b = strconv.AppendInt(append(b, `{"input_tokens":`...), max(prompt-cached-written, 0), 10)
+	return appendCounts(b, max(prompt-cached-written, 0), written, cached, output, reasoning)
+}
+
+func appendCounts(b []byte, input, written, cached, output, reasoning int64) []byte {
+	b = strconv.AppendInt(append(b, `{"input_tokens":`...), input, 10)
 	b = strconv.AppendInt(append(b, `,"cache_creation_input_tokens":`...), written, 10)
 	b = strconv.AppendInt(append(b, `,"cache_read_input_tokens":`...), cached, 10)
 	b = strconv.AppendInt(append(b, `,"output_tokens":`...), output, 10)
 	b = strconv.AppendInt(append(b, `,"output_tokens_details":{"thinking_tokens":`...), reasoning, 10)
 	return append(b, "}}"...)
+}
+
+// number returns a count; 0 for any other value.
+func number(raw []byte) int64 {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/testkit/shapetest"
 )
 
 // event is one event of a streamed message.
@@ -198,23 +202,11 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// translate translates a canonical stream, with this many events at a time.
-func translate(in string, events int) (out []byte) {
-	s := &stream{reasons: true}
-	for len(in) > 0 {
-		at := 0
-		for i := 0; i < events && at < len(in); i++ {
-			n := strings.Index(in[at:], "\n\n")
-			if n < 0 {
-				at = len(in)
-				break
-			}
-			at += n + 2
-		}
-		out = append(out, s.Translate([]byte(in[:at]))...)
-		in = in[at:]
-	}
-	return out
+// translate returns the events for a canonical stream, which comes with this many events at a time.
+func translate(in string, events int) []byte {
+	c := &Call{}
+	c.request.WantReasoning = true
+	return shapetest.Stream(c, in, events)
 }
 
 // TestStreamBytes holds one stream to its bytes, as Anthropic's clients read them.
@@ -222,7 +214,7 @@ func TestStreamBytes(t *testing.T) {
 	t.Parallel()
 	const want = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m",` +
-		`"content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,` +
+		`"content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":9,` +
 		`"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,` +
 		`"output_tokens_details":{"thinking_tokens":0}}}}
 
@@ -253,8 +245,8 @@ data: {"type":"message_stop"}
 	}
 }
 
-// FuzzStream translates any events: the result is well nested, does not depend on how they come, and has the
-// text of the chunks.
+// FuzzStream translates any events: the result is well nested, does not depend on how they come, and what is counted of
+// it has all its text.
 func FuzzStream(f *testing.F) {
 	for _, tt := range streams {
 		f.Add(tt.in)
@@ -267,51 +259,24 @@ func FuzzStream(f *testing.F) {
 		}
 		var got strings.Builder
 		for _, e := range readEvents(t, out) {
-			got.WriteString(e.Delta.Text)
+			for _, s := range []string{e.Block.Name, e.Delta.Thinking, e.Delta.Text, e.Delta.Partial} {
+				got.WriteString(s)
+			}
 		}
-		if want := canonicalText(in); got.String() != want {
-			t.Errorf("the text is %q, want %q", got.String(), want)
+		if counted := (format{}).Text(out); counted != got.String() {
+			t.Errorf("%q is counted of %q", counted, got.String())
 		}
 	})
 }
 
-// canonicalText returns the text of a canonical stream up to its end.
-func canonicalText(in string) string {
-	var text strings.Builder
-	for rest := []byte(in); len(rest) > 0; {
-		var payload []byte
-		payload, rest = nextEvent(rest)
-		var c chunk
-		switch {
-		case string(payload) == "[DONE]":
-			return text.String()
-		case len(payload) == 0 || !c.parse(payload):
-			continue
-		case c.failure != nil:
-			return text.String()
-		}
-		if c.choice {
-			for _, raw := range [][]byte{c.delta.content, c.delta.refusal} {
-				var piece string
-				if err := json.Unmarshal([]byte(`"`+string(raw)+`"`), &piece); err == nil {
-					text.WriteString(piece)
-				}
-			}
-		}
-		if len(c.finish) > 0 || c.final != nil || c.usage != nil && !c.choice {
-			return text.String()
-		}
-	}
-	return text.String()
-}
-
-// BenchmarkStream is what one piece of text costs more than on the drop-in route.
+// BenchmarkStream is what one piece of text costs.
 func BenchmarkStream(b *testing.B) {
-	s := &stream{}
-	s.Translate([]byte(chunkOf(`{"role":"assistant","content":""}`)))
-	piece := []byte(chunkOf(`{"content":"some words "}`))
+	w := (&Call{}).NewWriter(shapes.Head{RequestID: "req_1", Stream: true})
+	w.Write(&conversation.Delta{Kind: conversation.Begin})
+	piece := &conversation.Delta{Kind: conversation.Text, Text: []byte("some words ")}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Translate(piece)
+		w.Write(piece)
+		w.Take()
 	}
 }

@@ -1,6 +1,8 @@
 package responses
 
 import (
+	"github.com/purserhq/purser/internal/testkit/shapetest"
+
 	"encoding/json"
 	"testing"
 )
@@ -28,9 +30,10 @@ func TestCustomTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := c.Body([]byte(`{"id":"chatcmpl-1","choices":[{"message":{"tool_calls":[{"id":"a","type":"function",` +
-			`"function":{"name":"functions__exec","arguments":` + string(call) + `}}]},` +
-			`"finish_reason":"tool_calls"}]}`))
+		body := shapetest.Whole(c, `{"id":"chatcmpl-1","choices":[{"message":{"tool_calls":[{"id":"a",`+
+			`"type":"function",`+
+			`"function":{"name":"functions__exec","arguments":`+string(call)+`}}]},`+
+			`"finish_reason":"tool_calls"}]}`)
 		var response struct{ Output []json.RawMessage }
 		var item struct{ ID, Type, Status, Name, Namespace, Input string }
 		if err := json.Unmarshal(body, &response); err != nil || len(response.Output) != 1 {

@@ -1,6 +1,8 @@
 package responses
 
 import (
+	"github.com/purserhq/purser/internal/testkit/shapetest"
+
 	"strings"
 	"testing"
 )
@@ -25,11 +27,11 @@ func TestNamespaces(t *testing.T) {
 	if name := c.MemberName("tools[1].function.name"); name != "tools[1].tools[0].name" {
 		t.Errorf("the second tool is %s", name)
 	}
-	body := string(c.Body([]byte(`{"id":"chatcmpl-1","created":1,"model":"m","choices":[{"index":0,"message":{
+	body := string(shapetest.Whole(c, `{"id":"chatcmpl-1","created":1,"model":"m","choices":[{"index":0,"message":{
 		"role":"assistant","tool_calls":[
 			{"id":"a","type":"function","function":{"name":"wait","arguments":"{}"}},
 			{"id":"b","type":"function","function":{"name":"team__wait","arguments":"{}"}}]},
-		"finish_reason":"tool_calls"}]}`)))
+		"finish_reason":"tool_calls"}]}`))
 	for _, want := range []string{
 		`"call_id":"a","name":"wait","arguments":"{}"`,
 		`"call_id":"b","name":"wait","namespace":"team","arguments":"{}"`,

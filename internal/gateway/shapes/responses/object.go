@@ -1,18 +1,19 @@
 package responses
 
 import (
-	"bytes"
 	"strconv"
 
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // status returns the status of a response that has ended, and why it is incomplete; "" = it is not.
 func (s *stream) status() (status, reason string) {
-	switch s.finish {
-	case "length":
+	switch s.reason {
+	case conversation.Cut:
 		return "incomplete", "max_output_tokens"
-	case "content_filter":
+	case conversation.Filtered:
 		return "incomplete", "content_filter"
 	}
 	return "completed", ""
@@ -37,7 +38,7 @@ func (s *stream) appendResponse(b []byte, status string) []byte {
 		b = append(b, "null"...)
 	}
 	b = appendOr(append(b, `,"model":`...), s.model, `""`)
-	b = append(append(b, s.call.echo...), `,"output":[`...)
+	b = append(append(b, s.echo...), `,"output":[`...)
 	if status != "in_progress" {
 		for i := range s.items {
 			if i > 0 {
@@ -46,11 +47,10 @@ func (s *stream) appendResponse(b []byte, status string) []byte {
 			b = s.appendItem(b, i)
 		}
 	}
-	b = appendUsage(append(b, `],"usage":`...), s.usage)
-	if s.svc != nil {
-		b = append(append(b, `,"svc":`...), s.svc...)
+	if status == "in_progress" {
+		return append(b, `],"usage":null}`...)
 	}
-	return append(b, '}')
+	return append(b, `],"usage":`+shapes.UsageHole+shapes.BlockHole+"}"...)
 }
 
 func appendOr(b, value []byte, otherwise string) []byte {
@@ -63,6 +63,9 @@ func appendOr(b, value []byte, otherwise string) []byte {
 // appendItem appends item i as it is now.
 func (s *stream) appendItem(b []byte, i int) []byte {
 	it := &s.items[i]
+	if it.done != nil {
+		return append(b, it.done...)
+	}
 	b = append(s.appendItemID(append(b, `{"id":"`...), i), `","type":`...)
 	status := "in_progress"
 	switch {
@@ -94,7 +97,11 @@ func (s *stream) appendItem(b []byte, i int) []byte {
 		}
 		return append(append(append(b, text...), content...), `"}`...)
 	}
-	b = append(append(append(b, `"message","status":"`...), status...), `","role":"assistant","content":[`...)
+	b = append(append(append(b, `"message","status":"`...), status...), `","role":"assistant",`...)
+	if len(it.phase) > 0 {
+		b = append(append(append(b, `"phase":"`...), it.phase...), `",`...)
+	}
+	b = append(b, `"content":[`...)
 	for n := range it.parts {
 		if n > 0 {
 			b = append(b, ',')
@@ -151,22 +158,4 @@ func appendUsage(b, usage []byte) []byte {
 		b = appendOr(append(b, m.text...), counts[m.name], "0")
 	}
 	return append(b, '}')
-}
-
-// Body translates a whole response (see shapes.Call). It goes through the events of a stream, so that both have the
-// same output.
-func (c *Call) Body(canonical []byte) []byte {
-	s := c.newStream()
-	s.whole = true
-	s.readChunk(canonical)
-	provider.Members(canonical, func(name, value []byte) bool {
-		if string(name) == "svc" {
-			s.svc = value
-		}
-		return true
-	})
-	s.closeItems()
-	status, _ := s.status()
-	b := s.appendResponse(make([]byte, 0, len(canonical)+len(c.echo)+512), status)
-	return append(bytes.TrimSpace(b), '\n')
 }

@@ -108,8 +108,11 @@ func Parse(data []byte) (*Call, error) {
 // Request returns the canonical request (see shapes.Call).
 func (c *Call) Request() *plan.Request { return &c.request }
 
-// NewStream returns a translator for one streamed response (see shapes.Call).
-func (c *Call) NewStream() shapes.Stream { return c.newStream() }
+// Format returns the form of the answers (see shapes.Call).
+func (c *Call) Format() shapes.Format { return format{c} }
+
+// Body is not needed: answers have deltas (see shapes.Call).
+func (c *Call) Body(canonical []byte) []byte { return canonical }
 
 // readUnknown lists the unknown members, and refuses those of Chat Completions that have another name here, and near
 // misses of what bounds the cost.

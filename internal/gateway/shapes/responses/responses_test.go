@@ -1,6 +1,8 @@
 package responses
 
 import (
+	"github.com/purserhq/purser/internal/testkit/shapetest"
+
 	"bytes"
 	"encoding/json"
 	"flag"
@@ -192,24 +194,20 @@ func TestTranslations(t *testing.T) {
 	t.Parallel()
 	for _, tt := range translations {
 		c := parseForTest(t, tt.request)
-		events := bytes.Clone(c.NewStream().Translate([]byte(tt.chunks)))
+		events := shapetest.Stream(c, tt.chunks, 100)
 		compareGolden(t, tt.name+".events", events)
-		s := c.NewStream()
-		var again []byte
-		for _, chunk := range strings.SplitAfter(tt.chunks, "\n\n") {
-			again = append(again, s.Translate([]byte(chunk))...)
-		}
+		again := shapetest.Stream(c, tt.chunks, 1)
 		if !bytes.Equal(again, events) {
 			t.Errorf("%s: chunk by chunk it differs:\n%s", tt.name, again)
 		}
 		if tt.message == "" {
 			continue
 		}
-		body := c.Body([]byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1795256100,"model":"m",` +
-			`"choices":[{"index":0,"message":{"role":"assistant",` + tt.message + `},"finish_reason":"` + tt.reason +
-			`"}],"usage":{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14,"prompt_tokens_details":` +
-			`{"cached_tokens":4,"cache_write_tokens":1},"completion_tokens_details":{"reasoning_tokens":2}},` +
-			`"svc":{"user_charge_mc":7}}` + "\n"))
+		body := shapetest.Whole(c, `{"id":"chatcmpl-1","object":"chat.completion","created":1795256100,"model":"m",`+
+			`"choices":[{"index":0,"message":{"role":"assistant",`+tt.message+`},"finish_reason":"`+tt.reason+
+			`"}],"usage":{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14,"prompt_tokens_details":`+
+			`{"cached_tokens":4,"cache_write_tokens":1},"completion_tokens_details":{"reasoning_tokens":2}},`+
+			`"svc":{"user_charge_mc":7}}`+"\n")
 		last := events[bytes.LastIndex(events, []byte(`"response":`))+len(`"response":`):]
 		if last = bytes.TrimSuffix(last, []byte("}\n\n")); !bytes.Equal(bytes.TrimSpace(body), last) {
 			t.Errorf("%s: the whole response is\n%s\nthe stream's\n%s", tt.name, body, last)
@@ -225,7 +223,7 @@ func TestReasoningComesBack(t *testing.T) {
 			continue
 		}
 		c := parseForTest(t, tt.request)
-		events := c.NewStream().Translate([]byte(tt.chunks))
+		events := shapetest.Stream(c, tt.chunks, 100)
 		last := events[bytes.LastIndex(events, []byte(`"response":`))+len(`"response":`):]
 		var response struct{ Output []json.RawMessage }
 		if err := json.Unmarshal(bytes.TrimSuffix(last, []byte("}\n\n")), &response); err != nil {
@@ -521,7 +519,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("read, but %v", err)
 		}
 		var body any
-		if err := json.Unmarshal(c.Body([]byte(`{"id":"chatcmpl-1","choices":[]}`)), &body); err != nil {
+		if err := json.Unmarshal(shapetest.Whole(c, `{"id":"chatcmpl-1","choices":[]}`), &body); err != nil {
 			t.Fatalf("%v of %s", err, data)
 		}
 		if bytes.ContainsAny(c.echo, "\r\n") {
@@ -538,7 +536,7 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, chunks []byte) {
 		c := parseForTest(t, `,"reasoning":{"summary":"auto"},"tools":[{"type":"custom","name":"patch"}]`)
-		events := string(c.NewStream().Translate(chunks))
+		events := string(shapetest.Stream(c, string(chunks), 100))
 		var text, done strings.Builder
 		for i, event := range strings.Split(strings.TrimSuffix(events, "\n\n"), "\n\n") {
 			if events == "" {

@@ -2,48 +2,42 @@ package responses
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A stream translates the chunks of one canonical response into events. Strings are kept as raw JSON without the
-// quotes, so that they are copied and never decoded.
+// A stream writes an answer as events, or as one response. Strings are kept as raw JSON without the quotes, so that
+// they are copied and never decoded.
 type stream struct {
-	call *Call
-	b    []byte // the events of one Translate
-	next int64  // sequence number
+	head         shapes.Head
+	echo         []byte // the members of the request that a response repeats
+	declared     map[string]declaration
+	showsSummary bool
 
-	whole bool // the response is not streamed
+	b     []byte // the events since the last Take
+	taken bool
+	next  int64 // sequence number
 	begun bool
-	ended bool
 	id    []byte // of the response, without its prefix
 	made  []byte // created_at, a number
-	model []byte
+	model []byte // a JSON string
 
 	items     []item
-	message   int     // index of the open message, -1 = none
-	reasoning int     // index of the open reasoning item, -1 = none
-	calls     []int   // index of the item of each tool call
-	indexes   []int64 // of the tool calls in the canonical chunks
-	extra     []byte  // reasoning to be sent back, whose item is not written yet
+	message   int    // index of the open message, -1 = none
+	reasoning int    // index of the open reasoning item, -1 = none
+	calls     []int  // index of the item of each tool call
+	blocks    []int  // the numbers of the blocks of the items, as far as they are calls, as in calls
+	block     int    // the number of the block of the open message
+	extra     []byte // reasoning to be sent back, whose item is not written yet
 
-	finish  string // finish_reason; "" = none yet
-	usage   []byte // raw objects; nil = none
-	svc     []byte
+	ended   bool
+	reason  conversation.Reason
 	failure []byte // the error envelope's error
-
-	chunk chunk
-}
-
-// A chunk has the members of a canonical chunk that are read, as raw JSON; nil = absent or null.
-type chunk struct {
-	id, created, model       []byte
-	content, refusal         []byte
-	thought, extra, calls    []byte
-	finish                   []byte
-	usage, failure, svcFinal []byte
 }
 
 // An item of the output.
@@ -54,6 +48,8 @@ type item struct {
 	parts     []part
 	summary   []byte // of reasoning
 	encrypted []byte // of reasoning
+	phase     []byte // of a message
+	done      []byte // an item that was read from a stream, as it stands there
 	callID    []byte
 	name      []byte
 	namespace string
@@ -76,168 +72,91 @@ type part struct {
 	closed  bool
 }
 
-func (c *Call) newStream() *stream { return &stream{call: c, message: -1, reasoning: -1} }
-
-// Translate returns the events for canonical frames (see shapes.Stream).
-func (s *stream) Translate(frames []byte) []byte {
-	s.b = s.b[:0]
-	for len(frames) > 0 {
-		line := frames
-		if i := bytes.IndexByte(frames, '\n'); i >= 0 {
-			line, frames = frames[:i], frames[i+1:]
-		} else {
-			frames = nil
-		}
-		payload, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok || s.ended {
-			continue
-		}
-		if payload = bytes.TrimSpace(payload); string(payload) == "[DONE]" {
-			s.end()
-		} else {
-			s.readChunk(payload)
-		}
+// NewWriter returns a writer of one answer (see shapes.Call).
+func (c *Call) NewWriter(h shapes.Head) shapes.Writer {
+	return &stream{
+		head:         h,
+		echo:         c.echo,
+		declared:     c.declared,
+		showsSummary: c.showsSummary,
+		message:      -1,
+		reasoning:    -1,
 	}
+}
+
+// Write takes a delta (see shapes.Writer).
+func (s *stream) Write(d *conversation.Delta) {
+	if s.taken {
+		s.b, s.taken = s.b[:0], false
+	}
+	if s.ended && d.Kind != conversation.Begin {
+		return
+	}
+	switch d.Kind {
+	case conversation.Begin:
+		s.begin(d)
+	case conversation.Text:
+		s.addText(false, d)
+		if d.Opaque != nil { // its signature
+			s.keepExtra(d)
+		}
+	case conversation.Refusal:
+		s.addText(true, d)
+	case conversation.Reasoning:
+		s.addReasoning(d.Text)
+	case conversation.Thought:
+		s.keepExtra(d)
+	case conversation.Call:
+		if d.Opaque != nil {
+			s.keepExtra(d)
+		}
+		s.openCall(d)
+		s.addArguments(s.calls[len(s.calls)-1], d.Text)
+	case conversation.Arguments:
+		if n := slices.Index(s.blocks, d.Block); n >= 0 {
+			s.addArguments(s.calls[n], d.Text)
+		}
+	case conversation.End:
+		s.ended, s.reason = true, d.Reason
+		s.closeItems()
+	}
+}
+
+// keepExtra keeps what the client returns, until its item is written.
+func (s *stream) keepExtra(d *conversation.Delta) {
+	s.extra = mergeExtra(s.extra, d.Origin.AppendExtra(nil, d.Opaque))
+}
+
+// Take returns the events that were written (see shapes.Writer).
+func (s *stream) Take() []byte {
+	if s.taken {
+		return nil
+	}
+	s.taken = true
 	return s.b
 }
 
-func (s *stream) readChunk(payload []byte) {
-	c := &s.chunk
-	*c = chunk{}
-	w := provider.NewWalk(payload)
-	w.Members(func(name []byte) bool {
-		if w.Null() {
-			return true
-		}
-		switch string(name) {
-		case "id":
-			c.id = w.Value()
-		case "created":
-			c.created = w.Value()
-		case "model":
-			c.model = w.Value()
-		case "usage":
-			c.usage = w.Value()
-		case "error":
-			if v := w.Value(); len(v) > 2 && v[0] == '{' {
-				c.failure = v
-			}
-		case "svc_final":
-			c.svcFinal = w.Value()
-		case "choices":
-			return w.Elements(func() bool { return c.readChoice(&w) })
-		}
-		return true
-	})
-	s.addChunk()
+// begin takes what names the response, and writes the first events.
+func (s *stream) begin(d *conversation.Delta) {
+	*s = stream{
+		head: s.head, echo: s.echo, declared: s.declared, showsSummary: s.showsSummary, b: s.b[:0],
+		message: -1, reasoning: -1, begun: true,
+	}
+	s.id = bytes.Clone(bytes.TrimPrefix(d.ID, []byte("chatcmpl-")))
+	if len(s.id) == 0 {
+		s.id = []byte(strings.TrimPrefix(s.head.RequestID, "req_"))
+	}
+	s.made = strconv.AppendInt(nil, s.head.CreatedUnix, 10)
+	if len(d.Name) > 0 {
+		s.model = append(append([]byte{'"'}, d.Name...), '"')
+	} else {
+		s.model = provider.AppendQuote(nil, s.head.Model)
+	}
+	s.writeBegin()
 }
 
-func (c *chunk) readChoice(w *provider.Walk) bool {
-	return w.Members(func(name []byte) bool {
-		switch string(name) {
-		case "delta", "message":
-			return w.Null() || w.Members(func(name []byte) bool { return c.readDelta(w, name) })
-		case "finish_reason":
-			if !w.Null() {
-				c.finish = w.Value()
-			}
-		}
-		return true
-	})
-}
-
-func (c *chunk) readDelta(w *provider.Walk, name []byte) bool {
-	if w.Null() {
-		return true
-	}
-	switch string(name) {
-	case "content":
-		c.content = w.Value()
-	case "refusal":
-		c.refusal = w.Value()
-	case "reasoning_content":
-		c.thought = w.Value()
-	case "extra_content":
-		c.extra = w.Value()
-	case "tool_calls":
-		c.calls = w.Value()
-	}
-	return true
-}
-
-// unquote returns the text of a JSON string as it stands between the quotes; nil if it is none.
-func unquote(raw []byte) []byte {
-	if len(raw) < 2 || raw[0] != '"' {
-		return nil
-	}
-	return raw[1 : len(raw)-1]
-}
-
-// addChunk writes the events of the chunk that was read.
-func (s *stream) addChunk() {
-	c := &s.chunk
-	if c.failure != nil && s.failure == nil {
-		s.failure = bytes.Clone(c.failure)
-	}
-	if c.id != nil && !s.begun {
-		s.begin(c)
-	}
-	s.addReasoning(unquote(c.thought))
-	if c.extra != nil {
-		s.extra = mergeExtra(s.extra, bytes.Clone(c.extra))
-	}
-	s.addText(false, unquote(c.content))
-	s.addText(true, unquote(c.refusal))
-	if c.calls != nil {
-		at := int64(0)
-		provider.Elements(c.calls, func(value []byte) bool {
-			s.addCall(value, at)
-			at++
-			return true
-		})
-	}
-	if c.finish != nil && s.finish == "" {
-		s.finish = string(unquote(c.finish))
-		s.closeItems()
-	}
-	if c.usage != nil {
-		s.usage = bytes.Clone(c.usage)
-	}
-	if c.svcFinal != nil {
-		s.readFinal(c.svcFinal)
-	}
-}
-
-// readFinal reads usage and svc block of svc_final. While a charge is not known, it has neither.
-func (s *stream) readFinal(final []byte) {
-	var settlement []byte
-	provider.Members(final, func(name, value []byte) bool {
-		switch string(name) {
-		case "usage":
-			s.usage = nil
-			if string(value) != "null" {
-				s.usage = bytes.Clone(value)
-			}
-		case "svc":
-			if string(value) != "null" {
-				s.svc = bytes.Clone(value)
-			}
-		case "settlement":
-			settlement = value
-		}
-		return true
-	})
-	if s.svc == nil && settlement != nil {
-		s.svc = append(append([]byte(`{"settlement":`), settlement...), '}')
-	}
-}
-
-// begin takes from the first chunk what names the response, and writes the first events.
-func (s *stream) begin(c *chunk) {
-	s.begun = true
-	s.id = bytes.Clone(bytes.TrimPrefix(unquote(c.id), []byte("chatcmpl-")))
-	s.made, s.model = bytes.Clone(c.created), bytes.Clone(c.model)
-	if s.whole {
+func (s *stream) writeBegin() {
+	if !s.head.Stream {
 		return
 	}
 	for _, event := range []string{"response.created", "response.in_progress"} {
@@ -256,7 +175,12 @@ func (s *stream) openEvent(name string) {
 	s.next++
 }
 
-func (s *stream) closeEvent() { s.b = append(s.b, "}\n\n"...) }
+// closeEvent ends an event. Nobody reads those of a response that comes whole.
+func (s *stream) closeEvent() {
+	if s.b = append(s.b, "}\n\n"...); !s.head.Stream {
+		s.b = s.b[:0]
+	}
+}
 
 // openItemEvent begins an event that belongs to item i.
 func (s *stream) openItemEvent(name string, i int) {
@@ -283,14 +207,19 @@ func (s *stream) openItem(kind itemKind) int {
 	return len(s.items) - 1
 }
 
-// addText adds a piece of text, or of a refusal.
-func (s *stream) addText(refusal bool, piece []byte) {
+// addText adds a piece of text, or of a refusal. Each block is a message of its own.
+func (s *stream) addText(refusal bool, d *conversation.Delta) {
+	piece := d.Text
 	if len(piece) == 0 {
 		return
 	}
+	if s.message >= 0 && d.Block != s.block {
+		s.closeMessage()
+	}
 	if s.message < 0 {
 		s.flushReasoning()
-		s.message = s.openItem(messageItem)
+		s.message, s.block = s.openItem(messageItem), d.Block
+		s.items[s.message].phase = bytes.Clone(d.Phase)
 		s.writeItem("response.output_item.added", s.message)
 	}
 	i := s.message
@@ -349,7 +278,7 @@ func (s *stream) closeMessage() {
 // addReasoning adds a piece of readable reasoning, if the client asked for it. A piece after complete reasoning begins
 // the next item.
 func (s *stream) addReasoning(piece []byte) {
-	if len(piece) == 0 || !s.call.showsSummary {
+	if len(piece) == 0 || !s.showsSummary {
 		return
 	}
 	if len(s.extra) > 0 {
@@ -401,65 +330,20 @@ func (s *stream) flushReasoning() {
 	s.reasoning, s.extra = -1, nil
 }
 
-// addCall adds a fragment of a tool call. Whole calls have no index: theirs is their position.
-func (s *stream) addCall(value []byte, position int64) {
-	var id, name, arguments, extra []byte
-	index := position
-	w := provider.NewWalk(value)
-	w.Members(func(member []byte) bool {
-		if w.Null() {
-			return true
-		}
-		switch string(member) {
-		case "index":
-			if n, err := strconv.ParseInt(string(w.Value()), 10, 64); err == nil {
-				index = n
-			}
-		case "id":
-			id = unquote(w.Value())
-		case "extra_content":
-			extra = w.Value()
-		case "function":
-			return w.Members(func(member []byte) bool {
-				switch string(member) {
-				case "name":
-					name = unquote(w.Value())
-				case "arguments":
-					arguments = unquote(w.Value())
-				}
-				return true
-			})
-		}
-		return true
-	})
-	if extra != nil {
-		s.extra = mergeExtra(s.extra, bytes.Clone(extra))
-	}
-	n := len(s.indexes) - 1
-	for n >= 0 && s.indexes[n] != index {
-		n--
-	}
-	if n < 0 {
-		n = s.openCall(index, id, name)
-	}
-	s.addArguments(s.calls[n], arguments)
-}
-
-func (s *stream) openCall(index int64, id, name []byte) int {
+func (s *stream) openCall(call *conversation.Delta) {
 	s.closeMessage()
 	s.flushReasoning()
-	d := s.call.declared[string(name)]
+	d := s.declared[string(call.Name)]
 	kind := callItem
 	if d.custom {
 		kind = customItem
 	}
 	i := s.openItem(kind)
 	it := &s.items[i]
-	it.callID, it.name, it.namespace = bytes.Clone(id), bytes.Clone(name), d.namespace
+	it.callID, it.name, it.namespace = bytes.Clone(call.ID), bytes.Clone(call.Name), d.namespace
 	it.name = it.name[len(joinNamespace(it.namespace, "")):]
 	s.writeItem("response.output_item.added", i)
-	s.calls, s.indexes = append(s.calls, i), append(s.indexes, index)
-	return len(s.calls) - 1
+	s.calls, s.blocks = append(s.calls, i), append(s.blocks, call.Block)
 }
 
 // addArguments adds a piece of the arguments of a call. The input of a custom tool is written when the call has ended,
@@ -510,7 +394,7 @@ func (s *stream) writeInput(i int) {
 
 // closeItems ends all items, as the response has ended. What it ended inside is incomplete.
 func (s *stream) closeItems() {
-	if s.finish == "length" || s.finish == "content_filter" {
+	if s.reason == conversation.Cut || s.reason == conversation.Filtered {
 		s.cutItems()
 	}
 	s.closeMessage()
@@ -527,35 +411,32 @@ func (s *stream) cutItems() {
 	}
 }
 
-// end writes the last events: the response, or why it failed.
-func (s *stream) end() {
-	s.ended = true
-	switch {
-	case s.failure != nil:
-		s.fail()
-	case s.begun:
-		s.closeItems()
-		status, _ := s.status()
-		s.openEvent("response." + status)
-		s.b = s.appendResponse(append(s.b, `,"response":`...), status)
-		s.closeEvent()
+// End returns the end of the response, or all of it (see shapes.Writer).
+func (s *stream) End() []byte {
+	if s.taken {
+		s.b = s.b[:0]
 	}
+	s.taken = true
+	s.closeItems()
+	status, _ := s.status()
+	if !s.head.Stream {
+		return append(s.appendResponse(s.b[:0], status), '\n')
+	}
+	s.openEvent("response." + status)
+	s.b = s.appendResponse(append(s.b, `,"response":`...), status)
+	s.closeEvent()
+	return s.b
 }
 
 // fail writes the failure in both forms that OpenAI's clients read: an event of its own, and the failed response. Some
 // end at the first, so both carry what was charged.
 func (s *stream) fail() {
-	if !s.begun { // nothing but the failure has come
-		s.begin(&chunk{id: []byte(`"failed"`), model: provider.AppendQuote(nil, s.call.request.BodyModel)})
-	}
 	s.cutItems()
 	code, message := readFailure(s.failure)
 	s.openEvent("error")
 	s.b = append(append(append(append(s.b, `,"code":`...), code...), `,"message":`...), message...)
 	s.b = append(append(s.b, `,"param":null,"error":{"param":null,`...), s.failure[1:]...)
-	if s.svc != nil {
-		s.b = append(append(s.b, `,"svc":`...), s.svc...)
-	}
+	s.b = append(s.b, shapes.BlockHole...)
 	s.closeEvent()
 	s.openEvent("response.failed")
 	s.b = s.appendResponse(append(s.b, `,"response":`...), "failed")

@@ -11,12 +11,14 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A Stream writes the deltas of an answer as chunks: whole server-sent events.
+// A Stream writes the deltas of an answer as chunks, which are whole server-sent events, or passes them on to whom its
+// request names.
 type Stream struct {
 	answer
-	b    []byte // chunks that were not taken
-	head []byte // the start of each chunk, up to its delta
-	top  int    // length of the part of head before the first choice
+	hasNew bool
+	b      []byte // chunks that were not taken
+	head   []byte // the start of each chunk, up to its delta
+	top    int    // length of the part of head before the first choice
 }
 
 // NewStream returns a writer of the answer to a request, which came at now. It appends to b.
@@ -24,16 +26,30 @@ func NewStream(b []byte, r *provider.Request, now time.Time) *Stream {
 	return &Stream{answer: newAnswer(r, now), b: b}
 }
 
+// HasNew reports whether anything was passed or written since the last Reset.
+func (s *Stream) HasNew() bool { return s.hasNew }
+
 // Frames returns the chunks since the last Reset. They are valid until then.
 func (s *Stream) Frames() []byte { return s.b }
 
 // Reset forgets the chunks that were written.
-func (s *Stream) Reset() { s.b = s.b[:0] }
+func (s *Stream) Reset() { s.b, s.hasNew = s.b[:0], false }
 
-// Write writes a delta.
+// Write takes a delta.
 func (s *Stream) Write(d *conversation.Delta) {
+	if s.r.To != nil {
+		s.hasNew = true
+		s.r.To(d)
+		return
+	}
+	s.write(d)
+	s.hasNew = len(s.b) > 0
+}
+
+func (s *Stream) write(d *conversation.Delta) {
 	switch d.Kind {
 	case conversation.Begin:
+		s.kept, s.calls, s.b = s.kept[:0], s.calls[:0], s.b[:0]
 		s.head = s.appendHead([]byte("data: "), d, "chat.completion.chunk")
 		s.top = len(s.head)
 		s.head = append(s.head, `{"index":0,"delta":{`...)
@@ -59,7 +75,7 @@ func (s *Stream) Write(d *conversation.Delta) {
 		s.b = append(append(s.b, `"function":{"arguments":"`...), d.Text...)
 		s.b = append(append(s.b, `"}}]`...), unfinished...)
 	case conversation.End:
-		s.b = append(append(append(s.b, s.head...), `},"finish_reason":"`...), finishReasons[d.Reason]...)
+		s.b = append(append(append(s.b, s.head...), `},"finish_reason":"`...), d.Reason.String()...)
 		s.b = append(appendStop(append(s.b, '"'), d.Text), "}]}\n\n"...)
 	}
 }
@@ -86,8 +102,11 @@ func (s *Stream) appendIndex(b []byte, index int) []byte {
 	return append(strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(index), 10), ',')
 }
 
-// AppendUsage appends the chunk that has only the usage. The answer must have begun.
+// AppendUsage appends the chunk that has only the usage, if chunks are written. The answer must have begun.
 func (s *Stream) AppendUsage(b []byte, u *provider.Usage) []byte {
+	if s.r.To != nil {
+		return b
+	}
 	b = append(append(b, s.head[:s.top]...), `],"usage":`...)
 	return append(provider.AppendUsage(b, u), "}\n\n"...)
 }
@@ -156,25 +175,9 @@ func appendCall(b, id, name, arguments []byte) []byte {
 	return append(append(b, arguments...), '"')
 }
 
-// wrappers are what stands around the opaque of a provider in extra_content.
-var wrappers = [...][2]string{
-	conversation.Anthropic: {`"extra_content":{"anthropic":{"thinking":[`, `]}}`},
-	conversation.OpenAI:    {`"extra_content":{"openai":{"reasoning":[`, `]}}`},
-	conversation.Google:    {`"extra_content":{"google":{"thought_signature":`, `}}`},
-}
-
-// appendExtra appends the member extra_content, which the app sends back unchanged (contract §4.3). Of thoughts, opaque
-// may be several, with commas between.
+// appendExtra appends the member extra_content, which the app sends back unchanged (contract §4.3).
 func appendExtra(b []byte, origin conversation.Origin, opaque []byte) []byte {
-	w := wrappers[origin]
-	return append(append(append(b, w[0]...), opaque...), w[1]...)
-}
-
-var finishReasons = [...]string{
-	conversation.Stopped:  "stop",
-	conversation.Called:   "tool_calls",
-	conversation.Cut:      "length",
-	conversation.Filtered: "content_filter",
+	return origin.AppendExtra(append(b, `"extra_content":`...), opaque)
 }
 
 // appendStop appends the stop sequence that ended the answer, if one did. It is an additive member of the choice.

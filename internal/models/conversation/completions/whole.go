@@ -8,8 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A Whole collects the deltas of an answer that goes to the client in one piece. Its strings are raw JSON without the
-// quotes.
+// A Whole collects the deltas of an answer that goes to the client in one piece, or passes them on to whom its request
+// names. Its strings are raw JSON without the quotes.
 type Whole struct {
 	answer
 	begin     []byte // the answer up to its first choice
@@ -41,11 +41,16 @@ func (w *Whole) Size() int { return w.size }
 // Buffer returns the slice of NewWhole, which may have grown.
 func (w *Whole) Buffer() []byte { return w.content }
 
-// Write collects a delta.
+// Write takes a delta.
 func (w *Whole) Write(d *conversation.Delta) {
 	w.size += len(d.Text) + len(d.Opaque) + len(d.Name) + len(d.ID)
+	if w.r.To != nil {
+		w.r.To(d)
+		return
+	}
 	switch d.Kind {
 	case conversation.Begin:
+		*w = Whole{answer: answer{r: w.r, created: w.created, reasons: w.reasons}, content: w.content[:0]}
 		w.begin = w.appendHead(nil, d, "chat.completion")
 	case conversation.Text:
 		w.content = append(w.content, d.Text...)
@@ -82,8 +87,11 @@ func (w *Whole) Write(d *conversation.Delta) {
 	}
 }
 
-// AppendBody appends the whole answer, with its usage if there is one.
+// AppendBody appends the whole answer, with its usage if there is one; nothing if the deltas were passed on.
 func (w *Whole) AppendBody(b []byte, u *provider.Usage) []byte {
+	if w.r.To != nil {
+		return b
+	}
 	b = append(append(b, w.begin...), `{"index":0,"message":{"role":"assistant","content":`...)
 	b = appendText(b, w.content, len(w.tools) == 0)
 	b = appendText(append(b, `,"refusal":`...), w.refusal, false)
@@ -106,7 +114,7 @@ func (w *Whole) AppendBody(b []byte, u *provider.Usage) []byte {
 	if len(w.tools) > 0 {
 		b = append(b, ']')
 	}
-	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), finishReasons[w.reason]...), '"')
+	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), w.reason.String()...), '"')
 	b = append(appendStop(b, w.stop), "}]"...)
 	if u != nil {
 		b = provider.AppendUsage(append(b, `,"usage":`...), u)

@@ -89,14 +89,14 @@ func (s *stream) Next() (provider.Chunk, error) {
 	default:
 		s.out.Reset()
 	}
-	for len(s.out.Frames()) == 0 && s.ended == nil {
+	for !s.out.HasNew() && s.ended == nil {
 		s.readEvents()
 	}
 	c := provider.Chunk{Frames: s.out.Frames()}
 	if s.usage != nil {
 		c.UsageFrame, c.Usage, s.usage = s.out.AppendUsage(nil, s.usage), s.usage, nil
 	}
-	if len(c.Frames) == 0 && c.Usage == nil {
+	if !s.out.HasNew() && c.Usage == nil {
 		return c, s.ended
 	}
 	return c, nil

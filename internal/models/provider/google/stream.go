@@ -116,7 +116,7 @@ func (s *stream) read() (provider.Chunk, error) {
 		return provider.Chunk{}, s.ended
 	}
 	s.out.Reset()
-	for len(s.out.Frames()) == 0 {
+	for !s.out.HasNew() {
 		if _, err := s.events.Run(s.handle); err != nil {
 			return s.finish(err)
 		}
@@ -139,7 +139,7 @@ func (s *stream) finish(err error) (provider.Chunk, error) {
 	default:
 		s.ended = err
 	}
-	if len(s.out.Frames()) == 0 {
+	if !s.out.HasNew() {
 		return provider.Chunk{}, s.ended
 	}
 	return provider.Chunk{Frames: s.out.Frames()}, nil
@@ -150,7 +150,7 @@ func (s *stream) conclude(clean bool) (provider.Chunk, error) {
 	d := &s.decoder
 	if !d.finish() {
 		s.ended = makeUnusableError(&d.end, !d.begun)
-		if len(s.out.Frames()) == 0 {
+		if !s.out.HasNew() {
 			return provider.Chunk{}, s.ended
 		}
 		return provider.Chunk{Frames: s.out.Frames()}, nil

@@ -92,6 +92,7 @@ type lastResponse struct {
 type item struct {
 	ID        string         `json:"id"`
 	Type      string         `json:"type"`
+	Phase     string         `json:"phase,omitzero"`
 	CallID    string         `json:"call_id"`
 	Name      string         `json:"name"`
 	Summary   jsontext.Value `json:"summary,omitzero"`
@@ -113,6 +114,8 @@ type reply struct {
 	blocks int                // that have begun
 	open   conversation.DeltaKind
 	openID string          // of the item of the open block
+	phased string          // the last message, by id,
+	phase  []byte          // and its phase; nil = none
 	calls  []toolCall      // in the order in which they began
 	spoken map[string]bool // messages of which a part has arrived, by id
 	closed map[string]bool // items that have ended, by id
@@ -245,16 +248,22 @@ func (y *reply) pass(d conversation.Delta) {
 	y.emit(&y.delta)
 }
 
-// passText passes a piece of text of an item. It continues the block before it if that is of the same item and kind.
+// passText passes a piece of text of an item, which is a block. Some servers do not name the item.
 func (y *reply) passText(kind conversation.DeltaKind, itemID, text string) {
 	if text == "" {
 		return
 	}
-	if y.blocks == 0 || y.open != kind || y.openID != itemID {
+	d := conversation.Delta{Kind: kind, Text: quote(text)}
+	if kind == conversation.Text && itemID == y.phased {
+		d.Phase = y.phase
+	}
+	sameItem := itemID == y.openID && (itemID != "" || y.open == kind)
+	if said := y.open == conversation.Text || y.open == conversation.Refusal; y.blocks == 0 || !sameItem ||
+		said != (kind != conversation.Reasoning) {
 		y.blocks++
 		y.openID = itemID
 	}
-	y.pass(conversation.Delta{Kind: kind, Text: quote(text)})
+	y.pass(d)
 }
 
 // quote returns a text as a raw JSON string without its quotes.
@@ -270,6 +279,9 @@ func (y *reply) openItem(raw jsontext.Value) error {
 		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
 	}
 	y.begin()
+	if i.Type == "message" {
+		y.notePhase(&i)
+	}
 	if i.Type != "function_call" {
 		return nil
 	}
@@ -280,6 +292,14 @@ func (y *reply) openItem(raw jsontext.Value) error {
 	y.calls = append(y.calls, toolCall{itemID: i.ID, block: y.blocks - 1})
 	y.pass(conversation.Delta{Kind: conversation.Call, ID: quote(i.CallID), Name: quote(i.Name)})
 	return nil
+}
+
+// notePhase notes what a message is for, as its provider says.
+func (y *reply) notePhase(i *item) {
+	y.phased, y.phase = i.ID, nil
+	if i.Phase != "" {
+		y.phase = quote(i.Phase)
+	}
 }
 
 // closeItem ends an item, once. It passes complete reasoning, and of messages and tool calls what did not come in
@@ -298,6 +318,7 @@ func (y *reply) closeItem(raw jsontext.Value) error {
 	y.closed[i.ID] = true
 	switch {
 	case i.Type == "message" && !y.spoken[i.ID] && !y.spoken[""]: // "": some servers do not name the item of a part
+		y.notePhase(&i)
 		for _, c := range i.Content {
 			y.appendText(i.ID, c.Text)
 			y.appendRefusal(i.ID, c.Refusal)
@@ -519,7 +540,7 @@ func (s *responseStream) Next() (provider.Chunk, error) {
 		s.out.Reset()
 	}
 	s.unread = false
-	for len(s.out.Frames()) == 0 && s.ended == nil {
+	for !s.out.HasNew() && s.ended == nil {
 		s.readEvents()
 	}
 	c := provider.Chunk{Frames: s.out.Frames()}
@@ -527,7 +548,7 @@ func (s *responseStream) Next() (provider.Chunk, error) {
 		s.usageReturned = true
 		c.UsageFrame, c.Usage = s.out.AppendUsage(nil, s.reply.usage), s.reply.usage
 	}
-	if len(c.Frames) == 0 && c.Usage == nil {
+	if !s.out.HasNew() && c.Usage == nil {
 		return c, s.ended
 	}
 	return c, nil
