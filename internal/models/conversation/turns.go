@@ -20,6 +20,9 @@ type Block struct {
 	Kind Kind
 	Text string // of a text or a refusal
 
+	Phase  string // of a text of the model: what it is for, such as commentary; "" = it did not say
+	Joined bool   // a text or refusal that goes on in the message of the block before it
+
 	ID        string // of a tool call, and of the call that a result answers
 	Name      string // of the tool that is called
 	Arguments string // of a tool call

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/models/conversation"
+	"github.com/purserhq/purser/internal/models/conversation/completions"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -339,7 +340,7 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 		return err
 	}
 	if m.Refusal != nil && *m.Refusal != "" {
-		blocks = append(blocks, conversation.Block{Kind: conversation.RefusalBlock, Text: *m.Refusal})
+		blocks = append(blocks, conversation.Block{Kind: conversation.RefusalBlock, Text: *m.Refusal, Joined: true})
 	}
 	for i, c := range m.ToolCalls {
 		if c.Type != "function" && c.Type != "" {
@@ -352,6 +353,9 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 			Arguments: c.Function.Arguments,
 			Extra:     json.RawMessage(c.ExtraContent),
 		})
+	}
+	if m.Role == "assistant" {
+		blocks = completions.Ordered(blocks)
 	}
 	if m.Role == "tool" {
 		blocks = []conversation.Block{{Kind: conversation.ResultBlock, ID: m.ToolCallID, Blocks: blocks}}
@@ -405,6 +409,7 @@ func appendContent(blocks []conversation.Block, m *message, path string) ([]conv
 		if b.CacheBreakpoint, err = q.CacheControl.read(at); err != nil {
 			return nil, err
 		}
+		b.Joined = i > 0 && m.Role == "assistant"
 		blocks = append(blocks, b)
 	}
 	return blocks, nil

@@ -18,6 +18,7 @@ const maxItems = 16384
 type inputItem struct {
 	Type      string         `json:"type"`
 	Role      string         `json:"role"`
+	Phase     string         `json:"phase"` // of a message of the model
 	Content   jsontext.Value `json:"content"`
 	CallID    string         `json:"call_id"`
 	Name      string         `json:"name"`
@@ -171,6 +172,9 @@ func (r *inputReader) readMessage(it *inputItem, path string) error {
 		r.endTurn()
 		r.c.addTurn(conversation.Turn{Role: it.Role, Blocks: blocks}, path, nil)
 	case len(blocks) > 0: // a list may be without parts
+		for i := range blocks {
+			blocks[i].Phase, blocks[i].Joined = it.Phase, i > 0
+		}
 		r.add(path, blocks...)
 	}
 	return nil

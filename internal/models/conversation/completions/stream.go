@@ -47,6 +47,7 @@ func (s *Stream) Write(d *conversation.Delta) {
 }
 
 func (s *Stream) write(d *conversation.Delta) {
+	s.order.note(d)
 	switch d.Kind {
 	case conversation.Begin:
 		s.kept, s.calls, s.b = s.kept[:0], s.calls[:0], s.b[:0]
@@ -75,6 +76,10 @@ func (s *Stream) write(d *conversation.Delta) {
 		s.b = append(append(s.b, `"function":{"arguments":"`...), d.Text...)
 		s.b = append(append(s.b, `"}}]`...), unfinished...)
 	case conversation.End:
+		if !s.reasons && !s.order.isPlain() {
+			s.b = append(s.order.append(append(append(s.b, s.head...), `"extra_content":{`...)), '}')
+			s.b = append(s.b, unfinished...)
+		}
 		s.b = append(append(append(s.b, s.head...), `},"finish_reason":"`...), d.Reason.String()...)
 		s.b = append(appendStop(append(s.b, '"'), d.Text), "}]}\n\n"...)
 	}
@@ -119,6 +124,7 @@ type answer struct {
 	kept    []byte // thoughts that the next call returns, with commas between
 	keptOf  conversation.Origin
 	calls   []int // the blocks of the calls, in their order
+	order   order
 }
 
 func newAnswer(r *provider.Request, now time.Time) answer {

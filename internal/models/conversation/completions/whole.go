@@ -48,6 +48,7 @@ func (w *Whole) Write(d *conversation.Delta) {
 		w.r.To(d)
 		return
 	}
+	defer w.order.note(d)
 	switch d.Kind {
 	case conversation.Begin:
 		*w = Whole{answer: answer{r: w.r, created: w.created, reasons: w.reasons}, content: w.content[:0]}
@@ -100,6 +101,14 @@ func (w *Whole) AppendBody(b []byte, u *provider.Usage) []byte {
 	}
 	if len(w.thoughts) > 0 {
 		b = appendExtra(append(b, ','), w.origin, w.thoughts)
+	}
+	if !w.reasons && !w.order.isPlain() {
+		if len(w.thoughts) > 0 {
+			b[len(b)-1] = ','
+		} else {
+			b = append(b, `,"extra_content":{`...)
+		}
+		b = append(w.order.append(b), '}')
 	}
 	for i := range w.tools {
 		c := &w.tools[i]

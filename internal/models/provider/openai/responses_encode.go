@@ -86,8 +86,7 @@ func appendTurn(b []byte, n int, role string, blocks []conversation.Block) []byt
 	return append(b, "]}"...)
 }
 
-// appendAssistant writes a turn of the model, block by block. Texts and refusals that follow each other are one
-// message. The API refuses reasoning that nothing follows.
+// appendAssistant writes a turn of the model, block by block. The API refuses reasoning that nothing follows.
 func appendAssistant(b []byte, n int, blocks []conversation.Block) []byte {
 	last := len(blocks)
 	for last > 0 && isSilent(&blocks[last-1]) {
@@ -99,34 +98,46 @@ func appendAssistant(b []byte, n int, blocks []conversation.Block) []byte {
 		if isSilent(c) && c.Kind != conversation.ReasoningBlock {
 			continue
 		}
-		spoken := c.Kind == conversation.TextBlock || c.Kind == conversation.RefusalBlock
-		switch {
-		case open && !spoken:
+		joins := open && c.Joined
+		if open && !joins {
 			b = append(b, "]}"...)
-		case open:
-			b = append(b, ',')
-		case spoken:
-			b = append(appendItemComma(b, n), `{"type":"message","role":"assistant","content":[`...)
 		}
-		switch open = spoken; c.Kind {
+		switch open = false; c.Kind {
 		case conversation.ReasoningBlock:
 			b = appendReasoningItems(b, n, c.Extra)
-		case conversation.TextBlock:
-			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), c.Text), '}')
-		case conversation.RefusalBlock:
-			b = append(provider.AppendQuote(append(b, `{"type":"refusal","refusal":`...), c.Text), '}')
 		case conversation.CallBlock:
 			b = appendReasoningItems(b, n, c.Extra)
 			b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...),
 				normalizeCallID(c.ID))
 			b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
 			b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
+		default:
+			b = appendSaid(b, n, c, joins)
+			open = true
 		}
 	}
 	if open {
 		b = append(b, "]}"...)
 	}
 	return b
+}
+
+// appendSaid writes a text or a refusal, as a part of the open message if it joins, and otherwise as the first one of
+// another.
+func appendSaid(b []byte, n int, c *conversation.Block, joins bool) []byte {
+	if joins {
+		b = append(b, ',')
+	} else {
+		b = append(appendItemComma(b, n), `{"type":"message","role":"assistant",`...)
+		if c.Phase != "" {
+			b = append(provider.AppendQuote(append(b, `"phase":`...), c.Phase), ',')
+		}
+		b = append(b, `"content":[`...)
+	}
+	if c.Kind == conversation.RefusalBlock {
+		return append(provider.AppendQuote(append(b, `{"type":"refusal","refusal":`...), c.Text), '}')
+	}
+	return append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), c.Text), '}')
 }
 
 // isSilent reports whether a block of the model says nothing.
