@@ -30,7 +30,6 @@ async function run(job, result) {
     messages: [{ role: "user", content }],
     onError: () => {}, // it would print what the stream reports as well
   };
-  if (job.api === "responses") ask.providerOptions = { openai: { store: false } };
   if (job.schema) return runObject(ask, job, result);
   if (job.tools) {
     ask.stopWhen = stepCountIs(job.rounds);

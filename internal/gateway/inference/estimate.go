@@ -95,7 +95,7 @@ func readShape(r *http.Request) (parser, error) {
 	case "responses":
 		return parseResponses, nil
 	case "messages":
-		return messages.Parse, nil
+		return alone(messages.Parse), nil
 	}
 	return nil, apierr.InvalidRequest.Errorf("shape: must be one of chat, responses, messages")
 }

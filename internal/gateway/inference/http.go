@@ -22,6 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/responses"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -161,8 +162,13 @@ type call struct {
 	clientGone   func()      // of a leader: reports, once, that its client has disconnected
 }
 
-// A parser reads a body of a client's shape.
-type parser func(body []byte) (shapes.Call, error)
+// A parser reads a body of a client's shape, and finds the items of earlier answers that it refers to.
+type parser func(body []byte, find responses.Finder) (shapes.Call, error)
+
+// alone is the parser of bodies that refer to nothing.
+func alone(parse func(body []byte) (shapes.Call, error)) parser {
+	return func(body []byte, _ responses.Finder) (shapes.Call, error) { return parse(body) }
+}
 
 // infer answers a call, and stores the refusal of a refused one. parse is that of the client's shape; nil = the
 // canonical one.
@@ -241,7 +247,7 @@ func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Ro
 		return err
 	}
 	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), c.who.ChildID(), body)
-	request, err := c.parseBody(body, parse)
+	request, err := c.parseBody(body, parse, h.findItems(r.Context(), c))
 	if err != nil {
 		return err
 	}
@@ -294,11 +300,11 @@ func (c *call) listIgnored(request *plan.Request) []string {
 }
 
 // parseBody reads the body in the client's shape.
-func (c *call) parseBody(body []byte, parse parser) (*plan.Request, error) {
+func (c *call) parseBody(body []byte, parse parser, find responses.Finder) (*plan.Request, error) {
 	if parse == nil {
 		return plan.Parse(body)
 	}
-	shape, err := parse(body)
+	shape, err := parse(body, find)
 	if err != nil {
 		return nil, err
 	}

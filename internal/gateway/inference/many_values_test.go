@@ -33,7 +33,7 @@ func TestManyValuesTakeLittleMemoryOnEveryRoute(t *testing.T) {
 		name, head string
 		item       func(i int) string
 		tail       string
-		parse      parser
+		parse      func(body []byte) (shapes.Call, error)
 	}{
 		{"messages", `{"messages":[`, list(`{}`), `]}`, chat},
 		{"tools", `{"messages":[` + user + `],"tools":[`, list(`{}`), `]}`, chat},

@@ -20,13 +20,13 @@ func (h *Handler) mountMessages(rt *web.Router) {
 		if err := acceptAPIKey(r); err != nil {
 			return err
 		}
-		return h.infer(w, r, route, messages.Parse)
+		return h.infer(w, r, route, alone(messages.Parse))
 	})
 	rt.Handle("POST /anthropic/v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) error {
 		if err := acceptAPIKey(r); err != nil {
 			return err
 		}
-		return h.countTokens(w, r, route, messages.ParseCount)
+		return h.countTokens(w, r, route, alone(messages.ParseCount))
 	})
 	const offered = "POST /anthropic/v1/messages answers one message at a time, whole or streamed."
 	for path, name := range map[string]string{

@@ -25,7 +25,7 @@ func (h *Handler) mountOpenAI(rt *web.Router) {
 		return h.infer(w, r, plan.Route{Path: "openai/responses", Chat: true}, parseResponses)
 	})
 	rt.Handle("POST "+base+"embeddings", func(w http.ResponseWriter, r *http.Request) error {
-		return h.infer(w, r, plan.Route{Path: "openai/embeddings", Chat: true}, embeddings.Parse)
+		return h.infer(w, r, plan.Route{Path: "openai/embeddings", Chat: true}, alone(embeddings.Parse))
 	})
 	const offered = "here are POST /openai/v1/chat/completions, POST /openai/v1/responses, " +
 		"POST /openai/v1/embeddings and GET /openai/v1/models."
@@ -60,8 +60,8 @@ func (h *Handler) mountOpenAI(rt *web.Router) {
 	}
 }
 
-func parseResponses(body []byte) (shapes.Call, error) {
-	c, err := responses.Parse(body)
+func parseResponses(body []byte, find responses.Finder) (shapes.Call, error) {
+	c, err := responses.ParseWith(body, find)
 	if err != nil {
 		return nil, err
 	}

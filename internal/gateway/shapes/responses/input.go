@@ -17,6 +17,7 @@ const maxItems = 16384
 // An inputItem has the members of all kinds of items.
 type inputItem struct {
 	Type      string         `json:"type"`
+	ID        string         `json:"id"` // of an item_reference
 	Role      string         `json:"role"`
 	Phase     string         `json:"phase"` // of a message of the model
 	Content   jsontext.Value `json:"content"`
@@ -49,6 +50,7 @@ type inputReader struct {
 	imagePath string
 	open      map[string]int // how many calls have no result yet, by id
 	answered  map[string]int // the turns with the results of custom tools, by call
+	ignored   bool           // a reference was left out
 }
 
 func (c *Call) readInput(b *body) error {
@@ -129,8 +131,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 		}
 		return nil
 	case "item_reference":
-		return plan.Invalid("%s.type: nothing is stored here that an item_reference could name; send the item itself, "+
-			"and set store to false", path)
+		return r.readReference(it.ID, path)
 	}
 	return plan.Invalid("%s.type: %q is not offered; send message, function_call, function_call_output, "+
 		"custom_tool_call, custom_tool_call_output, additional_tools and reasoning items", path, it.Type)

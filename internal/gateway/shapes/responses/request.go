@@ -25,6 +25,7 @@ type Call struct {
 	calls        [][]string
 	tools        []string               // the path of each canonical tool in the body
 	declared     map[string]declaration // of the canonical tools, by name
+	find         Finder                 // nil = nothing is stored
 }
 
 // body is the request. Unknown members are dropped, and the response names them.
@@ -82,13 +83,16 @@ type ignored struct {
 	SafetyIdentifier jsontext.Value `json:"safety_identifier"`
 }
 
-// Parse reads a body strictly. Its errors name the member and the rule.
-func Parse(data []byte) (*Call, error) {
+// Parse is ParseWith where nothing is stored.
+func Parse(data []byte) (*Call, error) { return ParseWith(data, nil) }
+
+// ParseWith reads a body strictly. Its errors name the member and the rule, or are those of find.
+func ParseWith(data []byte, find Finder) (*Call, error) {
 	var b body
 	if err := web.DecodeSaid(data, &b); err != nil {
 		return nil, err
 	}
-	c := &Call{}
+	c := &Call{find: find}
 	c.request.IncludeUsage, c.request.FromResponses = true, true
 	for _, read := range []func(*body) error{
 		c.readUnknown, c.readRefused, c.readScalars, c.readReasoning,

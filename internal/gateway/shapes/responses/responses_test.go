@@ -456,7 +456,7 @@ func TestRefusedRequests(t *testing.T) {
 		`"input":[]`:         "input: must have 1 to",
 		`"input":5`:          "input: required, a string or an array",
 		`"instructions":"a"`: "input: required",
-		`"input":[{"type":"item_reference","id":"x"}]`:       "input[0].type: nothing is stored here",
+		`"input":[{"type":"item_reference","id":"x"}]`:       "input[0].id: the answer with the item",
 		`"input":[{"type":"web_search_call"}]`:               `input[0].type: "web_search_call" is not offered`,
 		`"input":[{"role":"robot","content":"a"}]`:           "input[0].role: must be one of user",
 		`"input":[{"role":"user"}]`:                          "input[0].content: required",

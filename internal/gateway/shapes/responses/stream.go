@@ -142,10 +142,7 @@ func (s *stream) begin(d *conversation.Delta) {
 		head: s.head, echo: s.echo, declared: s.declared, showsSummary: s.showsSummary, b: s.b[:0],
 		message: -1, reasoning: -1, begun: true,
 	}
-	s.id = bytes.Clone(bytes.TrimPrefix(d.ID, []byte("chatcmpl-")))
-	if len(s.id) == 0 {
-		s.id = []byte(strings.TrimPrefix(s.head.RequestID, "req_"))
-	}
+	s.id = []byte(strings.TrimPrefix(s.head.RequestID, "req_")) // an item names its request, see RequestOf
 	s.made = strconv.AppendInt(nil, s.head.CreatedUnix, 10)
 	if len(d.Name) > 0 {
 		s.model = append(append([]byte{'"'}, d.Name...), '"')
