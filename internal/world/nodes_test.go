@@ -141,10 +141,11 @@ func (b *Box) awaitSilence() {
 	}
 }
 
-// lingers lets somebody outside wait while others wait for him. On sockets it is a thousandth of that.
+// lingers lets somebody outside wait while others wait for him. On sockets it is a fiftieth of that, or less: enough for
+// another process to look whether this one lives.
 func (b *Box) lingers(ctx context.Context, d time.Duration) {
 	if b.engine == db.Postgres {
-		d /= 1000
+		d = min(d/50, leases[b.engine])
 	}
 	select {
 	case <-time.After(d):
