@@ -21,8 +21,6 @@ type Reader struct {
 	open    conversation.DeltaKind
 	calls   []int64 // the indexes of the calls in the chunks
 	callsAt []int   // their blocks
-	finish  []byte
-	stop    []byte
 }
 
 // NewReader returns a reader that passes deltas to a sink.
