@@ -51,8 +51,8 @@ func findRule(providerName string) rule {
 // A picture is an image of a request with its properties.
 type picture struct {
 	of     *conversation.Picture
-	at     string   // its path in the request
-	remote *url.URL // nil = a data: URL
+	at     func() string // its path in the request; there may be thousands
+	remote *url.URL      // nil = a data: URL
 	img    *Image
 	err    error
 }
@@ -108,7 +108,9 @@ func listPictures(r *provider.Request) (list []*picture) {
 	for i := range r.Turns {
 		for j := range r.Turns[i].Blocks {
 			if p := r.Turns[i].Blocks[j].Picture; p != nil {
-				list = append(list, &picture{of: p, at: conversation.Member(r.Turns, i, j) + ".image_url.url"})
+				list = append(list, &picture{of: p, at: func() string {
+					return conversation.Member(r.Turns, i, j) + ".image_url.url"
+				}})
 			}
 		}
 	}
@@ -149,16 +151,16 @@ func (p *picture) checkRule(limits rule, images int) error {
 	side := limits.side(images)
 	switch {
 	case p.err != nil:
-		e := apierr.InvalidRequest.Errorf("%s: %v", p.at, p.err)
+		e := apierr.InvalidRequest.Errorf("%s: %v", p.at(), p.err)
 		e.Cause = errors.Unwrap(p.err)
 		return e
 	case p.img == nil: // not fetched yet
 		return nil
 	case p.img.MediaType == "image/gif" && !limits.gif:
-		return apierr.InvalidRequest.Errorf("%s: this model's provider takes no GIF; use PNG, JPEG or WEBP", p.at)
+		return apierr.InvalidRequest.Errorf("%s: this model's provider takes no GIF; use PNG, JPEG or WEBP", p.at())
 	case p.img.Width > side || p.img.Height > side:
 		return apierr.InvalidRequest.Errorf(
-			"%s: this model's provider takes at most %d pixels a side in a request with %d images; this one has %d x %d", p.at, side, images, p.img.Width, p.img.Height)
+			"%s: this model's provider takes at most %d pixels a side in a request with %d images; this one has %d x %d", p.at(), side, images, p.img.Width, p.img.Height)
 	}
 	return nil
 }

@@ -239,6 +239,9 @@ func (r *Request) checkResults() error {
 		if id, ok := findOpen(calls, results); ok {
 			return invalid("messages[%d]: tool call %q has no tool message", i, id)
 		}
+		if len(calls) > fewCalls { // to clear a large map costs as much as it ever held
+			calls, results = map[string]int{}, map[string]int{}
+		}
 		clear(calls)
 		clear(results)
 		for j := range t.Blocks {
@@ -253,6 +256,9 @@ func (r *Request) checkResults() error {
 	}
 	return nil
 }
+
+// fewCalls is how many calls a turn has at most in practice.
+const fewCalls = 256
 
 // findOpen returns the id of a call without a result.
 func findOpen(calls, results map[string]int) (id string, ok bool) {

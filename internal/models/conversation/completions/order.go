@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -144,14 +143,16 @@ func Ordered(blocks []conversation.Block) []conversation.Block {
 		!bytes.Contains(blocks[0].Extra, []byte(`"svc"`)) {
 		return blocks
 	}
-	var svc struct {
-		Order []jsontext.Value `json:"order"`
-	}
+	var list []byte
 	rest := []byte{'{'} // what else the message has
 	provider.Members(blocks[0].Extra, func(name, value []byte) bool {
 		if string(name) == "svc" {
-			_ = json.Unmarshal(value, &svc) // another value says nothing
-			return true
+			return provider.Members(value, func(name, value []byte) bool {
+				if string(name) == "order" {
+					list = value
+				}
+				return true
+			})
 		}
 		if len(rest) > 1 {
 			rest = append(rest, ',')
@@ -173,16 +174,16 @@ func Ordered(blocks []conversation.Block) []conversation.Block {
 			return blocks // which would be lost
 		}
 	}
-	for _, v := range svc.Order {
-		if !r.read(v) {
-			return blocks
-		}
-	}
-	if len(svc.Order) == 0 || len(r.text) > 0 || len(r.calls) > 0 || len(r.thoughts) > 0 {
+	n := 0
+	if !provider.Elements(list, func(v []byte) bool { n++; return n <= maxElements && r.read(v) }) ||
+		len(r.text) > 0 || len(r.calls) > 0 || len(r.thoughts) > 0 {
 		return blocks
 	}
 	return append(r.out, r.others...)
 }
+
+// maxElements bounds the blocks of an answer that has an order: a client could send millions.
+const maxElements = 4096
 
 // A reader puts the blocks of a message in order.
 type reader struct {
@@ -196,7 +197,7 @@ type reader struct {
 }
 
 // read reads an element of the order. It returns false if there is no such block.
-func (r *reader) read(v jsontext.Value) bool {
+func (r *reader) read(v []byte) bool {
 	switch string(v) {
 	case `"extra"`:
 		r.out = append(r.out, conversation.Block{Kind: conversation.ReasoningBlock, Extra: r.extra})
@@ -224,7 +225,7 @@ func (r *reader) read(v jsontext.Value) bool {
 		Phase string `json:"phase"`
 	}
 	if json.Unmarshal(v, &text.Text) != nil && json.Unmarshal(v, &text) != nil || text.Text < 0 ||
-		text.Text > len(r.text) {
+		text.Text > len(r.text) || string(v) == "null" {
 		return false
 	}
 	r.out = append(r.out, conversation.Block{Text: string(r.text[:text.Text]), Phase: text.Phase})
@@ -241,6 +242,9 @@ func (r *reader) open() {
 	provider.Members(r.calls[0].Extra, func(origin, value []byte) bool {
 		return provider.Members(value, func(name, list []byte) bool {
 			return provider.Elements(list, func(thought []byte) bool {
+				if len(r.thoughts) == maxElements {
+					return false // so that there are too many for the order
+				}
 				one := provider.AppendQuote([]byte{'{'}, string(origin))
 				one = append(provider.AppendQuote(append(one, `:{`...), string(name)), `:[`...)
 				r.thoughts = append(r.thoughts, append(append(one, thought...), "]}}"...))

@@ -134,13 +134,14 @@ var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic",
 func (c *contents) writeImage(url string, i, j int) error {
 	rest, isData := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
-	switch at := conversation.Member(c.r.Turns, i, j) + ".image_url.url"; {
+	at := func() string { return conversation.Member(c.r.Turns, i, j) + ".image_url.url" }
+	switch {
 	case !isData || !isBase64:
-		return makeRejection("%s: must be a data: URL in base64 here", at)
+		return makeRejection("%s: must be a data: URL in base64 here", at())
 	case kind == "image/gif":
-		return makeRejection("%s: %s takes no GIF; send PNG, JPEG or WEBP", at, c.r.Model)
+		return makeRejection("%s: %s takes no GIF; send PNG, JPEG or WEBP", at(), c.r.Model)
 	case !slices.Contains(imageTypes, kind):
-		return makeRejection("%s: %s takes no %.100q; send PNG, JPEG or WEBP", at, c.r.Model, kind)
+		return makeRejection("%s: %s takes no %.100q; send PNG, JPEG or WEBP", at(), c.r.Model, kind)
 	}
 	c.b = append(append(append(c.b, `{"inlineData":{"mimeType":"`...), kind...), `","data":`...)
 	c.b = append(provider.AppendQuote(c.b, data), "}}"...)
