@@ -141,8 +141,8 @@ func (b *Box) awaitSilence() {
 	}
 }
 
-// lingers lets somebody outside wait while others wait for him. On sockets it is a fiftieth of that, or less: enough for
-// another process to look whether this one lives.
+// lingers lets somebody outside wait while others wait for him. On sockets it is a fiftieth of that, and a lease at
+// most: enough for a process to look whether another one lives.
 func (b *Box) lingers(ctx context.Context, d time.Duration) {
 	if b.engine == db.Postgres {
 		d = min(d/50, leases[b.engine])
