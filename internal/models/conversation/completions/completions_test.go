@@ -17,7 +17,7 @@ func pieces(kinds string) (list []conversation.Delta) {
 	block := -1
 	for i := range len(kinds) {
 		text := fmt.Appendf(nil, `%d\n`, i)
-		if !strings.Contains("a", kinds[i:i+1]) {
+		if strings.IndexByte("hstrc", kinds[i]) >= 0 {
 			block++
 		}
 		d := conversation.Delta{Block: block, Text: text}
@@ -31,7 +31,7 @@ func pieces(kinds string) (list []conversation.Delta) {
 		case 'r':
 			d.Kind = conversation.Refusal
 		case 'c':
-			d = conversation.Delta{Kind: conversation.Call, Block: block, ID: text, Name: []byte("f"), Text: []byte("{")}
+			d.Kind, d.ID, d.Name = conversation.Call, text, []byte("f")
 		case 'a':
 			if len(list) == 1 || !slices.Contains([]conversation.DeltaKind{conversation.Call, conversation.Arguments},
 				list[len(list)-1].Kind) {
@@ -110,7 +110,8 @@ func TestReasoningOfCalls(t *testing.T) {
 		whole.Write(&d)
 	}
 	const extra = `"arguments":"{}"},"extra_content":{"anthropic":{"thinking":[{"n":1},{"n":2}]}}}]`
-	for name, text := range map[string]string{"chunks": string(out.Frames()), "whole": string(whole.AppendBody(nil, nil))} {
+	body := whole.AppendBody(nil, nil)
+	for name, text := range map[string]string{"chunks": string(out.Frames()), "whole": string(body)} {
 		if !strings.Contains(text, extra) || strings.Count(text, "extra_content") != 1 || strings.Contains(text, "hm") {
 			t.Errorf("%s: %s", name, text)
 		}
