@@ -88,7 +88,7 @@ const question = `{"role":"user","content":"q"}`
 func byChat(stream bool) way {
 	return func(t testing.TB, s said, origin conversation.Origin) *plan.Request {
 		r := &provider.Request{ID: "req_1", Model: "m"}
-		message := map[string]json.RawMessage{}
+		var message map[string]json.RawMessage
 		if stream {
 			w := completions.NewStream(nil, r, time.Unix(0, 0))
 			for _, d := range s.deltas(origin) {
