@@ -119,6 +119,9 @@ func listBigCells() (cells []cell) {
 						add(c)
 					}
 					for _, c.route = range routes[1:] {
+						if d.name == "chat" && c.route == "responses" {
+							continue // the Responses API serves it, as in listCells
+						}
 						c.way = cuts
 						add(c)
 					}
