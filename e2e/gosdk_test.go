@@ -322,8 +322,10 @@ func TestGoSDKAborts(t *testing.T) {
 		if stream.Next(); !errors.Is(stream.Err(), context.Canceled) {
 			t.Errorf("the stream ended with %v", stream.Err())
 		}
-		settled(t, p, p.Connection.AccessToken)
 		rows := spends(t, p, p.Connection.ID)
+		for ctx := soon(t); len(rows) < 2 && ctx.Err() == nil; rows = spends(t, p, p.Connection.ID) {
+			settled(t, p, p.Connection.AccessToken)
+		}
 		if len(rows) != 2 || rows[0].Settlement != rules.Settled || rows[0].Amounts != stays.Amounts ||
 			rows[0].Usage != stays.Usage {
 			t.Errorf("%d rows; left: %+v, stayed: %+v", len(rows), rows[0], stays)
