@@ -173,9 +173,11 @@ func (s *sse) writeFailure(e *apierr.Error) {
 		s.writeFrames(doneFrame)
 		return
 	}
-	if frames, err := fillBill(s.format, failFrames(s.format, s.sent(), e, s.links), nil); err == nil {
-		s.writeFrames(frames)
+	frames, err := fillBill(s.format, failFrames(s.format, s.sent(), e, s.links), nil)
+	if err != nil {
+		panic("inference: fill in no bill: " + err.Error()) // cannot happen: nothing is encoded
 	}
+	s.writeFrames(frames)
 }
 
 // errorFrame returns an error inside a stream, in the form of the error envelope.

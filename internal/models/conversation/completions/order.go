@@ -160,7 +160,7 @@ func Ordered(blocks []conversation.Block) []conversation.Block {
 		rest = append(append(provider.AppendQuote(rest, string(name)), ':'), value...)
 		return true
 	})
-	r := reader{extra: append(rest, '}')}
+	r := arranger{extra: append(rest, '}')}
 	for i := range blocks[1:] {
 		switch b := &blocks[i+1]; b.Kind {
 		case conversation.TextBlock:
@@ -185,8 +185,8 @@ func Ordered(blocks []conversation.Block) []conversation.Block {
 // maxElements bounds the blocks of an answer that has an order: a client could send millions.
 const maxElements = 4096
 
-// A reader puts the blocks of a message in order.
-type reader struct {
+// An arranger puts the blocks of a message in order.
+type arranger struct {
 	out      []conversation.Block
 	extra    []byte
 	text     []rune
@@ -197,7 +197,7 @@ type reader struct {
 }
 
 // read reads an element of the order. It returns false if there is no such block.
-func (r *reader) read(v []byte) bool {
+func (r *arranger) read(v []byte) bool {
 	switch string(v) {
 	case `"extra"`:
 		r.out = append(r.out, conversation.Block{Kind: conversation.ReasoningBlock, Extra: r.extra})
@@ -234,7 +234,7 @@ func (r *reader) read(v []byte) bool {
 }
 
 // open reads the thoughts that came with the next call: the elements of the one list of one provider.
-func (r *reader) open() {
+func (r *arranger) open() {
 	if r.opened || len(r.calls) == 0 {
 		return
 	}
