@@ -32,7 +32,8 @@ func elsewhere(t *testing.T, body string) []string {
 
 // TestFramed puts what we answer into frames on a page of another origin, for
 // somebody who is signed in: the browser shows none of it. A page of that origin's
-// own, which may be framed, is shown, so that the test would notice.
+// own, which may be framed, is shown, so that the test would notice. Nor does its
+// link sign anybody out.
 func TestFramed(t *testing.T) {
 	testkit.Long(t, "package web proves the headers that forbid frames")
 	t.Parallel()
@@ -54,7 +55,7 @@ func TestFramed(t *testing.T) {
 	for name, address := range ours {
 		frame(name, address)
 	}
-	origins := elsewhere(t, `<h1>Free coins</h1>`+frames.String())
+	origins := elsewhere(t, `<h1>Free coins</h1>`+frames.String()+`<a href="`+p.AuthURL+`/sign-out/here">Take them</a>`)
 	b := newTab(t, append(origins, p.BaseURL)...)
 	b.expect("frame-ancestors")
 	b.open(p.AuthURL + "/sign-in")
@@ -75,4 +76,7 @@ func TestFramed(t *testing.T) {
 			}
 		}
 	}
+	b.press("link", "Take them") // the last origin is another site
+	b.says("Sign out here, too?")
+	b.accessible("a foreign link that signs out")
 }

@@ -57,6 +57,12 @@ func TestOperatorSupportsAnAccount(t *testing.T) {
 	b.accessible("the form that closes an account")
 	b.press("button", "Close account")
 	b.says("Account closed.", "$0.00")
+	b.open(account + "/return") // where no link leads while nothing came back
+	b.says("newest first")
+	b.accessible("the form that returns what came back to a closed account")
+	b.open(account + "/settle")
+	b.says("No money moves by this.")
+	b.accessible("the form that records a payment made otherwise")
 	u.open(p.DashboardURL + "/activity")
 	u.says("Sign in")
 	p.Verify()
