@@ -77,10 +77,7 @@ func encodeOpenAIError(e *apierr.Error, l web.Links, _ string) ([]byte, error) {
 		return nil, err
 	}
 	var sent struct {
-		Error struct {
-			IncreaseURL string `json:"increase_url"`
-			ReviewURL   string `json:"review_url"`
-		} `json:"error"`
+		Error json.RawMessage `json:"error"`
 	}
 	if err := json.Unmarshal(b, &sent); err != nil {
 		return nil, err
@@ -89,17 +86,13 @@ func encodeOpenAIError(e *apierr.Error, l web.Links, _ string) ([]byte, error) {
 	if member := shapes.FindMember(e); member != "" {
 		param = provider.AppendQuote(nil, member)
 	}
+	failure := shapes.ReadFailure(sent.Error)
 	helpful := *e
-	switch {
-	case sent.Error.IncreaseURL != "":
-		helpful.Message += ". Raise the spend cap at " + sent.Error.IncreaseURL
-	case sent.Error.ReviewURL != "":
-		helpful.Message += ". Resume it at " + sent.Error.ReviewURL
-	}
+	helpful.Message = failure.Message
 	if b, err = web.Envelope(&helpful, l); err != nil {
 		return nil, err
 	}
-	if e.Details["reason"] == shapes.TooLong { // agents shorten the conversation when they see it
+	if failure.TooLong { // agents shorten the conversation when they see it
 		b = bytes.Replace(b, []byte(`"code":"`+e.Code.Name+`"`), []byte(`"code":"`+shapes.TooLong+`"`), 1)
 	}
 	head := append(append([]byte(`{"error":{"param":`), param...), ',')

@@ -69,9 +69,7 @@ func (s *sse) stop() {
 	}
 }
 
-var waitingComment = []byte(": waiting\n\n")
-
-// writeComment writes a comment if the stream has been silent for interval.
+// writeComment writes a comment if the stream has been silent for interval, or what a shape has in its place.
 func (s *sse) writeComment() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +80,11 @@ func (s *sse) writeComment() {
 		s.keepAlive.Reset(rest)
 		return
 	}
-	s.write(waitingComment)
+	comment := []byte(shapes.Comment)
+	if s.format != nil {
+		comment = s.format.KeepAlive()
+	}
+	s.write(comment)
 	s.flushLocked()
 	s.keepAlive.Reset(s.interval)
 }

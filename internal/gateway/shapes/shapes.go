@@ -1,13 +1,13 @@
 // Package shapes lets clients of other APIs call: OpenAI's Responses (shapes/responses) and Embeddings
-// (shapes/embeddings), and Anthropic's Messages (shapes/messages). A shape translates at the client's side only. A
-// request becomes the canonical one, and the deltas of the answer become what the client gets. That is what is stored
-// and what a replay returns, byte for byte, but for the bill: where it belongs are holes until the ledger row is
-// written. Hold, attempt, idempotency and settlement are those of every call. It is pure.
+// (shapes/embeddings), Anthropic's Messages (shapes/messages), and Google's Gemini API (shapes/contents). A shape
+// translates at the client's side only. A request becomes the canonical one, and the deltas of the answer become what
+// the client gets. That is what is stored and what a replay returns, byte for byte, but for the bill: where it belongs
+// are holes until the ledger row is written. Hold, attempt, idempotency and settlement are those of every call. It is
+// pure.
 package shapes
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"regexp"
 
@@ -55,10 +55,15 @@ type Format interface {
 	Fail(sent, failure []byte) []byte
 	// AppendUsage appends the client's usage object for OpenAI's; nil = it is not known.
 	AppendUsage(b, usage []byte) []byte
+	// KeepAlive returns what is sent in a silence. Clients take it as nothing.
+	KeepAlive() []byte
 	// Text returns all that the model generated in the events of a stream or in a whole answer, its readable reasoning
 	// and the names of the tools too, so that what was delivered can be counted.
 	Text(answer []byte) string
 }
+
+// Comment is a line of a stream of events that clients skip.
+const Comment = ": waiting\n\n"
 
 // Holes are where the bill goes in an answer. No JSON has a NUL.
 const (
@@ -113,16 +118,6 @@ func NextEvent(stream []byte) (data, rest []byte) {
 
 // TooLong is error.details.reason of a request that has more tokens than its model takes, and OpenAI's code for it.
 const TooLong = "context_length_exceeded"
-
-// IsTooLong reports whether the error of an envelope says that the request is too long for its model.
-func IsTooLong(failure []byte) bool {
-	var e struct {
-		Details struct {
-			Reason any `json:"reason"`
-		} `json:"details"`
-	}
-	return json.Unmarshal(failure, &e) == nil && e.Details.Reason == TooLong
-}
 
 var namedMember = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\]|\.[a-z][a-z0-9_]*)*): `)
 

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -84,37 +85,11 @@ func (r *reader) readText(b *block) (conversation.Block, error) {
 	return conversation.Block{Text: *b.Text, CacheBreakpoint: marked}, err
 }
 
-// A draft is a turn that is being read, with the paths of its blocks.
-type draft struct {
-	blocks []conversation.Block
-	place  place
-}
-
-// add adds a block that stands at a path in the body.
-func (d *draft) add(b conversation.Block, at string) {
-	d.blocks = append(d.blocks, b)
-	switch b.Kind {
-	case conversation.TextBlock, conversation.ImageBlock:
-		d.place.parts = append(d.place.parts, at)
-	case conversation.CallBlock:
-		d.place.calls = append(d.place.calls, at)
-	}
-}
-
-// says reports whether a turn has more than reasoning.
-func (d *draft) says() bool { return len(d.place.parts)+len(d.place.calls) > 0 }
-
-// A place says where a turn comes from in the body: the paths of the turn, of its texts and images, and of its calls.
-type place struct {
-	at           string
-	parts, calls []string
-}
-
 // addTurn adds a turn to the canonical request.
-func (r *reader) addTurn(role string, d draft, at string) {
-	d.place.at = at
-	r.out.Turns = append(r.out.Turns, conversation.Turn{Role: role, Blocks: d.blocks})
-	r.call.places = append(r.call.places, d.place)
+func (r *reader) addTurn(role string, d shapes.Draft, at string) {
+	d.Place.At = at
+	r.out.Turns = append(r.out.Turns, conversation.Turn{Role: role, Blocks: d.Blocks})
+	r.call.places = append(r.call.places, d.Place)
 }
 
 // readSystem reads the system prompt.
@@ -130,7 +105,7 @@ func (r *reader) readSystem() error {
 }
 
 func (r *reader) addSystem(blocks []block) error {
-	var d draft
+	var d shapes.Draft
 	for i := range blocks {
 		b := &blocks[i]
 		if b.Type != "text" {
@@ -140,7 +115,7 @@ func (r *reader) addSystem(blocks []block) error {
 		if err != nil {
 			return err
 		}
-		d.add(text, b.at)
+		d.Add(text, b.at)
 	}
 	if len(blocks) > 0 {
 		r.addTurn("system", d, blocks[0].at)
@@ -198,7 +173,7 @@ func (r *reader) readTurn(role string, turn []block, path string) error {
 // readUser reads a turn of the user: a turn for each result, and then one with all the rest. Not every model takes
 // images in results, so they follow in that turn.
 func (r *reader) readUser(turn []block, path string) error {
-	var pictures, rest draft
+	var pictures, rest shapes.Draft
 	for i := range turn {
 		b := &turn[i]
 		var c conversation.Block
@@ -219,16 +194,16 @@ func (r *reader) readUser(turn []block, path string) error {
 		if err != nil {
 			return err
 		}
-		rest.add(c, b.at)
+		rest.Add(c, b.at)
 	}
 	for id := range r.calls {
 		return plan.Invalid("%s: tool_use %q has no tool_result; each one needs its result in the next user message",
 			path, id)
 	}
-	for i, c := range rest.blocks {
-		pictures.add(c, rest.place.parts[i])
+	for i, c := range rest.Blocks {
+		pictures.Add(c, rest.Place.Parts[i])
 	}
-	if len(pictures.blocks) > 0 {
+	if len(pictures.Blocks) > 0 {
 		r.addTurn("user", pictures, path)
 	}
 	return nil
@@ -273,7 +248,7 @@ func (r *reader) readImage(b *block) (conversation.Block, error) {
 }
 
 // readResult reads the result of a tool call. It adds its images to pictures.
-func (r *reader) readResult(b *block, pictures *draft) error {
+func (r *reader) readResult(b *block, pictures *shapes.Draft) error {
 	if r.calls[b.ToolUseID] == 0 {
 		return plan.Invalid("%s.tool_use_id: %q answers no open tool_use of the assistant message before it", b.at,
 			b.ToolUseID)
@@ -281,7 +256,7 @@ func (r *reader) readResult(b *block, pictures *draft) error {
 	if r.calls[b.ToolUseID]--; r.calls[b.ToolUseID] == 0 {
 		delete(r.calls, b.ToolUseID)
 	}
-	var content draft
+	var content shapes.Draft
 	if plan.IsSet(b.Content) {
 		blocks, err := r.readBlocks(b.Content, b.at+".content")
 		if err != nil {
@@ -297,27 +272,27 @@ func (r *reader) readResult(b *block, pictures *draft) error {
 	if err != nil {
 		return err
 	}
-	content.blocks = []conversation.Block{{
+	content.Blocks = []conversation.Block{{
 		Kind:            conversation.ResultBlock,
 		ID:              b.ToolUseID,
 		Failed:          b.IsError != nil && *b.IsError,
-		Blocks:          content.blocks,
+		Blocks:          content.Blocks,
 		CacheBreakpoint: marked,
 	}}
 	r.addTurn("tool", content, b.at)
 	return nil
 }
 
-func (r *reader) readResultBlock(b *block, content, pictures *draft) error {
+func (r *reader) readResultBlock(b *block, content, pictures *shapes.Draft) error {
 	var c conversation.Block
 	var err error
 	switch b.Type {
 	case "text":
 		c, err = r.readText(b)
-		content.add(c, b.at)
+		content.Add(c, b.at)
 	case "image":
 		if c, err = r.readImage(b); err == nil {
-			pictures.add(c, b.at)
+			pictures.Add(c, b.at)
 		}
 	default:
 		err = refuseBlock(b, "user", "text, image")
@@ -327,7 +302,7 @@ func (r *reader) readResultBlock(b *block, content, pictures *draft) error {
 
 // readAssistant reads a turn of the model, block by block.
 func (r *reader) readAssistant(turn []block, path string) error {
-	var d draft
+	var d shapes.Draft
 	for i := range turn {
 		b := &turn[i]
 		var c conversation.Block
@@ -346,10 +321,10 @@ func (r *reader) readAssistant(turn []block, path string) error {
 			return err
 		}
 		if c.Text != "" || c.ID != "" || c.Extra != nil {
-			d.add(c, b.at)
+			d.Add(c, b.at)
 		}
 	}
-	if d.says() {
+	if d.Says() {
 		r.addTurn("assistant", d, path)
 	}
 	return nil

@@ -27,27 +27,12 @@ func ErrorBody(e *apierr.Error, l web.Links, requestID string) ([]byte, error) {
 // appendError appends an error response for the error object of an envelope. final is the member with the bill of
 // a stream that was cut; nil = none.
 func appendError(b, failure []byte, requestID string, final []byte) []byte {
-	var e struct {
-		Code        string  `json:"code"`
-		Message     string  `json:"message"`
-		IncreaseURL *string `json:"increase_url"`
-		ReviewURL   *string `json:"review_url"`
+	f := shapes.ReadFailure(failure)
+	if f.TooLong { // what Anthropic says, for which agents look
+		f.Message = "prompt is too long: " + f.Message
 	}
-	if json.Unmarshal(failure, &e) != nil {
-		e.Message = "The answer broke off."
-	}
-	b = append(append(append(b, `{"type":"error","error":{"type":"`...), errorType(e.Code)...), '"')
-	message := e.Message
-	if shapes.IsTooLong(failure) { // what Anthropic says, for which agents look
-		message = "prompt is too long: " + message
-	}
-	switch { // coding agents show nothing but the message
-	case e.IncreaseURL != nil:
-		message += ". Raise the spend cap at " + *e.IncreaseURL
-	case e.ReviewURL != nil:
-		message += ". Resume it at " + *e.ReviewURL
-	}
-	b = provider.AppendQuote(append(b, `,"message":`...), message)
+	b = append(append(append(b, `{"type":"error","error":{"type":"`...), errorType(f.Code)...), '"')
+	b = provider.AppendQuote(append(b, `,"message":`...), f.Message)
 	provider.Members(failure, func(name, value []byte) bool {
 		if n := string(name); n != "type" && n != "message" {
 			b = append(append(provider.AppendQuote(append(b, ','), n), ':'), value...)

@@ -12,8 +12,8 @@ import (
 // A Call is a parsed request.
 type Call struct {
 	request plan.Request
-	places  []place  // of its messages
-	tools   []string // the path of each canonical tool in the body
+	places  []shapes.Place // of its turns
+	tools   []string       // the path of each canonical tool in the body
 
 	fromThinking bool // the reasoning effort comes from thinking, not from output_config
 }

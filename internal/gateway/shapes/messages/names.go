@@ -2,8 +2,9 @@ package messages
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
+
+	"github.com/purserhq/purser/internal/gateway/shapes"
 )
 
 // renamed are the members of the canonical request that have another name here.
@@ -15,9 +16,7 @@ var renamed = map[string]string{
 }
 
 var (
-	messageMember = regexp.MustCompile(`^messages\[(\d+)\](?:\.(content|tool_calls)\[(\d+)\])?(.*)$`)
-	toolMember    = regexp.MustCompile(`^tools\[(\d+)\](.*)$`)
-	firstMember   = regexp.MustCompile(`^[a-z_]+`)
+	firstMember = regexp.MustCompile(`^[a-z_]+`)
 
 	memberNames = strings.NewReplacer(
 		".function.arguments", ".input",
@@ -31,16 +30,11 @@ var (
 
 // MemberName returns Anthropic's name of a member of the canonical request (see shapes.Call).
 func (c *Call) MemberName(canonical string) string {
-	if m := messageMember.FindStringSubmatch(canonical); m != nil {
-		if at, ok := c.findPlace(m[1], m[2], m[3]); ok {
-			return at + memberNames.Replace(m[4])
-		}
-		return canonical
+	if at, rest, ok := shapes.FindPlace(c.places, canonical); ok {
+		return at + memberNames.Replace(rest)
 	}
-	if m := toolMember.FindStringSubmatch(canonical); m != nil {
-		if i, err := strconv.Atoi(m[1]); err == nil && i < len(c.tools) {
-			return c.tools[i] + memberNames.Replace(m[2])
-		}
+	if at, rest, ok := shapes.FindTool(c.tools, canonical); ok {
+		return at + memberNames.Replace(rest)
 	}
 	first := firstMember.FindString(canonical)
 	rest := memberNames.Replace(canonical[len(first):])
@@ -51,25 +45,4 @@ func (c *Call) MemberName(canonical string) string {
 		first = "thinking"
 	}
 	return first + rest
-}
-
-// findPlace returns the path of a canonical message, or of one of its parts or calls.
-func (c *Call) findPlace(message, list, element string) (at string, ok bool) {
-	i, err := strconv.Atoi(message)
-	if err != nil || i >= len(c.places) {
-		return "", false
-	}
-	p := &c.places[i]
-	paths := p.parts
-	switch list {
-	case "":
-		return p.at, true
-	case "tool_calls":
-		paths = p.calls
-	}
-	j, err := strconv.Atoi(element)
-	if err != nil || j >= len(paths) {
-		return "", false
-	}
-	return paths[j], true
 }

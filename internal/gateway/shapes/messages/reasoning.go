@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -39,7 +40,7 @@ func decodeOpaque(text string) (o opaque, ok bool) {
 		return o, false
 	}
 	extra, err := base64.RawURLEncoding.DecodeString(data)
-	return opaque{place == "call", extra}, err == nil && isObject(extra)
+	return opaque{place == "call", extra}, err == nil && shapes.IsObject(extra)
 }
 
 // A thought is a thinking block of Anthropic in an extra_content. Its strings are raw JSON without the quotes.

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -166,23 +166,12 @@ func (r *reader) readThinking() error {
 	case "adaptive", "enabled":
 		r.out.WantReasoning, r.out.Thinking = true, "on"
 		if b := t.BudgetTokens; b != nil && t.Type == "enabled" {
-			r.out.ReasoningEffort = effortOfBudget(*b)
+			r.out.ReasoningEffort = shapes.EffortOfBudget(*b)
 		}
 	default:
 		return plan.Invalid("thinking.type: must be one of adaptive, enabled, disabled")
 	}
 	return nil
-}
-
-// effortOfBudget returns the effort that spends about as many tokens as a budget allows.
-func effortOfBudget(tokens int64) string {
-	switch {
-	case tokens < 4096:
-		return "low"
-	case tokens < 16384:
-		return "medium"
-	}
-	return "high"
 }
 
 // readOutput reads output_config, and output_format, which is an earlier name of its format.
@@ -220,60 +209,8 @@ func (r *reader) readOutput() error {
 	case f.Schema.Kind() != '{':
 		return plan.Invalid("%s.schema: required, a JSON Schema object", path)
 	}
-	out := append([]byte(`{"type":"json_schema","json_schema":{"name":"response","schema":`), f.Schema...)
-	if isStrictSchema(f.Schema) {
-		out = append(out, `,"strict":true`...)
-	}
-	r.out.ResponseFormat = append(out, "}}"...)
+	r.out.ResponseFormat = shapes.SchemaFormat(f.Schema)
 	return nil
-}
-
-// isStrictSchema reports whether OpenAI's strict mode takes a schema: every object closes itself and requires all its
-// properties. Others are sent without strict, which the model then follows as well as it can.
-func isStrictSchema(schema []byte) bool {
-	w := provider.NewWalk(schema)
-	return isStrict(&w)
-}
-
-// isStrict takes the schema at w, which is valid JSON. It reads each byte once, however deep the schemas are nested.
-func isStrict(w *provider.Walk) bool {
-	if w.Null() {
-		return true
-	}
-	isObject, isClosed := false, false
-	properties, required := map[string]bool{}, map[string]bool{}
-	valid := w.Members(func(name []byte) bool {
-		switch string(name) {
-		case "type":
-			isObject = isObject || string(w.Value()) == `"object"`
-		case "additionalProperties":
-			isClosed = string(w.Value()) == "false"
-		case "properties":
-			isObject = isObject || !w.Null()
-			return w.Null() || w.Members(func(name []byte) bool {
-				properties[string(name)] = true
-				return isStrict(w)
-			})
-		case "required":
-			return w.Null() || w.Elements(func() bool {
-				text, err := jsontext.AppendUnquote(nil, w.Value())
-				required[string(text)] = true
-				return err == nil
-			})
-		case "items":
-			return isStrict(w)
-		}
-		return true
-	})
-	if !valid || isObject && !isClosed {
-		return false
-	}
-	for name := range properties {
-		if !required[name] {
-			return false
-		}
-	}
-	return true
 }
 
 // marks reports whether a cache_control marks a prefix. An hour costs more to write than we price, so the prefix is
@@ -400,9 +337,4 @@ func (r *reader) readChoice() error {
 		r.out.ParallelToolCalls = &parallel
 	}
 	return nil
-}
-
-// isObject reports whether text is one JSON object.
-func isObject(text []byte) bool {
-	return provider.Members(bytes.TrimSpace(text), func(_, _ []byte) bool { return true })
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/shapes"
-	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // whole returns the message that was written.
@@ -37,17 +36,11 @@ func appendBlock(b []byte, p *part) []byte {
 	}
 	b = append(append(append(b, `{"type":"tool_use","id":"`...), p.id...), `","name":"`...)
 	b = append(append(b, p.name...), `","input":`...)
-	input := unescape(p.body)
-	if !isObject(input) {
+	input := shapes.Unescape(p.body)
+	if !shapes.IsObject(input) {
 		input = []byte("{}")
 	}
 	return append(append(b, input...), '}')
-}
-
-// escape returns a text as a raw JSON string without the quotes.
-func escape(text string) []byte {
-	quoted := provider.AppendQuote(nil, text)
-	return quoted[1 : len(quoted)-1]
 }
 
 // format is the form of Anthropic's answers.
@@ -108,6 +101,9 @@ func (g *generated) appendTo(b *strings.Builder) {
 		}
 	}
 }
+
+// KeepAlive returns a comment (see shapes.Format).
+func (format) KeepAlive() []byte { return []byte(shapes.Comment) }
 
 // Text returns what the model generated (see shapes.Format).
 func (format) Text(answer []byte) string {

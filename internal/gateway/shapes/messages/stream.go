@@ -5,11 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/conversation"
-	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // A writer writes an answer as Anthropic's events, or as one message. Of a stream, one content block is open at a time;
@@ -113,11 +110,11 @@ func (s *writer) Take() []byte {
 func (s *writer) begin(d *conversation.Delta) {
 	*s = writer{head: s.head, reasons: s.reasons, b: s.b[:0], id: bytes.Clone(d.ID), model: bytes.Clone(d.Name)}
 	if len(s.id) == 0 {
-		s.id = escape(strings.TrimPrefix(s.head.RequestID, "req_"))
+		s.id = shapes.Escape(strings.TrimPrefix(s.head.RequestID, "req_"))
 	}
 	s.id = bytes.TrimPrefix(s.id, []byte("chatcmpl-"))
 	if len(s.model) == 0 {
-		s.model = escape(s.head.Model)
+		s.model = shapes.Escape(s.head.Model)
 	}
 	if !s.head.Stream {
 		return
@@ -204,7 +201,8 @@ func (s *writer) addThought(call bool, number int, origin conversation.Origin, r
 // add starts a block. It waits if the message comes whole, and while the arguments of the open tool call are
 // incomplete.
 func (s *writer) add(p part) *part {
-	if !s.head.Stream || len(s.waiting) > 0 || s.open.kind == kindTool && !isObject(unescape(s.open.body)) {
+	if !s.head.Stream || len(s.waiting) > 0 ||
+		s.open.kind == kindTool && !shapes.IsObject(shapes.Unescape(s.open.body)) {
 		p.id, p.name = bytes.Clone(p.id), bytes.Clone(p.name)
 		s.waiting = append(s.waiting, p)
 		return &s.waiting[len(s.waiting)-1]
@@ -320,16 +318,6 @@ func (s *writer) End() []byte {
 	return s.b
 }
 
-// unescape returns the text of a raw JSON string without its quotes.
-func unescape(raw []byte) []byte {
-	quoted := append(append(append(make([]byte, 0, len(raw)+2), '"'), raw...), '"')
-	plain, err := jsontext.AppendUnquote(nil, quoted)
-	if err != nil {
-		return nil
-	}
-	return plain
-}
-
 // appendHead appends the start of a message, up to its content. The strings are raw JSON without the quotes.
 func appendHead(b, id, model []byte) []byte {
 	b = append(append(b, `{"id":"msg_`...), bytes.TrimPrefix(id, []byte("chatcmpl-"))...)
@@ -363,34 +351,8 @@ func (s *writer) stopReason() string {
 
 // appendUsage appends Anthropic's usage, whose input_tokens count no cached input, for OpenAI's; nil = not known.
 func appendUsage(b, usage []byte) []byte {
-	var prompt, cached, written, output, reasoning int64
-	provider.Members(usage, func(name, value []byte) bool {
-		switch string(name) {
-		case "prompt_tokens":
-			prompt = number(value)
-		case "completion_tokens":
-			output = number(value)
-		case "prompt_tokens_details":
-			provider.Members(value, func(name, value []byte) bool {
-				switch string(name) {
-				case "cached_tokens":
-					cached = number(value)
-				case "cache_write_tokens":
-					written = number(value)
-				}
-				return true
-			})
-		case "completion_tokens_details":
-			provider.Members(value, func(name, value []byte) bool {
-				if string(name) == "reasoning_tokens" {
-					reasoning = number(value)
-				}
-				return true
-			})
-		}
-		return true
-	})
-	return appendCounts(b, max(prompt-cached-written, 0), written, cached, output, reasoning)
+	u := shapes.ReadUsage(usage)
+	return appendCounts(b, max(u.Prompt-u.Cached-u.Written, 0), u.Written, u.Cached, u.Output, u.Reasoning)
 }
 
 func appendCounts(b []byte, input, written, cached, output, reasoning int64) []byte {
@@ -400,13 +362,4 @@ func appendCounts(b []byte, input, written, cached, output, reasoning int64) []b
 	b = strconv.AppendInt(append(b, `,"output_tokens":`...), output, 10)
 	b = strconv.AppendInt(append(b, `,"output_tokens_details":{"thinking_tokens":`...), reasoning, 10)
 	return append(b, "}}"...)
-}
-
-// number returns a count; 0 for any other value.
-func number(raw []byte) int64 {
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return max(n, 0)
 }

@@ -181,6 +181,9 @@ func (g *generated) appendTo(b *strings.Builder) {
 	}
 }
 
+// KeepAlive returns a comment (see shapes.Format).
+func (format) KeepAlive() []byte { return []byte(shapes.Comment) }
+
 // Text returns what the model generated (see shapes.Format).
 func (format) Text(answer []byte) string {
 	var b strings.Builder

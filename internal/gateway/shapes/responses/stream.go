@@ -452,7 +452,7 @@ func readFailure(failure []byte) (code, message []byte) {
 		}
 		return true
 	})
-	if shapes.IsTooLong(failure) {
+	if shapes.ReadFailure(failure).TooLong {
 		code = []byte(`"` + shapes.TooLong + `"`)
 	}
 	return code, message
