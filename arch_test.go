@@ -49,7 +49,7 @@ var groups = []group{
 	}},
 	{"gateway", []string{
 		"", "callers", "feed", "policy", "policies", "receipts", "inference/plan",
-		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages",
+		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages", "shapes/contents",
 		"inference", "holds", "children",
 		"voice/session", "voice/mock", "voice",
 	}},
@@ -94,7 +94,7 @@ var pure = []string{
 	"apps/oauth/verdict", "apps/watch/rules",
 	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",
 	"gateway/shapes", "gateway/shapes/responses", "gateway/shapes/embeddings",
-	"gateway/shapes/messages",
+	"gateway/shapes/messages", "gateway/shapes/contents",
 }
 
 // impure are the imports that do I/O.

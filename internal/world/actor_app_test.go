@@ -5,6 +5,7 @@ const (
 	promptBody   = `{"max_tokens":300,"messages":[{"role":"user","content":"hello"}]}`
 	messageBody  = `{"model":"claude-haiku-4-5","max_tokens":30,"messages":[{"role":"user","content":"hello"}]}`
 	responseBody = `{"model":"gpt-6-luna","max_output_tokens":30,"input":"hello","store":false}`
+	contentsBody = `{"contents":[{"parts":[{"text":"hello"}]}],"generationConfig":{"maxOutputTokens":30}}`
 	sdpOffer     = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=x-emulator:no-media\r\n" +
 		"m=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
 )
@@ -21,6 +22,8 @@ var appScenarios = []scenario{
 		{"token CALL /openai/v1/embeddings", `{"model":"text-embedding-3-small","input":["hello"]}`, ""},
 		{"token CALL /anthropic/v1/messages", messageBody, ""},
 		{"key POST /anthropic/v1/messages/count_tokens", messageBody, ""},
+		{"token CALL /google/v1beta/models/gemini-3.5-flash:generateContent", contentsBody, ""},
+		{"token POST /google/v1beta/models/gpt-6-luna:countTokens", contentsBody, ""},
 		{"token POST /v1/estimate", chatBody, ""},
 		{"token GET /v1/requests/{request}", "", ""},
 		{"app GET /v1/requests/{request}", "", ""},
@@ -33,6 +36,7 @@ var appScenarios = []scenario{
 		{"token CALL /openai/v1/chat/completions", streamed(chatBody), ""},
 		{"token CALL /openai/v1/responses", streamed(responseBody), ""},
 		{"key CALL /anthropic/v1/messages", streamed(messageBody), ""},
+		{"token CALL /google/v1beta/models/claude-haiku-4-5:streamGenerateContent?alt=sse", contentsBody, ""},
 		{"token do watch", "", ""},
 		{"token do leave", streamed(chatBody), ""},
 	}},
@@ -143,6 +147,8 @@ var appScenarios = []scenario{
 		{"nobody GET /openai/v1/models/gpt-6-luna", "", ""},
 		{"nobody GET /anthropic/v1/models", "", ""},
 		{"nobody GET /anthropic/v1/models/claude-haiku-4-5", "", ""},
+		{"nobody GET /google/v1beta/models", "", ""},
+		{"nobody GET /google/v1beta/models/gemini-3.5-flash", "", ""},
 		{"nobody GET /openapi.yaml", "", ""},
 		{"nobody GET /openapi.json", "", ""},
 		{"nobody GET /llms.txt", "", ""},

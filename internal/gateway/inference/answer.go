@@ -7,6 +7,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -94,6 +95,9 @@ func (a *attempt) format() shapes.Format {
 // formatOf returns the form of a stream of which some was sent; nil = that of Chat Completions.
 func formatOf(sent []byte) shapes.Format {
 	if f := messages.FormatOf(sent); f != nil {
+		return f
+	}
+	if f := contents.FormatOf(sent); f != nil {
 		return f
 	}
 	return responses.FormatOf(sent)

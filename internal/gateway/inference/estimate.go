@@ -13,6 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -96,8 +98,12 @@ func readShape(r *http.Request) (parser, error) {
 		return parseResponses, nil
 	case "messages":
 		return alone(messages.Parse), nil
+	case "contents":
+		return alone(func(body []byte) (shapes.Call, error) {
+			return contents.Parse(body, r.URL.Query().Get("model"), false)
+		}), nil
 	}
-	return nil, apierr.InvalidRequest.Errorf("shape: must be one of chat, responses, messages")
+	return nil, apierr.InvalidRequest.Errorf("shape: must be one of chat, responses, messages, contents")
 }
 
 // estimateCall returns the estimate of a planned call.

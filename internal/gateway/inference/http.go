@@ -129,6 +129,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	})
 	h.mountOpenAI(rt)
 	h.mountMessages(rt)
+	h.mountContents(rt)
 	rt.Handle("POST /v1/estimate", h.estimate)
 	const chat = "text models answer at POST /v1/chat/completions, as OpenAI's clients call it, or at " +
 		"POST /v1/ai/{model}"

@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/embeddings"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
@@ -23,6 +24,7 @@ func TestManyValuesTakeLittleMemoryOnEveryRoute(t *testing.T) {
 	const user = `{"role":"user","content":"hi"}`
 	chat := func(body []byte) (shapes.Call, error) { _, err := plan.Parse(body); return nil, err }
 	codex := func(body []byte) (shapes.Call, error) { c, err := responses.Parse(body); return c, err }
+	google := func(body []byte) (shapes.Call, error) { return contents.Parse(body, "m", false) }
 	list := func(item string) func(int) string { return func(int) string { return item } }
 	names := func(i int) string { return fmt.Sprintf(`"%x":0`, i) }
 	// Each message has few parts, and all messages together have many.
@@ -69,6 +71,18 @@ func TestManyValuesTakeLittleMemoryOnEveryRoute(t *testing.T) {
 			messages.Parse},
 		{"stops", `{"model":"m","max_tokens":9,"messages":[` + user + `],"stop_sequences":[`, list(`""`), `]}`,
 			messages.Parse},
+
+		{"contents", `{"contents":[`, list(`{}`), `]}`, google},
+		{"parts of contents", `{"contents":[{"parts":[`, list(`{}`), `]}]}`, google},
+		{"parts of all contents", `{"contents":[`, spread(`{"parts":[`, `{"text":""}`, `]}`, 600), `]}`, google},
+		{"functions", `{"contents":{"parts":{"text":"hi"}},"tools":[{"functionDeclarations":[`, list(`{}`), `]}]}`,
+			google},
+		{"named functions", `{"contents":{"parts":{"text":"hi"}},"tools":[`, list(`{"functionDeclarations":{}}`), `]}`,
+			google},
+		{"allowed functions", `{"contents":{"parts":{"text":"hi"}},"toolConfig":{"functionCallingConfig":` +
+			`{"mode":"ANY","allowedFunctionNames":[`, list(`""`), `]}}}`, google},
+		{"parts of a response", `{"contents":[{"role":"model","parts":[{"functionCall":{"name":"f"}}]},` +
+			`{"parts":[{"functionResponse":{"name":"f","parts":[`, list(`{}`), `]}}]}]}`, google},
 
 		{"inputs", `{"model":"m","input":[`, list(`""`), `]}`, embeddings.Parse},
 		{"token ids", `{"model":"m","input":[`, list(`0`), `]}`, embeddings.Parse},

@@ -17,16 +17,16 @@ func (h *Handler) mountMessages(rt *web.Router) {
 	rt.SetRequestIDHeader(messagesPrefix, "Request-Id")
 	route := plan.Route{Path: "anthropic/messages", Chat: true}
 	rt.Handle("POST /anthropic/v1/messages", func(w http.ResponseWriter, r *http.Request) error {
-		if err := acceptAPIKey(r); err != nil {
+		if err := acceptKey(r, "x-api-key"); err != nil {
 			return err
 		}
 		return h.infer(w, r, route, alone(messages.Parse))
 	})
 	rt.Handle("POST /anthropic/v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) error {
-		if err := acceptAPIKey(r); err != nil {
+		if err := acceptKey(r, "x-api-key"); err != nil {
 			return err
 		}
-		return h.countTokens(w, r, route, alone(messages.ParseCount))
+		return h.countTokens(w, r, route, alone(messages.ParseCount), "input_tokens")
 	})
 	const offered = "POST /anthropic/v1/messages answers one message at a time, whole or streamed."
 	for path, name := range map[string]string{
@@ -39,9 +39,9 @@ func (h *Handler) mountMessages(rt *web.Router) {
 	}
 }
 
-// acceptAPIKey takes an access token from x-api-key, where Anthropic's clients send it, as well as from Authorization.
-func acceptAPIKey(r *http.Request) error {
-	values := r.Header.Values("X-Api-Key")
+// acceptKey takes an access token from the header where the clients of an API send it, as well as from Authorization.
+func acceptKey(r *http.Request, header string) error {
+	values := r.Header.Values(header)
 	if len(values) == 0 {
 		return nil
 	}
@@ -56,12 +56,14 @@ func acceptAPIKey(r *http.Request) error {
 		}
 	}
 	err := web.NewBearerRefusal()
-	err.Message = "x-api-key and Authorization hold different access tokens; send one of them"
+	err.Message = header + " and Authorization hold different access tokens; send one of them"
 	return err
 }
 
-// countTokens answers how many input tokens a request has by our count, which a hold would be made for. It makes none.
-func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser) error {
+// countTokens answers how many input tokens a request has by our count, which a hold would be made for, in a member of
+// that name. It makes none.
+func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan.Route, parse parser,
+	member string) error {
 	_, err := h.withCall(r, func(c *call) error {
 		if err := h.planCall(w, r, route, parse, c); err != nil {
 			return err
@@ -71,9 +73,7 @@ func (h *Handler) countTokens(w http.ResponseWriter, r *http.Request, route plan
 				return err
 			}
 		}
-		return web.WriteJSON(w, http.StatusOK, struct {
-			InputTokens int64 `json:"input_tokens"`
-		}{c.plan.InputTokens})
+		return web.WriteJSON(w, http.StatusOK, map[string]int64{member: c.plan.InputTokens})
 	})
 	return err
 }

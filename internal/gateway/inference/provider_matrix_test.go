@@ -75,7 +75,7 @@ type cell struct {
 	big      *bigAnswer // nil = an answer of a few words
 }
 
-var routes = []string{"ai", "chat", "messages", "responses"}
+var routes = []string{"ai", "chat", "messages", "responses", "contents"}
 
 func (c *cell) String() string {
 	form, size := "whole", ""
@@ -92,7 +92,7 @@ func (c *cell) String() string {
 // shows reports whether the client is shown the reasoning: on the routes whose clients ask for it, and where a server
 // sends it without being asked.
 func (c *cell) shows() bool {
-	return c.dialect.name == "chat" || c.route == "messages" || c.route == "responses"
+	return c.dialect.name == "chat" || c.route == "messages" || c.route == "responses" || c.route == "contents"
 }
 
 // write returns the answer, with a word that is in no other one.
@@ -147,7 +147,8 @@ func listCells() (cells []cell) {
 		for _, usage := range usageModes {
 			for _, content := range []string{"text", "reasoning", "calls"} {
 				for _, route := range routes {
-					if d.name == "chat" && (route == "responses" || route == "messages" && content == "reasoning") {
+					if d.name == "chat" && (route == "responses" || route == "messages" && content == "reasoning" ||
+						route == "contents" && content != "text") {
 						continue // the Responses API serves it
 					}
 					for _, streamed := range []bool{true, false} {
@@ -354,10 +355,15 @@ func (m *matrix) request(
 	b *bundle, token, key, route, model, prompt string, streamed, tools bool, maxTokens int,
 ) *http.Request {
 	m.t.Helper()
+	method := "generateContent"
+	if streamed {
+		method = "streamGenerateContent?alt=sse"
+	}
 	path := map[string]string{
 		"ai":         "/v1/ai/" + model,
 		"chat":       "/v1/chat/completions",
 		"messages":   "/anthropic/v1/messages",
+		"contents":   "/google/v1beta/models/" + model + ":" + method,
 		"responses":  "/openai/v1/responses",
 		"embeddings": "/openai/v1/embeddings",
 	}[route]
@@ -382,6 +388,17 @@ func (m *matrix) request(
 		if model != testModel {
 			body["reasoning"] = map[string]string{"summary": "auto"}
 		}
+	case "contents":
+		config := map[string]any{"maxOutputTokens": maxTokens}
+		if model != testModel {
+			config["thinkingConfig"] = map[string]bool{"includeThoughts": true}
+		}
+		part := []map[string]string{{"text": prompt}}
+		contents := []any{map[string]any{"role": "user", "parts": part}}
+		body = map[string]any{"contents": contents, "generationConfig": config}
+		list = []any{map[string]any{"functionDeclarations": []any{
+			map[string]any{"name": "weather", "parametersJsonSchema": schema},
+		}}}
 	case "embeddings":
 		body, tools = map[string]any{"model": model, "input": []string{prompt}}, false
 	}
@@ -513,6 +530,21 @@ func (m *matrix) await(what string, f func() bool) {
 	}
 }
 
+// relayed returns what the client has of what the provider has sent. Google's API has no part of a tool call, so that
+// the last one waits for what follows it.
+func (p *playedCell) relayed() string {
+	said := p.answer.said(p.at)
+	if p.route != "contents" || p.content != "calls" || p.isComplete(p.answer) {
+		return said
+	}
+	for _, name := range []string{"clock", "weather"} {
+		if i := strings.Index(said, name); i >= 0 {
+			return said[:i]
+		}
+	}
+	return said
+}
+
 // interrupt ends a call in one of the ways that are not the provider's, once all that the provider has sent is relayed.
 func (p *playedCell) interrupt(planned *play, leave func()) {
 	m := p.m
@@ -539,7 +571,7 @@ func (p *playedCell) interrupt(planned *play, leave func()) {
 			return p.hasRead()
 		}
 		sent, _ := c.frames()
-		return parseMessage(p.route, string(sent)).said == p.answer.said(p.at)
+		return parseMessage(p.route, string(sent)).said == p.relayed()
 	})
 	if c == nil {
 		close(planned.goOn)
@@ -654,7 +686,7 @@ func (p *playedCell) check() {
 			said = p.answer.text()
 		}
 	default:
-		said = p.answer.said(p.at)
+		said = p.relayed()
 	}
 	isTold := p.got.status == http.StatusOK && p.way != left && p.way != orphaned // that it is complete
 	if p.streamed && p.way != left && p.way != orphaned {

@@ -309,6 +309,8 @@ func parseMessage(route, text string) (m message) {
 		read = (*message).readAnthropic
 	case "responses":
 		read = (*message).readResponses
+	case "contents":
+		read = (*message).readContents
 	}
 	for event := range strings.SplitSeq(text, "\n\n") {
 		for line := range strings.SplitSeq(event, "\n") {
@@ -386,6 +388,39 @@ func (m *message) readAnthropic(data string) {
 	case "error":
 		m.failed, m.done = true, true
 	}
+}
+
+// readContents reads a chunk of Google's API.
+func (m *message) readContents(data string) {
+	var c struct {
+		Candidates []struct {
+			Content struct {
+				Parts []struct {
+					Text string
+					Call *struct {
+						Name string
+						Args json.RawMessage
+					} `json:"functionCall"`
+				}
+			}
+			Reason string `json:"finishReason"`
+		}
+		Error json.RawMessage
+	}
+	if json.Unmarshal([]byte(data), &c) != nil {
+		return
+	}
+	m.failed = m.failed || c.Error != nil
+	for _, candidate := range c.Candidates {
+		for _, p := range candidate.Content.Parts {
+			m.add(p.Text)
+			if p.Call != nil {
+				m.add(p.Call.Name, string(p.Call.Args))
+			}
+		}
+		m.finished = m.finished || candidate.Reason != ""
+	}
+	m.done = m.finished || m.failed
 }
 
 // readResponses reads an event of Responses.

@@ -1,6 +1,7 @@
 package shapes_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
 	"github.com/purserhq/purser/internal/models/conversation"
@@ -65,7 +67,7 @@ func write(w shapes.Writer, blocks []answered) (stream []byte) {
 	return append(stream, w.End()...)
 }
 
-// A block of an answer as clients read it, of either shape.
+// A block of an answer as clients read it, of any shape.
 type block struct {
 	Type, Text, Thinking, Signature, Arguments string
 	Encrypted                                  string `json:"encrypted_content"`
@@ -118,11 +120,65 @@ var blockCalls = map[string]func() (shapes.Call, error){
 		return responses.Parse([]byte(`{"model":"m","input":"a","include":["reasoning.encrypted_content"],` +
 			`"reasoning":{"effort":"low","summary":"auto"}}`))
 	},
+	"contents": func() (shapes.Call, error) {
+		return contents.Parse([]byte(`{"contents":[{"parts":[{"text":"a"}]}],"generationConfig":{"thinkingConfig":`+
+			`{"includeThoughts":true}}}`), "m", true)
+	},
+}
+
+// parts returns the blocks of responses of Google's API: of one, or of the chunks of a stream.
+func parts(t *testing.T, answers ...[]byte) (out []string) {
+	t.Helper()
+	goesOn := false
+	for _, answer := range answers {
+		var body struct {
+			Candidates []struct {
+				Content struct {
+					Parts []struct {
+						Text      *string
+						Thought   bool
+						Signature []byte                          `json:"thoughtSignature"`
+						Call      *struct{ Args json.RawMessage } `json:"functionCall"`
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal(answer, &body); err != nil {
+			t.Fatalf("%v: %s", err, answer)
+		}
+		for _, p := range body.Candidates[0].Content.Parts {
+			var mark struct {
+				Thoughts []struct{ Anthropic struct{ Thinking []block } }
+			}
+			if len(p.Signature) > 0 {
+				if err := json.Unmarshal(p.Signature, &mark); err != nil {
+					t.Fatalf("%v: %s", err, p.Signature)
+				}
+			}
+			for _, thought := range mark.Thoughts {
+				out = append(out, thought.Anthropic.Thinking[0].String())
+			}
+			switch {
+			case p.Call != nil:
+				out = append(out, "c"+string(p.Call.Args))
+			case p.Thought, *p.Text == "" && len(p.Signature) == 0:
+			case goesOn && len(p.Signature) == 0:
+				out[len(out)-1] += *p.Text
+			default:
+				out = append(out, "t"+*p.Text)
+			}
+			goesOn = p.Call == nil && !p.Thought
+		}
+	}
+	return out
 }
 
 // whole returns the blocks of a whole answer, or of the last event of a stream of responses.
-func whole(t *testing.T, answer []byte) (out []string) {
+func whole(t *testing.T, name string, answer []byte) (out []string) {
 	t.Helper()
+	if name == "contents" {
+		return parts(t, shapes.WithoutBill(answer))
+	}
 	var body struct{ Content, Output []*block }
 	if err := json.Unmarshal(shapes.WithoutBill(answer), &body); err != nil {
 		t.Fatalf("%v: %s", err, answer)
@@ -136,6 +192,13 @@ func whole(t *testing.T, answer []byte) (out []string) {
 // streamed returns the blocks of a stream.
 func streamed(t *testing.T, name string, stream []byte) (out []string) {
 	t.Helper()
+	if name == "contents" {
+		var chunks [][]byte
+		for event := range bytes.SplitSeq(bytes.TrimSpace(shapes.WithoutBill(stream)), []byte("\n\n")) {
+			chunks = append(chunks, bytes.TrimPrefix(event, []byte("data: ")))
+		}
+		return parts(t, chunks...)
+	}
 	var open *block
 	for rest := shapes.WithoutBill(stream); len(rest) > 0; {
 		var data []byte
@@ -151,7 +214,7 @@ func streamed(t *testing.T, name string, stream []byte) (out []string) {
 		}
 		if name == "responses" {
 			if e.Type == "response.completed" {
-				return whole(t, e.Response)
+				return whole(t, name, e.Response)
 			}
 			continue
 		}
@@ -210,7 +273,7 @@ func FuzzBlocks(f *testing.F) {
 			if got := streamed(t, name, stream); !slices.Equal(got, want) {
 				t.Errorf("%s: streamed %q, want %q", name, got, want)
 			}
-			if got := whole(t, body); !slices.Equal(got, want) {
+			if got := whole(t, name, body); !slices.Equal(got, want) {
 				t.Errorf("%s: whole %q, want %q", name, got, want)
 			}
 			if inBody, inStream := c.Format().Text(body), c.Format().Text(stream); inBody != inStream {

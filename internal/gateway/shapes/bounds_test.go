@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/embeddings"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
@@ -32,6 +33,8 @@ func TestUnlistedMembers(t *testing.T) {
 			func(b []byte) error { _, err := embeddings.Parse(b); return err }},
 		"responses": {`{"model":"m","input":[{"role":"user","content":"a"ITEM}]TOP}`,
 			func(b []byte) error { _, err := responses.Parse(b); return err }},
+		"contents": {`{"contents":[{"parts":[{"text":"a"}]ITEM}]TOP}`,
+			func(b []byte) error { _, err := contents.Parse(b, "m", false); return err }},
 		"messages": {`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"a"ITEM}]TOP}`,
 			func(b []byte) error { _, err := messages.Parse(b); return err }},
 	} {

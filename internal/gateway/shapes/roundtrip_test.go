@@ -11,6 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
 	"github.com/purserhq/purser/internal/gateway/shapes/messages"
 	"github.com/purserhq/purser/internal/gateway/shapes/responses"
 	"github.com/purserhq/purser/internal/models/conversation"
@@ -413,10 +414,43 @@ func (s said) expected(dropped string, phases bool) string {
 	return out.String()
 }
 
+// byContents is a client of Google's API. Of a stream it keeps the content of each chunk.
+func byContents(stream bool) way {
+	return func(t testing.TB, s said, origin conversation.Origin) *plan.Request {
+		const first = `{"role":"user","parts":[{"text":"q"}]}`
+		const tools = `"tools":[{"functionDeclarations":[{"name":"f"}]}]`
+		c, err := contents.Parse([]byte(`{"contents":[`+first+`],`+tools+`}`), "m", stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		out := writeSaid(s, origin, c, stream)
+		for chunk := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n\n") {
+			var answer struct {
+				Candidates []struct{ Content json.RawMessage }
+			}
+			if err := json.Unmarshal([]byte(strings.TrimPrefix(chunk, "data: ")), &answer); err != nil {
+				t.Fatalf("%v in %s", err, chunk)
+			}
+			kept = append(kept, string(answer.Candidates[0].Content))
+		}
+		next := `{"role":"user","parts":[` + s.results(func(id string) string {
+			return `{"functionResponse":{"id":"` + id + `","name":"f","response":{"output":"x"}}}`
+		}, `{"text":"q"}`) + `]}`
+		c, err = contents.Parse([]byte(`{"contents":[`+first+`,`+strings.Join(kept, ",")+`,`+next+`],`+tools+`}`), "m",
+			stream)
+		if err != nil {
+			t.Fatalf("%s: %v in %s", s, err, kept)
+		}
+		return c.Request()
+	}
+}
+
 var ways = map[string]way{
 	"chat": byChat(false), "chat, streamed": byChat(true),
 	"messages": byMessages(false), "messages, streamed": byMessages(true),
 	"responses": byResponses(false), "responses, streamed": byResponses(true),
+	"contents": byContents(false), "contents, streamed": byContents(true),
 }
 
 // TestRoundTrips is the rule: what Purser answered, a client sends back as it came, and the provider gets the same
@@ -440,7 +474,7 @@ func TestRoundTrips(t *testing.T) {
 				if strings.HasPrefix(name, "chat") {
 					dropped = "r"
 				}
-				phases := strings.HasPrefix(name, "responses") ||
+				phases := strings.HasPrefix(name, "responses") || strings.HasPrefix(name, "contents") ||
 					strings.HasPrefix(name, "chat") && strings.ContainsAny(string(s), "c") || s == "pt" || s == "rprt"
 				if strings.HasPrefix(name, "messages") {
 					phases = false // its blocks have none
@@ -490,7 +524,7 @@ func FuzzRoundTrips(f *testing.F) {
 			if chat {
 				dropped = "r"
 			}
-			want := s.expected(dropped, strings.HasPrefix(name, "responses"))
+			want := s.expected(dropped, strings.HasPrefix(name, "responses") || strings.HasPrefix(name, "contents"))
 			if origin == conversation.Anthropic {
 				want = s.expectedOfClaude(dropped)
 			}

@@ -151,6 +151,9 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 		if strings.HasPrefix(f.path, anthropicPrefix) {
 			return c.checkMessageStream(body, whole)
 		}
+		if strings.HasPrefix(f.path, googlePrefix) {
+			return c.checkContentStream(body, whole)
+		}
 		return c.checkStream(body, strings.HasSuffix(f.path, "/chat/completions"), whole)
 	}
 	return nil
@@ -160,6 +163,12 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 func (c *contract) checkEnvelope(path string, resp *http.Response, body []byte) error {
 	if !isJSON(resp) {
 		return fmt.Errorf("content type %q is not the envelope's", mediaType(resp))
+	}
+	if strings.HasPrefix(path, googlePrefix) {
+		var err error
+		if body, err = c.unwrapGoogleError(resp.StatusCode, body); err != nil {
+			return err
+		}
 	}
 	value, err := parseJSON(body)
 	if err != nil {

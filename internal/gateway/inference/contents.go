@@ -1,0 +1,89 @@
+package inference
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/gateway/shapes/contents"
+)
+
+// contentsPrefix begins the paths of Google's clients. Their base URL ends before /v1beta.
+const contentsPrefix = "/google/"
+
+// mountContents adds the routes of Google's clients (decision 179). What is done with a model stands behind its name.
+func (h *Handler) mountContents(rt *web.Router) {
+	rt.SetErrorBody(contentsPrefix, contents.ErrorBody)
+	rt.Handle("POST /google/v1beta/models/{model}", func(w http.ResponseWriter, r *http.Request) error {
+		if err := refuseKeyInURL(r); err != nil {
+			return err
+		}
+		if err := acceptKey(r, "x-goog-api-key"); err != nil {
+			return err
+		}
+		model, method, _ := strings.Cut(r.PathValue("model"), ":")
+		route := plan.Route{Path: "google/" + r.PathValue("model"), Chat: true}
+		switch method {
+		case "generateContent", "streamGenerateContent":
+			stream := method == "streamGenerateContent"
+			if stream && r.URL.Query().Get("alt") != "sse" {
+				return apierr.InvalidRequest.Errorf("alt: must be sse, as answers are streamed as server-sent events")
+			}
+			return h.infer(w, r, route, alone(func(body []byte) (shapes.Call, error) {
+				return contents.Parse(body, model, stream)
+			}))
+		case "countTokens":
+			return h.countTokens(w, r, route, alone(func(body []byte) (shapes.Call, error) {
+				return contents.ParseCount(body, model)
+			}), "totalTokens")
+		}
+		return errMethod(method)
+	})
+	for path, why := range map[string]string{
+		"v1/":                     "the path begins with /google/v1beta",
+		"v1beta/files":            "files are not stored here; send images as inlineData",
+		"upload/":                 "files are not stored here; send images as inlineData",
+		"v1beta/cachedContents":   "caches are not kept here; the provider caches the begin of what is sent by itself",
+		"v1beta/cachedContents/":  "caches are not kept here; the provider caches the begin of what is sent by itself",
+		"v1beta/tunedModels":      "models are not tuned here",
+		"v1beta/tunedModels/":     "models are not tuned here",
+		"v1beta/corpora":          "documents are not stored here",
+		"v1beta/fileSearchStores": "documents are not stored here",
+		"v1beta/batches":          "batches are not offered",
+		"v1beta/interactions":     "conversations are not stored here",
+	} {
+		rt.SetHint(contentsPrefix+path, why+"; "+contentsOffered)
+	}
+}
+
+const contentsOffered = "here are generateContent, streamGenerateContent and countTokens of " +
+	"POST /google/v1beta/models/{model}, and GET /google/v1beta/models."
+
+// errMethod refuses what cannot be done with a model here.
+func errMethod(method string) error {
+	why := "it is not offered"
+	switch method {
+	case "embedContent", "batchEmbedContents", "asyncBatchEmbedContent":
+		why = "embeddings are made at POST /openai/v1/embeddings"
+	case "batchGenerateContent":
+		why = "batches are not offered"
+	case "predict", "predictLongRunning":
+		why = "images and videos are not made here"
+	}
+	return apierr.NotFound.Errorf("%.60q: %s; %s", method, why, contentsOffered)
+}
+
+// refuseKeyInURL refuses a token in the address, which would stand in the logs of everybody between.
+func refuseKeyInURL(r *http.Request) error {
+	for _, name := range []string{"key", "access_token", "api_key"} {
+		if r.URL.Query().Has(name) {
+			err := web.NewBearerRefusal()
+			err.Message = "a token in the address ends up in logs; send it as x-goog-api-key, and revoke this one"
+			return err
+		}
+	}
+	return nil
+}

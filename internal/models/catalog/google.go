@@ -1,0 +1,58 @@
+package catalog
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A googleModel is a model as Google's clients read it.
+type googleModel struct {
+	Name             string   `json:"name"` // models/ and the id
+	BaseModelID      string   `json:"baseModelId"`
+	Version          string   `json:"version"` // not known: the id
+	DisplayName      string   `json:"displayName"`
+	Description      string   `json:"description"`
+	InputTokenLimit  int64    `json:"inputTokenLimit"`
+	OutputTokenLimit int64    `json:"outputTokenLimit"`
+	Methods          []string `json:"supportedGenerationMethods"`
+	Thinking         bool     `json:"thinking"`
+}
+
+// listGoogle returns the models that generate content, of every provider.
+func (h *Handler) listGoogle() []googleModel {
+	list := []googleModel{}
+	for _, l := range h.list(h.Catalog.Current(), h.Now().UTC()) {
+		if l.Capabilities.Realtime || l.Capabilities.Embeddings {
+			continue
+		}
+		list = append(list, googleModel{
+			Name:             "models/" + l.ID,
+			BaseModelID:      l.ID,
+			Version:          l.ID,
+			DisplayName:      l.ID,
+			Description:      ProviderName(l.Provider) + "’s " + l.ID,
+			InputTokenLimit:  l.ContextWindow,
+			OutputTokenLimit: l.MaxOutputTokens,
+			Methods:          []string{"generateContent", "countTokens"},
+			Thinking:         l.Capabilities.Reasoning,
+		})
+	}
+	return list
+}
+
+// listForGoogle answers GET /google/v1beta/models. The list is one page, whatever size the client asks for.
+func (h *Handler) listForGoogle(w http.ResponseWriter, _ *http.Request) error {
+	return web.WriteJSON(w, http.StatusOK, map[string][]googleModel{"models": h.listGoogle()})
+}
+
+// getForGoogle answers GET /google/v1beta/models/{model}.
+func (h *Handler) getForGoogle(w http.ResponseWriter, r *http.Request) error {
+	for _, m := range h.listGoogle() {
+		if m.BaseModelID == r.PathValue("model") {
+			return web.WriteJSON(w, http.StatusOK, m)
+		}
+	}
+	return apierr.NotFound.Errorf("model: this model is not offered; GET /google/v1beta/models lists what is")
+}
