@@ -81,7 +81,8 @@ var order = func() []string {
 // helpers are for tests, benchmarks and what is generated: no package of the list may import them.
 var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
-	"testkit/nodetest", "testkit/servertest", "testkit/apptest", "testkit/bank", "testkit/mutants", "testkit/shapetest",
+	"testkit/nodetest", "testkit/servertest", "testkit/apptest", "testkit/calltest", "testkit/bank", "testkit/mutants",
+	"testkit/shapetest",
 	"bench", "release", "pages/docs/render", "sdk/generate",
 }
 

@@ -19,31 +19,31 @@ type edge struct {
 var storeEdges = []edge{
 	{what: "full disk: refused within 1 s, ready again by itself", tests: []string{
 		"internal/ledger/store/admission_test.go TestHoldsStopAfterAFailedWrite",
-		"internal/server/dependency_test.go TestFullDisk",
+		"internal/server/nodes/dependency_test.go TestFullDisk",
 	}},
 	{what: "full disk: whole answers and streams under way", tests: []string{
-		"internal/server/dependency_test.go TestFullDisk",
+		"internal/server/nodes/dependency_test.go TestFullDisk",
 	}},
 	{what: "PostgreSQL hangs: callers, /readyz and SIGTERM", tests: []string{
-		"internal/server/hang_test.go TestDatabaseHangs",
-		"internal/server/dependency_test.go TestFrozenPostgres",
-		"internal/server/dependency_test.go TestStopWhilePostgresIsFrozen",
+		"internal/server/nodes/hang_test.go TestDatabaseHangs",
+		"internal/server/nodes/dependency_test.go TestFrozenPostgres",
+		"internal/server/nodes/dependency_test.go TestStopWhilePostgresIsFrozen",
 	}},
 	{what: "PostgreSQL: black-holed connections", tests: []string{
-		"internal/server/dependency_test.go TestBlackHoledConnections",
+		"internal/server/nodes/dependency_test.go TestBlackHoledConnections",
 	}},
 	{what: "PostgreSQL: out of connections", tests: []string{
-		"internal/server/dependency_test.go TestNoConnectionsLeft",
+		"internal/server/nodes/dependency_test.go TestNoConnectionsLeft",
 	}},
 	{what: "a batch that cannot be saved is answered as a whole", tests: []string{
 		"internal/ledger/store/admission_test.go TestBatchFailsAsAWhole",
 	}},
 	{what: "a node without its lease admits nothing", tests: []string{
-		"internal/server/dependency_test.go TestNodeWithoutLease",
+		"internal/server/nodes/dependency_test.go TestNodeWithoutLease",
 	}},
 	{what: "a node whose row is gone joins again", tests: []string{
 		"internal/ledger/store/node_test.go TestDeletedNodeJoinsAgain",
-		"internal/server/dependency_test.go TestNodeRowIsGone",
+		"internal/server/nodes/dependency_test.go TestNodeRowIsGone",
 	}},
 	{what: "a node never sweeps its own running calls", tests: []string{
 		"internal/ledger/store/node_test.go TestOwnHoldsAreNotOrphans",
@@ -52,14 +52,14 @@ var storeEdges = []edge{
 		"internal/ledger/store/node_test.go TestLeaseDecides",
 	}},
 	{what: "a dead owner is noticed within 15 s", tests: []string{
-		"internal/server/dependency_test.go TestDeadOwnerIsNoticed",
+		"internal/server/nodes/dependency_test.go TestDeadOwnerIsNoticed",
 	}},
 	{what: "a failed flush or a lost log ends the process", tests: []string{
-		"internal/server/stop_test.go TestLostFileEndsTheProcess",
-		"internal/server/dependency_test.go TestLostLogEndsTheProcess",
+		"internal/server/nodes/stop_test.go TestLostFileEndsTheProcess",
+		"internal/server/nodes/dependency_test.go TestLostLogEndsTheProcess",
 	}},
 	{what: "a corrupted page turns /readyz", tests: []string{
-		"internal/server/stop_test.go TestDamagedFileIsNotReady",
+		"internal/server/nodes/stop_test.go TestDamagedFileIsNotReady",
 	}},
 	{what: "a file copied without its log is noticed", tests: []string{
 		"internal/ledger/audit/run_test.go TestRunOnACopyWithoutTheLog",
@@ -78,10 +78,10 @@ var storeEdges = []edge{
 		"internal/gateway/inference/recover_test.go TestBrokenHoldDoesNotBlockTheSweep",
 	}},
 	{what: "drain before shutdown", tests: []string{
-		"internal/server/stop_test.go TestDrain",
+		"internal/server/nodes/stop_test.go TestDrain",
 	}},
 	{what: "a stream that outlasts the grace is settled, exit 0", tests: []string{
-		"internal/server/stop_test.go TestStopCutsCalls",
+		"internal/server/nodes/stop_test.go TestStopCutsCalls",
 	}},
 	{what: "metrics of holds, lease, jobs, writer, deliveries", tests: []string{
 		"internal/models/metrics/metrics_test.go TestText",
@@ -93,7 +93,7 @@ var storeEdges = []edge{
 		"internal/server/start_test.go TestWaitsForAStartingDatabase",
 	}},
 	{what: "purser.db deleted under a running node", tests: []string{
-		"internal/server/stop_test.go TestLostFileEndsTheProcess",
+		"internal/server/nodes/stop_test.go TestLostFileEndsTheProcess",
 	}},
 }
 
@@ -197,7 +197,7 @@ var callsEdges = []edge{
 var voiceEdges = []edge{
 	{what: "V-1 no speech while the database hangs", tests: []string{
 		"internal/gateway/voice/silence_test.go TestSilentDatabase",
-		"internal/server/voice_storm_test.go TestVoiceStorm",
+		"internal/server/nodes/voice_storm_test.go TestVoiceStorm",
 	}},
 	{
 		what: "V-2 a stall moves no session",

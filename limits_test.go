@@ -51,7 +51,7 @@ var limitTests = map[string][][2]string{
 	"Limited-live spend across the app": {
 		{boundaries, "limited-live app per 24 h"},
 		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
-		{"internal/server/limits_test.go", "TestNodesAppDay"},
+		{"internal/server/nodes/limits_test.go", "TestNodesAppDay"},
 	},
 	"app.spend_limit_reached": {{boundaries, "app.spend_limit_reached once per crossing"}},
 	"Free-credit pool per live app": {
@@ -69,7 +69,7 @@ var limitTests = map[string][][2]string{
 	"402 allocation_exhausted": {
 		{boundaries, "allocation"},
 		{"internal/ledger/store/writer_test.go", "TestLastMicroCent"},
-		{"internal/server/nodes_test.go", "TestNodesLastMicroCent"},
+		{"internal/server/nodes/nodes_test.go", "TestNodesLastMicroCent"},
 	},
 	"402 feature_cost_exceeded": {{boundaries, "feature max_cost_per_call_mc"}},
 	"403 connection_frozen":     {{boundaries, "risk freeze beyond 20 times"}},

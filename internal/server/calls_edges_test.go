@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -211,7 +212,7 @@ func TestACallLargerThanAWindow(t *testing.T) {
 	t.Parallel()
 	p := apptest.Start(t, apptest.URL(t, db.Postgres))
 	d := dbtest.OpenURL(t, p.DB)
-	l := newLiveApp(t, d, "window-", 1, 20*money.Dollar)
+	l := calltest.NewLiveApp(t, d, "window-", 1, 20*money.Dollar)
 	ask := func(more ...string) answer {
 		body := `{"messages":[{"role":"user","content":"Hello"}]` +
 			strings.Join(append([]string{""}, more...), ",") + "}"
@@ -220,7 +221,7 @@ func TestACallLargerThanAWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header = http.Header{
-			"Authorization":   {"Bearer " + l.tokens[0]},
+			"Authorization":   {"Bearer " + l.Tokens[0]},
 			"Content-Type":    {"application/json"},
 			"Idempotency-Key": {servertest.UUID()},
 		}

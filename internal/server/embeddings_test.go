@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -41,7 +43,7 @@ type embeddingAnswer struct {
 	}
 	Model string
 	Usage map[string]int64
-	SVC   bill
+	SVC   calltest.Bill
 }
 
 func readEmbeddings(t *testing.T, a answer) (e embeddingAnswer) {
@@ -87,14 +89,14 @@ func TestEmbeddings(t *testing.T) {
 			t.Helper()
 			return whole(t, n.Call("POST", embeddingsPath, body, headers...))
 		}
-		rows := func(key string) []bill { t.Helper(); return spends(t, n.DB)[key] }
+		rows := func(key string) []calltest.Bill { t.Helper(); return calltest.Spends(t, n.DB)[key] }
 
 		// 7 tokens at 2 mc: 14, margin 2.8 → 3, fee 0.7 → 1. Held for 7 × 1.25 → 9 tokens: (18 + 4 + 1) × 1.05 → 25.
 		key := servertest.UUID()
 		body := embeddingBody(t, "text-embedding-3-small", "", harbour)
 		first := embed(body, "Idempotency-Key: "+key)
 		e := readEmbeddings(t, first)
-		want := bill{
+		want := calltest.Bill{
 			HoldMC:      25,
 			CostMC:      14,
 			FeeMC:       1,
@@ -177,7 +179,7 @@ func (n *emulated) checkGoogle(embed func(body string, headers ...string) answer
 func (n *emulated) checkRefusedEmbeddings(embed func(body string, headers ...string) answer) {
 	n.t.Helper()
 	t := n.t
-	before := len(spends(t, n.DB))
+	before := len(calltest.Spends(t, n.DB))
 	n.forget()
 	for body, says := range map[string]string{
 		embeddingBody(t, "gpt-6-luna", "",
@@ -201,7 +203,7 @@ func (n *emulated) checkRefusedEmbeddings(embed func(body string, headers ...str
 		!strings.Contains(a.body, "makes embeddings only") {
 		t.Errorf("chat: %+v", a)
 	}
-	if after := len(spends(t, n.DB)); after != before || len(n.tries("")) != 0 {
+	if after := len(calltest.Spends(t, n.DB)); after != before || len(n.tries("")) != 0 {
 		t.Errorf("refused calls made %d rows and %d requests", after-before, len(n.tries("")))
 	}
 }
@@ -210,7 +212,7 @@ func (n *emulated) checkRefusedEmbeddings(embed func(body string, headers ...str
 func (n *emulated) checkFailedEmbeddings(embed func(body string, headers ...string) answer) {
 	n.t.Helper()
 	t := n.t
-	before := len(spends(t, n.DB))
+	before := len(calltest.Spends(t, n.DB))
 	for words, status := range map[string]int{
 		"!emu status=400":         400,
 		"!emu status=503":         502,
@@ -228,7 +230,7 @@ func (n *emulated) checkFailedEmbeddings(embed func(body string, headers ...stri
 			}
 		}
 	}
-	if after := len(spends(t, n.DB)); after != before+2 {
+	if after := len(calltest.Spends(t, n.DB)); after != before+2 {
 		t.Errorf("failed calls made %d rows", after-before-2)
 	}
 	key := "Idempotency-Key: " + servertest.UUID()
@@ -267,7 +269,9 @@ func (n *emulated) checkRetriedEmbeddings(body string) {
 	if _, err := send(ctx, slow, http.Header{"Idempotency-Key": {key}}); err == nil {
 		t.Error("the client did not disconnect")
 	}
-	eventually(t, 2*time.Minute, "the row of the call", func() bool { return len(spends(t, n.DB)[key]) == 1 })
+	testkit.Eventually(t, 2*time.Minute, "the row of the call", func() bool {
+		return len(calltest.Spends(t, n.DB)[key]) == 1
+	})
 
 	key = servertest.UUID()
 	var group sync.WaitGroup
@@ -286,18 +290,18 @@ func (n *emulated) checkRetriedEmbeddings(body string) {
 			t.Errorf("%d %.300s", a.status, a.body)
 		}
 	}
-	if list := spends(t, n.DB)[key]; len(list) != 1 {
+	if list := calltest.Spends(t, n.DB)[key]; len(list) != 1 {
 		t.Errorf("%d rows", len(list))
 	}
 
-	before := len(spends(t, n.DB))
+	before := len(calltest.Spends(t, n.DB))
 	lost, err := send(t.Context(), body, http.Header{"X-Stainless-Retry-Count": {"0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	retry, err := send(t.Context(), body, http.Header{"X-Stainless-Retry-Count": {"1"}})
 	if err != nil || retry.body != lost.body || retry.header.Get("Idempotent-Replayed") != "true" ||
-		len(spends(t, n.DB)) != before+1 {
+		len(calltest.Spends(t, n.DB)) != before+1 {
 		t.Errorf("a retry of an SDK: %v, %+v", err, retry)
 	}
 }

@@ -126,7 +126,7 @@ func promote(t *testing.T, p *nodetest.Node) {
 	wants(t, "full-live", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", "not open yet")
 	wants(t, "back to mock", app.Do(t, "PATCH", path, `{"provider_mode":"mock"}`), 400, "invalid_request",
 		"provider_mode: is always live")
-	if left := number(t, p.DB, `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`); left != 0 {
+	if left := dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`); left != 0 {
 		t.Errorf("%d connections of test accounts are left", left)
 	}
 	p.Verify()
@@ -298,10 +298,11 @@ func reverseAndFreeze(t *testing.T, p *nodetest.Node, connectionID string) {
 		connectionID).Scan(&row, &charged); err != nil {
 		t.Fatal(err)
 	}
-	consumed := number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`)
+	consumed := dbtest.Number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`)
 	run(`"reversal_of": "`+row+`"`, "reverse", row, "--reason", "provider_error")
 	run("only once", "reverse", row, "--reason", "provider_error")
-	if now := number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`); consumed-now != charged {
+	now := dbtest.Number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`)
+	if consumed-now != charged {
 		t.Errorf("%v consumed after a reversal of %d, %v before", now, charged, consumed)
 	}
 	// The app learns that its call was refunded.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -51,35 +50,14 @@ type answer struct {
 
 func whole(t *testing.T, resp *http.Response) answer {
 	t.Helper()
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	apitest.Check(t, resp.Request, resp, b)
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	a := apitest.Read(t, resp)
+	return answer{a.Status, a.Header, a.Body}
 }
 
 // billing is the svc block of an answer, streamed or not.
-func (a answer) billing(t *testing.T) (svc map[string]any) {
+func (a answer) billing(t *testing.T) map[string]any {
 	t.Helper()
-	text := a.body
-	if i := strings.Index(text, `{"svc_final":`); i >= 0 {
-		text, _, _ = strings.Cut(text[i:], "\n")
-	}
-	var v struct {
-		SVC   map[string]any `json:"svc"`
-		Final struct {
-			SVC map[string]any `json:"svc"`
-		} `json:"svc_final"`
-	}
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %s", err, a.body)
-	}
-	if v.SVC == nil {
-		return v.Final.SVC
-	}
-	return v.SVC
+	return apitest.Answer{Body: a.body}.Svc(t)
 }
 
 func (a answer) wantAnswer(t *testing.T, status int, code string) {

@@ -16,8 +16,10 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -118,7 +120,7 @@ func startEmulated(t *testing.T, e db.Engine) *emulated {
 		Node: apptest.Start(t, apptest.URL(t, e), apptest.Emulated).Node,
 		t:    t,
 	}
-	eventually(t, 10*time.Second, "the emulator's address", func() bool {
+	testkit.Eventually(t, 10*time.Second, "the emulator's address", func() bool {
 		m := emulatorAt.FindStringSubmatch(n.Log())
 		if m != nil {
 			n.url = m[1]
@@ -226,19 +228,19 @@ func (n *emulated) headroom() (held, consumed int64) {
 // released waits until nothing is held.
 func (n *emulated) released() {
 	n.t.Helper()
-	eventually(n.t, 2*time.Minute, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
+	testkit.Eventually(n.t, 2*time.Minute, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
 }
 
 // alarms counts the lines for the operator.
 func (n *emulated) alarms() int { return strings.Count(n.Log(), `"msg":"provider alarm"`) }
 
 // spendRow is the one spend row of a key.
-func (n *emulated) spendRow(key string) bill {
+func (n *emulated) spendRow(key string) calltest.Bill {
 	n.t.Helper()
-	list := spends(n.t, n.DB)[key]
+	list := calltest.Spends(n.t, n.DB)[key]
 	if len(list) != 1 {
 		n.t.Errorf("key %s has %d rows", key, len(list))
-		return bill{}
+		return calltest.Bill{}
 	}
 	return list[0]
 }
@@ -269,7 +271,7 @@ var (
 type fault struct {
 	name, script  string
 	whole, stream ends
-	bill          func(bill) bool // what else must be true of its row
+	bill          func(calltest.Bill) bool // what else must be true of its row
 }
 
 func newFault(name, script string, e ends) fault {
@@ -282,8 +284,8 @@ func withOneTry(e ends) ends { e.tries = 1; return e }
 
 // faults of a provider, by id.
 func (v *vendor) faults() []fault {
-	overrun := func(b bill) bool { return b.ChargeMC > b.HoldMC*105/100 }
-	under := func(b bill) bool { return b.ChargeMC > 0 && b.ChargeMC*10 < b.HoldMC }
+	overrun := func(b calltest.Bill) bool { return b.ChargeMC > b.HoldMC*105/100 }
+	under := func(b calltest.Bill) bool { return b.ChargeMC > 0 && b.ChargeMC*10 < b.HoldMC }
 	list := []fault{
 		newFault("F-12 no usage", "no_usage words=40", estimates),
 		newFault("F-13 negative", v.usage("-5", "10", "5"), estimates),
@@ -370,7 +372,7 @@ func TestProviderFaults(t *testing.T) {
 }
 
 // fault makes one call that goes wrong, and checks all that it leaves behind.
-func (n *emulated) fault(where string, v *vendor, script string, stream bool, want ends) bill {
+func (n *emulated) fault(where string, v *vendor, script string, stream bool, want ends) calltest.Bill {
 	n.t.Helper()
 	n.forget()
 	key, alarms := servertest.UUID(), n.alarms()
@@ -397,7 +399,7 @@ func (n *emulated) fault(where string, v *vendor, script string, stream bool, wa
 	}
 	if want.settlement == "" {
 		n.unbilled(where, v, script, stream, want, key)
-		return bill{}
+		return calltest.Bill{}
 	}
 	row := n.billed(where, v, a, question(script, stream), key, want)
 	if after-before != row.ChargeMC {
@@ -410,7 +412,7 @@ func (n *emulated) fault(where string, v *vendor, script string, stream bool, wa
 // the same key.
 func (n *emulated) unbilled(where string, v *vendor, script string, stream bool, want ends, key string) {
 	n.t.Helper()
-	if rows := spends(n.t, n.DB)[key]; len(rows) > 0 {
+	if rows := calltest.Spends(n.t, n.DB)[key]; len(rows) > 0 {
 		n.t.Errorf("%s: billed %+v", where, rows)
 	}
 	code := map[int]string{400: "invalid_request", 502: "provider_error"}[want.status]
@@ -427,10 +429,10 @@ func (n *emulated) unbilled(where string, v *vendor, script string, stream bool,
 
 // billed checks a call that was charged: its row is what was answered, adds up,
 // and is what the key gets for ever.
-func (n *emulated) billed(where string, v *vendor, a answer, body, key string, want ends) bill {
+func (n *emulated) billed(where string, v *vendor, a answer, body, key string, want ends) calltest.Bill {
 	n.t.Helper()
 	row := n.spendRow(key)
-	var said bill
+	var said calltest.Bill
 	b, err := json.Marshal(a.billing(n.t))
 	if err != nil || json.Unmarshal(b, &said) != nil || said != row || row.Settlement != want.settlement {
 		n.t.Errorf("%s: answered %+v, the ledger has %+v", where, said, row)
@@ -531,7 +533,7 @@ func TestCircuit(t *testing.T) {
 			}
 		}
 		for _, v := range dead {
-			eventually(t, 2*time.Minute, v.name+" is back", func() bool {
+			testkit.Eventually(t, 2*time.Minute, v.name+" is back", func() bool {
 				return n.askModel(v.model, question("words=5", true), servertest.UUID()).status == 200
 			})
 			for range 3 {
@@ -546,7 +548,7 @@ func TestCircuit(t *testing.T) {
 // running waits until the emulator has a call that it has not answered.
 func (n *emulated) running() {
 	n.t.Helper()
-	eventually(n.t, 2*time.Minute, "the call is at the provider", func() bool {
+	testkit.Eventually(n.t, 2*time.Minute, "the call is at the provider", func() bool {
 		list := n.tries("")
 		return len(list) == 1 && list[0].Status == 0
 	})
@@ -671,7 +673,7 @@ func (n *emulated) lastByte(v *vendor, stream bool) {
 	}
 	apitest.Check(n.t, req, resp, body)
 	var line string
-	eventually(n.t, 10*time.Second, "the call's log line", func() bool {
+	testkit.Eventually(n.t, 10*time.Second, "the call's log line", func() bool {
 		for l := range strings.Lines(n.Log()) {
 			if strings.Contains(l, resp.Header.Get("X-Request-Id")) && strings.Contains(l, `"status":200`) {
 				line = l
@@ -732,8 +734,8 @@ func TestSlowReader(t *testing.T) {
 	if err := n.request(t.Context(), "gpt-6-luna", body, key).Write(conn); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 90*time.Second, "the call is settled without its client", func() bool {
-		return len(spends(t, n.DB)[key]) == 1
+	testkit.Eventually(t, 90*time.Second, "the call is settled without its client", func() bool {
+		return len(calltest.Spends(t, n.DB)[key]) == 1
 	})
 	if row := n.spendRow(key); row.Settlement != "settled" {
 		t.Errorf("row %+v", row)

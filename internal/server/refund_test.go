@@ -20,7 +20,7 @@ func TestRefundInTheSandbox(t *testing.T) {
 		call := whole(t, p.Call("POST", luna, prompt("hello")))
 		charge := int64(call.billing(t)["user_charge_mc"].(float64))
 		path := "/v1/requests/" + call.header.Get("X-Request-Id")
-		consumed := number(t, p.DB, `SELECT SUM(consumed_mc) FROM connections`)
+		consumed := dbtest.Number(t, p.DB, `SELECT SUM(consumed_mc) FROM connections`)
 		whole(t, p.Call("POST", path+"/refund", "")).wantAnswer(t, 401, "unauthorized") // with the access token
 		wants(t, "unknown member", app.Do(t, "POST", path+"/refund", `{"amount_mc":1}`), 400, "invalid_request", "")
 		first := app.Do(t, "POST", path+"/refund", `{"reason":"The answer was cut off."}`)
@@ -30,7 +30,7 @@ func TestRefundInTheSandbox(t *testing.T) {
 		if again.Body != first.Body {
 			t.Errorf("again: %v, first %v", again, first)
 		}
-		if now := number(t, p.DB, `SELECT SUM(consumed_mc) FROM connections`); consumed-now != charge {
+		if now := dbtest.Number(t, p.DB, `SELECT SUM(consumed_mc) FROM connections`); consumed-now != charge {
 			t.Errorf("%v consumed after a refund of %v, %v before", now, charge, consumed)
 		}
 		wants(t, "receipt", app.Do(t, "GET", path, ""), 200, "", `"reversed_by":"led_`)

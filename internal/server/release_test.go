@@ -20,7 +20,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -69,11 +71,12 @@ func TestReleasedDatabases(t *testing.T) {
 				target, data := restoreDatabase(t, folder, e)
 				p := servertest.Start(t, target, "--data="+data, "--providers", "emulator")
 				p.Verify()
-				rows := number(t, p.DB, `SELECT COUNT(*) FROM ledger`)
+				rows := dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM ledger`)
 				p.App.RedirectURI = publicCallback
-				p.Connection.AccessToken, _ = connectAs(t, p.Node, releaseUser, releasePassword, "20.00")
+				p.Connection.AccessToken, _ = calltest.Connect(t, p.Node, releaseUser, releasePassword, "20.00")
 				whole(t, p.Call("POST", luna, prompt("Hello from a later version"))).billing(t)
-				if now := number(t, p.DB, `SELECT COUNT(*) FROM ledger`); now != rows+2 { // the new cap, and the call
+				now := dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM ledger`)
+				if now != rows+2 { // the new cap, and the call
 					t.Errorf("%v ledger rows, %v before", now, rows)
 				}
 				wants(t, "the audit log", operatorOf(t, p.Node).Do(t, "GET", "/v1/operator/log", ""), 200, "",
@@ -195,12 +198,12 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 	whole(t, p.Call("POST", luna, `{"max_tokens":0}`)).wantAnswer(t, 400, "invalid_request")
 	speakOnce(t, p)
 
-	var account testAccount
+	var account calltest.TestAccount
 	made := app.Do(t, "POST", path+"/test-accounts", "")
 	if err := json.Unmarshal([]byte(made.Body), &account); err != nil {
 		t.Fatal(made, err)
 	}
-	token, connection := connectAs(t, p.Node, account.Email, account.Password, "2.50")
+	token, connection := calltest.Connect(t, p.Node, account.Email, account.Password, "2.50")
 	whole(t, p.Call("POST", luna, prompt("Hello"), "Authorization: Bearer "+token)).billing(t)
 	request := memberOf(t,
 		wants(t, "ask for more", app.Do(t, "POST", "/v1/connections/"+connection+"/allocation-requests",
@@ -210,8 +213,8 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 	user.Post("/connections/"+connection+"/freeze", nil).Want(t, http.StatusSeeOther)
 	wants(t, "revoke", app.Do(t, "POST", "/v1/connections/"+connection+"/revoke", ""), 200, "", "revoked")
 
-	eventually(t, time.Minute, "a delivery was tried", func() bool {
-		return number(t, p.DB, `SELECT COUNT(*) FROM deliveries WHERE attempts > 0`) > 0
+	testkit.Eventually(t, time.Minute, "a delivery was tried", func() bool {
+		return dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM deliveries WHERE attempts > 0`) > 0
 	})
 	wants(t, "endpoint", app.Do(t, "PATCH", path+"/webhooks/"+endpoint, `{"status":"disabled"}`), 200, "", "disabled")
 }
@@ -226,8 +229,11 @@ func speakOnce(t *testing.T, p *servertest.Process) {
 			MockURL string `json:"mock_url"`
 		}
 	}
-	called(t, p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini","instructions":"Be kind."}`),
-		http.StatusCreated, &session)
+	opened := whole(t,
+		p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini","instructions":"Be kind."}`))
+	if err := json.Unmarshal([]byte(opened.body), &session); err != nil || opened.status != http.StatusCreated {
+		t.Fatalf("%+v, %v", opened, err)
+	}
 	browser, _, err := websocket.Dial(t.Context(), session.Client.MockURL+"?ticket="+session.Client.Ticket, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -250,10 +256,12 @@ func speakOnce(t *testing.T, p *servertest.Process) {
 		}
 		done = bytes.Contains(event, []byte(`"type":"response.done"`))
 	}
-	called(t, p.Call("POST", "/v1/realtime/sessions/"+session.ID+"/end", `{"when":"immediate"}`), http.StatusAccepted,
-		&struct{}{})
-	eventually(t, time.Minute, "the session ends", func() bool {
-		return number(t, p.DB,
+	if a := whole(t, p.Call("POST", "/v1/realtime/sessions/"+session.ID+"/end", `{"when":"immediate"}`)); a.status !=
+		http.StatusAccepted {
+		t.Fatalf("%+v", a)
+	}
+	testkit.Eventually(t, time.Minute, "the session ends", func() bool {
+		return dbtest.Number(t, p.DB,
 			`SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended' AND response_count = 1`) == 1
 	})
 }
@@ -280,12 +288,12 @@ func fillLive(t *testing.T, p *servertest.Process) {
 	pay("pay")
 	pay("pay")
 	pay("expire")
-	eventually(t, time.Minute, "the payments ended", func() bool {
-		return number(t, p.DB, `SELECT COUNT(*) FROM payment_records WHERE kind IN ('settled', 'failed')`) == 3
+	testkit.Eventually(t, time.Minute, "the payments ended", func() bool {
+		return dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM payment_records WHERE kind IN ('settled', 'failed')`) == 3
 	})
 
 	p.App.RedirectURI = publicCallback
-	token, connection := connectAs(t, p.Node, releaseUser, releasePassword, "10.00")
+	token, connection := calltest.Connect(t, p.Node, releaseUser, releasePassword, "10.00")
 	p.Connection.AccessToken = token
 	whole(t, p.Call("POST", luna, prompt("Paid by free credit"))).billing(t)
 	costly := whole(t,
@@ -316,7 +324,7 @@ func signIn(t *testing.T, p *nodetest.Node, email, password string) *apitest.Bro
 // textOf returns the one text that a query selects.
 func textOf(t *testing.T, database, query string) (text string) {
 	t.Helper()
-	d := openDatabase(t, database)
+	d := dbtest.OpenReadOnly(t, database)
 	defer d.Close()
 	if err := d.QueryRowContext(t.Context(), query).Scan(&text); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
@@ -153,7 +154,7 @@ func TestCallsAreFollowed(t *testing.T) {
 		want = append(want, resp.Header.Get("X-Request-Id"))
 		_ = resp.Body.Close()
 	}
-	eventually(t, 5*time.Minute, "the calls in the order of settlement", func() bool {
+	testkit.Eventually(t, 5*time.Minute, "the calls in the order of settlement", func() bool {
 		a := c.Do(t, "GET", at, "")
 		var rows []loggedRequest
 		if err := json.Unmarshal([]byte(a.Body), &rows); err != nil || a.Status != 200 || len(rows) > 2 {

@@ -2,8 +2,6 @@ package server_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -223,85 +221,6 @@ func (n *emulated) checkEnds(t *testing.T, model, stream string) {
 		!strings.Contains(cut.body, "event: error\ndata: ") {
 		t.Errorf("%s: broken off: %s", model, cut.body)
 	}
-}
-
-// TestResponsesRetries: an SDK's retry without a key is the same call, on this node and on another one, and is billed
-// once.
-func TestResponsesRetries(t *testing.T) {
-	t.Parallel()
-	a, b := startPair(t)
-	call := func(p *nodetest.Node, body, retries string) answer {
-		req, err := http.NewRequest("POST", p.BaseURL+responsesPath, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = http.Header{
-			"Authorization":           {"Bearer " + a.Connection.AccessToken},
-			"Content-Type":            {"application/json"},
-			"X-Stainless-Retry-Count": {retries},
-		}
-		resp, err := direct.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return whole(t, resp)
-	}
-	for _, stream := range []string{`"stream":false`, streamed} {
-		body := responseBody("gpt-6-luna", "Say hello. "+stream, `"max_output_tokens":100`, stream)
-		first := call(a.Node, body, "0")
-		for _, p := range []*nodetest.Node{a.Node, b.Node} {
-			again := call(p, body, "1")
-			if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" ||
-				again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
-				t.Errorf("retried %+v, first %+v", again, first)
-			}
-		}
-		if next := call(b.Node, body, "0"); next.header.Get("X-Request-Id") == first.header.Get("X-Request-Id") {
-			t.Errorf("the same request again must be another call: %+v", next)
-		}
-	}
-	a.Verify()
-}
-
-// TestResponsesJoin sends one key to two nodes at once: the copies that join the stream while it runs get the bytes of
-// its owner's client.
-func TestResponsesJoin(t *testing.T) {
-	t.Parallel()
-	a, b := startPair(t)
-	for _, stream := range []string{`"stream":false`, streamed} {
-		body := responseBody("gpt-6-luna", "!mock pace=50ms words=60 chunks=20", `"max_output_tokens":200`, stream)
-		key := "Idempotency-Key: " + servertest.UUID()
-		answers := make(chan answer)
-		for i := range 6 {
-			p := []*nodetest.Node{a.Node, b.Node}[i%2]
-			go func() {
-				resp := p.Call("POST", responsesPath, body, key)
-				defer resp.Body.Close()
-				text, err := io.ReadAll(resp.Body)
-				if err != nil {
-					text = []byte(err.Error())
-				}
-				answers <- answer{resp.StatusCode, resp.Header, string(text)}
-			}()
-		}
-		first, replayed := <-answers, 0
-		all := []answer{first}
-		for range 5 {
-			all = append(all, <-answers)
-		}
-		for _, got := range all {
-			if got.status != 200 || got.body != first.body {
-				t.Errorf("%s: %+v, another copy %+v", stream, got, first)
-			}
-			if got.header.Get("Idempotent-Replayed") == "true" {
-				replayed++
-			}
-		}
-		if replayed != 5 {
-			t.Errorf("%s: %d of 6 copies are marked as replayed", stream, replayed)
-		}
-	}
-	a.Verify()
 }
 
 // TestOpenAIBaseURL lists the models in OpenAI's shape; what is not offered there answers in it, and says what is.

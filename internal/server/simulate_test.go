@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -231,12 +232,12 @@ func TestLiveAppsAreNotSimulated(t *testing.T) {
 	t.Parallel()
 	p := apptest.Start(t, apptest.URL(t, db.Postgres)).Node
 	d := dbtest.OpenURL(t, p.DB)
-	l := newLiveApp(t, d, "simulate-", 1, 20*money.Dollar)
+	l := calltest.NewLiveApp(t, d, "simulate-", 1, 20*money.Dollar)
 	for _, s := range refusedShapes {
 		if strings.Contains(s.path, "features") || s.whole { // the app has no features
 			continue
 		}
-		a := s.send(t, p, s.model(), "!refuse allocation_exhausted", false, "Authorization: Bearer "+l.tokens[0])
+		a := s.send(t, p, s.model(), "!refuse allocation_exhausted", false, "Authorization: Bearer "+l.Tokens[0])
 		if a.status != 200 || a.header.Get("Svc-Simulated") != "" || !strings.Contains(a.body, "!refuse") {
 			t.Errorf("%s: %+v", s.path, a)
 		}
@@ -282,12 +283,12 @@ func TestSimulatedRefusalsAreAsTheRealOnes(t *testing.T) {
 		return a.Body
 	}
 	at := "/v1/apps/" + p.App.ID
-	connect := func(spendCap string, more ...string) (bearer, id string, account testAccount) {
+	connect := func(spendCap string, more ...string) (bearer, id string, account calltest.TestAccount) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(do(app, "POST", at+"/test-accounts", "")), &account); err != nil {
 			t.Fatal(err)
 		}
-		token, id := connectAs(t, p, account.Email, account.Password, spendCap, more...)
+		token, id := calltest.Connect(t, p, account.Email, account.Password, spendCap, more...)
 		return "Authorization: Bearer " + token, id, account
 	}
 	do(app, "POST", at+"/features", `{"slug":"dear","display_name":"D","description":"D","max_cost_per_call_mc":0}`)
@@ -296,7 +297,8 @@ func TestSimulatedRefusalsAreAsTheRealOnes(t *testing.T) {
 	own := refusedShapes[0]
 	spent, _, account := connect("5")
 	charge := own.send(t, p, own.model(), text, false, spent).bill(t)["user_charge_mc"].(float64)
-	connectAs(t, p, account.Email, account.Password, fmt.Sprintf("%.8f", charge/1e8)) // the cap is all that is spent
+	// The cap is all that is spent.
+	calltest.Connect(t, p, account.Email, account.Password, fmt.Sprintf("%.8f", charge/1e8))
 	revoked, id, _ := connect("5")
 	do(app, "POST", "/v1/connections/"+id+"/revoke", "")
 	frozen, id, _ := connect("5")

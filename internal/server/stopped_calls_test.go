@@ -10,10 +10,36 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
+)
+
+// asked is a call on its way.
+type asked struct {
+	key, path, body string
+	answer          chan answer
+}
+
+// beginCall makes a call, and reads its answer in the background.
+func beginCall(t *testing.T, p *nodetest.Node, path, body string) *asked {
+	c := &asked{servertest.UUID(), path, body, make(chan answer, 1)}
+	go func() { c.answer <- c.repeat(t, p) }()
+	return c
+}
+
+// repeat makes the call once more.
+func (c *asked) repeat(t *testing.T, p *nodetest.Node) answer {
+	return whole(t, p.Call("POST", c.path, c.body, "Idempotency-Key: "+c.key))
+}
+
+// What the mock takes a minute for.
+const (
+	slowStream = "!mock pace=100ms words=600 chunks=600"
+	slowCall   = "!mock delay=60s words=5"
 )
 
 // TestStopOnTheDashboard stops running calls by the pages: one by its button, then all by Pause
@@ -32,35 +58,33 @@ func TestStopOnTheDashboard(t *testing.T) {
 				pages = apptest.Start(t, target).Node
 			}
 			user := signIn(t, pages, calls.TestAccount.Email, calls.TestAccount.Password)
-			books := newBooks(t, nil)
-			const long = "!mock pace=100ms words=600 chunks=600" // a minute
-			stream, whole := books.addCall(true, long), books.addCall(false, "!mock delay=60s words=5")
 			user.Get("/dashboard").Want(t, 200, "Running now", "No calls in progress", `href="/dashboard/pause"`)
-			streamed, waited := beginCall(calls, stream), beginCall(calls, whole)
-			<-streamed.begun
-			holdState(t, calls, whole.key, "open")
-			awaitCheckpointOfWords(t, calls, stream.key)
+			stream := beginCall(t, calls, luna, prompt(slowStream, streamed))
+			whole := beginCall(t, calls, luna, prompt(slowCall))
+			calltest.AwaitHold(t, calls, whole.key, "open")
+			calltest.AwaitWords(t, calls, stream.key)
 			path := stopPath(t, calls, user, stream.key)
 			user.Post(path, nil, "HX-Request", "true").Want(t, 200, "Running now").Lacks(t, path)
-			r := <-streamed.answer
-			stream.answer = []byte(r.body)
+			r := <-stream.answer
 			if r.status != 200 || !strings.Contains(r.body, `"code":"call_stopped"`) ||
 				!strings.Contains(r.body, `"settlement":"estimated"`) ||
 				!strings.HasSuffix(r.body, "data: [DONE]\n\n") {
 				t.Errorf("the stopped stream: %+v", r)
 			}
 			for _, p := range []*nodetest.Node{calls, pages} {
-				if again := ask(p, stream); again.body != r.body || again.header.Get("Idempotent-Replayed") != "true" {
+				again := stream.repeat(t, p)
+				if again.body != r.body || again.header.Get("Idempotent-Replayed") != "true" {
 					t.Errorf("replayed %+v\nfirst %s", again, r.body)
 				}
 			}
-			if want, err := billOf(stream); err != nil || queryOne(t, calls, stream.key) != want || want.ChargeMC == 0 {
-				t.Errorf("streamed %+v, %v; the row says %+v", want, err, queryOne(t, calls, stream.key))
+			row := calltest.Spend(t, calls.DB, stream.key)
+			if want, err := calltest.ReadBill([]byte(r.body)); err != nil || row != want || row.ChargeMC == 0 {
+				t.Errorf("streamed %+v, %v; the row says %+v", want, err, row)
 			}
 			user.Post(path, nil).Leads(t, "/dashboard") // it has ended: nothing happens
 			user.Post(stopPath(t, calls, user, whole.key), nil).Leads(t, "/dashboard")
-			if r := <-waited.answer; r.status != 403 || r.errorCode() != "call_stopped" ||
-				r.header.Get("X-Should-Retry") != "false" {
+			r = <-whole.answer
+			if r.wantAnswer(t, 403, "call_stopped"); r.header.Get("X-Should-Retry") != "false" {
 				t.Errorf("the stopped call: %+v", r)
 			}
 			stopAll(t, calls, pages)
@@ -73,32 +97,29 @@ func TestStopOnTheDashboard(t *testing.T) {
 func stopAll(t *testing.T, calls, pages *nodetest.Node) {
 	t.Helper()
 	user := signIn(t, pages, calls.TestAccount.Email, calls.TestAccount.Password)
-	books := newBooks(t, nil)
-	stream, whole := books.addCall(true, "!mock pace=100ms words=600 chunks=600"),
-		books.addCall(false, "!mock delay=60s words=5")
-	streamed, waited := beginCall(calls, stream), beginCall(calls, whole)
-	<-streamed.begun
-	holdState(t, calls, whole.key, "open")
-	holdState(t, calls, stream.key, "open")
+	stream := beginCall(t, calls, luna, prompt(slowStream, streamed))
+	waiting := beginCall(t, calls, luna, prompt(slowCall))
+	calltest.AwaitHold(t, calls, waiting.key, "open")
+	calltest.AwaitHold(t, calls, stream.key, "open")
 	user.Get("/dashboard/pause").Want(t, 200, "Pause everything?", "2 running calls stop at once")
 	user.Post("/dashboard/pause", nil).Leads(t, "/dashboard?done=pause")
 	user.Get("/dashboard?done=pause").Want(t, 200, "Everything is paused", "Needs your attention", "Review").
 		Lacks(t, `href="/dashboard/pause"`)
-	if r := <-streamed.answer; r.status != 200 && r.status != 403 ||
+	if r := <-stream.answer; r.status != 200 && r.status != 403 ||
 		!strings.Contains(r.body, `"code":"connection_frozen"`) {
 		t.Errorf("the stream at the pause: %+v", r)
 	}
-	if r := <-waited.answer; r.status != 403 || r.errorCode() != "connection_frozen" ||
-		!regexp.MustCompile(`"review_url":"[^"]+/review"`).MatchString(r.body) {
+	r := <-waiting.answer
+	r.wantAnswer(t, 403, "connection_frozen")
+	if !regexp.MustCompile(`"review_url":"[^"]+/review"`).MatchString(r.body) {
 		t.Errorf("the call at the pause: %+v", r)
 	}
-	if r := ask(calls, books.addCall(false, "")); r.status != 403 || r.errorCode() != "connection_frozen" {
-		t.Errorf("a call after the pause: %+v", r)
-	}
+	call := func() answer { t.Helper(); return whole(t, calls.Call("POST", luna, prompt("Hello"))) }
+	call().wantAnswer(t, 403, "connection_frozen")
 	user.Post("/connections/"+calls.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
 	// Within half a second of the pause, a node may read it after the resume, and stop one more call (decision 067).
-	eventually(t, 2*time.Minute, "a call after the resume", func() bool {
-		return ask(calls, books.addCall(false, "")).status == 200
+	testkit.Eventually(t, 2*time.Minute, "a call after the resume", func() bool {
+		return call().status == 200
 	})
 }
 
@@ -136,8 +157,7 @@ var stopShapes = []stopShape{
 // shapeCalls are a stream and a whole call of a shape, both on their way.
 type shapeCalls struct {
 	stopShape
-	stream, whole    *booked
-	streamed, waited asked
+	stream, whole *asked
 }
 
 // TestStopInOtherShapes stops calls in the shapes of Responses and Messages: one stream and one whole call of each by
@@ -172,43 +192,39 @@ func TestStopInOtherShapes(t *testing.T) {
 // beginShape begins the calls of a shape, and waits until the text of the stream is saved.
 func beginShape(t *testing.T, p *nodetest.Node, shape stopShape) shapeCalls {
 	t.Helper()
-	begin := func(script string, stream bool) (*booked, asked) {
-		c := &booked{key: servertest.UUID(), path: shape.path, stream: stream}
-		c.body = shape.ask("gpt-6-luna", c.key+"\n"+script, fmt.Sprintf(`"stream":%t`, stream))
-		return c, beginCall(p, c)
+	c := shapeCalls{
+		stopShape: shape,
+		stream:    beginCall(t, p, shape.path, shape.ask("gpt-6-luna", slowStream, streamed)),
+		whole:     beginCall(t, p, shape.path, shape.ask("gpt-6-luna", slowCall)),
 	}
-	c := shapeCalls{stopShape: shape}
-	c.stream, c.streamed = begin("!mock pace=100ms words=600 chunks=600", true) // a minute
-	c.whole, c.waited = begin("!mock delay=60s words=5", false)
-	holdState(t, p, c.whole.key, "open")
-	awaitCheckpointOfWords(t, p, c.stream.key)
+	calltest.AwaitHold(t, p, c.whole.key, "open")
+	calltest.AwaitWords(t, p, c.stream.key)
 	return c
 }
 
 // check awaits the answers of stopped calls, then calls ended, and compares the replay and the ledger.
 func (c *shapeCalls) check(t *testing.T, p *nodetest.Node, code string, ended func()) {
 	t.Helper()
-	r := <-c.streamed.answer
-	c.stream.answer = []byte(r.body)
+	r := <-c.stream.answer
 	if r.status != 200 || !strings.Contains(r.body, c.delta) || !strings.Contains(r.body, `"settlement":"estimated"`) ||
 		!regexp.MustCompile(fmt.Sprintf(c.failed, code)).MatchString(r.body) ||
 		!regexp.MustCompile(c.final).MatchString(r.body) {
 		t.Errorf("%s, %s: the stream: %+v", c.name, code, r)
 	}
-	if r := <-c.waited.answer; r.status != 403 || r.header.Get("X-Should-Retry") != "false" ||
+	if r := <-c.whole.answer; r.status != 403 || r.header.Get("X-Should-Retry") != "false" ||
 		!regexp.MustCompile(fmt.Sprintf(c.refused, code)).MatchString(r.body) {
 		t.Errorf("%s, %s: the call: %+v", c.name, code, r)
 	}
 	ended()
-	if again := ask(p, c.stream); again.body != r.body || again.status != 200 ||
+	if again := c.stream.repeat(t, p); again.body != r.body || again.status != 200 ||
 		again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%s, %s: replayed %+v\nfirst %s", c.name, code, again, r.body)
 	}
-	row := queryOne(t, p, c.stream.key)
-	if want, err := billOf(c.stream); err != nil || row != want || row.ChargeMC == 0 {
+	row := calltest.Spend(t, p.DB, c.stream.key)
+	if want, err := calltest.ReadBill([]byte(r.body)); err != nil || row != want || row.ChargeMC == 0 {
 		t.Errorf("%s, %s: streamed %+v, %v; the row says %+v", c.name, code, want, err, row)
 	}
-	if rows := spends(t, p.DB)[c.whole.key]; len(rows) != 0 {
+	if rows := calltest.Spends(t, p.DB)[c.whole.key]; len(rows) != 0 {
 		t.Errorf("%s, %s: the call cost %+v", c.name, code, rows)
 	}
 }

@@ -1,11 +1,12 @@
 // Package testkit says which tests run when. Its packages hold what tests share:
-// databases (dbtest), broken connections and disks (faulttest), the contract (apitest),
-// servers within the test (apptest) and as processes (servertest), and a login provider (oidctest).
+// databases (dbtest), broken connections and disks (faulttest), the contract (apitest), servers within the
+// test (apptest) and as processes (servertest), calls of either (calltest), and a login provider (oidctest).
 package testkit
 
 import (
 	"os"
 	"testing"
+	"time"
 )
 
 // LongEnv names the variable that makes go test run every test, as make test-long does.
@@ -20,5 +21,17 @@ func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !IsLong() {
 		t.Skip("only in make test-long: " + reason)
+	}
+}
+
+// Eventually polls until ok, less often the longer it takes, and fails the test if that is too long.
+func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); {
+		waited := time.Since(begun)
+		if waited > within {
+			t.Fatalf("%s: not within %s", what, within)
+		}
+		<-time.After(min(max(waited/10, 20*time.Millisecond), 500*time.Millisecond))
 	}
 }

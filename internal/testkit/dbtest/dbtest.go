@@ -80,6 +80,27 @@ func OpenURL(t testing.TB, target string) *db.DB {
 	return d
 }
 
+// OpenReadOnly opens a database to look at it, beside its node. The caller closes it.
+func OpenReadOnly(t testing.TB, target string) *db.DB {
+	t.Helper()
+	d, err := db.OpenReadOnly(context.Background(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Number returns the one number that a query answers, beside the database's node.
+func Number(t testing.TB, target, query string, args ...any) (n int64) {
+	t.Helper()
+	d := OpenReadOnly(t, target)
+	defer d.Close()
+	if err := d.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // AwaitLock waits until a transaction waits for the lock of another. SQLite tells nobody: there it returns immediately.
 func AwaitLock(t testing.TB, d *db.DB) {
 	t.Helper()

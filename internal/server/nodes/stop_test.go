@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -24,7 +25,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("not ready: %s", body)
 	}
 	p.Signal(syscall.SIGTERM)
-	eventually(t, 2*time.Minute, "not ready", func() bool {
+	testkit.Eventually(t, 2*time.Minute, "not ready", func() bool {
 		status, body, _ := probeReady(t, p.Node)
 		return status == 503 && strings.Contains(body, "shutting down")
 	})
@@ -47,7 +48,7 @@ func TestStopCutsCalls(t *testing.T) {
 	stream := beginCall(p.Node, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
 	whole := asking(p.Node, b.addCall(false, "!mock delay=60s words=5"))
 	<-stream.begun
-	eventually(t, 2*time.Minute, "two holds", func() bool { return number(t, p.DB, openHolds) == 2 })
+	testkit.Eventually(t, 2*time.Minute, "two holds", func() bool { return dbtest.Number(t, p.DB, openHolds) == 2 })
 	if code := p.Stop(); code != 0 {
 		t.Errorf("the node ended with %d: %s", code, p.Log())
 	}
@@ -58,7 +59,7 @@ func TestStopCutsCalls(t *testing.T) {
 	if r := <-whole; r.status != 502 {
 		t.Errorf("the whole call got %+v", r)
 	}
-	if n := number(t, p.DB, openHolds); n != 0 {
+	if n := dbtest.Number(t, p.DB, openHolds); n != 0 {
 		t.Errorf("%d holds are open after the stop", n)
 	}
 	p.Verify()
@@ -93,7 +94,7 @@ func TestLeaseEndsBeforeEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, p.DB, `SELECT COUNT(*) FROM nodes WHERE lease_us > 0`); n != 0 {
+	if n := dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM nodes WHERE lease_us > 0`); n != 0 {
 		t.Errorf("%d leases last on", n)
 	}
 }
@@ -150,7 +151,7 @@ func TestDamagedFileIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = servertest.Start(t, p.DB)
-	eventually(t, 2*time.Minute, "not ready", func() bool {
+	testkit.Eventually(t, 2*time.Minute, "not ready", func() bool {
 		status, _, _ := probeReady(t, p.Node)
 		return status == 503
 	})

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"errors"
@@ -15,17 +15,20 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
+// hello is the rest of a body.
+const hello = `"max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`
+
 // repeatable are the requests that answer the same when they are repeated, besides those for tokens.
 var repeatable = []struct{ path, body string }{
 	{"/v1/holds", `{"amount_mc":1000,"description":"A search"}`},
 	{"/v1/connection/children", `{"amount_mc":100000,"label":"Researcher"}`},
-	{luna, prompt("hello")},
-	{"/v1/chat/completions", prompt("hello", `"model":"gpt-6-luna"`)},
-	{"/openai/v1/chat/completions", prompt("hello", `"model":"gpt-6-luna"`)},
+	{luna, `{` + hello},
+	{"/v1/chat/completions", `{"model":"gpt-6-luna",` + hello},
+	{"/openai/v1/chat/completions", `{"model":"gpt-6-luna",` + hello},
 	{"/openai/v1/responses", `{"model":"gpt-6-luna","input":"hello"}`},
 	{"/openai/v1/embeddings", `{"model":"text-embedding-3-small","input":"hello"}`},
 	{"/anthropic/v1/messages",
-		`{"model":"gpt-6-luna","max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`},
+		`{"model":"gpt-6-luna",` + hello},
 }
 
 // TestSettingsChangeNoAnswer repeats every request that may be repeated after fee, margin, mode and prices have
@@ -41,11 +44,11 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 					SELECT app_id, account_id, id, 1 FROM connections`,
 			})
 			keys := map[string]string{}
-			first := map[string]answer{}
-			ask := func(path, body string) answer {
+			first := map[string]apitest.Answer{}
+			ask := func(path, body string) apitest.Answer {
 				t.Helper()
-				a := whole(t, p.Call("POST", path, body, "Idempotency-Key: "+keys[path]))
-				if a.status != http.StatusOK {
+				a := apitest.Read(t, p.Call("POST", path, body, "Idempotency-Key: "+keys[path]))
+				if a.Status != http.StatusOK {
 					t.Fatalf("%s: %+v", path, a)
 				}
 				return a
@@ -54,14 +57,14 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 				keys[r.path] = servertest.UUID()
 				first[r.path] = ask(r.path, r.body)
 			}
-			refund := "/v1/requests/" + first[luna].header.Get("X-Request-Id") + "/refund"
+			refund := "/v1/requests/" + first[luna].Header.Get("X-Request-Id") + "/refund"
 			app := func() apitest.Client {
 				return apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 			}
 			refunded := app().Do(t, "POST", refund, "")
 			const rows = `SELECT (SELECT COUNT(*) FROM ledger) + (SELECT COUNT(*) FROM holds)
 				+ (SELECT COUNT(*) FROM children)`
-			before := number(t, p.DB, rows)
+			before := dbtest.Number(t, p.DB, rows)
 
 			var v struct{ From time.Time }
 			operate(t, p, &v, "set", "fee_rate=0.10", "--reason", "New prices.")
@@ -69,14 +72,14 @@ func TestSettingsChangeNoAnswer(t *testing.T) {
 			p = restart(t, p, []string{`UPDATE apps SET dev_margin_ppm = 300000, provider_mode = 'live'`},
 				"PURSER_PRICES="+dearPrices(t))
 			for _, r := range repeatable {
-				if again := ask(r.path, r.body); again.body != first[r.path].body {
-					t.Errorf("%s: %s\nfirst %s", r.path, again.body, first[r.path].body)
+				if again := ask(r.path, r.body); again.Body != first[r.path].Body {
+					t.Errorf("%s: %s\nfirst %s", r.path, again.Body, first[r.path].Body)
 				}
 			}
 			if again := app().Do(t, "POST", refund, ""); again.Body != refunded.Body {
 				t.Errorf("refund: %v, first %v", again, refunded)
 			}
-			if now := number(t, p.DB, rows); now != before {
+			if now := dbtest.Number(t, p.DB, rows); now != before {
 				t.Errorf("%d rows, before %d", now, before)
 			}
 			p.Verify()
@@ -126,7 +129,7 @@ func awaitFee(t *testing.T, p *servertest.Process, fee string) {
 // dearPrices returns a file of the built-in models at higher prices.
 func dearPrices(t *testing.T) (path string) {
 	t.Helper()
-	text, err := os.ReadFile("../models/catalog/prices.yaml")
+	text, err := os.ReadFile("../../models/catalog/prices.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

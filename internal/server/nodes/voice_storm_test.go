@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"encoding/json"
@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -96,7 +97,7 @@ func TestVoiceStorm(t *testing.T) {
 		}
 	}
 	servertest.Verify(t, s.database)
-	if n := number(t, s.database, `SELECT SUM(held_mc) FROM connections`); n != 0 {
+	if n := dbtest.Number(t, s.database, `SELECT SUM(held_mc) FROM connections`); n != 0 {
 		t.Errorf("%d micro-cents are held", n)
 	}
 	t.Logf("\n%s", &s.table)
@@ -116,12 +117,12 @@ func (s *voiceStorm) connect() {
 	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	s.tokens = []string{p.Connection.AccessToken}
 	for len(s.tokens) < stormSessions/2 {
-		var a testAccount
+		var a calltest.TestAccount
 		made := c.Do(s.t, "POST", "/v1/apps/"+p.App.ID+"/test-accounts", "")
 		if err := json.Unmarshal([]byte(made.Body), &a); err != nil {
 			s.t.Fatal(made, err)
 		}
-		token, _ := connectAs(s.t, p.Node, a.Email, a.Password, "100")
+		token, _ := calltest.Connect(s.t, p.Node, a.Email, a.Password, "100")
 		s.tokens = append(s.tokens, token)
 	}
 }
@@ -157,7 +158,7 @@ func (s *voiceStorm) round(f voiceFault) {
 	}
 	ends.Wait()
 	s.await("each session has ended", ids, func(o voice.Session) bool { return o.Status == session.Ended })
-	eventually(s.t, maxRecovery, "each call is hung up", func() bool {
+	testkit.Eventually(s.t, maxRecovery, "each call is hung up", func() bool {
 		for _, c := range s.calls.list() {
 			if c.State != "ended" {
 				return false
@@ -211,7 +212,7 @@ const silentOffer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SA
 func (s *voiceStorm) await(what string, ids []string, ok func(voice.Session) bool) {
 	s.t.Helper()
 	for i, id := range ids {
-		eventually(s.t, time.Minute, what, func() bool {
+		testkit.Eventually(s.t, time.Minute, what, func() bool {
 			resp := s.nodes[i%2].Call("GET", "/v1/realtime/sessions/"+id, "", "Authorization: Bearer "+s.tokens[i/2])
 			defer resp.Body.Close()
 			var o voice.Session
@@ -308,7 +309,7 @@ func unbilledReplies(made []madeReply, billed map[[2]int64]bool) (n int, longest
 // endedSession reads what the row of an ended session says.
 func (s *voiceStorm) endedSession(id string) (callID string, chargedMC, count int64) {
 	s.t.Helper()
-	d := openDatabase(s.t, s.database)
+	d := dbtest.OpenReadOnly(s.t, s.database)
 	defer d.Close()
 	if err := d.QueryRowContext(s.t.Context(),
 		`SELECT call_id, charged_mc, response_count FROM realtime_sessions WHERE id = $1`, id).
@@ -321,7 +322,7 @@ func (s *voiceStorm) endedSession(id string) (callID string, chargedMC, count in
 // rows reads the ledger rows of a session.
 func (s *voiceStorm) rows(id string) (list []voiceRow) {
 	s.t.Helper()
-	d := openDatabase(s.t, s.database)
+	d := dbtest.OpenReadOnly(s.t, s.database)
 	defer d.Close()
 	rows, err := d.QueryContext(s.t.Context(),
 		`SELECT key, settlement, usage, hold_amount_mc, user_charge_mc FROM ledger `+

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -278,7 +278,7 @@ func (s *storm) await(what string, ok func(*servertest.Process) bool) {
 		}
 	}()
 	for _, n := range s.nodes {
-		eventually(s.t, maxRecovery, what, func() bool { return ok(n.process.Load()) })
+		testkit.Eventually(s.t, maxRecovery, what, func() bool { return ok(n.process.Load()) })
 	}
 }
 

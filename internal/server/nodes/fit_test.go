@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"encoding/json"
@@ -15,7 +15,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/testkit/apptest"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -44,7 +46,7 @@ func patchApp(t *testing.T, p *nodetest.Node, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := whole(t, resp); a.status != 200 {
+	if a := apitest.Read(t, resp); a.Status != 200 {
 		t.Fatalf("PATCH %s: %+v", body, a)
 	}
 }
@@ -73,7 +75,7 @@ type estimated struct {
 	MaxTokensApplied *int64   `json:"max_tokens_applied"`
 	HoldMC           money.MC `json:"hold_amount_mc"`
 	PaidBy           *string  `json:"paid_by"`
-	Refusal          *refusalOf
+	Refusal          *struct{ Message string }
 	Expected         estimatedCosts
 	Largest          estimatedCosts
 }
@@ -88,8 +90,8 @@ type estimatedCosts struct {
 
 func readEstimate(t *testing.T, resp *http.Response) (e estimated) {
 	t.Helper()
-	a := whole(t, resp)
-	if err := json.Unmarshal([]byte(a.body), &e); err != nil || a.status != 200 {
+	a := apitest.Read(t, resp)
+	if err := json.Unmarshal([]byte(a.Body), &e); err != nil || a.Status != 200 {
 		t.Fatalf("%v: %+v", err, a)
 	}
 	return e
@@ -147,7 +149,8 @@ func raceForOneDollar(t *testing.T, nodes ...*servertest.Process) {
 		Held      money.MC `json:"held_mc"`
 		Remaining money.MC `json:"allocation_remaining_mc"`
 	}
-	if err := json.Unmarshal([]byte(whole(t, nodes[0].Call("GET", "/v1/connection", "")).body), &conn); err != nil {
+	shown := apitest.Read(t, nodes[0].Call("GET", "/v1/connection", ""))
+	if err := json.Unmarshal([]byte(shown.Body), &conn); err != nil {
 		t.Fatal(err)
 	}
 	if conn.Consumed != r.charged || conn.Held != 0 || conn.Remaining < 0 || conn.Remaining >= floor {
@@ -169,16 +172,15 @@ func (r *racers) callUntilSpent(t *testing.T, p *servertest.Process, script stri
 		more = []string{`"max_tokens":1500`}
 	}
 	for until := time.Now().Add(2 * time.Minute); ; {
-		a := whole(t, askDear(p.Node, script, i%2 == 0, more...))
+		a := apitest.Read(t, askDear(p.Node, script, i%2 == 0, more...))
 		switch {
-		case a.status == 200:
+		case a.Status == 200:
 			r.countAnswer(t, a)
-		case a.status == 402:
-			e := readRefusal(t, a.body)
-			d := e.Details
+		case a.Status == 402:
+			d := a.Details
 			if d["capped_by"] != "fit_min_tokens" || d["required_mc"] != float64(floor) ||
 				d["remaining_mc"].(float64) >= float64(floor) || d["max_tokens_that_fit"].(float64) >= 256 {
-				t.Errorf("refused while the floor of %d fits: %+v", floor, e)
+				t.Errorf("refused while the floor of %d fits: %+v", floor, a)
 				return
 			}
 			if d["reason"] != "held_by_in_flight" {
@@ -199,8 +201,8 @@ func (r *racers) callUntilSpent(t *testing.T, p *servertest.Process, script stri
 	}
 }
 
-func (r *racers) countAnswer(t *testing.T, a answer) {
-	svc := a.billing(t)
+func (r *racers) countAnswer(t *testing.T, a apitest.Answer) {
+	svc := a.Svc(t)
 	number := func(name string) money.MC { n, _ := svc[name].(float64); return money.MC(n) }
 	if number("user_charge_mc") > number("hold_amount_mc") || number("max_tokens_applied") < 256 {
 		t.Errorf("%v", svc)
@@ -220,21 +222,23 @@ func (r *racers) countAnswer(t *testing.T, a answer) {
 func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 	t.Parallel()
 	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
-		url := apptest.URL(t, e)
+		url := servertest.URL(t, e)
 		leave(t, url, money.Dollar)
-		p := apptest.Start(t, url).Node
+		p := servertest.Start(t, url).Node
 		patchApp(t, p, `{"default_max_tokens":null}`)
 		const text = "!mock words=5"
-		refused := whole(t, askDear(p, text, false))
-		refused.wantAnswer(t, 402, "allocation_exhausted")
-		fits := int64(readRefusal(t, refused.body).Details["max_tokens_that_fit"].(float64))
+		refused := apitest.Read(t, askDear(p, text, false))
+		if refused.Status != 402 || refused.Code != "allocation_exhausted" {
+			t.Fatal(refused)
+		}
+		fits := int64(refused.Details["max_tokens_that_fit"].(float64))
 		for _, n := range []int64{fits, fits + 1} {
 			if e := estimateDear(t, p, text, fmt.Sprintf(`"max_tokens":%d`, n)); e.Fits != (n == fits) ||
 				e.MaxTokensThatFit != fits || (e.Refusal == nil) != e.Fits {
 				t.Errorf("%d tokens: %+v", n, e)
 			}
 		}
-		if a := whole(t, askDear(p, text, false, fmt.Sprintf(`"max_tokens":%d`, fits+1))); a.status != 402 {
+		if a := apitest.Read(t, askDear(p, text, false, fmt.Sprintf(`"max_tokens":%d`, fits+1))); a.Status != 402 {
 			t.Errorf("one token more than fits: %+v", a)
 		}
 		feature := func(body string) {
@@ -250,13 +254,13 @@ func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a := whole(t, resp); a.status != 200 {
+			if a := apitest.Read(t, resp); a.Status != 200 {
 				t.Fatalf("%+v", a)
 			}
 		}
 		body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, dearModel, text)
-		call := func(path string, headers ...string) answer {
-			return whole(t, p.Call("POST", path, body, headers...))
+		call := func(path string, headers ...string) apitest.Answer {
+			return apitest.Read(t, p.Call("POST", path, body, headers...))
 		}
 		for _, tt := range []struct {
 			name    string
@@ -288,28 +292,27 @@ func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 				}
 				a := call(path, append(tt.headers, key)...)
 				if !tt.applied {
-					a.wantAnswer(t, 402, "allocation_exhausted")
-					if e := readRefusal(t, a.body); foretold.Refusal == nil ||
-						foretold.Refusal.Message != e.Message ||
+					if a.Status != 402 || a.Code != "allocation_exhausted" || foretold.Refusal == nil ||
+						foretold.Refusal.Message != a.Message ||
 						foretold.MaxTokensApplied != nil || foretold.Fits {
-						t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, e)
+						t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, a)
 					}
 					continue
 				}
-				svc := a.billing(t)
-				if a.status != 200 || foretold.MaxTokensApplied == nil || foretold.Fits ||
+				svc := a.Svc(t)
+				if a.Status != 200 || foretold.MaxTokensApplied == nil || foretold.Fits ||
 					svc["max_tokens_applied"] != float64(*foretold.MaxTokensApplied) ||
 					svc["hold_amount_mc"] != float64(foretold.HoldMC) || svc["paid_by"] != *foretold.PaidBy ||
 					*foretold.MaxTokensApplied > fits || foretold.MaxTokens != 128000 {
 					t.Errorf("%s: foretold %+v, answered %+v", tt.name, foretold, a)
 				}
-				receipt := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), ""))
-				if !strings.Contains(receipt.body,
+				receipt := apitest.Read(t, p.Call("GET", "/v1/requests/"+a.Header.Get("X-Request-Id"), ""))
+				if !strings.Contains(receipt.Body,
 					fmt.Sprintf(`"max_tokens_applied":%d,`, *foretold.MaxTokensApplied)) {
 					t.Errorf("%s: %+v", tt.name, receipt)
 				}
 				// A replay is the same, whatever would fit now, and whatever the header says.
-				if again := call(path, append(tt.headers, key, "X-Svc-Fit: 0")...); again.body != a.body {
+				if again := call(path, append(tt.headers, key, "X-Svc-Fit: 0")...); again.Body != a.Body {
 					t.Errorf("%s: replayed as %+v", tt.name, again)
 				}
 			}
@@ -323,13 +326,13 @@ func TestFitIsSwitchedByHeaderFeatureAndApp(t *testing.T) {
 func TestEstimateLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
-		p := apptest.Start(t, apptest.URL(t, e)).Node
+		p := servertest.Start(t, servertest.URL(t, e)).Node
 		const text = "!mock words=40"
-		before := whole(t, p.Call("GET", "/v1/connection", "")).body
+		before := apitest.Read(t, p.Call("GET", "/v1/connection", "")).Body
 		const rows = `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM refusals) +
 			(SELECT COUNT(*) FROM daily_totals) + (SELECT COUNT(*) FROM counters) + (SELECT COUNT(*) FROM events) +
 			(SELECT COUNT(*) FROM ledger)`
-		rowsBefore := number(t, p.DB, rows)
+		rowsBefore := dbtest.Number(t, p.DB, rows)
 		first := estimateDear(t, p, text)
 		if first.MaxTokens != 4096 || first.CappedBy != "app" || !first.Fits || first.FitMinTokens != nil ||
 			first.Expected.OutputBasis != "max_tokens" || first.Largest.OutputTokens != 4096 ||
@@ -337,13 +340,13 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 			first.HoldMC != (first.Largest.UserChargeMC*105+99)/100 {
 			t.Errorf("%+v", first)
 		}
-		if after := whole(t, p.Call("GET", "/v1/connection", "")).body; after != before {
+		if after := apitest.Read(t, p.Call("GET", "/v1/connection", "")).Body; after != before {
 			t.Errorf("an estimate has changed %s to %s", before, after)
 		}
-		if n := number(t, p.DB, rows); n != rowsBefore {
+		if n := dbtest.Number(t, p.DB, rows); n != rowsBefore {
 			t.Errorf("an estimate has left %d rows", n-rowsBefore)
 		}
-		svc := whole(t, askDear(p, text, false)).billing(t)
+		svc := apitest.Read(t, askDear(p, text, false)).Svc(t)
 		second := estimateDear(t, p, text)
 		if svc["hold_amount_mc"] != float64(first.HoldMC) || second.Expected.OutputBasis != "recent_calls" ||
 			svc["user_charge_mc"] != float64(second.Expected.UserChargeMC) ||
@@ -358,17 +361,17 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 		}
 		answers := map[string]bool{}
 		for query, body := range same {
-			answers[whole(t, p.Call("POST", "/v1/estimate"+query, body)).body] = true
+			answers[apitest.Read(t, p.Call("POST", "/v1/estimate"+query, body)).Body] = true
 		}
 		if len(answers) != 1 {
 			t.Errorf("one call in three shapes is estimated as %v", answers)
 		}
-		if a := whole(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.status != 400 {
+		if a := apitest.Read(t, p.Call("POST", "/v1/estimate?shape=other", same[""])); a.Status != 400 {
 			t.Errorf("an unknown shape: %+v", a)
 		}
 		tooMuch := `{"model":"gpt-6-luna","max_output_tokens":9000000,"input":"Hi"}`
-		if a := whole(t, p.Call("POST", "/v1/estimate?shape=responses", tooMuch)); a.status != 400 ||
-			!strings.Contains(a.body, "max_output_tokens: ") {
+		if a := apitest.Read(t, p.Call("POST", "/v1/estimate?shape=responses", tooMuch)); a.Status != 400 ||
+			!strings.Contains(a.Body, "max_output_tokens: ") {
 			t.Errorf("a refusal in the words of a shape: %+v", a)
 		}
 		for body, says := range map[string]string{
@@ -378,12 +381,12 @@ func TestEstimateLeavesNoTrace(t *testing.T) {
 			`{"model":"gpt-6-luna","n":2,` + hi:                "n: must be 1",
 			`{"model":"gpt-6-luna","max_tokens":9000000,` + hi: "allows at most",
 		} {
-			if a := whole(t, p.Call("POST", "/v1/estimate", body)); a.status != 400 ||
-				!strings.Contains(a.body, says) {
+			if a := apitest.Read(t, p.Call("POST", "/v1/estimate", body)); a.Status != 400 ||
+				!strings.Contains(a.Body, says) {
 				t.Errorf("%s: %+v", body, a)
 			}
 		}
-		if n := number(t, p.DB, "SELECT COUNT(*) FROM refusals"); n != 0 {
+		if n := dbtest.Number(t, p.DB, "SELECT COUNT(*) FROM refusals"); n != 0 {
 			t.Errorf("%d refusals of estimates are stored", n)
 		}
 		p.Verify()
@@ -430,27 +433,29 @@ func TestFitSurvivesKill(t *testing.T) {
 			}
 			const heldBy = `SELECT COALESCE((SELECT amount_mc FROM holds WHERE key = $1), 0)`
 			begin(streamKey, slowStream, `,"stream":true,"max_tokens":12000`)
-			awaitCheckpointOfWords(t, p.Node, streamKey)
+			calltest.AwaitWords(t, p.Node, streamKey)
 			begin(wholeKey, slowCall, "") // gets what the stream leaves
-			holdState(t, p.Node, wholeKey, "open")
-			streamHold, wholeHold := number(t, p.DB, heldBy, streamKey), number(t, p.DB, heldBy, wholeKey)
+			calltest.AwaitHold(t, p.Node, wholeKey, "open")
+			streamHold, wholeHold := dbtest.Number(t, p.DB, heldBy, streamKey), dbtest.Number(t, p.DB, heldBy, wholeKey)
 			if rest := int64(money.Dollar) - streamHold - wholeHold; wholeHold == 0 || rest < 0 || rest > 10_000 {
 				t.Errorf("held %d and %d of $1", streamHold, wholeHold)
 			}
 			p.Kill()
 			servertest.Verify(t, p.DB) // recomputes both holds from their terms
 			p = servertest.Start(t, p.DB, shortLease)
-			eventually(t, 30*time.Second, "sweep of the holds", func() bool { return number(t, p.DB, openHolds) == 0 })
-			a := whole(t, send(p, streamKey, slowStream, `,"stream":true,"max_tokens":12000`))
-			svc := a.billing(t)
-			if a.status != 200 || svc["settlement"] != "estimated" || svc["hold_amount_mc"] != float64(streamHold) ||
+			testkit.Eventually(t, 30*time.Second, "sweep of the holds", func() bool {
+				return dbtest.Number(t, p.DB, openHolds) == 0
+			})
+			a := apitest.Read(t, send(p, streamKey, slowStream, `,"stream":true,"max_tokens":12000`))
+			svc := a.Svc(t)
+			if a.Status != 200 || svc["settlement"] != "estimated" || svc["hold_amount_mc"] != float64(streamHold) ||
 				svc["max_tokens_applied"] != 12000.0 || svc["user_charge_mc"].(float64) > float64(streamHold) {
 				t.Errorf("the stream: %v", svc)
 			}
 			remaining := float64(money.Dollar) - svc["user_charge_mc"].(float64) // the other hold was released after it
-			a = whole(t, send(p, wholeKey, slowCall, ""))
-			svc = a.billing(t)
-			if hold := svc["hold_amount_mc"].(float64); a.status != 200 || hold <= float64(wholeHold) ||
+			a = apitest.Read(t, send(p, wholeKey, slowCall, ""))
+			svc = a.Svc(t)
+			if hold := svc["hold_amount_mc"].(float64); a.Status != 200 || hold <= float64(wholeHold) ||
 				hold > remaining ||
 				remaining-hold > 10_000 {
 				t.Errorf("the other call, when %v remained: %v", remaining, svc)

@@ -1,11 +1,10 @@
-package server_test
+package nodes
 
 import (
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,13 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
+
+// luna is where a model is called.
+const luna = "/v1/ai/gpt-6-luna"
 
 // booked is one call as its client knows it: a key, what was sent, and the
 // first whole answer.
@@ -39,17 +41,6 @@ type booked struct {
 	stored bool     // answer is what replays return
 	parts  [][]byte // of its streams that broke: what had arrived
 	node   *servertest.Process
-}
-
-// bill is what an answer says about its money.
-type bill struct {
-	HoldMC      int64  `json:"hold_amount_mc"`
-	CostMC      int64  `json:"provider_cost_mc"`
-	FeeMC       int64  `json:"svc_fee_mc"`
-	MarginMC    int64  `json:"dev_margin_mc"`
-	ChargeMC    int64  `json:"user_charge_mc"`
-	RemainingMC int64  `json:"allocation_remaining_mc"`
-	Settlement  string `json:"settlement"`
 }
 
 // callBooks are the calls of all clients of a test, and how often what happened.
@@ -132,10 +123,10 @@ func (b *callBooks) addChildren(p *servertest.Process) (path string) {
 	b.t.Helper()
 	token := p.Connection.AccessToken
 	for _, amount := range []money.MC{8 * money.Dollar, 3 * money.Dollar} {
-		a := whole(b.t, p.Call("POST", "/v1/connection/children", fmt.Sprintf(`{"amount_mc":%d}`, amount),
+		a := apitest.Read(b.t, p.Call("POST", "/v1/connection/children", fmt.Sprintf(`{"amount_mc":%d}`, amount),
 			"Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID()))
 		var child struct{ ID, Token string }
-		if err := json.Unmarshal([]byte(a.body), &child); err != nil || a.status != 200 {
+		if err := json.Unmarshal([]byte(a.Body), &child); err != nil || a.Status != 200 {
 			b.t.Fatalf("a child: %+v, %v", a, err)
 		}
 		if token = child.Token; path == "" {
@@ -352,22 +343,6 @@ func delivered(body []byte) []byte {
 	return part
 }
 
-// billOf reads the numbers of an answer.
-func billOf(c *booked) (bill, error) {
-	text := c.answer
-	if c.stream {
-		_, rest, ok := bytes.Cut(text, []byte(`"svc":`))
-		if !ok {
-			return bill{}, errors.New("no svc_final")
-		}
-		var v bill
-		return v, json.NewDecoder(bytes.NewReader(rest)).Decode(&v)
-	}
-	var v struct{ Svc bill }
-	err := json.Unmarshal(text, &v)
-	return v.Svc, err
-}
-
 // snapshot returns the calls so far.
 func (b *callBooks) snapshot() []*booked {
 	b.mu.Lock()
@@ -381,7 +356,7 @@ func (b *callBooks) compareLedger(database string) (estimated int) {
 	b.t.Helper()
 	type answered struct {
 		call *booked
-		bill bill
+		bill calltest.Bill
 	}
 	var want []answered
 	known := map[string]bool{}
@@ -389,7 +364,7 @@ func (b *callBooks) compareLedger(database string) (estimated int) {
 		known[c.key] = true
 		c.mu.Lock()
 		if c.answer != nil {
-			v, err := billOf(c)
+			v, err := calltest.ReadBill(c.answer)
 			if err != nil {
 				b.t.Errorf("key %s: %v in %s", c.key, err, c.answer)
 			}
@@ -397,7 +372,7 @@ func (b *callBooks) compareLedger(database string) (estimated int) {
 		}
 		c.mu.Unlock()
 	}
-	rows := spends(b.t, database)
+	rows := calltest.Spends(b.t, database)
 	for key, list := range rows {
 		if len(list) > 1 {
 			b.t.Errorf("key %s was billed %d times", key, len(list))
@@ -416,37 +391,6 @@ func (b *callBooks) compareLedger(database string) (estimated int) {
 	return estimated
 }
 
-// spends reads the spend rows of a database by their keys.
-func spends(t *testing.T, database string) map[string][]bill {
-	t.Helper()
-	d := openDatabase(t, database)
-	defer d.Close()
-	rows, err := d.QueryContext(t.Context(),
-		`SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, `+
-			`settlement FROM ledger WHERE type = 'spend'`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	list := map[string][]bill{}
-	for rows.Next() {
-		var key string
-		var r bill
-		if err := rows.Scan(&key, &r.HoldMC, &r.CostMC, &r.FeeMC, &r.MarginMC, &r.ChargeMC, &r.RemainingMC,
-			&r.Settlement); err != nil {
-			t.Fatal(err)
-		}
-		if child := rules.ChildOfKey(key); child != "" {
-			key = strings.TrimPrefix(key, child+"/")
-		}
-		list[key] = append(list[key], r)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
-
 // replayAll sends every answered call once more: the bytes must be the same.
 func (b *callBooks) replayAll(p *servertest.Process) {
 	calls := b.snapshot()
@@ -463,41 +407,8 @@ func (b *callBooks) replayAll(p *servertest.Process) {
 	wg.Wait()
 }
 
-// openDatabase opens a database to look at it, beside its node.
-func openDatabase(t *testing.T, database string) *db.DB {
-	t.Helper()
-	d, err := db.OpenReadOnly(context.Background(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// number returns the one number that a query answers.
-func number(t *testing.T, database, query string, args ...any) (n int64) {
-	t.Helper()
-	d := openDatabase(t, database)
-	defer d.Close()
-	if err := d.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 const (
 	openHolds = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
 	orphans   = `SELECT COUNT(*) FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id WHERE state = 'open' AND ` +
 		`(nodes.id IS NULL OR nodes.lease_us <= $1)`
 )
-
-// eventually polls until ok, less often the longer it takes, and fails the test if that is too long.
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); {
-		waited := time.Since(begun)
-		if waited > within {
-			t.Fatalf("%s: not within %s", what, within)
-		}
-		<-time.After(min(max(waited/10, 20*time.Millisecond), 500*time.Millisecond))
-	}
-}

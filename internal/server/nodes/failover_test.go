@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func TestFailover(t *testing.T) {
 // failoverGuide returns what operators read, whose commands set up the standbys of tests.
 func failoverGuide(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operate/failover.md")
+	text, err := os.ReadFile("../../../docs/operate/failover.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,14 +54,14 @@ func testFailover(t *testing.T, lose func(primary *dbtest.Cluster)) {
 	ctx, stop := context.WithCancel(t.Context())
 	wait := b.runClients(ctx, 8, func() *servertest.Process { return nodes[turn.Add(1)%2] })
 	defer func() { stop(); wait() }()
-	eventually(t, time.Minute, "50 answered calls", func() bool { return b.answered.Load() >= 50 })
+	testkit.Eventually(t, time.Minute, "50 answered calls", func() bool { return b.answered.Load() >= 50 })
 	before := b.answered.Load()
 	lost := time.Now()
 	lose(primary)
 	standby.Promote(t)
 	promoted := time.Now()
 	for _, p := range nodes {
-		eventually(t, maxFailover, "calls after the failover", func() bool {
+		testkit.Eventually(t, maxFailover, "calls after the failover", func() bool {
 			c := b.addCall(false, "!mock words=5")
 			return b.sendCall(ctx, p, c) && c.state() == "answered"
 		})

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"encoding/json"
@@ -12,6 +12,9 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -141,14 +144,14 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	called(t, a.Call("POST", "/v1/realtime/sessions", body), http.StatusCreated, &o)
 	offered := a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), silentOffer,
 		"Authorization: Bearer "+o.Client.Ticket, "Content-Type: application/sdp")
-	if r := whole(t, offered); r.status != http.StatusCreated {
+	if r := apitest.Read(t, offered); r.Status != http.StatusCreated {
 		t.Fatal(r)
 	}
 	readSession := func(p *servertest.Process) (s voice.Session) {
 		called(t, p.Call("GET", "/v1/realtime/sessions/"+o.ID, ""), http.StatusOK, &s)
 		return s
 	}
-	await := func(what string, ok func() bool) { t.Helper(); eventually(t, time.Minute, what, ok) }
+	await := func(what string, ok func() bool) { t.Helper(); testkit.Eventually(t, time.Minute, what, ok) }
 	await("the call is watched", func() bool { return calls.onlyCall().Sidebands == 1 })
 	calls.speak()
 	await("the first reply is billed", func() bool { return readSession(a).ResponseCount == 1 })
@@ -171,7 +174,7 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 		t.Errorf("%d ms were unwatched", c.UnwatchedMS)
 	}
 	b.Verify()
-	d := openDatabase(t, b.DB)
+	d := dbtest.OpenReadOnly(t, b.DB)
 	defer d.Close()
 	var held int64
 	if err := d.QueryRowContext(t.Context(), `SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil ||

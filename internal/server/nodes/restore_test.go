@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -69,8 +70,8 @@ func drillRestores(t *testing.T, url string) {
 	for i := range n {
 		start()
 		pause(ctx, time.Duration(300+rand.IntN(500))*time.Millisecond)
-		var before map[string]bill
-		eventually(t, time.Minute, "an answered call", func() bool {
+		var before map[string]calltest.Bill
+		testkit.Eventually(t, time.Minute, "an answered call", func() bool {
 			before = b.answeredBills()
 			return len(before) > 0
 		})
@@ -113,13 +114,13 @@ func drillRestores(t *testing.T, url string) {
 }
 
 // answeredBills returns what the answers so far say, by key.
-func (b *callBooks) answeredBills() map[string]bill {
+func (b *callBooks) answeredBills() map[string]calltest.Bill {
 	b.t.Helper()
-	bills := map[string]bill{}
+	bills := map[string]calltest.Bill{}
 	for _, c := range b.snapshot() {
 		c.mu.Lock()
 		if c.answer != nil {
-			v, err := billOf(c)
+			v, err := calltest.ReadBill(c.answer)
 			if err != nil {
 				b.t.Errorf("key %s: %v in %s", c.key, err, c.answer)
 			}
@@ -131,9 +132,9 @@ func (b *callBooks) answeredBills() map[string]bill {
 }
 
 // compareCopy checks that a restored database has one row of each answered call, with the answered numbers.
-func (b *callBooks) compareCopy(database string, want map[string]bill) {
+func (b *callBooks) compareCopy(database string, want map[string]calltest.Bill) {
 	b.t.Helper()
-	rows := spends(b.t, database)
+	rows := calltest.Spends(b.t, database)
 	for key, answered := range want {
 		if list := rows[key]; len(list) != 1 || list[0] != answered {
 			b.t.Errorf("key %s was answered %+v before the backup; the copy's rows say %+v", key, answered, list)
@@ -143,7 +144,7 @@ func (b *callBooks) compareCopy(database string, want map[string]bill) {
 
 // replayFromCopy starts a node on a restored file, and sends the answered calls once more: the bytes must be the same.
 // The node needs the key files of the first one, which stand by a SQLite file.
-func (b *callBooks) replayFromCopy(from, target string, answered map[string]bill) {
+func (b *callBooks) replayFromCopy(from, target string, answered map[string]calltest.Bill) {
 	b.t.Helper()
 	file, isFile := strings.CutPrefix(from, "sqlite:")
 	if !isFile {
@@ -151,8 +152,8 @@ func (b *callBooks) replayFromCopy(from, target string, answered map[string]bill
 	}
 	copyKeys(b.t, filepath.Dir(file), filepath.Dir(strings.TrimPrefix(target, "sqlite:")))
 	p := servertest.Start(b.t, target, "--lease=2s")
-	eventually(b.t, 30*time.Second, "sweep of the lost node's holds", func() bool {
-		return number(b.t, target, orphans, time.Now().UnixMicro()) == 0
+	testkit.Eventually(b.t, 30*time.Second, "sweep of the lost node's holds", func() bool {
+		return dbtest.Number(b.t, target, orphans, time.Now().UnixMicro()) == 0
 	})
 	for _, c := range b.snapshot() {
 		if _, ok := answered[c.key]; ok && !b.sendCall(b.t.Context(), p, c) {
@@ -200,9 +201,9 @@ func TestPointInTimeRecovery(t *testing.T) {
 	defer func() { stop(); wait() }()
 	const calls = 50 // before the moment, and after it
 	answered := func(n int) func() bool { return func() bool { return len(b.answeredBills()) >= n } }
-	eventually(t, time.Minute, "calls before the moment", answered(calls))
+	testkit.Eventually(t, time.Minute, "calls before the moment", answered(calls))
 	before, moment := b.answeredBills(), time.Now()
-	eventually(t, time.Minute, "calls after the moment", answered(len(before)+calls))
+	testkit.Eventually(t, time.Minute, "calls after the moment", answered(len(before)+calls))
 	cluster.KillPostmaster(t)
 	p.Kill()
 	stop()
@@ -210,8 +211,9 @@ func TestPointInTimeRecovery(t *testing.T) {
 	cluster.Recover(t, moment)
 	servertest.Verify(t, url)
 	b.compareCopy(url, before)
-	rows := number(t, url, `SELECT COUNT(*) FROM ledger`)
-	if late := number(t, url, `SELECT COUNT(*) FROM ledger WHERE created_us > $1`, moment.UnixMicro()); late > 0 {
+	rows := dbtest.Number(t, url, `SELECT COUNT(*) FROM ledger`)
+	late := dbtest.Number(t, url, `SELECT COUNT(*) FROM ledger WHERE created_us > $1`, moment.UnixMicro())
+	if late > 0 {
 		t.Errorf("%d rows are newer than the moment", late)
 	}
 	t.Logf("%d answered calls of %d were before the moment; the ledger has %d rows", len(before),

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -81,7 +84,9 @@ func crash(t *testing.T, url string) {
 	}
 	stop()
 	wait()
-	eventually(t, 30*time.Second, "sweep of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+	testkit.Eventually(t, 30*time.Second, "sweep of the last holds", func() bool {
+		return dbtest.Number(t, p.DB, openHolds) == 0
+	})
 	for _, c := range interrupted { // the load may have asked again
 		if c.state() != "answered" && (!b.sendCall(t.Context(), p, c) || c.state() != "answered") {
 			t.Errorf("key %s is not answered after the crashes", c.key)
@@ -91,7 +96,7 @@ func crash(t *testing.T, url string) {
 	estimated := b.compareLedger(p.DB)
 	p.Verify()
 	end := p.Call("POST", child+"/end", "", "Authorization: Bearer "+p.Connection.AccessToken)
-	if a := whole(t, end); a.status != 200 {
+	if a := apitest.Read(t, end); a.Status != 200 {
 		t.Errorf("the end of the child: %+v", a)
 	}
 	p.Verify()
@@ -108,8 +113,8 @@ func crash(t *testing.T, url string) {
 		"replays after a crash":     b.replayed.Load(),
 		"retries of broken streams": b.retried.Load(),
 		"streams":                   b.streamed.Load(),
-		"calls of children":         number(t, p.DB, `SELECT COUNT(*) FROM ledger WHERE key LIKE 'chd%'`),
-		"returned by the child":     number(t, p.DB, `SELECT MAX(returned_mc) FROM children`),
+		"calls of children":         dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM ledger WHERE key LIKE 'chd%'`),
+		"returned by the child":     dbtest.Number(t, p.DB, `SELECT MAX(returned_mc) FROM children`),
 	} {
 		if count == 0 {
 			t.Errorf("vacuous: no %s", what)
@@ -122,8 +127,8 @@ func crash(t *testing.T, url string) {
 func (b *callBooks) checkLater(p *servertest.Process, delay time.Duration) {
 	b.t.Helper()
 	until := time.After(delay)
-	eventually(b.t, 30*time.Second, "sweep of a dead node's holds", func() bool {
-		return number(b.t, p.DB, orphans, time.Now().UnixMicro()) == 0
+	testkit.Eventually(b.t, 30*time.Second, "sweep of a dead node's holds", func() bool {
+		return dbtest.Number(b.t, p.DB, orphans, time.Now().UnixMicro()) == 0
 	})
 	servertest.Verify(b.t, p.DB)
 	b.compareLedger(p.DB)
@@ -142,8 +147,8 @@ func (b *callBooks) beginInterrupted(p *servertest.Process) []*booked {
 		return c
 	}
 	stream := begin(true, "!mock pace=200ms words=100 chunks=100")
-	awaitCheckpointOfWords(b.t, p.Node, stream.key)
+	calltest.AwaitWords(b.t, p.Node, stream.key)
 	whole := begin(false, "!mock delay=8s words=9")
-	holdState(b.t, p.Node, whole.key, "open")
+	calltest.AwaitHold(b.t, p.Node, whole.key, "open")
 	return []*booked{stream, whole}
 }

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -89,44 +91,6 @@ func exchange(ctx context.Context, p *nodetest.Node, c *booked, begun chan<- str
 	return reply{resp.StatusCode, resp.Header, string(body), err}
 }
 
-// awaitCheckpointOfWords waits until words of the key's stream are on the disk. The first checkpoint may have none.
-func awaitCheckpointOfWords(t *testing.T, p *nodetest.Node, key string) {
-	t.Helper()
-	eventually(t, 2*time.Minute, "two checkpoints of a stream", func() bool {
-		return number(t, p.DB, `SELECT COUNT(*) FROM checkpoints JOIN holds USING (request_id) WHERE key =
-			$1`, key) >= 2
-	})
-}
-
-// holdState waits until the key's hold is as wanted: open, failed or gone.
-func holdState(t *testing.T, p *nodetest.Node, key, want string) {
-	t.Helper()
-	d := openDatabase(t, p.DB)
-	defer d.Close()
-	eventually(t, 2*time.Minute, "hold "+want, func() bool {
-		var state string
-		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`,
-			key).Scan(&state)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return state == want
-	})
-	if want == "open" { // the node has read that its hold is stored, too, before it is stopped or killed
-		probeReady(t, p)
-	}
-}
-
-// queryOne returns the only row of a key.
-func queryOne(t *testing.T, p *nodetest.Node, key string) bill {
-	t.Helper()
-	list := spends(t, p.DB)[key]
-	if len(list) != 1 {
-		t.Fatalf("key %s has %d rows", key, len(list))
-	}
-	return list[0]
-}
-
 // TestNodesLastMicroCent races 64 callers on two processes for an allocation
 // that covers exactly one of them, and then for one that lacks a micro-cent (F-49).
 func TestNodesLastMicroCent(t *testing.T) {
@@ -138,7 +102,7 @@ func TestNodesLastMicroCent(t *testing.T) {
 	if r := ask(a.Node, probe); r.status != 200 {
 		t.Fatal(r)
 	}
-	hold := money.MC(queryOne(t, a.Node, probe.key).HoldMC)
+	hold := money.MC(calltest.Spend(t, a.DB, probe.key).HoldMC)
 
 	d := dbtest.OpenURL(t, a.DB)
 	for _, race := range []struct {
@@ -209,8 +173,9 @@ func TestNodesJoin(t *testing.T) {
 		if c.answer = []byte(first.body); marked != len(copies)-1 {
 			t.Errorf("stream %t: %d of %d copies are marked as replayed", c.stream, marked, len(copies))
 		}
-		if want, err := billOf(c); err != nil || queryOne(t, a.Node, c.key) != want {
-			t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, a.Node, c.key))
+		row := calltest.Spend(t, a.DB, c.key)
+		if want, err := calltest.ReadBill(c.answer); err != nil || row != want {
+			t.Errorf("answered %+v, %v; the row says %+v", want, err, row)
 		}
 	}
 	a.Verify()
@@ -223,7 +188,7 @@ func TestNodesJoinerOutlivesLeader(t *testing.T) {
 	a, b := startPair(t)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=60 chunks=30")
 	owner := asking(a.Node, c)
-	holdState(t, a.Node, c.key, "open")
+	calltest.AwaitHold(t, a.Node, c.key, "open")
 	first := beginCall(b.Node, c)
 	<-first.begun
 	second := beginCall(b.Node, c)
@@ -249,10 +214,10 @@ func TestNodesOwnerDies(t *testing.T) {
 	whole, stream := books.addCall(false, "!mock delay=6s words=9"),
 		books.addCall(true, "!mock pace=100ms words=200 chunks=200")
 	owners := []<-chan reply{asking(a.Node, whole), asking(a.Node, stream)}
-	holdState(t, a.Node, whole.key, "open")
-	holdState(t, a.Node, stream.key, "open")
+	calltest.AwaitHold(t, a.Node, whole.key, "open")
+	calltest.AwaitHold(t, a.Node, stream.key, "open")
 	joined, following := asking(b.Node, whole), asking(b.Node, stream)
-	awaitCheckpointOfWords(t, a.Node, stream.key)
+	calltest.AwaitWords(t, a.Node, stream.key)
 	a.Kill()
 	for _, ch := range owners {
 		if r := <-ch; r.err == nil {
@@ -268,8 +233,9 @@ func TestNodesOwnerDies(t *testing.T) {
 		!strings.Contains(r.body, "the service was interrupted") {
 		t.Errorf("a follower of a dead stream got %+v", r)
 	}
-	if want, err := billOf(stream); err != nil || queryOne(t, b.Node, stream.key) != want || want.ChargeMC == 0 {
-		t.Errorf("followed %+v, %v; the row says %+v", want, err, queryOne(t, b.Node, stream.key))
+	row := calltest.Spend(t, b.DB, stream.key)
+	if want, err := calltest.ReadBill(stream.answer); err != nil || row != want || row.ChargeMC == 0 {
+		t.Errorf("followed %+v, %v; the row says %+v", want, err, row)
 	}
 	if again := ask(b.Node, stream); again.body != r.body {
 		t.Errorf("replayed\n%s\nfollowed\n%s", again.body, r.body)
@@ -277,7 +243,7 @@ func TestNodesOwnerDies(t *testing.T) {
 	if r := ask(b.Node, whole); r.status != 200 || r.body != ran.body || r.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("a retry got %+v", r)
 	}
-	queryOne(t, b.Node, whole.key)
+	calltest.Spend(t, b.DB, whole.key)
 	b.Verify()
 }
 
@@ -299,14 +265,14 @@ func TestNodesPausedOwner(t *testing.T) {
 			a, b := startPair(t, shortLease)
 			c := newBooks(t, nil).addCall(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
 			owner := asking(a.Node, c)
-			holdState(t, a.Node, c.key, "open")
+			calltest.AwaitHold(t, a.Node, c.key, "open")
 			a.Signal(syscall.SIGSTOP)
-			holdState(t, b.Node, c.key, "failed")
+			calltest.AwaitHold(t, b.Node, c.key, "failed")
 			var retry <-chan reply
 			var other reply
 			if meanwhile.copies != "none" {
 				retry = asking(b.Node, c)
-				holdState(t, b.Node, c.key, "open")
+				calltest.AwaitHold(t, b.Node, c.key, "open")
 			}
 			if meanwhile.copies == "done" {
 				other = <-retry
@@ -329,8 +295,9 @@ func TestNodesPausedOwner(t *testing.T) {
 			if c.answer = []byte(other.body); other.status != 200 || late.status != 200 {
 				t.Fatalf("late %+v, other %+v", late, other)
 			}
-			if want, err := billOf(c); err != nil || queryOne(t, b.Node, c.key) != want {
-				t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, b.Node, c.key))
+			row := calltest.Spend(t, b.DB, c.key)
+			if want, err := calltest.ReadBill(c.answer); err != nil || row != want {
+				t.Errorf("answered %+v, %v; the row says %+v", want, err, row)
 			}
 			if late.body != other.body && !c.stream { // of a stream, its own text had gone out
 				t.Errorf("the owner answered\n%s\nand the other node\n%s", late.body, other.body)
@@ -353,11 +320,11 @@ func TestNodesRevoke(t *testing.T) {
 		t.Fatal(r)
 	}
 	running := asking(b.Node, books.addCall(false, "!mock delay=6s words=5")) // seen on a busy machine, too
-	holdState(t, b.Node, books.calls[1].key, "open")
+	calltest.AwaitHold(t, b.Node, books.calls[1].key, "open")
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
 	readBody(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
-	eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
+	testkit.Eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
 		return ask(b.Node, &booked{
 			key:  servertest.UUID(),
 			body: books.calls[0].body,
@@ -421,7 +388,7 @@ func TestNodesSeedOnce(t *testing.T) {
 		`SELECT COUNT(*) FROM features`:                    2,
 		`SELECT COUNT(*) FROM ledger WHERE type = 'topup'`: 1,
 	} {
-		if n := number(t, url, query); n != want {
+		if n := dbtest.Number(t, url, query); n != want {
 			t.Errorf("%s: %d, want %d", query, n, want)
 		}
 	}
@@ -456,7 +423,7 @@ func TestStopUnderLoad(t *testing.T) {
 			leaver := beginCall(p.Node, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
-			eventually(t, 2*time.Minute, "streams and calls in flight", func() bool {
+			testkit.Eventually(t, 2*time.Minute, "streams and calls in flight", func() bool {
 				return b.streamed.Load() > 5 && b.inFlight.Load() > 8
 			})
 			inFlight := b.inFlight.Load()
@@ -466,7 +433,7 @@ func TestStopUnderLoad(t *testing.T) {
 			stop()
 			wait()
 			b.compareLedger(p.DB)
-			rows := spends(t, p.DB)
+			rows := calltest.Spends(t, p.DB)
 			for _, c := range b.snapshot() {
 				if c != gone && c.state() != "answered" && len(rows[c.key]) > 0 {
 					t.Errorf("key %s was billed, and not answered", c.key)
@@ -478,7 +445,7 @@ func TestStopUnderLoad(t *testing.T) {
 			if len(rows[gone.key]) != 1 || inFlight == 0 {
 				t.Errorf("%d rows of the client that left, %d calls in flight", len(rows[gone.key]), inFlight)
 			}
-			if n := number(t, p.DB, openHolds); n != 0 {
+			if n := dbtest.Number(t, p.DB, openHolds); n != 0 {
 				t.Errorf("%d holds are open after a clean stop", n)
 			}
 			p.Verify()

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ func TestAsynchronousStandby(t *testing.T) {
 		t.Helper()
 		for range n {
 			c := b.addCall(false, "!mock words=5")
-			eventually(t, maxFailover, "an answer", func() bool {
+			testkit.Eventually(t, maxFailover, "an answer", func() bool {
 				return b.sendCall(t.Context(), p, c) && c.state() == "answered"
 			})
 		}
@@ -56,7 +56,7 @@ func TestAsynchronousStandby(t *testing.T) {
 func awaitLog(t *testing.T, p *servertest.Process, atLeast int64) int64 {
 	t.Helper()
 	var log struct{ Size int64 }
-	eventually(t, time.Minute, "leaves of the log", func() bool {
+	testkit.Eventually(t, time.Minute, "leaves of the log", func() bool {
 		response := p.Call("GET", "/v1/log", "")
 		defer response.Body.Close()
 		return json.NewDecoder(response.Body).Decode(&log) == nil && log.Size >= atLeast
@@ -73,7 +73,8 @@ func checkLog(t *testing.T, p *servertest.Process, state string, code int, says 
 	if err := json.NewDecoder(response.Body).Decode(&log); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command("/usr/bin/python3", "../../tools/verify-log", p.BaseURL, "--key", log.Key, "--state", state)
+	command := exec.Command("/usr/bin/python3", "../../../tools/verify-log", p.BaseURL, "--key", log.Key, "--state",
+		state)
 	out, _ := command.CombinedOutput() // its exit code tells
 	if got := command.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), says) {
 		t.Errorf("verify-log: %d, want %d\n%s", got, code, out)

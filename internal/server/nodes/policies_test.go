@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -25,9 +27,9 @@ func TestFeeChangesOnEveryNode(t *testing.T) {
 	const slack = 500 * time.Millisecond // a call's row is later than its start
 	for end := v.From.Add(slack + 2*time.Second); time.Now().Before(end); {
 		for _, p := range []*servertest.Process{a, b} {
-			answer := whole(t, p.Call("POST", "/v1/ai/gpt-6-luna", `{"messages":[{"role":"user","content":"Hello."}]}`))
-			if answer.status != http.StatusOK {
-				t.Fatalf("a call: %+v", answer)
+			a := apitest.Read(t, p.Call("POST", luna, `{"messages":[{"role":"user","content":"Hello."}]}`))
+			if a.Status != http.StatusOK {
+				t.Fatal(a)
 			}
 		}
 	}
@@ -37,11 +39,11 @@ func TestFeeChangesOnEveryNode(t *testing.T) {
 		10: fmt.Sprintf("created_us > %d", from+slack.Microseconds()),
 	} {
 		const calls = `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND provider_cost_mc > 0 AND `
-		if n := number(t, a.DB, calls+when); n < 4 {
+		if n := dbtest.Number(t, a.DB, calls+when); n < 4 {
 			t.Errorf("vacuous: %d calls at %d %%", n, percent)
 		}
 		other := fmt.Sprintf(" AND svc_fee_mc <> (provider_cost_mc * %d + 99) / 100", percent)
-		if n := number(t, a.DB, calls+when+other); n > 0 {
+		if n := dbtest.Number(t, a.DB, calls+when+other); n > 0 {
 			t.Errorf("%d calls pay another fee than %d %%", n, percent)
 		}
 	}

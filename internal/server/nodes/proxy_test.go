@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"bytes"
@@ -24,6 +24,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -107,7 +108,7 @@ func proxyFolder(t *testing.T) string {
 // replaceAll returns a file of deploy/ with pairs of texts replaced. Each must be there.
 func replaceAll(t *testing.T, name string, pairs ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+	text, err := os.ReadFile(filepath.Join("../../../deploy", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func startProxy(t *testing.T, address, dir, name string, args ...string) *proxy 
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	p := &proxy{t: t, client: &http.Client{Transport: transport, Timeout: time.Minute}}
-	eventually(t, 30*time.Second, name+" answers", func() bool {
+	testkit.Eventually(t, 30*time.Second, name+" answers", func() bool {
 		resp, err := p.client.Get(proxyURL + "/healthz")
 		if err != nil {
 			return false
@@ -351,7 +352,7 @@ func testProxyNodes(t *testing.T, start func(*testing.T, string, ...string) *pro
 	if _, err := io.ReadFull(resp.Body, make([]byte, 20)); err != nil {
 		t.Fatal(err)
 	}
-	if number(t, a.DB, openHolds) != 1 {
+	if dbtest.Number(t, a.DB, openHolds) != 1 {
 		t.Error("the first bytes of a stream came when it had ended")
 	}
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {

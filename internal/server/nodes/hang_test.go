@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"io"
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/calltest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -142,7 +145,9 @@ func TestDatabaseHangs(t *testing.T) {
 	running := b.addCall(false, "!mock words=5 delay=4s")
 	stream := b.addCall(true, "!mock words=5 delay=4s")
 	whole, streamed := asking(p.Node, running), asking(p.Node, stream)
-	eventually(t, 10*time.Second, "two holds", func() bool { return number(t, database, openHolds) == 2 })
+	testkit.Eventually(t, 10*time.Second, "two holds", func() bool {
+		return dbtest.Number(t, database, openHolds) == 2
+	})
 	// The database has the holds; what it answered passes the freezer before this does.
 	if status, body, _ := probeReady(t, p.Node); status != 200 {
 		t.Errorf("not ready: %s", body)
@@ -172,15 +177,19 @@ func TestDatabaseHangs(t *testing.T) {
 		t.Errorf("a stream whose response is ready got %+v", r)
 	}
 	f.thaw()
-	eventually(t, 30*time.Second, "ready again", func() bool {
+	testkit.Eventually(t, 30*time.Second, "ready again", func() bool {
 		status, _, _ := probeReady(t, p.Node)
 		return status == 200
 	})
 	for _, c := range []*booked{running, stream} {
-		eventually(t, 30*time.Second, "the late settlement", func() bool { return ask(p.Node, c).status == 200 })
-		queryOne(t, p.Node, c.key)
+		testkit.Eventually(t, 30*time.Second, "the late settlement", func() bool {
+			return ask(p.Node, c).status == 200
+		})
+		calltest.Spend(t, p.DB, c.key)
 	}
-	eventually(t, 2*time.Minute, "end of the holds", func() bool { return number(t, database, openHolds) == 0 })
+	testkit.Eventually(t, 2*time.Minute, "end of the holds", func() bool {
+		return dbtest.Number(t, database, openHolds) == 0
+	})
 	servertest.Verify(t, database)
 }
 

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -19,6 +19,9 @@ import (
 
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/faulttest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -54,7 +57,7 @@ func readiness(p *servertest.Process) int {
 // awaitReadiness waits until a node answers /readyz with a status. Every answer must be in time.
 func awaitReadiness(t *testing.T, p *servertest.Process, want int) {
 	t.Helper()
-	eventually(t, maxRecovery, fmt.Sprintf("/readyz is %d", want), func() bool {
+	testkit.Eventually(t, maxRecovery, fmt.Sprintf("/readyz is %d", want), func() bool {
 		t.Helper()
 		status := readiness(p)
 		if status == 0 {
@@ -109,7 +112,9 @@ func (b *callBooks) settleAll(p *servertest.Process, database string) (estimated
 		}
 		open = left
 	}
-	eventually(b.t, maxRecovery, "end of the last holds", func() bool { return number(b.t, database, openHolds) == 0 })
+	testkit.Eventually(b.t, maxRecovery, "end of the last holds", func() bool {
+		return dbtest.Number(b.t, database, openHolds) == 0
+	})
 	b.replayAll(p)
 	b.checkOthers()
 	estimated = b.compareLedger(database)
@@ -183,10 +188,10 @@ func TestFullDisk(t *testing.T) {
 	for _, c := range []*booked{whole, stream} {
 		running.Go(func() { b.sendInTime(p, c) })
 	}
-	eventually(t, maxRecovery, "two calls in flight", func() bool { return b.inFlight.Load() == 2 })
+	testkit.Eventually(t, maxRecovery, "two calls in flight", func() bool { return b.inFlight.Load() == 2 })
 	disk.Fill(t)
 	// The log has some room left, and the first calls meet the disk only when they settle.
-	eventually(t, maxRecovery, "/readyz is 503", func() bool {
+	testkit.Eventually(t, maxRecovery, "/readyz is 503", func() bool {
 		b.sendInTime(p, b.addCalls(4, "!mock words=9")...)
 		return readiness(p) == 503
 	})
@@ -214,7 +219,7 @@ func TestFrozenPostgres(t *testing.T) {
 	running := b.addCalls(4, "!emu pace=100ms words=30")
 	var wait sync.WaitGroup
 	wait.Go(func() { b.sendInTime(p, running...) })
-	eventually(t, maxRecovery, "running calls at the provider", func() bool {
+	testkit.Eventually(t, maxRecovery, "running calls at the provider", func() bool {
 		for _, c := range running {
 			if provider.of(c) == 0 {
 				return false
@@ -227,8 +232,8 @@ func TestFrozenPostgres(t *testing.T) {
 	wait.Go(func() { b.sendInTime(p, asked...) })
 	awaitReadiness(t, p, 503)
 	begun := time.Now()
-	if r := whole(t, p.Call("GET", "/v1/connection", "")); r.status != 503 || time.Since(begun) > maxAnswerTime {
-		t.Errorf("a read: %d after %s", r.status, time.Since(begun))
+	if r := apitest.Read(t, p.Call("GET", "/v1/connection", "")); r.Status != 503 || time.Since(begun) > maxAnswerTime {
+		t.Errorf("a read: %d after %s", r.Status, time.Since(begun))
 	}
 	wait.Wait()
 	thaw()
@@ -275,18 +280,18 @@ func TestBlackHoledConnections(t *testing.T) {
 	running := b.addCall(true, "!mock pace=100ms words=60 chunks=30")
 	var wait sync.WaitGroup
 	wait.Go(func() { b.sendInTime(a, running) })
-	eventually(t, maxRecovery, "a stream in flight", func() bool { return b.inFlight.Load() == 1 })
+	testkit.Eventually(t, maxRecovery, "a stream in flight", func() bool { return b.inFlight.Load() == 1 })
 	if n := proxy.BlackHole(); n < 4 {
 		t.Fatalf("only %d connections were open", n)
 	}
 	wait.Go(func() { b.sendInTime(a, b.addCalls(16, "!mock words=9")...) })
 	b.sendInTime(other, b.addCalls(4, "!mock words=9")...)
 	wait.Wait()
-	eventually(t, maxRecovery, "the node works again", func() bool {
+	testkit.Eventually(t, maxRecovery, "the node works again", func() bool {
 		c := b.addCall(false, "!mock words=9")
 		return readiness(a) == 200 && b.sendCall(t.Context(), a, c) && c.state() == "answered"
 	})
-	if n := number(t, url, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, time.Now().UnixMicro()); n != 2 {
+	if n := dbtest.Number(t, url, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, time.Now().UnixMicro()); n != 2 {
 		t.Errorf("%d of 2 nodes have a lease", n)
 	}
 	b.settleAll(other, url)
@@ -338,7 +343,7 @@ func TestNodeWithoutLease(t *testing.T) {
 		}
 	}
 	awaitReadiness(t, a, 503)
-	eventually(t, maxRecovery, "half of the lease is over", func() bool {
+	testkit.Eventually(t, maxRecovery, "half of the lease is over", func() bool {
 		c := b.addCall(false, "!mock words=9")
 		return b.sendCall(t.Context(), a, c) && c.state() == "unanswered"
 	})
@@ -367,8 +372,8 @@ func TestNodeRowIsGone(t *testing.T) {
 	if _, err := d.ExecContext(t.Context(), `DELETE FROM nodes`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, maxRecovery, "both nodes have a lease", func() bool {
-		return number(t, a.DB, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, time.Now().UnixMicro()) == 2
+	testkit.Eventually(t, maxRecovery, "both nodes have a lease", func() bool {
+		return dbtest.Number(t, a.DB, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`, time.Now().UnixMicro()) == 2
 	})
 	b := newBooks(t, isUnavailable)
 	b.sendInTime(a, b.addCalls(4, "!mock words=9")...)
@@ -384,7 +389,7 @@ func TestDeadOwnerIsNoticed(t *testing.T) {
 	b := newBooks(t, isUnavailable)
 	c := b.addCall(false, "!mock delay=1s words=9")
 	owner := asking(a.Node, c)
-	holdState(t, a.Node, c.key, "open")
+	calltest.AwaitHold(t, a.Node, c.key, "open")
 	a.Kill()
 	<-owner
 	begun := time.Now()

@@ -1,4 +1,4 @@
-package server_test
+package nodes
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
+	"github.com/purserhq/purser/internal/testkit/calltest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -38,7 +40,9 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	}
 	stop()
 	wait()
-	eventually(t, 2*time.Minute, "end of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+	testkit.Eventually(t, 2*time.Minute, "end of the last holds", func() bool {
+		return dbtest.Number(t, p.DB, openHolds) == 0
+	})
 	b.replayAll(p)
 	b.compareLedger(p.DB)
 	for _, c := range b.snapshot() {
@@ -99,15 +103,15 @@ func TestStatementFails(t *testing.T) {
 		if !inside && (r.status != 500 && r.status != 502 || r.errorCode() == "") {
 			t.Errorf("%s failed: %+v", what, r)
 		}
-		eventually(t, 2*time.Minute, "the key works again after a failed "+what, func() bool {
+		testkit.Eventually(t, 2*time.Minute, "the key works again after a failed "+what, func() bool {
 			r = ask(p.Node, c)
 			return r.status == 200 || f.rows == 0 && r.status == 502
 		})
-		if rows := spends(t, p.DB)[c.key]; len(rows) != f.rows {
+		if rows := calltest.Spends(t, p.DB)[c.key]; len(rows) != f.rows {
 			t.Errorf("after a failed %s: %+v", what, rows)
 		}
-		eventually(t, 2*time.Minute, "nothing is held after a failed "+what, func() bool {
-			return number(t, p.DB, openHolds) == 0
+		testkit.Eventually(t, 2*time.Minute, "nothing is held after a failed "+what, func() bool {
+			return dbtest.Number(t, p.DB, openHolds) == 0
 		})
 	}
 	p.Verify()
@@ -121,12 +125,12 @@ func TestCheckpointFails(t *testing.T) {
 	d := dbtest.OpenURL(t, a.DB)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a.Node, c)
-	eventually(t, 10*time.Second, "a checkpoint", func() bool {
-		return number(t, a.DB, `SELECT COUNT(*) FROM checkpoints`) > 0
+	testkit.Eventually(t, 10*time.Second, "a checkpoint", func() bool {
+		return dbtest.Number(t, a.DB, `SELECT COUNT(*) FROM checkpoints`) > 0
 	})
 	follower := asking(b.Node, c)
 	undo := fails(t, d, "INSERT", "checkpoints")
-	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
+	testkit.Eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
 		return strings.Contains(a.Log(), "checkpoints not saved")
 	})
 	undo()

@@ -1,0 +1,4 @@
+// Package nodes tries real processes: what is killed, stopped or restarted, several nodes on one database, and nodes
+// whose database, disk or proxy breaks. Its tests start the binary and link nothing of its pages and providers, so that
+// a change there does not run them again. Only tests are in it.
+package nodes
