@@ -32,8 +32,15 @@ import (
 )
 
 // sizeRows is how many rows the ledger gets, and the other big tables in proportion. Fewer than a million show
-// a table that is read as a whole, too.
-var sizeRows = flag.Int("size-rows", 100_000, "rows of the ledger in TestSizeOfStatements")
+// a table that is read as a whole, too. SQLite, which is asked for its plans alone, shows it by any number.
+var sizeRows = flag.Int("size-rows", usualRows(), "rows of the ledger in TestSizeOfStatements")
+
+func usualRows() int {
+	if testkit.IsLong() {
+		return 100_000
+	}
+	return 10_000 // of SQLite
+}
 
 // maxPages is what a statement of PostgreSQL may read, in pages of 8 KiB. Where tables are so small that a whole one
 // has fewer, maxRows stands for it.
