@@ -3,7 +3,9 @@ package purser_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -111,6 +113,100 @@ func TestProcessesAreListed(t *testing.T) {
 		if !found[folder] {
 			t.Errorf("no test of %s starts a process: delete it from the list", folder)
 		}
+	}
+}
+
+// TestNodesLinkNoLeaf holds that the tests of processes are not linked with what a page or a provider changes, so that
+// go test does not run them again for it.
+func TestNodesLinkNoLeaf(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "-test", "./internal/server/nodes").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := regexp.MustCompile(`(?m)^` + module + `(docs|examples|internal/pages|internal/models/provider/(anthropic|` +
+		`google|openai|mock)|internal/(server|commands|dev|testkit/apptest)$).*`)
+	if found := leaf.FindAllString(string(out), -1); found != nil {
+		t.Errorf("the tests of internal/server/nodes are linked with %q", found)
+	}
+}
+
+// TestAreaChangesWithItsSources changes a copy of the product: the path of the binary for internal/server/nodes is
+// another one after each change that its tests may reach, and the same after others.
+func TestAreaChangesWithItsSources(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, name := range strings.Fields(".ci api cmd docs/guide emulator examples internal go.mod go.sum") {
+		copySources(t, root, name)
+	}
+	binary := filepath.Join(root, "binary")
+	if err := os.WriteFile(binary, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	area := func() string {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(root, ".ci", "area"), "nodes", binary)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	before := area()
+	for name, reached := range map[string]bool{
+		"cmd/purser/main.go":                          true,
+		"internal/base/db/migrations/0001_people.sql": true,
+		"internal/ledger/store/node.go":               true,
+		"internal/models/provider/openai/openai.go":   true,
+		"internal/pages/operator/operator.go":         true,
+		"internal/models/provider/google/google.go":   false,
+		"internal/pages/console/overview.go":          false,
+		"docs/guide/calls.md":                         false,
+	} {
+		path := filepath.Join(root, name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, append(slices.Clone(text), '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if changed := area() != before; changed != reached {
+			t.Errorf("after a change of %s the path is another one: %t", name, changed)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// copySources copies a file or a folder, without tests.
+func copySources(t *testing.T, root, name string) {
+	t.Helper()
+	err := filepath.WalkDir(name, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case isForeignFolder(name, d) || d.IsDir() && d.Name() == "testdata":
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(root, name), 0o700)
+		case strings.HasSuffix(name, "_test.go") || !d.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(path, text, 0o700)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

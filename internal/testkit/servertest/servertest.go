@@ -32,11 +32,20 @@ import (
 // with the content, because go test caches results per environment.
 const BinaryEnv = "PURSER_TEST_BINARY"
 
-// Binary returns the path of purser: what BinaryEnv says, or else one that it builds.
+// variables name the variables with the path of a built purser, the first that is set counts.
+var variables = []string{BinaryEnv}
+
+// UseArea lets the tests of a package start the binary of an area of .ci/area, which variable names, if it is set: its
+// path changes with what they may reach of the product. The package calls it from init.
+func UseArea(variable string) { variables = []string{variable, BinaryEnv} }
+
+// Binary returns the path of purser: what UseArea's variable or BinaryEnv says, or else one that it builds.
 func Binary(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv(BinaryEnv); path != "" {
-		return path
+	for _, name := range variables {
+		if path := os.Getenv(name); path != "" {
+			return path
+		}
 	}
 	path, err := build()
 	if err != nil {
@@ -45,6 +54,11 @@ func Binary(t testing.TB) string {
 	return path
 }
 
+// sources is a template of go list: the folder of a package of the product, and the files that are embedded in it.
+const sources = `{{with .Module}}{{if .Main}}{{$.Dir}}
+{{range $.EmbedFiles}}{{$.Dir}}/{{.}}
+{{end}}{{end}}{{end}}`
+
 // build builds purser once by .ci/binary, with the race detector if the tests have it.
 var build = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/purserhq/purser").Output()
@@ -52,10 +66,22 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("go list: %w", err)
 	}
 	root := strings.TrimSpace(string(out)) // the product's module, also for tests of another module
-	// The command is not linked into the tests. Reading its folder makes go test of
-	// this module run them again when the command changes.
-	if _, err := os.ReadDir(filepath.Join(root, "cmd", "purser")); err != nil {
-		return "", err
+	// The product is not linked into all tests that start it. Reading its folders makes go test of this module run
+	// them again when it changes.
+	list := exec.Command("go", "list", "-deps", "-f", sources, "./cmd/purser")
+	list.Dir = root
+	if out, err = list.Output(); err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	for path := range strings.Lines(string(out)) {
+		if path = strings.TrimSpace(path); path == "" {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		_ = f.Close() // it is not read
 	}
 	var args []string
 	if IsRace {
