@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -12,19 +14,22 @@ import (
 
 // cacheControl ends the part of a request that the provider's cache should keep (decision 071).
 type cacheControl struct {
-	Type string  `json:"type"`
-	TTL  *string `json:"ttl"`
+	Type    string         `json:"type"`
+	TTL     *string        `json:"ttl"`
+	Unknown jsontext.Value `json:",unknown"`
 }
 
-// read reports whether a member at path is marked. A longer lifetime has another price, which is
+// readMark reports whether a member at path is marked. A longer lifetime has another price, which is
 // not in the price list, so it is refused.
-func (c *cacheControl) read(path string) (bool, error) {
+func (r *Request) readMark(c *cacheControl, path string) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
 	if path != "" {
 		path += "."
 	}
+	r.IgnoreIn(path+"cache_control", c.Unknown)
 	switch {
-	case c == nil:
-		return false, nil
 	case c.Type != "ephemeral":
 		return false, invalid("%scache_control.type: must be ephemeral", path)
 	case c.TTL != nil && *c.TTL != "5m":
@@ -39,7 +44,7 @@ const maxCacheKey = 512
 // readCache reads the members that concern the provider's cache. A mark on the request itself is
 // one on its last message.
 func readCache(b *body, p *Request) error {
-	marked, err := b.CacheControl.read("")
+	marked, err := p.readMark(b.CacheControl, "")
 	if err != nil {
 		return err
 	}

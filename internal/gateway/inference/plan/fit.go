@@ -18,6 +18,7 @@ func (p *Plan) fitRequest() error {
 	p.Request.Facts.Responses = p.usesResponses()
 	p.fitStop()
 	p.fitTools()
+	p.fitNames()
 	return p.fitSampling()
 }
 
@@ -135,6 +136,16 @@ func (p *Plan) fitTools() {
 	}
 	if r.ParallelToolCalls != nil && !*r.ParallelToolCalls {
 		p.ignore("parallel_tool_calls")
+	}
+}
+
+// fitNames names what only Chat Completions of OpenAI has a word for: the name of a speaker.
+func (p *Plan) fitNames() {
+	if p.Model.Provider == "openai" && !p.Request.Facts.Responses {
+		return
+	}
+	if slices.ContainsFunc(p.Request.Turns, func(t conversation.Turn) bool { return t.Name != "" }) {
+		p.ignore("messages.name")
 	}
 }
 

@@ -39,7 +39,8 @@ type body struct {
 	ReasoningEffort     *string        `json:"reasoning_effort"`
 	Stream              *bool          `json:"stream"`
 	StreamOptions       *struct {
-		IncludeUsage *bool `json:"include_usage"`
+		IncludeUsage *bool          `json:"include_usage"`
+		Unknown      jsontext.Value `json:",unknown"`
 	} `json:"stream_options"`
 	N              *int64        `json:"n"`
 	CacheControl   *cacheControl `json:"cache_control"`
@@ -78,6 +79,7 @@ type message struct {
 	// What an app sends back of an earlier response. reasoning_content, which comes with it,
 	// is for reading only, and is dropped.
 	ExtraContent jsontext.Value `json:"extra_content"`
+	Unknown      jsontext.Value `json:",unknown"`
 }
 
 type toolCall struct {
@@ -86,8 +88,11 @@ type toolCall struct {
 	Function struct {
 		Name      string `json:"name"`
 		Arguments string `json:"arguments"`
+
+		Unknown jsontext.Value `json:",unknown"`
 	} `json:"function"`
 	ExtraContent jsontext.Value `json:"extra_content"`
+	Unknown      jsontext.Value `json:",unknown"`
 }
 
 type tool struct {
@@ -97,8 +102,10 @@ type tool struct {
 		Description string         `json:"description"`
 		Parameters  jsontext.Value `json:"parameters"`
 		Strict      *bool          `json:"strict"`
+		Unknown     jsontext.Value `json:",unknown"`
 	} `json:"function"`
-	CacheControl *cacheControl `json:"cache_control"`
+	CacheControl *cacheControl  `json:"cache_control"`
+	Unknown      jsontext.Value `json:",unknown"`
 }
 
 type part struct {
@@ -107,9 +114,11 @@ type part struct {
 	Type     string  `json:"type"`
 	Text     *string `json:"text"`
 	ImageURL *struct {
-		URL    string `json:"url"`
-		Detail string `json:"detail"`
+		URL     string         `json:"url"`
+		Detail  string         `json:"detail"`
+		Unknown jsontext.Value `json:",unknown"`
 	} `json:"image_url"`
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 // A Request is a body that has passed every check that needs no model.
@@ -266,6 +275,7 @@ func readScalars(b *body, p *Request) error {
 	}
 	p.Stream = b.Stream != nil && *b.Stream
 	if o := b.StreamOptions; o != nil {
+		p.IgnoreIn("stream_options", o.Unknown)
 		if !p.Stream {
 			return invalid("stream_options: requires stream to be true")
 		}
@@ -303,7 +313,7 @@ func readMessages(b *body, p *Request) error {
 	texts := make([]conversation.Block, len(b.Messages)) // most messages are one text
 	for i := range b.Messages {
 		t := &p.Turns[i]
-		if err := readMessage(&b.Messages[i], t, texts[i:i:i+1], fmt.Sprintf("messages[%d]", i)); err != nil {
+		if err := p.readMessage(&b.Messages[i], t, texts[i:i:i+1], fmt.Sprintf("messages[%d]", i)); err != nil {
 			return err
 		}
 		n := len(t.Blocks)
@@ -318,7 +328,7 @@ func readMessages(b *body, p *Request) error {
 }
 
 // readMessage reads a message into a turn. Its blocks are appended to blocks.
-func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block, path string) error {
+func (p *Request) readMessage(m *message, out *conversation.Turn, blocks []conversation.Block, path string) error {
 	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
 		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
 	}
@@ -328,6 +338,7 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 	if (m.Role == "tool") != (m.ToolCallID != "") {
 		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
 	}
+	p.IgnoreIn("messages", m.Unknown, "reasoning_content", "annotations")
 	out.Role, out.Name = m.Role, m.Name
 	if m.Role == "assistant" && isSet(m.ExtraContent) {
 		blocks = append(blocks, conversation.Block{
@@ -335,7 +346,7 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 			Extra: json.RawMessage(m.ExtraContent),
 		})
 	}
-	blocks, err := appendContent(blocks, m, path)
+	blocks, err := p.appendContent(blocks, m, path)
 	if err != nil {
 		return err
 	}
@@ -346,6 +357,8 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 		if c.Type != "function" && c.Type != "" {
 			return invalid("%s.tool_calls[%d].type: must be function", path, i)
 		}
+		p.IgnoreIn("messages.tool_calls", c.Unknown, "index")
+		p.IgnoreIn("messages.tool_calls.function", c.Function.Unknown)
 		blocks = append(blocks, conversation.Block{
 			Kind:      conversation.CallBlock,
 			ID:        c.ID,
@@ -361,7 +374,7 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 		blocks = []conversation.Block{{Kind: conversation.ResultBlock, ID: m.ToolCallID, Blocks: blocks}}
 	}
 	out.Blocks = blocks
-	marked, err := m.CacheControl.read(path)
+	marked, err := p.readMark(m.CacheControl, path)
 	if n := len(blocks); n > 0 && marked {
 		blocks[n-1].CacheBreakpoint = true
 	}
@@ -369,7 +382,7 @@ func readMessage(m *message, out *conversation.Turn, blocks []conversation.Block
 }
 
 // appendContent reads the content of a message.
-func appendContent(blocks []conversation.Block, m *message, path string) ([]conversation.Block, error) {
+func (p *Request) appendContent(blocks []conversation.Block, m *message, path string) ([]conversation.Block, error) {
 	spoke := m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.Refusal != nil && *m.Refusal != "")
 	if !isSet(m.Content) && !spoke {
 		return nil, invalid("%s.content: required", path)
@@ -402,11 +415,12 @@ func appendContent(blocks []conversation.Block, m *message, path string) ([]conv
 	}
 	for i, q := range parts {
 		at := fmt.Sprintf("%s.content[%d]", path, i)
-		b, err := readPart(q, at)
+		p.IgnoreIn("messages.content", q.Unknown)
+		b, err := p.readPart(q, at)
 		if err != nil {
 			return nil, err
 		}
-		if b.CacheBreakpoint, err = q.CacheControl.read(at); err != nil {
+		if b.CacheBreakpoint, err = p.readMark(q.CacheControl, at); err != nil {
 			return nil, err
 		}
 		b.Joined = i > 0 && m.Role == "assistant"
@@ -415,7 +429,7 @@ func appendContent(blocks []conversation.Block, m *message, path string) ([]conv
 	return blocks, nil
 }
 
-func readPart(q part, path string) (conversation.Block, error) {
+func (p *Request) readPart(q part, path string) (conversation.Block, error) {
 	switch q.Type {
 	case "text":
 		if q.Text == nil {
@@ -426,6 +440,7 @@ func readPart(q part, path string) (conversation.Block, error) {
 		if q.ImageURL == nil {
 			return conversation.Block{}, invalid("%s.image_url: required", path)
 		}
+		p.IgnoreIn("messages.content.image_url", q.ImageURL.Unknown)
 		return conversation.Block{
 			Kind:    conversation.ImageBlock,
 			Picture: &conversation.Picture{URL: q.ImageURL.URL, Detail: q.ImageURL.Detail},
@@ -446,7 +461,9 @@ func readTools(b *body, p *Request) error {
 		if t.Type != "function" {
 			return invalid("tools[%d].type: must be function", i)
 		}
-		marked, err := t.CacheControl.read(fmt.Sprintf("tools[%d]", i))
+		p.IgnoreIn("tools", t.Unknown)
+		p.IgnoreIn("tools.function", t.Function.Unknown)
+		marked, err := p.readMark(t.CacheControl, fmt.Sprintf("tools[%d]", i))
 		if err != nil {
 			return err
 		}
@@ -476,15 +493,18 @@ func readChoice(v jsontext.Value, p *Request) error {
 	type choice struct {
 		Type     string `json:"type"`
 		Function struct {
-			Name string `json:"name"`
+			Name    string         `json:"name"`
+			Unknown jsontext.Value `json:",unknown"`
 		} `json:"function"`
 	}
 	var named struct {
 		choice
 		Allowed struct {
-			Mode  string   `json:"mode"`
-			Tools []choice `json:"tools"`
+			Mode    string         `json:"mode"`
+			Tools   []choice       `json:"tools"`
+			Unknown jsontext.Value `json:",unknown"`
 		} `json:"allowed_tools"`
+		Unknown jsontext.Value `json:",unknown"`
 	}
 	switch v.Kind() {
 	case '"':
@@ -496,6 +516,9 @@ func readChoice(v jsontext.Value, p *Request) error {
 		if web.DecodeSaid(v, &named) != nil {
 			break
 		}
+		p.IgnoreIn("tool_choice", named.Unknown)
+		p.IgnoreIn("tool_choice.function", named.Function.Unknown)
+		p.IgnoreIn("tool_choice.allowed_tools", named.Allowed.Unknown)
 		switch {
 		case named.Type == "function":
 			p.ToolChoice = provider.ToolChoice{Mode: "function", Name: named.Function.Name}

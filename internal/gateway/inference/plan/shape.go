@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"regexp"
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/models/provider"
@@ -36,6 +39,25 @@ func IsToolName(name string) bool { return toolName.MatchString(name) }
 
 // ToolNameRule is the pattern of tool names, for messages.
 func ToolNameRule() string { return toolName.String() }
+
+// IgnoreIn notes the unknown members of what stands at a path, once for all the places of a list. A value that says
+// nothing is not noted, nor are the members but, which clients send back of our own answers.
+func (p *Request) IgnoreIn(path string, unknown jsontext.Value, but ...string) {
+	if len(unknown) == 0 {
+		return
+	}
+	path = placeInList.ReplaceAllString(path, "")
+	provider.Members(unknown, func(rawName, value []byte) bool {
+		switch name := string(rawName); {
+		case string(value) == "null", string(value) == "[]", string(value) == "{}", slices.Contains(but, name):
+		case !slices.Contains(p.Ignored, path+"."+name):
+			p.Ignore(path + "." + name)
+		}
+		return true
+	})
+}
+
+var placeInList = regexp.MustCompile(`\[\d+\]`)
 
 // IgnoreUnknown notes the unknown members of a shape's body. It refuses those that look like a bound on the cost; bound
 // returns the member that was meant, or "".

@@ -138,7 +138,8 @@ func TestParse(t *testing.T) {
 			[]string{"user a", `format {"type":"json_schema","json_schema":{"name":"response","schema":` +
 				`{"type":"string"},"strict":true}}`}},
 		"what is dropped": {`{` + user + `,"safetySettings":[],"labels":{},"store":true,"generationConfig":{"topK":4,` +
-			`"seed":1,"thinkingConfig":{"x":1}},"contents":[{"parts":[{"text":"a","videoMetadata":{}},{"text":"b",` +
+			`"seed":1,"thinkingConfig":{"x":1}},"contents":[{"parts":[{"text":"a","videoMetadata":{"fps":1}},{` +
+			`"text":"b",` +
 			`"videoMetadata":{}}]}]}`, nil},
 	} {
 		call, err := Parse([]byte(c.body), "m", true)

@@ -82,17 +82,6 @@ type reader struct {
 // at returns the path of an element of a list.
 func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
-// ignoreIn names the unknown members of a member, once each.
-func (r *reader) ignoreIn(member string, unknown jsontext.Value) {
-	provider.Members(unknown, func(name, value []byte) bool {
-		full := member + "." + string(name)
-		if string(value) != "null" && !slices.Contains(r.out.Ignored, full) {
-			r.out.Ignore(full)
-		}
-		return true
-	})
-}
-
 // findBound returns the member that an unknown one means which looks like a bound on the cost; "" = none.
 func findBound(name string) string {
 	switch plan.FindBound(name) {
@@ -168,7 +157,7 @@ func (r *reader) readConfig() error {
 		}
 		return err == nil
 	})
-	r.ignoreIn("generationConfig", c.Unknown)
+	r.out.IgnoreIn("generationConfig", c.Unknown)
 	return err
 }
 
@@ -179,7 +168,7 @@ func (r *reader) readThinking() error {
 	}
 	const prefix = "generationConfig.thinkingConfig."
 	t := r.body.Config.ThinkingConfig
-	r.ignoreIn("generationConfig.thinkingConfig", t.Unknown)
+	r.out.IgnoreIn("generationConfig.thinkingConfig", t.Unknown)
 	if r.call.thoughts = t.IncludeThoughts; t.IncludeThoughts {
 		r.out.Thinking = "on"
 	}

@@ -83,7 +83,7 @@ func (r *reader) readFunction(d *declaration, path string) error {
 		}
 		t.Parameters = json.RawMessage(plain)
 	}
-	r.ignoreIn("tools.functionDeclarations", d.Unknown)
+	r.out.IgnoreIn("tools.functionDeclarations", d.Unknown)
 	r.out.Tools = append(r.out.Tools, t)
 	r.call.tools = append(r.call.tools, path)
 	return nil
@@ -103,13 +103,13 @@ func (r *reader) readChoice() error {
 	if r.body.ToolConfig == nil {
 		return nil
 	}
-	r.ignoreIn("toolConfig", r.body.ToolConfig.Unknown)
+	r.out.IgnoreIn("toolConfig", r.body.ToolConfig.Unknown)
 	c := r.body.ToolConfig.Calling
 	if c == nil {
 		return nil
 	}
 	const path = "toolConfig.functionCallingConfig"
-	r.ignoreIn(path, c.Unknown)
+	r.out.IgnoreIn(path, c.Unknown)
 	modes := map[string]string{
 		"": "", "MODE_UNSPECIFIED": "", "AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none",
 	}

@@ -47,9 +47,10 @@ type data struct {
 }
 
 type functionCall struct {
-	ID   string         `json:"id"`
-	Name string         `json:"name"`
-	Args jsontext.Value `json:"args"`
+	ID      string         `json:"id"`
+	Name    string         `json:"name"`
+	Args    jsontext.Value `json:"args"`
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 type functionReply struct {
@@ -73,10 +74,12 @@ func (r *reader) readSystem() error {
 	if c == nil || len(c.Parts) == 0 {
 		return nil
 	}
+	r.out.IgnoreIn("systemInstruction", c.Unknown)
 	var d shapes.Draft
 	for i := range c.Parts {
 		p := &c.Parts[i]
 		path := at("systemInstruction.parts", i)
+		r.out.IgnoreIn("systemInstruction.parts", p.Unknown)
 		if p.Text == nil {
 			return plan.Invalid("%s.text: required; an instruction is text", path)
 		}
@@ -107,10 +110,10 @@ func (r *reader) readContents() error {
 			if err := r.out.CountParts(len(c.Parts)); err != nil {
 				return plan.Invalid("contents: too many parts in all")
 			}
-			r.ignoreIn("contents", c.Unknown)
+			r.out.IgnoreIn("contents", c.Unknown)
 			for j := range c.Parts {
 				c.Parts[j].at = at("contents["+strconv.Itoa(i)+"].parts", j)
-				r.ignoreIn("contents.parts", c.Parts[j].Unknown)
+				r.out.IgnoreIn("contents.parts", c.Parts[j].Unknown)
 			}
 			parts = append(parts, c.Parts...)
 		}
@@ -143,7 +146,7 @@ func (r *reader) readUser(parts []part, path string) error {
 			}
 			continue
 		}
-		b, err := readSaid(p)
+		b, err := r.readSaid(p)
 		if err != nil {
 			return err
 		}
@@ -163,14 +166,14 @@ func (r *reader) readUser(parts []part, path string) error {
 }
 
 // readSaid reads a text or an image.
-func readSaid(p *part) (b conversation.Block, err error) {
+func (r *reader) readSaid(p *part) (b conversation.Block, err error) {
 	switch {
 	case p.Text != nil:
 		return conversation.Block{Text: *p.Text}, nil
 	case p.InlineData != nil:
-		return readImage(p.InlineData, p.at+".inlineData")
+		return r.readImage(p.InlineData, p.at+".inlineData")
 	case p.FileData != nil:
-		return readImage(p.FileData, p.at+".fileData")
+		return r.readImage(p.FileData, p.at+".fileData")
 	case p.FunctionCall != nil:
 		return b, plan.Invalid("%s.functionCall: stands only in the model's contents", p.at)
 	}
@@ -194,7 +197,8 @@ func refusePart(p *part, allowed string) error {
 }
 
 // readImage reads an image, by its bytes or by its address on the web.
-func readImage(d *data, path string) (b conversation.Block, err error) {
+func (r *reader) readImage(d *data, path string) (b conversation.Block, err error) {
+	r.out.IgnoreIn(path, d.Unknown)
 	kind := strings.ToLower(d.MIMEType)
 	url, path, from := d.FileURI, path+".fileUri", path
 	switch {
@@ -220,7 +224,7 @@ var standard = strings.NewReplacer("-", "+", "_", "/")
 func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
 	f := p.FunctionResponse
 	path := p.at + ".functionResponse"
-	r.ignoreIn("contents.parts.functionResponse", f.Unknown)
+	r.out.IgnoreIn("contents.parts.functionResponse", f.Unknown)
 	i := slices.Index(r.open, f.ID)
 	if f.ID == "" {
 		i = slices.Index(r.named, f.Name)
@@ -237,7 +241,8 @@ func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
 	text, failed := readOutput(f.Response)
 	for j := range f.Parts {
 		f.Parts[j].at = at(path+".parts", j)
-		b, err := readSaid(&f.Parts[j])
+		r.out.IgnoreIn(path+".parts", f.Parts[j].Unknown)
+		b, err := r.readSaid(&f.Parts[j])
 		if err != nil {
 			return err
 		}
@@ -341,6 +346,7 @@ func (r *reader) readCall(p *part, m mark) (b conversation.Block, err error) {
 	case plan.IsSet(f.Args) && f.Args.Kind() != '{':
 		return b, plan.Invalid("%s.functionCall.args: must be an object", p.at)
 	}
+	r.out.IgnoreIn("contents.parts.functionCall", f.Unknown)
 	r.calls++
 	b = conversation.Block{Kind: conversation.CallBlock, ID: f.ID, Name: f.Name, Arguments: "{}"}
 	if b.ID == "" {

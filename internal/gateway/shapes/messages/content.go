@@ -17,6 +17,7 @@ import (
 type message struct {
 	Role    string         `json:"role"`
 	Content jsontext.Value `json:"content"`
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 // A block is a piece of content, with the members of its type.
@@ -34,16 +35,18 @@ type block struct {
 	Signature    string         `json:"signature"`
 	Data         string         `json:"data"`
 	CacheControl *cacheControl  `json:"cache_control"`
+	Unknown      jsontext.Value `json:",unknown"`
 
 	at string // its path
 }
 
 // A source is where an image comes from.
 type source struct {
-	Type      string `json:"type"`
-	MediaType string `json:"media_type"`
-	Data      string `json:"data"`
-	URL       string `json:"url"`
+	Type      string         `json:"type"`
+	MediaType string         `json:"media_type"`
+	Data      string         `json:"data"`
+	URL       string         `json:"url"`
+	Unknown   jsontext.Value `json:",unknown"`
 }
 
 // at returns the path of an element of a list.
@@ -72,6 +75,7 @@ func (r *reader) readBlocks(content jsontext.Value, path string) ([]block, error
 	}
 	for i := range blocks {
 		blocks[i].at = at(path, i)
+		r.out.IgnoreIn(path, blocks[i].Unknown)
 	}
 	return blocks, nil
 }
@@ -136,6 +140,7 @@ func (r *reader) readMessages() error {
 		var turn []block
 		first, role := i, list[i].Role
 		for ; i < len(list) && list[i].Role == role; i++ {
+			r.out.IgnoreIn("messages", list[i].Unknown)
 			blocks, err := r.readBlocks(list[i].Content, at("messages", i)+".content")
 			if err != nil {
 				return err
@@ -223,6 +228,7 @@ func (r *reader) readImage(b *block) (conversation.Block, error) {
 	if s == nil {
 		return conversation.Block{}, plan.Invalid("%s.source: required", b.at)
 	}
+	r.out.IgnoreIn(b.at+".source", s.Unknown)
 	marked, err := r.marks(b.CacheControl, b.at)
 	if err != nil {
 		return conversation.Block{}, err

@@ -30,8 +30,9 @@ type body struct {
 	ToolChoice    *toolChoice    `json:"tool_choice"`
 	Thinking      *thinking      `json:"thinking"`
 	OutputConfig  *struct {
-		Effort *string        `json:"effort"`
-		Format jsontext.Value `json:"format"`
+		Effort  *string        `json:"effort"`
+		Format  jsontext.Value `json:"format"`
+		Unknown jsontext.Value `json:",unknown"`
 	} `json:"output_config"`
 	OutputFormat jsontext.Value `json:"output_format"` // the beta's name of output_config.format
 	CacheControl *cacheControl  `json:"cache_control"`
@@ -49,14 +50,16 @@ type refused struct {
 }
 
 type thinking struct {
-	Type         string `json:"type"`
-	BudgetTokens *int64 `json:"budget_tokens"`
+	Type         string         `json:"type"`
+	BudgetTokens *int64         `json:"budget_tokens"`
+	Unknown      jsontext.Value `json:",unknown"`
 }
 
 // A cacheControl marks the end of a prefix that the provider's cache should keep.
 type cacheControl struct {
-	Type string `json:"type"`
-	TTL  string `json:"ttl"`
+	Type    string         `json:"type"`
+	TTL     string         `json:"ttl"`
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 // A reader builds the canonical request.
@@ -160,6 +163,7 @@ func (r *reader) readThinking() error {
 		return nil
 	}
 	r.call.fromThinking = true
+	r.out.IgnoreIn("thinking", t.Unknown)
 	switch t.Type {
 	case "disabled":
 		r.out.ReasoningEffort = "none"
@@ -178,6 +182,7 @@ func (r *reader) readThinking() error {
 func (r *reader) readOutput() error {
 	format, path := r.body.OutputFormat, "output_format"
 	if c := r.body.OutputConfig; c != nil {
+		r.out.IgnoreIn("output_config", c.Unknown)
 		if c.Effort != nil {
 			if !slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, *c.Effort) {
 				return plan.Invalid("output_config.effort: must be one of low, medium, high, xhigh, max")
@@ -199,10 +204,13 @@ func (r *reader) readOutput() error {
 	var f struct {
 		Type   string         `json:"type"`
 		Schema jsontext.Value `json:"schema"`
+
+		Unknown jsontext.Value `json:",unknown"`
 	}
 	if err := decodeAt(format, &f, path); err != nil {
 		return err
 	}
+	r.out.IgnoreIn(path, f.Unknown)
 	switch {
 	case f.Type != "json_schema":
 		return plan.Invalid("%s.type: must be json_schema", path)
@@ -216,9 +224,11 @@ func (r *reader) readOutput() error {
 // marks reports whether a cache_control marks a prefix. An hour costs more to write than we price, so the prefix is
 // kept for the usual five minutes, and the response names the member as ignored.
 func (r *reader) marks(c *cacheControl, path string) (bool, error) {
-	switch {
-	case c == nil:
+	if c == nil {
 		return false, nil
+	}
+	r.out.IgnoreIn(join(path, "cache_control"), c.Unknown)
+	switch {
 	case c.Type != "ephemeral":
 		return false, plan.Invalid("%s: must be ephemeral", join(path, "cache_control.type"))
 	case c.TTL == "1h":
@@ -258,6 +268,7 @@ type tool struct {
 	InputSchema  jsontext.Value `json:"input_schema"`
 	Strict       *bool          `json:"strict"`
 	CacheControl *cacheControl  `json:"cache_control"`
+	Unknown      jsontext.Value `json:",unknown"`
 }
 
 func (r *reader) readTools() error {
@@ -285,6 +296,7 @@ func (r *reader) readTools() error {
 			return plan.Invalid("%s.input_schema: required, a JSON Schema object", path)
 		}
 		names[t.Name] = true
+		r.out.IgnoreIn("tools", t.Unknown)
 		r.call.tools = append(r.call.tools, path)
 		marked, err := r.marks(t.CacheControl, path)
 		if err != nil {
@@ -305,6 +317,8 @@ type toolChoice struct {
 	Type                   string `json:"type"`
 	Name                   string `json:"name"`
 	DisableParallelToolUse *bool  `json:"disable_parallel_tool_use"`
+
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 func (r *reader) readChoice() error {
@@ -312,6 +326,7 @@ func (r *reader) readChoice() error {
 	if c == nil {
 		return nil
 	}
+	r.out.IgnoreIn("tool_choice", c.Unknown)
 	modes := map[string]string{"auto": "auto", "any": "required", "tool": "function", "none": "none"}
 	mode, ok := modes[c.Type]
 	switch {

@@ -29,7 +29,8 @@ type inputItem struct {
 	Output    jsontext.Value `json:"output"`
 	Encrypted *string        `json:"encrypted_content"`
 
-	Tools []jsontext.Value `json:"tools"` // of additional_tools
+	Tools   []jsontext.Value `json:"tools"` // of additional_tools
+	Unknown jsontext.Value   `json:",unknown"`
 }
 
 type inputPart struct {
@@ -38,6 +39,8 @@ type inputPart struct {
 	Refusal  string  `json:"refusal"`
 	ImageURL *string `json:"image_url"`
 	Detail   *string `json:"detail"`
+
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 // An inputReader makes turns of items. Consecutive items of the model are one turn.
@@ -99,6 +102,7 @@ func (r *inputReader) readItem(v jsontext.Value, path string) error {
 	if err := decodeAt(path, v, &it); err != nil {
 		return err
 	}
+	r.c.request.IgnoreIn("input", it.Unknown, "status", "summary")
 	if it.Type == "" && it.Role != "" {
 		it.Type = "message"
 	}
@@ -203,6 +207,7 @@ func (c *Call) readContent(v jsontext.Value, role, path string) ([]conversation.
 	}
 	blocks := make([]conversation.Block, 0, len(parts))
 	for i := range parts {
+		c.request.IgnoreIn(path, parts[i].Unknown, "annotations", "logprobs")
 		b, err := readPart(&parts[i], fmt.Sprintf("%s[%d]", path, i))
 		if err != nil {
 			return nil, err

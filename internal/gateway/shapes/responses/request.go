@@ -215,7 +215,7 @@ func (c *Call) readReasoning(b *body) error {
 	if b.Reasoning == nil {
 		return nil
 	}
-	c.ignoreIn("reasoning", b.Reasoning.Unknown)
+	c.request.IgnoreIn("reasoning", b.Reasoning.Unknown)
 	if m := b.Reasoning.Mode; m != nil && *m != "standard" {
 		return plan.Invalid("reasoning.mode: only standard is offered, because %q would change the price of the call",
 			*m)
@@ -238,22 +238,12 @@ func (c *Call) readReasoning(b *body) error {
 	return nil
 }
 
-// ignoreIn names the unknown members of a member.
-func (c *Call) ignoreIn(member string, unknown jsontext.Value) {
-	provider.Members(unknown, func(name, value []byte) bool {
-		if string(value) != "null" {
-			c.request.Ignore(member + "." + string(name))
-		}
-		return true
-	})
-}
-
 // readText reads text.format, which has no nesting here.
 func (c *Call) readText(b *body) error {
 	if b.Text == nil {
 		return nil
 	}
-	c.ignoreIn("text", b.Text.Unknown)
+	c.request.IgnoreIn("text", b.Text.Unknown)
 	if !plan.IsSet(b.Text.Format) {
 		return nil
 	}

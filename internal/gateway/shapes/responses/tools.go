@@ -19,8 +19,9 @@ type tool struct {
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
 	// The tools of a namespace. Their names are unique within it only.
-	Tools  []jsontext.Value `json:"tools"`
-	Format jsontext.Value   `json:"format"` // of the input of a custom tool
+	Tools   []jsontext.Value `json:"tools"`
+	Format  jsontext.Value   `json:"format"` // of the input of a custom tool
+	Unknown jsontext.Value   `json:",unknown"`
 }
 
 // A declaration is what the canonical tool does not say of the tool that the client declared.
@@ -76,6 +77,7 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 	switch {
 	case t.Type == "function" || t.Type == "custom":
 	case t.Type == "namespace" && namespace == "" && t.Name != "":
+		c.request.IgnoreIn(path, t.Unknown)
 		for i, inner := range t.Tools {
 			if err := c.readTool(inner, fmt.Sprintf("%s.tools[%d]", path, i), t.Name); err != nil {
 				return err
@@ -89,6 +91,7 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 		return plan.Invalid("%s.type: %q is not offered; declare a function, and run it in the client",
 			path, t.Type)
 	}
+	c.request.IgnoreIn(path, t.Unknown)
 	if len(c.request.Tools) >= 2*plan.MaxTools { // an item may replace all tools; Check counts what remains
 		return plan.Invalid("tools: at most %d", plan.MaxTools)
 	}
@@ -96,7 +99,7 @@ func (c *Call) readTool(v jsontext.Value, path, namespace string) error {
 	d := declaration{namespace: namespace, custom: t.Type == "custom"}
 	switch {
 	case d.custom:
-		if err := describeCustom(&q, t.Format, path+".format"); err != nil {
+		if err := c.describeCustom(&q, t.Format, path+".format"); err != nil {
 			return err
 		}
 	case plan.IsSet(t.Parameters):
@@ -117,7 +120,7 @@ const customParameters = `{"type":"object","properties":{"input":{"type":"string
 
 // describeCustom gives a custom tool its parameter. Providers cannot hold a function's input to a grammar, so the
 // description tells the model the grammar.
-func describeCustom(q *provider.Tool, format jsontext.Value, path string) error {
+func (c *Call) describeCustom(q *provider.Tool, format jsontext.Value, path string) error {
 	q.Parameters, q.Strict = json.RawMessage(customParameters), nil
 	if !plan.IsSet(format) {
 		return nil
@@ -126,10 +129,13 @@ func describeCustom(q *provider.Tool, format jsontext.Value, path string) error 
 		Type       string `json:"type"`
 		Syntax     string `json:"syntax"`
 		Definition string `json:"definition"`
+
+		Unknown jsontext.Value `json:",unknown"`
 	}
 	if err := decodeAt(path, format, &f); err != nil {
 		return err
 	}
+	c.request.IgnoreIn(path, f.Unknown)
 	switch f.Type {
 	case "text":
 	case "grammar":
@@ -186,12 +192,14 @@ func (c *Call) readChoice(b *body) error {
 		}
 		var named struct {
 			one
-			Mode  string `json:"mode"`
-			Tools []one  `json:"tools"`
+			Mode    string         `json:"mode"`
+			Tools   []one          `json:"tools"`
+			Unknown jsontext.Value `json:",unknown"`
 		}
 		if err := decodeAt("tool_choice", v, &named); err != nil {
 			return err
 		}
+		c.request.IgnoreIn("tool_choice", named.Unknown)
 		switch {
 		case named.Type == "function" || named.Type == "custom":
 			*choice = provider.ToolChoice{Mode: "function", Name: joinNamespace(named.Namespace, named.Name)}
