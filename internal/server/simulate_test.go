@@ -26,6 +26,8 @@ type refusedShape struct {
 	chat  bool   // the body has model and messages
 	input string // member of the text where the body has no messages; "" = messages
 	whole bool   // it has no streams
+
+	contents bool // the body is Google's
 }
 
 var refusedShapes = []refusedShape{
@@ -35,6 +37,7 @@ var refusedShapes = []refusedShape{
 	{path: "/openai/v1/chat/completions", chat: true},
 	{path: "/openai/v1/responses", input: "input"},
 	{path: "/anthropic/v1/messages", chat: true},
+	{path: "/google/v1beta/models/{model}:generateContent", contents: true},
 	{path: "/openai/v1/embeddings", input: "input", whole: true},
 }
 
@@ -45,6 +48,18 @@ func (s *refusedShape) send(t *testing.T, p *nodetest.Node, model, text string, 
 	quoted, err := json.Marshal(text)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s.contents {
+		path := strings.Replace(s.path, "{model}", model, 1)
+		if stream {
+			path = strings.Replace(path, ":generateContent", ":streamGenerateContent?alt=sse", 1)
+		}
+		a := whole(t, p.Call("POST", path, `{"contents":[{"parts":[{"text":`+string(quoted)+`}]}],`+
+			`"generationConfig":{"maxOutputTokens":100}}`, headers...))
+		if a.status >= 400 {
+			a.body = string(apitest.Envelope(path, []byte(a.body)))
+		}
+		return a
 	}
 	body := `{"messages":[{"role":"user","content":` + string(quoted) + `}],"max_tokens":100`
 	if s.input != "" {

@@ -27,8 +27,8 @@ var repeatable = []struct{ path, body string }{
 	{"/openai/v1/chat/completions", `{"model":"gpt-6-luna",` + hello},
 	{"/openai/v1/responses", `{"model":"gpt-6-luna","input":"hello"}`},
 	{"/openai/v1/embeddings", `{"model":"text-embedding-3-small","input":"hello"}`},
-	{"/anthropic/v1/messages",
-		`{"model":"gpt-6-luna",` + hello},
+	{"/anthropic/v1/messages", `{"model":"gpt-6-luna",` + hello},
+	{"/google/v1beta/models/gpt-6-luna:generateContent", `{"contents":[{"parts":[{"text":"hello"}]}]}`},
 }
 
 // TestSettingsChangeNoAnswer repeats every request that may be repeated after fee, margin, mode and prices have

@@ -73,6 +73,7 @@ func Read(t testing.TB, resp *http.Response) Answer {
 	Check(t, resp.Request, resp, text)
 	a := Answer{Status: resp.StatusCode, Body: string(text), Header: resp.Header}
 	if a.Status >= 400 && isJSON(resp) { // a page of errors has no code
+		text = Envelope(resp.Request.URL.Path, text)
 		var e struct {
 			Error struct {
 				Code, Message string

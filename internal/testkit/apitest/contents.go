@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -34,7 +35,18 @@ func (c *contract) unwrapGoogleError(status int, body []byte) ([]byte, error) {
 		return nil, fmt.Errorf("code %d and details %v do not say %d and %s", e.Error.Code, e.Error.Details, status,
 			ours.Code)
 	}
-	return json.Marshal(map[string]json.RawMessage{"error": e.Error.Svc})
+	return Envelope(googlePrefix, body), nil
+}
+
+// Envelope returns the envelope of an error: what was answered, or what an error of Google's form carries.
+func Envelope(path string, body []byte) []byte {
+	var e struct {
+		Error struct{ Svc json.RawMessage }
+	}
+	if !strings.HasPrefix(path, googlePrefix) || json.Unmarshal(body, &e) != nil {
+		return body
+	}
+	return slices.Concat([]byte(`{"error":`), e.Error.Svc, []byte("}"))
 }
 
 // checkContentStream checks the chunks of a stream of Google's form: the last one ends the answer and has its charge,
