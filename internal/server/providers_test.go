@@ -577,42 +577,45 @@ func (n *emulated) checkAbandoned(where string, v *vendor, script string, stream
 // TestClientFaults: whatever the client does, its call is settled once.
 func TestClientFaults(t *testing.T) {
 	t.Parallel()
-	eachEmulated(t, func(t *testing.T, n *emulated) {
-		for _, v := range vendors {
-			const slow, paced = "delay=2s words=30", "pace=20ms words=30"
-			for _, leave := range []struct {
-				name   string
-				script string
-				stream bool
-				how    func(*net.TCPConn) error
-			}{
-				{"F-30 closes before a whole answer", slow, false, (*net.TCPConn).Close},
-				{"F-30 closes before a stream", slow, true, (*net.TCPConn).Close},
-				{"F-31 closes within a stream", paced, true, (*net.TCPConn).Close},
-				{"F-35 resets before a whole answer", slow, false, reset},
-				{"F-35 resets within a stream", paced, true, reset},
-			} {
-				n.forget()
-				key := servertest.UUID()
-				conn := n.sendRaw(v.model, question(leave.script, leave.stream), key)
-				n.running()
-				if leave.script == paced {
-					if _, err := conn.Read(make([]byte, 1)); err != nil {
+	for _, v := range vendors {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			eachEmulated(t, func(t *testing.T, n *emulated) {
+				const slow, paced = "delay=2s words=30", "pace=20ms words=30"
+				for _, leave := range []struct {
+					name   string
+					script string
+					stream bool
+					how    func(*net.TCPConn) error
+				}{
+					{"F-30 closes before a whole answer", slow, false, (*net.TCPConn).Close},
+					{"F-30 closes before a stream", slow, true, (*net.TCPConn).Close},
+					{"F-31 closes within a stream", paced, true, (*net.TCPConn).Close},
+					{"F-35 resets before a whole answer", slow, false, reset},
+					{"F-35 resets within a stream", paced, true, reset},
+				} {
+					n.forget()
+					key := servertest.UUID()
+					conn := n.sendRaw(v.model, question(leave.script, leave.stream), key)
+					n.running()
+					if leave.script == paced {
+						if _, err := conn.Read(make([]byte, 1)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := leave.how(conn); err != nil {
 						t.Fatal(err)
 					}
+					n.checkAbandoned(v.name+", "+leave.name, &v, leave.script, leave.stream, key)
 				}
-				if err := leave.how(conn); err != nil {
-					t.Fatal(err)
+				for _, stream := range []bool{false, true} {
+					n.checkHalfClosed(&v, stream)
+					n.lastByte(&v, stream)
 				}
-				n.checkAbandoned(v.name+", "+leave.name, &v, leave.script, leave.stream, key)
-			}
-			for _, stream := range []bool{false, true} {
-				n.checkHalfClosed(&v, stream)
-				n.lastByte(&v, stream)
-			}
-		}
-		n.abortedUpload()
-	})
+				n.abortedUpload()
+			})
+		})
+	}
 }
 
 // reset closes a connection as a crash does.
