@@ -5,6 +5,7 @@
 package plan
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -184,12 +185,25 @@ func (p *Plan) checkModel() error {
 		return invalid("max_tokens: %s allows at most %d", m.ID, m.MaxOutputTokens)
 	case p.Images > 0 && !m.Vision:
 		return invalid("messages: %s does not read images", m.ID)
+	case p.Images > maxImagesOf(m):
+		return invalid("messages: %s reads at most %d images in a request", m.ID, maxImagesOf(m))
 	case tools && !m.Tools:
 		return invalid("tools: %s does not call tools", m.ID)
 	case (choice == "required" || choice == "function") && !m.ForcedToolChoice:
 		return invalid("tool_choice: %s cannot be forced to call a tool; use auto", m.ID)
 	}
 	return nil
+}
+
+// maxImagesOf returns how many images a model reads in one request (provider notes B.4).
+func maxImagesOf(m *catalog.Model) int {
+	switch {
+	case m.Provider != "anthropic":
+		return math.MaxInt
+	case m.ContextTokens <= 200_000:
+		return 100
+	}
+	return 600
 }
 
 // resolveOutputCap sets the output cap: the request's, or else the feature's, the app's
