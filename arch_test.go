@@ -83,7 +83,7 @@ var helpers = []string{
 	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
 	"testkit/nodetest", "testkit/servertest", "testkit/apptest", "testkit/calltest", "testkit/bank", "testkit/mutants",
 	"testkit/shapetest",
-	"bench", "release", "pages/docs/render", "sdk/generate",
+	"bench", "release", "pages/docs/render", "sdk/generate", "emulator/facts",
 }
 
 // pure are the packages of rules and values: they do no I/O, and know the time only as

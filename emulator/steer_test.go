@@ -41,6 +41,16 @@ func TestFailsTheFirstTries(t *testing.T) {
 	}
 }
 
+func TestRefusesUnknownWords(t *testing.T) {
+	t.Parallel()
+	for _, path := range paths {
+		resp, body, err := postBody(t, startEmulator(t), path, promptBodies(path, "!emu statsu=500", ""))
+		if err != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "statsu") {
+			t.Errorf("%s: %v %s", path, err, body)
+		}
+	}
+}
+
 func TestSaysWhenToTryAgain(t *testing.T) {
 	t.Parallel()
 	resp, _, err := postBody(t, startEmulator(t), chatPath,

@@ -24,6 +24,8 @@ func (q *messagesRequest) checkRequired(m exchange.Model, counting bool) *exchan
 	case *q.MaxTokens > m.MaxOutput:
 		return badRequest("max_tokens: %d > %d, which is the maximum allowed number of output tokens for %s",
 			*q.MaxTokens, m.MaxOutput, m.ID)
+	case slices.ContainsFunc(q.StopSequences, func(s string) bool { return strings.TrimSpace(s) == "" }):
+		return badRequest("stop_sequences: each stop sequence must contain non-whitespace")
 	case !slices.Contains([]string{"", "auto", "standard_only"}, q.ServiceTier):
 		return badRequest("service_tier: Input should be 'auto' or 'standard_only'")
 	case q.OutputConfig != nil &&
@@ -80,6 +82,10 @@ func (q *messagesRequest) checkThinking(p *exchange.Prompt, beta bool) *exchange
 		return badRequest("`max_tokens` must be greater than `thinking.budget_tokens`.")
 	}
 	p.Thinks = t.Type != "disabled"
+	if !p.Thinks && p.Model.ID == "claude-opus-5" && q.OutputConfig != nil &&
+		(q.OutputConfig.Effort == "xhigh" || q.OutputConfig.Effort == "max") {
+		return badRequest("thinking.type: 'disabled' is not supported with effort '%s'.", q.OutputConfig.Effort)
+	}
 	if p.Thinks && (q.Temperature != nil && *q.Temperature != 1 || q.TopP != nil && *q.TopP < 0.95) {
 		return badRequest("`temperature` may only be set to 1 when thinking is enabled.")
 	}

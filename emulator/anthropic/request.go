@@ -105,6 +105,9 @@ type inputTurn struct {
 	Blocks []inputBlock `json:"blocks"`
 }
 
+// maxBody is how many bytes a request may have.
+const maxBody = 32 << 20
+
 func badRequest(format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Message: fmt.Sprintf(format, args...)}
 }
@@ -126,6 +129,10 @@ func decodeBody(body []byte, v any, at string) *exchange.Refusal {
 
 func (c *messages) ReadPrompt(r *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
+	if len(body) > maxBody {
+		return nil, &exchange.Refusal{Status: http.StatusRequestEntityTooLarge,
+			Message: "Request exceeds the maximum size"}
+	}
 	if f := decodeBody(body, q, ""); f != nil {
 		return nil, f
 	}

@@ -15,6 +15,9 @@ var unsupported = []string{
 	"if", "then", "else", "prefixItems",
 }
 
+// formats are those of strings to which answers are held.
+var formats = []string{"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+
 // A schemaCheck goes through one schema.
 type schemaCheck struct {
 	root map[string]any
@@ -47,6 +50,9 @@ func (c *schemaCheck) visit(v any) string {
 		if _, ok := schema[name]; ok {
 			return "property '" + name + "' is not supported"
 		}
+	}
+	if format, ok := schema["format"].(string); ok && !slices.Contains(formats, format) {
+		return "format '" + format + "' is not supported"
 	}
 	if n, ok := schema["minItems"].(float64); ok && n > 1 {
 		return "For 'array' type, 'minItems' values other than 0 or 1 are not supported"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/emulator/script"
 )
@@ -167,6 +168,15 @@ func DecodeStrict(body []byte, v any) (pointer string, unknown bool, err error) 
 	err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
 	pointer, unknown = locateError(err)
 	return pointer, unknown, err
+}
+
+// CountElements returns how many elements a JSON array has; of another value 0.
+func CountElements(v jsontext.Value) int {
+	var list []jsontext.Value
+	if v.Kind() != '[' || json.Unmarshal(v, &list) != nil {
+		return 0
+	}
+	return len(list)
 }
 
 // BearerToken returns the token of the Authorization header.

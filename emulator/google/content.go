@@ -27,6 +27,9 @@ func (q *generateRequest) readContents(p *exchange.Prompt) *exchange.Refusal {
 		if c.Role != "user" && c.Role != "model" {
 			return badRequest("Please use a valid role: user, model.")
 		}
+		if i == 0 && c.Role == "model" {
+			return badRequest("Please ensure that multiturn requests begin with a user turn.")
+		}
 		text, f := c.readParts(fmt.Sprintf("contents[%d]", i), p)
 		if f != nil {
 			return f

@@ -1,11 +1,14 @@
 package google
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/purserhq/purser/emulator/exchange"
 )
@@ -124,7 +127,7 @@ func badRequest(format string, args ...any) *exchange.Refusal {
 
 // decodeBody decodes a request, and refuses unknown members.
 func decodeBody(body []byte, v any) *exchange.Refusal {
-	pointer, unknown, err := exchange.DecodeStrict(body, v)
+	pointer, unknown, err := exchange.DecodeStrict(camelNames(body), v)
 	path := snakeCase(exchange.DottedPath(pointer))
 	switch {
 	case err == nil:
@@ -140,6 +143,47 @@ func decodeBody(body []byte, v any) *exchange.Refusal {
 		return badRequest("Invalid value at '%s'", path)
 	}
 	return badRequest("Invalid JSON payload received. Unexpected token.")
+}
+
+// opaque are the members whose value is not of the API. In properties the names are not.
+var opaque = []string{"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum"}
+
+// camelNames writes the names of an API's members in camelCase, which may come in snake_case.
+func camelNames(body []byte) []byte {
+	var v any
+	if !bytes.ContainsRune(body, '_') || json.Unmarshal(body, &v) != nil {
+		return body
+	}
+	return exchange.Encode(camelValue(v, false))
+}
+
+func camelValue(v any, named bool) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = camelValue(v[i], false)
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, value := range v {
+			if !named {
+				name = camelCase(name)
+			}
+			if named || !slices.Contains(opaque, name) {
+				value = camelValue(value, !named && name == "properties")
+			}
+			out[name] = value
+		}
+		return out
+	}
+	return v
+}
+
+var snake = regexp.MustCompile(`_[a-z]`)
+
+// camelCase writes generation_config as generationConfig.
+func camelCase(name string) string {
+	return snake.ReplaceAllStringFunc(name, func(c string) string { return strings.ToUpper(c[1:]) })
 }
 
 // sentName is the last name of a pointer as it was sent.

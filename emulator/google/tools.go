@@ -2,6 +2,7 @@ package google
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +35,9 @@ func (q *generateRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 			}
 			schema := f.ParametersJSONSchema
 			if f.Parameters != nil {
+				if refusal := f.Parameters.checkFormats(at + ".parameters"); refusal != nil {
+					return refusal
+				}
 				schema = exchange.Encode(f.Parameters)
 			}
 			p.Tools = append(p.Tools, exchange.Tool{Name: f.Name, Schema: schema})
@@ -42,6 +46,29 @@ func (q *generateRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 	}
 	p.AddBlock(exchange.Encode(q.Tools), false)
 	return q.readToolConfig(p)
+}
+
+// checkFormats refuses formats that are not of a type (provider notes C.5).
+func (s *schemaObject) checkFormats(at string) *exchange.Refusal {
+	formats := map[string][]string{
+		"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
+	}[strings.ToUpper(s.Type)]
+	if s.Format != "" && !slices.Contains(formats, s.Format) {
+		return badRequest("* %s.format: format '%s' is not supported for type %s\n", at, s.Format, s.Type)
+	}
+	parts := slices.Clone(s.AnyOf)
+	if s.Items != nil {
+		parts = append(parts, *s.Items)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		parts = append(parts, s.Properties[name])
+	}
+	for i := range parts {
+		if f := parts[i].checkFormats(at); f != nil {
+			return f
+		}
+	}
+	return nil
 }
 
 func (q *generateRequest) readToolConfig(p *exchange.Prompt) *exchange.Refusal {

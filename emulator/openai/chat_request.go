@@ -110,6 +110,7 @@ func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exch
 	for _, check := range []func() *exchange.Refusal{
 		func() *exchange.Refusal { return f },
 		func() *exchange.Refusal { return q.checkOptions(m, effort) },
+		func() *exchange.Refusal { return checkCacheKey(q.PromptCacheKey) },
 		func() *exchange.Refusal { return checkTemperature(m, q.Temperature, effort) },
 		func() *exchange.Refusal { return q.readLimits(p) },
 		func() *exchange.Refusal { return q.readTools(p, effort) },
@@ -129,6 +130,9 @@ func (q *chatRequest) checkOptions(m exchange.Model, effort string) *exchange.Re
 	case len(q.Stop) > 0 && len(m.Efforts) > 0 && effort != "none":
 		return BadParam("unsupported_parameter", "stop",
 			"Unsupported parameter: 'stop' is not supported with this model.")
+	case exchange.CountElements(q.Stop) > 4:
+		return BadParam("array_above_max_length", "stop",
+			"Invalid 'stop': array too long. Expected an array with maximum length 4.")
 	case q.N != nil && *q.N != 1:
 		return BadParam("unsupported_value", "n", "The emulator answers once.")
 	case q.StreamOptions != nil && !q.Stream:

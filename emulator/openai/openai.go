@@ -42,8 +42,17 @@ func (e *API) Mount(mux *http.ServeMux) {
 // Common is the common part of OpenAI's two text APIs.
 type Common struct{}
 
-// CheckKey refuses a key as OpenAI does.
-func (Common) CheckKey(r *http.Request) *exchange.Refusal { return CheckKey(r) }
+// CheckKey refuses a key, and the client's name of a request, as OpenAI does.
+func (Common) CheckKey(r *http.Request) *exchange.Refusal {
+	if f := CheckKey(r); f != nil {
+		return f
+	}
+	name := r.Header.Get("X-Client-Request-Id")
+	if len(name) > 512 || strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 }) {
+		return BadParam("", "", "Invalid 'X-Client-Request-Id': expected at most 512 ASCII characters.")
+	}
+	return nil
+}
 
 // CheckKey refuses a missing key and the keys that the emulator gives a meaning.
 func CheckKey(r *http.Request) *exchange.Refusal {
@@ -142,6 +151,14 @@ func (Common) EncodeError(f *exchange.Refusal, _ *script.Script) []byte {
 // BadParam is a 400 that names the parameter.
 func BadParam(code, param, format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// checkCacheKey refuses a prompt_cache_key that is too long.
+func checkCacheKey(key string) *exchange.Refusal {
+	if len(key) > 64 {
+		return BadParam("string_above_max_length", "prompt_cache_key", "Invalid 'prompt_cache_key': string too long.")
+	}
+	return nil
 }
 
 // readSchema returns the schema of a structured answer from its format: {} if it may be any object,

@@ -124,6 +124,7 @@ func (c *responses) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, 
 	for _, check := range []func() *exchange.Refusal{
 		func() *exchange.Refusal { return checkTemperature(m, q.Temperature, c.effort) },
 		func() *exchange.Refusal { return q.checkOptions() },
+		func() *exchange.Refusal { return checkCacheKey(q.PromptCacheKey) },
 		func() *exchange.Refusal { return q.readTools(p) },
 		func() *exchange.Refusal { return q.readInput(p) },
 		func() *exchange.Refusal { return checkRoom(m, q.MaxOutputTokens, "max_output_tokens", p.Input) },
