@@ -37,6 +37,7 @@
 //	error=n            an error event; error=0 is the first event
 //	hang=n             then send nothing more
 //	garbage=n          an event that is not JSON; a whole answer is not JSON either
+//	error_form=nested  the error event of Responses has its members in error; failed: it is response.failed
 //
 // With fails=n all of these happen only to the first n requests of this text. What the answer says:
 //
@@ -47,9 +48,12 @@
 //	refusal, safety    the model refuses; a filter stops it midway
 //	thinking, redacted thoughts are shown; thoughts are redacted
 //	reasoning_only     thoughts use up all output tokens
+//	blocks=rctrct      the answer has these blocks: thoughts (of models that think), calls (if there are tools),
+//	                   and parts of the text; Responses says the phase of each of several messages
 //	usage=1000,200,100,50,10  input with cached and written parts, output with reasoning part
 //	no_usage           the answer has no usage
 //	usage_raw={"x":-1} the usage object, as it is, without spaces
+//	short_usage        the last chunk of Google lacks candidatesTokenCount
 //
 // Lines in the inputs of embeddings steer them too, as far as the words apply. Google's have usage only
 // with usage or usage_raw.
@@ -59,6 +63,9 @@
 //	delay=200ms        before the first byte; pace=5ms: before each event
 //	split              byte by byte
 //	huge               one event has more than a megabyte on its line
+//	twice              the first event comes twice (not Google's, which has no first event)
+//	unknown=n          an event of an unknown type, with odd members, after so many (Anthropic, Responses)
+//	whole              calls come whole in the event that begins them
 //	stored_after=2s    the stored record exists only after this time; unstored: never
 //
 // # Caches

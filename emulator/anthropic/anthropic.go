@@ -127,7 +127,7 @@ func (c *messages) EncodeError(f *exchange.Refusal, _ *script.Script) []byte {
 	return exchange.Encode(e)
 }
 
-func (*messages) EncodeErrorEvent(f *exchange.Refusal) []byte {
+func (*messages) EncodeErrorEvent(f *exchange.Refusal, _ *script.Script) []byte {
 	return exchange.EncodeEvent("error", apiErrorOf(f))
 }
 
@@ -175,28 +175,29 @@ func (c *messages) object() messageObject {
 	return o
 }
 
-// outputBlocks are the content: thoughts first, then text, then calls.
+// outputBlocks are the content.
 func (c *messages) outputBlocks(a *exchange.Answer, s *script.Script) (list []outputBlock) {
-	if a.Reasoned && s.Redacted {
-		list = append(list, outputBlock{Type: "redacted_thinking", Data: c.signThought(len(c.turns), "")})
-	} else if a.Reasoned {
-		thought := a.Thought
-		if t := c.request.Thinking; thought == "" && t != nil && t.Display == "summarized" {
-			thought = "A summary of what the model thought."
+	for _, b := range a.Blocks() {
+		switch {
+		case b.Kind == 'r' && s.Redacted:
+			list = append(list, outputBlock{Type: "redacted_thinking", Data: c.signThought(len(c.turns), "")})
+		case b.Kind == 'r':
+			thought := b.Text
+			if t := c.request.Thinking; thought == "" && t != nil && t.Display == "summarized" {
+				thought = "A summary of what the model thought."
+			}
+			signature := c.signThought(len(c.turns), thought)
+			list = append(list, outputBlock{Type: "thinking", Thinking: &thought, Signature: &signature})
+		case b.Kind == 't' && a.End != exchange.EndRefusal:
+			list = append(list, outputBlock{Type: "text", Text: &b.Text, Citations: null})
+		case b.Kind == 'c':
+			list = append(list, outputBlock{
+				Type:  "tool_use",
+				ID:    "toolu_01" + exchange.RandomID(22),
+				Name:  b.Call.Name,
+				Input: raw(b.Call.Args),
+			})
 		}
-		signature := c.signThought(len(c.turns), thought)
-		list = append(list, outputBlock{Type: "thinking", Thinking: &thought, Signature: &signature})
-	}
-	if a.Text != "" && a.End != exchange.EndRefusal {
-		list = append(list, outputBlock{Type: "text", Text: &a.Text, Citations: null})
-	}
-	for _, call := range a.Calls {
-		list = append(list, outputBlock{
-			Type:  "tool_use",
-			ID:    "toolu_01" + exchange.RandomID(22),
-			Name:  call.Name,
-			Input: raw(call.Args),
-		})
 	}
 	return list
 }
@@ -269,8 +270,11 @@ func (c *messages) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]
 	start.Usage = c.encodeUsage(a, s, 1, false)
 	add("message_start", object{"message": start})
 	for i, b := range c.outputBlocks(a, s) {
-		deltas := b.deltas()
-		add("content_block_start", object{"index": i, "content_block": b.opening()})
+		opening, deltas := b.opening(), b.deltas()
+		if s.Whole && b.Type == "tool_use" {
+			opening, deltas = b, nil
+		}
+		add("content_block_start", object{"index": i, "content_block": opening})
 		if i == 0 {
 			add("ping", object{})
 		}

@@ -80,6 +80,49 @@ type Answer struct {
 	Calls    []ToolCall
 	End      string
 	Usage    Usage
+
+	order string // of blocks, as the script has it; "" = thoughts, text, calls
+}
+
+// A Block of an answer is a thought, a text or a call.
+type AnswerBlock struct {
+	Kind byte // r, t, c
+	Text string
+	Call ToolCall
+	Last bool // no text follows
+}
+
+// Blocks returns the blocks of the answer in their order. The text is divided among its blocks, and what has no block
+// follows.
+func (a *Answer) Blocks() (list []AnswerBlock) {
+	order := a.order
+	if order == "" && a.Reasoned {
+		order = "r"
+	}
+	parts, calls := strings.Count(order, "t"), a.Calls
+	if parts == 0 {
+		order, parts = order+"t", 1
+	}
+	words := strings.SplitAfter(a.Text, " ")
+	for _, kind := range order + strings.Repeat("c", len(calls)) {
+		b := AnswerBlock{Kind: byte(kind)}
+		switch {
+		case kind == 'r' && a.Reasoned:
+			b.Text = a.Thought
+		case kind == 't':
+			n := len(words) / parts
+			b.Text, words, parts = strings.Join(words[:n], ""), words[n:], parts-1
+			if b.Last = parts == 0; b.Text == "" {
+				continue
+			}
+		case kind == 'c' && len(calls) > 0:
+			b.Call, calls = calls[0], calls[1:]
+		default:
+			continue
+		}
+		list = append(list, b)
+	}
+	return list
 }
 
 // A Usage follows OpenAI's convention: input includes the cached and the written part,
@@ -101,7 +144,7 @@ const vocabulary = "the quiet harbour keeps its lamps lit while 你好 traveller
 // composeAnswer makes the answer to a prompt. It depends on nothing else, so that the
 // answer is the same streamed or not.
 func composeAnswer(p *Prompt, s *script.Script, steps [][]script.Call, said string, ppm int) *Answer {
-	a := &Answer{End: EndStop, Reasoned: p.Thinks}
+	a := &Answer{End: EndStop, Reasoned: p.Thinks, order: s.Blocks}
 	count := func(text string) int { return (tokens.Count(text)*ppm + 999_999) / 1_000_000 }
 	limit := p.Model.MaxOutput
 	if p.Limit > 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +99,7 @@ func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record,
 		err    error
 	)
 	if p.Stream {
-		events = d.EncodeEvents(a, s)
+		events = addOddities(d.EncodeEvents(a, s), p, s)
 	} else {
 		whole = d.EncodeAnswer(a, s)
 	}
@@ -113,6 +114,29 @@ func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record,
 	if err != nil || s.End != script.Never || s.ErrorAt != script.Never {
 		e.FinishRecord(rec, http.StatusOK, err)
 	}
+}
+
+// addOddities adds events that a client must ignore: the first one again, and one of an unknown type with members of
+// known names that are of other types.
+func addOddities(events [][]byte, p *Prompt, s *script.Script) [][]byte {
+	if !bytes.HasPrefix(events[0], []byte("event: ")) { // it has no types, but a chunk may begin an answer
+		if s.Twice && p.Model.Provider == OpenAI {
+			events = slices.Insert(events, 1, events[0])
+		}
+		return events
+	}
+	if s.Twice {
+		events = slices.Insert(events, 1, events[0])
+	}
+	if s.Unknown < len(events) {
+		odd := map[string]any{
+			"delta": map[string]any{"text": []int{1}}, "code": map[string]any{"a": 1}, "message": 7, "error": "none",
+			"index": "zero", "output_index": "zero", "item": []any{}, "item_id": 7, "content_block": 7,
+			"response": "none", "usage": "much", "sequence_number": nil,
+		}
+		events = slices.Insert(events, s.Unknown, EncodeEvent("odd.delta", EncodeTyped("odd.delta", odd)))
+	}
+	return events
 }
 
 // sendWhole sends an answer at once.
@@ -156,7 +180,7 @@ func sendStream(ctx context.Context, o *clientWriter, d Dialect, events [][]byte
 		}
 		switch i {
 		case s.ErrorAt:
-			return o.writeBytes(d.EncodeErrorEvent(streamError(s)))
+			return o.writeBytes(d.EncodeErrorEvent(streamError(s), s))
 		case s.End:
 			return o.flush()
 		case s.Hang:

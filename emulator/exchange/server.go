@@ -61,7 +61,7 @@ type Dialect interface {
 	EncodeAnswer(a *Answer, s *script.Script) []byte
 	EncodeEvents(a *Answer, s *script.Script) [][]byte
 	// EncodeErrorEvent returns the event of a failure in mid-stream.
-	EncodeErrorEvent(f *Refusal) []byte
+	EncodeErrorEvent(f *Refusal, s *script.Script) []byte
 }
 
 // An ErrorWriter encodes errors in a dialect.

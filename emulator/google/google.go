@@ -4,6 +4,7 @@ package google
 
 import (
 	"encoding/base64"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -149,7 +150,7 @@ func (*generate) EncodeError(f *exchange.Refusal, s *script.Script) []byte {
 	return exchange.Encode(apiErrorOf(f, s))
 }
 
-func (c *generate) EncodeErrorEvent(f *exchange.Refusal) []byte {
+func (c *generate) EncodeErrorEvent(f *exchange.Refusal, _ *script.Script) []byte {
 	return c.frameChunk(exchange.Encode(apiErrorOf(f, nil)), false)
 }
 
@@ -187,33 +188,35 @@ type outputCall struct {
 	Args raw    `json:"args,omitzero"`
 }
 
-// thoughtParts returns the part with the thoughts, if the request includes them.
-func (c *generate) thoughtParts(a *exchange.Answer) (list []outputPart) {
+// outputParts returns the parts of an answer: a thought if the request includes them, texts in pieces of so many words,
+// and calls, of which the first has the signature.
+func (c *generate) outputParts(a *exchange.Answer, words int) (list []outputPart) {
 	g := c.request.GenerationConfig
-	if a.Reasoned && (a.Thought != "" || g != nil && g.ThinkingConfig != nil && g.ThinkingConfig.IncludeThoughts) {
-		thought := a.Thought + " **Thinking** about it."
-		list = append(list, outputPart{Text: &thought, Thought: true})
-	}
-	return list
-}
-
-// callParts returns the parts of calls. The first one has the signature.
-func (c *generate) callParts(a *exchange.Answer) (list []outputPart) {
-	if a.End != exchange.EndToolCalls {
-		return nil // Google shows no call that is broken or cut short
-	}
-	for i, call := range a.Calls {
-		part := outputPart{FunctionCall: &outputCall{Name: call.Name}}
-		if args := raw(call.Args); call.Args != "{}" && args.IsValid() {
-			part.FunctionCall.Args = args
+	shows := a.Thought != "" || g != nil && g.ThinkingConfig != nil && g.ThinkingConfig.IncludeThoughts
+	signed := false
+	for _, b := range a.Blocks() {
+		switch {
+		case b.Kind == 'r' && shows:
+			thought := b.Text + " **Thinking** about it."
+			list = append(list, outputPart{Text: &thought, Thought: true})
+		case b.Kind == 't':
+			for _, piece := range exchange.SplitWords(b.Text, words) {
+				list = append(list, outputPart{Text: &piece})
+			}
+		case b.Kind == 'c' && a.End == exchange.EndToolCalls: // Google shows no call that is broken or cut short
+			part := outputPart{FunctionCall: &outputCall{Name: b.Call.Name}}
+			if args := raw(b.Call.Args); b.Call.Args != "{}" && args.IsValid() {
+				part.FunctionCall.Args = args
+			}
+			if c.model.Signatures {
+				part.FunctionCall.ID = exchange.RandomID(8)
+			}
+			if !signed && a.Reasoned {
+				part.ThoughtSignature = c.signThought(b.Call.Name)
+			}
+			signed = true
+			list = append(list, part)
 		}
-		if c.model.Signatures {
-			part.FunctionCall.ID = exchange.RandomID(8)
-		}
-		if i == 0 && a.Reasoned {
-			part.ThoughtSignature = c.signThought(call.Name)
-		}
-		list = append(list, part)
 	}
 	return list
 }
@@ -299,15 +302,11 @@ func (c *generate) EncodeAnswer(a *exchange.Answer, s *script.Script) []byte {
 		ResponseID:    exchange.RandomID(22),
 		UsageMetadata: c.encodeUsage(a, s, spokenTokens(a.Usage)),
 	}
-	candidate := outputCandidate{Content: outputContent{Role: "model", Parts: c.thoughtParts(a)}}
-	if a.Text != "" {
-		part := outputPart{Text: &a.Text}
-		if c.model.Signatures && a.Reasoned && len(a.Calls) == 0 {
-			part.ThoughtSignature = c.signThought("text")
-		}
-		candidate.Content.Parts = append(candidate.Content.Parts, part)
+	parts := c.outputParts(a, math.MaxInt)
+	if n := len(parts) - 1; n >= 0 && parts[n].Text != nil && c.model.Signatures && a.Reasoned && len(a.Calls) == 0 {
+		parts[n].ThoughtSignature = c.signThought("text")
 	}
-	candidate.Content.Parts = append(candidate.Content.Parts, c.callParts(a)...)
+	candidate := outputCandidate{Content: outputContent{Role: "model", Parts: parts}}
 	c.finishCandidate(a, s, &candidate)
 	o.Candidates = []outputCandidate{candidate}
 	return exchange.Encode(o)
@@ -333,15 +332,16 @@ func (c *generate) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]
 	one := func(part outputPart) outputCandidate {
 		return outputCandidate{Content: outputContent{Parts: []outputPart{part}}}
 	}
-	for _, part := range c.thoughtParts(a) {
-		add(one(part), 0)
-	}
-	for _, piece := range exchange.SplitWords(a.Text, 6) {
-		add(one(outputPart{Text: &piece}), min(said, spokenTokens(a.Usage)))
-		said += 6
-	}
-	for _, part := range c.callParts(a) {
-		add(one(part), spokenTokens(a.Usage))
+	for _, part := range c.outputParts(a, 6) {
+		switch {
+		case part.Thought:
+			add(one(part), 0)
+		case part.Text != nil:
+			add(one(part), min(said, spokenTokens(a.Usage)))
+			said += 6
+		default:
+			add(one(part), spokenTokens(a.Usage))
+		}
 	}
 	empty := ""
 	last := outputPart{Text: &empty}
@@ -350,7 +350,11 @@ func (c *generate) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]
 	}
 	candidate := one(last)
 	c.finishCandidate(a, s, &candidate)
-	add(candidate, spokenTokens(a.Usage))
+	if s.ShortUsage {
+		add(candidate, 0)
+	} else {
+		add(candidate, spokenTokens(a.Usage))
+	}
 	return c.closeStream(list)
 }
 

@@ -170,7 +170,7 @@ func (c *chat) storeAnswer(o chatObject, a *exchange.Answer, s *script.Script) {
 }
 
 // deltas are the chunks' choices, in the order of provider notes A.4.
-func (c *chat) deltas(a *exchange.Answer) (list []chatDelta) {
+func (c *chat) deltas(a *exchange.Answer, whole bool) (list []chatDelta) {
 	first := chatDelta{Role: "assistant", Content: raw(`""`), Refusal: null}
 	if a.Text == "" && len(a.Calls) > 0 {
 		first.Content = null
@@ -186,6 +186,9 @@ func (c *chat) deltas(a *exchange.Answer) (list []chatDelta) {
 	for i, call := range a.Calls {
 		d := chatDeltaCall{Index: i, ID: call.ID, Type: "function"}
 		d.Function.Name = call.Name
+		if whole {
+			d.Function.Arguments, call.Args = call.Args, ""
+		}
 		list = append(list, chatDelta{ToolCalls: []chatDeltaCall{d}})
 		for _, piece := range exchange.SplitArguments(call.Args) {
 			d := chatDeltaCall{Index: i}
@@ -206,7 +209,7 @@ func (c *chat) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte
 	if options.IncludeUsage {
 		o.Usage = null
 	}
-	deltas := c.deltas(a)
+	deltas := c.deltas(a, s.Whole)
 	for i := range deltas {
 		chunk := o
 		chunk.Choices = []chatChoice{{Delta: &deltas[i], Logprobs: null}}
@@ -226,6 +229,6 @@ func (c *chat) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte
 }
 
 // EncodeErrorEvent is a data line with the member error.
-func (Common) EncodeErrorEvent(f *exchange.Refusal) []byte {
+func (Common) EncodeErrorEvent(f *exchange.Refusal, _ *script.Script) []byte {
 	return []byte("data: " + strings.TrimSpace(string(Common{}.EncodeError(f, nil))) + "\n\n")
 }

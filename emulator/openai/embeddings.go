@@ -167,4 +167,4 @@ func scaleVector(vector []float32) {
 func (*embeddings) EncodeEvents(*exchange.Answer, *script.Script) [][]byte { return nil }
 
 // EncodeErrorEvent returns nothing.
-func (*embeddings) EncodeErrorEvent(*exchange.Refusal) []byte { return nil }
+func (*embeddings) EncodeErrorEvent(*exchange.Refusal, *script.Script) []byte { return nil }

@@ -63,6 +63,7 @@ type (
 		Type    string        `json:"type"`
 		Status  string        `json:"status"`
 		Role    string        `json:"role"`
+		Phase   string        `json:"phase,omitzero"`
 		Content []messagePart `json:"content"`
 	}
 	messagePart struct {
@@ -128,44 +129,52 @@ func (c *responses) model() exchange.Model {
 	return m
 }
 
-// outputItems are the output: reasoning, then a message, then calls.
+// outputItems are the output. Where there are several messages, each says its phase.
 func (c *responses) outputItems(a *exchange.Answer) (list []any) {
-	if a.Reasoned {
-		item := reasoningItem{ID: "rs_" + exchange.RandomID(48), Type: "reasoning", Summary: []summaryPart{}}
-		if r := c.request.Reasoning; r != nil && r.Summary != "" {
-			item.Summary = append(item.Summary,
-				summaryPart{"summary_text", "**Reading** what the user says."},
-				summaryPart{"summary_text", "**Choosing** how to answer it."})
-		}
-		if c.request.includes("reasoning.encrypted_content") {
-			text := base64.StdEncoding.EncodeToString([]byte(reasoningPrefix + c.request.Model))
-			item.Encrypted = &text
-		}
-		list = append(list, item)
-	}
 	status := "completed"
 	if a.End == exchange.EndLength || a.End == exchange.EndSafety {
 		status = "incomplete"
 	}
-	if a.Text != "" {
-		part := messagePart{Type: "output_text", Text: &a.Text, Annotations: []any{}, Logprobs: []any{}}
-		if a.End == exchange.EndRefusal {
-			part = messagePart{Type: "refusal", Refusal: &a.Text}
+	blocks := a.Blocks()
+	for _, b := range blocks {
+		switch b.Kind {
+		case 'r':
+			list = append(list, c.reasoning())
+		case 't':
+			m := messageItem{ID: "msg_" + exchange.RandomID(48), Type: "message", Status: status, Role: "assistant"}
+			m.Content = []messagePart{{Type: "output_text", Text: &b.Text, Annotations: []any{}, Logprobs: []any{}}}
+			if a.End == exchange.EndRefusal {
+				m.Content = []messagePart{{Type: "refusal", Refusal: &b.Text}}
+			}
+			switch {
+			case b.Text == a.Text: // the only one
+			case b.Last:
+				m.Phase = "final_answer"
+			default:
+				m.Phase = "commentary"
+			}
+			list = append(list, m)
+		case 'c':
+			list = append(list, callItem{"fc_" + exchange.RandomID(48), "function_call", status,
+				"call_" + exchange.RandomID(24), b.Call.Name, b.Call.Args})
 		}
-		list = append(list, messageItem{
-			ID:      "msg_" + exchange.RandomID(48),
-			Type:    "message",
-			Status:  status,
-			Role:    "assistant",
-			Content: []messagePart{part},
-		})
-	}
-	for _, call := range a.Calls {
-		list = append(list,
-			callItem{"fc_" + exchange.RandomID(48), "function_call", status, "call_" + exchange.RandomID(24), call.Name,
-				call.Args})
 	}
 	return list
+}
+
+// reasoning is an item of reasoning.
+func (c *responses) reasoning() reasoningItem {
+	item := reasoningItem{ID: "rs_" + exchange.RandomID(48), Type: "reasoning", Summary: []summaryPart{}}
+	if r := c.request.Reasoning; r != nil && r.Summary != "" {
+		item.Summary = append(item.Summary,
+			summaryPart{"summary_text", "**Reading** what the user says."},
+			summaryPart{"summary_text", "**Choosing** how to answer it."})
+	}
+	if c.request.includes("reasoning.encrypted_content") {
+		text := base64.StdEncoding.EncodeToString([]byte(reasoningPrefix + c.request.Model))
+		item.Encrypted = &text
+	}
+	return item
 }
 
 // finishObject fills in how the answer ended.
@@ -247,7 +256,7 @@ func (c *responses) EncodeEvents(a *exchange.Answer, s *script.Script) [][]byte 
 		case messageItem:
 			r.addMessage(i, item)
 		case callItem:
-			r.addCall(i, item)
+			r.addCall(i, item, s.Whole)
 		}
 		r.addEvent("response.output_item.done", object{"output_index": i, "item": item})
 	}
@@ -306,12 +315,17 @@ func (r *responseStream) addMessage(i int, item messageItem) {
 	r.addEvent("response.content_part.done", at(object{"part": part}))
 }
 
-// addCall adds the events of a call.
-func (r *responseStream) addCall(i int, item callItem) {
+// addCall adds the events of a call. A whole one has its arguments in its first event, and no others.
+func (r *responseStream) addCall(i int, item callItem, whole bool) {
 	type object = map[string]any
 	open := item
-	open.Status, open.Arguments = "in_progress", ""
+	if open.Status = "in_progress"; !whole {
+		open.Arguments = ""
+	}
 	r.addEvent("response.output_item.added", object{"output_index": i, "item": open})
+	if whole {
+		return
+	}
 	for _, piece := range exchange.SplitArguments(item.Arguments) {
 		r.addEvent("response.function_call_arguments.delta", object{
 			"item_id":      item.ID,
@@ -327,18 +341,28 @@ func (r *responseStream) addCall(i int, item callItem) {
 	})
 }
 
-// EncodeErrorEvent is an event named error, with the members at the top.
-func (c *responses) EncodeErrorEvent(f *exchange.Refusal) []byte {
+// EncodeErrorEvent is an event named error, with the members at the top or in error, or a response that has failed.
+func (c *responses) EncodeErrorEvent(f *exchange.Refusal, s *script.Script) []byte {
+	type object = map[string]any
 	e := apiErrorOf(f)
 	code := "server_error"
 	if e.Code != nil {
 		code = *e.Code
 	}
-	return exchange.EncodeEvent("error",
-		exchange.EncodeTyped("error", map[string]any{
-			"code":            code,
-			"message":         e.Message,
-			"param":           nil,
+	switch s.ErrorForm {
+	case "nested":
+		return exchange.EncodeEvent("error", exchange.EncodeTyped("error", object{
+			"error":           object{"type": e.Type, "code": code, "message": e.Message, "param": nil},
 			"sequence_number": 0,
 		}))
+	case "failed":
+		o := c.object()
+		o.Status, o.Error = "failed", object{"code": code, "message": e.Message}
+		return exchange.EncodeEvent("response.failed", exchange.EncodeTyped("response.failed", object{
+			"response": o, "sequence_number": 0,
+		}))
+	}
+	return exchange.EncodeEvent("error", exchange.EncodeTyped("error", object{
+		"code": code, "message": e.Message, "param": nil, "sequence_number": 0,
+	}))
 }

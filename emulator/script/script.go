@@ -23,18 +23,21 @@ type Script struct {
 	RetryDelay     time.Duration // the same, as Google says it
 	HTML, Redirect bool
 
-	Cut, End, ErrorAt, Hang, Garbage int // after so many bytes, or events
-	Fails                            int
+	Cut, End, ErrorAt, Hang, Garbage, Unknown int // after so many bytes, or events
+	Fails                                     int
 
 	Words, Calls                                       int
 	Say, EmptyArgs, MalformedCall                      bool
 	Refusal, Safety, Thinking, Redacted, ReasoningOnly bool
+	Blocks                                             string // their kinds, in their order: r, t, c
 	Usage                                              []int
 	UsageRaw, Stop                                     string
-	NoUsage                                            bool
+	NoUsage, ShortUsage                                bool
 
 	Delay, Pace, StoredAfter time.Duration
 	Split, Huge, Unstored    bool
+	Twice, Whole             bool
+	ErrorForm                string // of an error event of Responses: "", nested, failed
 }
 
 // Never is a number of events or bytes that no answer reaches.
@@ -42,7 +45,9 @@ const Never = math.MaxInt
 
 // New returns a Script without faults or options.
 func New() Script {
-	return Script{Cut: Never, End: Never, ErrorAt: Never, Hang: Never, Garbage: Never, Header: http.Header{}}
+	return Script{
+		Cut: Never, End: Never, ErrorAt: Never, Hang: Never, Garbage: Never, Unknown: Never, Header: http.Header{},
+	}
 }
 
 // flags are the words that need no value.
@@ -60,6 +65,9 @@ func (s *Script) flags() map[string]*bool {
 		"redacted":       &s.Redacted,
 		"reasoning_only": &s.ReasoningOnly,
 		"no_usage":       &s.NoUsage,
+		"short_usage":    &s.ShortUsage,
+		"twice":          &s.Twice,
+		"whole":          &s.Whole,
 		"split":          &s.Split,
 		"huge":           &s.Huge,
 		"unstored":       &s.Unstored,
@@ -69,7 +77,7 @@ func (s *Script) flags() map[string]*bool {
 func (s *Script) numbers() map[string]*int {
 	return map[string]*int{
 		"status": &s.Status, "cut": &s.Cut, "end": &s.End, "error": &s.ErrorAt, "hang": &s.Hang, "garbage": &s.Garbage,
-		"fails": &s.Fails, "words": &s.Words, "calls": &s.Calls,
+		"unknown": &s.Unknown, "fails": &s.Fails, "words": &s.Words, "calls": &s.Calls,
 	}
 }
 
@@ -117,6 +125,15 @@ func (s *Script) readSpecial(name, value string, now time.Time) error {
 		s.Header.Set("X-Should-Retry", value)
 	case "stop":
 		s.Stop = value
+	case "blocks":
+		if s.Blocks = value; strings.Trim(value, "rtc") != "" || value == "" {
+			return fmt.Errorf("wants r, t and c")
+		}
+		s.Calls, s.Say = strings.Count(value, "c"), strings.Contains(value, "t")
+	case "error_form":
+		if s.ErrorForm = value; value != "nested" && value != "failed" {
+			return fmt.Errorf("wants nested or failed")
+		}
 	case "usage_raw":
 		if s.UsageRaw = value; !jsontext.Value(value).IsValid() {
 			return fmt.Errorf("is no JSON")

@@ -5,21 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/emulator/facts"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/models/images"
-	"github.com/purserhq/purser/internal/models/provider"
-	"github.com/purserhq/purser/internal/models/provider/anthropic"
-	"github.com/purserhq/purser/internal/models/provider/google"
-	"github.com/purserhq/purser/internal/models/provider/openai"
 )
 
 // A watchedEmulator notes what the emulated providers have answered.
@@ -55,6 +51,19 @@ func (e *watchedEmulator) take() (asked int, refusal string) {
 	return asked, refusal
 }
 
+// newEmulated returns a node whose providers are emulated.
+func newEmulated(t *testing.T) (*matrix, *watchedEmulator) {
+	t.Helper()
+	watched := &watchedEmulator{Handler: emulator.New(emulator.Options{})}
+	server := httptest.NewServer(watched)
+	t.Cleanup(server.Close)
+	m := newMatrix(t, db.SQLite)
+	m.Images = images.New(images.Config{})
+	m.stub = &providerStub{url: server.URL}
+	m.Providers = m.newProviders(time.Hour, true)
+	return m, watched
+}
+
 // TestCallsAreTaken makes, of each rule of the provider notes, the call that would naively break it: what Purser sends
 // instead is taken, or Purser refuses the call itself and says why.
 func TestCallsAreTaken(t *testing.T) {
@@ -63,17 +72,7 @@ func TestCallsAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watched := &watchedEmulator{Handler: emulator.New(emulator.Options{})}
-	server := httptest.NewServer(watched)
-	t.Cleanup(server.Close)
-	m := newMatrix(t, db.SQLite)
-	m.Log = slog.New(slog.DiscardHandler)
-	m.Images = images.New(images.Config{})
-	m.Providers = map[string]provider.Provider{
-		"openai":    openai.New(server.URL+"/v1", "a key of a test"),
-		"anthropic": anthropic.New(server.URL, "a key of a test"),
-		"google":    google.New(server.URL, "a key of a test"),
-	}
+	m, watched := newEmulated(t)
 	for i := range list {
 		f := &list[i]
 		switch {

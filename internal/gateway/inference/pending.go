@@ -288,7 +288,11 @@ func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byt
 func brokenOff(providerName, connectionID string, cause error, pending bool) *apierr.Error {
 	f := classifyFailure(providerName, cause)
 	f.retry = false // the key is billed: it only replays
-	e := apierr.ProviderError.On(connectionID, "%s broke off; %s", f.provider, chargeOfPart(pending))
+	what := f.provider + " broke off"
+	if f.unusable != "" {
+		what = f.sentence()
+	}
+	e := apierr.ProviderError.On(connectionID, "%s; %s", what, chargeOfPart(pending))
 	e.Details = f.details()
 	return e
 }
