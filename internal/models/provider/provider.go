@@ -157,6 +157,7 @@ type Error struct {
 	OutOfQuota bool   // the account may make no more calls for a time, or without a payment
 	KeyRefused bool   // the key, or its account, is refused, though the status says something else
 	TooLong    bool   // the request has more tokens than the model takes
+	Refusal    string // the text with which the provider calls the request invalid; "" = it does not
 	Unusable   string // what is wrong with an answer that came whole, such as "a malformed tool call"; "" = nothing
 	Cause      error  // for the log only
 }

@@ -2,6 +2,7 @@ package operatorpages_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -518,7 +521,16 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// What monitoring counts, the price book and the pools stand on their page.
+// A refuser is a provider that calls each request invalid.
+type refuser struct{ provider.Provider }
+
+func (refuser) Name() string { return "anthropic" }
+
+func (refuser) Complete(context.Context, *provider.Request) (*provider.Response, error) {
+	return nil, &provider.Error{Kind: provider.Rejected, Status: 400, Refusal: "Your plan 7 has ended."}
+}
+
+// What monitoring counts, the price book, the pools and the texts of refusals stand on their page.
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
@@ -532,9 +544,16 @@ func TestProviders(t *testing.T) {
 			"free/"+w.app.ID+"/2026-11")
 		w.exec(`INSERT INTO counters (subject, buckets, held, limit_reported) VALUES ($1, '0:999999999', 0, 0)`,
 			"free/"+w.app.ID+"/2026-10")
+		pool := upstream.NewPool([]upstream.Key{{ID: "…1234", Provider: refuser{}}}, time.Now,
+			slog.New(slog.DiscardHandler), nil)
+		if _, err := pool.Complete(t.Context(), &provider.Request{}); err == nil {
+			t.Error("not refused")
+		}
+		w.admin.Pools = map[string]*upstream.Pool{"anthropic": pool}
 		b := w.signedIn("viewer")
 		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529",
-			w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").Lacks(t, "$9.99")
+			"Your plan # has ended.", w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00",
+			"November 2026").Lacks(t, "$9.99")
 		b.Get("/operator").Want(t, 200, "free_pool_low", "input_estimated_too_low")
 	})
 }

@@ -122,7 +122,7 @@ func keyStateCell(rests []upstream.KeyRest) ui.Cell {
 
 // refusalsText explains the table of refusals.
 const refusalsText = "By this node since its start, with the operator’s keys. Apps get these texts as their own " +
-	"fault. What a text quotes, and numbers, are left out. A text that means your account, such as a disabled " +
+	"fault. What a text quotes, numbers and ids are left out. A text that means your account, such as a disabled " +
 	"organization, is one that Purser doesn’t know yet."
 
 // refusalTable lists the texts of refused requests, by provider.

@@ -20,7 +20,7 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	}
 	buf := buffers.Get().(*buffer)
 	whole := completions.NewWhole(buf.out, r, c.now())
-	d := newDecoder(whole.Write)
+	d := c.newDecoder(whole.Write)
 	events := newEvents(x)
 	defer func() {
 		events.Release()

@@ -17,6 +17,7 @@ const maxAnswer = 32 << 20
 // decoder reads the events of one message.
 type decoder struct {
 	emit     func(*conversation.Delta)
+	refuser  *upstream.Client   // makes the errors of error events
 	delta    conversation.Delta // that is being passed
 	usage    usage
 	started  bool   // message_start has arrived
@@ -41,8 +42,8 @@ type block struct {
 	signature []byte
 }
 
-func newDecoder(emit func(*conversation.Delta)) decoder {
-	return decoder{emit: emit, usage: newUsage(), open: block{index: -1}}
+func (c *Client) newDecoder(emit func(*conversation.Delta)) decoder {
+	return decoder{emit: emit, refuser: c.plain, usage: newUsage(), open: block{index: -1}}
 }
 
 // pass passes a delta of the block that is open.
@@ -63,7 +64,7 @@ func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 		member{"content_block", &content}, member{"message", &message}, member{"usage", &reported}):
 		return false, makeGarbageError(e.Payload, d.begun)
 	case e.Failed || string(kind) == `"error"`:
-		return false, makeStreamError(e.Payload, d.begun)
+		return false, d.makeStreamError(e.Payload)
 	}
 	ok := true
 	switch string(kind) {

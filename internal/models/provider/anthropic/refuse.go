@@ -56,7 +56,7 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 
 // makeStreamError classifies an error event. After content has arrived the call cannot be retried, and the request is
 // not at fault.
-func makeStreamError(payload []byte, begun bool) error {
+func (d *decoder) makeStreamError(payload []byte) error {
 	var body struct {
 		Error struct {
 			Type string `json:"type"`
@@ -69,15 +69,12 @@ func makeStreamError(payload []byte, begun bool) error {
 	if status == 0 {
 		status = http.StatusInternalServerError
 	}
-	e := parseError(status, nil, payload)
-	switch {
-	case begun:
+	e := d.refuser.MakeRefusal(status, nil, payload)
+	if d.begun {
 		e.Kind, e.Retry, e.Message = provider.Failed, false, upstream.NewFailure(0, nil).Message
-	case e.Kind == provider.Rejected: // unlike that of an error status, this message was not cleaned
-		e.Message = "the provider refused the request"
 	}
-	e.Status, e.Cause = status, fmt.Errorf("the stream carries an error: %s, %s",
-		upstream.DescribeCode(body.Error.Type), upstream.Describe(payload))
+	e.Cause = fmt.Errorf("the stream carries an error: %s, %s", upstream.DescribeCode(body.Error.Type),
+		upstream.Describe(payload))
 	return e
 }
 

@@ -27,7 +27,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	}
 	s := &stream{x: x, events: newEvents(x), buf: buffers.Get().(*buffer)}
 	s.out = completions.NewStream(s.buf.out, r, c.now())
-	s.decoder = newDecoder(s.out.Write)
+	s.decoder = c.newDecoder(s.out.Write)
 	for !s.decoder.begun && s.ended == nil {
 		s.readEvents()
 	}

@@ -29,15 +29,20 @@ const (
 // event alike.
 func TestEdge42Refusals(t *testing.T) {
 	t.Parallel()
+	refused := provider.Error{
+		Kind:    provider.Rejected,
+		Message: "the provider refused the request: It went wrong.",
+		Refusal: "It went wrong.",
+	}
 	for what, c := range map[string]struct {
 		status int
 		body   string
 		want   provider.Error
 	}{
 		"wrong request": {400, refusalBody(400, "INVALID_ARGUMENT", badRequest),
-			provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
+			refused},
 		"in an array": {400, "[" + refusalBody(400, "INVALID_ARGUMENT", "") + "]",
-			provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
+			refused},
 		"our key": {400, refusalBody(400, "INVALID_ARGUMENT", badRequest+","+badKey),
 			provider.Error{Message: wantNothing, Alarm: "the key is refused", KeyRefused: true}},
 		"billing": {400, refusalBody(400, "FAILED_PRECONDITION", ""),

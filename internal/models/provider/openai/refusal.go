@@ -32,8 +32,11 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 	if body.Error.Param == "reasoning.summary" && unverified.MatchString(body.Error.Message) {
 		return upstream.NewAccountError(status, "the organization is not verified, so reasoning has no summary")
 	}
-	if e.Kind == provider.Rejected {
+	switch {
+	case e.Kind == provider.Rejected:
 		e.Message = body.Error.Message
+	case status == http.StatusOK: // with a code that we do not know
+		e.Refusal = body.Error.Message
 	}
 	for _, v := range []any{body.Error.Code, body.Error.Type} {
 		s, _ := v.(string)

@@ -99,7 +99,36 @@ func (p *Pool) Complete(ctx context.Context, q *provider.Request) (*provider.Res
 
 // Stream starts a streamed request.
 func (p *Pool) Stream(ctx context.Context, q *provider.Request) (provider.Stream, error) {
-	return callByKeys(ctx, p, q.Model, func(at provider.Provider) (provider.Stream, error) { return at.Stream(ctx, q) })
+	s, err := callByKeys(ctx, p, q.Model, func(at provider.Provider) (provider.Stream, error) {
+		return at.Stream(ctx, q)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &countedStream{s, p}, nil
+}
+
+// A countedStream counts the refusal with which its provider ends it.
+type countedStream struct {
+	provider.Stream
+	pool *Pool
+}
+
+// Next returns the chunks that have arrived (see provider.Stream).
+func (s *countedStream) Next() (provider.Chunk, error) {
+	c, err := s.Stream.Next()
+	if err != nil {
+		s.pool.noteRefusal(err)
+	}
+	return c, err
+}
+
+// ID returns the provider's id of the response; "" = it has said none.
+func (s *countedStream) ID() string {
+	if identified, ok := s.Stream.(interface{ ID() string }); ok {
+		return identified.ID()
+	}
+	return ""
 }
 
 func callByKeys[T any](ctx context.Context, p *Pool, model string, call func(provider.Provider) (T, error)) (T, error) {
@@ -108,10 +137,8 @@ func callByKeys[T any](ctx context.Context, p *Pool, model string, call func(pro
 		k, began := tried[len(tried)-1], p.now()
 		answer, err := call(k.Provider)
 		var next *pooledKey
-		e, ok := errors.AsType[*provider.Error](err)
-		if ok {
-			p.noteRefusal(e)
-		}
+		e, _ := errors.AsType[*provider.Error](err)
+		p.noteRefusal(err)
 		rest, why := restAfter(err)
 		switch {
 		case rest > 0:

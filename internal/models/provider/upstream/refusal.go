@@ -38,7 +38,13 @@ func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.E
 		e = NewStatusError(status)
 	}
 	if e.Kind == provider.Rejected {
-		e.Message = rejectedPrefix + cleanMessage(c.secrets.redact(e.Message))
+		e.Refusal = e.Message
+	}
+	if e.Refusal != "" || e.Kind == provider.Rejected {
+		e.Refusal = cleanMessage(c.secrets.redact(e.Refusal))
+	}
+	if e.Kind == provider.Rejected {
+		e.Message = rejectedPrefix + e.Refusal
 	}
 	e.Status = status
 	e.Cause = fmt.Errorf("status %d, %s: %s", status, findErrorCode(text), Describe(text))

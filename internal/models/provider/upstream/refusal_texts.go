@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -21,10 +22,10 @@ const (
 // otherTexts stands for all texts after the first maxRefusalTexts.
 const otherTexts = "(other texts)"
 
-// A RefusalText counts the requests that a provider called invalid with one text. The app gets the text; the operator
-// sees here whether one of them means the operator's account, which no rule knows yet.
+// A RefusalText counts the requests that a provider called invalid with one text, by a status or within a stream. The
+// operator sees here whether one of them means the operator's account, which no rule knows yet.
 type RefusalText struct {
-	Text string // without what it quotes, and without numbers
+	Text string // without what it quotes, without numbers, and without ids
 	N    int64
 	Last time.Time
 }
@@ -37,10 +38,10 @@ type refusalTexts struct {
 
 // count counts a request that the provider has called invalid, and reports a text that is new.
 func (r *refusalTexts) count(e *provider.Error, now time.Time) (text string, isNew bool) {
-	if e == nil || e.Kind != provider.Rejected || e.Status == 0 { // 0: it was refused before it was sent
+	if e == nil || e.Refusal == "" {
 		return "", false
 	}
-	text = outlineText(strings.TrimPrefix(e.Message, rejectedPrefix))
+	text = outlineText(e.Refusal)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.list[text]
@@ -74,17 +75,35 @@ func (p *Pool) Refusals() (list []RefusalText) {
 
 // noteRefusal counts the text of a refusal, and logs that there is a new one. Operators read the text itself on the
 // page of providers: it may quote the request without marks, so it is not logged.
-func (p *Pool) noteRefusal(e *provider.Error) {
+func (p *Pool) noteRefusal(err error) {
+	e, _ := errors.AsType[*provider.Error](err)
 	if text, isNew := p.refusals.count(e, p.now()); isNew {
 		p.log.Warn("provider refusal text is new", "provider", p.Name(), "status", e.Status,
 			slog.String("text", Describe(text)))
 	}
 }
 
-// numbers are what differs between two refusals for the same reason.
-var numbers = regexp.MustCompile(`[0-9]+(?:[.,][0-9]+)*`)
+// Numbers and ids are what differs between two refusals for the same reason. A word with digits in it that is long is
+// an id; so is one that is longer than any word.
+var (
+	numbers = regexp.MustCompile(`[0-9]+(?:[.,][0-9]+)*`)
+	uuids   = regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
+	words   = regexp.MustCompile(`[0-9A-Za-z_+/=]{9,}`)
+)
 
-// outlineText returns a refusal without what it quotes, which may be a user's, and without numbers.
+func outlineIDs(text string) string {
+	return words.ReplaceAllStringFunc(uuids.ReplaceAllString(text, "#"), func(word string) string {
+		if len(word) > maxWord || strings.ContainsAny(word, "0123456789") {
+			return "#"
+		}
+		return word
+	})
+}
+
+// maxWord is longer than a name of a member.
+const maxWord = 40
+
+// outlineText returns a refusal without what it quotes, which may be a user's, and without numbers and ids.
 func outlineText(text string) string {
 	var b strings.Builder
 	for rest := text; rest != ""; {
@@ -110,7 +129,7 @@ func outlineText(text string) string {
 		}
 		rest = rest[end+len(mark[1]):]
 	}
-	out := []rune(numbers.ReplaceAllString(b.String(), "#"))
+	out := []rune(numbers.ReplaceAllString(outlineIDs(b.String()), "#"))
 	return string(out[:min(len(out), maxRefusalText)])
 }
 

@@ -25,6 +25,9 @@ func TestOutlineText(t *testing.T) {
 		{`cut off: "a prompt without an end, 12`, "cut off: …"},
 		{"cut off: 'a prompt without an end", "cut off: …"},
 		{"input {'a': 1} is wrong; so is “Zürich”", "input … is wrong; so is …"},
+		{"tool call toolu_01AbCdEfGh of msg_9xYz12345 is unknown", "tool call # of # is unknown"},
+		{"file 3fa85f64-5717-4562-b3fc-2c963f66afa6 for claude-haiku-4-5", "file # for claude-haiku-#-#"},
+		{"got QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9w here", "got # here"},
 		{"", ""},
 		{strings.Repeat("é", 300), strings.Repeat("é", 200)},
 	} {
@@ -52,18 +55,16 @@ func TestRefusalsAreCounted(t *testing.T) {
 	n := 0
 	p := NewPool([]Key{{ID: "…1234", Provider: refuser{next: func() *provider.Error {
 		n++
-		e := &provider.Error{Kind: provider.Rejected, Status: 400, Message: rejectedPrefix + "line " + fmt.Sprint(n)}
+		e := &provider.Error{Kind: provider.Rejected, Status: 400, Refusal: "line " + fmt.Sprint(n)}
 		switch {
 		case n > 10 && n <= 200:
-			e.Message += strings.Repeat("x", n)
+			e.Refusal = "line of " + string(rune('a'+n/26)) + string(rune('a'+n%26))
 		case n == 201:
-			e.Status = 0 // our own
-		case n == 202:
-			e.Kind, e.Status = provider.Failed, 500
+			e.Refusal = "" // our own
 		}
 		return e
 	}}}}, time.Now, slog.New(slog.DiscardHandler), nil)
-	for range 202 {
+	for range 201 {
 		if _, err := p.Complete(t.Context(), &provider.Request{}); err == nil {
 			t.Fatal("not refused")
 		}
