@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 
 	"github.com/purserhq/purser/internal/models/conversation"
@@ -19,6 +20,7 @@ func (p *Plan) fitRequest() error {
 	p.fitStop()
 	p.fitTools()
 	p.fitNames()
+	p.fitFormat()
 	return p.fitSampling()
 }
 
@@ -146,6 +148,17 @@ func (p *Plan) fitNames() {
 	}
 	if slices.ContainsFunc(p.Request.Turns, func(t conversation.Turn) bool { return t.Name != "" }) {
 		p.ignore("messages.name")
+	}
+}
+
+// fitFormat names a response_format that Claude is told of, and not held to: any JSON object (decision 185).
+func (p *Plan) fitFormat() {
+	var f struct {
+		Type string `json:"type"`
+	}
+	if p.Model.Provider == "anthropic" && p.Request.ResponseFormat != nil &&
+		json.Unmarshal(p.Request.ResponseFormat, &f) == nil && f.Type == "json_object" {
+		p.ignore("response_format")
 	}
 }
 

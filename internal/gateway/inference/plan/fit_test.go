@@ -77,6 +77,10 @@ func TestFit(t *testing.T) {
 		{"claude-haiku-5-5", oneTool + `,"tool_choice":"required"`, "", "chat"},
 		{"claude-haiku-5-5", oneTool + `,"tool_choice":"required"`, asks, "chat !reasoning_effort"},
 		{"claude-opus-5-5", `"reasoning_effort":"low"`, "", "chat low thinks"},
+		{"claude-opus-5-5", `"response_format":{"type":"json_object"}`, "", "chat !response_format"},
+		{"claude-opus-5-5", `"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}}`, "",
+			"chat"},
+		{"gpt-4.1-mini", `"response_format":{"type":"json_object"}`, "", "chat"},
 		// What Gemini has no word for.
 		{"gemini-4-argon", strings.Replace(oneTool, `"f"`, `"f","strict":true`, 1) + `,"parallel_tool_calls":false`,
 			"", "chat !tools.strict !parallel_tool_calls"},

@@ -24,7 +24,7 @@ func Encode(r *provider.Request) ([]byte, error) {
 // encodeRequest names every member that may be sent; other members are never forwarded. It sends the output cap of the
 // hold, so that the response cannot cost more. replays reports whether the body contains thinking of earlier turns.
 func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
-	schema, err := readSchema(r.ResponseFormat)
+	schema, anyJSON, err := readFormat(r.ResponseFormat)
 	if err != nil {
 		return nil, false, err
 	}
@@ -34,6 +34,7 @@ func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 		b:       make([]byte, 0, sizeHint(r)),
 		thinks:  modelThinks(r),
 		prefill: r.Facts.Prefill,
+		json:    anyJSON,
 		cache:   breakpoints{seen: onTools, surplus: surplus},
 	}
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
@@ -228,11 +229,11 @@ func mustDisableThinking(r *provider.Request) bool {
 	return r.Facts.Thinking == "on" && (forced || r.ReasoningEffort == "none")
 }
 
-// readSchema returns the JSON Schema of a response format as Claude takes it, nil if there is none. Claude has no JSON
-// mode without a schema.
-func readSchema(format []byte) ([]byte, error) {
+// readFormat returns the JSON Schema of a response format as Claude takes it, nil if there is none. Claude has no JSON
+// mode without a schema: it is told to answer with JSON (decision 185).
+func readFormat(format []byte) (schema []byte, anyJSON bool, err error) {
 	if format == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	var f struct {
 		Type       string `json:"type"`
@@ -241,12 +242,15 @@ func readSchema(format []byte) ([]byte, error) {
 		} `json:"json_schema"`
 	}
 	switch err := json.Unmarshal(format, &f); {
+	case err == nil && f.Type == "json_object":
+		return nil, true, nil
 	case err != nil || f.Type != "json_schema":
-		return nil, makeRejection("response_format: this model takes json_schema, not json_object")
+		return nil, false, makeRejection("response_format.type: must be one of text, json_object, json_schema")
 	case len(f.JSONSchema.Schema) == 0:
-		return nil, makeRejection("response_format.json_schema.schema: required on this model")
+		return nil, false, makeRejection("response_format.json_schema.schema: required on this model")
 	}
-	return fitSchema(bytes.TrimSpace(f.JSONSchema.Schema), "response_format.json_schema.schema")
+	schema, err = fitSchema(bytes.TrimSpace(f.JSONSchema.Schema), "response_format.json_schema.schema")
+	return schema, false, err
 }
 
 // appendThinking appends thinking, effort and the schema of the response, which is in one member with the effort. It

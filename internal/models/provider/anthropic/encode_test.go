@@ -392,7 +392,11 @@ func TestMembers(t *testing.T) {
 			`}`},
 		"response_format": {func(r *R) {
 			r.ResponseFormat = []byte(`{"type":"json_object"}`)
-		}, `!response_format: this model takes json_schema, not json_object`},
+		}, `{"system":[{"type":"text","text":"Answer with one JSON object, and with nothing before or after it: ` +
+			`no words, no Markdown."}]}`},
+		"response_format that is unknown": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"grammar"}`)
+		}, `!response_format.type: must be one of text, json_object, json_schema`},
 		"response_format without a schema": {func(r *R) {
 			r.ResponseFormat = []byte(`{"type":"json_schema","json_schema":{"name":"s"}}`)
 		}, `!response_format.json_schema.schema: required on this model`},

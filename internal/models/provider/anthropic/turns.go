@@ -21,6 +21,7 @@ type turns struct {
 	thinks  bool   // thinking of earlier turns may be sent back
 	replays bool   // some thinking was sent back
 	prefill bool   // the last turn may be the assistant's
+	json    bool   // the answer shall be JSON
 	cache   breakpoints
 
 	used map[string]int    // how often each tool id was used
@@ -29,6 +30,9 @@ type turns struct {
 
 // greeting is the user turn before a conversation that begins with the assistant. The API requires a user turn first.
 const greeting = "(The assistant speaks first.)"
+
+// anyJSON tells a model to answer as response_format json_object asks.
+const anyJSON = "Answer with one JSON object, and with nothing before or after it: no words, no Markdown."
 
 // write appends the members system and messages.
 func (t *turns) write(all []conversation.Turn) error {
@@ -83,6 +87,13 @@ func (t *turns) writeSystem(all []conversation.Turn) {
 				t.b = t.cache.mark(t.b, said)
 			}
 		}
+	}
+	if t.json { // after what the conversation begins with, so that the cache keeps that
+		if n == 0 {
+			t.b = append(t.b, `,"system":[`...)
+		}
+		t.b = appendText(appendComma(t.b, n), anyJSON)
+		n++
 	}
 	if n > 0 {
 		t.b = append(t.b, ']')
