@@ -77,6 +77,18 @@ func NewBearerRefusal() *apierr.Error {
 	return e
 }
 
+// RefuseTokenInURL refuses an access token in the address, which would be in the logs of everybody between.
+func RefuseTokenInURL(r *http.Request) error {
+	for _, name := range []string{"key", "access_token", "api_key"} {
+		if r.URL.Query().Has(name) {
+			err := NewBearerRefusal()
+			err.Message = "a token in the address ends up in logs; send it as x-goog-api-key, and revoke this one"
+			return err
+		}
+	}
+	return nil
+}
+
 // readCredential returns the text after the scheme in the Authorization header, of which there must be one.
 func readCredential(r *http.Request, scheme string) (string, bool) {
 	values := r.Header["Authorization"]

@@ -46,6 +46,15 @@ func (a *shapedAnswer) write(d *conversation.Delta) {
 	a.writer.Write(d)
 }
 
+// conclude ends an answer whose provider has not said why it ended. It returns what the client gets.
+func (a *shapedAnswer) conclude() []byte {
+	if a.summary.Ended {
+		return nil
+	}
+	a.write(&conversation.Delta{Kind: conversation.End})
+	return a.writer.Take()
+}
+
 // frames returns what the client gets for a chunk.
 func (a *attempt) frames(c *provider.Chunk) []byte {
 	if a.shaped == nil {

@@ -291,6 +291,11 @@ type streamEnd struct {
 // finishStream settles a stream that has ended, complete or not, and writes its last events.
 func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	a.awaitStop()
+	if a.shaped != nil && errors.Is(end.err, io.EOF) {
+		frames := a.shaped.conclude() // what waits is counted, too
+		out.writeFrames(frames)
+		a.running.appendFrames(frames)
+	}
 	// All frames are unpacked, and packed to be stored.
 	a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))
 	sent, tooLong := a.running.frames()

@@ -18,7 +18,7 @@ const contentsPrefix = "/google/"
 func (h *Handler) mountContents(rt *web.Router) {
 	rt.SetErrorBody(contentsPrefix, contents.ErrorBody)
 	rt.Handle("POST /google/v1beta/models/{model}", func(w http.ResponseWriter, r *http.Request) error {
-		if err := refuseKeyInURL(r); err != nil {
+		if err := web.RefuseTokenInURL(r); err != nil {
 			return err
 		}
 		if err := acceptKey(r, "x-goog-api-key"); err != nil {
@@ -74,16 +74,4 @@ func errMethod(method string) error {
 		why = "images and videos are not made here"
 	}
 	return apierr.NotFound.Errorf("%.60q: %s; %s", method, why, contentsOffered)
-}
-
-// refuseKeyInURL refuses a token in the address, which would stand in the logs of everybody between.
-func refuseKeyInURL(r *http.Request) error {
-	for _, name := range []string{"key", "access_token", "api_key"} {
-		if r.URL.Query().Has(name) {
-			err := web.NewBearerRefusal()
-			err.Message = "a token in the address ends up in logs; send it as x-goog-api-key, and revoke this one"
-			return err
-		}
-	}
-	return nil
 }

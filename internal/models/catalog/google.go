@@ -43,12 +43,18 @@ func (h *Handler) listGoogle() []googleModel {
 }
 
 // listForGoogle answers GET /google/v1beta/models. The list is one page, whatever size the client asks for.
-func (h *Handler) listForGoogle(w http.ResponseWriter, _ *http.Request) error {
+func (h *Handler) listForGoogle(w http.ResponseWriter, r *http.Request) error {
+	if err := web.RefuseTokenInURL(r); err != nil {
+		return err
+	}
 	return web.WriteJSON(w, http.StatusOK, map[string][]googleModel{"models": h.listGoogle()})
 }
 
 // getForGoogle answers GET /google/v1beta/models/{model}.
 func (h *Handler) getForGoogle(w http.ResponseWriter, r *http.Request) error {
+	if err := web.RefuseTokenInURL(r); err != nil {
+		return err
+	}
 	for _, m := range h.listGoogle() {
 		if m.BaseModelID == r.PathValue("model") {
 			return web.WriteJSON(w, http.StatusOK, m)

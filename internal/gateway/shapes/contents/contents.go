@@ -19,8 +19,10 @@ type Call struct {
 	places  []shapes.Place // of its turns
 	tools   []string       // the path of each canonical tool in the body
 
-	level    bool // the reasoning effort comes from thinkingLevel, not from thinkingBudget
-	thoughts bool // the client asked for summaries of thoughts
+	openAPI  map[string]bool // the paths of the tools whose parameters are a schema of Google's kind
+	effort   string          // the path of what the reasoning effort comes from
+	schema   string          // the path of the schema of the response
+	thoughts bool            // the client asked for summaries of thoughts
 }
 
 // Parse reads the body of a call of a model, which the address names, as it names whether the answer is streamed. Its
@@ -45,13 +47,16 @@ func ParseCount(data []byte, model string) (shapes.Call, error) {
 	if b.Whole == nil {
 		return read(&b.body, model, false)
 	}
-	if b.Contents != nil {
-		return nil, plan.Invalid("contents: generateContentRequest has them, too; send one of the two")
+	if b.Contents != nil || b.SystemInstruction != nil || b.Tools != nil || b.Config != nil || b.ToolConfig != nil {
+		return nil, plan.Invalid("generateContentRequest: has the whole request; send nothing beside it")
 	}
 	return read(b.Whole, model, false)
 }
 
 func read(b *body, model string, stream bool) (shapes.Call, error) {
+	if named := strings.TrimPrefix(b.Model, "models/"); named != "" && named != model {
+		return nil, plan.Invalid("model: %q differs from the model of this route, %q; leave it out", named, model)
+	}
 	c := &Call{}
 	c.request.BodyModel, c.request.Stream, c.request.IncludeUsage = model, stream, true
 	r := reader{body: b, call: c, out: &c.request}
@@ -62,9 +67,7 @@ func read(b *body, model string, stream bool) (shapes.Call, error) {
 			return nil, err
 		}
 	}
-	// A model's thoughts come back with its calls, whether the client reads them or not.
-	c.request.WantReasoning = c.thoughts || len(c.request.Tools) > 0
-	c.request.WantSummary = c.thoughts
+	c.request.WantReasoning, c.request.WantSummary = c.thoughts, c.thoughts // signatures come anyway
 	if err := c.request.Check(); err != nil {
 		return nil, shapes.RenameMember(err, c.MemberName)
 	}
@@ -90,8 +93,6 @@ var renamed = map[string]string{
 	"temperature":         "generationConfig.temperature",
 	"top_p":               "generationConfig.topP",
 	"stop":                "generationConfig.stopSequences",
-	"response_format":     "generationConfig.responseJsonSchema",
-	"reasoning_effort":    "generationConfig.thinkingConfig.thinkingBudget",
 	"tool_choice":         "toolConfig.functionCallingConfig.mode",
 	"parallel_tool_calls": "toolConfig",
 }
@@ -101,10 +102,9 @@ var (
 
 	memberNames = strings.NewReplacer(
 		".function.arguments", ".functionCall.args",
-		".function.parameters", ".parametersJsonSchema",
 		".function.name", ".name",
 		".extra_content.google.thought_signature", ".thoughtSignature",
-		".image_url.url", ".inlineData",
+		".image_url.url", "",
 		".tool_call_id", ".functionResponse.id",
 		".json_schema.schema", "",
 	)
@@ -116,17 +116,26 @@ func (c *Call) MemberName(canonical string) string {
 		return at + memberNames.Replace(rest)
 	}
 	if at, rest, ok := shapes.FindTool(c.tools, canonical); ok {
-		return at + memberNames.Replace(rest)
+		parameters := ".parametersJsonSchema"
+		if c.openAPI[at] {
+			parameters = ".parameters"
+		}
+		return at + memberNames.Replace(strings.Replace(rest, ".function.parameters", parameters, 1))
 	}
 	first := firstMember.FindString(canonical)
 	name := renamed[first]
 	switch {
-	case name == "":
-		return canonical
-	case first == "reasoning_effort" && c.level:
-		name = "generationConfig.thinkingConfig.thinkingLevel"
+	case first == "response_format" && c.schema != "":
+		name = c.schema
+	case first == "response_format":
+		name = "generationConfig.responseMimeType"
+	case first == "reasoning_effort":
+		name = c.effort
 	case canonical == "tool_choice.function.name":
 		return "toolConfig.functionCallingConfig.allowedFunctionNames"
+	}
+	if name == "" {
+		return canonical
 	}
 	return name + memberNames.Replace(canonical[len(first):])
 }

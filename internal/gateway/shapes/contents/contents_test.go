@@ -1,6 +1,7 @@
 package contents
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,6 +104,22 @@ func TestParse(t *testing.T) {
 				"user a", `assistant b {"google":{"thought_signature":"c2ln"}} ` +
 					`call_1=f({}){"google":{"thought_signature":"c2lo"}}`, "tool(call_1) ",
 			}},
+		"an id to a call without one": {`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[` +
+			`{"functionCall":{"name":"f"}},{"functionCall":{"id":"x","name":"f"}}]},{"parts":[` +
+			`{"functionResponse":{"id":"x","name":"f","response":{"output":"2"}}},` +
+			`{"functionResponse":{"id":"y","name":"f","response":{"output":"1"}}}]}]}`,
+			[]string{"user a", "assistant call_1=f({}) x=f({})", "tool(x) 2", "tool(call_1) 1"}},
+		"marks of ours, in either Base64": {`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[` +
+			`{"text":"b","thoughtSignature":"eyJ0aG91Z2h0cyI6W3siYSI6Mn1dLCJwaGFzZSI6ImNvbW1lbnRhcnkifQ=="},` +
+			`{"text":"c","thoughtSignature":"eyJjYWxsIjp7ImIiOjF9fQ"},{"text":"d"}]},{"parts":[{"text":"e"}]}]}`,
+			[]string{"user a", `assistant {"a":2} bcommentary c {"b":1} d`, "user e"}},
+		"nullable schemas": {`{` + user + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":` +
+			`"OBJECT",` +
+			`"properties":{"a":{"type":"STRING","enum":["x"],"nullable":true},"b":{"anyOf":[{"type":"STRING"}],` +
+			`"nullable":true}}}}]}]}`,
+			[]string{"user a", `tool f "" {"properties":{"a":{"anyOf":[{"enum":["x"],"type":"string"},{"type":` +
+				`"null"}]},` +
+				`"b":{"anyOf":[{"anyOf":[{"type":"string"}]},{"type":"null"}]}},"type":"object"}`}},
 		"an empty turn of the model": {`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[]},` +
 			`{"parts":[{"text":"b"}]}]}`, []string{"user a", "user b"}},
 		"functions": {`{` + user + `,"tools":[{"functionDeclarations":[{"name":"f","description":"d","parameters":` +
@@ -117,14 +134,12 @@ func TestParse(t *testing.T) {
 					`[{"type":"number"},{"type":"boolean"}]},"minItems":1,"type":"array"}},"required":["a"],` +
 					`"type":"object"}`,
 				`tool g "" {"type":"object"}`, "choice function g",
-				`effort "" thinking "" reasoning true summary false`,
 				"ignored tools.functionDeclarations.behavior,tools.googleSearch",
 			}},
 		"some functions": {`{` + user + `,"tools":[{"functionDeclarations":[{"name":"f"},{"name":"g"},{"name":"h"}]` +
 			`}],"toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["f","h"]}}}`,
 			[]string{
 				"user a", `tool f "" `, `tool h "" `, "choice required ",
-				`effort "" thinking "" reasoning true summary false`,
 			}},
 		"a level": {`{` + user + `,"generationConfig":{"thinkingConfig":{"thinkingLevel":"HIGH"}}}`,
 			[]string{"user a", `effort "high" thinking "" reasoning false summary false`}},
@@ -200,7 +215,7 @@ func TestRefusals(t *testing.T) {
 			`contents[0].parts[0].functionResponse: "f" answers no`},
 		{after(`{"parts":[{"text":"b"}]}`),
 			"contents[2]: the call of f has no functionResponse"},
-		{after(`{"parts":[{"functionResponse":{"id":"x","name":"f"}}]}`),
+		{after(`{"parts":[{"functionResponse":{"id":"x","name":"g"}}]}`),
 			`contents[2].parts[0].functionResponse: "x" answers`},
 		{after(`{"parts":[{"functionResponse":{"name":"f"}},{"functionResponse":{"name":"f"}}]}`),
 			`contents[2].parts[1].functionResponse: "f" answers`},
@@ -208,6 +223,13 @@ func TestRefusals(t *testing.T) {
 			"contents[1].parts[0].thoughtSignature: must be sent back as it came"},
 		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f","args":5}}]}]}`,
 			"contents[1].parts[0].functionCall.args: must be an object"},
+		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]}]}`,
+			"contents: the call of f has no functionResponse"},
+		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b","thoughtSignature":"` +
+			base64.StdEncoding.EncodeToString([]byte(`{"thoughts":[{}`+strings.Repeat(",{}", 1<<15)+`]}`)) + `"}]}]}`,
+			"contents: too many parts"},
+		{config(`"responseMimeType":"application/json","responseSchema":{"minItems":1,"min_items":2}`),
+			"generationConfig.responseSchema: must be a schema"},
 		{`{` + user + `,"systemInstruction":{"parts":[{"inlineData":{}}]}}`,
 			"systemInstruction.parts[0].text: required"},
 		{`{` + user + `,"cachedContent":"cachedContents/1"}`,
@@ -265,8 +287,10 @@ func TestRefusals(t *testing.T) {
 	for body, want := range map[string]string{
 		`{` + user + `}`: "",
 		`{"generateContentRequest":{"model":"models/m",` + user + `}}`: "",
+		`{"generateContentRequest":{"model":"models/x",` + user + `}}`: `model: "x" differs from`,
+		`{"generateContentRequest":{` + user + `},"tools":[{}]}`:       "generateContentRequest: has the whole",
 		`{"generateContentRequest":{` + user + `},"contents":[{"parts":[{}]}]}`: "" +
-			"contents: generateContentRequest has them",
+			"generateContentRequest: has the whole",
 		`{"generateContentRequest":{` + user + `,"cachedContent":"cachedContents/1"}}`: "cachedContent: ",
 	} {
 		if _, err := ParseCount([]byte(body), "m"); (err == nil) != (want == "") ||
@@ -282,8 +306,9 @@ func TestMemberName(t *testing.T) {
 	call, err := Parse([]byte(`{"systemInstruction":{"parts":[{"text":"s"}]},"contents":[{"parts":[{"text":"a"},`+
 		`{"fileData":{"fileUri":"https://example.com/a.png"}}]},{"role":"model","parts":[{"text":"b"},`+
 		`{"functionCall":{"name":"f"}}]},{"parts":[{"functionResponse":{"name":"f"}},{"text":"c"}]}],`+
-		`"tools":[{"functionDeclarations":[{"name":"f"},{"name":"g"}]}],"toolConfig":{"functionCallingConfig":{`+
-		`"mode":"ANY","allowedFunctionNames":["g"]}}}`), "m", false)
+		`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT"}},{"name":"g"}]}],"toolConfig":{`+
+		`"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["g"]}},"generationConfig":{"responseMimeType":`+
+		`"application/json","responseSchema":{},"thinkingConfig":{"thinkingLevel":"LOW"}}}`), "m", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,14 +316,15 @@ func TestMemberName(t *testing.T) {
 		"model":                                "model",
 		"stop[1]":                              "generationConfig.stopSequences[1]",
 		"max_tokens":                           "generationConfig.maxOutputTokens",
-		"reasoning_effort":                     "generationConfig.thinkingConfig.thinkingBudget",
-		"response_format.json_schema.schema":   "generationConfig.responseJsonSchema",
+		"reasoning_effort":                     "generationConfig.thinkingConfig.thinkingLevel",
+		"response_format.json_schema.schema":   "generationConfig.responseSchema",
 		"tools[1].function.parameters":         "tools[0].functionDeclarations[1].parametersJsonSchema",
+		"tools[0].function.parameters":         "tools[0].functionDeclarations[0].parameters",
 		"tool_choice.function.name":            "toolConfig.functionCallingConfig.allowedFunctionNames",
 		"tool_choice":                          "toolConfig.functionCallingConfig.mode",
 		"messages":                             "contents",
 		"messages[0].content[0]":               "systemInstruction.parts[0]",
-		"messages[1].content[1].image_url.url": "contents[0].parts[1].inlineData",
+		"messages[1].content[1].image_url.url": "contents[0].parts[1].fileData",
 		"messages[2].tool_calls[0].function.arguments": "contents[1].parts[1].functionCall.args",
 		"messages[3].tool_call_id":                     "contents[2].parts[0].functionResponse.id",
 		"messages[4]":                                  "contents[2]",
@@ -327,7 +353,8 @@ func TestWriter(t *testing.T) {
 				{Kind: conversation.Begin},
 				{Kind: conversation.Reasoning, Text: []byte("not asked for")},
 				{Kind: conversation.Text, Block: 1, Text: []byte("Hi")},
-				{Kind: conversation.Call, Block: 2, ID: []byte("c1"), Name: []byte("f"), Text: []byte(`{\"x\":`)},
+				{Kind: conversation.Call, Block: 2, ID: []byte("c0"), Name: []byte("g"), Text: []byte(`{\n\n\"y\":1}`)},
+				{Kind: conversation.Call, Block: 3, ID: []byte("c1"), Name: []byte("f"), Text: []byte(`{\"x\":`)},
 				{Kind: conversation.End, Reason: reason},
 			} {
 				w.Write(&d)
@@ -353,7 +380,7 @@ func TestWriter(t *testing.T) {
 				strings.Contains(filled, "not asked") {
 				t.Errorf("%s", filled)
 			}
-			if got := call.Format().Text(out); got != `Hif{"invalid_json":"{\"x\":"}` {
+			if got := call.Format().Text(out); got != `Hig{  "y":1}f{"invalid_json":"{\"x\":"}` {
 				t.Errorf("counted of %s: %q", filled, got)
 			}
 			if stream != (FormatOf(out) != nil) {

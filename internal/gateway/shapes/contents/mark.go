@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"slices"
+	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/models/conversation"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -33,15 +35,11 @@ func readMark(signature string) (m mark, err error) {
 	if signature == "" {
 		return m, nil
 	}
-	plain, err := base64.StdEncoding.DecodeString(standard.Replace(signature))
+	plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(standard.Replace(signature), "="))
 	if err == nil && bytes.HasPrefix(plain, []byte("{")) {
-		if json.Unmarshal(plain, &m) != nil {
+		if web.DecodeSaid(plain, &m) != nil || m.Call != nil && !shapes.IsObject(m.Call) ||
+			slices.ContainsFunc(m.Thoughts, func(extra jsontext.Value) bool { return !shapes.IsObject(extra) }) {
 			return m, errMark
-		}
-		for _, extra := range append(m.Thoughts, m.Call) {
-			if extra != nil && !shapes.IsObject(extra) {
-				return m, errMark
-			}
 		}
 		return m, nil
 	}

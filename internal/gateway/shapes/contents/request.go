@@ -74,9 +74,8 @@ type reader struct {
 	call *Call
 	out  *plan.Request // that of call
 
-	open  []string // the ids of the calls without a result, in their order
-	named []string // the names of the functions that they call
-	calls int      // of all turns
+	open  openCalls
+	calls int // of all turns
 }
 
 // at returns the path of an element of a list.
@@ -169,6 +168,7 @@ func (r *reader) readThinking() error {
 	const prefix = "generationConfig.thinkingConfig."
 	t := r.body.Config.ThinkingConfig
 	r.out.IgnoreIn("generationConfig.thinkingConfig", t.Unknown)
+	r.call.effort = prefix + "includeThoughts"
 	if r.call.thoughts = t.IncludeThoughts; t.IncludeThoughts {
 		r.out.Thinking = "on"
 	}
@@ -182,7 +182,10 @@ func (r *reader) readThinking() error {
 		if t.ThinkingBudget != nil {
 			return plan.Invalid(prefix + "thinkingBudget: thinkingLevel means the same; send one")
 		}
-		r.out.ReasoningEffort, r.call.level = level, true
+		r.out.ReasoningEffort, r.call.effort = level, prefix+"thinkingLevel"
+	}
+	if t.ThinkingBudget != nil {
+		r.call.effort = prefix + "thinkingBudget"
 	}
 	switch b := t.ThinkingBudget; {
 	case b == nil:
@@ -225,17 +228,18 @@ func (r *reader) readFormat() error {
 		r.out.ResponseFormat = []byte(`{"type":"json_object"}`)
 		return nil
 	}
-	plain, err := r.readSchema(schema, path)
+	plain, err := readSchema(schema, path)
 	if err != nil {
 		return err
 	}
+	r.call.schema = path
 	r.out.ResponseFormat = shapes.SchemaFormat(plain)
 	return nil
 }
 
 // readSchema returns the JSON Schema that a schema at a path says. That of responseSchema and parameters is written in
 // OpenAPI's way.
-func (r *reader) readSchema(schema jsontext.Value, path string) ([]byte, error) {
+func readSchema(schema jsontext.Value, path string) ([]byte, error) {
 	if schema.Kind() != '{' {
 		return nil, plan.Invalid("%s: must be a schema, an object", path)
 	}

@@ -50,16 +50,17 @@ func (r *reader) readTools() error {
 func (r *reader) readGoogles(unknown jsontext.Value, path string) (err error) {
 	provider.Members(unknown, func(raw, value []byte) bool {
 		name := string(raw)
+		if string(value) == "null" {
+			return true
+		}
 		switch strings.ToLower(strings.ReplaceAll(name, "_", "")) {
 		case "googlesearch", "googlesearchretrieval":
 			r.out.DropTool(name, "tools."+name)
 			return true
 		}
-		if string(value) != "null" {
-			err = plan.Invalid("%s.%s: a tool of Google's own, which is not offered here; declare a function, and run "+
-				"it in the client", path, name)
-		}
-		return err == nil
+		err = plan.Invalid("%s.%s: a tool of Google's own, which is not offered here; declare a function, and run it "+
+			"in the client", path, name)
+		return false
 	})
 	return err
 }
@@ -74,10 +75,14 @@ func (r *reader) readFunction(d *declaration, path string) error {
 			return plan.Invalid("%s.parameters: parametersJsonSchema means the same; send one", path)
 		}
 		schema, from = d.Parameters, path+".parameters"
+		if r.call.openAPI == nil {
+			r.call.openAPI = map[string]bool{}
+		}
+		r.call.openAPI[path] = true
 	}
 	t := provider.Tool{Name: d.Name, Description: d.Description}
 	if plan.IsSet(schema) {
-		plain, err := r.readSchema(schema, from)
+		plain, err := readSchema(schema, from)
 		if err != nil {
 			return err
 		}
@@ -149,14 +154,25 @@ func (r *reader) readChoice() error {
 // appendSchema appends the JSON Schema that a schema in OpenAPI's way at w says: its types are in capital letters, it
 // may be nullable, and its counts may be texts. It returns false if it is none.
 func appendSchema(b []byte, w *provider.Walk) (out []byte, ok bool) {
+	start := len(b)
 	b = append(b, '{')
-	first, nullable, kind := true, false, []byte(nil)
+	var counts []string // that it has
+	first, nullable, bound, kind := true, false, false, []byte(nil)
 	name := func(n []byte) {
 		if !first {
 			b = append(b, ',')
 		}
 		first = false
 		b = append(provider.AppendQuote(b, string(n)), ':')
+	}
+	inner := func() bool {
+		b, ok = appendSchema(b, w)
+		return ok
+	}
+	separate := func(empty int) {
+		if len(b) > empty {
+			b = append(b, ',')
+		}
 	}
 	ok = w.Members(func(n []byte) bool {
 		if w.Null() {
@@ -172,58 +188,64 @@ func appendSchema(b []byte, w *provider.Walk) (out []byte, ok bool) {
 			w.Value() // says nothing that a model needs
 		case "items":
 			name(n)
-			b, ok = appendSchema(b, w)
-			return ok
+			return inner()
 		case "anyOf", "any_of":
+			if bound {
+				return false
+			}
 			name([]byte("anyOf"))
-			b = append(b, '[')
-			none := len(b)
+			bound, b = true, append(b, '[')
+			empty := len(b)
 			valid := w.Elements(func() bool {
-				if len(b) > none {
-					b = append(b, ',')
-				}
-				b, ok = appendSchema(b, w)
-				return ok
+				separate(empty)
+				return inner()
 			})
 			b = append(b, ']')
 			return valid
 		case "properties":
 			name(n)
 			b = append(b, '{')
-			none := len(b)
+			empty := len(b)
 			valid := w.Members(func(n []byte) bool {
-				if len(b) > none {
-					b = append(b, ',')
-				}
+				separate(empty)
 				b = append(provider.AppendQuote(b, string(n)), ':')
-				b, ok = appendSchema(b, w)
-				return ok
+				return inner()
 			})
 			b = append(b, '}')
 			return valid
 		case "minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties",
 			"min_items", "max_items", "min_length", "max_length", "min_properties", "max_properties":
-			count := bytes.Trim(w.Value(), `"`)
-			name(camel(n))
-			b = append(b, count...)
+			member, count := string(camel(n)), bytes.Trim(w.Value(), `"`)
 			_, err := strconv.ParseUint(string(count), 10, 63)
-			return err == nil
+			if err != nil || slices.Contains(counts, member) {
+				return false
+			}
+			counts = append(counts, member)
+			name([]byte(member))
+			b = append(b, count...)
 		default:
+			bound = bound || string(n) == "enum"
 			name(n)
 			b = append(b, w.Value()...)
 		}
 		return true
 	})
+	hasType := len(kind) > 2 && string(kind) != `"type_unspecified"`
+	if hasType {
+		name([]byte("type"))
+	}
 	switch {
-	case len(kind) <= 2 || string(kind) == `"type_unspecified"`:
-	case nullable:
-		name([]byte("type"))
+	case hasType && nullable && !bound:
 		b = append(append(append(b, '['), kind...), `,"null"]`...)
-	default:
-		name([]byte("type"))
+	case hasType:
 		b = append(b, kind...)
 	}
-	return append(b, '}'), ok
+	b = append(b, '}')
+	if nullable && (bound || !hasType) { // the words of the schema itself allow no null
+		whole := bytes.Clone(b[start:])
+		b = append(append(append(b[:start], `{"anyOf":[`...), whole...), `,{"type":"null"}]}`...)
+	}
+	return b, ok
 }
 
 // camel returns a name of two words in camelCase.

@@ -1,6 +1,7 @@
 package contents
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +30,6 @@ type part struct {
 	FileData         *data          `json:"fileData,case:ignore"`
 	FunctionCall     *functionCall  `json:"functionCall,case:ignore"`
 	FunctionResponse *functionReply `json:"functionResponse,case:ignore"`
-	ExecutableCode   jsontext.Value `json:"executableCode,case:ignore"`
-	CodeResult       jsontext.Value `json:"codeExecutionResult,case:ignore"`
-	ToolCall         jsontext.Value `json:"toolCall,case:ignore"`
-	ToolResponse     jsontext.Value `json:"toolResponse,case:ignore"`
 	Unknown          jsontext.Value `json:",unknown"`
 
 	at string // its path
@@ -75,6 +72,9 @@ func (r *reader) readSystem() error {
 		return nil
 	}
 	r.out.IgnoreIn("systemInstruction", c.Unknown)
+	if err := r.countParts(len(c.Parts)); err != nil {
+		return err
+	}
 	var d shapes.Draft
 	for i := range c.Parts {
 		p := &c.Parts[i]
@@ -89,15 +89,19 @@ func (r *reader) readSystem() error {
 	return nil
 }
 
+func (r *reader) countParts(n int) error {
+	if r.out.CountParts(n) != nil {
+		return plan.Invalid("contents: too many parts in all")
+	}
+	return nil
+}
+
 // readContents reads the conversation. Neighbours of one role are one turn: clients keep each piece of a stream as a
 // content of its own.
 func (r *reader) readContents() error {
 	all := r.body.Contents
-	switch {
-	case len(all) == 0:
+	if len(all) == 0 {
 		return plan.Invalid("contents: required, with at least one content")
-	case len(all) > plan.MaxMessages:
-		return plan.Invalid("contents: at most %d", plan.MaxMessages)
 	}
 	for i := 0; i < len(all); {
 		first, isModel := i, all[i].Role == "model"
@@ -107,8 +111,8 @@ func (r *reader) readContents() error {
 			if !slices.Contains([]string{"model", "user", "function", ""}, c.Role) {
 				return plan.Invalid("contents[%d].role: must be user or model", i)
 			}
-			if err := r.out.CountParts(len(c.Parts)); err != nil {
-				return plan.Invalid("contents: too many parts in all")
+			if err := r.countParts(max(len(c.Parts), 1)); err != nil {
+				return err
 			}
 			r.out.IgnoreIn("contents", c.Unknown)
 			for j := range c.Parts {
@@ -129,9 +133,9 @@ func (r *reader) readContents() error {
 		}
 	}
 	if len(r.out.Turns) > plan.MaxMessages {
-		return plan.Invalid("contents: at most %d, where each functionResponse counts as one", plan.MaxMessages)
+		return plan.Invalid("contents: at most %d turns, where each functionResponse counts as one", plan.MaxMessages)
 	}
-	return nil
+	return r.open.check("contents")
 }
 
 // readUser reads a turn of the user: a turn for each response of a function, and then one with all the rest, with the
@@ -150,11 +154,10 @@ func (r *reader) readUser(parts []part, path string) error {
 		if err != nil {
 			return err
 		}
-		rest.Add(b, p.at)
+		rest.Add(b, p.pathOf(&b))
 	}
-	if len(r.open) > 0 {
-		return plan.Invalid("%s: the call of %s has no functionResponse; each needs its response in the next content",
-			path, r.named[0])
+	if err := r.open.check(path); err != nil {
+		return err
 	}
 	for i, b := range rest.Blocks {
 		pictures.Add(b, rest.Place.Parts[i])
@@ -182,18 +185,26 @@ func (r *reader) readSaid(p *part) (b conversation.Block, err error) {
 
 // refusePart says what a part may be.
 func refusePart(p *part, allowed string) error {
-	for _, m := range []struct {
-		name  string
-		value jsontext.Value
-	}{
-		{"executableCode", p.ExecutableCode}, {"codeExecutionResult", p.CodeResult},
-		{"toolCall", p.ToolCall}, {"toolResponse", p.ToolResponse},
-	} {
-		if plan.IsSet(m.value) {
-			return plan.Invalid("%s.%s: a tool of Google's own, which is not offered here; send its text", p.at, m.name)
+	err := plan.Invalid("%s: must have one of %s", p.at, allowed)
+	provider.Members(p.Unknown, func(name, _ []byte) bool {
+		switch n := string(name); strings.ToLower(strings.ReplaceAll(n, "_", "")) {
+		case "executablecode", "codeexecutionresult", "toolcall", "toolresponse":
+			err = plan.Invalid("%s.%s: a tool of Google's own, which is not offered here; send its text", p.at, n)
 		}
+		return true
+	})
+	return err
+}
+
+// pathOf returns the path of what a block was read from.
+func (p *part) pathOf(b *conversation.Block) string {
+	switch {
+	case b.Kind != conversation.ImageBlock:
+		return p.at
+	case p.InlineData != nil:
+		return p.at + ".inlineData"
 	}
-	return plan.Invalid("%s: must have one of %s", p.at, allowed)
+	return p.at + ".fileData"
 }
 
 // readImage reads an image, by its bytes or by its address on the web.
@@ -225,19 +236,14 @@ func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
 	f := p.FunctionResponse
 	path := p.at + ".functionResponse"
 	r.out.IgnoreIn("contents.parts.functionResponse", f.Unknown)
-	i := slices.Index(r.open, f.ID)
-	if f.ID == "" {
-		i = slices.Index(r.named, f.Name)
+	id, ok := r.open.answer(f.ID, f.Name)
+	if !ok {
+		return plan.Invalid("%s: %q answers no open functionCall of the model's content before it", path,
+			cmp.Or(f.ID, f.Name))
 	}
-	if i < 0 {
-		name := f.Name
-		if f.ID != "" {
-			name = f.ID
-		}
-		return plan.Invalid("%s: %q answers no open functionCall of the model's content before it", path, name)
+	if err := r.countParts(len(f.Parts)); err != nil {
+		return err
 	}
-	id := r.open[i]
-	r.open, r.named = slices.Delete(r.open, i, i+1), slices.Delete(r.named, i, i+1)
 	text, failed := readOutput(f.Response)
 	for j := range f.Parts {
 		f.Parts[j].at = at(path+".parts", j)
@@ -249,7 +255,7 @@ func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
 		if b.Kind == conversation.TextBlock {
 			return plan.Invalid("%s: must be an image; the text is in response", f.Parts[j].at)
 		}
-		pictures.Add(b, f.Parts[j].at)
+		pictures.Add(b, f.Parts[j].pathOf(&b))
 	}
 	var d shapes.Draft
 	d.Blocks = []conversation.Block{{
@@ -289,16 +295,28 @@ func readOutput(response jsontext.Value) (text string, failed bool) {
 // readModel reads a turn of the model, block by block. Pieces of one text are one block.
 func (r *reader) readModel(parts []part, path string) error {
 	var d shapes.Draft
-	goesOn := false // the last block is a text that may go on
+	var pieces strings.Builder // of the last block, a text that may go on; empty = it is whole
+	end := func() {
+		if pieces.Len() > 0 {
+			d.Blocks[len(d.Blocks)-1].Text = pieces.String()
+			pieces.Reset()
+		}
+	}
+	reason := func(extra []byte, at string) {
+		end()
+		d.Add(conversation.Block{Kind: conversation.ReasoningBlock, Extra: extra}, at)
+	}
 	for i := range parts {
 		p := &parts[i]
 		m, err := readMark(p.ThoughtSignature)
 		if err != nil {
 			return plan.Invalid("%s.thoughtSignature: %v", p.at, err)
 		}
+		if err := r.countParts(len(m.Thoughts)); err != nil {
+			return err
+		}
 		for _, extra := range m.Thoughts {
-			d.Add(conversation.Block{Kind: conversation.ReasoningBlock, Extra: []byte(extra)}, p.at)
-			goesOn = false
+			reason([]byte(extra), p.at)
 		}
 		switch {
 		case p.FunctionCall != nil:
@@ -306,24 +324,22 @@ func (r *reader) readModel(parts []part, path string) error {
 			if err != nil {
 				return err
 			}
+			end()
 			d.Add(b, p.at)
-			goesOn = false
 		case p.Text != nil:
 			text := *p.Text
 			if p.Thought {
 				text = "" // only its signature matters
 			}
-			switch last := len(d.Blocks) - 1; {
-			case text == "":
-			case goesOn && p.ThoughtSignature == "":
-				d.Blocks[last].Text += text
-			default:
-				d.Add(conversation.Block{Text: text, Phase: m.Phase}, p.at)
-				goesOn = true
+			if text != "" && (pieces.Len() == 0 || p.ThoughtSignature != "") {
+				end()
+				d.Add(conversation.Block{Phase: m.Phase}, p.at)
 			}
-			if m.native != nil { // it signs the text before it
-				d.Add(conversation.Block{Kind: conversation.ReasoningBlock, Extra: m.native}, p.at)
-				goesOn = false
+			pieces.WriteString(text)
+			for _, extra := range [][]byte{m.native, m.Call} { // of the text before it
+				if extra != nil {
+					reason(extra, p.at)
+				}
 			}
 		case p.InlineData != nil || p.FileData != nil:
 			return plan.Invalid("%s: images stand only in the user's contents", p.at)
@@ -331,7 +347,7 @@ func (r *reader) readModel(parts []part, path string) error {
 			return refusePart(p, "text, functionCall")
 		}
 	}
-	if d.Says() {
+	if end(); d.Says() {
 		r.addTurn("assistant", d, path)
 	}
 	return nil
@@ -359,6 +375,61 @@ func (r *reader) readCall(p *part, m mark) (b conversation.Block, err error) {
 	if m.Call != nil {
 		b.Extra = []byte(m.Call)
 	}
-	r.open, r.named = append(r.open, b.ID), append(r.named, f.Name)
+	r.open.add(b.ID, f.Name, f.ID == "")
 	return b, nil
+}
+
+// openCalls are the calls of a turn of the model that have no response yet.
+type openCalls struct {
+	n       int
+	open    map[string]int      // how many, by id
+	named   map[string][]string // the ids by the name of the function, in their order; some may have their response
+	unnamed map[string][]string // those of calls that came without an id
+	last    string              // the function of the last one
+}
+
+func (c *openCalls) add(id, name string, withoutID bool) {
+	if c.n == 0 {
+		*c = openCalls{open: map[string]int{}, named: map[string][]string{}, unnamed: map[string][]string{}}
+	}
+	c.n, c.last = c.n+1, name
+	c.open[id]++
+	c.named[name] = append(c.named[name], id)
+	if withoutID {
+		c.unnamed[name] = append(c.unnamed[name], id)
+	}
+}
+
+// answer returns the id of the call that a response answers. Without an id it is the first of its name; with one that
+// no call has, the first of its name that came without.
+func (c *openCalls) answer(id, name string) (string, bool) {
+	if c.n == 0 {
+		return "", false
+	}
+	if c.open[id] == 0 {
+		calls := c.named
+		if id != "" {
+			calls = c.unnamed
+		}
+		for list := calls[name]; ; list = list[1:] {
+			if calls[name] = list; len(list) == 0 {
+				return "", false
+			}
+			if id = list[0]; c.open[id] > 0 {
+				break
+			}
+		}
+	}
+	c.open[id]--
+	c.n--
+	return id, true
+}
+
+// check refuses calls without a response, when something else follows at a path.
+func (c *openCalls) check(path string) error {
+	if c.n == 0 {
+		return nil
+	}
+	return plan.Invalid("%s: the call of %s has no functionResponse; each needs its response in the next content", path,
+		c.last)
 }

@@ -203,13 +203,25 @@ func appendPart(b []byte, p *piece) []byte {
 			b = append(append(append(b, `"id":"`...), p.id...), `",`...)
 		}
 		b = append(append(append(b, `"name":"`...), p.name...), `","args":`...)
-		b = append(provider.AppendArguments(b, string(shapes.Unescape(p.body))), '}')
+		b = append(appendArguments(b, shapes.Unescape(p.body)), '}')
 	case kindText:
 		b = append(append(append(b, `{"text":"`...), p.body...), '"')
 	default: // a thought, of which clients may keep nothing
 		b = append(append(append(b, `{"text":"`...), p.body...), `","thought":true`...)
 	}
 	return append(appendMark(b, p), '}')
+}
+
+// appendArguments appends the arguments of a call in one line, as a line break would end the event.
+func appendArguments(b, arguments []byte) []byte {
+	at := len(b)
+	b = provider.AppendArguments(b, string(arguments))
+	for i, c := range b[at:] {
+		if c == '\n' || c == '\r' { // between the tokens
+			b[at+i] = ' '
+		}
+	}
+	return b
 }
 
 // Take returns the chunks that were written (see shapes.Writer).
