@@ -31,6 +31,7 @@ type Fact struct {
 	Call   map[string]any `json:"call"`    // members of a call of Purser that differ from an ordinary one
 	NoCall string         `json:"no_call"` // why no call of Purser leads there
 	Ours   string         `json:"ours"`    // what becomes of the call; "" = taken
+	Own    string         `json:"own"`     // why Purser refuses what the provider takes, sent by the same API
 
 	Path string         `json:"-"` // of the request
 	Body map[string]any `json:"-"`

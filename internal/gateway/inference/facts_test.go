@@ -95,16 +95,49 @@ func TestCallsAreTaken(t *testing.T) {
 	}
 }
 
+// bases are where Purser serves the providers' APIs, by the routes of facts.
+var bases = map[string]string{
+	"chat": "/openai", "responses": "/openai", "embeddings": "/openai", "messages": "/anthropic", "generate": "/google",
+}
+
+// TestWhatProvidersTakePurserTakes sends what providers take to Purser's own version of the same API.
+func TestWhatProvidersTakePurserTakes(t *testing.T) {
+	t.Parallel()
+	list, err := facts.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, watched := newEmulated(t)
+	for i := range list {
+		f := &list[i]
+		base := bases[f.To]
+		if f.Without != "" || f.Refused != nil || base == "" || f.NoCall != "" && f.Own == "" {
+			continue
+		}
+		status, body := m.postFact(base+f.Path, f.Body)
+		asked, refusal := watched.take()
+		isTaken := status == http.StatusOK && asked == 1 && refusal == ""
+		if isRefused := status == http.StatusBadRequest && asked == 0; f.Own == "" && !isTaken ||
+			f.Own != "" && !isRefused {
+			t.Errorf("%s: %d, %.300s\nthe provider has refused %s", f.Name(), status, body, refusal)
+		}
+	}
+}
+
 // callFact makes the call of a fact.
 func (m *matrix) callFact(f *facts.Fact) (status int, body []byte) {
 	m.t.Helper()
-	sent, err := json.Marshal(f.CallBody())
+	if f.IsEmbedding() {
+		return m.postFact("/openai/v1/embeddings", f.CallBody())
+	}
+	return m.postFact("/v1/chat/completions", f.CallBody())
+}
+
+func (m *matrix) postFact(path string, members map[string]any) (status int, body []byte) {
+	m.t.Helper()
+	sent, err := json.Marshal(members)
 	if err != nil {
 		m.t.Fatal(err)
-	}
-	path := "/v1/chat/completions"
-	if f.IsEmbedding() {
-		path = "/openai/v1/embeddings"
 	}
 	r, err := http.NewRequestWithContext(m.t.Context(), http.MethodPost, m.url+path, bytes.NewReader(sent))
 	if err != nil {

@@ -185,3 +185,72 @@ func TestFailuresWithinStreams(t *testing.T) {
 	}
 	m.audit()
 }
+
+// TestUsageWithAnotherSum plays usages whose total is not the sum of their parts: the parts are charged, cached tokens
+// as cached.
+func TestUsageWithAnotherSum(t *testing.T) {
+	t.Parallel()
+	m, _ := newEmulated(t)
+	for _, tt := range []struct {
+		dialect *dialect
+		usage   string
+	}{
+		{dialects[0], `{"prompt_tokens":40,"completion_tokens":77,"total_tokens":127,"prompt_tokens_details":` +
+			`{"cached_tokens":30}}`},
+		{dialects[1], `{"input_tokens":40,"output_tokens":77,"total_tokens":10,"input_tokens_details":` +
+			`{"cached_tokens":30}}`},
+		{dialects[3], `{"promptTokenCount":40,"cachedContentTokenCount":30,"candidatesTokenCount":70,` +
+			`"thoughtsTokenCount":7,"totalTokenCount":1000}`},
+	} {
+		for _, streamed := range []bool{true, false} {
+			sum := m.playWords(tt.dialect, "ai", "usage=40,30,0,77,7", streamed).charge()
+			p := m.playWords(tt.dialect, "ai", "usage_raw="+tt.usage, streamed)
+			row := p.charge()
+			if row == nil || sum == nil || row.settlement != "settled" || row.input != 40 || row.output != 77 ||
+				row.charged != sum.charged {
+				t.Errorf("%s streamed %t: %+v, with the right sum %+v\n%s", tt.dialect.name, streamed, row, sum,
+					p.got.raw.String())
+			}
+		}
+	}
+	m.audit()
+}
+
+// TestTooLongIsSaidToEachClient sends a conversation that is too long for a model of each provider: the client of each
+// API reads it where its agents look for it.
+func TestTooLongIsSaidToEachClient(t *testing.T) {
+	t.Parallel()
+	m, _ := newEmulated(t)
+	const code = `"context_length_exceeded"`
+	for model, tokens := range map[string]int{
+		"gpt-4o-mini": 128_000, "claude-haiku-4-5": 200_000, "gemini-2.5-flash-lite": 1_048_576,
+	} {
+		text := strings.Repeat("many words ", tokens*3/10)
+		said := `[{"role":"user","content":"` + text + `"}]`
+		for path, tt := range map[string]struct{ body, want string }{
+			"/v1/ai/" + model: {`{"max_tokens":100,"messages":` + said + `}`, `"reason":` + code},
+			"/openai/v1/responses": {
+				`{"model":"` + model + `","max_output_tokens":100,"input":` + said + `}`, `"code":` + code,
+			},
+			"/anthropic/v1/messages": {
+				`{"model":"` + model + `","max_tokens":100,"messages":` + said + `}`, `"message":"prompt is too long`,
+			},
+			"/google/v1beta/models/" + model + ":generateContent": {
+				`{"contents":[{"role":"user","parts":[{"text":"` + text + `"}]}]}`,
+				`input token count exceeds the maximum`,
+			},
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.url+path, strings.NewReader(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"Authorization": {"Bearer " + m.token}, "Content-Type": {"application/json"},
+				"Idempotency-Key": {id.NewUUID()}}
+			got := readCall(t.Context(), r)
+			if <-got.ended; got.status != http.StatusBadRequest || !strings.Contains(got.raw.String(), tt.want) {
+				t.Errorf("%s of %s: %d %.500s", path, model, got.status, got.raw.String())
+			}
+		}
+	}
+	m.audit()
+}
