@@ -112,9 +112,8 @@ func TestEachRuleHasAFact(t *testing.T) {
 	sections := map[string]string{}
 	for part := range strings.SplitSeq(string(page), "\n### ") {
 		part, _, _ = strings.Cut(part, "\n## ")
-		if rule, _, _ := strings.Cut(part, " "); slices.Contains([]string{"A", "B", "C"}, rule[:1]) {
-			sections[rule] = strings.Join(strings.Fields(part), " ")
-		}
+		rule, _, _ := strings.Cut(part, " ")
+		sections[rule] = strings.Join(strings.Fields(part), " ")
 	}
 	type span struct{ from, to int }
 	covered := map[string][]span{}
@@ -131,6 +130,9 @@ func TestEachRuleHasAFact(t *testing.T) {
 		covered[f.Rule] = append(covered[f.Rule], span{at, to})
 	}
 	for rule, text := range sections {
+		if !slices.Contains([]string{"A", "B", "C"}, rule[:1]) {
+			continue
+		}
 		for _, word := range ruleWord.FindAllStringIndex(text, -1) {
 			if !slices.ContainsFunc(covered[rule], func(s span) bool { return s.from <= word[0] && word[1] <= s.to }) {
 				t.Errorf("no fact says what this of section %s means: …%s…", rule,
