@@ -44,8 +44,8 @@ func parse(data []byte, capped bool) (*Call, error) {
 	c.request.IncludeUsage = true
 	r := reader{body: &b, call: c, out: &c.request, calls: map[string]int{}}
 	for _, step := range []func() error{
-		r.readUnknown, r.readRefused, r.readScalars, r.readThinking, r.readOutput, r.readSystem, r.readMessages,
-		r.readTools, r.readChoice, r.readCacheControl,
+		r.readUnknown, r.readThread, r.readRefused, r.readScalars, r.readThinking, r.readOutput, r.readSystem,
+		r.readMessages, r.readTools, r.readChoice, r.readCacheControl,
 	} {
 		if err := step(); err != nil {
 			return nil, err

@@ -291,6 +291,28 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestThreads: Anthropic's SDKs send the whole conversation when they read these details, in a thread's first turn and
+// in a later one.
+func TestThreads(t *testing.T) {
+	t.Parallel()
+	for _, thread := range []string{`{"type":"create"}`, `{"type":"continue","previous_message_id":"msg_1"}`} {
+		_, err := Parse([]byte(`{"model":"m","max_tokens":5,"thread":` + thread + `,` + user + `}`))
+		refused, ok := errors.AsType[*apierr.Error](err)
+		if !ok {
+			t.Errorf("%s: %v", thread, err)
+			continue
+		}
+		body, err := ErrorBody(refused, web.Links{}, "")
+		if err != nil || !strings.Contains(string(body),
+			`"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}`) {
+			t.Errorf("%s: %v: %s", thread, err, body)
+		}
+	}
+	if _, err := Parse([]byte(`{"model":"m","max_tokens":5,"thread":null,` + user + `}`)); err != nil {
+		t.Errorf("no thread: %v", err)
+	}
+}
+
 // TestMemberName: what the plan or a provider refuses is named as the client has sent it.
 func TestMemberName(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ type body struct {
 		Unknown jsontext.Value `json:",unknown"`
 	} `json:"output_config"`
 	OutputFormat jsontext.Value `json:"output_format"` // the beta's name of output_config.format
+	Thread       jsontext.Value `json:"thread"`        // that Anthropic keeps the conversation
 	CacheControl *cacheControl  `json:"cache_control"`
 	refused
 	Unknown jsontext.Value `json:",unknown"`
@@ -101,6 +102,17 @@ func (r *reader) readUnknown() error {
 		}
 		return ""
 	})
+}
+
+// readThread refuses a conversation that we would have to keep, by the details that let Anthropic's SDKs go on without:
+// their loop for tools asks for one by default, and would send only what is new in its next step.
+func (r *reader) readThread() error {
+	if !plan.IsSet(r.body.Thread) {
+		return nil
+	}
+	e := apierr.InvalidRequest.Errorf("thread: conversations are not kept here; leave it out, and send all messages")
+	e.Details = map[string]any{"error_code": "thread_unsupported_request", "unsupported": []string{"thread"}}
+	return e
 }
 
 func (r *reader) readRefused() error {

@@ -20,6 +20,7 @@ type writer struct {
 
 	id, model []byte       // of the answer, raw JSON strings without the quotes
 	owed      []thoughtRef // thoughts that the next tool call needs
+	behind    *signed      // the signature of the text before; nil = none, or it was written
 	open      part         // the content block that is open; kind 0 = none
 	waiting   []part       // later blocks
 	index     int64        // of the next content block
@@ -35,6 +36,13 @@ type writer struct {
 type thoughtRef struct {
 	origin conversation.Origin
 	opaque []byte
+}
+
+// A signed is the signature of a text, which follows it as thinking if another block does. A message does not end with
+// it (decision 191): some clients show only the last block of a message, and no provider insists on it.
+type signed struct {
+	thoughtRef
+	number int // of the block of the answer
 }
 
 // A part is a content block. Its strings are raw JSON without the quotes.
@@ -67,8 +75,8 @@ func (s *writer) Write(d *conversation.Delta) {
 		s.begin(d)
 	case conversation.Text:
 		s.addPiece(kindText, d.Block, d.Text)
-		if d.Opaque != nil && s.reasons { // its signature follows it
-			s.addThought(false, d.Block, d.Origin, d.Opaque)
+		if d.Opaque != nil && s.reasons {
+			s.behind = &signed{thoughtRef{d.Origin, bytes.Clone(d.Opaque)}, d.Block}
 		}
 	case conversation.Refusal:
 		s.refused = true
@@ -201,6 +209,10 @@ func (s *writer) addThought(call bool, number int, origin conversation.Origin, r
 // add starts a block. It waits if the message comes whole, and while the arguments of the open tool call are
 // incomplete.
 func (s *writer) add(p part) *part {
+	if b := s.behind; b != nil {
+		s.behind = nil
+		s.addThought(false, b.number, b.origin, b.opaque)
+	}
 	if !s.head.Stream || len(s.waiting) > 0 ||
 		s.open.kind == kindTool && !shapes.IsObject(shapes.Unescape(s.open.body)) {
 		p.id, p.name = bytes.Clone(p.id), bytes.Clone(p.name)

@@ -122,6 +122,55 @@ const (
 		`"connection_id":"conn_1","increase_url":null,"review_url":null}}` + "\n\n"
 )
 
+// TestSignatureOfText: the signature of a text follows it as thinking where another block does. A message does not end
+// with it, whole or streamed: Claude Code prints the last block, and printed nothing.
+func TestSignatureOfText(t *testing.T) {
+	t.Parallel()
+	text := conversation.Delta{
+		Kind: conversation.Text, Text: []byte("Hi"), Opaque: []byte(`"c2ln"`), Origin: conversation.Google,
+	}
+	call := conversation.Delta{
+		Kind: conversation.Call, Block: 1, ID: []byte("c1"), Name: []byte("f"), Text: []byte("{}"),
+	}
+	for _, tt := range []struct {
+		deltas []conversation.Delta
+		want   []string
+	}{
+		{[]conversation.Delta{text}, []string{"text"}},
+		{[]conversation.Delta{text, call}, []string{"text", "thinking", "tool_use"}},
+		{[]conversation.Delta{text, {Kind: conversation.Text, Text: []byte("!")}}, []string{"text"}},
+	} {
+		for _, stream := range []bool{true, false} {
+			w := writer{head: shapes.Head{RequestID: "req_1", Stream: stream}, reasons: true}
+			var sent []byte
+			for _, d := range append(append([]conversation.Delta{{}}, tt.deltas...),
+				conversation.Delta{Kind: conversation.End}) {
+				w.Write(&d)
+				sent = append(sent, w.Take()...)
+			}
+			var got []string
+			if stream {
+				for _, e := range readEvents(t, shapes.WithoutBill(append(sent, w.End()...))) {
+					if e.Type == "content_block_start" {
+						got = append(got, e.Block.Type)
+					}
+				}
+			} else {
+				var whole struct{ Content []struct{ Type string } }
+				if err := json.Unmarshal(shapes.WithoutBill(w.End()), &whole); err != nil {
+					t.Fatal(err)
+				}
+				for _, b := range whole.Content {
+					got = append(got, b.Type)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("stream %t: want (-) got (+):\n%s", stream, diff)
+			}
+		}
+	}
+}
+
 var streams = []struct {
 	name, in string
 	want     []string
