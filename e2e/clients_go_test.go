@@ -63,10 +63,26 @@ func runAnthropicGo(t *testing.T) func(job) outcome {
 	})
 }
 
+func openAIClient(j job) openai.Client {
+	options := []option.RequestOption{option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey)}
+	if j.Once {
+		options = append(options, option.WithMaxRetries(0))
+	}
+	return openai.NewClient(options...)
+}
+
+func anthropicClient(j job) anthropic.Client {
+	options := []claudeoption.RequestOption{claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey)}
+	if j.Once {
+		options = append(options, claudeoption.WithMaxRetries(0))
+	}
+	return anthropic.NewClient(options...)
+}
+
 // chatByGo has a conversation by Chat Completions.
 func chatByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
 	t.Helper()
-	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	c := openAIClient(j)
 	ask := askByChat(t, j)
 	for o.Rounds < j.Rounds {
 		var (
@@ -174,7 +190,7 @@ func askByChat(t *testing.T, j job) openai.ChatCompletionNewParams {
 // respondByGo has a conversation by Responses.
 func respondByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
 	t.Helper()
-	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	c := openAIClient(j)
 	ask := askByResponses(t, j)
 	for o.Rounds < j.Rounds {
 		made, err := respondOnce(ctx, c, j, ask, o)
@@ -275,8 +291,6 @@ func askByResponses(t *testing.T, j job) responses.ResponseNewParams {
 	ask := responses.ResponseNewParams{
 		Model:           j.Model,
 		MaxOutputTokens: openai.Int(j.MaxTokens),
-		Store:           openai.Bool(false),
-		Include:         []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent},
 		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
 			responses.ResponseInputItemParamOfMessage(parts, "user"),
 		}},
@@ -287,7 +301,6 @@ func askByResponses(t *testing.T, j job) responses.ResponseNewParams {
 				Name:        tool[0],
 				Description: openai.String(tool[1]),
 				Parameters:  read[map[string]any](t, tool[2]),
-				Strict:      openai.Bool(false),
 			}})
 		}
 	}
@@ -304,8 +317,7 @@ func askByResponses(t *testing.T, j job) responses.ResponseNewParams {
 // messageByGo has a conversation by Messages.
 func messageByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
 	t.Helper()
-	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
-		claudeoption.WithMaxRetries(0))
+	c := anthropicClient(j)
 	ask := askByMessages(t, j)
 	for o.Rounds < j.Rounds {
 		made, err := messageOnce(ctx, c, j, ask, o)
@@ -389,7 +401,7 @@ func askByMessages(t *testing.T, j job) anthropic.MessageNewParams {
 
 // listByOpenAIGo lists the models, and asks for one of them.
 func listByOpenAIGo(ctx context.Context, _ *testing.T, j job, o *outcome) error {
-	c := openai.NewClient(option.WithBaseURL(j.BaseURL), option.WithAPIKey(j.APIKey), option.WithMaxRetries(0))
+	c := openAIClient(j)
 	var ids []string
 	pages := c.Models.ListAutoPaging(ctx)
 	for pages.Next() {
@@ -408,8 +420,7 @@ func listByOpenAIGo(ctx context.Context, _ *testing.T, j job, o *outcome) error 
 
 // listByAnthropicGo lists the models, and asks for one of them.
 func listByAnthropicGo(ctx context.Context, _ *testing.T, j job, o *outcome) error {
-	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
-		claudeoption.WithMaxRetries(0))
+	c := anthropicClient(j)
 	var ids []string
 	pages := c.Models.ListAutoPaging(ctx, anthropic.ModelListParams{})
 	for pages.Next() {
@@ -439,8 +450,7 @@ func listed(ids []string, model, id, kind string) map[string]any {
 // countByGo counts the input of a message.
 func countByGo(ctx context.Context, t *testing.T, j job, o *outcome) error {
 	t.Helper()
-	c := anthropic.NewClient(claudeoption.WithBaseURL(j.BaseURL), claudeoption.WithAPIKey(j.APIKey),
-		claudeoption.WithMaxRetries(0))
+	c := anthropicClient(j)
 	counted, err := c.Messages.CountTokens(ctx, anthropic.MessageCountTokensParams{
 		Model:    anthropic.Model(j.Model),
 		Messages: askByMessages(t, j).Messages,

@@ -37,6 +37,7 @@ type job struct {
 	Schema    bool   `json:"schema"`    // ask for an object with city and degrees
 	MaxTokens int64  `json:"maxTokens"` // of output
 	Rounds    int    `json:"rounds"`    // at most so many calls, each with the results of the tools before
+	Once      bool   `json:"once"`      // do not try again what failed; otherwise the client does as it is wont to
 }
 
 // An outcome is the result of a job, as the client understood it.
@@ -127,7 +128,7 @@ func clientCases(picture string) []clientCase {
 		},
 		{
 			name: "error before",
-			set:  func(j *job) { j.Text = "!emu status=500\nHello." },
+			set:  func(j *job) { j.Text, j.Once = "!emu status=500\nHello.", true },
 			wants: func(_ job, o outcome) bool {
 				return o.Error != nil && o.Error.Status == http.StatusBadGateway && o.Error.Message != ""
 			},
@@ -135,7 +136,7 @@ func clientCases(picture string) []clientCase {
 		},
 		{
 			name: "error during",
-			set:  func(j *job) { j.Text = "!emu error=30 words=400\nSpeak." },
+			set:  func(j *job) { j.Text, j.Once = "!emu error=30 words=400\nSpeak.", true },
 			wants: func(j job, o outcome) bool {
 				return o.Error != nil && o.Error.Message != "" && j.Stream == (o.Text != "")
 			},
@@ -212,7 +213,7 @@ func runNode(program string) func(*testing.T) func(job) outcome {
 		t.Helper()
 		installNode(t, "clients")
 		ctx, cancel := context.WithCancel(t.Context())
-		node := exec.CommandContext(ctx, "node", program)
+		node := exec.CommandContext(ctx, supportedNode(t), program)
 		node.Dir, node.Stderr = "clients", os.Stderr
 		in, err := node.StdinPipe()
 		if err != nil {

@@ -25,7 +25,7 @@ func TestEmbeddingClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node := exec.CommandContext(soon(t), "node", "embeddings.mjs", string(with))
+		node := exec.CommandContext(soon(t), supportedNode(t), "embeddings.mjs", string(with))
 		var told strings.Builder
 		node.Dir, node.Stderr = "clients", &told
 		out, err := node.Output()

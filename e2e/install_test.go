@@ -24,6 +24,13 @@ func installNode(t *testing.T, folder string) {
 	}
 }
 
+// supportedNode returns Node.js of a version that all clients support: that of the machine is too old for some.
+func supportedNode(t *testing.T) string {
+	t.Helper()
+	installNode(t, "runtimes/node")
+	return absolute(t, "runtimes/node/node_modules/.bin/node")
+}
+
 func installPackages(folder string) error {
 	args := []string{"ci"}
 	lock, err := os.ReadFile(filepath.Join(folder, "package-lock.json"))

@@ -29,7 +29,7 @@ func TestNodeSDK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node := exec.CommandContext(soon(t), "node", "client.mjs", string(with))
+		node := exec.CommandContext(soon(t), supportedNode(t), "client.mjs", string(with))
 		var told strings.Builder
 		node.Dir, node.Stderr = "node", &told
 		out, err := node.Output()

@@ -4,9 +4,11 @@ import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import * as z from "zod";
 import { Forecast, serve, toolResult, tools } from "./jobs.mjs";
 
-const connect = ({ baseURL, apiKey, bearer }) => new Anthropic(bearer
-  ? { baseURL, authToken: apiKey, apiKey: null, maxRetries: 0 }
-  : { baseURL, apiKey, maxRetries: 0 });
+const connect = ({ baseURL, apiKey, bearer, once }) => new Anthropic({
+  baseURL,
+  ...bearer ? { authToken: apiKey } : { apiKey },
+  ...once && { maxRetries: 0 },
+});
 
 function blocks(job) {
   const content = [{ type: "text", text: job.text }];

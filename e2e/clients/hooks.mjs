@@ -35,7 +35,7 @@ for (const how of ["ended", "rejected"]) {
   billed++;
 
   await end(how);
-  const response = await openai.responses.create({ model, input: text, store: false, max_output_tokens: 50 });
+  const response = await openai.responses.create({ model, input: text, max_output_tokens: 50 });
   assert.ok(response.output_text);
   billed++;
 

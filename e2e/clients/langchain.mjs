@@ -5,20 +5,19 @@ import { tool } from "@langchain/core/tools";
 import { ChatOpenAI } from "@langchain/openai";
 import { Forecast, serve, toolResult, tools } from "./jobs.mjs";
 
-const openAI = (useResponsesApi) => ({ baseURL, apiKey, model, maxTokens }) => new ChatOpenAI({
+const openAI = (useResponsesApi) => ({ baseURL, apiKey, model, maxTokens, once }) => new ChatOpenAI({
   model,
   apiKey,
   maxTokens,
   useResponsesApi,
-  maxRetries: 0,
-  zdrEnabled: useResponsesApi, // store=false
+  ...once && { maxRetries: 0 },
   configuration: { baseURL },
 });
 const connect = {
   chat: openAI(false),
   responses: openAI(true),
-  messages: ({ baseURL, apiKey, model, maxTokens }) =>
-    new ChatAnthropic({ model, apiKey, maxTokens, maxRetries: 0, anthropicApiUrl: baseURL }),
+  messages: ({ baseURL, apiKey, model, maxTokens, once }) =>
+    new ChatAnthropic({ model, apiKey, maxTokens, ...once && { maxRetries: 0 }, anthropicApiUrl: baseURL }),
 };
 const functions = Object.entries(tools).map(([name, { description, input }]) =>
   tool(async () => toolResult, { name, description, schema: input }));
@@ -30,8 +29,7 @@ async function run(job, result) {
   const messages = [new HumanMessage({ content })];
   if (job.tools) model = model.bindTools(functions);
   if (job.schema) {
-    const method = job.api === "messages" ? "functionCalling" : "jsonSchema";
-    const structured = model.withStructuredOutput(Forecast, { name: "forecast", method, includeRaw: true });
+    const structured = model.withStructuredOutput(Forecast, { name: "forecast", includeRaw: true });
     let answer = {};
     if (job.stream) for await (const part of await structured.stream(messages)) answer = { ...answer, ...part };
     else answer = await structured.invoke(messages);

@@ -4,9 +4,9 @@ import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import * as z from "zod";
 import { Forecast, serve, toolResult, tools } from "./jobs.mjs";
 
-const connect = ({ baseURL, apiKey }) => new OpenAI({ baseURL, apiKey, maxRetries: 0 });
+const connect = ({ baseURL, apiKey, once }) => new OpenAI({ baseURL, apiKey, ...once && { maxRetries: 0 } });
 const functions = Object.entries(tools).map(([name, { description, input }]) =>
-  ({ type: "function", name, description, parameters: z.toJSONSchema(input), strict: false }));
+  ({ type: "function", name, description, parameters: z.toJSONSchema(input) }));
 
 async function chat(job, result) {
   const client = connect(job);
@@ -52,8 +52,6 @@ async function responses(job, result) {
   const ask = {
     model: job.model,
     max_output_tokens: job.maxTokens,
-    store: false,
-    include: ["reasoning.encrypted_content"],
     input: [{ role: "user", content }],
   };
   if (job.tools) ask.tools = functions;

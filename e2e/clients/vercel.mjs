@@ -26,7 +26,7 @@ async function run(job, result) {
   const ask = {
     model: providers[job.api](job),
     maxOutputTokens: job.maxTokens,
-    maxRetries: 0,
+    ...job.once && { maxRetries: 0 },
     messages: [{ role: "user", content }],
     onError: () => {}, // it would print what the stream reports as well
   };

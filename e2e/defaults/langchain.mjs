@@ -1,0 +1,22 @@
+// LangChain with a model of one of its packages.
+import { ChatAnthropic } from "@langchain/anthropic";
+import { ChatOpenAI } from "@langchain/openai";
+import { createAgent, tool } from "langchain";
+import * as z from "zod";
+import { model, task, weather } from "./task.mjs";
+
+const models = {
+  chat: () => new ChatOpenAI({ model, reasoning: { effort: "low" } }),
+  responses: () => new ChatOpenAI({ model, useResponsesApi: true, reasoning: { effort: "low" } }),
+  messages: () => new ChatAnthropic({ model, maxTokens: 16000, thinking: { type: "enabled", budget_tokens: 10000 } }),
+};
+const agent = createAgent({
+  model: models[process.env.API](),
+  tools: [tool(weather, {
+    name: "weather",
+    description: "Tells the weather.",
+    schema: z.object({ city: z.string() }),
+  })],
+});
+const { messages } = await agent.invoke({ messages: [{ role: "user", content: task }] });
+console.log(messages.at(-1).text);
