@@ -10,6 +10,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/shared"
 	goopenai "github.com/sashabaranov/go-openai"
+	"google.golang.org/genai"
 )
 
 // The clients for Go, as their documentation begins.
@@ -136,5 +137,45 @@ func runAnthropicGoLoop(t *testing.T, at place) string {
 			return said
 		}
 		ask.Messages = append(ask.Messages, anthropic.NewBetaUserMessage(results...))
+	}
+}
+
+// runGenAIGoLoop calls by Google's SDK, as a chat.
+func runGenAIGoLoop(t *testing.T, at place) string {
+	t.Helper()
+	client, err := genai.NewClient(t.Context(), &genai.ClientConfig{
+		APIKey:      at.token,
+		Backend:     genai.BackendGeminiAPI,
+		HTTPOptions: genai.HTTPOptions{BaseURL: at.url + "/google"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chat, err := client.Chats.Create(t.Context(), at.model, &genai.GenerateContentConfig{
+		ThinkingConfig: &genai.ThinkingConfig{IncludeThoughts: true},
+		Tools: []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{{
+			Name:                 "weather",
+			Description:          "Tells the weather.",
+			ParametersJsonSchema: read[map[string]any](t, weather),
+		}}}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []genai.Part{{Text: at.task}}
+	for {
+		resp, err := chat.SendMessage(soon(t), parts...)
+		if err != nil {
+			t.Errorf("genai with %s: %v", at.model, err)
+			return ""
+		}
+		parts = nil
+		for _, call := range resp.FunctionCalls() {
+			fine := fmt.Sprintf("It is fine in %v.", call.Args["city"])
+			parts = append(parts, *genai.NewPartFromFunctionResponse(call.Name, map[string]any{"output": fine}))
+		}
+		if len(parts) == 0 {
+			return resp.Text()
+		}
 	}
 }

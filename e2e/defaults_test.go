@@ -126,6 +126,45 @@ var beginnings = []beginning{
 		run:  runDocumented("langchain.mjs", "API=messages"),
 	},
 	{
+		name: "LangChain by Google's API",
+		at:   "LangChain, `ChatGoogleGenerativeAI`",
+		call: tellWeather,
+		run:  runDocumented("langchain.mjs", "API=contents"),
+	},
+	{
+		name: "Google's SDK",
+		at:   "Google's SDKs",
+		call: tellWeather,
+		run:  runDocumented("google.mjs"),
+	},
+	{
+		name: "Google's SDK as a chat",
+		at:   "Google's SDKs",
+		call: tellWeather,
+		run:  runDocumented("google-chat.mjs"),
+	},
+	{
+		name: "AI SDK by Google's API",
+		at:   "AI SDK, `@ai-sdk/google`",
+		call: tellWeather,
+		run:  runDocumented("ai-google.mjs"),
+	},
+	{
+		name: "Google's SDK for Go",
+		call: tellWeather,
+		run:  runGenAIGoLoop,
+	},
+	{
+		name: "Gemini CLI",
+		call: `run_shell_command {"command":"echo %s","description":"Counts."}`,
+		run:  runGeminiCLI,
+	},
+	{
+		name: "pi by Google's API",
+		call: `bash {"command":"echo %s"}`,
+		run:  runPi("google-generative-ai", "/google/v1beta"),
+	},
+	{
 		name:   "go-openai",
 		call:   tellWeather,
 		run:    runGoOpenAI,
@@ -339,7 +378,7 @@ func runDocumented(program string, env ...string) func(*testing.T, place) string
 	return func(t *testing.T, at place) string {
 		t.Helper()
 		return at.start(t, "", supportedNode(t), []string{absolute(t, "defaults/"+program), at.task},
-			append(append(at.settings(t, at.row), "MODEL="+at.model), env...))
+			append(append(at.settings(t, at.row), "MODEL="+at.model, "BASE_URL="+at.url), env...))
 	}
 }
 
@@ -369,6 +408,13 @@ func runOpencodeDocumented(t *testing.T, at place) string {
 func runQwenCode(t *testing.T, at place) string {
 	t.Helper()
 	return at.start(t, "", agentProgram(t, "qwen"), []string{"--yolo", at.task}, at.settings(t, at.row))
+}
+
+func runGeminiCLI(t *testing.T, at place) string {
+	t.Helper()
+	at.writeSettings(t, "Gemini CLI")
+	return at.start(t, "", agentProgram(t, "gemini"),
+		[]string{"--skip-trust", "--yolo", "--model", at.model, "--prompt", at.task}, at.settings(t, at.row))
 }
 
 func runPi(api, base string) func(*testing.T, place) string {

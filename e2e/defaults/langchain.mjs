@@ -1,5 +1,6 @@
 // LangChain with a model of one of its packages.
 import { ChatAnthropic } from "@langchain/anthropic";
+import { ChatGoogleGenerativeAI } from "@langchain/google-genai";
 import { ChatOpenAI } from "@langchain/openai";
 import { createAgent, tool } from "langchain";
 import * as z from "zod";
@@ -9,6 +10,11 @@ const models = {
   chat: () => new ChatOpenAI({ model, reasoning: { effort: "low" } }),
   responses: () => new ChatOpenAI({ model, useResponsesApi: true, reasoning: { effort: "low" } }),
   messages: () => new ChatAnthropic({ model, maxTokens: 16000, thinking: { type: "enabled", budget_tokens: 10000 } }),
+  contents: () => new ChatGoogleGenerativeAI({
+    model,
+    baseUrl: `${process.env.BASE_URL}/google`,
+    thinkingConfig: { includeThoughts: true },
+  }),
 };
 const agent = createAgent({
   model: models[process.env.API](),

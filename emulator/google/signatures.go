@@ -12,6 +12,9 @@ import (
 // accepted as well.
 const thoughtPrefix = "emulated thought of "
 
+// langChainSignature begins a signature that Gemini once gave, and LangChain sends for every call that has none.
+const langChainSignature = "ErYCCrMCAdHtim9kOoOkrPiCNVsmlpMI"
+
 var placeholderSignatures = []string{"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
 
 // checkSignatures checks the calls since the last text of the user: the first of each
@@ -52,7 +55,7 @@ func (q *generateRequest) checkSignatures(m exchange.Model) *exchange.Refusal {
 // checkSignature checks that a signature is one that a model gave.
 func (part *inputPart) checkSignature() *exchange.Refusal {
 	text := part.ThoughtSignature
-	if text == "" || slices.Contains(placeholderSignatures, text) {
+	if text == "" || slices.Contains(placeholderSignatures, text) || strings.HasPrefix(text, langChainSignature) {
 		return nil
 	}
 	b, err := base64.StdEncoding.DecodeString(text)

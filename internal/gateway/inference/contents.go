@@ -9,16 +9,17 @@ import (
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/gateway/shapes/contents"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// contentsPrefix begins the paths of Google's clients. Their base URL ends before /v1beta.
+// contentsPrefix begins the paths of Google's clients. Their base URL ends before /v1beta, or /v1.
 const contentsPrefix = "/google/"
 
 // mountContents adds the routes of Google's clients (decision 179). What is done with a model stands behind its name.
 func (h *Handler) mountContents(rt *web.Router) {
 	rt.SetErrorBody(contentsPrefix, contents.ErrorBody)
-	rt.Handle("POST /google/v1beta/models/{model}", func(w http.ResponseWriter, r *http.Request) error {
-		if err := web.RefuseTokenInURL(r); err != nil {
+	rt.Handle("POST /google/{version}/models/{model}", func(w http.ResponseWriter, r *http.Request) error {
+		if err := catalog.CheckGoogleAddress(r); err != nil {
 			return err
 		}
 		if err := acceptKey(r, "x-goog-api-key"); err != nil {
@@ -43,7 +44,6 @@ func (h *Handler) mountContents(rt *web.Router) {
 		return errMethod(method)
 	})
 	for path, why := range map[string]string{
-		"v1/":                     "the path begins with /google/v1beta",
 		"v1beta/files":            "files are not stored here; send images as inlineData",
 		"upload/":                 "files are not stored here; send images as inlineData",
 		"v1beta/cachedContents":   "caches are not kept here; the provider caches the begin of what is sent by itself",

@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -536,6 +537,32 @@ func BenchmarkBuiltin(b *testing.B) {
 	for b.Loop() {
 		if _, err := LoadBuiltin(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestVersionsOfGoogle: both versions of Google's API that its clients ask for are there, and no other.
+func TestVersionsOfGoogle(t *testing.T) {
+	t.Parallel()
+	c, err := Load([]byte(goodPriceList))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := new(Source)
+	source.current.Store(c)
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	(&Handler{Catalog: source, Now: time.Now}).Mount(rt)
+	for path, want := range map[string]int{
+		"/google/v1beta/models":     http.StatusOK,
+		"/google/v1/models":         http.StatusOK,
+		"/google/v1/models/one":     http.StatusOK,
+		"/google/v1alpha/models":    http.StatusNotFound,
+		"/google/models/models/one": http.StatusNotFound,
+	} {
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
 		}
 	}
 }

@@ -42,9 +42,19 @@ func (h *Handler) listGoogle() []googleModel {
 	return list
 }
 
+// CheckGoogleAddress refuses a token in the address, and a version of Google's API that is none. v1beta and v1, for
+// which Google's SDK for Node asks since its version 3, are the same here.
+func CheckGoogleAddress(r *http.Request) error {
+	if v := r.PathValue("version"); v != "v1beta" && v != "v1" {
+		return apierr.NotFound.Errorf(
+			"There is nothing at this address: the path begins with /google/v1beta or /google/v1.")
+	}
+	return web.RefuseTokenInURL(r)
+}
+
 // listForGoogle answers GET /google/v1beta/models. The list is one page, whatever size the client asks for.
 func (h *Handler) listForGoogle(w http.ResponseWriter, r *http.Request) error {
-	if err := web.RefuseTokenInURL(r); err != nil {
+	if err := CheckGoogleAddress(r); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, map[string][]googleModel{"models": h.listGoogle()})
@@ -52,7 +62,7 @@ func (h *Handler) listForGoogle(w http.ResponseWriter, r *http.Request) error {
 
 // getForGoogle answers GET /google/v1beta/models/{model}.
 func (h *Handler) getForGoogle(w http.ResponseWriter, r *http.Request) error {
-	if err := web.RefuseTokenInURL(r); err != nil {
+	if err := CheckGoogleAddress(r); err != nil {
 		return err
 	}
 	for _, m := range h.listGoogle() {

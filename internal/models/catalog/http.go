@@ -38,8 +38,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /openai/v1/models/{model}", h.getForOpenAI)
 	rt.Handle("GET /anthropic/v1/models", h.listForAnthropic)
 	rt.Handle("GET /anthropic/v1/models/{model}", h.getForAnthropic)
-	rt.Handle("GET /google/v1beta/models", h.listForGoogle)
-	rt.Handle("GET /google/v1beta/models/{model}", h.getForGoogle)
+	rt.Handle("GET /google/{version}/models", h.listForGoogle)
+	rt.Handle("GET /google/{version}/models/{model}", h.getForGoogle)
 }
 
 // listModels needs no credential.

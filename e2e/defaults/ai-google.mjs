@@ -1,0 +1,21 @@
+// The AI SDK with its provider for Google, whose base URL is an option.
+import { createGoogleGenerativeAI } from "@ai-sdk/google";
+import { generateText, stepCountIs, tool } from "ai";
+import * as z from "zod";
+import { model, task, weather } from "./task.mjs";
+
+const google = createGoogleGenerativeAI({ baseURL: `${process.env.BASE_URL}/google/v1beta` });
+const { text } = await generateText({
+  model: google(model),
+  providerOptions: { google: { thinkingConfig: { includeThoughts: true } } },
+  tools: {
+    weather: tool({
+      description: "Tells the weather.",
+      inputSchema: z.object({ city: z.string() }),
+      execute: async (input) => weather(input),
+    }),
+  },
+  stopWhen: stepCountIs(5),
+  prompt: task,
+});
+console.log(text);
