@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // createRefund serves POST /v1/refunds: it refunds a part of the charge of an intent. As Stripe does, it refuses more
-// than is left of the charge, and a charge with a dispute that was not won.
+// than is left of the charge, and a charge with a dispute that was not won. An inquiry, whose status begins with
+// warning_, takes no money, and the charge can be refunded.
 func (s *Server) createRefund(r *http.Request) (object, *apiError) {
 	f := r.PostForm
 	intent := s.intents[f.Get("payment_intent")]
@@ -113,6 +115,7 @@ func (s *Server) expireSession(r *http.Request) (object, *apiError) {
 // isContested reports whether a payment has a dispute that is open or lost.
 func (s *Server) isContested(intent object) bool {
 	return slices.ContainsFunc(s.disputes, func(d object) bool {
-		return d["payment_intent"] == intent["id"] && d["status"] != "won"
+		status, _ := d["status"].(string)
+		return d["payment_intent"] == intent["id"] && status != "won" && !strings.HasPrefix(status, "warning_")
 	})
 }
