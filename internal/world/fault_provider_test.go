@@ -117,7 +117,7 @@ func (p *providers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, number := p.note(name, body)
 	switch a.fault {
 	case refused:
-		refuse(w, refusals[number%len(refusals)], number)
+		refuse(w, refusals[number%len(refusals)], number, body)
 		return
 	case silent:
 		p.waits(r.Context(), longestCall) // for longer than who asked
@@ -174,13 +174,17 @@ func send(w http.ResponseWriter, text []byte) error {
 	return nil
 }
 
-func refuse(w http.ResponseWriter, status, number int) {
+// refuse refuses a request, and repeats what was said in it, as providers may.
+func refuse(w http.ResponseWriter, status, number int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", []string{"1", "70"}[number/7%2])
 	}
 	w.WriteHeader(status)
 	text := `{"type":"error","error":{"type":"api_error","status":"UNAVAILABLE","message":"a fault of the world"}}`
+	if bytes.Contains(body, []byte(canaryPrompt)) {
+		text = strings.Replace(text, "of the world", "of the world: '"+canaryPrompt+"'", 1)
+	}
 	if status == http.StatusOK {
 		text = "<html>it works</html>"
 	}

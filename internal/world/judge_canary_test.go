@@ -19,11 +19,17 @@ import (
 // canaryPrompt is in each prompt, and, since the emulator answers about what it is asked, in most answers.
 const canaryPrompt = "canary-prompt"
 
+// canaryReason is in the reason of each suspension of an account, which its apps are not told.
+const canaryReason = "canary-reason"
+
 // textMember is a member of a call's body that has what a person says.
 var textMember = regexp.MustCompile(`"(content|input|text)":\s*"`)
 
 // markPrompts marks what is said in the body of a call.
 func markPrompts(path, body string) string {
+	if strings.Contains(path, "/accounts/") && strings.HasSuffix(path, "/suspend") {
+		return strings.Replace(body, `"reason":"`, `"reason":"`+canaryReason+" ", 1)
+	}
 	for _, part := range []string{"/v1/ai/", "/completions", "/responses", "/messages", "/embeddings"} {
 		if strings.Contains(path, part) {
 			return textMember.ReplaceAllString(body, "${0}"+canaryPrompt+" ")
@@ -43,6 +49,8 @@ var places = map[string][]string{
 	"an address": {"to Stripe", "accounts.email", "mails.recipient", "mails.subject", "mails.text",
 		"mails.html", "identity_links.email", "invitations.email", "app_invitations.email", "openid_logins.email",
 		"apps.test_allowlist", "passkey_challenges.options"},
+	"why an account is suspended": {"accounts.suspended_reason", "operator_log.reason", "operator_log.after",
+		"operator_log.before", "mails.text", "mails.html", "security_events.detail"},
 	// Of who has left there is the last email, until it is sent.
 	"the address of who has left": {"mails.recipient", "mails.subject", "mails.text", "mails.html"},
 }
@@ -106,7 +114,8 @@ const rowsScanned = 20_000
 
 // checkCanaries looks for canaries in all tables, in the log, and in what was sent to Stripe, providers and receivers.
 func (w *world) checkCanaries() error {
-	canaries := append(w.secrets(), canary{"a prompt", canaryPrompt})
+	canaries := append(w.secrets(), canary{"a prompt", canaryPrompt},
+		canary{"why an account is suspended", canaryReason})
 	for _, name := range names {
 		canaries = append(canaries, canary{"an address", bank.Address(name)})
 	}
