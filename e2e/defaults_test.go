@@ -42,6 +42,7 @@ type place struct {
 	url, token  string
 	model, task string
 	row         string // of the client in docs/guide/clients.md
+	stream      bool   // programs that can ask for streams or for whole answers ask for streams
 }
 
 // tellWeather is how the SDKs and frameworks are made to call their tool.
@@ -226,16 +227,16 @@ func TestClientsInTheirDefaults(t *testing.T) {
 	t.Parallel()
 	installNode(t, "defaults")
 	installNode(t, "agents")
-	for _, b := range beginnings {
+	for i, b := range beginnings {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			w := startEmulated(t, db.SQLite)
-			for _, provider := range []string{"openai", "anthropic", "google"} {
+			for k, provider := range []string{"openai", "anthropic", "google"} {
 				model := models[provider]
 				if provider == "openai" && b.openAI != "" {
 					model = b.openAI
 				}
-				w.begin(t, b, model)
+				w.begin(t, b, model, (i+k)%2 == 0)
 			}
 			w.Verify()
 		})
@@ -243,7 +244,7 @@ func TestClientsInTheirDefaults(t *testing.T) {
 }
 
 // begin has a client do its task, and holds what was charged against the provider's record.
-func (w *emulatedNode) begin(t *testing.T, b beginning, model string) {
+func (w *emulatedNode) begin(t *testing.T, b beginning, model string, stream bool) {
 	t.Helper()
 	w.forgetExchanges(t)
 	before := len(spends(t, w.Process, w.Connection.ID))
@@ -253,13 +254,14 @@ func (w *emulatedNode) begin(t *testing.T, b beginning, model string) {
 		fmt.Fprintf(&task, "!call "+b.call+"\n!step\n", fmt.Sprintf("step-%d", n))
 	}
 	said := b.run(t, place{
-		home:  t.TempDir(),
-		work:  t.TempDir(),
-		url:   w.BaseURL,
-		token: w.Connection.AccessToken,
-		model: model,
-		task:  task.String(),
-		row:   cmp.Or(b.at, b.name),
+		home:   t.TempDir(),
+		work:   t.TempDir(),
+		url:    w.BaseURL,
+		token:  w.Connection.AccessToken,
+		model:  model,
+		task:   task.String(),
+		row:    cmp.Or(b.at, b.name),
+		stream: stream,
 	})
 	settled(t, w.Process, w.Connection.AccessToken)
 	if !strings.Contains(said, "The tools say") || !strings.Contains(said, "step-0") ||
@@ -377,6 +379,9 @@ func (at place) guide(t *testing.T) string {
 func runDocumented(program string, env ...string) func(*testing.T, place) string {
 	return func(t *testing.T, at place) string {
 		t.Helper()
+		if at.stream {
+			env = append(slices.Clone(env), "STREAM=1")
+		}
 		return at.start(t, "", supportedNode(t), []string{absolute(t, "defaults/"+program), at.task},
 			append(append(at.settings(t, at.row), "MODEL="+at.model, "BASE_URL="+at.url), env...))
 	}

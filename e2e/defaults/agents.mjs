@@ -1,7 +1,7 @@
 // OpenAI's Agents SDK, which speaks Responses.
 import { Agent, run, tool } from "@openai/agents";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const agent = new Agent({
   name: "Assistant",
@@ -15,5 +15,6 @@ const agent = new Agent({
     execute: async (input) => weather(input),
   })],
 });
-const result = await run(agent, task);
+const result = await run(agent, task, { stream: streams });
+if (streams) await result.completed;
 console.log(result.finalOutput);

@@ -1,10 +1,10 @@
-// The AI SDK with its provider for Anthropic, streamed.
+// The AI SDK with its provider for Anthropic.
 import { anthropic } from "@ai-sdk/anthropic";
-import { stepCountIs, streamText, tool } from "ai";
+import { generateText, stepCountIs, streamText, tool } from "ai";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
-const { text } = streamText({
+const ask = {
   model: anthropic(model),
   providerOptions: { anthropic: { thinking: { type: "enabled", budgetTokens: 12000 } } },
   tools: {
@@ -16,5 +16,5 @@ const { text } = streamText({
   },
   stopWhen: stepCountIs(5),
   prompt: task,
-});
-console.log(await text);
+};
+console.log(await (streams ? streamText(ask) : await generateText(ask)).text);

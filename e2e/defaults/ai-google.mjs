@@ -1,11 +1,11 @@
 // The AI SDK with its provider for Google, whose base URL is an option.
 import { createGoogleGenerativeAI } from "@ai-sdk/google";
-import { generateText, stepCountIs, tool } from "ai";
+import { generateText, stepCountIs, streamText, tool } from "ai";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const google = createGoogleGenerativeAI({ baseURL: `${process.env.BASE_URL}/google/v1beta` });
-const { text } = await generateText({
+const ask = {
   model: google(model),
   providerOptions: { google: { thinkingConfig: { includeThoughts: true } } },
   tools: {
@@ -17,5 +17,5 @@ const { text } = await generateText({
   },
   stopWhen: stepCountIs(5),
   prompt: task,
-});
-console.log(text);
+};
+console.log(await (streams ? streamText(ask) : await generateText(ask)).text);

@@ -1,10 +1,10 @@
 // The AI SDK with its provider for OpenAI, which speaks Responses.
 import { openai } from "@ai-sdk/openai";
-import { generateText, stepCountIs, tool } from "ai";
+import { generateText, stepCountIs, streamText, tool } from "ai";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
-const { text } = await generateText({
+const ask = {
   model: openai(model),
   providerOptions: { openai: { reasoningEffort: "low" } },
   tools: {
@@ -16,5 +16,5 @@ const { text } = await generateText({
   },
   stopWhen: stepCountIs(5),
   prompt: task,
-});
-console.log(text);
+};
+console.log(await (streams ? streamText(ask) : await generateText(ask)).text);

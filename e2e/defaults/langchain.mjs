@@ -4,7 +4,7 @@ import { ChatGoogleGenerativeAI } from "@langchain/google-genai";
 import { ChatOpenAI } from "@langchain/openai";
 import { createAgent, tool } from "langchain";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const models = {
   chat: () => new ChatOpenAI({ model, reasoning: { effort: "low" } }),
@@ -24,5 +24,8 @@ const agent = createAgent({
     schema: z.object({ city: z.string() }),
   })],
 });
-const { messages } = await agent.invoke({ messages: [{ role: "user", content: task }] });
-console.log(messages.at(-1).text);
+const asked = { messages: [{ role: "user", content: task }] };
+let said = "";
+if (streams) for await (const [piece] of await agent.stream(asked, { streamMode: "messages" })) said += piece.text;
+else said = (await agent.invoke(asked)).messages.at(-1).text;
+console.log(said);

@@ -1,8 +1,8 @@
-// Mastra with a provider of OpenAI's kind, by Chat Completions, streamed.
+// Mastra with a provider of OpenAI's kind, by Chat Completions.
 import { Agent } from "@mastra/core/agent";
 import { createTool } from "@mastra/core/tools";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const agent = new Agent({
   id: "assistant",
@@ -18,5 +18,5 @@ const agent = new Agent({
     }),
   },
 });
-const { text } = await agent.stream(task);
+const { text } = streams ? await agent.stream(task) : await agent.generate(task);
 console.log(await text);

@@ -3,7 +3,7 @@ import { openai } from "@ai-sdk/openai";
 import { Agent } from "@mastra/core/agent";
 import { createTool } from "@mastra/core/tools";
 import * as z from "zod";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const agent = new Agent({
   id: "assistant",
@@ -19,5 +19,6 @@ const agent = new Agent({
     }),
   },
 });
-const { text } = await agent.generate(task, { providerOptions: { openai: { reasoningEffort: "low" } } });
-console.log(text);
+const options = { providerOptions: { openai: { reasoningEffort: "low" } } };
+const { text } = streams ? await agent.stream(task, options) : await agent.generate(task, options);
+console.log(await text);

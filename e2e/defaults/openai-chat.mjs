@@ -1,9 +1,10 @@
 // OpenAI's SDK by Chat Completions, with its own loop for functions.
 import OpenAI from "openai";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const runner = new OpenAI().chat.completions.runTools({
   model,
+  stream: streams,
   reasoning_effort: "low",
   messages: [{ role: "user", content: task }],
   tools: [{

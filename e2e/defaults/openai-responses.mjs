@@ -1,6 +1,6 @@
 // OpenAI's SDK by Responses, as the guide to function calling has it.
 import OpenAI from "openai";
-import { model, task, weather } from "./task.mjs";
+import { model, streams, task, weather } from "./task.mjs";
 
 const client = new OpenAI();
 const tools = [{
@@ -17,11 +17,14 @@ const tools = [{
 }];
 const input = [{ role: "user", content: task }];
 for (;;) {
-  const response = await client.responses.create({ model, tools, input, reasoning: { effort: "low" } });
+  const ask = { model, tools, input, reasoning: { effort: "low" } };
+  const response = streams
+    ? await client.responses.stream(ask).finalResponse()
+    : await client.responses.create(ask);
   input.push(...response.output);
   const calls = response.output.filter((item) => item.type === "function_call");
   if (calls.length === 0) {
-    console.log(response.output_text);
+    console.log(response.output_text ?? response.output.at(-1).content[0].text);
     break;
   }
   for (const call of calls) {
