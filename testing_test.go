@@ -70,6 +70,7 @@ var processes = map[string]string{
 	"internal/base/db":           "kills, PgBouncer",
 	"internal/base/ui":           "a shell",
 	"internal/commands":          "commands",
+	"internal/gateway/inference": "Python",
 	"internal/ledger/audit":      "a seeded database",
 	"internal/ledger/proofs":     "Python",
 	"internal/models/metrics":    "promtool",

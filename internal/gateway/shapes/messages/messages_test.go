@@ -364,7 +364,8 @@ var bodies = []struct{ name, in, want string }{
 	{"arguments that were cut off",
 		`{"choices":[{"message":{"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"x"}}]},` +
 			`"finish_reason":"length"}]`,
-		`"content":[{"type":"tool_use","id":"c1","name":"f","input":{}}],"stop_reason":"max_tokens"`},
+		`"content":[{"type":"tool_use","id":"c1","name":"f","input":{"invalid_json":"{\"x"}}],` +
+			`"stop_reason":"max_tokens"`},
 	{"a refusal", `{"choices":[{"message":{"content":null,"refusal":"No."},"finish_reason":"stop"}]`,
 		`"content":[{"type":"text","text":"No."}],"stop_reason":"refusal"`},
 	{"thinking of Claude", `{"choices":[{"message":{"content":"a","reasoning_content":"Hm",` +

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/gateway/shapes"
+	"github.com/purserhq/purser/internal/models/provider"
 )
 
 // whole returns the message that was written.
@@ -23,7 +24,7 @@ func (s *writer) whole() []byte {
 	return append(b, `,"usage":`+shapes.UsageHole+shapes.BlockHole+"}\n"...)
 }
 
-// appendBlock appends a block of a whole message. Arguments that were cut off are no object; the stop reason says so.
+// appendBlock appends a block of a whole message. Arguments that are no object become one (decision 176).
 func appendBlock(b []byte, p *part) []byte {
 	switch p.kind {
 	case kindText:
@@ -36,11 +37,7 @@ func appendBlock(b []byte, p *part) []byte {
 	}
 	b = append(append(append(b, `{"type":"tool_use","id":"`...), p.id...), `","name":"`...)
 	b = append(append(b, p.name...), `","input":`...)
-	input := shapes.Unescape(p.body)
-	if !shapes.IsObject(input) {
-		input = []byte("{}")
-	}
-	return append(append(b, input...), '}')
+	return append(provider.AppendArguments(b, string(shapes.Unescape(p.body))), '}')
 }
 
 // format is the form of Anthropic's answers.

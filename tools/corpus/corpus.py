@@ -1,0 +1,66 @@
+"""The second program: what providers send, and what must come of it.
+
+It and Purser are two readings of the same notes (docs/internals/providers.md and the decisions that it names). Neither
+may be written from the other: where they differ, one is wrong. TestCorpus in internal/gateway/inference plays the cases.
+
+    python3 tools/corpus/corpus.py                   writes what must come of them to testdata/corpus
+    python3 tools/corpus/corpus.py --print answers   prints that, and then what is sent
+"""
+
+import json
+import pathlib
+import sys
+
+import answers
+import bill
+import read
+import views
+
+HERE = pathlib.Path(__file__).resolve().parents[2] / "internal/gateway/inference/testdata/corpus"
+MODELS = {"chat": "gpt-4.1-mini", "responses": "gpt-6.2-sol", "anthropic": "claude-haiku-5-5",
+          "google": "gemini-3.5-flash"}
+MAX_TOKENS = 400
+
+
+def is_believed(u, dialect, blocks):
+    """Decision 019, of a request of a few words that may use MAX_TOKENS."""
+    if dialect == "google" and u and u["output"] == 0 and blocks:
+        return False  # C.8: the count was left out
+    if u is None or min(u.values()) < 0 or sum(u.values()) == 0 or u["reasoning"] > u["output"]:
+        return False
+    return u["input"] + u["cached"] + u["cache_write"] < 2000 and u["output"] <= 2 * MAX_TOKENS
+
+
+def expect(answer, dialect, prices):
+    """What an answer is for the clients of each API, and for the ledger."""
+    if answer.failed or not answer.end:
+        return {"failed": True}
+    out = {name: view(answer, dialect == "chat") for name, view in views.VIEWS.items()}
+    if is_believed(answer.usage, dialect, answer.blocks):
+        out |= {"usage": answer.usage, "bill": bill.bill(prices[MODELS[dialect]], answer.usage)}
+    return out
+
+
+def all_answers():
+    prices = bill.read_prices(HERE / "prices.yaml")
+    for name, dialect, events, body in answers.all_answers():
+        streamed, whole = (expect(a, dialect, prices) for a in read.read(dialect, events, body))
+        line = {"name": f"{name}, {dialect}", "want": streamed, **({"whole": whole} if whole != streamed else {})}
+        yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body or ""}
+
+
+KINDS = {"answers": all_answers}
+
+
+def main():
+    for kind, cases in KINDS.items():
+        if len(sys.argv) > 1 and sys.argv[2] != kind:
+            continue
+        wants, sents = ([json.dumps(v, separators=(",", ":")) for v in side] for side in zip(*cases()))
+        if len(sys.argv) > 1:
+            print("\n".join([*wants, "", *sents]))
+        else:
+            (HERE / f"{kind}.jsonl").write_text("\n".join([*wants, ""]))
+
+
+main()
