@@ -171,6 +171,7 @@ func (d *decoder) passThought(block []byte) {
 	d.pass(conversation.Delta{Kind: conversation.Thought, Opaque: block, Origin: conversation.Anthropic})
 }
 
+// readDelta reads a piece of the open block. One of an unknown type may have any members.
 func (d *decoder) readDelta(index, delta []byte) bool {
 	var kind, text, arguments, thinking, signature []byte
 	at := int64(-1)
@@ -178,6 +179,11 @@ func (d *decoder) readDelta(index, delta []byte) bool {
 		!readMembers(delta, member{"type", &kind}, member{"text", &text},
 			member{"partial_json", &arguments}, member{"thinking", &thinking}, member{"signature", &signature}) {
 		return false
+	}
+	switch string(kind) {
+	case "", `"text_delta"`, `"input_json_delta"`, `"thinking_delta"`, `"signature_delta"`:
+	default:
+		return true
 	}
 	switch d.open.kind {
 	case "text":

@@ -294,6 +294,16 @@ func TestEdge34StopReasons(t *testing.T) {
 	}
 }
 
+// TestUnknownDelta: a piece of a kind that nobody knows is left out, whatever its members are.
+func TestUnknownDelta(t *testing.T) {
+	t.Parallel()
+	unknown := event(`{"type":"content_block_delta","index":0,"delta":{"type":"new_delta","text":7,"thinking":"x"}}`)
+	out := relay(says(startEvent + textStart + unknown + textDelta("a") + unknown + ended))
+	if m, reason := joined(t, out.frames); out.err != io.EOF || *m.Content != "a" || reason != "stop" {
+		t.Errorf("%+v %s %v", m, reason, out.err)
+	}
+}
+
 // TestStopSequence: the choice says which stop sequence ended the message, streamed and whole.
 func TestStopSequence(t *testing.T) {
 	t.Parallel()

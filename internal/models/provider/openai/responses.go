@@ -282,11 +282,28 @@ func quote(text string) []byte {
 	return quoted[1 : len(quoted)-1]
 }
 
+// readItem reads an item. One of an unknown type may have any members, and is read as one that says nothing.
+func readItem(raw jsontext.Value) (i item, err error) {
+	if err = json.Unmarshal(raw, &i); err == nil {
+		return i, nil
+	}
+	var kind string
+	if provider.Members(raw, func(name, value []byte) bool {
+		if string(name) == "type" {
+			_ = json.Unmarshal(value, &kind) // no text: it is unknown
+		}
+		return true
+	}) && kind != "message" && kind != "function_call" && kind != "reasoning" {
+		return item{}, nil
+	}
+	return i, upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
+}
+
 // openItem starts an item. Tool calls have their own index, because reasoning and messages are items too.
 func (y *reply) openItem(raw jsontext.Value) error {
-	var i item
-	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
+	i, err := readItem(raw)
+	if err != nil {
+		return err
 	}
 	y.begin()
 	y.passHeld()
@@ -316,9 +333,9 @@ func (y *reply) notePhase(i *item) {
 // closeItem ends an item, once. It passes complete reasoning, and of messages and tool calls what did not come in
 // parts.
 func (y *reply) closeItem(raw jsontext.Value) error {
-	var i item
-	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %s", upstream.Describe(raw)))
+	i, err := readItem(raw)
+	if err != nil {
+		return err
 	}
 	if y.passHeld(); y.closed[i.ID] {
 		return nil

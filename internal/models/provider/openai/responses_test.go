@@ -193,6 +193,8 @@ func TestResponsesEndings(t *testing.T) {
 			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"},"usage":null}}` + "\n\n", "content_filter", false, false, false},
 		"unknown events": {`data: {"type":"response.new.delta","delta":{"x":1},"item_id":[],"response":7}` + "\n\n" +
 			begun + `data: {"type":"response.new","code":{},"summary_index":"1","item":3}` + "\n\n" +
+			`data: {"type":"response.output_item.added","item":{"id":7,"type":"new","content":3}}` + "\n\n" +
+			`data: {"type":"response.output_item.done","item":{"id":"n","type":{},"arguments":{}}}` + "\n\n" +
 			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}` +
 			"\n\n", "length", false, false, false},
 		"an unknown end": {begun +
