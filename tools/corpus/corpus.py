@@ -26,7 +26,9 @@ def is_believed(u, dialect, blocks):
     """Decision 019, of a request of a few words that may use MAX_TOKENS."""
     if dialect == "google" and u and u["output"] == 0 and blocks:
         return False  # C.8: the count was left out
-    if u is None or min(u.values()) < 0 or sum(u.values()) == 0 or u["reasoning"] > u["output"]:
+    if u is None or not all(isinstance(n, int) for n in u.values()):
+        return False
+    if min(u.values()) < 0 or sum(u.values()) == 0 or u["reasoning"] > u["output"]:
         return False
     return u["input"] + u["cached"] + u["cache_write"] < 2000 and u["output"] <= 2 * MAX_TOKENS
 
@@ -46,7 +48,7 @@ def all_answers():
     for name, dialect, events, body in answers.all_answers():
         streamed, whole = (expect(a, dialect, prices) for a in read.read(dialect, events, body))
         line = {"name": f"{name}, {dialect}", "want": streamed, **({"whole": whole} if whole != streamed else {})}
-        yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body or ""}
+        yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body}
 
 
 KINDS = {"answers": all_answers}

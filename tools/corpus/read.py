@@ -169,7 +169,7 @@ def read_anthropic(frames):
         e = json.loads(data)
         kind = e.get("type")
         if kind == "message_start":
-            u = e["message"].get("usage")
+            u = {k: v for k, v in (e["message"].get("usage") or {}).items() if not k.startswith("output_tokens")}
         elif kind == "content_block_start":
             c = e["content_block"]
             if c["type"] == "text":
@@ -202,6 +202,9 @@ def read_anthropic(frames):
             if e.get("usage"):
                 u = {**(u or {}), **{k: v for k, v in e["usage"].items() if v is not None}}
             d = e["delta"]
+            if d.get("stop_reason") == "pause_turn":
+                a.failed = d
+                break
             if d.get("stop_reason"):
                 called = any(b["kind"] == "call" for b in a.blocks)
                 a.end = {
