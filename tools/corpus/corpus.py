@@ -12,8 +12,11 @@ import pathlib
 import sys
 
 import answers
+import ask
 import bill
+import pass_on
 import read
+import requests
 import views
 
 HERE = pathlib.Path(__file__).resolve().parents[2] / "internal/gateway/inference/testdata/corpus"
@@ -51,7 +54,19 @@ def all_answers():
         yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body}
 
 
-KINDS = {"answers": all_answers}
+def all_requests():
+    for name, r in requests.all_requests():
+        r = {"max_tokens": 300, **r}
+        bodies = {route: ask.WRITERS[route](r) for route in r.get("only", ask.WRITERS)}
+        wants = {}
+        for route in bodies:
+            for model in r.get("models", pass_on.MODELS):
+                want = pass_on.expect(r, model, route)
+                wants.setdefault(json.dumps(want, sort_keys=True), {"at": [], **want})["at"].append(f"{route} {model}")
+        yield {"name": name, "wants": list(wants.values())}, {"bodies": bodies}
+
+
+KINDS = {"answers": all_answers, "requests": all_requests}
 
 
 def main():

@@ -135,8 +135,8 @@ func (r *corpusRun) ask(key, path, body string) *reading {
 const chatTools = `"tools":[{"type":"function","function":{"name":"weather"}},` +
 	`{"type":"function","function":{"name":"clock"}}]`
 
-// corpusRequest is the path and the body of a question that wants reasoning.
-func corpusRequest(route, model, prompt string, streamed bool) (path, body string) {
+// corpusQuestion is the path and the body of a question that wants reasoning.
+func corpusQuestion(route, model, prompt string, streamed bool) (path, body string) {
 	switch route {
 	case "ai", "chat":
 		path = "/v1/ai/" + model
@@ -184,7 +184,7 @@ func (r *corpusRun) play(a *corpusAnswer, route string, streamed bool) {
 	}
 	r.stub.put(mark, &play{answer: &answer{events: a.Events, body: a.Body}, at: at, way: ending})
 	defer r.stub.drop(mark)
-	path, body := corpusRequest(route, a.Model, mark+" What is it?", streamed)
+	path, body := corpusQuestion(route, a.Model, mark+" What is it?", streamed)
 	got := r.ask(key, path, body)
 	want := &a.Want
 	if !streamed && a.Body != "" && a.Whole != nil {

@@ -35,6 +35,8 @@ type play struct {
 	sent   chan struct{}           // closed when it is sent
 	goOn   chan struct{}           // closed to have the rest sent; of way left
 	once   sync.Once
+
+	heard func(path string, body []byte) // takes the request, which is answered as usual; nil = nobody
 }
 
 func newProviderStub(t *testing.T) *providerStub {
@@ -119,6 +121,10 @@ func (s *providerStub) serve(c net.Conn) {
 		}
 		s.mu.Unlock()
 		if p == nil {
+			p = ordinaryPlay(r)
+		}
+		if p.heard != nil {
+			p.heard(r.URL.Path, body)
 			p = ordinaryPlay(r)
 		}
 		if !p.play(c, isStreamed(r, body), key) {
