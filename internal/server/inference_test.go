@@ -259,7 +259,7 @@ func TestHoldIsVisible(t *testing.T) {
 			}
 			return c["held_mc"].(float64)
 		}
-		for deadline := time.Now().Add(20 * time.Second); held() == 0; {
+		for deadline := time.Now().Add(2 * time.Minute); held() == 0; {
 			if time.Now().After(deadline) {
 				t.Fatal("no hold is seen while the call runs")
 			}

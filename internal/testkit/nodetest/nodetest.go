@@ -20,6 +20,10 @@ type Node struct {
 	sample.Data
 	T   testing.TB
 	Log func() string // what it has logged so far
+
+	// Patient says that Call repeats what a busy machine has no time for, as an app would. Nothing of such a node is
+	// broken on purpose.
+	Patient bool
 }
 
 // Verify audits the database of the node and fails the test on any finding.
@@ -50,9 +54,22 @@ func (n *Node) Call(method, path, body string, headers ...string) *http.Response
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		n.T.Fatal(err)
+	for try := 0; ; try++ {
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		if !n.Patient || resp.StatusCode != http.StatusServiceUnavailable || try == maxTries ||
+			resp.Header.Get("Retry-After") == "" || resp.Header.Get("Svc-Simulated") != "" {
+			return resp
+		}
+		_ = resp.Body.Close()
+		<-time.After(time.Second) // what Retry-After says
+		if req.Body, err = req.GetBody(); err != nil {
+			n.T.Fatal(err)
+		}
 	}
-	return resp
 }
+
+// maxTries is how often a patient client repeats a call.
+const maxTries = 120
