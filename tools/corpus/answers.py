@@ -39,7 +39,7 @@ def write(dialect, blocks, end="stop", usage=None, reports=True):
     return events, wholes[dialect](blocks, end, u) if dialect in wholes else None
 
 
-LONG = "Ж" * 70 + "𝄞" * 30 + "漢字かな" * 20
+LONG = "Ж" * 40 + "𝄞" * 20 + "漢字かな" * 10
 ODD = 'quotes " back \\ slash / <b>&amp; tab\t line\r\n sep\u2028\u2029 del\x7f bell\x07 𝄞 é é'
 WEATHER = '{"city":"Oslo"}'
 

@@ -17,6 +17,7 @@ import bill
 import pass_on
 import read
 import requests
+import second
 import views
 
 HERE = pathlib.Path(__file__).resolve().parents[2] / "internal/gateway/inference/testdata/corpus"
@@ -41,6 +42,8 @@ def expect(answer, dialect, prices):
     if answer.failed or not answer.end:
         return {"failed": True}
     out = {name: view(answer, dialect == "chat") for name, view in views.VIEWS.items()}
+    if again := second.expect(answer, dialect, MODELS[dialect]):
+        out["second"] = again
     if is_believed(answer.usage, dialect, answer.blocks):
         out |= {"usage": answer.usage, "bill": bill.bill(prices[MODELS[dialect]], answer.usage)}
     return out

@@ -83,6 +83,12 @@ def result_text(b):
     return FAILED + b[3] if b[4] else b[3]
 
 
+def dump_object(arguments):
+    """Arguments as an object that a client sends back."""
+    value = json.dumps(views.as_object(arguments), ensure_ascii=False, separators=(",", ":"))
+    return value if "invalid_json" in value else arguments or "{}"
+
+
 # --- A.2
 
 
@@ -92,13 +98,15 @@ def to_chat(r, model, route):
         if role == "tool":
             messages.append({"role": "tool", "tool_call_id": blocks[0][1], "content": result_text(blocks[0])})
             continue
-        said = [{"type": "text", "text": b[1]} if b[0] == "text" else
-                {"type": "image_url", "image_url": {"url": url(b)}} for b in blocks if b[0] != "call"]
+        said = [{"type": "text", "text": b[1]} if b[0] == "text" else {"type": "image_url", "image_url": {"url": url(b)}}
+                for b in blocks if b[0] in ("text", "image")]
         m = {"role": role, "content": said[0]["text"] if len(said) == 1 and said[0]["type"] == "text" else said or None}
+        if refusals := [b[1] for b in blocks if b[0] == "refusal"]:
+            m["refusal"] = refusals[0]
         calls = [b for b in blocks if b[0] == "call"]
         if calls:
             m["tool_calls"] = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}}
-                               for _, i, n, a in calls]
+                               for _, i, n, a, *_ in calls]
         messages.append(m)
     choice = choice_of(r, route)
     if isinstance(choice, list):
@@ -127,8 +135,15 @@ def to_responses(r, model, route):
             for b in blocks:
                 if b[0] == "call":
                     items.append({"type": "function_call", "call_id": b[1], "name": b[2], "arguments": b[3]})
+                elif b[0] == "reasoning":
+                    items.append(b[2])
                 else:
-                    items.append({"type": "message", "role": role, "content": [{"type": "output_text", "text": b[1]}]})
+                    part = {"type": "output_text", "text": b[1]} if b[0] == "text" else {"type": "refusal", "refusal": b[1]}
+                    phase = {"phase": b[2]["phase"]} if len(b) > 2 and b[2].get("phase") else {}
+                    if len(b) > 2 and b[2].get("joined"):
+                        items[-1]["content"].append(part)
+                    else:
+                        items.append({"type": "message", "role": role, **phase, "content": [part]})
         else:
             content = [{"type": "input_text", "text": b[1]} if b[0] == "text" else
                        {"type": "input_image", "image_url": url(b), "detail": "auto"} for b in blocks]
@@ -171,8 +186,15 @@ def to_anthropic(r, model, route):
         content = []
         for b in blocks:
             if b[0] == "text":
-                if b[1]:
+                if b[1].strip():
                     content.append(marked(b, {"type": "text", "text": b[1]}))
+            elif b[0] == "refusal":
+                if not any(o[0] == "text" for o in blocks):
+                    content.append({"type": "text", "text": b[1]})
+            elif b[0] == "reasoning":
+                content.append({"type": "thinking", "thinking": b[1], "signature": b[2]})
+            elif b[0] == "redacted":
+                content.append({"type": "redacted_thinking", "data": b[1]})
             elif b[0] == "image":
                 content.append({"type": "image", "source": {"type": "base64", "media_type": b[1], "data": b[2]}})
             elif b[0] == "call":
@@ -180,6 +202,8 @@ def to_anthropic(r, model, route):
             else:
                 content.append(some(type="tool_result", tool_use_id=b[1], content=b[3] or None, is_error=b[4] or None))
         role = "assistant" if role == "assistant" else "user"
+        if not content:
+            continue
         if out and out[-1]["role"] == role:
             out[-1]["content"] += content
         else:
@@ -217,7 +241,7 @@ def to_anthropic(r, model, route):
 
 def given(i):
     """The id of a call, if Google gave it."""
-    return {} if i.startswith(("call_", "fc_", "toolu_")) else {"id": i}
+    return {} if not i or i.startswith(("call_", "fc_", "toolu_")) else {"id": i}
 
 
 def google_name(name):
@@ -234,14 +258,17 @@ def to_google(r, model, route):
         body = True
         parts = []
         for b in blocks:
-            if b[0] == "text":
-                parts.append({"text": b[1]})
+            if b[0] in ("text", "refusal"):
+                signed = {"thoughtSignature": b[2]["signature"]} if len(b) > 2 and b[2].get("signature") else {}
+                parts.append({"text": b[1], **signed})
             elif b[0] == "image":
                 parts.append({"inlineData": {"mimeType": b[1], "data": b[2]}})
             elif b[0] == "call":
                 parts.append({"functionCall": {**given(b[1]), "name": google_name(b[2]), "args": views.as_object(b[3])}})
                 if model == "gemini-3.5-flash" and sum("functionCall" in p for p in parts) == 1:
                     parts[-1]["thoughtSignature"] = "skip_thought_signature_validator"
+                if len(b) > 4 and b[4]:
+                    parts[-1]["thoughtSignature"] = b[4]
             else:
                 response = {"error" if b[4] else "output": b[3]}
                 parts.append({"functionResponse": {**given(b[1]), "name": google_name(b[2]), "response": response}})

@@ -249,6 +249,8 @@ def google_response(a, r, u):
                     a.add("reasoning", p["text"])
             elif p.get("text"):
                 a.add("text", p["text"])
+            if p.get("thoughtSignature") and "functionCall" not in p and a.blocks and a.blocks[-1]["kind"] == "text":
+                a.blocks[-1]["signature"] = p["thoughtSignature"]
         if f := c.get("finishReason"):
             called = any(b["kind"] == "call" for b in a.blocks)
             if f == "STOP":

@@ -67,18 +67,18 @@ func decode(text string) (object, error) {
 	return o, d.Decode(&o)
 }
 
-// mark puts # before the numbers of a value.
-func mark(v any) any {
+// numbered puts # before the numbers of a value.
+func numbered(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		return "#" + v.String()
 	case map[string]any:
 		for name := range v {
-			v[name] = mark(v[name])
+			v[name] = numbered(v[name])
 		}
 	case []any:
 		for i := range v {
-			v[i] = mark(v[i])
+			v[i] = numbered(v[i])
 		}
 	}
 	return v
@@ -93,7 +93,7 @@ func asObject(arguments string) any {
 	if err != nil || o == nil {
 		return map[string]any{"invalid_json": arguments}
 	}
-	return mark(map[string]any(o))
+	return numbered(map[string]any(o))
 }
 
 // addText adds a piece of a block; a piece of another kind begins one.
@@ -190,7 +190,7 @@ func (v *clientView) block(b object) {
 		v.addText("reasoning", b.text("thinking"), true)
 	case "tool_use":
 		input, _ := b.at("input").(map[string]any)
-		v.Blocks = append(v.Blocks, []any{"call", b.text("id"), b.text("name"), mark(input)})
+		v.Blocks = append(v.Blocks, []any{"call", b.text("id"), b.text("name"), numbered(input)})
 	}
 }
 
@@ -311,7 +311,7 @@ func (v *clientView) readContents(o object) {
 					args = map[string]any{}
 				}
 				id, name := p.text("functionCall", "id"), p.text("functionCall", "name")
-				v.Blocks = append(v.Blocks, []any{"call", id, name, mark(args)})
+				v.Blocks = append(v.Blocks, []any{"call", id, name, numbered(args)})
 			case p.at("thought") == true:
 				v.addText("reasoning", p.text("text"), false)
 			default:
