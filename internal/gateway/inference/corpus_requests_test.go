@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 )
 

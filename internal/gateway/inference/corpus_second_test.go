@@ -108,7 +108,9 @@ func answerBack(route, first, text string, v *clientView) (string, error) {
 			"chat":      object{"role": "tool", "tool_call_id": c[0], "content": "rain"},
 			"messages":  object{"type": "tool_result", "tool_use_id": c[0], "content": "rain"},
 			"responses": object{"type": "function_call_output", "call_id": c[0], "output": "rain"},
-			"contents":  object{"functionResponse": object{"id": c[0], "name": c[1], "response": object{"output": "rain"}}},
+			"contents": object{"functionResponse": object{
+				"id": c[0], "name": c[1], "response": object{"output": "rain"},
+			}},
 		}[route])
 	}
 	asked := object{"role": "user", "content": "And?"}
