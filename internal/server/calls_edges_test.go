@@ -143,8 +143,8 @@ func TestRequestsAreToldWhatIsIgnored(t *testing.T) {
 	}
 	for _, c := range []struct{ path, body, want string }{ // what the model does not take has the client's name
 		{luna, prompt("Hello", `"seed":1`, `"stop":["x"]`, `"reasoning_effort":"minimal"`),
-			"seed, reasoning_effort"},
-		{"/anthropic/v1/messages", `{"model":"gpt-6-luna","max_tokens":15,"stop_sequences":["x"],"top_k":4,` +
+			"seed, reasoning_effort, stop"},
+		{"/anthropic/v1/messages", `{"model":"gpt-6-luna","max_tokens":50,"stop_sequences":["x"],"top_k":4,` +
 			`"messages":[{"role":"user","content":"Hello"}]}`, "top_k, stop_sequences"},
 		{"/anthropic/v1/messages", `{"model":"claude-opus-5-5","max_tokens":50,"thinking":{"type":"disabled"},` +
 			`"messages":[{"role":"user","content":"Hello"}]}`, "thinking"},

@@ -46,12 +46,13 @@ func (a *shapedAnswer) write(d *conversation.Delta) {
 	a.writer.Write(d)
 }
 
-// conclude ends an answer whose provider has not said why it ended. It returns what the client gets.
+// conclude ends an answer whose provider has not said why it ended, and notes no reason of it. It returns what the
+// client gets.
 func (a *shapedAnswer) conclude() []byte {
 	if a.summary.Ended {
 		return nil
 	}
-	a.write(&conversation.Delta{Kind: conversation.End})
+	a.writer.Write(&conversation.Delta{Kind: conversation.End})
 	return a.writer.Take()
 }
 

@@ -294,7 +294,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	if a.shaped != nil && errors.Is(end.err, io.EOF) {
 		frames := a.shaped.conclude() // what waits is counted, too
 		out.writeFrames(frames)
-		a.running.appendFrames(frames)
+		a.keepFrames(frames)
 	}
 	// All frames are unpacked, and packed to be stored.
 	a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))

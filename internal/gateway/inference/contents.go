@@ -44,19 +44,21 @@ func (h *Handler) mountContents(rt *web.Router) {
 		return errMethod(method)
 	})
 	for path, why := range map[string]string{
-		"v1beta/files":            "files are not stored here; send images as inlineData",
-		"upload/":                 "files are not stored here; send images as inlineData",
-		"v1beta/cachedContents":   "caches are not kept here; the provider caches the begin of what is sent by itself",
-		"v1beta/cachedContents/":  "caches are not kept here; the provider caches the begin of what is sent by itself",
-		"v1beta/tunedModels":      "models are not tuned here",
-		"v1beta/tunedModels/":     "models are not tuned here",
-		"v1beta/corpora":          "documents are not stored here",
-		"v1beta/fileSearchStores": "documents are not stored here",
-		"v1beta/batches":          "batches are not offered",
-		"v1beta/interactions":     "conversations are not stored here",
+		"files":            "files are not stored here; send images as inlineData",
+		"cachedContents":   "caches are not kept here; the provider caches the begin of what is sent by itself",
+		"cachedContents/":  "caches are not kept here; the provider caches the begin of what is sent by itself",
+		"tunedModels":      "models are not tuned here",
+		"tunedModels/":     "models are not tuned here",
+		"corpora":          "documents are not stored here",
+		"fileSearchStores": "documents are not stored here",
+		"batches":          "batches are not offered",
+		"interactions":     "conversations are not stored here",
 	} {
-		rt.SetHint(contentsPrefix+path, why+"; "+contentsOffered)
+		for _, version := range []string{"v1beta/", "v1/"} {
+			rt.SetHint(contentsPrefix+version+path, why+"; "+contentsOffered)
+		}
 	}
+	rt.SetHint(contentsPrefix+"upload/", "files are not stored here; send images as inlineData; "+contentsOffered)
 }
 
 const contentsOffered = "here are generateContent, streamGenerateContent and countTokens of " +

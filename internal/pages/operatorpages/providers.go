@@ -121,9 +121,9 @@ func keyStateCell(rests []upstream.KeyRest) ui.Cell {
 }
 
 // refusalsText explains the table of refusals.
-const refusalsText = "By this node since its start, with the operator’s keys. Apps get these texts as their own " +
-	"fault. What a text quotes, numbers and ids are left out. A text that means your account, such as a disabled " +
-	"organization, is one that Purser doesn’t know yet."
+const refusalsText = "By this node since its start, with the operator’s keys. Apps get them as their own fault, or, " +
+	"within an answer, as a failure of the provider. What a text quotes, numbers and ids are left out. A text that " +
+	"means your account, such as a disabled organization, is one that Purser doesn’t know yet."
 
 // refusalTable lists the texts of refused requests, by provider.
 func (h *Handler) refusalTable() *ui.Table {

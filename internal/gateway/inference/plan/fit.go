@@ -114,8 +114,7 @@ func isOfAnthropic(b *conversation.Block) bool { return bytes.Contains(b.Extra, 
 
 // usesResponses reports whether OpenAI's Responses API serves the call (decision 171): only there a model reasons and
 // calls tools at once, and only it returns reasoning. Its own clients are served there too, so that what they leave out
-// means what it means to them. So are stop sequences, which Chat Completions refuses while a model reasons: the adapter
-// looks for them (decision 186). Chat Completions serves all other calls.
+// means what it means to them. Chat Completions serves all other calls.
 func (p *Plan) usesResponses() bool {
 	m, r := &p.Model, &p.Request
 	switch {
@@ -124,8 +123,7 @@ func (p *Plan) usesResponses() bool {
 	case len(r.Tools) > 0 && (m.Responses || m.ToolsEffort != "" && r.ReasoningEffort != m.ToolsEffort):
 		return true
 	}
-	stops := len(r.Stop) > 0 && r.ReasoningEffort != "none" && r.MaxTokens >= responsesMinimum
-	return m.Reasoning && (r.WantReasoning || r.FromResponses || stops)
+	return m.Reasoning && (r.WantReasoning || r.FromResponses)
 }
 
 // fitTools names what Gemini has no word for: tools that are held to their schema, and calls one at a time (contract
@@ -207,10 +205,11 @@ func (p *Plan) leastTokens() int64 {
 	return 0
 }
 
-// fitStop drops stop sequences that Chat Completions would refuse, where the Responses API would refuse the output cap.
+// fitStop drops stop sequences where the model does not take them: OpenAI's models do while they do not reason, and the
+// Responses API has no such member.
 func (p *Plan) fitStop() {
 	m, r := &p.Model, &p.Request
-	if len(r.Stop) > 0 && m.Provider == "openai" && m.Reasoning && !r.Facts.Responses && r.ReasoningEffort != "none" {
+	if len(r.Stop) > 0 && m.Provider == "openai" && m.Reasoning && (r.Facts.Responses || r.ReasoningEffort != "none") {
 		r.Stop = nil
 		p.ignore("stop")
 	}

@@ -217,7 +217,7 @@ func readRefused(b *body, p *Request) error {
 // maxIgnored bounds the members that a response names as ignored.
 const maxIgnored = 20
 
-var plainMember = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+var plainMember = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,128}$`)
 
 // readUnknown lists the unknown members, and refuses near misses of members that bound the
 // cost: dropped, they would make the call cost many times what the app meant to allow.

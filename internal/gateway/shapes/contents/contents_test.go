@@ -152,7 +152,8 @@ func TestParse(t *testing.T) {
 			`{"type":"STRING"}}}`,
 			[]string{"user a", `format {"type":"json_schema","json_schema":{"name":"response","schema":` +
 				`{"type":"string"},"strict":true}}`}},
-		"what is dropped": {`{` + user + `,"safetySettings":[],"labels":{},"store":true,"generationConfig":{"topK":4,` +
+		"what is dropped": {`{` + user + `,"safetySettings":[{}],"labels":{"a":"b"},"store":true,` +
+			`"generationConfig":{"topK":4,` +
 			`"seed":1,"thinkingConfig":{"x":1}},"contents":[{"parts":[{"text":"a","videoMetadata":{"fps":1}},{` +
 			`"text":"b",` +
 			`"videoMetadata":{}}]}]}`, nil},
@@ -225,6 +226,10 @@ func TestRefusals(t *testing.T) {
 			"contents[1].parts[0].functionCall.args: must be an object"},
 		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]}]}`,
 			"contents: the call of f has no functionResponse"},
+		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}},{` +
+			`"functionCall":` +
+			`{"name":"g"}}]},{"parts":[{"functionResponse":{"name":"g"}}]}]}`,
+			"contents[2]: the call of f has no functionResponse"},
 		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b","thoughtSignature":"` +
 			base64.StdEncoding.EncodeToString([]byte(`{"thoughts":[{}`+strings.Repeat(",{}", 1<<15)+`]}`)) + `"}]}]}`,
 			"contents: too many parts"},

@@ -385,14 +385,15 @@ type openCalls struct {
 	open    map[string]int      // how many, by id
 	named   map[string][]string // the ids by the name of the function, in their order; some may have their response
 	unnamed map[string][]string // those of calls that came without an id
-	last    string              // the function of the last one
+	all     []conversation.Block
 }
 
 func (c *openCalls) add(id, name string, withoutID bool) {
 	if c.n == 0 {
 		*c = openCalls{open: map[string]int{}, named: map[string][]string{}, unnamed: map[string][]string{}}
 	}
-	c.n, c.last = c.n+1, name
+	c.n++
+	c.all = append(c.all, conversation.Block{ID: id, Name: name})
 	c.open[id]++
 	c.named[name] = append(c.named[name], id)
 	if withoutID {
@@ -430,6 +431,7 @@ func (c *openCalls) check(path string) error {
 	if c.n == 0 {
 		return nil
 	}
+	first := slices.IndexFunc(c.all, func(b conversation.Block) bool { return c.open[b.ID] > 0 })
 	return plan.Invalid("%s: the call of %s has no functionResponse; each needs its response in the next content", path,
-		c.last)
+		c.all[first].Name)
 }

@@ -121,7 +121,6 @@ type reply struct {
 	closed map[string]bool // items that have ended, by id
 	usage  *provider.Usage
 	size   int
-	stops  stopSearch
 }
 
 // A toolCall is a call that has begun.
@@ -131,9 +130,7 @@ type toolCall struct {
 	argued bool // a part of its arguments has arrived
 }
 
-func newReply(c *Client, stops []string, emit func(*conversation.Delta)) *reply {
-	return &reply{client: c, emit: emit, stops: stopSearch{sequences: stops}}
-}
+func newReply(c *Client, emit func(*conversation.Delta)) *reply { return &reply{client: c, emit: emit} }
 
 // handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
 // no event is relayed unchanged.
@@ -203,7 +200,6 @@ func (y *reply) finish(response jsontext.Value) error {
 		}
 	}
 	y.usage = readUsage(last.Usage)
-	y.passHeld()
 	for i := range y.calls {
 		if !y.calls[i].argued { // clients parse the arguments, so they must be JSON
 			y.passArguments(&y.calls[i], "{}")
@@ -244,11 +240,8 @@ func (y *reply) begin() {
 	}
 }
 
-// pass passes a delta of the last block, unless the answer has met a stop sequence.
+// pass passes a delta of the last block.
 func (y *reply) pass(d conversation.Delta) {
-	if y.stops.found {
-		return
-	}
 	y.begin()
 	y.open, y.delta = d.Kind, d
 	y.delta.Block = y.blocks - 1
@@ -259,9 +252,6 @@ func (y *reply) pass(d conversation.Delta) {
 func (y *reply) passText(kind conversation.DeltaKind, itemID, text string) {
 	if text == "" {
 		return
-	}
-	if kind != conversation.Text {
-		y.passHeld()
 	}
 	d := conversation.Delta{Kind: kind, Text: quote(text)}
 	if kind == conversation.Text && itemID == y.phased {
@@ -306,7 +296,6 @@ func (y *reply) openItem(raw jsontext.Value) error {
 		return err
 	}
 	y.begin()
-	y.passHeld()
 	if i.Type == "message" {
 		y.notePhase(&i)
 	}
@@ -337,7 +326,7 @@ func (y *reply) closeItem(raw jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	if y.passHeld(); y.closed[i.ID] {
+	if y.closed[i.ID] {
 		return nil
 	}
 	if y.closed == nil {
@@ -391,10 +380,6 @@ func (y *reply) findCall(itemID string) *toolCall {
 
 func (y *reply) appendText(itemID, piece string) {
 	y.noteSpoken(itemID, piece)
-	if len(y.stops.sequences) > 0 {
-		y.searchStop(itemID, piece)
-		return
-	}
 	y.passText(conversation.Text, itemID, piece)
 }
 
@@ -428,9 +413,6 @@ func (y *reply) handleArguments(itemID, piece string) error {
 // passArguments passes a piece of the arguments of a call.
 func (y *reply) passArguments(call *toolCall, piece string) {
 	call.argued = true
-	if y.stops.found {
-		return
-	}
 	y.open = conversation.Arguments
 	y.delta = conversation.Delta{Kind: conversation.Arguments, Block: call.block, Text: quote(piece)}
 	y.emit(&y.delta)
@@ -509,7 +491,7 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request, emit fu
 	s := &responseStream{
 		x:      x,
 		events: provider.NewSSE(x),
-		reply:  newReply(c, r.Stop, emit),
+		reply:  newReply(c, emit),
 		unread: true,
 	}
 	s.events.LimitEvent(maxResponseEvent)
