@@ -62,8 +62,8 @@ func (r *corpusRun) playSecond(a *corpusAnswer, want []corpusSecond, route, mark
 	}
 }
 
-// plain is a list without the marks of a cache, which depend on our count of tokens, and with the arguments of calls that
-// are an object as one: clients of two APIs have nothing else.
+// plain is a list without the marks of a cache, which depend on our count of tokens, and with the arguments of calls
+// that are an object as one: clients of two APIs have nothing else.
 func plain(v any) any {
 	switch v := v.(type) {
 	case []any:
