@@ -57,16 +57,27 @@ def all_answers():
         yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body}
 
 
+def wanted(r, bodies):
+    """What must come of a request, by route and model; those that get the same stand together."""
+    wants = {}
+    for route in bodies:
+        for model in r.get("models", pass_on.MODELS):
+            want = pass_on.expect(r, model, route)
+            wants.setdefault(json.dumps(want, sort_keys=True), {"at": [], **want})["at"].append(f"{route} {model}")
+    return list(wants.values())
+
+
 def all_requests():
     for name, r in requests.all_requests():
         r = {"max_tokens": 300, **r}
         bodies = {route: ask.WRITERS[route](r) for route in r.get("only", ask.WRITERS)}
-        wants = {}
-        for route in bodies:
-            for model in r.get("models", pass_on.MODELS):
-                want = pass_on.expect(r, model, route)
-                wants.setdefault(json.dumps(want, sort_keys=True), {"at": [], **want})["at"].append(f"{route} {model}")
-        yield {"name": name, "wants": list(wants.values())}, {"bodies": bodies}
+        yield {"name": name, "wants": wanted(r, bodies)}, {"bodies": bodies}
+    for name, route, body, r in requests.WRITTEN:
+        r = {"max_tokens": 300, "turns": [requests.Q], **r}
+        yield {"name": f"{name}, {route}", "wants": wanted(r, [route])}, {"bodies": {route: body}}
+    for name, route, body, message, models in requests.REFUSED:
+        want = {"at": [f"{route} {model}" for model in models], "refused": "400 " + message}
+        yield {"name": f"refused: {name}, {route}", "wants": [want]}, {"bodies": {route: body}}
 
 
 KINDS = {"answers": all_answers, "requests": all_requests}

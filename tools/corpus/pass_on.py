@@ -158,7 +158,8 @@ def to_responses(r, model, route):
             some(type="function", name=t["name"], description=t["description"], parameters=t["schema"] or NO_ARGUMENTS,
                  strict=strict if t["strict"] is None else t["strict"]) for t in r["tools"]],
         tool_choice=choice, parallel_tool_calls=r.get("parallel"), 
-        reasoning=r.get("effort") and {"effort": effort_for(r, model)}, text=r.get("schema") and {"format": {
+        reasoning=some(effort=effort_for(r, model),
+                       summary="auto" if r.get("show") and route != "messages" else None) or None, text=r.get("schema") and {"format": {
             "type": "json_schema", **form(r, route), "schema": r["schema"]}},
         include=["reasoning.encrypted_content"])
 
@@ -217,9 +218,11 @@ def to_anthropic(r, model, route):
     effort, thinking = effort_for(r, model), None
     if is_forced(r) and MODELS[model][2] == "on" or effort == "none":
         thinking, effort = {"type": "disabled"}, None
+    elif r.get("show") and MODELS[model][2] != "asked":
+        thinking = {"type": "adaptive", "display": "summarized"}
     elif MODELS[model][2] == "asked":
-        budget = min(BUDGETS.get(effort, 0), cap(r, model) // 2)
-        if route != "messages" and budget >= 1024 and not is_forced(r):
+        budget = min(BUDGETS.get(effort, BUDGETS["medium"] if r.get("thinks") else 0), cap(r, model) // 2)
+        if (route != "messages" or r.get("show")) and budget >= 1024 and not is_forced(r):
             thinking = {"type": "enabled", "budget_tokens": budget}
         effort = None
     if MODELS[model][2] == "asked" and thinking and thinking["type"] == "disabled":
@@ -288,9 +291,9 @@ def to_google(r, model, route):
         choice = {"functionCallingConfig": some(mode=mode, allowedFunctionNames=[google_name(n) for n in choice]
                                                 if isinstance(choice, list) else None)}
     effort = effort_for(r, model)
-    thinking = None
+    thinking = {"includeThoughts": True} if r.get("show") else {}
     if effort:
-        thinking = {"thinkingLevel": effort.upper()} if model != "gemini-2.5-flash-lite" else {
+        thinking |= {"thinkingLevel": effort.upper()} if model != "gemini-2.5-flash-lite" else {
             "thinkingBudget": BUDGETS.get(effort, 0)}
     return some(
         contents=out, systemInstruction={"parts": system} if system else None,
@@ -299,7 +302,7 @@ def to_google(r, model, route):
             for t in r["tools"]]}],
         toolConfig=choice, generationConfig=some(
             maxOutputTokens=cap(r, model), stopSequences=r.get("stop"), temperature=r.get("temperature"), topP=r.get("top_p"),
-            thinkingConfig=thinking, responseMimeType=r.get("schema") and "application/json",
+            thinkingConfig=thinking or None, responseMimeType=r.get("schema") and "application/json",
             responseJsonSchema=r.get("schema")))
 
 
@@ -307,7 +310,7 @@ def goes_by_responses(r, model, route):
     """Decision 171, and A.10."""
     if model == "gpt-4.1-mini":
         return False
-    return route == "responses" or bool(r.get("tools") or r.get("stop")) and effort_for(r, model) != "none"
+    return route == "responses" or bool(r.get("tools") or r.get("stop") or r.get("show")) and effort_for(r, model) != "none"
 
 
 def numbered(value):

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/testkit"
 )
 
@@ -110,7 +111,7 @@ func newCorpusRun(t *testing.T, e db.Engine) *corpusRun {
 		t.Fatal(err)
 	}
 	c := m.Config
-	c.Catalog = book
+	c.Catalog, c.Images = book, images.New(images.Config{})
 	b := &bundle{Handler: New(c), t: t, db: m.db, who: m.who, now: m.clock()}
 	m.mount(b)
 	return &corpusRun{matrix: m, node: b}
