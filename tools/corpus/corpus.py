@@ -37,12 +37,15 @@ def is_believed(u, dialect, blocks):
     return u["input"] + u["cached"] + u["cache_write"] < 2000 and u["output"] <= 2 * MAX_TOKENS
 
 
-def expect(answer, dialect, prices):
+def expect(answer, dialect, prices, turn):
     """What an answer is for the clients of each API, and for the ledger."""
     if answer.failed or not answer.end:
         return {"failed": True}
     out = {name: view(answer, dialect == "chat") for name, view in views.VIEWS.items()}
-    if again := second.expect(answer, dialect, MODELS[dialect]):
+    others = [d for d in MODELS if d != dialect]
+    other = others[turn % len(others)]
+    if again := (second.expect(answer, dialect, dialect, MODELS[dialect]) +
+                 second.expect(answer, dialect, other, MODELS[other])):
         out["second"] = again
     if is_believed(answer.usage, dialect, answer.blocks):
         out |= {"usage": answer.usage, "bill": bill.bill(prices[MODELS[dialect]], answer.usage)}
@@ -51,8 +54,8 @@ def expect(answer, dialect, prices):
 
 def all_answers():
     prices = bill.read_prices(HERE / "prices.yaml")
-    for name, dialect, events, body in answers.all_answers():
-        streamed, whole = (expect(a, dialect, prices) for a in read.read(dialect, events, body))
+    for turn, (name, dialect, events, body) in enumerate(answers.all_answers()):
+        streamed, whole = (expect(a, dialect, prices, turn) for a in read.read(dialect, events, body))
         line = {"name": f"{name}, {dialect}", "want": streamed, **({"whole": whole} if whole != streamed else {})}
         yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body}
 

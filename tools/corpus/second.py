@@ -29,7 +29,7 @@ def parsed(value):
     return out
 
 
-def turns(answer, dialect, route):
+def turns(answer, dialect, route, to):
     """The next request: the question, the answer, and the results of its calls, or another question."""
     blocks, results, ids = [], [], {}
     for n, b in enumerate(answer.blocks):
@@ -40,10 +40,10 @@ def turns(answer, dialect, route):
             arguments = b["arguments"]
             if route in ("messages", "contents"):  # they are an object there
                 arguments = pass_on.dump_object(arguments)
-            blocks.append(("call", i, name_for(b["name"]), arguments, b.get("signature")))
+            blocks.append(("call", i, name_for(b["name"]), arguments, b.get("signature") if to == dialect else None))
             results.append(result(i, name_for(b["name"]), "rain"))
         elif b["kind"] == "text" and b["text"]:
-            more = {} if route == "messages" else {"phase": b.get("phase"), "signature": b.get("signature")}  # no place
+            more = {} if route == "messages" else {"phase": b.get("phase"), "signature": b.get("signature") if to == dialect else None}
             blocks.append(("text", b["text"], more))
         elif b["kind"] == "refusal":
             same = n > 0 and b.get("message") == answer.blocks[n - 1].get("message")
@@ -55,8 +55,8 @@ def turns(answer, dialect, route):
             else:
                 blocks.append(("text", b["text"], {}))
         elif b["kind"] in ("reasoning", "redacted"):
-            if dialect in ("chat", "google") or dialect == "anthropic" and b["kind"] == "reasoning" and not b["signature"]:
-                continue  # nothing to send back
+            if to != dialect or dialect in ("chat", "google") or dialect == "anthropic" and b["kind"] == "reasoning" and not b["signature"]:
+                continue  # nothing to send back, or another provider's
             if route == "chat" and not any(r["kind"] == "call" for r in rest):
                 continue  # Chat Completions has a place for it beside a call alone
             if not [r for r in rest if r["kind"] not in ("reasoning", "redacted")]:
@@ -70,20 +70,22 @@ def turns(answer, dialect, route):
     return [ask("PLAY-0 What is it?"), ("assistant", blocks), *(results or [ask("And?")])]
 
 
-def expect(answer, dialect, model):
-    """What follows the first question, by route; None where this program cannot know it."""
+def expect(answer, dialect, to, model):
+    """What follows the first question at a model, by route; nothing where this program cannot know it."""
     if any(b["kind"] == "call" and (len(b["id"] or "") > 40 or len(b["name"]) > 64) for b in answer.blocks):
         return []  # there are hashes in it
+    if to != dialect and any(b["kind"] == "call" and not b["id"] for b in answer.blocks):
+        return []  # the id is Purser's
     encode = {"chat": pass_on.to_chat, "responses": pass_on.to_responses, "anthropic": pass_on.to_anthropic,
-              "google": pass_on.to_google}[dialect]
+              "google": pass_on.to_google}[to]
     out = []
     for route in ("chat", "messages", "responses", "contents"):
-        said = turns(answer, dialect, route)
+        said = turns(answer, dialect, route, to)
         if said:
             body = pass_on.numbered(encode({"turns": said, "max_tokens": 400}, model, route))
-            list_ = parsed(body[MODEL_TURNS[dialect]][1:])
+            list_ = parsed(body[MODEL_TURNS[to]][1:])
             same = [o for o in out if o["list"] == list_]
             if not same:
                 out.append({"at": [], "list": list_})
-            (same or out[-1:])[0]["at"].append(route)
+            (same or out[-1:])[0]["at"].append(f"{route} {model}")
     return out

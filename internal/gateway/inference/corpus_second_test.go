@@ -5,48 +5,51 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/purserhq/purser/internal/base/id"
 )
 
-// A corpusSecond is what the provider gets after the first question, if clients of these APIs send the answer back.
+// A corpusSecond is what a provider gets after the first question, if clients of these APIs send the answer back.
 type corpusSecond struct {
-	At   []string // routes
+	At   []string // the route and the model
 	List any
 }
 
-// playSecond sends the answer of a whole call back as it came, with results of its calls, and compares what its
-// provider gets.
-func (r *corpusRun) playSecond(a *corpusAnswer, want []corpusSecond, route, mark, first, text string, v *clientView,
+// playSecond sends a whole answer back as it came, with results of its calls, to the same model and to another one, and
+// compares what the provider gets.
+func (r *corpusRun) playSecond(want []corpusSecond, route, mark, first, text string, v *clientView,
 	fail func(string, ...any)) {
 	r.t.Helper()
-	var wanted any
-	for i := range want {
-		for _, at := range want[i].At {
-			if at == route || at == "chat" && route == "ai" {
-				wanted = want[i].List
-			}
-		}
-	}
-	if wanted == nil {
-		return
-	}
 	body, err := answerBack(route, first, text, v)
 	if err != nil {
 		fail("%v", err)
 		return
 	}
+	for i := range want {
+		for _, at := range want[i].At {
+			if to, model, _ := strings.Cut(at, " "); to == route || to == "chat" && route == "ai" {
+				r.sendBack(want[i].List, route, model, mark, body, fail)
+			}
+		}
+	}
+}
+
+// sendBack sends a second turn to a model.
+func (r *corpusRun) sendBack(want any, route, model, mark, body string, fail func(string, ...any)) {
+	r.t.Helper()
 	r.played++
 	name := fmt.Sprintf("PLAY-%d", r.played)
 	var heard []byte
 	r.stub.put(name, &play{heard: func(_ string, body []byte) { heard = bytes.Clone(body) }})
 	defer r.stub.drop(name)
-	path, _ := corpusQuestion(route, a.Model, "", false)
-	got := r.ask(id.NewUUID(), path, strings.ReplaceAll(body, mark, name))
+	path, _ := corpusQuestion(route, model, "", false)
+	body = modelMember.ReplaceAllString(strings.ReplaceAll(body, mark, name), `"model":"`+model+`"`)
+	got := r.ask(id.NewUUID(), path, body)
 	o, err := decode(string(heard))
 	if got.status != http.StatusOK || err != nil {
-		fail("the second turn: %d %.500s", got.status, got.raw.String())
+		fail("the second turn at %s: %d %.500s", model, got.status, got.raw.String())
 		return
 	}
 	for _, member := range []string{"messages", "input", "contents"} {
@@ -55,12 +58,14 @@ func (r *corpusRun) playSecond(a *corpusAnswer, want []corpusSecond, route, mark
 			continue
 		}
 		gotText, _ := json.Marshal(plain(list[1:]))
-		wantText, _ := json.Marshal(wanted)
+		wantText, _ := json.Marshal(want)
 		if !bytes.Equal(gotText, wantText) {
-			fail("the second turn\n%s, want\n%s", gotText, wantText)
+			fail("at %s the second turn\n%s, want\n%s", model, gotText, wantText)
 		}
 	}
 }
+
+var modelMember = regexp.MustCompile(`"model":"[a-z0-9.-]+"`)
 
 // plain is a list without the marks of a cache, which depend on our count of tokens, and with the arguments of calls
 // that are an object as one: clients of two APIs have nothing else.

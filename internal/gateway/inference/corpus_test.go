@@ -218,7 +218,7 @@ func (r *corpusRun) play(a *corpusAnswer, route string, streamed bool) {
 	}
 	r.checkBill(key, want, fail)
 	if !streamed {
-		r.playSecond(a, want.Second, route, mark, body, got.raw.String(), &v, fail)
+		r.playSecond(want.Second, route, mark, body, got.raw.String(), &v, fail)
 	}
 }
 
