@@ -310,7 +310,7 @@ def goes_by_responses(r, model, route):
     """Decision 171, and A.10."""
     if model == "gpt-4.1-mini":
         return False
-    return route == "responses" or bool(r.get("tools") or r.get("stop") or r.get("show")) and effort_for(r, model) != "none"
+    return route == "responses" or bool(r.get("tools") or r.get("show")) and effort_for(r, model) != "none"
 
 
 def numbered(value):
