@@ -415,11 +415,13 @@ func runQwenCode(t *testing.T, at place) string {
 	return at.start(t, "", agentProgram(t, "qwen"), []string{"--yolo", at.task}, at.settings(t, at.row))
 }
 
+// runGeminiCLI goes on with its session once, for which it sends each response of a function twice.
 func runGeminiCLI(t *testing.T, at place) string {
 	t.Helper()
 	at.writeSettings(t, "Gemini CLI")
-	return at.start(t, "", agentProgram(t, "gemini"),
-		[]string{"--skip-trust", "--yolo", "--model", at.model, "--prompt", at.task}, at.settings(t, at.row))
+	args := []string{"--skip-trust", "--yolo", "--model", at.model, "--prompt", at.task}
+	_ = at.start(t, "", agentProgram(t, "gemini"), args, at.settings(t, at.row)) // the second says as much
+	return at.start(t, "", agentProgram(t, "gemini"), append(args, "--resume", "latest"), at.settings(t, at.row))
 }
 
 func runPi(api, base string) func(*testing.T, place) string {

@@ -75,6 +75,10 @@ func TestParse(t *testing.T) {
 		want []string
 	}{
 		"a text": {`{` + user + `}`, []string{"user a"}},
+		"a response that comes twice, as gemini-cli sends it": {`{"contents":[{"parts":[{"text":"a"}]},` +
+			`{"role":"model","parts":[{"functionCall":{"id":"x","name":"f"}}]},{"parts":[` +
+			strings.Repeat(`,{"functionResponse":{"id":"x","name":"f","response":{"output":"1"}}}`, 2)[1:] + `]}]}`,
+			[]string{"user a", "assistant x=f({})", "tool(x) 1", "ignored contents.parts.functionResponse"}},
 		"without brackets, in snake_case": {`{"contents":{"parts":{"text":"a"}},"system_instruction":{"parts":` +
 			`{"text":"s"}},"generation_config":{"thinking_config":{"thinking_budget":0}}}`,
 			[]string{"system s", "user a", `effort "none" thinking "off" reasoning false summary false`}},
@@ -220,6 +224,10 @@ func TestRefusals(t *testing.T) {
 			`contents[2].parts[0].functionResponse: "x" answers`},
 		{after(`{"parts":[{"functionResponse":{"name":"f"}},{"functionResponse":{"name":"f"}}]}`),
 			`contents[2].parts[1].functionResponse: "f" answers`},
+		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"id":"x","name":"f"}}]},` +
+			`{"parts":[{"functionResponse":{"id":"x","name":"f","response":{"output":"1"}}},` +
+			`{"functionResponse":{"id":"x","name":"f","response":{"output":"2"}}}]}]}`,
+			`contents[2].parts[1].functionResponse: "x" answers`},
 		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b","thoughtSignature":"eyJ4"}]}]}`,
 			"contents[1].parts[0].thoughtSignature: must be sent back as it came"},
 		{`{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f","args":5}}]}]}`,

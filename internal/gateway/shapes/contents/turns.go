@@ -1,6 +1,7 @@
 package contents
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
@@ -145,7 +146,7 @@ func (r *reader) readUser(parts []part, path string) error {
 	for i := range parts {
 		p := &parts[i]
 		if p.FunctionResponse != nil {
-			if err := r.readReply(p, &pictures); err != nil {
+			if err := r.readReply(p, parts[:i], &pictures); err != nil {
 				return err
 			}
 			continue
@@ -231,12 +232,25 @@ func (r *reader) readImage(d *data, path string) (b conversation.Block, err erro
 // standard turns Base64 for addresses, which some clients send, into the usual one.
 var standard = strings.NewReplacer("-", "+", "_", "/")
 
-// readReply reads the response of a function. Without an id it answers the first open call of its name.
-func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
+// isAmong reports whether the same response is among parts.
+func (f *functionReply) isAmong(parts []part) bool {
+	return f.ID != "" && slices.ContainsFunc(parts, func(p part) bool {
+		e := p.FunctionResponse
+		return e != nil && e.ID == f.ID && e.Name == f.Name && bytes.Equal(e.Response, f.Response)
+	})
+}
+
+// readReply reads the response of a function, which stands behind other parts. Without an id it answers the first open
+// call of its name.
+func (r *reader) readReply(p *part, before []part, pictures *shapes.Draft) error {
 	f := p.FunctionResponse
 	path := p.at + ".functionResponse"
 	r.out.IgnoreIn("contents.parts.functionResponse", f.Unknown)
 	id, ok := r.open.answer(f.ID, f.Name)
+	if !ok && f.isAmong(before) { // gemini-cli sends each response twice when it resumes a session
+		r.out.Ignore("contents.parts.functionResponse")
+		return nil
+	}
 	if !ok {
 		return plan.Invalid("%s: %q answers no open functionCall of the model's content before it", path,
 			cmp.Or(f.ID, f.Name))
