@@ -40,7 +40,7 @@ def is_believed(u, dialect, blocks):
 def expect(answer, dialect, prices, turn):
     """What an answer is for the clients of each API, and for the ledger."""
     if answer.failed or not answer.end:
-        return {"failed": True}
+        return {"failed": True, "delivered": any(b.get("text") or b["kind"] == "call" for b in answer.blocks)}
     out = {name: view(answer, dialect == "chat") for name, view in views.VIEWS.items()}
     others = [d for d in MODELS if d != dialect]
     other = others[turn % len(others)]

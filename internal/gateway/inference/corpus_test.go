@@ -35,6 +35,7 @@ type corpusAnswer struct {
 // A corpusWant is what must come of an answer.
 type corpusWant struct {
 	Failed                              bool
+	Delivered                           bool // the client of a stream has something of what has failed
 	Chat, Messages, Responses, Contents json.RawMessage
 	Usage                               map[string]int64 // nil = it is estimated
 	Bill                                corpusBill
@@ -205,7 +206,7 @@ func (r *corpusRun) play(a *corpusAnswer, route string, streamed bool) {
 	case want.Failed && got.status == http.StatusOK && !v.failed:
 		fail("it has not failed")
 	case want.Failed:
-		r.checkFailed(key, streamed, fail)
+		r.checkFailed(key, streamed && want.Delivered, fail)
 		return
 	case got.status != http.StatusOK || v.failed:
 		fail("it has failed")
@@ -244,12 +245,12 @@ func (r *corpusRun) checkBill(key string, want *corpusWant, fail func(string, ..
 	}
 }
 
-// checkFailed checks that what was not delivered is not charged, and what was, at most its hold.
-func (r *corpusRun) checkFailed(key string, streamed bool, fail func(string, ...any)) {
+// checkFailed checks that what was delivered is estimated, at most at its hold, and nothing else is charged.
+func (r *corpusRun) checkFailed(key string, isDelivered bool, fail func(string, ...any)) {
 	r.t.Helper()
-	settlement, _, b, hold := r.row(key)
-	if settlement != "" && (!streamed || b.Charge > hold) {
-		fail("it is %s, %+v of a hold of %d", settlement, b, hold)
+	want := map[bool]string{true: "estimated"}[isDelivered]
+	if settlement, _, b, hold := r.row(key); settlement != want || b.Charge > hold {
+		fail("it is %q, %+v of a hold of %d, want %q", settlement, b, hold, want)
 	}
 }
 
