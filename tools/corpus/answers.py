@@ -158,7 +158,14 @@ def used():
         for name, (usage, dialects) in table.items():
             for d in dialects:
                 yield f"{kind}: {name}", d, *write(d, short, usage=usage)
+    for output in (0, 1, 16, 17, 27, 28):
+        for d in ALL:
+            for end in ("stop", "cut"):
+                usage = {"output": output, "reasoning": 11 if output > 17 else 0}
+                yield f"empty with {output} tokens, {end}", d, *write(d, [], end, usage)
     for d in ALL:
+        yield "empty but for a thought", d, *write(d, [thought("Hm.")], "stop", {"output": 20})
+        yield "empty with one letter", d, *write(d, [text("x")], "stop", {"output": 1, "reasoning": 0})
         yield "usage: none", d, *write(d, short, reports=False)
 
 

@@ -39,3 +39,8 @@ def bill(steps, usage):
     margin = (cost * MARGIN_PPM + MILLION // 2) // MILLION
     fee = -(-cost * FEE_PPM // MILLION)
     return {"cost": cost, "margin": margin, "fee": fee, "charge": cost + margin + fee}
+
+
+def waive(bill):
+    """An empty answer is free: the fee bears its cost (decision 112)."""
+    return {"cost": bill["cost"], "margin": 0, "fee": -bill["cost"], "charge": 0}

@@ -49,6 +49,12 @@ def expect(answer, dialect, prices, turn):
         out["second"] = again
     if is_believed(answer.usage, dialect, answer.blocks):
         out |= {"usage": answer.usage, "bill": bill.bill(prices[MODELS[dialect]], answer.usage)}
+        if answer.end == "stop" and answer.usage["output"] - answer.usage["reasoning"] <= 16:
+            said = [b for b in answer.blocks if b.get("text") or b["kind"] == "call"]
+            if not said:
+                out["bill"] = bill.waive(out["bill"])
+            elif dialect != "chat" and all(b["kind"] == "reasoning" for b in said):
+                out["chat_bill"] = bill.waive(out["bill"])  # clients of Chat Completions do not see it
     return out
 
 

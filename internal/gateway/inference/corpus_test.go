@@ -14,6 +14,9 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/images"
 	"github.com/purserhq/purser/internal/testkit"
@@ -39,6 +42,7 @@ type corpusWant struct {
 	Chat, Messages, Responses, Contents json.RawMessage
 	Usage                               map[string]int64 // nil = it is estimated
 	Bill                                corpusBill
+	ChatBill                            *corpusBill `json:"chat_bill"` // of Chat Completions, if it differs
 	Second                              []corpusSecond
 }
 
@@ -113,6 +117,11 @@ func newCorpusRun(t *testing.T, e db.Engine) *corpusRun {
 	}
 	c := m.Config
 	c.Catalog, c.Images = book, images.New(images.Config{})
+	c.Policies = policies.Fixed(policy.Policy{
+		Fee:                money.One / 20,
+		UnbilledCallsDayMC: money.Dollar,
+		EmptyAnswersDayMC:  money.Dollar,
+	})
 	b := &bundle{Handler: New(c), t: t, db: m.db, who: m.who, now: m.clock()}
 	m.mount(b)
 	return &corpusRun{matrix: m, node: b}
@@ -217,15 +226,19 @@ func (r *corpusRun) play(a *corpusAnswer, route string, streamed bool) {
 	if text, ok := equalViews(v, want.view(route)); !ok {
 		fail("the view is %s", text)
 	}
-	r.checkBill(key, want, fail)
+	r.checkBill(key, route, want, fail)
 	if !streamed {
 		r.playSecond(want.Second, route, mark, body, got.raw.String(), &v, fail)
 	}
 }
 
 // checkBill compares the row of a call.
-func (r *corpusRun) checkBill(key string, want *corpusWant, fail func(string, ...any)) {
+func (r *corpusRun) checkBill(key, route string, want *corpusWant, fail func(string, ...any)) {
 	r.t.Helper()
+	bill := want.Bill
+	if want.ChatBill != nil && (route == "ai" || route == "chat") {
+		bill = *want.ChatBill
+	}
 	settlement, usage, b, hold := r.row(key)
 	switch {
 	case settlement == "":
@@ -234,12 +247,12 @@ func (r *corpusRun) checkBill(key string, want *corpusWant, fail func(string, ..
 		if settlement != "estimated" || b.Charge > hold {
 			fail("it is %s, %+v of a hold of %d", settlement, b, hold)
 		}
-	case settlement != "settled" || b != want.Bill:
-		fail("it is %s, %+v, want %+v", settlement, b, want.Bill)
+	case settlement != "settled" || b != bill:
+		fail("it is %s, %+v, want %+v", settlement, b, bill)
 	default:
 		for class, n := range want.Usage {
-			if usage[class] != n {
-				fail("%s is %d, want %d", class, usage[class], n)
+			if got := usage.number(class); int64(got) != n {
+				fail("%s is %d, want %d", class, got, n)
 			}
 		}
 	}
@@ -255,7 +268,7 @@ func (r *corpusRun) checkFailed(key string, isDelivered bool, fail func(string, 
 }
 
 // row returns the row of a call; its settlement is empty if there is none.
-func (r *corpusRun) row(key string) (settlement string, usage map[string]int64, b corpusBill, hold int64) {
+func (r *corpusRun) row(key string) (settlement string, usage object, b corpusBill, hold int64) {
 	r.t.Helper()
 	rows, err := r.DB.QueryContext(r.t.Context(), `SELECT settlement, usage, provider_cost_mc, dev_margin_mc,
 		svc_fee_mc, user_charge_mc, hold_amount_mc FROM ledger WHERE type = 'spend' AND key = $1`, key)
@@ -271,7 +284,7 @@ func (r *corpusRun) row(key string) (settlement string, usage map[string]int64, 
 	if err != nil || rows.Next() {
 		r.t.Fatalf("two rows, or %v", err)
 	}
-	if err := json.Unmarshal([]byte(text), &usage); err != nil {
+	if usage, err = decode(text); err != nil {
 		r.t.Fatal(err)
 	}
 	return settlement, usage, b, hold
