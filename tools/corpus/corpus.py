@@ -10,6 +10,7 @@ may be written from the other: where they differ, one is wrong. TestCorpus in in
 import json
 import pathlib
 import sys
+import zlib
 
 import answers
 import ask
@@ -60,7 +61,8 @@ def expect(answer, dialect, prices, turn):
 
 def all_answers():
     prices = bill.read_prices(HERE / "prices.yaml")
-    for turn, (name, dialect, events, body) in enumerate(answers.all_answers()):
+    for name, dialect, events, body in answers.all_answers():
+        turn = zlib.crc32(name.encode())  # more answers change nothing of this one
         streamed, whole = (expect(a, dialect, prices, turn) for a in read.read(dialect, events, body))
         line = {"name": f"{name}, {dialect}", "want": streamed, **({"whole": whole} if whole != streamed else {})}
         yield line, {"dialect": dialect, "model": MODELS[dialect], "events": events, "body": body}

@@ -46,7 +46,7 @@ def turns(answer, dialect, route, to):
             more = {} if route == "messages" else {"phase": b.get("phase"), "signature": b.get("signature") if to == dialect else None}
             blocks.append(("text", b["text"], more))
         elif b["kind"] == "refusal":
-            same = n > 0 and b.get("message") == answer.blocks[n - 1].get("message")
+            same = n > 0 and b.get("message") and b["message"] == answer.blocks[n - 1].get("message")
             joined = bool(blocks) and blocks[-1][0] == "text" and (same or route == "chat")
             if route in ("chat", "responses"):
                 blocks.append(("refusal", b["text"], {"joined": joined}))
