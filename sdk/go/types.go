@@ -418,7 +418,8 @@ type ModelCapabilities struct {
 	// Makes embeddings only.
 	Embeddings       bool     `json:"embeddings"`
 	ReasoningEfforts []string `json:"reasoning_efforts"`
-	// The types that `response_format` takes besides `text`.
+	// The types of `response_format`, besides `text`, to which the model is held. Claude is told to answer with JSON
+	// where `json_object` is asked for.
 	ResponseFormats []string `json:"response_formats"`
 }
 

@@ -129,7 +129,7 @@ export interface Schemas {
           /** @description Makes embeddings only. */
           embeddings: boolean;
           reasoning_efforts: string[];
-          /** @description The types that `response_format` takes besides `text`. */
+          /** @description The types of `response_format`, besides `text`, to which the model is held. Claude is told to answer with JSON where `json_object` is asked for. */
           response_formats: ("json_object" | "json_schema")[];
       };
       /** @description How many numbers an embedding may have; `max` is the default. Null for models that make none. */
