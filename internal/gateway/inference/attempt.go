@@ -58,6 +58,8 @@ type attempt struct {
 	developerPays bool            // the developer's own provider key serves the call
 	trace         *telemetry.Call // nil = the call is not traced
 
+	reportedInput func() int64 // input tokens by the provider's stream, also if it is cut; nil = it reports none
+
 	upstream   context.Context // of upstream requests; it ends before that of the attempt
 	clientGone func()          // reports, once, that the client has disconnected
 }
@@ -206,6 +208,9 @@ func (a *attempt) stream(ctx context.Context) error {
 		return a.failStream(ctx, out, err)
 	}
 	defer up.Close()
+	if reports, ok := up.(interface{ ReportedInput() int64 }); ok {
+		a.reportedInput = reports.ReportedInput
+	}
 	a.accepted = true
 	a.dropMessages()
 	a.h.orphans.markBegun(a.running)

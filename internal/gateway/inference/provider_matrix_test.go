@@ -750,6 +750,10 @@ func (p *playedCell) checkCharge(row *charge, said string, fail func(string, ...
 	if row.charged > row.held && p.content != "vector" { // its hold is for its input alone
 		fail("it is charged above its hold")
 	}
+	if reported := believed && (p.dialect.name == "anthropic" || p.dialect.name == "google"); reported &&
+		row.settlement == "estimated" && p.way != crash && row.input > trueUsage.Input+trueUsage.Cached {
+		fail("it is charged for more input than the provider has reported")
+	}
 	want := tokensOf(said)
 	if row.settlement == "estimated" && !p.isAbout(row.output, want) {
 		fail("it is charged for %d tokens, and the client has %d", row.output, want)

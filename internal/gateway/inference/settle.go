@@ -54,10 +54,7 @@ func (a *attempt) settleCall(
 			a.h.Log.ErrorContext(ctx, "implausible usage", "request_id", a.held.RequestID, "model", a.Model.ID,
 				"usage", fmt.Sprintf("%+v", *usage))
 		}
-		usage = &provider.Usage{
-			Input:  min(a.CountedTokens, a.InputTokens),
-			Output: min(output(), a.request.MaxTokens),
-		}
+		usage = &provider.Usage{Input: a.estimateInput(), Output: min(output(), a.request.MaxTokens)}
 		c.Settlement = rules.Estimated
 		amounts, err = pricing.ChargeEstimate(
 			a.Rates, usage.Input, usage.Output, a.shares.Margin, a.shares.Fee, a.held.HoldMC)
@@ -98,6 +95,18 @@ func (a *attempt) settleCall(
 		})
 	}
 	return entry, outcome, err
+}
+
+// estimateInput returns the input tokens of an estimate: our own count, or what the provider has reported before its
+// answer broke off if that is less. The user has the benefit of a doubt.
+func (a *attempt) estimateInput() int64 {
+	n := min(a.CountedTokens, a.InputTokens)
+	if a.reportedInput != nil {
+		if reported := a.reportedInput(); reported > 0 {
+			n = min(n, reported)
+		}
+	}
+	return n
 }
 
 // noteUsageSum logs usage whose total is not the sum of its parts. The parts are charged: a usage is not dropped for a

@@ -102,6 +102,15 @@ func (s *stream) Next() (provider.Chunk, error) {
 	return c, nil
 }
 
+// ReportedInput returns the input tokens that the provider has reported, also of an answer that breaks off; 0 = none.
+func (s *stream) ReportedInput() int64 {
+	u := &s.decoder.usage
+	if u.absurd || u.input < 0 {
+		return 0
+	}
+	return u.input + max(u.cached, 0) + max(u.written, 0)
+}
+
 // readEvents processes the events of one network read.
 func (s *stream) readEvents() {
 	_, err := s.events.Run(s.decoder.handleEvent)

@@ -319,6 +319,28 @@ func TestStopSequence(t *testing.T) {
 	}
 }
 
+// TestReportedInput: an answer that breaks off has said what was read.
+func TestReportedInput(t *testing.T) {
+	t.Parallel()
+	for usage, want := range map[string]int64{
+		`{"input_tokens":40,"cache_read_input_tokens":5,"cache_creation_input_tokens":2,"output_tokens":1}`: 47,
+		`{"output_tokens":1}`: 0, `{"input_tokens":-4}`: 0,
+	} {
+		s, err := says(event(`{"type":"message_start","message":{"id":"m","usage":`+usage+`}}`)+textStart+
+			textDelta("Hi")).Stream(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = s.Next()
+		}
+		if got := s.(interface{ ReportedInput() int64 }).ReportedInput(); got != want || errors.Is(err, io.EOF) {
+			t.Errorf("%s: %d, want %d; %v", usage, got, want, err)
+		}
+		s.Close()
+	}
+}
+
 // TestEdge36Errors: an error before the answer is its status; within it, the
 // answer is cut.
 func TestEdge36Errors(t *testing.T) {

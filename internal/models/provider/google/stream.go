@@ -124,6 +124,14 @@ func (s *stream) read() (provider.Chunk, error) {
 	return provider.Chunk{Frames: s.out.Frames()}, nil
 }
 
+// ReportedInput returns the input tokens that the provider has reported, also of an answer that breaks off; 0 = none.
+func (s *stream) ReportedInput() int64 {
+	if s.counts.absurd {
+		return 0
+	}
+	return s.counts.prompt + s.counts.tools
+}
+
 // finish ends the stream after the read error err. A response with a finish reason is complete, even if the connection
 // failed afterwards.
 func (s *stream) finish(err error) (provider.Chunk, error) {

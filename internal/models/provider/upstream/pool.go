@@ -131,6 +131,14 @@ func (s *countedStream) ID() string {
 	return ""
 }
 
+// ReportedInput returns the input tokens that the provider has reported; 0 = none.
+func (s *countedStream) ReportedInput() int64 {
+	if reports, ok := s.Stream.(interface{ ReportedInput() int64 }); ok {
+		return reports.ReportedInput()
+	}
+	return 0
+}
+
 func callByKeys[T any](ctx context.Context, p *Pool, model string, call func(provider.Provider) (T, error)) (T, error) {
 	tried := []*pooledKey{p.choose(model, nil)}
 	for {
