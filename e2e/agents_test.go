@@ -122,7 +122,7 @@ func runOpencode(provider string) func(*testing.T, agent, agentFolders, string) 
 				"npm":  provider,
 				"options": map[string]any{
 					"baseURL": url + a.base,
-					"apiKey":  "{env:PURSER_TOKEN}", // it has no command for keys
+					"apiKey":  "{env:ACCESS_TOKEN}", // it has no command for keys
 					"headers": map[string]string{"X-Svc-Fit": "1"},
 				},
 				"models": map[string]any{a.model: map[string]any{
@@ -137,7 +137,7 @@ func runOpencode(provider string) func(*testing.T, agent, agentFolders, string) 
 		}
 		writeFile(t, filepath.Join(at.work, "opencode.json"), string(text))
 		cmd := exec.Command(absolute(t, "agents/node_modules/opencode-linux-x64/bin/opencode"), "run")
-		cmd.Env = append(os.Environ(), "PWD="+at.work, "PURSER_TOKEN="+at.token(t),
+		cmd.Env = append(os.Environ(), "PWD="+at.work, "ACCESS_TOKEN="+at.token(t),
 			"XDG_CONFIG_HOME="+filepath.Join(at.home, "config"), "XDG_DATA_HOME="+filepath.Join(at.home, "data"),
 			"XDG_CACHE_HOME="+filepath.Join(at.home, "cache"), "XDG_STATE_HOME="+filepath.Join(at.home, "state"),
 			"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
