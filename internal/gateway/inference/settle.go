@@ -54,7 +54,7 @@ func (a *attempt) settleCall(
 			a.h.Log.ErrorContext(ctx, "implausible usage", "request_id", a.held.RequestID, "model", a.Model.ID,
 				"usage", fmt.Sprintf("%+v", *usage))
 		}
-		usage = &provider.Usage{Input: a.estimateInput(), Output: min(output(), a.request.MaxTokens)}
+		usage = &provider.Usage{Input: a.estimateInput(usage), Output: min(output(), a.request.MaxTokens)}
 		c.Settlement = rules.Estimated
 		amounts, err = pricing.ChargeEstimate(
 			a.Rates, usage.Input, usage.Output, a.shares.Margin, a.shares.Fee, a.held.HoldMC)
@@ -97,14 +97,18 @@ func (a *attempt) settleCall(
 	return entry, outcome, err
 }
 
-// estimateInput returns the input tokens of an estimate: our own count, or what the provider has reported before its
-// answer broke off if that is less. The user has the benefit of a doubt.
-func (a *attempt) estimateInput() int64 {
-	n := min(a.CountedTokens, a.InputTokens)
-	if a.reportedInput != nil {
-		if reported := a.reportedInput(); reported > 0 {
-			n = min(n, reported)
-		}
+// estimateInput returns the input tokens of an estimate: our own count, or what the provider has reported if that is
+// less, in a usage that cannot be billed or before its answer broke off. The user has the benefit of a doubt.
+func (a *attempt) estimateInput(unusable *provider.Usage) int64 {
+	n, reported := min(a.CountedTokens, a.InputTokens), int64(0)
+	switch {
+	case unusable != nil:
+		reported = unusable.Input + unusable.Cached + unusable.CacheWrite
+	case a.reportedInput != nil:
+		reported = a.reportedInput()
+	}
+	if reported > 0 {
+		n = min(n, reported)
 	}
 	return n
 }
