@@ -234,12 +234,20 @@ func fillFile(url string, fill func(url string) error) ([]byte, error) {
 	}
 	path := strings.TrimPrefix(url, "sqlite:")
 	// A process that stopped while a statement was still being interrupted has left its log. To open the file and close
-	// it again copies the log into the file; it fails while somebody else has it open.
-	if err := migrate(url); err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
-		return nil, errors.Join(errors.New("it is still open"), err)
+	// it again copies the log into the file, once nobody else has it open: on a busy machine that takes a moment.
+	for late := time.After(2 * time.Minute); ; {
+		if err := migrate(url); err != nil {
+			return nil, err
+		}
+		_, err := os.Stat(path + "-wal")
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		select {
+		case <-late:
+			return nil, errors.Join(errors.New("it is still open"), err)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 	return os.ReadFile(path)
 }
