@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The fake upstream speaks OpenAI's Chat Completions, and the streams of Anthropic
-// and Google: one canned answer, whole or as a stream of one token group a chunk, without any time
+// The fake upstream speaks OpenAI's Chat Completions, and the streams of OpenAI's Responses API, of Anthropic
+// and of Google: one canned answer, whole or as a stream of one token group a chunk, without any time
 // to think, so that what is measured is the gateway in front of it.
 
 // pieces is the answer as the provider streams it; together they are the whole.
@@ -47,6 +47,8 @@ func runUpstreamRole([]string) error {
 			answerForeign(w, r, anthropicStream)
 		case strings.Contains(path, models["google"]):
 			answerForeign(w, r, googleStream)
+		case path == "/v1/responses":
+			answerForeign(w, r, responsesStream)
 		default:
 			answerChat(w, r)
 		}
@@ -146,6 +148,28 @@ var anthropicStream = func() (list [][]byte) {
 		`,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,`+
 			`"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
 	event("message_stop", "")
+	return list
+}()
+
+// responsesStream is the same answer in the events of OpenAI's Responses API.
+var responsesStream = func() (list [][]byte) {
+	event := func(name, rest string) {
+		list = append(list, fmt.Appendf(nil, "event: %s\ndata: {\"type\":\"%s\"%s}\n\n", name, name, rest))
+	}
+	item := func(content string) string {
+		return `,"output_index":0,"item":{"type":"message","id":"msg_bench","role":"assistant","content":[` +
+			content + `]}`
+	}
+	const head = `,"response":{"id":"resp_bench","object":"response","model":"` + model + `","output":[],"status":`
+	event("response.created", head+`"in_progress"}`)
+	event("response.output_item.added", item(""))
+	for _, p := range pieces {
+		event("response.output_text.delta", `,"item_id":"msg_bench","output_index":0,"content_index":0,"delta":"`+p+`"`)
+	}
+	event("response.output_item.done", item(`{"type":"output_text","text":"`+wholeText+`"}`))
+	event("response.completed", head+`"completed","usage":{"input_tokens":118,`+
+		`"input_tokens_details":{"cached_tokens":0},"output_tokens":61,`+
+		`"output_tokens_details":{"reasoning_tokens":0},"total_tokens":179}}`)
 	return list
 }()
 

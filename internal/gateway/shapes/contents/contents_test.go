@@ -403,6 +403,32 @@ func TestWriter(t *testing.T) {
 	}
 }
 
+// TestSignedPieces: a text that Google signs in its middle keeps its order.
+func TestSignedPieces(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []bool{false, true} {
+		call, err := Parse([]byte(`{`+user+`}`), "m", stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := call.NewWriter(shapes.Head{RequestID: "req_1", Model: "m", Stream: stream})
+		var out []byte
+		for _, d := range []conversation.Delta{
+			{Kind: conversation.Begin},
+			{Kind: conversation.Text, Text: []byte("a")},
+			{Kind: conversation.Text, Text: []byte("b"), Opaque: []byte(`"c2ln"`), Origin: conversation.Google},
+			{Kind: conversation.Text, Text: []byte("c")},
+			{Kind: conversation.End},
+		} {
+			w.Write(&d)
+			out = append(out, w.Take()...)
+		}
+		if got := call.Format().Text(append(out, w.End()...)); got != "abc" {
+			t.Errorf("stream %t: %q", stream, got)
+		}
+	}
+}
+
 // TestErrors: the form is Google's, and ours is in it.
 func TestErrors(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,7 @@ func (r *reader) readUser(parts []part, path string) error {
 	for i := range parts {
 		p := &parts[i]
 		if p.FunctionResponse != nil {
-			if err := r.readReply(p, parts[:i], &pictures); err != nil {
+			if err := r.readReply(p, &pictures); err != nil {
 				return err
 			}
 			continue
@@ -232,22 +232,13 @@ func (r *reader) readImage(d *data, path string) (b conversation.Block, err erro
 // standard turns Base64 for addresses, which some clients send, into the usual one.
 var standard = strings.NewReplacer("-", "+", "_", "/")
 
-// isAmong reports whether the same response is among parts.
-func (f *functionReply) isAmong(parts []part) bool {
-	return f.ID != "" && slices.ContainsFunc(parts, func(p part) bool {
-		e := p.FunctionResponse
-		return e != nil && e.ID == f.ID && e.Name == f.Name && bytes.Equal(e.Response, f.Response)
-	})
-}
-
-// readReply reads the response of a function, which stands behind other parts. Without an id it answers the first open
-// call of its name.
-func (r *reader) readReply(p *part, before []part, pictures *shapes.Draft) error {
+// readReply reads the response of a function. Without an id it answers the first open call of its name.
+func (r *reader) readReply(p *part, pictures *shapes.Draft) error {
 	f := p.FunctionResponse
 	path := p.at + ".functionResponse"
 	r.out.IgnoreIn("contents.parts.functionResponse", f.Unknown)
 	id, ok := r.open.answer(f.ID, f.Name)
-	if !ok && f.isAmong(before) { // gemini-cli sends each response twice when it resumes a session
+	if !ok && r.open.repeats(f) { // gemini-cli sends each response twice when it resumes a session
 		r.out.Ignore("contents.parts.functionResponse")
 		return nil
 	}
@@ -255,6 +246,7 @@ func (r *reader) readReply(p *part, before []part, pictures *shapes.Draft) error
 		return plan.Invalid("%s: %q answers no open functionCall of the model's content before it", path,
 			cmp.Or(f.ID, f.Name))
 	}
+	r.open.answered[f.ID] = f
 	if err := r.countParts(len(f.Parts)); err != nil {
 		return err
 	}
@@ -308,6 +300,10 @@ func readOutput(response jsontext.Value) (text string, failed bool) {
 
 // readModel reads a turn of the model, block by block. Pieces of one text are one block.
 func (r *reader) readModel(parts []part, path string) error {
+	r.open = openCalls{ // those of the turn before have their responses
+		open: map[string]int{}, named: map[string][]string{}, unnamed: map[string][]string{},
+		answered: map[string]*functionReply{},
+	}
 	var d shapes.Draft
 	var pieces strings.Builder // of the last block, a text that may go on; empty = it is whole
 	end := func() {
@@ -395,17 +391,21 @@ func (r *reader) readCall(p *part, m mark) (b conversation.Block, err error) {
 
 // openCalls are the calls of a turn of the model that have no response yet.
 type openCalls struct {
-	n       int
-	open    map[string]int      // how many, by id
-	named   map[string][]string // the ids by the name of the function, in their order; some may have their response
-	unnamed map[string][]string // those of calls that came without an id
-	all     []conversation.Block
+	n        int
+	open     map[string]int      // how many, by id
+	named    map[string][]string // the ids by the name of the function, in their order; some may have their response
+	unnamed  map[string][]string // those of calls that came without an id
+	all      []conversation.Block
+	answered map[string]*functionReply // by the id of the response
+}
+
+// repeats reports whether a response is one that has come before.
+func (c *openCalls) repeats(f *functionReply) bool {
+	e := c.answered[f.ID]
+	return f.ID != "" && e != nil && e.Name == f.Name && bytes.Equal(e.Response, f.Response)
 }
 
 func (c *openCalls) add(id, name string, withoutID bool) {
-	if c.n == 0 {
-		*c = openCalls{open: map[string]int{}, named: map[string][]string{}, unnamed: map[string][]string{}}
-	}
 	c.n++
 	c.all = append(c.all, conversation.Block{ID: id, Name: name})
 	c.open[id]++

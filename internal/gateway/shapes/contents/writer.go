@@ -121,7 +121,7 @@ func (s *writer) find(kind byte, number int) *piece {
 	if s.open.kind == kind && s.open.number == number && len(s.waiting) == 0 {
 		return &s.open
 	}
-	for i := range s.waiting {
+	for i := len(s.waiting) - 1; i >= 0; i-- { // the last one: what is signed is a piece of its own
 		if p := &s.waiting[i]; p.kind == kind && p.number == number {
 			return p
 		}
