@@ -34,6 +34,8 @@ type Terms struct {
 	MaxTokens     int64  // the output cap
 	Voice         bool   // AudioTokens are part of the terms
 	AudioTokens   int64
+	TextCached    int64 // with AudioCached: what voice reads from the provider's cache, in no other count
+	AudioCached   int64
 	Mock          bool   // the response is canned
 	Pool          string // the free pool that would pay; "" = the wallet
 }
@@ -47,6 +49,10 @@ func (t *Terms) JSON() string {
 	b = strconv.AppendInt(append(b, `,"input_tokens":`...), t.InputTokens, 10)
 	if t.Voice {
 		b = strconv.AppendInt(append(b, `,"audio_tokens":`...), t.AudioTokens, 10)
+	}
+	if t.TextCached > 0 || t.AudioCached > 0 {
+		b = strconv.AppendInt(append(b, `,"cached_text_tokens":`...), t.TextCached, 10)
+		b = strconv.AppendInt(append(b, `,"cached_audio_tokens":`...), t.AudioCached, 10)
 	}
 	b = strconv.AppendInt(append(b, maxTokensMember...), t.MaxTokens, 10)
 	if 0 < t.CountedTokens && t.CountedTokens < t.InputTokens {
@@ -90,15 +96,17 @@ func MaxTokens(terms string) (n int64) {
 // ParseTerms reads what JSON wrote.
 func ParseTerms(text string) (Terms, error) {
 	var t struct {
-		Rates   json.RawMessage `json:"rates"`
-		Margin  money.PPM       `json:"margin_ppm"`
-		Fee     money.PPM       `json:"fee_ppm"`
-		Input   int64           `json:"input_tokens"`
-		Audio   *int64          `json:"audio_tokens"`
-		Max     int64           `json:"max_tokens"`
-		Counted int64           `json:"counted_tokens"`
-		Mock    bool            `json:"mock"`
-		Pool    string          `json:"pool"`
+		Rates       json.RawMessage `json:"rates"`
+		Margin      money.PPM       `json:"margin_ppm"`
+		Fee         money.PPM       `json:"fee_ppm"`
+		Input       int64           `json:"input_tokens"`
+		Audio       *int64          `json:"audio_tokens"`
+		TextCached  int64           `json:"cached_text_tokens"`
+		AudioCached int64           `json:"cached_audio_tokens"`
+		Max         int64           `json:"max_tokens"`
+		Counted     int64           `json:"counted_tokens"`
+		Mock        bool            `json:"mock"`
+		Pool        string          `json:"pool"`
 	}
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return Terms{}, err
@@ -109,6 +117,8 @@ func ParseTerms(text string) (Terms, error) {
 		InputTokens:   t.Input,
 		CountedTokens: t.Counted,
 		MaxTokens:     t.Max,
+		TextCached:    t.TextCached,
+		AudioCached:   t.AudioCached,
 		Mock:          t.Mock,
 		Pool:          t.Pool,
 	}

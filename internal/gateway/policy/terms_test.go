@@ -52,6 +52,16 @@ func TestTermsAreStoredOnce(t *testing.T) {
 			want:     `"margin_ppm":200000,"fee_ppm":50000,"input_tokens":8,"audio_tokens":0,"max_tokens":100}`,
 			estimate: 8,
 		},
+		{
+			name: "a voice reply that reads from the cache",
+			terms: Terms{
+				Shares: shares, Rates: testRates, InputTokens: 8, MaxTokens: 100, Voice: true,
+				AudioTokens: 7, TextCached: 6, AudioCached: 5,
+			},
+			want: `"margin_ppm":200000,"fee_ppm":50000,"input_tokens":8,"audio_tokens":7,"cached_text_tokens":6,` +
+				`"cached_audio_tokens":5,"max_tokens":100}`,
+			estimate: 8,
+		},
 	} {
 		text := tt.terms.JSON()
 		if want := `{"rates":` + testRates + "," + tt.want; text != want || !json.Valid([]byte(text)) {

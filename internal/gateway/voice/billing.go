@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/pricing"
 )
 
 // holdTimeout bounds the tries of a hold while the database is unavailable.
@@ -148,14 +149,32 @@ func (t *billingTerms) fitMaxCost(h session.Hold) (made session.HoldMade, fitted
 	if err != nil {
 		return made, h, err
 	}
-	made.AtMaxCost = limit < h.MaxOutputTokens
+	made.NearMaxCost = limit < h.MaxOutputTokens
 	if limit == 0 {
 		h.MaxOutputTokens = min(smallestOutput, h.MaxOutputTokens)
 		least, err := t.holdAmount(h, t.Margin, t.Fee)
 		return made, h, cmp.Or(err, error(errOverMaxCost{least}))
 	}
 	h.MaxOutputTokens = limit
-	return made, h, nil
+	if !made.NearMaxCost {
+		made.NearMaxCost, err = t.mayBeLast(h)
+	}
+	return made, h, err
+}
+
+// mayBeLast reports whether a reply that takes all of its hold leaves no room in its budget for the smallest one after
+// it, which reads what it has said
+// and what the user says then.
+func (t *billingTerms) mayBeLast(h session.Hold) (bool, error) {
+	amount, err := t.holdAmount(h, t.Margin, t.Fee)
+	if err != nil {
+		return false, err
+	}
+	next := h
+	next.Audio += h.MaxOutputTokens + session.NextSpeechTokens
+	next.MaxOutputTokens = min(smallestOutput, h.MaxOutputTokens)
+	least, err := t.holdAmount(next, t.Margin, t.Fee)
+	return *h.BudgetMC-amount < least, err
 }
 
 // billing is the money of one session. A separate goroutine carries out what the rules ask of the
@@ -395,10 +414,11 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 	}
 	u := &s.Usage
 	return b.replyCall(b.terms, b.sessionID, session.Hold{
-		N:           s.N,
-		TextTokens:  u.TextInput + u.TextCached + u.ImageInput + u.ImageCached,
-		AudioTokens: u.AudioInput + u.AudioCached,
-
+		N: s.N,
+		VoiceInput: pricing.VoiceInput{
+			Text:  u.TextInput + u.TextCached + u.ImageInput + u.ImageCached,
+			Audio: u.AudioInput + u.AudioCached,
+		},
 		MaxOutputTokens: b.terms.MaxOutputTokens,
 	})
 }

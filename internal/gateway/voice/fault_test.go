@@ -425,7 +425,7 @@ func TestFaults(t *testing.T) {
 			})
 			f.pass(session.CancelWait)
 		}, session.ServerShutdown, receipts{estimated: 1}},
-		{"max_cost_mc", "", `,"max_cost_mc":545000`, func(f *faulty) {
+		{"max_cost_mc", "", `,"max_cost_mc":303500`, func(f *faulty) {
 			f.turn()
 		}, session.MaxCost, receipts{settled: 1}},
 		{"max_duration_s", "!emu hang=3", `,"max_duration_s":30`, func(f *faulty) {

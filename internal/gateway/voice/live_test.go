@@ -524,16 +524,16 @@ func TestBudget(t *testing.T) {
 	}
 	t.Run("max cost", func(t *testing.T) {
 		t.Parallel()
-		const shortest = 1_754_739 // micro-cents that the shortest reply may cost
+		const shortest = 981_939 // micro-cents that the shortest reply may cost
 		most := shortest + reply*3/2
 		w, o, side, control := start(t, fmt.Sprintf(`"max_cost_mc":%d`, most))
 		if !strings.Contains(w.up.session, `"max_output_tokens":`) || strings.Contains(w.up.session, "1024") {
 			t.Errorf("the first reply is not limited: %s", w.up.session)
 		}
-		say(side, control, "resp_1")
-		if e := control.wait("svc.session.spend_warning"); e["reason"] != "max_cost" {
-			t.Errorf("warning: %v", e)
+		if e := control.wait("svc.session.spend_warning"); e["reason"] != "max_cost" || e["charged_mc"] != 0.0 {
+			t.Errorf("warning before a reply that may be the last: %v", e)
 		}
+		say(side, control, "resp_1")
 		say(side, control, "resp_2")
 		control.wait("svc.session.ending")
 		s := w.ended(o.ID, session.MaxCost)

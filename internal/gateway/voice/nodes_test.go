@@ -138,7 +138,7 @@ func TestLateHold(t *testing.T) {
 	}
 	slept := newRunner(w.nodes[0].node, s)
 	slept.stopSession()
-	hold := session.Hold{N: 2, TextTokens: 100, AudioTokens: 100, MaxOutputTokens: 100}
+	hold := session.Hold{N: 2, VoiceInput: pricing.VoiceInput{Text: 100, Audio: 100}, MaxOutputTokens: 100}
 	slept.billing.queue = []ledgerAction{{Action: hold}}
 	slept.billing.runQueue()
 	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 ||

@@ -25,6 +25,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/pricing"
 )
 
 // policyPrices has a text model and a realtime model.
@@ -225,7 +226,11 @@ func demandVoice(
 	if err := saved.Terms.parseRates(); err != nil {
 		t.Fatal(err)
 	}
-	reply := session.Hold{N: 1, TextTokens: 10, AudioTokens: 20, MaxOutputTokens: saved.Terms.MaxOutputTokens}
+	reply := session.Hold{
+		N:               1,
+		VoiceInput:      pricing.VoiceInput{Text: 10, Audio: 20},
+		MaxOutputTokens: saved.Terms.MaxOutputTokens,
+	}
 	call, err := saved.Terms.ledgerCall("rts_1", "req_1", reply)
 	if err != nil {
 		t.Fatal(err)

@@ -61,17 +61,19 @@ func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
 	return policy.Terms{
 		Shares:      t.Shares,
 		Rates:       t.Rates,
-		InputTokens: h.TextTokens,
+		InputTokens: h.Text,
 		MaxTokens:   h.MaxOutputTokens,
 		Voice:       true,
-		AudioTokens: h.AudioTokens,
+		AudioTokens: h.Audio,
+		TextCached:  h.TextCached,
+		AudioCached: h.AudioCached,
 		Mock:        t.Mock,
 	}
 }
 
 // holdAmount returns the most that a reply may cost with these rates of margin and fee.
 func (t *billingTerms) holdAmount(h session.Hold, margin, fee money.PPM) (money.MC, error) {
-	return pricing.EstimateVoiceHold(t.rates, h.TextTokens, h.AudioTokens, h.MaxOutputTokens, margin, fee)
+	return pricing.EstimateVoiceHold(t.rates, h.VoiceInput, h.MaxOutputTokens, margin, fee)
 }
 
 // smallestOutput is the output limit of the smallest reply that is worth a hold: about 3 s of speech.

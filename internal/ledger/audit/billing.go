@@ -27,6 +27,9 @@ type terms struct {
 	Input  int64 `json:"input_tokens"`
 	Max    int64 `json:"max_tokens"`
 	Audio  int64 `json:"audio_tokens"` // of the input of a voice reply, in addition to text
+	// CachedText and CachedAudio are input that a voice reply reads from the provider's cache, in addition.
+	CachedText  int64 `json:"cached_text_tokens"`
+	CachedAudio int64 `json:"cached_audio_tokens"`
 	// Counted bounds what an estimate may be charged for, where more was held.
 	Counted *int64 `json:"counted_tokens"`
 	// Mock says that a canned response was billed.
@@ -101,19 +104,22 @@ func parseTerms(text string, t *terms) error {
 		return fmt.Errorf("terms %q: %w", text, err)
 	}
 	if w := t.Work; w != nil {
-		if w.Amount <= 0 || t.Fee < 0 || len(t.Rates.Steps) > 0 || t.Margin|t.Input|t.Max|t.Audio != 0 ||
+		if w.Amount <= 0 || t.Fee < 0 || len(t.Rates.Steps) > 0 || t.Margin|t.Input|t.Max|t.heldVoice() != 0 ||
 			t.Counted != nil || t.Pool != "" {
 			return fmt.Errorf("terms %q cannot be", text)
 		}
 		return nil
 	}
 	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 ||
-		t.Audio > 0 && t.Rates.Voice == nil || t.Rates.Embedding != (t.Rates.Steps[0][4] == 0) ||
-		t.Rates.Embedding && t.Max != 0 {
+		min(t.CachedText, t.CachedAudio) < 0 || t.heldVoice() != 0 && t.Rates.Voice == nil ||
+		t.Rates.Embedding != (t.Rates.Steps[0][4] == 0) || t.Rates.Embedding && t.Max != 0 {
 		return fmt.Errorf("terms %q cannot be", text)
 	}
 	return nil
 }
+
+// heldVoice returns a number that is 0 if the terms have nothing that only those of voice replies have.
+func (t *terms) heldVoice() int64 { return t.Audio | t.CachedText | t.CachedAudio }
 
 // unmarshalStrict parses JSON and refuses unknown members, because one might be a price
 // or a count that is missing in the sum.
@@ -157,8 +163,8 @@ func priceTokens(round roundingMode, pairs ...int64) *big.Int {
 	return divideByMillion(sum, round)
 }
 
-// computeHold returns 105 % of the highest charge that the counts allow: all input in its
-// most expensive class, and a long-context step from its threshold on (decision 019).
+// computeHold returns 105 % of the highest charge that the counts allow: all input in its most expensive class, but
+// for what a voice reply reads from the cache, and a long-context step from its threshold on (decision 019).
 func (t *terms) computeHold() *big.Int {
 	if t.Work != nil {
 		return big.NewInt(t.Work.Amount)
@@ -171,7 +177,8 @@ func (t *terms) computeHold() *big.Int {
 	}
 	cost := priceTokens(roundUp, t.Input, input, t.Max, output)
 	if v := t.Rates.Voice; v != nil { // any token of a reply may be audio
-		cost = priceTokens(roundUp, t.Input, t.Rates.Steps[0][1], t.Audio, v[0], t.Max, max(output, v[2]))
+		cost = priceTokens(roundUp, t.Input, t.Rates.Steps[0][1], t.CachedText, t.Rates.Steps[0][2], t.Audio, v[0],
+			t.CachedAudio, v[1], t.Max, max(output, v[2]))
 	}
 	dearest := new(big.Int).Add(cost, applyRate(cost, t.Margin, roundHalfUp))
 	dearest.Add(dearest, applyRate(cost, t.Fee, roundUp))

@@ -109,13 +109,14 @@ var (
 	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
 		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],` +
 			`"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
-			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024,"mock":true}`,
+			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,` +
+			`"cached_text_tokens":10,"cached_audio_tokens":20,"max_tokens":1024,"mock":true}`,
 		usage: `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,` +
 			`"output":3,"audio_output":7}`,
 		settlement: "settled",
 		input:      20,
 		output:     10,
-		hold:       9_557_856,
+		hold:       9_559_368,
 		cost:       77_800,
 		fee:        3_890,
 		margin:     11_670,

@@ -94,8 +94,10 @@ func (s *sheet) answer(t *testing.T, words []string) string {
 	case "reply_estimated":
 		a, err = ChargeVoiceEstimate(s.rates, voiceUsage(t, v), s.margin, s.fee, money.MC(number(t, v["hold"])))
 	case "reply_hold":
-		hold, err := EstimateVoiceHold(s.rates, number(t, v["input"]), number(t, v["audio_input"]),
-			number(t, v["max_output"]), s.margin, s.fee)
+		hold, err := EstimateVoiceHold(s.rates, VoiceInput{
+			Text: number(t, v["input"]), TextCached: number(t, v["cached"]),
+			Audio: number(t, v["audio_input"]), AudioCached: number(t, v["audio_cached"]),
+		}, number(t, v["max_output"]), s.margin, s.fee)
 		check(t, err)
 		return fmt.Sprint(int64(hold))
 	case "saved":
@@ -291,7 +293,10 @@ func TestOutOfDomain(t *testing.T) {
 		return func() error { _, err := ChargeVoiceEstimate(r, u, margin, 0, hold); return err }
 	}
 	replyHold := func(r catalog.Rates, output int64, margin money.PPM) func() error {
-		return func() error { _, err := EstimateVoiceHold(r, 1, 1, output, margin, 0); return err }
+		return func() error {
+			_, err := EstimateVoiceHold(r, VoiceInput{Text: 1, Audio: 1}, output, margin, 0)
+			return err
+		}
 	}
 	tests := map[string]struct {
 		want error

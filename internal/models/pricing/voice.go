@@ -31,15 +31,19 @@ func (u VoiceUsage) Output() int64 { return u.TextOutput + u.AudioOutput }
 // maxVoiceTokens is far above the usage of any reply, and keeps sums of counts small.
 const maxVoiceTokens = 1 << 40
 
-// EstimateVoiceHold returns the hold of a reply with at most textInput and audioInput tokens of input and maxOutput
-// tokens of output: 105 % of its charge if no input is cached and all output is of the more expensive class.
-func EstimateVoiceHold(r catalog.Rates, textInput, audioInput, maxOutput int64,
-	margin, fee money.PPM) (money.MC, error) {
+// VoiceInput is the most input that a reply is held for. Cached tokens are in no other count.
+type VoiceInput struct{ Text, TextCached, Audio, AudioCached int64 }
+
+// EstimateVoiceHold returns the hold of a reply with at most so much input and maxOutput tokens of output: 105 % of its
+// charge if all output is of the more expensive class.
+func EstimateVoiceHold(r catalog.Rates, in VoiceInput, maxOutput int64, margin, fee money.PPM) (money.MC, error) {
 	if r.Voice == nil || len(r.Steps) != 1 {
 		return 0, fmt.Errorf("%w: no voice rates", ErrInvalid)
 	}
-	cost, err := costOf(money.Up, product{textInput, r.Steps[0].Input}, product{audioInput, r.Voice.AudioInput},
-		product{maxOutput, max(r.Voice.AudioOutput, r.Steps[0].Output)})
+	text, voice := r.Steps[0], r.Voice
+	cost, err := costOf(money.Up, product{in.Text, text.Input}, product{in.TextCached, text.Cached},
+		product{in.Audio, voice.AudioInput}, product{in.AudioCached, voice.AudioCached},
+		product{maxOutput, max(voice.AudioOutput, text.Output)})
 	if err != nil {
 		return 0, err
 	}

@@ -17,9 +17,10 @@ type (
 	// Hold asks the ledger for the hold of reply N, whose input is at most so many tokens. Its output
 	// limit may be lowered to what fits. HoldMade or HoldRefused answers.
 	Hold struct {
-		N, TextTokens, AudioTokens int64
-		MaxOutputTokens            int64     // the highest output limit
-		BudgetMC                   *money.MC // the most that the reply may cost; nil = no such bound
+		N int64
+		pricing.VoiceInput
+		MaxOutputTokens int64     // the highest output limit
+		BudgetMC        *money.MC // the most that the reply may cost; nil = no such bound
 	}
 	// CheckSpending asks whether the connection may spend. MaySpend or Halt answers.
 	CheckSpending struct{}

@@ -11,13 +11,17 @@ import (
 const (
 	// ApprovalWindow is how long an app may take to approve a budget block (contract §8).
 	ApprovalWindow = 30 * time.Second
-	// nextSpeech is the user's speech that the next hold covers.
-	nextSpeech = 30 * time.Second
+	// nextSpeech is the user's speech that a hold covers beyond what was spoken. Who speaks on for longer is held for
+	// again, so that little of a cap is held for speech that does not come.
+	nextSpeech = 10 * time.Second
 
 	// AudioInputPerSecond and AudioOutputPerSecond are the tokens of a second of the user's and of
 	// the model's speech (OpenAI's documentation).
 	AudioInputPerSecond  = 10
 	AudioOutputPerSecond = 20
+
+	// NextSpeechTokens are the tokens of nextSpeech.
+	NextSpeechTokens = AudioInputPerSecond * int64(nextSpeech/time.Second)
 
 	maxBilledIDs = 16 // so many ids of billed replies are remembered
 
@@ -34,9 +38,8 @@ func (m *machine) requestHold() {
 	}
 	m.takeNumber()
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
-	hold := Hold{N: m.LastN, MaxOutputTokens: m.MaxOutputTokens}
-	hold.TextTokens, hold.AudioTokens = m.boundContext(nextSpeech)
-	m.HoldText, m.HoldAudio = hold.TextTokens, hold.AudioTokens
+	hold := Hold{N: m.LastN, VoiceInput: m.boundContext(nextSpeech), MaxOutputTokens: m.MaxOutputTokens}
+	m.HoldText, m.HoldAudio = hold.Text, hold.Audio
 	if m.MaxCostMC != nil {
 		budget := *m.MaxCostMC - m.ChargedMC
 		hold.BudgetMC = &budget
@@ -66,27 +69,42 @@ func (m *machine) renewHold() {
 // browser has added to the context, or the user has spoken for longer. Text may take the place of
 // speech that was not spoken, which costs more.
 func (m *machine) hasOutgrownHold() bool {
-	text, audio := m.boundContext(0)
-	return audio > m.HoldAudio || text+audio > m.HoldText+m.HoldAudio
+	in := m.boundContext(0)
+	return in.Audio > m.HoldAudio || in.Text+in.Audio > m.HoldText+m.HoldAudio
 }
 
 // boundContext returns how many tokens the next reply reads at most: what the last reply read and
-// said, none of it cached, what was added since, and the speech that is still to come (provider
-// notes D.9).
-func (m *machine) boundContext(nextSpeech time.Duration) (text, audio int64) {
+// said, what was added since, and the speech that is still to come (provider notes D.9). What the last
+// reply read from the provider's cache is there for the next one (decision 047).
+func (m *machine) boundContext(nextSpeech time.Duration) (in pricing.VoiceInput) {
 	speech := m.UserSpeech + nextSpeech
 	if m.SpeakingUS > 0 {
 		speech += time.Duration(m.nowUS-m.SpeakingUS) * time.Microsecond
 	}
 	c := m.Context
-	text = c.TextInput + c.TextCached + c.TextOutput + c.ImageInput + c.ImageCached + m.AddedTextTokens
-	audio = c.AudioInput + c.AudioCached + c.AudioOutput
-	audio += int64(speech/time.Second+1) * AudioInputPerSecond
-	if window := max(m.ContextTokens, 1); text+audio > window { // the provider drops what does not fit
+	in.TextCached, in.AudioCached = c.TextCached, c.AudioCached
+	in.Text = c.TextInput + c.TextOutput + c.ImageInput + c.ImageCached + m.AddedTextTokens
+	in.Audio = c.AudioInput + c.AudioOutput + int64(speech/time.Second+1)*AudioInputPerSecond
+	text, audio := in.Text+in.TextCached, in.Audio+in.AudioCached
+	if window := max(m.ContextTokens, 1); text+audio > window { // the provider drops what does not fit, and reads anew
 		audio = min(audio, window)
-		text = window - audio
+		return pricing.VoiceInput{Text: window - audio, Audio: audio}
 	}
-	return text, audio
+	return in
+}
+
+// beginChanged notes that what each reply reads first is not as the last reply read it: instructions or tools are
+// others, or an item is gone. The provider's cache has nothing of it.
+func (m *machine) beginChanged() {
+	m.BeginChanges++
+	m.forgetCached()
+}
+
+func (m *machine) forgetCached() {
+	c := &m.Context
+	c.TextInput, c.TextCached = c.TextInput+c.TextCached, 0
+	c.AudioInput, c.AudioCached = c.AudioInput+c.AudioCached, 0
+	c.ImageInput, c.ImageCached = c.ImageInput+c.ImageCached, 0
 }
 
 // holdMade notes that the ledger made the current hold.
@@ -99,7 +117,11 @@ func (m *machine) holdMade(e HoldMade) {
 	for i := range m.Replies {
 		m.cancelIfUncovered(&m.Replies[i])
 	}
-	if e.AtMaxCost && m.Status == Live && m.Ending == nil {
+	switch {
+	case !e.NearMaxCost:
+	case m.Status == Pending: // as soon as the app listens
+		m.NearMaxCost = true
+	case m.Ending == nil:
 		m.warnOfMaxCost()
 	}
 }
@@ -223,6 +245,9 @@ func (m *machine) readContext(r *Reply, usage *pricing.VoiceUsage) {
 	}
 	m.reportUnheard(usage)
 	m.Context = *usage
+	if r.BeginChanges != m.BeginChanges {
+		m.forgetCached()
+	}
 	m.AddedTextTokens = max(m.AddedTextTokens-r.AddedText, 0)
 	m.UserSpeech = max(m.UserSpeech-r.Speech, 0)
 }

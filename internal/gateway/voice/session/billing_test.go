@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,7 +123,7 @@ func TestMaxCost(t *testing.T) {
 }
 
 // TestBoundContext: the next reply reads at most what the last one read and said, what was added, and the speech to
-// come, within the model's context.
+// come, within the model's context. What the last one read from the cache it reads from there, too.
 func TestBoundContext(t *testing.T) {
 	t.Parallel()
 	m := machine{State: at(start), nowUS: start.Add(2 * time.Second).UnixMicro()}
@@ -131,12 +132,13 @@ func TestBoundContext(t *testing.T) {
 		AudioOutput: 400,
 	}
 	m.AddedTextTokens, m.UserSpeech, m.SpeakingUS = 32, 3*time.Second, start.UnixMicro()
-	for _, c := range []struct{ context, text, audio int64 }{
-		{32_000, 63, 860}, {923, 63, 860}, {922, 62, 860}, {860, 0, 860}, {859, 0, 859}, {0, 0, 1},
+	within := pricing.VoiceInput{Text: 61, TextCached: 2, Audio: 660, AudioCached: 200}
+	for context, want := range map[int64]pricing.VoiceInput{
+		32_000: within, 923: within, 922: {Text: 62, Audio: 860}, 860: {Audio: 860}, 859: {Audio: 859}, 0: {Audio: 1},
 	} {
-		m.ContextTokens = c.context
-		if text, audio := m.boundContext(10 * time.Second); text != c.text || audio != c.audio {
-			t.Errorf("context of %d: %d text, %d audio, want %d, %d", c.context, text, audio, c.text, c.audio)
+		m.ContextTokens = context
+		if got := m.boundContext(10 * time.Second); got != want {
+			t.Errorf("context of %d: %+v, want %+v", context, got, want)
 		}
 	}
 }
@@ -180,6 +182,51 @@ func TestUncoveredReply(t *testing.T) {
 		}
 		if len(s.Replies) != 1 || (s.Replies[0].GiveUpUS > 0) != isCancelled {
 			t.Errorf("a hold of %d tokens: %+v", covered, s.Replies)
+		}
+	}
+}
+
+// TestCachedContext: what the last reply read from the cache is held at the price of the cache, until something changes
+// what each reply reads first; a change during a reply counts for the one after it.
+func TestCachedContext(t *testing.T) {
+	t.Parallel()
+	text, voice := "Be brief.", "sage"
+	update := func(u ConfigUpdate) Event { return FromApp{AppEvent{Type: "session.update", Update: &u}} }
+	browsers := provided("session.updated", "")
+	browsers.content.Session = &sessionObject{Instructions: &text}
+	reset := provided("session.updated", "")
+	reset.content.Session = &sessionObject{Model: "other"}
+	changes := map[string]struct {
+		event      Event
+		stillThere bool
+	}{
+		"instructions":  {update(ConfigUpdate{Instructions: &text}), false},
+		"tools":         {update(ConfigUpdate{Tools: json.RawMessage(`[]`)}), false},
+		"voice":         {update(ConfigUpdate{Voice: &voice}), true},
+		"of the reply":  {FromApp{AppEvent{Type: "response.create", Reply: &ReplyOptions{Instructions: &text}}}, false},
+		"a plain reply": {FromApp{AppEvent{Type: "response.create", Reply: &ReplyOptions{}}}, true},
+		"deleted":       {provided("conversation.item.deleted", ""), false},
+		"the browser's": {browsers, false},
+		"set back":      {reset, false},
+	}
+	known := storyEvents()
+	for name, c := range changes {
+		for _, during := range []bool{false, true} {
+			s := at(start)
+			s.ClientUpdatable, s.PendingUpdates = []string{"instructions"}, 0
+			events := []Event{known["created"], known["done"], known["charged"], HoldMade{N: 2}, c.event}
+			if during {
+				events = []Event{known["created"], c.event, known["done"], known["charged"]}
+			}
+			for _, e := range events {
+				s, _ = Step(s, e, start)
+			}
+			m := machine{State: s, nowUS: start.UnixMicro()}
+			in := m.boundContext(0)
+			if all := in.Text + in.TextCached - s.AddedTextTokens; all != 12+3 || in.Audio+in.AudioCached != 8+7+10 ||
+				(in.TextCached == 4) != c.stillThere || (in.AudioCached == 1) != c.stillThere {
+				t.Errorf("%s, during a reply: %t: %+v", name, during, in)
+			}
 		}
 	}
 }

@@ -105,6 +105,9 @@ func (m *machine) updateConfig(e *AppEvent) {
 		m.AddedTextTokens += textTokens(len(*u.Instructions))
 		m.Config.Instructions = *u.Instructions
 	}
+	if u.Instructions != nil || len(u.Tools) > 0 {
+		m.beginChanged()
+	}
 	if u.Voice != nil {
 		m.Config.Voice = *u.Voice
 	}
@@ -149,6 +152,7 @@ func (m *machine) queueReply(e *AppEvent) {
 	}
 	if r.Instructions != nil {
 		m.AddedTextTokens += textTokens(len(*r.Instructions))
+		m.beginChanged()
 	}
 	m.QueuedReply = EncodeJSON(event) // its raw members were decoded from JSON
 }

@@ -47,7 +47,7 @@ type (
 		N               int64
 		AmountMC        money.MC
 		MaxOutputTokens int64 // the output limit that the hold covers; 0 = the session's
-		AtMaxCost       bool  // max_cost_mc has lowered it
+		NearMaxCost     bool  // max_cost_mc has lowered it, or may leave no room for another reply
 	}
 	// HoldRefused answers Hold with the code of an error.
 	HoldRefused struct {

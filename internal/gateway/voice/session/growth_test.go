@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/models/pricing"
 )
 
 // growthEvents returns what can happen to a context, by the words for it.
@@ -39,7 +40,7 @@ func growthEvents() map[string]Event {
 	charge := rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: 10}}
 	for word, e := range map[string]Event{
 		"app item":         item(10_000),
-		"small app item":   item(200),
+		"small app item":   item(150),
 		"browser item":     browserItem,
 		"aside x":          aside("resp_x"),
 		"aside y":          aside("resp_y"),
@@ -89,8 +90,8 @@ func TestContextGrows(t *testing.T) {
 			"conversation.item.create, release 1, hold 2, response.create"},
 		{"a short one is covered by speech that was not spoken", "small app item, ask, may",
 			"conversation.item.create, response.create"},
-		{"many short ones are not", "small app item, small app item, small app item",
-			"conversation.item.create, conversation.item.create, conversation.item.create, release 1"},
+		{"many short ones are not", "small app item, small app item",
+			"conversation.item.create, conversation.item.create, release 1"},
 		{"what grows meanwhile is held once more", "app item, released, app item, held 2, released 2",
 			"conversation.item.create, release 1, hold 2, conversation.item.create, release 2, hold 3"},
 		{"no hold, no reply", "app item, ask, released, refused",
@@ -106,9 +107,9 @@ func TestContextGrows(t *testing.T) {
 		{"one that ends before is charged without a hold", "browser item, created, done",
 			"release 1, settle 2"},
 		{"a long speech, by the provider's clock", "speaks, spoke 3m", "release 1"},
-		{"by ours, while it lasts", "speaks, 29s, 3s, released, held 2, 29s, 3s", "release 1, hold 2, release 2"},
-		{"a short speech is covered", "speaks, 29s, spoke, created", ""},
-		{"an end of unknown time counts by our clock", "speaks, 29s, spoke, speaks, 2s, spoke", "release 1"},
+		{"by ours, while it lasts", "speaks, 9s, 2s, released, held 2, 9s, 2s", "release 1, hold 2, release 2"},
+		{"a short speech is covered", "speaks, 9s, spoke, created", ""},
+		{"an end of unknown time counts by our clock", "speaks, 9s, spoke, speaks, 2s, spoke", "release 1"},
 		{"what is added during a reply is held next", "created, app item, done, uncharged, held 2, created",
 			"conversation.item.create, settle 1, svc.response.settled, hold 2"},
 		{"a reply that begins while the last one is charged takes the next hold",
@@ -157,14 +158,19 @@ func TestHoldCoversWhatGrew(t *testing.T) {
 	known := growthEvents()
 	for _, test := range []struct {
 		name, events string
-		text, audio  int64
+		want         pricing.VoiceInput
 	}{
-		{"a reply", "created, done, charged", 12 + 3, 8 + 7 + 310},
-		{"what it has read is not added again", "small app item, created, done, charged", 12 + 3, 8 + 7 + 310},
-		{"what came later is", "created, small app item, done, charged", 12 + 3 + 116, 8 + 7 + 310},
-		{"also speech", "created, speaks, spoke 3m, done, charged", 12 + 3, 8 + 7 + 1800 + 310},
-		{"a reply outside the conversation", "created, done, charged, held 2, aside x, aside x done, second charged",
-			12 + 3, 8 + 7 + 310},
+		{"a reply", "created, done, charged",
+			pricing.VoiceInput{Text: 8 + 3, TextCached: 4, Audio: 7 + 7 + 110, AudioCached: 1}},
+		{"what it has read is not added again", "small app item, created, done, charged",
+			pricing.VoiceInput{Text: 8 + 3, TextCached: 4, Audio: 7 + 7 + 110, AudioCached: 1}},
+		{"what came later is", "created, small app item, done, charged",
+			pricing.VoiceInput{Text: 8 + 3 + 91, TextCached: 4, Audio: 7 + 7 + 110, AudioCached: 1}},
+		{"also speech", "created, speaks, spoke 3m, done, charged",
+			pricing.VoiceInput{Text: 8 + 3, TextCached: 4, Audio: 7 + 7 + 1800 + 110, AudioCached: 1}},
+		{"a reply outside the conversation, which is reset",
+			"created, done, charged, held 2, aside x, aside x done, second charged",
+			pricing.VoiceInput{Text: 12 + 3, Audio: 8 + 7 + 110}},
 	} {
 		s := at(start)
 		var last Hold
@@ -181,9 +187,8 @@ func TestHoldCoversWhatGrew(t *testing.T) {
 				}
 			}
 		}
-		if last.TextTokens != test.text || last.AudioTokens != test.audio {
-			t.Errorf("%s: the hold covers %d text and %d audio, want %d and %d", test.name, last.TextTokens,
-				last.AudioTokens, test.text, test.audio)
+		if last.VoiceInput != test.want {
+			t.Errorf("%s: the hold covers %+v, want %+v", test.name, last.VoiceInput, test.want)
 		}
 	}
 }

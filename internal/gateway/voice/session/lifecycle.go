@@ -43,6 +43,9 @@ func (m *machine) sendStarted() {
 		Mock:      m.Mock,
 		StartedAt: timestamp.Format(m.StartedUS),
 	}})
+	if m.NearMaxCost {
+		m.warnOfMaxCost()
+	}
 }
 
 // adopted continues a session of a dead node from what that node saved. Charges on their way are

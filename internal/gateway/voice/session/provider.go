@@ -40,6 +40,8 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.replyDone(event.Response)
 	case "conversation.item.added":
 		m.itemAdded(event.Item)
+	case "conversation.item.deleted":
+		m.beginChanged()
 	case "error":
 		if event.Error != nil && event.Error.Code == "session_expired" {
 			m.beginEnd(ProviderError, true)

@@ -86,7 +86,7 @@ func (p *play) step(e Event) {
 			}
 		case Hold:
 			p.waiting = append(p.waiting, a)
-			if a.N <= p.lastHold || a.TextTokens < 0 || a.AudioTokens < 0 {
+			if a.N <= p.lastHold || min(a.Text, a.TextCached, a.Audio, a.AudioCached) < 0 {
 				p.t.Fatalf("hold %+v after %d", a, p.lastHold)
 			}
 			p.lastHold = a.N

@@ -208,7 +208,7 @@ func TestMaxCostOfHolds(t *testing.T) {
 		if c.ends {
 			s.Ending = &Ending{Reason: AppEnded, HungUp: true, Immediate: true}
 		}
-		s, actions := Step(s, HoldMade{N: s.HoldN, AtMaxCost: c.atMax}, start)
+		s, actions := Step(s, HoldMade{N: s.HoldN, NearMaxCost: c.atMax}, start)
 		n := 0
 		for _, a := range sent(actions) {
 			n += strings.Count(a, `"reason":"max_cost"`)

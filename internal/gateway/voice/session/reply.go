@@ -37,6 +37,8 @@ func (m *machine) replyCreated(r *responseObject) {
 		OutOfBand: r.isOutOfBand(),
 		AddedText: m.AddedTextTokens,
 		Speech:    m.UserSpeech,
+
+		BeginChanges: m.BeginChanges,
 	})
 	m.LastActivityUS, m.mustPersist = m.nowUS, true
 	reply := &m.Replies[len(m.Replies)-1]

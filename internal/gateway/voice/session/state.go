@@ -77,6 +77,8 @@ type Reply struct {
 	OutOfBand bool          // it belongs to no conversation: its usage is not that of the context
 	AddedText int64         // AddedTextTokens when it began: what its usage includes
 	Speech    time.Duration // UserSpeech when it began
+
+	BeginChanges int64 `json:",omitempty"` // State.BeginChanges when it began
 }
 
 // Playback is a finished reply that the user still hears.
@@ -133,8 +135,8 @@ type State struct {
 	Hold       HoldPhase
 	HoldN      int64    // number of the reply that the current hold is for
 	HoldOutput int64    // the output limit that the newest hold covers; 0 = MaxOutputTokens
-	HoldText   int64    // the text and image tokens of input that the newest hold covers
-	HoldAudio  int64    // the audio tokens of input that the newest hold covers
+	HoldText   int64    // the uncached text and image tokens of input that the newest hold covers
+	HoldAudio  int64    // the uncached audio tokens of input that the newest hold covers
 	AppOutput  int64    // the output limit that the app has set by session.update; 0 = MaxOutputTokens
 	Unsettled  []Settle // charges that the ledger has not confirmed
 	Replies    []Reply  // in progress
@@ -147,6 +149,7 @@ type State struct {
 	Context         pricing.VoiceUsage // the context of the next reply, as the last usage reported it
 	AddedTextTokens int64              // text that was added to the context since, rounded up
 	UserSpeech      time.Duration      // how long the user has spoken since
+	BeginChanges    int64              `json:",omitempty"` // how often the begin of the context has changed
 	LastActivityUS  int64              // when the user or the model last spoke
 	SpeakingUS      int64              // since when the user speaks; 0 = silent
 	SpeechStartMS   int64              // the same by the provider's clock of the audio
@@ -170,6 +173,7 @@ type State struct {
 	Blocks         int64 // how many budget blocks are spent
 	ApproveByUS    int64 // until when the app must approve the block; 0 = nothing to approve
 	ApprovalMissed bool  // the app did not: the next reply ends the session
+	NearMaxCost    bool  `json:",omitempty"` // the app is to be warned of max_cost_mc when the session is live
 	CostWarned     bool  // the app was warned of max_cost_mc
 
 	Ending    *Ending

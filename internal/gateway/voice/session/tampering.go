@@ -57,6 +57,7 @@ func adoptInstructions(m *machine, got *sessionObject) bool {
 		return false
 	}
 	m.AddedTextTokens += textTokens(len(*got.Instructions))
+	m.beginChanged()
 	m.Config.Instructions = *got.Instructions
 	return true
 }
@@ -136,6 +137,7 @@ func (m *machine) checkConfig(got *sessionObject) {
 // MaxConfigResets it ends the session.
 func (m *machine) resetConfig(changed []string) {
 	m.ConfigResets++
+	m.beginChanged()
 	m.mustPersist = true
 	m.addActions(ToApp{configResetMessage{
 		Type:   "svc.session.config_reset",
