@@ -26,7 +26,7 @@ func TestNoOrdersAfterTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved.State.PendingUpdates, saved.State.SidebandAttached, saved.State.EverAttached = 0, true, true
+	saved.State.Updates, saved.State.SidebandAttached, saved.State.EverAttached = nil, true, true
 	changed := []byte(`{"type":"session.updated","session":{"instructions":"As another node has set it."}}`)
 	for _, test := range []struct {
 		name string

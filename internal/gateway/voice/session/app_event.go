@@ -24,8 +24,8 @@ type AppEvent struct {
 type ConfigUpdate struct {
 	Instructions    *string
 	Voice           *string
-	Tools           json.RawMessage
-	ToolChoice      json.RawMessage
+	Tools           json.RawMessage `json:",omitempty"` // null in a saved state would read back as "null"
+	ToolChoice      json.RawMessage `json:",omitempty"`
 	MaxOutputTokens *int64
 }
 

@@ -126,10 +126,17 @@ func (m *machine) holdMade(e HoldMade) {
 	}
 }
 
-// appOutput returns the output limit that the app wants for its replies.
+// appOutput returns the output limit that the app wants for its replies: by its newest update, unless the provider has
+// refused that one.
 func (m *machine) appOutput() int64 {
-	if m.AppOutput > 0 {
-		return min(m.AppOutput, m.MaxOutputTokens)
+	wanted := m.AppOutput
+	for i := range m.Updates {
+		if c := m.Updates[i].Change; c != nil && c.MaxOutputTokens != nil {
+			wanted = *c.MaxOutputTokens
+		}
+	}
+	if wanted > 0 {
+		return min(wanted, m.MaxOutputTokens)
 	}
 	return m.MaxOutputTokens
 }
@@ -142,7 +149,7 @@ func (m *machine) limitOutput() {
 	}
 	if limit != m.Config.MaxOutputTokens {
 		m.Config.MaxOutputTokens = limit
-		m.sendConfig()
+		m.sendLimit()
 	}
 }
 

@@ -47,14 +47,14 @@ func TestStateIsBounded(t *testing.T) {
 	t.Parallel()
 	const most = 2 << 20
 	s := at(start)
-	s.PendingUpdates, s.ClientUpdatable = 0, []string{"voice", "instructions"}
+	s.Updates, s.ClientUpdatable = nil, []string{"voice", "instructions"}
 	s.Config.Tools = json.RawMessage(`[{"description":"` + strings.Repeat("<", 1<<20) + `"}]`)
 	s.Config.Instructions = strings.Repeat("x", MaxInstructions)
 	long := strings.Repeat("y", 4<<20)
 	for i := range 1000 {
 		var events []Event
 		for _, session := range []string{
-			`{"instructions":"` + long + `"}`, `{"audio":{"output":{"voice":"` + long + `"}}}`,
+			`{"instructions":"` + long + `"}`, `{}`, `{"audio":{"output":{"voice":"` + long + `"}}}`, `{}`,
 		} {
 			if i == 0 {
 				e, _ := ParseProviderEvent([]byte(`{"type":"session.updated","session":` + session + `}`))

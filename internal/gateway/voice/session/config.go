@@ -28,14 +28,7 @@ func (c Config) RealtimeSession(creation bool) map[string]any {
 		"tools":             c.Tools,
 		"tool_choice":       c.ToolChoice,
 	}
-	audio := map[string]any{"input": map[string]any{"transcription": nil, "turn_detection": map[string]any{
-		"type":                "server_vad",
-		"threshold":           0.5,
-		"prefix_padding_ms":   300,
-		"silence_duration_ms": 500,
-		"create_response":     c.AutoReply,
-		"interrupt_response":  true,
-	}}}
+	audio := map[string]any{"input": map[string]any{"transcription": nil, "turn_detection": c.turnDetection()}}
 	if c.Voice != "" {
 		audio["output"] = map[string]any{"voice": c.Voice}
 	}
@@ -44,6 +37,18 @@ func (c Config) RealtimeSession(creation bool) map[string]any {
 		out["model"] = c.Model
 	}
 	return out
+}
+
+// turnDetection renders how the provider finds the turns of the user.
+func (c Config) turnDetection() map[string]any {
+	return map[string]any{
+		"type":                "server_vad",
+		"threshold":           0.5,
+		"prefix_padding_ms":   300,
+		"silence_duration_ms": 500,
+		"create_response":     c.AutoReply,
+		"interrupt_response":  true,
+	}
 }
 
 // EncodeJSON renders a value that always marshals, with < and & as they are: json.Marshal makes six bytes of each.

@@ -91,42 +91,44 @@ func (m *machine) forwardToProvider(e *AppEvent, members map[string]any) {
 	m.addActions(ToProvider{members})
 }
 
-// updateConfig changes the session as the app wants. The output cap of a reply may fall, and rise
-// again up to what the session was created with.
+// updateConfig asks the provider for the change that the app wants. Until the provider has confirmed it, Config stays as
+// it is. The output cap of a reply may fall, and rise again up to what the session was created with; it is set apart.
 func (m *machine) updateConfig(e *AppEvent) {
-	u := e.Update
+	u := *e.Update
 	if n := u.MaxOutputTokens; n != nil && (*n < 1 || *n > m.MaxOutputTokens) {
 		m.refuseAppEvent(e,
 			fmt.Sprintf("session.max_output_tokens: must be from 1 to %d, what the session was created with",
 				m.MaxOutputTokens))
 		return
 	}
+	if u.Voice != nil && m.AudioHeard {
+		if *u.Voice != m.Config.Voice {
+			m.refuseVoice(e)
+			return
+		}
+		u.Voice = nil
+	}
+	if !m.hasRoomForUpdate(&u) {
+		m.refuseAppEvent(e, "the provider has not answered the session.update before this one; send it again")
+		return
+	}
 	if u.Instructions != nil {
 		m.AddedTextTokens += textTokens(len(*u.Instructions))
-		m.Config.Instructions = *u.Instructions
 	}
 	if u.Instructions != nil || len(u.Tools) > 0 {
 		m.beginChanged()
 	}
-	if u.Voice != nil {
-		m.Config.Voice = *u.Voice
-	}
-	if len(u.Tools) > 0 {
-		m.AddedTextTokens += textTokens(len(u.Tools))
-		m.Config.Tools = u.Tools
-	}
-	if len(u.ToolChoice) > 0 {
-		m.Config.ToolChoice = u.ToolChoice
-	}
-	if u.MaxOutputTokens != nil {
-		m.AppOutput = *u.MaxOutputTokens
-		m.Config.MaxOutputTokens = m.AppOutput
-		if m.HoldOutput > 0 {
-			m.Config.MaxOutputTokens = min(m.AppOutput, m.HoldOutput)
-		}
-	}
+	m.AddedTextTokens += textTokens(len(u.Tools))
+	m.sendUpdate(Update{Kind: appUpdate, EventID: e.EventID, Change: &u}, u.realtimeSession())
+	m.limitOutput()
 	m.mustPersist = true
-	m.sendConfig()
+}
+
+// refuseVoice refuses another voice as the provider does when the model has spoken.
+func (m *machine) refuseVoice(e *AppEvent) {
+	refused := newErrorMessage(e.EventID, "Cannot update a conversation's voice if assistant audio is present.")
+	refused.Error.Code = "cannot_update_voice"
+	m.addActions(ToApp{refused})
 }
 
 // queueReply lets a reply begin that the app asked for: now if its hold is made and no other reply

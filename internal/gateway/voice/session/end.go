@@ -36,7 +36,7 @@ func (m *machine) endAtOnce() {
 func (m *machine) mute() {
 	if m.Config.AutoReply {
 		m.Config.AutoReply = false
-		m.sendConfig()
+		m.sendMute()
 	}
 }
 
@@ -53,7 +53,11 @@ func (m *machine) cancelReply(r *Reply) {
 		r.GiveUpUS = m.after(CancelWait)
 	}
 	if m.SidebandAttached {
-		m.addActions(ToProvider{map[string]any{"type": "response.cancel", "response_id": r.ID}})
+		m.addActions(ToProvider{map[string]any{
+			"type":        "response.cancel",
+			"event_id":    m.ownEventID("cancel"),
+			"response_id": r.ID,
+		}})
 	} else {
 		r.GiveUpUS = m.nowUS
 	}

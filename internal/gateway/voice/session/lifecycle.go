@@ -94,9 +94,7 @@ func (m *machine) sidebandUp() {
 	again := m.EverAttached
 	m.reportUnwatched()
 	m.SidebandAttached, m.EverAttached, m.SidebandLostUS, m.LostCleanly = true, true, 0, false
-	if !m.Mock || again { // a change may have been missed: our update makes the provider report the session
-		m.sendConfig()
-	}
+	m.resendUpdates(!m.Mock || again) // a change may have been missed: our update makes the provider report the session
 	for i := range m.Replies {
 		if r := &m.Replies[i]; r.GiveUpUS == 0 || r.GiveUpUS > m.after(missedDoneWait) {
 			r.GiveUpUS = m.after(missedDoneWait)

@@ -1,6 +1,9 @@
 package session
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // machine is one step in progress: the state as far as the step has changed it, and what the step
 // asks for.
@@ -30,11 +33,8 @@ func (m *machine) findReply(id string) *Reply {
 	return nil
 }
 
-// sendConfig sets the provider's session to Config, if the sideband is there.
-func (m *machine) sendConfig() {
-	if !m.SidebandAttached {
-		return
-	}
-	m.PendingUpdates++
-	m.addActions(ToProvider{map[string]any{"type": "session.update", "session": m.Config.RealtimeSession(false)}})
-}
+// ownEventID returns the event_id of an event that no app has sent. An error that names it is not the app's.
+func (m *machine) ownEventID(name string) string { return "svc_" + m.ID + "_" + name }
+
+// isOwnEventID reports whether an event_id is one of ownEventID.
+func (m *machine) isOwnEventID(id string) bool { return strings.HasPrefix(id, m.ownEventID("")) }

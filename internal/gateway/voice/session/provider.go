@@ -14,6 +14,10 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		return
 	}
 	event := &e.content
+	if event.Type == "error" && event.Error != nil && m.isOwnEventID(event.Error.EventID) {
+		m.updateRefused(event.Error)
+		return
+	}
 	if len(e.Raw) > 0 {
 		m.addActions(ToApp{e.Raw})
 	}
@@ -29,8 +33,10 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.speechStopped(readMilliseconds(event.AudioEndMS))
 	case "response.created":
 		m.replyCreated(event.Response)
-	case "response.output_audio_transcript.delta", "response.output_text.delta",
-		"response.function_call_arguments.delta":
+	case "response.output_audio_transcript.delta":
+		m.AudioHeard = true
+		m.textReported(event.ResponseID, event.Delta)
+	case "response.output_text.delta", "response.function_call_arguments.delta":
 		m.textReported(event.ResponseID, event.Delta)
 	case "output_audio_buffer.started":
 		m.playbackStarted(event.ResponseID)

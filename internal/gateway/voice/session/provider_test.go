@@ -182,7 +182,8 @@ func TestItems(t *testing.T) {
 		s.ToolCallIDs = []string{"call_1"}
 		s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro()}}
 		s, actions := Step(s, parsed(t, `{"type":"conversation.item.added","item":`+c.item+`}`), start)
-		deleted := slices.Contains(sent(actions), `provider {"item_id":"i","type":"conversation.item.delete"}`)
+		deleted := slices.Contains(sent(actions),
+			`provider {"event_id":"svc_rts_1_delete","item_id":"i","type":"conversation.item.delete"}`)
 		if s.AddedTextTokens != c.tokens || deleted != c.deleted || len(s.ToolCallIDs) != c.known ||
 			(s.ConfigResets == 1) != c.deleted || (s.Replies[0].GiveUpUS > 0) != c.deleted {
 			t.Errorf("%s: %d tokens, deleted %t; %+v", name, s.AddedTextTokens, deleted, s)
@@ -196,7 +197,7 @@ func TestReplyOverrides(t *testing.T) {
 	const voice, modalities = `"audio":{"output":{"voice":"cedar"}}`, `"output_modalities":["text"]`
 	free := func(s *State) { s.ClientUpdatable = []string{"voice"} }
 	unset := func(s *State) { s.Config.Voice = "" }
-	unconfirmed := func(s *State) { s.PendingUpdates, s.Config.MaxOutputTokens = 1, 500 }
+	unconfirmed := func(s *State) { s.Config.MaxOutputTokens = 500; s.Updates = []Update{{Kind: limitUpdate}} }
 	for _, c := range []struct {
 		reply string
 		state func(*State)
@@ -220,7 +221,7 @@ func TestReplyOverrides(t *testing.T) {
 			[]string{"response.conversation", "response.output_modalities", "response.audio.output.voice"}},
 	} {
 		s := at(start)
-		s.PendingUpdates, s.Config.Voice = 0, "marin"
+		s.Updates, s.Config.Voice = nil, "marin"
 		if c.state != nil {
 			c.state(&s)
 		}
@@ -237,14 +238,20 @@ func TestReplyOverrides(t *testing.T) {
 func TestConfirmations(t *testing.T) {
 	t.Parallel()
 	s := at(start)
-	s.PendingUpdates, s.Config.Instructions, s.ClientUpdatable = 2, "Be kind.", []string{"instructions"}
-	rude := `{"type":"session.updated","session":{"model":"other"}}`
-	for i := range int64(3) { // the first one is older, and each reset is another update
-		if s, _ = Step(s, parsed(t, rude), start); s.PendingUpdates != 1 || s.ConfigResets != i {
-			t.Errorf("report %d: %d pending, %d resets", i, s.PendingUpdates, s.ConfigResets)
+	s.Config.Instructions, s.ClientUpdatable = "Be kind.", []string{"instructions"}
+	s.Updates = []Update{{Kind: restoreUpdate, SentUS: start.UnixMicro()}}
+	rude, kind := `{"type":"session.updated","session":{"model":"other"}}`, `{"type":"session.updated","session":{}}`
+	for i, c := range []struct {
+		report   string
+		resets   int64
+		inFlight int
+	}{{rude, 0, 1}, {kind, 0, 0}, {rude, 1, 1}, {rude, 1, 1}, {kind, 1, 0}, {rude, 2, 1}} {
+		s, _ = Step(s, parsed(t, c.report), start)
+		if s.ConfigResets != c.resets || len(s.Updates) != c.inFlight {
+			t.Errorf("report %d: %d resets, in flight %+v", i, s.ConfigResets, s.Updates)
 		}
 	}
-	s.PendingUpdates = 0
+	s.Updates = nil
 	adopted := `{"type":"session.updated","session":{"instructions":"` + strings.Repeat("x", MaxInstructions) + `"}}`
 	s, actions := Step(s, parsed(t, adopted), start)
 	if len(s.Config.Instructions) != MaxInstructions || s.AddedTextTokens != MaxInstructions/2 ||
@@ -255,8 +262,8 @@ func TestConfirmations(t *testing.T) {
 	s.Unsettled = []Settle{{N: 7}} // nothing is held for
 	cedar := `{"type":"session.updated","session":{"audio":{"output":{"voice":"cedar"}}}}`
 	s, actions = Step(s, parsed(t, cedar), start)
-	if s.Config.Voice != "cedar" || !slices.Equal(sent(actions), []string{"Persist"}) || s.PendingUpdates != 0 {
-		t.Errorf("a voice: %q, %s, %d pending", s.Config.Voice, sent(actions), s.PendingUpdates)
+	if s.Config.Voice != "cedar" || !slices.Equal(sent(actions), []string{"Persist"}) || len(s.Updates) != 0 {
+		t.Errorf("a voice: %q, %s, in flight %+v", s.Config.Voice, sent(actions), s.Updates)
 	}
 	if s, _ = Step(s, parsed(t, `{"type":"session.updated"}`), start); s.ConfigResets != 2 {
 		t.Errorf("a report of nothing: %d resets", s.ConfigResets)

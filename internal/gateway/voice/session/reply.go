@@ -68,6 +68,7 @@ func (m *machine) hasHeldReply() bool {
 
 // playbackStarted notes that the user begins to hear a reply.
 func (m *machine) playbackStarted(replyID string) {
+	m.AudioHeard = true
 	if r := m.findReply(replyID); r != nil && r.AudioUS == 0 {
 		r.AudioUS, m.mustPersist = m.nowUS, true
 	}
@@ -112,6 +113,7 @@ func (m *machine) replyDone(r *responseObject) {
 	} else {
 		m.Failures = 0
 	}
+	m.AudioHeard = m.AudioHeard || usage != nil && usage.AudioOutput > 0
 	if usage != nil && usage.AudioOutput > 0 && reply.AudioUS > 0 && reply.SilentUS == 0 {
 		left := reply.AudioUS + usage.AudioOutput*1e6/AudioOutputPerSecond - m.nowUS
 		m.Playback = &Playback{r.ID, m.after(time.Duration(max(left, 0))*time.Microsecond + playbackSlack)}

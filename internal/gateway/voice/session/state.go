@@ -162,7 +162,9 @@ type State struct {
 	Unheard          bool  // the context may hold speech that no sideband has reported
 	ControlAttached  bool
 	ControlLostUS    int64    // since when the control channel is missing; 0 = it never was there
-	PendingUpdates   int64    // of our session.update, how many the provider has not confirmed
+	Updates          []Update `json:",omitempty"` // our session.update that the provider has not answered, in their order
+	LastUpdate       int64    // number of the newest one
+	AudioHeard       bool     // the model has spoken, so the provider refuses another voice
 	ConfigResets     int64    // how often the browser's changes were set back
 	ToolCallIDs      []string // whose results the app has sent
 	// QueuedReply is a response.create of the app that waits for its hold. It is omitted when empty:
@@ -183,7 +185,7 @@ type State struct {
 // Forget drops what only a session needs that runs: the app's texts and names, and what is in progress.
 func (s *State) Forget() {
 	s.Config.Instructions, s.Config.Tools, s.Config.ToolChoice, s.QueuedReply = "", nil, nil, nil
-	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback = nil, nil, nil, nil
+	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback, s.Updates = nil, nil, nil, nil, nil
 }
 
 // clone copies s, so that a step may change the copy.
@@ -192,6 +194,7 @@ func (s State) clone() State {
 	s.Unsettled = slices.Clone(s.Unsettled)
 	s.BilledIDs = slices.Clone(s.BilledIDs)
 	s.ToolCallIDs = slices.Clone(s.ToolCallIDs)
+	s.Updates = slices.Clone(s.Updates)
 	if s.Playback != nil {
 		p := *s.Playback
 		s.Playback = &p

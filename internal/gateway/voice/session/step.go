@@ -9,6 +9,7 @@ func Step(s State, e Event, now time.Time) (State, []Action) {
 	if m.Status != Ended {
 		m.handleEvent(e)
 		m.applyReplyDeadlines()
+		m.applyUpdateDeadlines()
 		if t, ok := e.(Tick); ok && !t.LeaseOver {
 			m.applyDeadlines()
 		}

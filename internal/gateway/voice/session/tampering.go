@@ -109,26 +109,32 @@ func equalTurnDetection(got *sessionObject, c *Config) bool {
 // checkConfig compares the provider's session with Config. A change that the app allowed the browser
 // is kept; any other is set back (contract §4.4).
 func (m *machine) checkConfig(got *sessionObject) {
-	if m.PendingUpdates > 0 {
-		m.PendingUpdates--
-	}
-	if got == nil || m.PendingUpdates > 0 { // the confirmation of our own update is still to come
+	if got == nil {
 		return
 	}
-	if m.Config.Voice == "" { // the model's default, now known
+	m.confirmUpdate(got)
+	if m.Config.Voice == "" && !m.isInFlight("voice") { // the model's default, now known
 		adoptVoice(m, got)
 	}
 	var changed []string
 	for _, c := range configChecks {
 		switch {
-		case c.equal(got, &m.Config):
+		case c.equal(got, &m.Config) || m.isInFlight(c.field):
 		case c.adopt != nil && slices.Contains(m.ClientUpdatable, c.field) && c.adopt(m, got):
 			m.mustPersist = true
 		default:
 			changed = append(changed, c.field)
+			if c.field == "voice" && m.AudioHeard { // the provider would refuse to set it back
+				adoptVoice(m, got)
+			}
 		}
 	}
-	if len(changed) > 0 {
+	switch r := m.restoring(); {
+	case len(changed) == 0:
+		m.Updates = slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind == restoreUpdate })
+	case r != nil: // our update, which is on its way, sets it
+		r.Differs = changed
+	default:
 		m.resetConfig(changed)
 	}
 }
@@ -149,7 +155,7 @@ func (m *machine) resetConfig(changed []string) {
 		m.beginEnd(ConfigTampering, true)
 		return
 	}
-	m.sendConfig()
+	m.sendRestore()
 }
 
 // replyOverrides lists what a reply has other than the session (provider notes D.9).
@@ -174,7 +180,7 @@ func (m *machine) replyOverrides(r *responseObject) (fields []string) {
 // provider has not confirmed a change of ours, not above the highest.
 func (m *machine) isWithinOutputCap(raw json.RawMessage) bool {
 	most := m.Config.MaxOutputTokens
-	if m.PendingUpdates > 0 {
+	if m.isInFlight("max_output_tokens") || m.restoring() != nil {
 		most = m.MaxOutputTokens
 	}
 	var n int64
@@ -193,7 +199,11 @@ func (m *machine) itemAdded(i *itemObject) {
 		}
 		m.AddedTextTokens += textTokens(int(i.Output)) + itemOverheadTokens
 		m.cancelReplies()
-		m.addActions(ToProvider{map[string]any{"type": "conversation.item.delete", "item_id": i.ID}})
+		m.addActions(ToProvider{map[string]any{
+			"type":     "conversation.item.delete",
+			"event_id": m.ownEventID("delete"),
+			"item_id":  i.ID,
+		}})
 		m.resetConfig([]string{"conversation.item"})
 	case i.Role == "user" || i.Role == "system":
 		m.AddedTextTokens += textTokens(int(i.Content)) + itemOverheadTokens

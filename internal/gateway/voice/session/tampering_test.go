@@ -22,7 +22,7 @@ func resetFields(actions []Action) (fields []string) {
 func TestCheckConfig(t *testing.T) {
 	t.Parallel()
 	s := at(start)
-	s.PendingUpdates = 0
+	s.Updates = nil
 	s.Config = Config{
 		Model:           "m",
 		Instructions:    "Be kind.",
@@ -93,7 +93,7 @@ func TestCheckConfig(t *testing.T) {
 func TestDefaultVoice(t *testing.T) {
 	t.Parallel()
 	s := at(start)
-	s.PendingUpdates = 0
+	s.Updates = nil
 	for _, test := range []struct{ voice, want string }{{"marin", ""}, {"marin", ""}, {"cedar", "voice"}} {
 		e, _ := ParseProviderEvent([]byte(
 			`{"type":"session.updated","session":{"audio":{"output":{"voice":"` + test.voice + `"}}}}`))
