@@ -627,3 +627,40 @@ func FuzzVoiceEvents(f *testing.F) {
 		c.finishCall("closed", 1000)
 	})
 }
+
+// TestUpdatesMergeObjects: an update of one member of an object keeps its other members. An object of another type
+// replaces it, and null clears it.
+func TestUpdatesMergeObjects(t *testing.T) {
+	t.Parallel()
+	turns := func(value string) string { return `"audio":{"input":{"turn_detection":` + value + `}}` }
+	server := func(silence, idle string) string {
+		return `{"create_response":true,"idle_timeout_ms":` + idle + `,"interrupt_response":true,` +
+			`"prefix_padding_ms":300,"silence_duration_ms":` + silence + `,"threshold":0.5,"type":"server_vad"}`
+	}
+	s, m, f := readSession([]byte(`{"type":"realtime","model":"gpt-realtime-2.1"}`))
+	if f != nil {
+		t.Fatal(f)
+	}
+	for _, c := range []struct{ update, turns, reasoning string }{
+		{turns(`{"silence_duration_ms":900}`), server("900", "null"), `{"effort":"low"}`},
+		{turns(`{"idle_timeout_ms":5000}`), server("900", "5000"), `{"effort":"low"}`},
+		{turns(`{"threshold":0.5}`), server("900", "5000"), `{"effort":"low"}`},
+		{turns(`{"type":"server_vad","idle_timeout_ms":null}`), server("900", "null"), `{"effort":"low"}`},
+		{turns(`null`) + `,"reasoning":{"effort":"high"}`, "null", `{"effort":"high"}`},
+	} {
+		if s, f = s.withUpdate([]byte(`{"type":"realtime",`+c.update+`}`), m); f != nil {
+			t.Fatalf("%s: %v", c.update, f)
+		}
+		if got := s.Audio.Input.TurnDetection; canonical(got) != canonical(raw(c.turns)) ||
+			string(s.Reasoning) != c.reasoning {
+			t.Errorf("%s: turns %s, reasoning %s", c.update, got, s.Reasoning)
+		}
+	}
+}
+
+// canonical sorts the members of a value.
+func canonical(value raw) string {
+	value = value.Clone()
+	_ = value.Canonicalize()
+	return string(value)
+}

@@ -1,7 +1,9 @@
 package realtime
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -166,10 +168,35 @@ func (s sessionSettings) withUpdate(body []byte, m realtimeModel) (sessionSettin
 	default:
 		return s, openai.BadParam("invalid_type", param, "Invalid type for '%s'.", param)
 	}
+	next.mergeObjects(&s)
 	if f := next.validate(m); f != nil {
 		return s, f
 	}
 	return next, nil
+}
+
+// mergeObjects keeps the members of the objects of before that an update does not name. An object of another type
+// replaces the one of before.
+func (s *sessionSettings) mergeObjects(before *sessionSettings) {
+	for _, v := range []struct{ was, is *raw }{
+		{&before.Tracing, &s.Tracing},
+		{&before.Truncation, &s.Truncation},
+		{&before.Prompt, &s.Prompt},
+		{&before.Reasoning, &s.Reasoning},
+		{&before.Audio.Input.Format, &s.Audio.Input.Format},
+		{&before.Audio.Input.Transcription, &s.Audio.Input.Transcription},
+		{&before.Audio.Input.NoiseReduction, &s.Audio.Input.NoiseReduction},
+		{&before.Audio.Input.TurnDetection, &s.Audio.Input.TurnDetection},
+		{&before.Audio.Output.Format, &s.Audio.Output.Format},
+	} {
+		var was, is map[string]raw
+		if json.Unmarshal(*v.was, &was) != nil || json.Unmarshal(*v.is, &is) != nil || was == nil || is == nil ||
+			len(is["type"]) > 0 && len(was["type"]) > 0 && !bytes.Equal(is["type"], was["type"]) {
+			continue
+		}
+		maps.Copy(was, is)
+		*v.is = exchange.Encode(was)
+	}
 }
 
 // validate refuses what the provider refuses, and fills in what it fills in.

@@ -193,9 +193,9 @@ func TestCachedContext(t *testing.T) {
 	text, voice := "Be brief.", "sage"
 	update := func(u ConfigUpdate) Event { return FromApp{AppEvent{Type: "session.update", Update: &u}} }
 	browsers := provided("session.updated", "")
-	browsers.content.Session = &sessionObject{Instructions: &text}
+	browsers.content.Session = &sessionObject{Instructions: EncodeJSON(text)}
 	reset := provided("session.updated", "")
-	reset.content.Session = &sessionObject{Model: "other"}
+	reset.content.Session = &sessionObject{Model: EncodeJSON("other")}
 	changes := map[string]struct {
 		event      Event
 		stillThere bool
@@ -213,7 +213,7 @@ func TestCachedContext(t *testing.T) {
 	for name, c := range changes {
 		for _, during := range []bool{false, true} {
 			s := at(start)
-			s.ClientUpdatable, s.PendingUpdates = []string{"instructions"}, 0
+			s.ClientUpdatable, s.Updates = []string{"instructions"}, nil
 			events := []Event{known["created"], known["done"], known["charged"], HoldMade{N: 2}, c.event}
 			if during {
 				events = []Event{known["created"], c.event, known["done"], known["charged"]}

@@ -73,7 +73,7 @@ func TestStateIsBounded(t *testing.T) {
 			s, _ = Step(s, e, start)
 		}
 	}
-	if s.ConfigResets != 2 || len(s.Config.Voice) > maxVoiceName || len(s.Config.Instructions) > MaxInstructions {
+	if s.ConfigResets != 1 || len(s.Config.Voice) > maxVoiceName || len(s.Config.Instructions) > MaxInstructions {
 		t.Errorf("%d resets, a voice of %d bytes", s.ConfigResets, len(s.Config.Voice))
 	}
 	if saved := EncodeJSON(s); len(saved) > most {

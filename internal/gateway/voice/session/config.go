@@ -46,6 +46,7 @@ func (c Config) turnDetection() map[string]any {
 		"threshold":           0.5,
 		"prefix_padding_ms":   300,
 		"silence_duration_ms": 500,
+		"idle_timeout_ms":     nil, // or the model speaks by itself
 		"create_response":     c.AutoReply,
 		"interrupt_response":  true,
 	}

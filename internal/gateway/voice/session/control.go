@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// voiceFixed is the provider's code of another voice after the model has spoken.
+const voiceFixed = "cannot_update_voice"
+
 const (
 	maxToolCallIDs = 128 // tool results of the app that are remembered
 
@@ -127,7 +130,7 @@ func (m *machine) updateConfig(e *AppEvent) {
 // refuseVoice refuses another voice as the provider does when the model has spoken.
 func (m *machine) refuseVoice(e *AppEvent) {
 	refused := newErrorMessage(e.EventID, "Cannot update a conversation's voice if assistant audio is present.")
-	refused.Error.Code = "cannot_update_voice"
+	refused.Error.Code = voiceFixed
 	m.addActions(ToApp{refused})
 }
 

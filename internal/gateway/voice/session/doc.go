@@ -13,6 +13,7 @@
 //	state.go          what the rules know of a session
 //	app_message.go    the service's own events for the app
 //	machine.go        one step in progress
+//	reference.go      the provider's session as it was first confirmed
 //	update.go         our changes of the provider's session, until they are answered
 //	end.go            how an end begins
 //	billing.go        holds, charges, budget blocks

@@ -117,8 +117,8 @@ func TestContextGrows(t *testing.T) {
 			"settle 1, svc.response.settled, hold 2, session.update, response.cancel"},
 		{"replies outside the conversation end the session, and each is reset once",
 			"aside x, aside y, aside z, aside last",
-			"response.cancel, svc.session.config_reset, session.update, response.cancel, svc.session.config_reset, " +
-				"session.update, response.cancel, svc.session.config_reset, svc.session.ending, session.update, " +
+			"response.cancel, svc.session.config_reset, response.cancel, svc.session.config_reset, " +
+				"response.cancel, svc.session.config_reset, svc.session.ending, session.update, " +
 				"response.cancel, response.cancel, response.cancel, response.cancel"},
 	} {
 		now, s := start, at(start)

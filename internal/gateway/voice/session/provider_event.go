@@ -28,7 +28,7 @@ type responseObject struct {
 	ConversationID  json.RawMessage `json:"conversation_id"`
 	MaxOutputTokens json.RawMessage `json:"max_output_tokens"`
 	Modalities      []string        `json:"output_modalities"`
-	Audio           *audioObject    `json:"audio"`
+	Audio           *replyAudio     `json:"audio"`
 	Usage           json.RawMessage `json:"usage"`
 	StatusDetails   *struct {
 		Error *errorObject `json:"error"`
@@ -38,51 +38,65 @@ type responseObject struct {
 // isOutOfBand reports whether the response belongs to no conversation.
 func (r *responseObject) isOutOfBand() bool { return string(r.ConversationID) == "null" }
 
-type sessionObject struct {
-	Model           string          `json:"model"`
-	Instructions    *string         `json:"instructions"`
-	Modalities      []string        `json:"output_modalities"`
-	Tools           json.RawMessage `json:"tools"`
-	ToolChoice      json.RawMessage `json:"tool_choice"`
-	MaxOutputTokens json.RawMessage `json:"max_output_tokens"`
-	Audio           *audioObject    `json:"audio"`
-}
-
-type audioObject struct {
-	Input  *audioInput `json:"input"`
+type replyAudio struct {
 	Output *struct {
 		Voice json.RawMessage `json:"voice"`
 	} `json:"output"`
 }
 
-type audioInput struct {
-	Transcription json.RawMessage `json:"transcription"`
-	TurnDetection *struct {
-		Type           string `json:"type"`
-		CreateResponse *bool  `json:"create_response"`
-		IdleTimeoutMS  *int64 `json:"idle_timeout_ms"`
-	} `json:"turn_detection"`
+// sessionObject is the provider's session, each member of whatever JSON type. Nil = the event does not have it.
+type sessionObject struct {
+	Model           json.RawMessage
+	Instructions    json.RawMessage
+	Modalities      json.RawMessage
+	Tools           json.RawMessage
+	ToolChoice      json.RawMessage
+	MaxOutputTokens json.RawMessage
+	Voice           json.RawMessage
+	Rest            map[string]any // all others, but ids and times
 }
 
-// audioInput returns the settings of the audio input, or nil.
-func (s *sessionObject) audioInput() *audioInput {
-	if s.Audio == nil {
-		return nil
+// UnmarshalJSON reads the members one by one.
+func (s *sessionObject) UnmarshalJSON(data []byte) error {
+	var all, audio, output map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
 	}
-	return s.Audio.Input
+	for _, name := range []string{"id", "object", "type", "expires_at", "client_secret"} {
+		delete(all, name)
+	}
+	for name, to := range map[string]*json.RawMessage{
+		"model":             &s.Model,
+		"instructions":      &s.Instructions,
+		"output_modalities": &s.Modalities,
+		"tools":             &s.Tools,
+		"tool_choice":       &s.ToolChoice,
+		"max_output_tokens": &s.MaxOutputTokens,
+	} {
+		*to = all[name]
+		delete(all, name)
+	}
+	if json.Unmarshal(all["audio"], &audio) == nil && json.Unmarshal(audio["output"], &output) == nil {
+		s.Voice = output["voice"]
+		delete(output, "voice")
+		audio["output"] = EncodeJSON(output)
+		all["audio"] = EncodeJSON(audio)
+	}
+	return json.Unmarshal(EncodeJSON(all), &s.Rest)
 }
 
-// hasVoice reports whether the event has a voice, of whatever JSON type.
-func (s *sessionObject) hasVoice() bool {
-	return s.Audio != nil && s.Audio.Output != nil && s.Audio.Output.Voice != nil
+// isString reports whether a member is that string.
+func isString(raw json.RawMessage, want string) bool {
+	got, ok := readString(raw)
+	return ok && got == want
 }
 
-// voice returns the voice. It is a name only if it is a string; the provider also has objects.
-func (s *sessionObject) voice() (name string, isName bool) {
-	if !s.hasVoice() || json.Unmarshal(s.Audio.Output.Voice, &name) != nil {
+// readString reads a member that is a string.
+func readString(raw json.RawMessage) (text string, ok bool) {
+	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &text) != nil {
 		return "", false
 	}
-	return name, true
+	return text, true
 }
 
 type itemObject struct {
@@ -107,6 +121,7 @@ type errorObject struct {
 	Type    string `json:"type"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	Param   string `json:"param"`
 	EventID string `json:"event_id"`
 }
 

@@ -271,7 +271,7 @@ func (p *play) happens() {
 		p.step(e)
 	case "update":
 		e := provided("session.updated", "")
-		e.content.Session = &sessionObject{Model: "other"}
+		e.content.Session = &sessionObject{Model: []byte(`"other"`)}
 		p.step(e)
 	case "app-create":
 		p.step(FromApp{AppEvent{Type: "response.create", Reply: &ReplyOptions{}}})

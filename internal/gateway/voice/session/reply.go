@@ -48,7 +48,7 @@ func (m *machine) replyCreated(r *responseObject) {
 	m.addActions(CheckSpending{})
 	if fields := m.replyOverrides(r); len(fields) > 0 && m.Ending == nil {
 		m.cancelReply(reply)
-		m.resetConfig(fields)
+		m.reportReset(fields)
 		return
 	}
 	switch {

@@ -165,8 +165,12 @@ type State struct {
 	Updates          []Update `json:",omitempty"` // our session.update that the provider has not answered, in their order
 	LastUpdate       int64    // number of the newest one
 	AudioHeard       bool     // the model has spoken, so the provider refuses another voice
-	ConfigResets     int64    // how often the browser's changes were set back
-	ToolCallIDs      []string // whose results the app has sent
+	ConfigResets     int64    // how often the browser tried to change what counts as tampering
+	// Reference is the first session that the provider has confirmed, without what Config has, ids and times. Nil = none
+	// is known yet. Unrestorable are paths in it that the provider does not set back.
+	Reference    json.RawMessage `json:",omitempty"`
+	Unrestorable []string        `json:",omitempty"`
+	ToolCallIDs  []string        // whose results the app has sent
 	// QueuedReply is a response.create of the app that waits for its hold. It is omitted when empty:
 	// a null in the saved JSON would read back as the four bytes "null".
 	QueuedReply json.RawMessage `json:",omitempty"`
@@ -186,6 +190,7 @@ type State struct {
 func (s *State) Forget() {
 	s.Config.Instructions, s.Config.Tools, s.Config.ToolChoice, s.QueuedReply = "", nil, nil, nil
 	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback, s.Updates = nil, nil, nil, nil, nil
+	s.Reference, s.Unrestorable = nil, nil
 }
 
 // clone copies s, so that a step may change the copy.
@@ -195,6 +200,7 @@ func (s State) clone() State {
 	s.BilledIDs = slices.Clone(s.BilledIDs)
 	s.ToolCallIDs = slices.Clone(s.ToolCallIDs)
 	s.Updates = slices.Clone(s.Updates)
+	s.Unrestorable = slices.Clone(s.Unrestorable)
 	if s.Playback != nil {
 		p := *s.Playback
 		s.Playback = &p

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // Bounds of what an app, or a browser that it allows to, may set.
@@ -32,8 +33,11 @@ type configCheck struct {
 	adopt func(m *machine, got *sessionObject) bool
 }
 
+// voiceField is the path of the voice.
+const voiceField = "audio.output.voice"
+
 var configChecks = []configCheck{
-	{"model", equalModel, nil},
+	{"model", func(got *sessionObject, c *Config) bool { return got.Model == nil || isString(got.Model, c.Model) }, nil},
 	{"instructions", equalInstructions, adoptInstructions},
 	{"output_modalities", equalModalities, nil},
 	{"tools", func(got *sessionObject, c *Config) bool {
@@ -41,30 +45,27 @@ var configChecks = []configCheck{
 	}, nil},
 	{"tool_choice", equalToolChoice, nil},
 	{"max_output_tokens", equalMaxOutputTokens, nil},
-	{"voice", equalVoice, adoptVoice},
-	{"transcription", equalTranscription, nil},
-	{"turn_detection", equalTurnDetection, nil},
+	{voiceField, equalVoice, adoptVoice},
 }
 
-func equalModel(got *sessionObject, c *Config) bool { return got.Model == "" || got.Model == c.Model }
-
 func equalInstructions(got *sessionObject, c *Config) bool {
-	return got.Instructions == nil || *got.Instructions == c.Instructions
+	return got.Instructions == nil || isString(got.Instructions, c.Instructions)
 }
 
 func adoptInstructions(m *machine, got *sessionObject) bool {
-	if len(*got.Instructions) > MaxInstructions {
+	text, ok := readString(got.Instructions)
+	if !ok || len(text) > MaxInstructions {
 		return false
 	}
-	m.AddedTextTokens += textTokens(len(*got.Instructions))
+	m.AddedTextTokens += textTokens(len(text))
 	m.beginChanged()
-	m.Config.Instructions = *got.Instructions
+	m.Config.Instructions = text
 	return true
 }
 
 func adoptVoice(m *machine, got *sessionObject) bool {
-	voice, _ := got.voice()
-	if len(voice) > maxVoiceName {
+	voice, ok := readString(got.Voice)
+	if !ok || len(voice) > maxVoiceName {
 		return false
 	}
 	m.Config.Voice = voice
@@ -72,7 +73,7 @@ func adoptVoice(m *machine, got *sessionObject) bool {
 }
 
 func equalModalities(got *sessionObject, _ *Config) bool {
-	return got.Modalities == nil || slices.Equal(got.Modalities, audioOnly)
+	return got.Modalities == nil || equalJSON(got.Modalities, EncodeJSON(audioOnly))
 }
 
 func equalToolChoice(got *sessionObject, c *Config) bool {
@@ -85,64 +86,87 @@ func equalMaxOutputTokens(got *sessionObject, c *Config) bool {
 }
 
 func equalVoice(got *sessionObject, c *Config) bool {
-	if !got.hasVoice() {
-		return true
-	}
-	voice, isName := got.voice()
-	return isName && voice == c.Voice
+	return got.Voice == nil || isString(got.Voice, c.Voice)
 }
 
-func equalTranscription(got *sessionObject, _ *Config) bool {
-	in := got.audioInput()
-	return in == nil || in.Transcription == nil || string(in.Transcription) == "null"
-}
-
-func equalTurnDetection(got *sessionObject, c *Config) bool {
-	in := got.audioInput()
-	if in == nil || in.TurnDetection == nil {
-		return true
-	}
-	t := in.TurnDetection
-	return (t.CreateResponse == nil || *t.CreateResponse == c.AutoReply) && t.IdleTimeoutMS == nil
-}
-
-// checkConfig compares the provider's session with Config. A change that the app allowed the browser
+// checkConfig compares the provider's session with what it must be. A change that the app allowed the browser
 // is kept; any other is set back (contract §4.4).
 func (m *machine) checkConfig(got *sessionObject) {
 	if got == nil {
 		return
 	}
 	m.confirmUpdate(got)
-	if m.Config.Voice == "" && !m.isInFlight("voice") { // the model's default, now known
+	if m.Config.Voice == "" && !m.isInFlight(voiceField) { // the model's default, now known
 		adoptVoice(m, got)
 	}
-	var changed []string
+	changed := m.changedFields(got)
+	if r := m.restoring(); r != nil {
+		if unset := r.remaining(changed); len(unset) > 0 { // the report is older than our update, which sets it back
+			r.Differs = unset
+			return
+		}
+		m.Updates = slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind == restoreUpdate })
+	}
+	if len(changed) > 0 {
+		m.resetConfig(changed)
+		return
+	}
+	m.keepReference(got)
+}
+
+// changedFields returns the paths of what is not as it must be, and is no update of ours on its way. It adopts what the
+// app allows the browser to change.
+func (m *machine) changedFields(got *sessionObject) (changed []string) {
 	for _, c := range configChecks {
 		switch {
-		case c.equal(got, &m.Config) || m.isInFlight(c.field):
-		case c.adopt != nil && slices.Contains(m.ClientUpdatable, c.field) && c.adopt(m, got):
+		case c.equal(got, &m.Config) || m.isInFlight(c.field) || m.isUnrestorable(c.field):
+		case c.adopt != nil && m.isUpdatable(c.field) && c.adopt(m, got):
 			m.mustPersist = true
 		default:
 			changed = append(changed, c.field)
-			if c.field == "voice" && m.AudioHeard { // the provider would refuse to set it back
+			if c.field == voiceField && m.AudioHeard { // the provider would refuse to set it back
 				adoptVoice(m, got)
 			}
 		}
 	}
-	switch r := m.restoring(); {
-	case len(changed) == 0:
-		m.Updates = slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind == restoreUpdate })
-	case r != nil: // our update, which is on its way, sets it
-		r.Differs = changed
-	default:
-		m.resetConfig(changed)
+	for _, path := range compareMembers("", m.wantedRest(), got.Rest, len(m.Reference) > 0) {
+		if !m.isInFlight(path) && !m.isUnrestorable(path) && len(changed) < maxFields {
+			changed = append(changed, path)
+		}
+	}
+	return changed
+}
+
+// isUpdatable reports whether the browser may change a field.
+func (m *machine) isUpdatable(field string) bool {
+	return slices.Contains(m.ClientUpdatable, strings.TrimPrefix(field, "audio.output."))
+}
+
+// tamperingFields are what a browser changes to get other words or more of them. A library that sets other members by
+// itself does no harm: they are set back, and do not count.
+var tamperingFields = []string{
+	"instructions", "tools", "tool_choice", "model", "max_output_tokens", "reasoning", "prompt",
+}
+
+// isTampering reports whether a change of a field counts to the three that end the session. Whatever is said of one
+// reply or of an item does, because no library does it by itself.
+func isTampering(field string) bool {
+	member, _, _ := strings.Cut(field, ".")
+	return slices.Contains(tamperingFields, member) || member == "response" || member == "conversation"
+}
+
+// resetConfig sets the call back and tells the app which fields were changed.
+func (m *machine) resetConfig(changed []string) {
+	if m.reportReset(changed); m.ConfigResets < MaxConfigResets {
+		m.sendRestore(changed)
 	}
 }
 
-// resetConfig sets the call back to Config and tells the app which fields were changed. After
-// MaxConfigResets it ends the session.
-func (m *machine) resetConfig(changed []string) {
-	m.ConfigResets++
+// reportReset tells the app what was changed. MaxConfigResets of what counts as tampering end the session.
+func (m *machine) reportReset(changed []string) {
+	if slices.ContainsFunc(changed, isTampering) {
+		m.ConfigResets++
+	}
 	m.beginChanged()
 	m.mustPersist = true
 	m.addActions(ToApp{configResetMessage{
@@ -153,9 +177,7 @@ func (m *machine) resetConfig(changed []string) {
 	}})
 	if m.ConfigResets >= MaxConfigResets {
 		m.beginEnd(ConfigTampering, true)
-		return
 	}
-	m.sendRestore()
 }
 
 // replyOverrides lists what a reply has other than the session (provider notes D.9).
@@ -204,7 +226,7 @@ func (m *machine) itemAdded(i *itemObject) {
 			"event_id": m.ownEventID("delete"),
 			"item_id":  i.ID,
 		}})
-		m.resetConfig([]string{"conversation.item"})
+		m.reportReset([]string{"conversation.item"})
 	case i.Role == "user" || i.Role == "system":
 		m.AddedTextTokens += textTokens(int(i.Content)) + itemOverheadTokens
 	}

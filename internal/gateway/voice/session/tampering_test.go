@@ -49,21 +49,28 @@ func TestCheckConfig(t *testing.T) {
 		{session: `{"instructions":"Be rude."}`, updatable: []string{"voice"}, want: []string{"instructions"}},
 		{session: `{"instructions":"Be rude."}`, updatable: []string{"instructions"}, adopted: true},
 		{session: `{"output_modalities":["text"]}`, want: []string{"output_modalities"}},
+		{session: `{"model":1}`, want: []string{"model"}},
+		{session: `{"instructions":1,"output_modalities":"audio","tools":1,"audio":1}`,
+			want: []string{"instructions", "output_modalities", "tools", "audio"}},
+		{session: `{"tracing":"auto","prompt":{"id":"p"},"include":["x"],"truncation":"disabled",
+			"audio":{"input":{"noise_reduction":{"type":"near_field"}},"output":{"speed":1.5}}}`, want: []string{
+			"audio.input.noise_reduction", "audio.output.speed", "include", "prompt", "tracing", "truncation",
+		}},
 		{session: `{"tools":[]}`, want: []string{"tools"}},
 		{session: `{"tool_choice":"auto"}`, want: []string{"tool_choice"}},
 		{session: `{"max_output_tokens":1025}`, want: []string{"max_output_tokens"}},
 		{session: `{"max_output_tokens":"inf"}`, want: []string{"max_output_tokens"}},
-		{session: `{"audio":{"output":{"voice":"cedar"}}}`, want: []string{"voice"}},
-		{session: `{"audio":{"output":{"voice":{"id":"v"}}}}`, want: []string{"voice"}},
+		{session: `{"audio":{"output":{"voice":"cedar"}}}`, want: []string{"audio.output.voice"}},
+		{session: `{"audio":{"output":{"voice":{"id":"v"}}}}`, want: []string{"audio.output.voice"}},
 		{session: `{"audio":{"output":{"voice":"cedar"}}}`, updatable: []string{"voice"}, adopted: true},
-		{session: `{"audio":{"input":{"transcription":{"model":"w"}}}}`, want: []string{"transcription"}},
+		{session: `{"audio":{"input":{"transcription":{"model":"w"}}}}`, want: []string{"audio.input.transcription"}},
 		{
 			session: `{"audio":{"input":{"turn_detection":{"create_response":false}}}}`,
-			want:    []string{"turn_detection"},
+			want:    []string{"audio.input.turn_detection.create_response"},
 		},
 		{
 			session: `{"audio":{"input":{"turn_detection":{"idle_timeout_ms":5000}}}}`,
-			want:    []string{"turn_detection"},
+			want:    []string{"audio.input.turn_detection.idle_timeout_ms"},
 		},
 		{
 			session: `{"model":"other","instructions":"B","max_output_tokens":1,
@@ -94,12 +101,12 @@ func TestDefaultVoice(t *testing.T) {
 	t.Parallel()
 	s := at(start)
 	s.Updates = nil
-	for _, test := range []struct{ voice, want string }{{"marin", ""}, {"marin", ""}, {"cedar", "voice"}} {
+	for _, test := range []struct{ voice, want string }{{"marin", ""}, {"marin", ""}, {"cedar", voiceField}} {
 		e, _ := ParseProviderEvent([]byte(
 			`{"type":"session.updated","session":{"audio":{"output":{"voice":"` + test.voice + `"}}}}`))
 		var actions []Action
 		s, actions = Step(s, e, start)
-		if got := slices.Contains(resetFields(actions), "voice"); got != (test.want != "") {
+		if got := slices.Contains(resetFields(actions), voiceField); got != (test.want != "") {
 			t.Errorf("%s: set back %t", test.voice, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -37,6 +38,8 @@ type Update struct {
 	EventID string        `json:",omitempty"` // the app's name of it
 	Change  *ConfigUpdate `json:",omitempty"` // of the app; it is never changed
 	Limit   int64         `json:",omitempty"` // the output limit
+	Fields  []string      `json:",omitempty"` // of a restoreUpdate: what was changed; nil = it sets only what Config has
+	Last    bool          `json:",omitempty"` // of a restoreUpdate: all others were refused
 	Differs []string      `json:",omitempty"` // of a restoreUpdate: what was still different in the newest report
 }
 
@@ -74,7 +77,7 @@ func (u *Update) fields() (list []string) {
 	case u.Kind == limitUpdate:
 		return []string{"max_output_tokens"}
 	case u.Kind == muteUpdate:
-		return []string{"turn_detection"}
+		return []string{"audio.input.turn_detection"}
 	case u.Change == nil:
 		return nil
 	}
@@ -82,7 +85,7 @@ func (u *Update) fields() (list []string) {
 		list = append(list, "instructions")
 	}
 	if u.Change.Voice != nil {
-		list = append(list, "voice")
+		list = append(list, voiceField)
 	}
 	if len(u.Change.Tools) > 0 {
 		list = append(list, "tools")
@@ -99,7 +102,9 @@ func (u *Update) agrees(got *sessionObject) bool {
 	case u.Kind == limitUpdate:
 		return equalMaxOutputTokens(got, &Config{MaxOutputTokens: u.Limit})
 	case u.Kind == muteUpdate:
-		return equalTurnDetection(got, &Config{})
+		return len(compareMembers("", map[string]any{"audio": map[string]any{"input": map[string]any{
+			"turn_detection": map[string]any{"create_response": false},
+		}}}, got.Rest, false)) == 0
 	case c == nil:
 		return false
 	default:
@@ -148,25 +153,15 @@ func (m *machine) sendMute() {
 	m.sendUpdate(Update{Kind: muteUpdate}, map[string]any{"type": "realtime", "audio": map[string]any{"input": input}})
 }
 
-// sendRestore sets the provider's session to Config, but for what an update of the app is about to set.
-func (m *machine) sendRestore() {
-	session := m.Config.RealtimeSession(false)
-	for i := range m.Updates {
-		for _, field := range m.Updates[i].fields() {
-			if m.Updates[i].Kind == appUpdate {
-				delete(session, field)
-			}
-		}
-	}
-	if m.AudioHeard || m.isInFlight("voice") { // the provider would refuse all of it
-		delete(session["audio"].(map[string]any), "output")
-	}
-	m.sendUpdate(Update{Kind: restoreUpdate}, session)
+// sendRestore sets the provider's session to what it must be: all of it if these fields were changed, what Config has if
+// fields is nil.
+func (m *machine) sendRestore(fields []string) {
+	m.sendUpdate(Update{Kind: restoreUpdate, Fields: fields}, m.restoringSession(fields))
 }
 
 // isInFlight reports whether an update that the provider has not answered sets a field.
-func (m *machine) isInFlight(field string) bool {
-	return slices.ContainsFunc(m.Updates, func(u Update) bool { return slices.Contains(u.fields(), field) })
+func (m *machine) isInFlight(path string) bool {
+	return slices.ContainsFunc(m.Updates, func(u Update) bool { return isWithin(path, u.fields()) })
 }
 
 // restoring returns the newest restoreUpdate in flight, or nil. A report that differs from Config is older than it.
@@ -185,7 +180,7 @@ func (m *machine) resendUpdates(all bool) {
 	waiting := slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind != appUpdate })
 	m.Updates = nil
 	if all {
-		m.sendRestore()
+		m.sendRestore(nil)
 	}
 	for _, u := range waiting {
 		m.sendUpdate(u, u.Change.realtimeSession())
@@ -208,6 +203,9 @@ func (m *machine) applyUpdate(u *Update) {
 		return
 	}
 	m.mustPersist = true
+	if c.Instructions != nil || len(c.Tools) > 0 {
+		m.beginChanged()
+	}
 	if c.Instructions != nil {
 		m.Config.Instructions = *c.Instructions
 	}
@@ -240,15 +238,51 @@ func (m *machine) updateRefused(e *errorObject) {
 	case appUpdate:
 		m.takeBack(&u, newRefusedUpdateMessage(u.EventID, e))
 	case limitUpdate, muteUpdate:
-		m.sendRestore()
+		m.sendRestore(nil)
+	case restoreUpdate:
+		m.restoreRefused(&u, e)
 	}
+}
+
+// restoreRefused sets back the rest when the provider refuses to set some of it. A session in which not even Config can
+// be set ends.
+func (m *machine) restoreRefused(u *Update, e *errorObject) {
+	path, _, _ := strings.Cut(strings.TrimPrefix(e.Param, "session."), "[")
+	switch {
+	case u.Fields == nil: // nothing was changed
+	case u.Last:
+		m.beginEnd(ProviderError, true)
+	case e.Code == voiceFixed && !m.AudioHeard:
+		m.AudioHeard = true
+		m.sendRestore(u.Fields)
+	case !isOfConfig(path) && m.giveUpRestoring([]string{path}),
+		m.giveUpRestoring(slices.DeleteFunc(slices.Clone(u.Fields), isOfConfig)):
+		m.sendRestore(u.Fields)
+	default:
+		m.sendUpdate(Update{Kind: restoreUpdate, Fields: u.Fields, Last: true}, m.restoringSession(nil))
+	}
+}
+
+// isOfConfig reports whether a path is what Config has of the session.
+func isOfConfig(path string) bool {
+	return isWithin(path, []string{"audio.input.turn_detection", "audio.input.transcription"}) ||
+		slices.ContainsFunc(configChecks, func(c configCheck) bool { return c.field == path })
+}
+
+// remaining returns which of the changed fields a restoreUpdate sets back.
+func (u *Update) remaining(changed []string) []string {
+	if u.Fields != nil && !u.Last {
+		return changed
+	}
+	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return !isOfConfig(path) || path == voiceField })
 }
 
 // takeBack tells the app that its change is not made, and sets the session to what it was before.
 func (m *machine) takeBack(u *Update, message errorMessage) {
 	m.addActions(ToApp{message})
+	m.beginChanged()
 	m.limitOutput()
-	m.sendRestore()
+	m.sendRestore(nil)
 }
 
 // newRefusedUpdateMessage returns the error event of an app's update that the provider has refused.
@@ -270,8 +304,11 @@ func (m *machine) applyUpdateDeadlines() {
 		switch {
 		case u.Kind == appUpdate:
 			m.takeBack(&u, newErrorMessage(u.EventID, "the provider did not answer; the session is as it was before"))
-		case len(u.Differs) > 0:
-			m.resetConfig(u.Differs)
+		case len(u.Differs) > 0: // it was answered, and sets nothing
+			m.giveUpRestoring(u.Differs)
+			if still := slices.DeleteFunc(slices.Clone(u.Differs), m.isUnrestorable); len(still) > 0 {
+				m.resetConfig(still)
+			}
 		}
 	}
 }

@@ -16,6 +16,8 @@ type standIn struct {
 	now     time.Time
 	session map[string]any
 	refuses string // an update that has this text is refused; "" = none is
+	param   string // that the refusal names
+	keeps   string // the member that no update of ours changes; "" = none
 	silent  bool   // nothing is answered
 	app     []string
 	updates []string // that have come
@@ -42,7 +44,7 @@ func merged(old, change map[string]any) map[string]any {
 	out := maps.Clone(old)
 	for k, v := range change {
 		into, ok := out[k].(map[string]any)
-		if from, both := v.(map[string]any); ok && both {
+		if from, both := v.(map[string]any); ok && both && !isOtherType(into, from) {
 			v = merged(into, from)
 		}
 		out[k] = v
@@ -81,7 +83,11 @@ func (p *standIn) receive(event map[string]any) (answer string) {
 		return ""
 	case p.refuses != "" && strings.Contains(text, p.refuses):
 		return `{"type":"error","error":{"type":"invalid_request_error","code":"invalid_value","message":"No.",` +
-			`"param":"session.tool_choice","event_id":"` + event["event_id"].(string) + `"}}`
+			`"param":"` + p.param + `","event_id":"` + event["event_id"].(string) + `"}}`
+	case p.keeps != "":
+		change := event["session"].(map[string]any)
+		delete(change, p.keeps)
+		text = string(EncodeJSON(change))
 	}
 	return p.setSession(text)
 }
