@@ -361,14 +361,22 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 	if err != nil {
 		return rules.Result{}, err
 	}
-	command, err := b.terms.settlement(b.sessionID, &c, s)
+	policy := b.policies.At(b.store.Now())
+	command, err := b.terms.settlement(b.sessionID, &c, s, policy.EmptyAnswersDayMC)
 	if err != nil {
 		return rules.Result{}, err
 	}
-	command.Risk = b.policies.At(b.store.Now()).RiskOf(&app)
+	command.Risk = policy.RiskOf(&app)
 	res, err := b.ledger.Do(ctx, command)
 	if err != nil {
 		return res, err
+	}
+	if s.Silent && res.Outcome == rules.Applied {
+		waivedMC := int64(0)
+		if res.Waived {
+			waivedMC = int64(res.Entry.ProviderCostMC)
+		}
+		b.metrics.CountEmptyAnswer(b.terms.Provider, b.terms.Model, int64(res.Entry.UserChargeMC), waivedMC)
 	}
 	delete(b.held, s.N)
 	if res.Shortfall > 0 { // the fee takes it (decision 018)

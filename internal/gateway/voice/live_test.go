@@ -593,6 +593,39 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// TestSilentRepliesAreFree: a reply that failed or said nothing costs the user nothing, also if its usage has input, as
+// long as the service bears that (decision 112). Beyond that it is charged.
+func TestSilentRepliesAreFree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(`{"model":"gpt-realtime-2.1"}`)
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	const silent = `{"input_tokens":100,"output_tokens":0,"input_token_details":{"text_tokens":100}}`
+	const costMC = 100 * 400 // of text; the world's service bears 100,000 a day
+	for i, c := range []struct {
+		status string
+		free   bool
+	}{{"completed", true}, {"failed", true}, {"incomplete", false}} {
+		id := fmt.Sprint("resp_", i)
+		side.send(createdEvent(id))
+		side.send(doneEvent(id, c.status, silent))
+		receipt, _ := control.wait("svc.response.settled")["receipt"].(map[string]any)
+		isFree := receipt["waived"] == "empty_answer" && receipt["user_charge_mc"] == 0.0
+		if isFree != c.free || receipt["provider_cost_mc"] != float64(costMC) {
+			t.Errorf("%s: %v", c.status, receipt)
+		}
+	}
+	control.send(`{"type":"svc.session.end","when":"immediate"}`)
+	s := w.ended(o.ID, session.AppEnded)
+	if len(s.Receipts) != 3 || s.Receipts[0].Waived != "empty_answer" || s.Receipts[2].Waived != "" ||
+		s.ChargedMC != s.Receipts[2].UserChargeMC {
+		t.Errorf("%+v", s)
+	}
+	w.verify()
+}
+
 // TestTimes ends sessions at max_duration_s and at the idle timeout.
 func TestTimes(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package voice
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -138,8 +139,11 @@ var finishReasons = map[string]string{
 }
 
 // settlement returns the ledger's command that charges a reply, by the terms of who pays for it. The charge is at most
-// what the feature allows for a call, and what is left of max_cost_mc.
-func (t *billingTerms) settlement(sessionID string, c *rules.Call, s *session.Settle) (rules.Settle, error) {
+// what the feature allows for a call, and what is left of max_cost_mc. A reply that said nothing is free while that
+// costs the service at most freeDayMC in a day.
+func (t *billingTerms) settlement(
+	sessionID string, c *rules.Call, s *session.Settle, freeDayMC money.MC,
+) (rules.Settle, error) {
 	shares := t.PaidBy(c.PaidBy)
 	out := rules.Settle{
 		Call:       *c,
@@ -166,6 +170,11 @@ func (t *billingTerms) settlement(sessionID string, c *rules.Call, s *session.Se
 		amounts, err = pricing.ChargeVoiceEstimate(t.rates, s.Usage, shares.Margin, shares.Fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
+	if s.Silent && !s.Estimated && freeDayMC > 0 {
+		free := out.Usage
+		free.JSON = strings.TrimSuffix(free.JSON, "}") + "," + rules.WaivedEmpty + "}"
+		out.Waiver = &rules.Waiver{DayMC: freeDayMC, Usage: free}
+	}
 	return out, err
 }
 

@@ -184,7 +184,7 @@ func (w *world) node() *testNode {
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
 	book := policies.Fixed(policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds,
-		SandboxDayMC: money.Dollar, SandboxTotalDayMC: money.Max})
+		SandboxDayMC: money.Dollar, SandboxTotalDayMC: money.Max, EmptyAnswersDayMC: 100_000})
 	supervisor := NewSupervisor(Options{
 		DB:       w.db,
 		Ledger:   w.book,

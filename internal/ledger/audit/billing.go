@@ -89,8 +89,8 @@ func parseBilling(termsText, usageText string) (*billing, error) {
 		work && (*b.Captured < 0 || b.usage != usage{Captured: b.Captured}) {
 		return nil, fmt.Errorf("usage %q cannot be that of terms %q", usageText, termsText)
 	}
-	if b.Waived != "" && (b.Waived != "empty_answer" || b.Rates.Embedding || b.Rates.Voice != nil ||
-		b.Output-b.Reasoning > maxEmptyTokens) {
+	if b.Waived != "" && (b.Waived != "empty_answer" || b.Rates.Embedding ||
+		b.Rates.Voice == nil && b.Output-b.Reasoning > maxEmptyTokens) { // a voice reply may have failed while it spoke
 		return nil, fmt.Errorf("usage %q cannot be that of a free call", usageText)
 	}
 	return &b, nil

@@ -204,7 +204,8 @@ func (m *machine) cutReplies() {
 }
 
 // billReply ends reply i and gives it to the ledger: by the provider's usage, else as an estimate
-// of what the user heard. A failed or silent reply without usage is not billed.
+// of what the user heard. A failed or silent reply without usage is not billed, and one with usage is free as far as
+// the ledger allows.
 func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	r := m.Replies[i]
 	m.Replies = slices.Delete(m.Replies, i, i+1)
@@ -214,12 +215,16 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 		charge.FirstAudioMS = milliseconds(r.AudioUS - r.StartedUS)
 	}
 	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
-		charge.Usage = *usage
-		m.readContext(&r, usage)
+		charge.Usage, charge.Silent = *usage, status == failed || usage.Output() == 0
+		if status == failed { // its usage need not have all of the context
+			m.AddedTextTokens += usage.Output()
+		} else {
+			m.readContext(&r, usage)
+		}
 	} else {
 		charge.Usage, charge.Estimated = m.estimateUsage(&r), true
 		m.AddedTextTokens += charge.Usage.Output()
-		if status == "failed" || charge.Usage.Output() == 0 {
+		if status == failed || charge.Usage.Output() == 0 {
 			if r.Held {
 				m.releaseHold()
 			}
@@ -389,8 +394,10 @@ func (m *machine) crossBlock() {
 		BlockMC:        *m.BudgetBlockMC,
 		Blocks:         blocks,
 	}
-	if m.ConfirmBlocks {
-		m.ApproveByUS = m.after(ApprovalWindow)
+	if m.ConfirmBlocks && !m.ApprovalMissed {
+		if m.ApproveByUS == 0 { // a window that is open does not move
+			m.ApproveByUS = m.after(ApprovalWindow)
+		}
 		by := timestamp.Format(m.ApproveByUS)
 		c.ApprovalRequired, c.ApproveBy = true, &by
 	}

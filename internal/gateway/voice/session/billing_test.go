@@ -230,3 +230,90 @@ func TestCachedContext(t *testing.T) {
 		}
 	}
 }
+
+// TestApprovalWindowDoesNotMove: blocks that are crossed while an approval is awaited give no more time for it. One
+// approval is for all of them, and none helps when the time is over.
+func TestApprovalWindowDoesNotMove(t *testing.T) {
+	t.Parallel()
+	for approves, want := range map[bool]string{false: BudgetNotApproved, true: ""} {
+		block := money.MC(250)
+		s, now := at(start), start
+		s.BudgetBlockMC, s.ConfirmBlocks = &block, true
+		step := func(e Event) (told string) {
+			var actions []Action
+			s, actions = Step(s, e, now)
+			return strings.Join(sent(actions), "\n")
+		}
+		for n := range int64(3) { // a lively conversation: a reply each 14 s, each of more than a block
+			replyID := fmt.Sprint("resp_", n)
+			for _, kind := range []string{"response.created", "response.done"} {
+				e := provided(kind, replyID)
+				e.content.Response = &responseObject{ID: replyID, Status: "completed", Usage: []byte(usage10)}
+				step(e)
+			}
+			entry := &rules.Entry{Usage: "{}", Amounts: rules.Amounts{UserChargeMC: block + 1}}
+			told := step(Settled{N: s.Unsettled[0].N, ReplyID: replyID, Entry: entry})
+			step(HoldMade{N: s.HoldN, AmountMC: 1000})
+			if !strings.Contains(told, `"approval_required":true,"approve_by":"2026-11-21T12:00:30.000Z"`) {
+				t.Errorf("reply %d: %s", n, told)
+			}
+			now = now.Add(14 * time.Second)
+			if n == 1 && approves {
+				step(FromApp{AppEvent{Type: "svc.session.approve_block"}})
+				break
+			}
+			step(Tick{})
+		}
+		now = start.Add(ApprovalWindow)
+		step(Tick{})
+		if s.ApprovalMissed == approves {
+			t.Errorf("approved %t: missed %t", approves, s.ApprovalMissed)
+		}
+		next := provided("response.created", "resp_9")
+		next.content.Response = &responseObject{ID: "resp_9"}
+		step(next)
+		reason := ""
+		if s.Ending != nil {
+			reason = s.Ending.Reason
+		}
+		if reason != want {
+			t.Errorf("approved %t: it ends with %q", approves, reason)
+		}
+	}
+}
+
+// TestSilentReplies: a reply that failed or said nothing is free as far as the ledger allows, and the context that the
+// next hold covers does not shrink by the usage of a failed one.
+func TestSilentReplies(t *testing.T) {
+	t.Parallel()
+	input := func(output string) string {
+		return `{"input_tokens":500,"output_tokens":` + output + `,"input_token_details":{"text_tokens":500}}`
+	}
+	for _, c := range []struct {
+		status, usage   string
+		settled, silent bool
+		context         int64
+	}{
+		{"completed", input("1"), true, false, 500 + 1},
+		{"completed", input("0"), true, true, 500},
+		{"incomplete", input("0"), true, true, 500},
+		{"cancelled", input("0"), true, true, 500},
+		{"failed", input("0"), true, true, 700},
+		{"failed", input("3"), true, true, 703},
+		{"failed", "null", false, false, 700},
+		{"completed", `{"input_tokens":0,"output_tokens":0}`, false, false, 700},
+	} {
+		s := at(start)
+		s.Context.TextInput = 700
+		for _, kind := range []string{"response.created", "response.done"} {
+			e := provided(kind, "resp_1")
+			e.content.Response = &responseObject{ID: "resp_1", Status: c.status, Usage: []byte(c.usage)}
+			s, _ = Step(s, e, start)
+		}
+		in := (&machine{State: s, nowUS: start.UnixMicro()}).boundContext(0)
+		text := in.Text + in.TextCached
+		if len(s.Unsettled) == 1 != c.settled || c.settled && s.Unsettled[0].Silent != c.silent || text != c.context {
+			t.Errorf("%s, %s: %+v, %d tokens are read next", c.status, c.usage, s.Unsettled, text)
+		}
+	}
+}

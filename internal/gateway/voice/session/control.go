@@ -94,8 +94,9 @@ func (m *machine) forwardToProvider(e *AppEvent, members map[string]any) {
 	m.addActions(ToProvider{members})
 }
 
-// updateConfig asks the provider for the change that the app wants. Until the provider has confirmed it, Config stays as
-// it is. The output cap of a reply may fall, and rise again up to what the session was created with; it is set apart.
+// updateConfig asks the provider for the change that the app wants. Until the provider has confirmed it, Config stays
+// as it is. The output cap of a reply may fall, and rise again up to what the session was created with; it is set
+// apart.
 func (m *machine) updateConfig(e *AppEvent) {
 	u := *e.Update
 	if n := u.MaxOutputTokens; n != nil && (*n < 1 || *n > m.MaxOutputTokens) {

@@ -99,7 +99,9 @@ func TestAppEvents(t *testing.T) {
 			state: func(s *State) { s.HoldOutput, s.Config.MaxOutputTokens = 50, 50 },
 			event: AppEvent{Type: "session.update", Update: &ConfigUpdate{MaxOutputTokens: ref(int64(100))}},
 			want:  []string{"Persist"},
-			check: func(_, after State) bool { return after.appOutputOf() == 100 && after.Config.MaxOutputTokens == 50 },
+			check: func(_, after State) bool {
+				return after.appOutputOf() == 100 && after.Config.MaxOutputTokens == 50
+			},
 		},
 		"the highest cap": {
 			event: AppEvent{Type: "session.update", Update: &ConfigUpdate{MaxOutputTokens: ref(int64(1024))}},
@@ -160,7 +162,8 @@ func TestAppEvents(t *testing.T) {
 		"an end at once": {
 			state: func(s *State) { s.Replies = []Reply{{ID: "resp_1", StartedUS: start.UnixMicro()}} },
 			event: AppEvent{Type: "svc.session.end", Immediate: true},
-			want:  []string{"Persist", ending, `provider {"event_id":"svc_rts_1_cancel","response_id":"resp_1","type":"response.cancel"}`},
+			want: []string{"Persist", ending,
+				`provider {"event_id":"svc_rts_1_cancel","response_id":"resp_1","type":"response.cancel"}`},
 			check: func(_, after State) bool {
 				return after.Ending.Immediate && after.Replies[0].GiveUpUS == start.Add(CancelWait).UnixMicro()
 			},

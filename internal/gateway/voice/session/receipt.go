@@ -24,6 +24,7 @@ type Receipt struct {
 	UserChargeDisplay string      `json:"user_charge_display"`
 	HoldAmountMC      money.MC    `json:"hold_amount_mc"`
 	PaidBy            string      `json:"paid_by"`
+	Waived            string      `json:"waived,omitempty"` // why the reply was free: empty_answer
 }
 
 // UsageDetail is the usage of a reply by modality. The cached counts are part of the input counts.
@@ -48,6 +49,10 @@ func NewReceipt(e *rules.Entry) Receipt {
 	if e.Settlement == rules.Estimated {
 		source = "estimated"
 	}
+	waived := ""
+	if e.IsWaived() {
+		waived = "empty_answer"
+	}
 	return Receipt{
 		ID:           e.ID,
 		CreatedAt:    timestamp.Format(e.CreatedUS),
@@ -66,5 +71,6 @@ func NewReceipt(e *rules.Entry) Receipt {
 		UserChargeDisplay: e.UserChargeMC.Display(),
 		HoldAmountMC:      e.HoldMC,
 		PaidBy:            e.PaidBy,
+		Waived:            waived,
 	}
 }

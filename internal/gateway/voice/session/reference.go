@@ -145,7 +145,8 @@ func deletePath(object map[string]any, path string) {
 	}
 }
 
-// restoringSession renders the session that sets these fields back, with all that must be. Nil fields = what Config has.
+// restoringSession renders the session that sets these fields back, with all that must be. Nil fields = what Config
+// has.
 func (m *machine) restoringSession(fields []string) map[string]any {
 	var session map[string]any
 	_ = json.Unmarshal(EncodeJSON(m.Config.RealtimeSession(false)), &session)
@@ -164,7 +165,7 @@ func (m *machine) restoringSession(fields []string) map[string]any {
 			session["include"] = []any{}
 		}
 	}
-	if m.isUpdatable("instructions") && !isWithin("instructions", fields) {
+	if fields == nil && m.isUpdatable("instructions") {
 		delete(session, "instructions") // what the browser has set may be newer
 	}
 	for i := range m.Updates {

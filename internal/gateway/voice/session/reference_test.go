@@ -122,7 +122,9 @@ func TestRestoringIsRefused(t *testing.T) {
 			[]string{"tracing"}, ""},
 		"a member, not named": {`"tracing":null`, "", `{"tracing":"auto","instructions":"Be evil."}`,
 			[]string{"tracing"}, ""},
-		"one that was not changed":                  {`"format"`, "session.audio.output.format", `{"instructions":"Be evil."}`, nil, ""},
+		"one that was not changed": {
+			`"format"`, "session.audio.output.format", `{"instructions":"Be evil."}`, nil, "",
+		},
 		"one that was not changed and is not named": {`"format"`, "", `{"instructions":"Be evil."}`, nil, ""},
 		"reasoning": {`"reasoning"`, "session.reasoning.effort", `{"reasoning":{"effort":"xhigh"}}`,
 			nil, ConfigTampering},

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// failed is the status of a reply that the provider could not make.
+const failed = "failed"
+
 const (
 	// MaxFailures is how many replies in a row the provider may fail before the session ends.
 	MaxFailures = 3
@@ -107,7 +110,7 @@ func (m *machine) replyDone(r *responseObject) {
 	}
 	reply, usage := m.Replies[i], readUsage(r.Usage)
 	m.LastActivityUS = m.nowUS
-	if r.Status == "failed" {
+	if r.Status == failed {
 		m.Failures++
 		m.addActions(ToApp{newFailureMessage(r)})
 	} else {

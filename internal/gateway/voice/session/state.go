@@ -162,12 +162,12 @@ type State struct {
 	Unheard          bool  // the context may hold speech that no sideband has reported
 	ControlAttached  bool
 	ControlLostUS    int64    // since when the control channel is missing; 0 = it never was there
-	Updates          []Update `json:",omitempty"` // our session.update that the provider has not answered, in their order
+	Updates          []Update `json:",omitempty"` // our session.update that are not answered, in their order
 	LastUpdate       int64    // number of the newest one
 	AudioHeard       bool     // the model has spoken, so the provider refuses another voice
 	ConfigResets     int64    // how often the browser tried to change what counts as tampering
-	// Reference is the first session that the provider has confirmed, without what Config has, ids and times. Nil = none
-	// is known yet. Unrestorable are paths in it that the provider does not set back.
+	// Reference is the first session that the provider has confirmed, without what Config has, ids and times. Nil =
+	// none is known yet. Unrestorable are paths in it that the provider does not set back.
 	Reference    json.RawMessage `json:",omitempty"`
 	Unrestorable []string        `json:",omitempty"`
 	ToolCallIDs  []string        // whose results the app has sent

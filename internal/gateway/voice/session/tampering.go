@@ -37,7 +37,7 @@ type configCheck struct {
 const voiceField = "audio.output.voice"
 
 var configChecks = []configCheck{
-	{"model", func(got *sessionObject, c *Config) bool { return got.Model == nil || isString(got.Model, c.Model) }, nil},
+	{"model", equalModel, nil},
 	{"instructions", equalInstructions, adoptInstructions},
 	{"output_modalities", equalModalities, nil},
 	{"tools", func(got *sessionObject, c *Config) bool {
@@ -46,6 +46,10 @@ var configChecks = []configCheck{
 	{"tool_choice", equalToolChoice, nil},
 	{"max_output_tokens", equalMaxOutputTokens, nil},
 	{voiceField, equalVoice, adoptVoice},
+}
+
+func equalModel(got *sessionObject, c *Config) bool {
+	return got.Model == nil || isString(got.Model, c.Model)
 }
 
 func equalInstructions(got *sessionObject, c *Config) bool {

@@ -38,7 +38,7 @@ type Update struct {
 	EventID string        `json:",omitempty"` // the app's name of it
 	Change  *ConfigUpdate `json:",omitempty"` // of the app; it is never changed
 	Limit   int64         `json:",omitempty"` // the output limit
-	Fields  []string      `json:",omitempty"` // of a restoreUpdate: what was changed; nil = it sets only what Config has
+	Fields  []string      `json:",omitempty"` // of a restoreUpdate: what was changed; nil = it sets what Config has
 	Last    bool          `json:",omitempty"` // of a restoreUpdate: all others were refused
 	Differs []string      `json:",omitempty"` // of a restoreUpdate: what was still different in the newest report
 }
@@ -153,8 +153,8 @@ func (m *machine) sendMute() {
 	m.sendUpdate(Update{Kind: muteUpdate}, map[string]any{"type": "realtime", "audio": map[string]any{"input": input}})
 }
 
-// sendRestore sets the provider's session to what it must be: all of it if these fields were changed, what Config has if
-// fields is nil.
+// sendRestore sets the provider's session to what it must be: all of it if these fields were changed, what Config has
+// if fields is nil.
 func (m *machine) sendRestore(fields []string) {
 	m.sendUpdate(Update{Kind: restoreUpdate, Fields: fields}, m.restoringSession(fields))
 }
@@ -174,8 +174,8 @@ func (m *machine) restoring() *Update {
 	return nil
 }
 
-// resendUpdates sends, on a new sideband, the session as it must be if all is set, and what the app has asked for and the
-// last sideband has not answered.
+// resendUpdates sends, on a new sideband, the session as it must be if all is set, and what the app has asked for and
+// the last sideband has not answered.
 func (m *machine) resendUpdates(all bool) {
 	waiting := slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind != appUpdate })
 	m.Updates = nil
@@ -274,7 +274,9 @@ func (u *Update) remaining(changed []string) []string {
 	if u.Fields != nil && !u.Last {
 		return changed
 	}
-	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return !isOfConfig(path) || path == voiceField })
+	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool {
+		return !isOfConfig(path) || path == voiceField
+	})
 }
 
 // takeBack tells the app that its change is not made, and sets the session to what it was before.

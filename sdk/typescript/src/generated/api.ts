@@ -1385,6 +1385,11 @@ export interface Schemas {
       hold_amount_mc: Schemas["MicroCents"];
       /** @enum {string} */
       paid_by: "wallet" | "free_credit";
+      /**
+       * @description Why the reply was free: it failed, or said nothing. The service's fee bears the cost. Only in replies that were free.
+       * @enum {string}
+       */
+      waived?: "empty_answer";
   };
   /**
    * @description What an app may send on the control channel, at most 256 KiB each. `event_id`, up to 512 characters, is repeated in the `error` event if the request is refused. No request can
