@@ -472,6 +472,18 @@ func (s *socket) wait(kind string) map[string]any {
 	}
 }
 
+// count returns how many events of a type have come.
+func (s *socket) count(kind string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.got {
+		if e["type"] == kind {
+			n++
+		}
+	}
+	return n
+}
+
 // closed waits for the end of the socket and returns its code.
 func (s *socket) closed() websocket.StatusCode {
 	s.t.Helper()
