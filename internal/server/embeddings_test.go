@@ -269,7 +269,7 @@ func (n *emulated) checkRetriedEmbeddings(body string) {
 	if _, err := send(ctx, slow, http.Header{"Idempotency-Key": {key}}); err == nil {
 		t.Error("the client did not disconnect")
 	}
-	testkit.Eventually(t, 2*time.Minute, "the row of the call", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the row of the call", func() bool {
 		return len(calltest.Spends(t, n.DB)[key]) == 1
 	})
 

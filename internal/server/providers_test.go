@@ -120,7 +120,7 @@ func startEmulated(t *testing.T, e db.Engine) *emulated {
 		Node: apptest.Start(t, apptest.URL(t, e), apptest.Emulated).Node,
 		t:    t,
 	}
-	testkit.Eventually(t, 10*time.Second, "the emulator's address", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the emulator's address", func() bool {
 		m := emulatorAt.FindStringSubmatch(n.Log())
 		if m != nil {
 			n.url = m[1]
@@ -228,7 +228,7 @@ func (n *emulated) headroom() (held, consumed int64) {
 // released waits until nothing is held.
 func (n *emulated) released() {
 	n.t.Helper()
-	testkit.Eventually(n.t, 2*time.Minute, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
+	testkit.Eventually(n.t, testkit.Patience, "nothing held", func() bool { held, _ := n.headroom(); return held == 0 })
 }
 
 // alarms counts the lines for the operator.
@@ -533,7 +533,7 @@ func TestCircuit(t *testing.T) {
 			}
 		}
 		for _, v := range dead {
-			testkit.Eventually(t, 2*time.Minute, v.name+" is back", func() bool {
+			testkit.Eventually(t, testkit.Patience, v.name+" is back", func() bool {
 				return n.askModel(v.model, question("words=5", true), servertest.UUID()).status == 200
 			})
 			for range 3 {
@@ -548,7 +548,7 @@ func TestCircuit(t *testing.T) {
 // running waits until the emulator has a call that it has not answered.
 func (n *emulated) running() {
 	n.t.Helper()
-	testkit.Eventually(n.t, 2*time.Minute, "the call is at the provider", func() bool {
+	testkit.Eventually(n.t, testkit.Patience, "the call is at the provider", func() bool {
 		list := n.tries("")
 		return len(list) == 1 && list[0].Status == 0
 	})
@@ -676,7 +676,7 @@ func (n *emulated) lastByte(v *vendor, stream bool) {
 	}
 	apitest.Check(n.t, req, resp, body)
 	var line string
-	testkit.Eventually(n.t, 10*time.Second, "the call's log line", func() bool {
+	testkit.Eventually(n.t, testkit.Patience, "the call's log line", func() bool {
 		for l := range strings.Lines(n.Log()) {
 			if strings.Contains(l, resp.Header.Get("X-Request-Id")) && strings.Contains(l, `"status":200`) {
 				line = l
@@ -737,7 +737,7 @@ func TestSlowReader(t *testing.T) {
 	if err := n.request(t.Context(), "gpt-6-luna", body, key).Write(conn); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 90*time.Second, "the call is settled without its client", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the call is settled without its client", func() bool {
 		return len(calltest.Spends(t, n.DB)[key]) == 1
 	})
 	if row := n.spendRow(key); row.Settlement != "settled" {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/jackc/pgx/v5"
@@ -213,7 +212,7 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 	user.Post("/connections/"+connection+"/freeze", nil).Want(t, http.StatusSeeOther)
 	wants(t, "revoke", app.Do(t, "POST", "/v1/connections/"+connection+"/revoke", ""), 200, "", "revoked")
 
-	testkit.Eventually(t, time.Minute, "a delivery was tried", func() bool {
+	testkit.Eventually(t, testkit.Patience, "a delivery was tried", func() bool {
 		return dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM deliveries WHERE attempts > 0`) > 0
 	})
 	wants(t, "endpoint", app.Do(t, "PATCH", path+"/webhooks/"+endpoint, `{"status":"disabled"}`), 200, "", "disabled")
@@ -260,7 +259,7 @@ func speakOnce(t *testing.T, p *servertest.Process) {
 		http.StatusAccepted {
 		t.Fatalf("%+v", a)
 	}
-	testkit.Eventually(t, time.Minute, "the session ends", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the session ends", func() bool {
 		return dbtest.Number(t, p.DB,
 			`SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended' AND response_count = 1`) == 1
 	})
@@ -288,7 +287,7 @@ func fillLive(t *testing.T, p *servertest.Process) {
 	pay("pay")
 	pay("pay")
 	pay("expire")
-	testkit.Eventually(t, time.Minute, "the payments ended", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the payments ended", func() bool {
 		return dbtest.Number(t, p.DB, `SELECT COUNT(*) FROM payment_records WHERE kind IN ('settled', 'failed')`) == 3
 	})
 

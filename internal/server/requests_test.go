@@ -154,7 +154,7 @@ func TestCallsAreFollowed(t *testing.T) {
 		want = append(want, resp.Header.Get("X-Request-Id"))
 		_ = resp.Body.Close()
 	}
-	testkit.Eventually(t, 5*time.Minute, "the calls in the order of settlement", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the calls in the order of settlement", func() bool {
 		a := c.Do(t, "GET", at, "")
 		var rows []loggedRequest
 		if err := json.Unmarshal([]byte(a.Body), &rows); err != nil || a.Status != 200 || len(rows) > 2 {

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
@@ -118,7 +117,7 @@ func stopAll(t *testing.T, calls, pages *nodetest.Node) {
 	call().wantAnswer(t, 403, "connection_frozen")
 	user.Post("/connections/"+calls.Connection.ID+"/review", url.Values{"decision": {"resume"}}).Want(t, 303)
 	// Within half a second of the pause, a node may read it after the resume, and stop one more call (decision 067).
-	testkit.Eventually(t, 2*time.Minute, "a call after the resume", func() bool {
+	testkit.Eventually(t, testkit.Patience, "a call after the resume", func() bool {
 		return call().status == 200
 	})
 }

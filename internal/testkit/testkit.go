@@ -24,6 +24,9 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
+// Patience is how long a test waits for what takes a moment, and on a machine with twenty such tests at a time minutes.
+const Patience = 5 * time.Minute
+
 // Eventually polls until ok, less often the longer it takes, and fails the test if that is too long.
 func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()

@@ -84,7 +84,7 @@ func crash(t *testing.T, url string) {
 	}
 	stop()
 	wait()
-	testkit.Eventually(t, 30*time.Second, "sweep of the last holds", func() bool {
+	testkit.Eventually(t, testkit.Patience, "sweep of the last holds", func() bool {
 		return dbtest.Number(t, p.DB, openHolds) == 0
 	})
 	for _, c := range interrupted { // the load may have asked again
@@ -127,7 +127,7 @@ func crash(t *testing.T, url string) {
 func (b *callBooks) checkLater(p *servertest.Process, delay time.Duration) {
 	b.t.Helper()
 	until := time.After(delay)
-	testkit.Eventually(b.t, 30*time.Second, "sweep of a dead node's holds", func() bool {
+	testkit.Eventually(b.t, testkit.Patience, "sweep of a dead node's holds", func() bool {
 		return dbtest.Number(b.t, p.DB, orphans, time.Now().UnixMicro()) == 0
 	})
 	servertest.Verify(b.t, p.DB)

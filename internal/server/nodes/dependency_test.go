@@ -28,11 +28,12 @@ import (
 )
 
 // Every wait for the database that a caller stands behind is bounded by 5 s, and /readyz answers
-// within 2 s (decision 050). A loaded machine gets twice and more of that.
+// within 2 s (decision 050). A loaded machine gets twice and more of that, and what works again has as
+// long as it needs: the storm prints how long.
 const (
 	maxAnswerTime = 12 * time.Second
 	maxReadyTime  = 5 * time.Second
-	maxRecovery   = 30 * time.Second
+	maxRecovery   = testkit.Patience
 )
 
 // isUnavailable accepts the refusal of a node that cannot hold or settle now.
@@ -231,6 +232,7 @@ func TestFrozenPostgres(t *testing.T) {
 	asked := b.addCalls(24, "!emu words=9")
 	wait.Go(func() { b.sendInTime(p, asked...) })
 	awaitReadiness(t, p, 503)
+	p.Once = true
 	begun := time.Now()
 	if r := apitest.Read(t, p.Call("GET", "/v1/connection", "")); r.Status != 503 || time.Since(begun) > maxAnswerTime {
 		t.Errorf("a read: %d after %s", r.Status, time.Since(begun))

@@ -54,7 +54,7 @@ func testFailover(t *testing.T, lose func(primary *dbtest.Cluster)) {
 	ctx, stop := context.WithCancel(t.Context())
 	wait := b.runClients(ctx, 8, func() *servertest.Process { return nodes[turn.Add(1)%2] })
 	defer func() { stop(); wait() }()
-	testkit.Eventually(t, time.Minute, "50 answered calls", func() bool { return b.answered.Load() >= 50 })
+	testkit.Eventually(t, testkit.Patience, "50 answered calls", func() bool { return b.answered.Load() >= 50 })
 	before := b.answered.Load()
 	lost := time.Now()
 	lose(primary)

@@ -26,21 +26,24 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	wait := b.runClients(ctx, 24, func() *servertest.Process { return p })
 	defer func() { stop(); wait() }()
 	d := dbtest.OpenURL(t, p.DB+"&application_name=saboteur")
-	cut := int64(0)
-	// On a slow machine the calls need more time to get between two cuts.
+	cut, pause := int64(0), 200
 	for round := 0; round < 150 || round < 1500 && b.answered.Load() < 100; round++ {
 		var n int64
+		answered := b.answered.Load()
 		if err := d.QueryRowContext(t.Context(),
 			`SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND `+
 				`application_name = 'purser'`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		cut += n
-		<-time.After(time.Duration(40+rand.IntN(200+round)) * time.Millisecond) // any moment of a call
+		<-time.After(time.Duration(40+rand.IntN(pause)) * time.Millisecond) // any moment of a call
+		if b.answered.Load() == answered {                                  // on a slow machine calls need more time to get between two cuts
+			pause = min(pause+pause/10, 10_000)
+		}
 	}
 	stop()
 	wait()
-	testkit.Eventually(t, 2*time.Minute, "end of the last holds", func() bool {
+	testkit.Eventually(t, testkit.Patience, "end of the last holds", func() bool {
 		return dbtest.Number(t, p.DB, openHolds) == 0
 	})
 	b.replayAll(p)
@@ -103,14 +106,14 @@ func TestStatementFails(t *testing.T) {
 		if !inside && (r.status != 500 && r.status != 502 || r.errorCode() == "") {
 			t.Errorf("%s failed: %+v", what, r)
 		}
-		testkit.Eventually(t, 2*time.Minute, "the key works again after a failed "+what, func() bool {
+		testkit.Eventually(t, testkit.Patience, "the key works again after a failed "+what, func() bool {
 			r = ask(p.Node, c)
 			return r.status == 200 || f.rows == 0 && r.status == 502
 		})
 		if rows := calltest.Spends(t, p.DB)[c.key]; len(rows) != f.rows {
 			t.Errorf("after a failed %s: %+v", what, rows)
 		}
-		testkit.Eventually(t, 2*time.Minute, "nothing is held after a failed "+what, func() bool {
+		testkit.Eventually(t, testkit.Patience, "nothing is held after a failed "+what, func() bool {
 			return dbtest.Number(t, p.DB, openHolds) == 0
 		})
 	}
@@ -125,12 +128,12 @@ func TestCheckpointFails(t *testing.T) {
 	d := dbtest.OpenURL(t, a.DB)
 	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a.Node, c)
-	testkit.Eventually(t, 10*time.Second, "a checkpoint", func() bool {
+	testkit.Eventually(t, testkit.Patience, "a checkpoint", func() bool {
 		return dbtest.Number(t, a.DB, `SELECT COUNT(*) FROM checkpoints`) > 0
 	})
 	follower := asking(b.Node, c)
 	undo := fails(t, d, "INSERT", "checkpoints")
-	testkit.Eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
+	testkit.Eventually(t, testkit.Patience, "a checkpoint that failed", func() bool {
 		return strings.Contains(a.Log(), "checkpoints not saved")
 	})
 	undo()

@@ -145,7 +145,7 @@ func TestDatabaseHangs(t *testing.T) {
 	running := b.addCall(false, "!mock words=5 delay=4s")
 	stream := b.addCall(true, "!mock words=5 delay=4s")
 	whole, streamed := asking(p.Node, running), asking(p.Node, stream)
-	testkit.Eventually(t, 10*time.Second, "two holds", func() bool {
+	testkit.Eventually(t, testkit.Patience, "two holds", func() bool {
 		return dbtest.Number(t, database, openHolds) == 2
 	})
 	// The database has the holds; what it answered passes the freezer before this does.
@@ -177,17 +177,17 @@ func TestDatabaseHangs(t *testing.T) {
 		t.Errorf("a stream whose response is ready got %+v", r)
 	}
 	f.thaw()
-	testkit.Eventually(t, 30*time.Second, "ready again", func() bool {
+	testkit.Eventually(t, testkit.Patience, "ready again", func() bool {
 		status, _, _ := probeReady(t, p.Node)
 		return status == 200
 	})
 	for _, c := range []*booked{running, stream} {
-		testkit.Eventually(t, 30*time.Second, "the late settlement", func() bool {
+		testkit.Eventually(t, testkit.Patience, "the late settlement", func() bool {
 			return ask(p.Node, c).status == 200
 		})
 		calltest.Spend(t, p.DB, c.key)
 	}
-	testkit.Eventually(t, 2*time.Minute, "end of the holds", func() bool {
+	testkit.Eventually(t, testkit.Patience, "end of the holds", func() bool {
 		return dbtest.Number(t, database, openHolds) == 0
 	})
 	servertest.Verify(t, database)

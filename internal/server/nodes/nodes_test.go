@@ -324,7 +324,7 @@ func TestNodesRevoke(t *testing.T) {
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
 	readBody(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
-	testkit.Eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
+	testkit.Eventually(t, testkit.Patience, "a token that was revoked on the other node is refused", func() bool {
 		return ask(b.Node, &booked{
 			key:  servertest.UUID(),
 			body: books.calls[0].body,
@@ -423,7 +423,7 @@ func TestStopUnderLoad(t *testing.T) {
 			leaver := beginCall(p.Node, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
-			testkit.Eventually(t, 2*time.Minute, "streams and calls in flight", func() bool {
+			testkit.Eventually(t, testkit.Patience, "streams and calls in flight", func() bool {
 				return b.streamed.Load() > 5 && b.inFlight.Load() > 8
 			})
 			inFlight := b.inFlight.Load()

@@ -195,7 +195,7 @@ func startProxy(t *testing.T, address, dir, name string, args ...string) *proxy 
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	p := &proxy{t: t, client: &http.Client{Transport: transport, Timeout: time.Minute}}
-	testkit.Eventually(t, 30*time.Second, name+" answers", func() bool {
+	testkit.Eventually(t, testkit.Patience, name+" answers", func() bool {
 		resp, err := p.client.Get(proxyURL + "/healthz")
 		if err != nil {
 			return false

@@ -71,7 +71,7 @@ func drillRestores(t *testing.T, url string) {
 		start()
 		pause(ctx, time.Duration(300+rand.IntN(500))*time.Millisecond)
 		var before map[string]calltest.Bill
-		testkit.Eventually(t, time.Minute, "an answered call", func() bool {
+		testkit.Eventually(t, testkit.Patience, "an answered call", func() bool {
 			before = b.answeredBills()
 			return len(before) > 0
 		})
@@ -152,7 +152,7 @@ func (b *callBooks) replayFromCopy(from, target string, answered map[string]call
 	}
 	copyKeys(b.t, filepath.Dir(file), filepath.Dir(strings.TrimPrefix(target, "sqlite:")))
 	p := servertest.Start(b.t, target, "--lease=2s")
-	testkit.Eventually(b.t, 30*time.Second, "sweep of the lost node's holds", func() bool {
+	testkit.Eventually(b.t, testkit.Patience, "sweep of the lost node's holds", func() bool {
 		return dbtest.Number(b.t, target, orphans, time.Now().UnixMicro()) == 0
 	})
 	for _, c := range b.snapshot() {
@@ -201,9 +201,9 @@ func TestPointInTimeRecovery(t *testing.T) {
 	defer func() { stop(); wait() }()
 	const calls = 50 // before the moment, and after it
 	answered := func(n int) func() bool { return func() bool { return len(b.answeredBills()) >= n } }
-	testkit.Eventually(t, time.Minute, "calls before the moment", answered(calls))
+	testkit.Eventually(t, testkit.Patience, "calls before the moment", answered(calls))
 	before, moment := b.answeredBills(), time.Now()
-	testkit.Eventually(t, time.Minute, "calls after the moment", answered(len(before)+calls))
+	testkit.Eventually(t, testkit.Patience, "calls after the moment", answered(len(before)+calls))
 	cluster.KillPostmaster(t)
 	p.Kill()
 	stop()

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -56,7 +55,7 @@ func TestAsynchronousStandby(t *testing.T) {
 func awaitLog(t *testing.T, p *servertest.Process, atLeast int64) int64 {
 	t.Helper()
 	var log struct{ Size int64 }
-	testkit.Eventually(t, time.Minute, "leaves of the log", func() bool {
+	testkit.Eventually(t, testkit.Patience, "leaves of the log", func() bool {
 		response := p.Call("GET", "/v1/log", "")
 		defer response.Body.Close()
 		return json.NewDecoder(response.Body).Decode(&log) == nil && log.Size >= atLeast

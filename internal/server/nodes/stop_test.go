@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit"
@@ -25,7 +24,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("not ready: %s", body)
 	}
 	p.Signal(syscall.SIGTERM)
-	testkit.Eventually(t, 2*time.Minute, "not ready", func() bool {
+	testkit.Eventually(t, testkit.Patience, "not ready", func() bool {
 		status, body, _ := probeReady(t, p.Node)
 		return status == 503 && strings.Contains(body, "shutting down")
 	})
@@ -48,7 +47,7 @@ func TestStopCutsCalls(t *testing.T) {
 	stream := beginCall(p.Node, b.addCall(true, "!mock pace=100ms words=1000 chunks=1000"))
 	whole := asking(p.Node, b.addCall(false, "!mock delay=60s words=5"))
 	<-stream.begun
-	testkit.Eventually(t, 2*time.Minute, "two holds", func() bool { return dbtest.Number(t, p.DB, openHolds) == 2 })
+	testkit.Eventually(t, testkit.Patience, "two holds", func() bool { return dbtest.Number(t, p.DB, openHolds) == 2 })
 	if code := p.Stop(); code != 0 {
 		t.Errorf("the node ended with %d: %s", code, p.Log())
 	}
@@ -151,7 +150,7 @@ func TestDamagedFileIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = servertest.Start(t, p.DB)
-	testkit.Eventually(t, 2*time.Minute, "not ready", func() bool {
+	testkit.Eventually(t, testkit.Patience, "not ready", func() bool {
 		status, _, _ := probeReady(t, p.Node)
 		return status == 503
 	})

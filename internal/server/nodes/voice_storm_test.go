@@ -212,7 +212,7 @@ const silentOffer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SA
 func (s *voiceStorm) await(what string, ids []string, ok func(voice.Session) bool) {
 	s.t.Helper()
 	for i, id := range ids {
-		testkit.Eventually(s.t, time.Minute, what, func() bool {
+		testkit.Eventually(s.t, testkit.Patience, what, func() bool {
 			resp := s.nodes[i%2].Call("GET", "/v1/realtime/sessions/"+id, "", "Authorization: Bearer "+s.tokens[i/2])
 			defer resp.Body.Close()
 			var o voice.Session

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/internal/base/db"
@@ -151,7 +150,7 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 		called(t, p.Call("GET", "/v1/realtime/sessions/"+o.ID, ""), http.StatusOK, &s)
 		return s
 	}
-	await := func(what string, ok func() bool) { t.Helper(); testkit.Eventually(t, time.Minute, what, ok) }
+	await := func(what string, ok func() bool) { t.Helper(); testkit.Eventually(t, testkit.Patience, what, ok) }
 	await("the call is watched", func() bool { return calls.onlyCall().Sidebands == 1 })
 	calls.speak()
 	await("the first reply is billed", func() bool { return readSession(a).ResponseCount == 1 })

@@ -119,7 +119,7 @@ func start(t testing.TB, database string, changes []func(*Options)) (*Server, er
 	}
 	log := &log{}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{Node: &nodetest.Node{T: t, Log: log.String, Patient: true}, stop: stop, ended: make(chan error, 1)}
+	s := &Server{Node: &nodetest.Node{T: t, Log: log.String}, stop: stop, ended: make(chan error, 1)}
 	go func() {
 		err := dev.Run(ctx, o.Options, slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: o.Level})))
 		s.ended <- errors.Join(err, write.CloseWithError(io.ErrUnexpectedEOF))

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit"
@@ -80,7 +79,7 @@ func Spend(t testing.TB, database, key string) Bill {
 // AwaitWords waits until words of the key's stream are on the disk. The first checkpoint may have none.
 func AwaitWords(t testing.TB, n *nodetest.Node, key string) {
 	t.Helper()
-	testkit.Eventually(t, 2*time.Minute, "two checkpoints of a stream", func() bool {
+	testkit.Eventually(t, testkit.Patience, "two checkpoints of a stream", func() bool {
 		return dbtest.Number(t, n.DB, `SELECT COUNT(*) FROM checkpoints JOIN holds USING (request_id)
 			WHERE key = $1`, key) >= 2
 	})
@@ -91,7 +90,7 @@ func AwaitHold(t testing.TB, n *nodetest.Node, key, want string) {
 	t.Helper()
 	d := dbtest.OpenReadOnly(t, n.DB)
 	defer d.Close()
-	testkit.Eventually(t, 2*time.Minute, "hold "+want, func() bool {
+	testkit.Eventually(t, testkit.Patience, "hold "+want, func() bool {
 		var state string
 		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`,
 			key).Scan(&state)

@@ -21,9 +21,7 @@ type Node struct {
 	T   testing.TB
 	Log func() string // what it has logged so far
 
-	// Patient says that Call repeats what a busy machine has no time for, as an app would. Nothing of such a node is
-	// broken on purpose.
-	Patient bool
+	Once bool // Call asks once, because what it asks is broken on purpose
 }
 
 // Verify audits the database of the node and fails the test on any finding.
@@ -40,7 +38,8 @@ func Verify(t testing.TB, database string) {
 }
 
 // Call sends a request with the seeded access token and a fresh key unless
-// headers, given as "Name: value", say otherwise. The caller closes the body.
+// headers, given as "Name: value", say otherwise. What a busy machine has no time
+// for is asked again, as an app would. The caller closes the body.
 func (n *Node) Call(method, path, body string, headers ...string) *http.Response {
 	n.T.Helper()
 	req, err := http.NewRequest(method, n.BaseURL+path, strings.NewReader(body))
@@ -59,7 +58,7 @@ func (n *Node) Call(method, path, body string, headers ...string) *http.Response
 		if err != nil {
 			n.T.Fatal(err)
 		}
-		if !n.Patient || resp.StatusCode != http.StatusServiceUnavailable || try == maxTries ||
+		if n.Once || resp.StatusCode != http.StatusServiceUnavailable || try == maxTries ||
 			resp.Header.Get("Retry-After") == "" || resp.Header.Get("Svc-Simulated") != "" {
 			return resp
 		}
@@ -71,5 +70,5 @@ func (n *Node) Call(method, path, body string, headers ...string) *http.Response
 	}
 }
 
-// maxTries is how often a patient client repeats a call.
+// maxTries is how often a call is repeated.
 const maxTries = 120
