@@ -48,7 +48,7 @@ var groups = []group{
 		"payouts", "oauth/verdict", "oauth", "webhooks", "domains", "watch/rules", "watch",
 	}},
 	{"gateway", []string{
-		"", "callers", "feed", "policy", "policies", "receipts", "inference/plan",
+		"", "callers", "failures", "feed", "policy", "policies", "receipts", "inference/plan",
 		"shapes", "shapes/responses", "shapes/embeddings", "shapes/messages", "shapes/contents",
 		"inference", "holds", "children",
 		"voice/session", "voice/mock", "voice",

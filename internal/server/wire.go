@@ -45,6 +45,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/anthropic"
 	"github.com/purserhq/purser/internal/models/provider/google"
 	"github.com/purserhq/purser/internal/models/provider/mock"
+	"github.com/purserhq/purser/internal/models/provider/openai"
 	"github.com/purserhq/purser/internal/models/tokens"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
@@ -312,6 +313,7 @@ func (s *Server) wireGateway(dev bool) {
 			PlatformKeys: c.Providers["openai"].Keys,
 			ChooseKey:    s.chooseVoiceKey,
 			DeveloperKey: s.findVoiceKey,
+			MakeRefusal:  openai.MakeRefusal,
 			Identifiers:  s.identifiers,
 		},
 		Memory:   s.inference,

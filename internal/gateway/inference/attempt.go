@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/shapes"
@@ -117,8 +118,6 @@ const (
 	maxSettleDuration = time.Minute
 )
 
-var errCallTooLong = errors.New("the call took too long")
-
 // execute calls the provider and settles the call. Once the provider may have been
 // called, the call no longer depends on its client: it ends settled or released. The
 // upstream request ends before the attempt does, so that a cut call can be charged.
@@ -134,7 +133,7 @@ func (a *attempt) execute(ctx context.Context, w http.ResponseWriter) error {
 	}
 	ctx, cancel := context.WithTimeout(detached, maxCallDuration+maxSettleDuration)
 	defer cancel()
-	asking, stop := context.WithTimeoutCause(ctx, maxCallDuration, errCallTooLong)
+	asking, stop := context.WithTimeoutCause(ctx, maxCallDuration, failures.ErrTooLong)
 	defer stop()
 	asking, cut := context.WithCancelCause(asking)
 	defer cut(nil)
@@ -481,8 +480,8 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 		}
 		return e.WithCause(cause)
 	}
-	f := classifyFailure(a.Model.Provider, cause)
-	return f.apiError(a.held.ConnectionID).WithCause(cause)
+	f := failures.Classify(a.Model.Provider, cause)
+	return newFailureError(&f, a.held.ConnectionID).WithCause(cause)
 }
 
 // noteReleased counts what a released attempt may have cost beyond what its user was charged. u may be nil.

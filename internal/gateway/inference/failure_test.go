@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -44,15 +45,15 @@ func TestFailuresNameProviderAndKind(t *testing.T) {
 		{"no such model", status(404), "refused", 404, false},
 		{"redirect", status(307), "refused", 307, false},
 		{"silent", upstream.NewFailure(0, fmt.Errorf("%w (canceled)", upstream.ErrSilent)), "timeout", nil, true},
-		{"too long", errCallTooLong, "timeout", nil, true},
+		{"too long", failures.ErrTooLong, "timeout", nil, true},
 		{"it gave up", status(504), "timeout", 504, true},
 		{"cut", upstream.NewFailure(http.StatusOK, io.ErrUnexpectedEOF), "cut", nil, true},
 		{"reset", errors.New("connection reset"), "cut", nil, true},
 		{"of no use", with(upstream.NewFailure(http.StatusOK, nil), func(e *provider.Error) { e.Unusable = "rubbish" }),
 			"cut", nil, true},
 	} {
-		f := classifyFailure("openai", tt.cause)
-		e := f.apiError("conn_1")
+		f := failures.Classify("openai", tt.cause)
+		e := newFailureError(&f, "conn_1")
 		if e.Code != apierr.ProviderError || e.ConnectionID != "conn_1" || e.Final == tt.retry ||
 			e.Details["provider"] != "openai" || e.Details["kind"] != tt.kind ||
 			e.Details["upstream_status"] != tt.status || e.Details["retry"] != tt.retry {

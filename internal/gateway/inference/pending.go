@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/receipts"
@@ -286,14 +287,14 @@ func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byt
 
 // brokenOff returns what a client reads after the frames of a cut stream.
 func brokenOff(providerName, connectionID string, cause error, pending bool) *apierr.Error {
-	f := classifyFailure(providerName, cause)
-	f.retry = false // the key is billed: it only replays
-	what := f.provider + " broke off"
-	if f.unusable != "" {
-		what = f.sentence()
+	f := failures.Classify(providerName, cause)
+	f.Retry = false // the key is billed: it only replays
+	what := f.Provider + " broke off"
+	if f.Unusable != "" {
+		what = f.Sentence()
 	}
 	e := apierr.ProviderError.On(connectionID, "%s; %s", what, chargeOfPart(pending))
-	e.Details = f.details()
+	e.Details = f.Details()
 	return e
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/anthropic"
@@ -594,7 +595,7 @@ func (p *playedCell) interrupt(planned *play, leave func()) {
 		}
 		close(planned.goOn)
 	case tooLong:
-		p.cut(c, errCallTooLong)
+		p.cut(c, failures.ErrTooLong)
 	case restart:
 		p.node.orphans.cutAll([]*runningCall{c})
 	case crash:

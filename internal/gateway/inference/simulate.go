@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -158,8 +159,8 @@ func (s *simulation) refuseStopped() error {
 
 func (s *simulation) refuseProvider() error {
 	overloaded := &provider.Error{Status: http.StatusServiceUnavailable, Retry: true}
-	f := classifyFailure(s.plan.Model.Provider, overloaded)
-	return f.apiError(s.caller.ConnectionID)
+	f := failures.Classify(s.plan.Model.Provider, overloaded)
+	return newFailureError(&f, s.caller.ConnectionID)
 }
 
 func (s *simulation) refuseExhausted() error {

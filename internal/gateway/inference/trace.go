@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/purserhq/purser/internal/base/telemetry"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -32,7 +33,7 @@ func failureKind(cause error) string {
 		return strconv.Itoa(p.Status)
 	case errors.Is(cause, context.Canceled):
 		return "abandoned"
-	case errors.Is(cause, context.DeadlineExceeded), errors.Is(cause, errCallTooLong):
+	case errors.Is(cause, context.DeadlineExceeded), errors.Is(cause, failures.ErrTooLong):
 		return "timeout"
 	}
 	return "unreachable"

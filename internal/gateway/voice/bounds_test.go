@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 // TestNamesAreBounded: each id that an app names is refused beyond its bound, and no refusal repeats it.
@@ -28,7 +29,8 @@ func TestNamesAreBounded(t *testing.T) {
 		"event_id: ":  `{"event_id":"NAME","type":7}`,
 	} {
 		for length, want := range map[int]bool{session.MaxName: false, session.MaxName + 1: true, 250_000: true} {
-			e := parseControlEvent([]byte(strings.Replace(event, "NAME", strings.Repeat("x", length), 1)))
+			text := strings.Replace(event, "NAME", strings.Repeat("x", length), 1)
+			e := parseControlEvent([]byte(text), &catalog.Model{})
 			if got := strings.Contains(e.Problem, "at most 512 characters"); got != want ||
 				got && !strings.HasPrefix(e.Problem, member) || len(e.EventID) > session.MaxName {
 				t.Errorf("%s of %d: %.100q, event id of %d", member, length, e.Problem, len(e.EventID))

@@ -7,11 +7,14 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/gateway/failures"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// placeCall makes the provider's call of a browser's offer, and returns the provider's answer.
+// placeCall makes the provider's call of a browser's offer, and returns the provider's answer, or the 502 of the offer.
 func (r *runner) placeCall(ctx context.Context, offer []byte) (answer []byte, err error) {
 	answer, callID, err := r.node.provider.createCall(ctx, r.terms, offer, r.config)
 	if err == nil {
@@ -22,11 +25,33 @@ func (r *runner) placeCall(ctx context.Context, offer []byte) (answer []byte, er
 	}
 	if err != nil {
 		r.node.log.WarnContext(ctx, "voice offer failed", "session_id", r.id, "error", err)
-		r.postEvent(session.CallRefused{})
-		return nil, err
+		refusal := r.explainRefusal(err)
+		r.postEvent(session.CallRefused{Message: refusal.Message, Details: refusal.Details})
+		return nil, refusal.WithCause(err)
 	}
 	r.postEvent(session.CallAnswered{CallID: callID})
 	return answer, nil
+}
+
+// explainRefusal returns the 502 of an offer. The ticket is spent: what may be repeated is the session.
+func (r *runner) explainRefusal(cause error) *apierr.Error {
+	f := failures.Classify(r.terms.Provider, cause)
+	what, advice := f.Sentence(), "nothing was billed, create another session"
+	if p, ok := errors.AsType[*provider.Error](cause); ok && p.Kind == provider.Rejected {
+		what = p.Message
+	} else if ok && p.Alarm != "" && !r.terms.DeveloperKey {
+		r.node.biller.metrics.RaiseAlarm(p.Alarm, r.terms.Provider)
+		r.node.log.Error("provider alarm", "provider", r.terms.Provider, "alarm", p.Alarm, "error", cause)
+	}
+	if errors.Is(cause, errNoProviderKey) {
+		f.Kind, f.Retry, what = failures.NotConfigured, false, "this service has no key for "+f.Provider
+	}
+	if !f.Retry {
+		advice = "nothing was billed, and another session of the same settings does not help"
+	}
+	e := apierr.ProviderError.On(r.terms.ConnectionID, "%s; %s", what, advice)
+	e.RetryAfter, e.Final, e.Details = f.RetryAfter, !f.Retry, f.Details()
+	return e
 }
 
 // superviseCall attaches a sideband to the call and gives its events to the session until it ends.

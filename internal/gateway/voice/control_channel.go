@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 const (
@@ -18,7 +20,8 @@ const (
 // not read its events in time.
 type controlChannel struct {
 	ws     *websocket.Conn
-	memory *socketMemory // only its reader uses it
+	memory *socketMemory // only its reader uses it, as it does model
+	model  catalog.Model // of the session
 
 	mu      sync.Mutex
 	queue   [][]byte

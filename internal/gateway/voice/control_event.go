@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 // maxControlBytes bounds an event of an app.
@@ -28,9 +29,9 @@ type controlEvent struct {
 	AudioEndMS     int64   `json:"audio_end_ms"`
 }
 
-// parseControlEvent reads an app's event. What is wrong with it is the Problem of the result, not an
-// error: the app gets an error event, and the session goes on.
-func parseControlEvent(data []byte) session.AppEvent {
+// parseControlEvent reads an app's event, for a session with a model. What is wrong with it is the Problem of the
+// result, not an error: the app gets an error event, and the session goes on.
+func parseControlEvent(data []byte, m *catalog.Model) session.AppEvent {
 	if len(data) > maxControlBytes {
 		return session.AppEvent{Problem: fmt.Sprintf("an event may have at most %d bytes", maxControlBytes)}
 	}
@@ -52,7 +53,7 @@ func parseControlEvent(data []byte) session.AppEvent {
 	}
 	switch c.Type {
 	case "session.update":
-		e.Update, e.Problem = parseConfigUpdate(c.Session)
+		e.Update, e.Problem = parseConfigUpdate(c.Session, m)
 	case "conversation.item.create":
 		e.ItemBytes = len(c.Item)
 		e.Item, e.Problem = parseItem(c.Item)
@@ -102,7 +103,7 @@ type configUpdate struct {
 	} `json:"audio"`
 }
 
-func parseConfigUpdate(raw json.RawMessage) (update *session.ConfigUpdate, problem string) {
+func parseConfigUpdate(raw json.RawMessage, m *catalog.Model) (update *session.ConfigUpdate, problem string) {
 	if len(raw) == 0 {
 		return nil, "session: required"
 	}
@@ -120,6 +121,8 @@ func parseConfigUpdate(raw json.RawMessage) (update *session.ConfigUpdate, probl
 		return nil, fmt.Sprintf("session.instructions: at most %d bytes", maxInstructions)
 	case c.Voice != nil && !voiceName.MatchString(*c.Voice):
 		return nil, "session.voice: must be the name of a voice"
+	case c.Voice != nil && !m.HasVoice(*c.Voice):
+		return nil, "session.voice: " + refuseVoice(m, *c.Voice)
 	}
 	u := &session.ConfigUpdate{Instructions: c.Instructions, Voice: c.Voice, MaxOutputTokens: c.MaxOutputTokens}
 	var err error

@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 // serveControl serves GET /v1/realtime/sessions/{id}/control, the app's control channel (contract
@@ -52,10 +53,18 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) error {
 	case saved.NodeID != "" && saved.NodeID != h.Supervisor.NodeID:
 		closeSocket(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
 	default:
-		c := &controlChannel{ws: ws, memory: memory}
+		c := &controlChannel{ws: ws, memory: memory, model: h.findModel(saved.Model)}
 		h.Supervisor.readControl(saved.ID, holderOf(who), c, h.newTokenCheck(r, who))
 	}
 	return nil
+}
+
+// findModel returns the model of a session, of which only its name is known if it is no longer offered.
+func (h *Handler) findModel(name string) catalog.Model {
+	if m, _, ok := h.Catalog.Current().Find(name, h.Now()); ok {
+		return m
+	}
+	return catalog.Model{ID: name}
 }
 
 // connectAgain is the reason of every close with which an app shall connect again.
@@ -183,7 +192,7 @@ func (s *Supervisor) readControl(sessionID string, h Holder, c *controlChannel, 
 			c.closeRevoked() // the app's close ends the reading
 			continue
 		}
-		event := parseControlEvent(data)
+		event := parseControlEvent(data, &c.model)
 		if kind != websocket.MessageText {
 			event.Problem = "an event is a text message"
 		}

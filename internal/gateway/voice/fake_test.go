@@ -23,11 +23,11 @@ type fakeProvider struct {
 	call map[string]*fakeCall
 	come chan *socket // sidebands, as they attach
 
-	refuse    bool // calls
-	missing   int  // so many sidebands are not found at first
-	stubborn  int  // so many hang-ups fail
-	noDial    bool // sidebands are refused
-	late      bool // no browser has connected: no call is found
+	refuse    http.HandlerFunc // answers calls instead; nil = they are made
+	missing   int              // so many sidebands are not found at first
+	stubborn  int              // so many hang-ups fail
+	noDial    bool             // sidebands are refused
+	late      bool             // no browser has connected: no call is found
 	hangUps   int
 	hanging   func(call string) // called by each hang-up first; nil = none
 	lastOffer string
@@ -51,7 +51,11 @@ func newFakeProvider(t *testing.T) *fakeProvider {
 func (f *fakeProvider) create(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.refuse || r.Header.Get("Authorization") != "Bearer sk-test" {
+	if f.refuse != nil {
+		f.refuse(w, r)
+		return
+	}
+	if r.Header.Get("Authorization") != "Bearer sk-test" {
 		http.Error(w, `{"error":{"message":"no"}}`, 400)
 		return
 	}

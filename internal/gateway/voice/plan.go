@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -59,6 +60,8 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 	case !policy.AllowsModel(&who.App, model):
 		return savedSession{}, apierr.ModelNotAllowed.On(who.ConnectionID,
 			"model %q is not among the app's allowed models", model)
+	case c.Voice != "" && !m.HasVoice(c.Voice):
+		return savedSession{}, invalid("voice: %s", refuseVoice(&m, c.Voice))
 	}
 	output := int64(defaultMaxOutputTokens)
 	if f := feature.Registered; f != nil && f.MaxTokens != nil {
@@ -71,6 +74,11 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 	terms.Rates, terms.rates = rates.Snapshot(), rates
 	terms.Mock = who.App.ProviderMode == apps.Mock
 	return savedSession{State: newState(c, &m, terms.MaxOutputTokens, terms.Mock, h.IdleTimeout), Terms: terms}, nil
+}
+
+// refuseVoice says that a model has no such voice, and which ones it has.
+func refuseVoice(m *catalog.Model, voice string) string {
+	return fmt.Sprintf("%s has no voice %q; its voices are %s", m.ID, voice, strings.Join(m.Voices, ", "))
 }
 
 // newState returns the state of a session that is not yet stored.

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -36,6 +37,8 @@ type Provider struct {
 	ChooseKey func(model string) string
 	// DeveloperKey returns an account's own provider key; nil = no account has one.
 	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
+	// MakeRefusal reads an error answer to a request by a key, of which its texts say nothing.
+	MakeRefusal func(key string, status int, h http.Header, body []byte) *provider.Error
 	// Transport sends the requests; nil = http.DefaultTransport. No redirect is followed: it would take our key along.
 	Transport   http.RoundTripper
 	Identifiers accounts.SafetyIdentifiers
@@ -101,14 +104,10 @@ func (p *Provider) isSameKey(ctx context.Context, t *billingTerms) bool {
 	return err == nil && (name == "" || nameKey(key) == name) // sessions of before had no name
 }
 
-// postRequest sends a request for a session to the provider. The caller closes the response.
+// postRequest sends a request for a session to the provider, by this key. The caller closes the response.
 func (p *Provider) postRequest(
-	ctx context.Context, t *billingTerms, path, contentType string, body io.Reader,
+	ctx context.Context, t *billingTerms, key, path, contentType string, body io.Reader,
 ) (*http.Response, error) {
-	key, err := p.keyFor(ctx, t)
-	if err != nil {
-		return nil, err
-	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.BaseURL+path, body)
 	if err != nil {
 		return nil, err
@@ -139,7 +138,7 @@ func (p *Provider) makeHeader(t *billingTerms, key string) http.Header {
 }
 
 // createCall makes a call of the browser's offer (provider notes D.1). It returns the provider's
-// answer and its id of the call.
+// answer and its id of the call. A refusal is a *provider.Error.
 func (p *Provider) createCall(
 	ctx context.Context, t *billingTerms, offer []byte, c session.Config,
 ) (answer []byte, callID string, err error) {
@@ -147,7 +146,11 @@ func (p *Provider) createCall(
 	if err != nil {
 		return nil, "", err
 	}
-	resp, err := p.postRequest(ctx, t, "/realtime/calls", contentType, body)
+	key, err := p.keyFor(ctx, t)
+	if err != nil {
+		return nil, "", err
+	}
+	resp, err := p.postRequest(ctx, t, key, "/realtime/calls", contentType, body)
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,9 +161,12 @@ func (p *Provider) createCall(
 	}
 	location := resp.Header.Get("Location")
 	callID = location[strings.LastIndexByte(location, '/')+1:]
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return nil, "", p.MakeRefusal(key, resp.StatusCode, resp.Header, answer)
+	}
 	if resp.StatusCode != http.StatusCreated || callID == "" {
-		return nil, "", fmt.Errorf("voice: the provider answered a call with %d: %s", resp.StatusCode,
-			upstream.Describe(answer))
+		return nil, "", upstream.NewFailure(resp.StatusCode,
+			fmt.Errorf("the answer of a call has no address: %s", upstream.Describe(answer)))
 	}
 	return answer, callID, nil
 }
@@ -222,7 +228,11 @@ var errOtherKey = errors.New("voice: the key that made the call is not there, an
 func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) error {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
-	resp, err := p.postRequest(ctx, t, "/realtime/calls/"+url.PathEscape(callID)+"/hangup", "", nil)
+	key, err := p.keyFor(ctx, t)
+	if err != nil {
+		return err
+	}
+	resp, err := p.postRequest(ctx, t, key, "/realtime/calls/"+url.PathEscape(callID)+"/hangup", "", nil)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider/openai"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -191,7 +192,7 @@ func (w *world) node() *testNode {
 		NodeID:   member.ID,
 		Apps:     registry,
 		Policies: book,
-		Provider: Provider{BaseURL: w.base, PlatformKeys: []string{"sk-test"}},
+		Provider: Provider{BaseURL: w.base, PlatformKeys: []string{"sk-test"}, MakeRefusal: openai.MakeRefusal},
 		Metrics:  metrics.New(prices, nil),
 		Now:      w.now,
 		Log:      log,

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type Model struct {
 	Temperature      bool   // any temperature; otherwise only the default is accepted
 	Reasoning        bool
 	Realtime         bool       // serves voice sessions, and nothing else
+	Voices           []string   // of a realtime model; none = they are not known
 	Embedding        bool       // makes embeddings, and nothing else: it has no output tokens
 	MinDimensions    int64      // of an embedding: the fewest numbers that a request may ask for
 	MaxDimensions    int64      // of an embedding: the numbers of a full one, and the default
@@ -42,6 +44,11 @@ func (m Model) AcceptsEffort(level string) bool {
 		}
 	}
 	return false
+}
+
+// HasVoice reports whether a realtime model may have a voice: one whose voices are not known may have any.
+func (m Model) HasVoice(name string) bool {
+	return len(m.Voices) == 0 || slices.Contains(m.Voices, name)
 }
 
 // A Catalog is a checked price list. It never changes.

@@ -47,6 +47,7 @@ type modelFile struct {
 	Temperature      string     `yaml:"temperature"`
 	Reasoning        *bool      `yaml:"reasoning"`
 	Realtime         bool       `yaml:"realtime"`
+	Voices           []string   `yaml:"voices"`
 	Embedding        bool       `yaml:"embedding"`
 	MinDimensions    int64      `yaml:"min_dimensions"`
 	MaxDimensions    int64      `yaml:"max_dimensions"`
@@ -202,6 +203,7 @@ func lastIndexByte(s string, c byte) int {
 }
 
 var (
+	voiceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	modelID   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,63}$`)
 	providers = []string{"openai", "anthropic", "google"}
 	efforts   = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
@@ -227,6 +229,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		Temperature:      f.Temperature == "free",
 		Reasoning:        b.requireBool(at+".reasoning", f.Reasoning),
 		Realtime:         f.Realtime,
+		Voices:           f.Voices,
 		Embedding:        f.Embedding,
 		MinDimensions:    f.MinDimensions,
 		MaxDimensions:    f.MaxDimensions,
@@ -265,6 +268,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		{m.DeprecatedAt == nil || m.RetiresAt == nil ||
 			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
+		{f.Realtime || len(f.Voices) == 0, "voices", "are of realtime models only"},
 		{!f.Embedding || f.Provider != "anthropic" && !f.Realtime && f.API == "" &&
 			!m.Vision && !m.Tools && !m.Reasoning && !m.Temperature, "embedding",
 			"is for models of openai and google that can do nothing else"},
@@ -278,6 +282,11 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 	for _, r := range rules {
 		if !r.ok {
 			b.addFault(at+"."+r.member, "%s", r.rule)
+		}
+	}
+	for i, v := range f.Voices {
+		if !voiceName.MatchString(v) || slices.Contains(f.Voices[:i], v) {
+			b.addFault(fmt.Sprintf("%s.voices[%d]", at, i), "%s is not the name of a voice, or is listed twice", v)
 		}
 	}
 	for i, e := range f.Efforts {

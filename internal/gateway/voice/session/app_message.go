@@ -54,10 +54,11 @@ type (
 		Type       string `json:"type"`
 		ResponseID string `json:"response_id,omitempty"` // of a reply that failed at the provider
 		Error      struct {
-			Type    string  `json:"type"`
-			Code    string  `json:"code"`
-			Message string  `json:"message"`
-			EventID *string `json:"event_id"`
+			Type    string         `json:"type"`
+			Code    string         `json:"code"`
+			Message string         `json:"message"`
+			EventID *string        `json:"event_id"`
+			Details map[string]any `json:"details,omitempty"` // of a call that the provider refused
 		} `json:"error"`
 	}
 )
@@ -92,6 +93,14 @@ func newErrorMessage(eventID, problem string) errorMessage {
 	if eventID != "" {
 		out.Error.EventID = &eventID
 	}
+	return out
+}
+
+// newCallRefusal returns the error event of a call that the provider refused.
+func newCallRefusal(e *CallRefused) errorMessage {
+	out := errorMessage{Type: "error"}
+	out.Error.Type, out.Error.Code, out.Error.Message = "provider_error", ProviderError, e.Message
+	out.Error.Details = e.Details
 	return out
 }
 

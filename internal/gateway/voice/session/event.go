@@ -17,8 +17,12 @@ type (
 	TicketUsed struct{}
 	// CallAnswered says that the provider answered the browser's offer.
 	CallAnswered struct{ CallID string }
-	// CallRefused says that the provider did not answer the offer.
-	CallRefused struct{}
+	// CallRefused says that the provider did not answer the offer, and why. Details are error.details of the 502 that
+	// the browser got.
+	CallRefused struct {
+		Message string
+		Details map[string]any
+	}
 	// Adopted says that another node has taken the session over from a dead one, which was last heard
 	// of at SinceUS; 0 = now.
 	Adopted struct{ SinceUS int64 }

@@ -88,7 +88,9 @@ func TestAnswers(t *testing.T) {
 		"again": {func(s *State) {
 			s.Status, s.CallID, s.SidebandAttached, s.StartedUS = Live, "rtc_1", true, start.UnixMicro()
 		}, CallAnswered{"rtc_2"}, nil, Live, "rtc_1"},
-		"refused":                      {nil, CallRefused{}, []string{"Persist", "HangUp", "Release"}, Pending, ""},
+		"refused": {nil, CallRefused{"busy", map[string]any{"retry": true}}, []string{"Persist",
+			`app {"type":"error","error":{"type":"provider_error","code":"provider_error","message":"busy",` +
+				`"event_id":null,"details":{"retry":true}}}`, "HangUp", "Release"}, Pending, ""},
 		"a sideband before the answer": {nil, SidebandUp{}, nil, Pending, ""},
 		"an event before the answer":   {nil, storyEvents()["created"], nil, Pending, ""},
 		"the app listens":              {nil, ControlUp{}, []string{"Persist"}, Pending, ""},

@@ -60,6 +60,12 @@ func parseError(status int, _ http.Header, text []byte) *provider.Error {
 	return e
 }
 
+// MakeRefusal makes the error of an answer of OpenAI to a request of another interface by a key, as Client does of its
+// own.
+func MakeRefusal(key string, status int, h http.Header, body []byte) *provider.Error {
+	return New("", key, Transport(http.DefaultTransport)).MakeRefusal(status, h, body)
+}
+
 // unverified matches what is said of an account whose owner has shown no identity: some members need one.
 var unverified = regexp.MustCompile(`(?i)organization must be verified`)
 

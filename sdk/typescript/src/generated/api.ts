@@ -28,6 +28,20 @@ export interface Schemas {
    * @enum {string}
    */
   CappedBy: "request" | "feature" | "app" | "model_ceiling" | "fit_min_tokens";
+  /** @description Why the provider failed. */
+  ProviderFailure: {
+      /** @enum {string} */
+      provider?: "openai" | "anthropic" | "google";
+      /** @description The provider's HTTP status. Null if there was none. */
+      upstream_status?: number | null;
+      /**
+       * @description `overloaded`: it fails or is busy. `quota`: it accepts no more calls from this service for a while. `timeout`: it did not answer in time. `cut`: the connection broke off. `refused`: it does not serve this call. `not_configured`: this service has no key for it.
+       * @enum {string}
+       */
+      kind?: "overloaded" | "quota" | "timeout" | "cut" | "refused" | "not_configured";
+      /** @description Whether the same request may succeed later. */
+      retry?: boolean;
+  };
   TokenResponse: {
       access_token: string;
       /** @constant */
@@ -1257,6 +1271,7 @@ export interface Schemas {
       /** @description Its `default_model` is used when there is no `model`. */
       feature?: string;
       instructions?: string;
+      /** @description One that the model has; 400 names them. */
       voice?: string;
       /** @description Functions, in the chat shape or the flat one. */
       tools?: {
@@ -1518,7 +1533,7 @@ export interface Schemas {
       charged_display: Schemas["Display"];
       response_count: number;
   };
-  /** @description Your request was refused, or a reply failed at the provider, which `response_id` names. The session continues. The provider's errors have the same shape. */
+  /** @description Your request was refused, or a reply failed at the provider, which `response_id` names. The session continues. With `details`, the provider refused the call, and the session ends. The provider's errors have the same shape. */
   VoiceError: {
       /** @constant */
       type: "error";
@@ -1529,6 +1544,7 @@ export interface Schemas {
           code?: string | null;
           message?: string;
           event_id?: string | null;
+          details?: Schemas["ProviderFailure"];
       };
   };
   VoiceRelayed: {
