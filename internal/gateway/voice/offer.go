@@ -3,10 +3,10 @@ package voice
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
-	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
@@ -16,20 +16,41 @@ import (
 // case: the provider may find the call only when the browser has connected.
 const maxAnswerDelay = 2 * time.Second
 
-// allowAnyOrigin opens the offer, and no other route, to pages of any origin, without credentials.
+// allowAnyOrigin opens the offer, and no other route, to pages of any origin, without credentials. Pages may read the
+// headers of the answer: clients of OpenAI take the name of the call from its Location.
 func allowAnyOrigin(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
-	h.Set("Access-Control-Allow-Methods", "POST")
-	h.Set("Access-Control-Max-Age", "600")
+	h.Set("Access-Control-Expose-Headers", "Location, Retry-After, Svc-Version, X-Request-Id, X-Should-Retry")
 }
 
-// preflightOffer serves OPTIONS /v1/realtime/sessions/{id}/offer.
-func preflightOffer(w http.ResponseWriter, _ *http.Request) error {
+// preflightOffer serves OPTIONS /v1/realtime/sessions/{id}/offer. A page may send any header: clients add their own,
+// such as X-OpenAI-Agents-SDK or traceparent.
+func preflightOffer(w http.ResponseWriter, r *http.Request) error {
 	allowAnyOrigin(w)
+	h := w.Header()
+	h.Set("Access-Control-Allow-Headers",
+		strings.Join(append([]string{"Authorization", "Content-Type"}, askedHeaders(r)...), ", "))
+	h.Set("Access-Control-Allow-Methods", "POST")
+	h.Set("Access-Control-Max-Age", "600")
+	h.Add("Vary", "Access-Control-Request-Headers")
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// maxAskedHeaders bounds the names that the answer of a preflight repeats.
+const maxAskedHeaders = 32
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
+
+// askedHeaders returns the names of the headers that a preflight asks for. A browser sends nothing else.
+func askedHeaders(r *http.Request) (names []string) {
+	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
+		if name = strings.TrimSpace(name); headerName.MatchString(name) && len(names) < maxAskedHeaders {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // exchangeOffer serves POST /v1/realtime/sessions/{id}/offer: it exchanges the browser's SDP offer for
@@ -62,7 +83,7 @@ func (h *Handler) exchangeOffer(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	answer, err := run.placeCall(ctx, offer)
 	if err != nil {
-		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").WithCause(err)
+		return err
 	}
 	select { // audio before the sideband is attached is not metered
 	case <-run.attached:
@@ -70,6 +91,7 @@ func (h *Handler) exchangeOffer(w http.ResponseWriter, r *http.Request) error {
 	case <-time.After(maxAnswerDelay):
 	}
 	w.Header().Set("Content-Type", "application/sdp")
+	w.Header().Set("Location", "/v1/realtime/sessions/"+saved.ID)
 	w.WriteHeader(http.StatusCreated)
 	_, err = w.Write(answer)
 	return web.AlreadyReported(err)
