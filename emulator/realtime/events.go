@@ -23,7 +23,7 @@ type clientEvent struct {
 	Item           raw    `json:"item"`
 	PreviousItemID string `json:"previous_item_id"`
 	ItemID         string `json:"item_id"`
-	ContentIndex   int    `json:"content_index"`
+	ContentIndex   *int   `json:"content_index"`
 	AudioEndMS     *int   `json:"audio_end_ms"`
 	ResponseID     string `json:"response_id"`
 	Audio          string `json:"audio"`
@@ -286,13 +286,21 @@ func (c *call) createItem(ev *clientEvent) *exchange.Refusal {
 // truncateHeard handles conversation.item.truncate: it removes what the user has not heard.
 func (c *call) truncateHeard(ev *clientEvent) *exchange.Refusal {
 	item := c.findItem(ev.ItemID)
+	for _, m := range []struct {
+		name string
+		is   bool
+	}{{"item_id", ev.ItemID != ""}, {"content_index", ev.ContentIndex != nil}, {"audio_end_ms", ev.AudioEndMS != nil}} {
+		if !m.is {
+			return openai.BadParam("missing_required_parameter", m.name, "Missing required parameter: '%s'.", m.name)
+		}
+	}
 	switch {
 	case item == nil:
 		return openai.BadParam("item_truncate_invalid_item_id", "item_id",
 			"Error truncating item: the item with id '%s' does not exist.", ev.ItemID)
 	case item.Role != "assistant":
 		return openai.BadParam("invalid_value", "item_id", "Only model output audio messages can be truncated")
-	case ev.AudioEndMS == nil || *ev.AudioEndMS < 0 || ev.ContentIndex != 0:
+	case *ev.AudioEndMS < 0 || *ev.ContentIndex != 0:
 		return openai.BadParam("invalid_value", "audio_end_ms", "Invalid 'audio_end_ms' or 'content_index'.")
 	case *ev.AudioEndMS > item.audioMS:
 		return openai.BadParam("invalid_value", "audio_end_ms", "Audio content of %dms is already shorter than %dms",

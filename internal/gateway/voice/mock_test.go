@@ -28,6 +28,46 @@ func eachEngine(t *testing.T, f func(t *testing.T, e db.Engine)) {
 	}
 }
 
+// TestMockTruncates: the mock cuts off what a reply has said, and refuses every truncation that the provider refuses,
+// by the same error.
+func TestMockTruncates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "mock", "sandbox")
+	browser := w.speak(w.open(mini))
+	browser.send(`{"type":"conversation.item.create",
+		"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello"}]}}`)
+	user := browser.wait("conversation.item.added")["item"].(map[string]any)["id"].(string)
+	browser.send(`{"type":"response.create"}`)
+	said := browser.wait("conversation.item.added")["item"].(map[string]any)["id"].(string)
+	browser.wait("response.done")
+	for _, tt := range []struct{ members, code, message string }{
+		{`"content_index":0,"audio_end_ms":1`, "missing_required_parameter", "'item_id'"},
+		{`"item_id":"SAID","audio_end_ms":1`, "missing_required_parameter", "'content_index'"},
+		{`"item_id":"SAID","content_index":0`, "missing_required_parameter", "'audio_end_ms'"},
+		{`"item_id":"item_none","content_index":0,"audio_end_ms":1`, "item_truncate_invalid_item_id", "item_none"},
+		{`"item_id":"USER","content_index":0,"audio_end_ms":1`, "item_truncate_invalid_item_id", user},
+		{`"item_id":"SAID","content_index":1,"audio_end_ms":1`, "invalid_value", "content_index"},
+		{`"item_id":"SAID","content_index":0,"audio_end_ms":-1`, "invalid_value", "audio_end_ms"},
+		{`"item_id":"SAID","content_index":0,"audio_end_ms":1201`, "invalid_value", "Audio content of 1200ms"},
+		{`"item_id":"SAID","content_index":0,"audio_end_ms":700`, "", ""},
+		{`"item_id":"SAID","content_index":0,"audio_end_ms":701`, "invalid_value", "Audio content of 700ms"},
+		{`"item_id":"SAID","content_index":0,"audio_end_ms":0`, "", ""},
+	} {
+		members := strings.NewReplacer("SAID", said, "USER", user).Replace(tt.members)
+		browser.send(`{"type":"conversation.item.truncate","event_id":"mine",` + members + `}`)
+		if tt.code == "" {
+			if e := browser.wait("conversation.item.truncated"); e["item_id"] != said || e["audio_end_ms"] == nil {
+				t.Errorf("%s: %v", members, e)
+			}
+			continue
+		}
+		e := browser.wait("error")["error"].(map[string]any)
+		if e["code"] != tt.code || e["event_id"] != "mine" || !strings.Contains(e["message"].(string), tt.message) {
+			t.Errorf("%s: %v", members, e)
+		}
+	}
+}
+
 // TestMockSession talks with the mock voice: three replies, each held, billed and reported on the control
 // channel, and the end after the user has heard the last one.
 func TestMockSession(t *testing.T) {

@@ -25,6 +25,9 @@ const (
 	codeNoActiveReply  = "response_cancel_not_active"
 	codeHasActiveReply = "conversation_already_has_active_response"
 	codeRateLimited    = "rate_limit_exceeded"
+	codeMissing        = "missing_required_parameter"
+	codeInvalidValue   = "invalid_value"
+	codeNoSuchItem     = "item_truncate_invalid_item_id"
 )
 
 // errQueueFull says that the call does not read its sideband's events fast enough.
@@ -55,6 +58,7 @@ type Call struct {
 	context   contextTokens
 	cached    contextTokens      // the part of context that the last reply has read
 	cutReply  context.CancelFunc // nil if no reply is in progress
+	spoken    map[string]int64   // the milliseconds of audio of each reply's item: only these can be truncated
 }
 
 // contextTokens are the tokens of the conversation.
@@ -70,6 +74,7 @@ func NewCall(ws *websocket.Conn, o Options) *Call {
 		ctx:     ctx,
 		cancel:  cancel,
 		config:  o.Config,
+		spoken:  map[string]int64{},
 	}
 }
 
@@ -191,9 +196,10 @@ func (c *Call) handleEvent(data []byte) {
 		}
 		c.cutReply()
 	case "conversation.item.delete":
+		delete(c.spoken, e.ItemID)
 		c.emitEvent("conversation.item.deleted", map[string]any{"item_id": e.ItemID})
 	case "conversation.item.truncate":
-		c.emitEvent("conversation.item.truncated", nil)
+		c.truncateItem(&e)
 	case "output_audio_buffer.clear":
 	default:
 		c.emitError(codeInvalidEvent, "unknown type", e.EventID)
@@ -258,6 +264,37 @@ func (c *Call) commitAudio() {
 // emitItem reports a new item of the conversation.
 func (c *Call) emitItem(item map[string]any) {
 	c.emitEvent("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
+}
+
+// truncateItem cuts the audio of a reply off, or refuses that as the provider does.
+func (c *Call) truncateItem(e *clientEvent) {
+	for _, m := range []struct {
+		member string
+		is     bool
+	}{{"item_id", e.ItemID != ""}, {"content_index", e.Content != nil}, {"audio_end_ms", e.AudioEnd != nil}} {
+		if !m.is {
+			c.emitError(codeMissing, fmt.Sprintf("Missing required parameter: '%s'.", m.member), e.EventID)
+			return
+		}
+	}
+	lasts, ok := c.spoken[e.ItemID]
+	switch {
+	case !ok:
+		c.emitError(codeNoSuchItem,
+			fmt.Sprintf("Error truncating item: the item with id '%s' does not exist.", e.ItemID), e.EventID)
+	case *e.Content != 0 || *e.AudioEnd < 0:
+		c.emitError(codeInvalidValue, "Invalid 'audio_end_ms' or 'content_index'.", e.EventID)
+	case *e.AudioEnd > lasts:
+		c.emitError(codeInvalidValue,
+			fmt.Sprintf("Audio content of %dms is already shorter than %dms", lasts, *e.AudioEnd), e.EventID)
+	default:
+		c.spoken[e.ItemID] = *e.AudioEnd
+		c.emitEvent("conversation.item.truncated", map[string]any{
+			"item_id":       e.ItemID,
+			"content_index": 0,
+			"audio_end_ms":  *e.AudioEnd,
+		})
+	}
 }
 
 // maxHeard is how many bytes of a text the mock may repeat.

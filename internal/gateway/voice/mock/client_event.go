@@ -11,6 +11,8 @@ type clientEvent struct {
 	Type     string         `json:"type"`
 	EventID  string         `json:"event_id"`
 	ItemID   string         `json:"item_id"`
+	Content  *int64         `json:"content_index"`
+	AudioEnd *int64         `json:"audio_end_ms"`
 	Audio    string         `json:"audio"`
 	Session  *sessionUpdate `json:"session"`
 	Item     *session.Item  `json:"item"`

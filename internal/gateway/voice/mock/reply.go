@@ -155,6 +155,7 @@ func (r *reply) sayWord() {
 	for range piecesPerWord {
 		r.emitContent(audioDelta, map[string]any{"delta": encodeTone(r.audioMS, r.said)})
 		r.audioMS += pieceMS
+		r.call.spoken[r.itemID] = r.audioMS
 	}
 }
 
