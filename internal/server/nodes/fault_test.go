@@ -41,7 +41,8 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 		}
 		cut += n
 		<-time.After(time.Duration(40+rand.IntN(pause)) * time.Millisecond) // any moment of a call
-		if b.answered.Load() == answered {                                  // on a slow machine calls need more time to get between two cuts
+		// On a slow machine calls need more time to get between two cuts.
+		if b.answered.Load() == answered {
 			pause = min(pause+pause/10, 10_000)
 		}
 	}
