@@ -26,6 +26,7 @@ type controlChannel struct {
 	mu      sync.Mutex
 	queue   [][]byte
 	bytes   int  // of the queue
+	held    bool // the queue waits
 	writing bool // a goroutine sends the queue, or nothing can be sent any more
 	closed  bool // nothing more is accepted
 	code    websocket.StatusCode
@@ -43,6 +44,23 @@ func (c *controlChannel) queueEvent(event []byte) {
 	c.mu.Unlock()
 	if full {
 		c.close(websocket.StatusPolicyViolation, "the events are not read")
+	}
+}
+
+// hold keeps back what is sent from now on, until release.
+func (c *controlChannel) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = !c.closed
+}
+
+// release sends what was kept back.
+func (c *controlChannel) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held {
+		c.held = false
+		c.startWriting()
 	}
 }
 
@@ -71,14 +89,14 @@ func (c *controlChannel) close(code websocket.StatusCode, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.closed, c.code, c.reason = true, code, reason
+		c.closed, c.held, c.code, c.reason = true, false, code, reason
 		c.startWriting()
 	}
 }
 
 // startWriting starts the goroutine that sends the queue, unless it runs. c.mu is held.
 func (c *controlChannel) startWriting() {
-	if !c.writing {
+	if !c.writing && !c.held {
 		c.writing = true
 		go c.sendQueue()
 	}
@@ -88,9 +106,12 @@ func (c *controlChannel) startWriting() {
 func (c *controlChannel) sendQueue() {
 	for {
 		c.mu.Lock()
-		if len(c.queue) == 0 {
+		if len(c.queue) == 0 || c.held {
 			closed := c.closed
-			c.writing, c.queue = closed, nil // after the close nothing more is written
+			c.writing = closed // after the close nothing more is written
+			if len(c.queue) == 0 {
+				c.queue = nil
+			}
 			c.mu.Unlock()
 			if closed {
 				_ = c.ws.Close(c.code, c.reason) // the socket is gone in any case

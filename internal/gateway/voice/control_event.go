@@ -56,7 +56,9 @@ func parseControlEvent(data []byte, m *catalog.Model) session.AppEvent {
 		e.Update, e.Problem = parseConfigUpdate(c.Session, m)
 	case "conversation.item.create":
 		e.ItemBytes = len(c.Item)
-		e.Item, e.Problem = parseItem(c.Item)
+		if e.Item, e.Problem = parseItem(c.Item); c.PreviousItemID != nil && e.Problem == "" {
+			e.After, e.Problem = *c.PreviousItemID, problemOfName("previous_item_id", *c.PreviousItemID)
+		}
 	case "response.create":
 		e.Reply, e.Problem = parseReplyOptions(c.Reply)
 	case "conversation.item.truncate":
@@ -147,8 +149,14 @@ func parseItem(raw json.RawMessage) (item *session.Item, problem string) {
 	if err := decodeStrict(raw, item); err != nil {
 		return nil, "item." + err.Error()
 	}
-
+	if problem := problemOfName("item.id", item.ID); problem != "" {
+		return nil, problem
+	}
 	switch {
+	case item.Object != "" && item.Object != "realtime.item":
+		return nil, "item.object: must be realtime.item"
+	case item.Status != "" && !slices.Contains([]string{"completed", "incomplete", "in_progress"}, item.Status):
+		return nil, "item.status: must be completed, incomplete or in_progress"
 	case item.Type == "function_call_output" && (item.CallID == "" || item.Role != "" || item.Content != nil):
 		return nil, "item: a function_call_output has call_id and output"
 	case item.Type == "function_call_output":

@@ -96,7 +96,7 @@ func newState(
 			MaxCostMC:        c.MaxCostMC,
 			BudgetBlockMC:    c.BudgetBlockMC,
 			ConfirmBlocks:    c.ConfirmEachBlock,
-			EndOnControlLost: c.OnControlLost == "end",
+			EndOnControlLost: c.OnControlLost != nil && *c.OnControlLost == "end",
 			ClientUpdatable:  c.ClientUpdatable,
 		},
 		Config: session.Config{

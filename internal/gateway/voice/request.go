@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
@@ -25,9 +28,11 @@ type creationRequest struct {
 	MaxDurationS     *int64          `json:"max_duration_s"`
 	MaxCostMC        *money.MC       `json:"max_cost_mc"`
 	ClientUpdatable  []string        `json:"client_updatable"`
-	OnControlLost    string          `json:"on_control_lost"`
+	OnControlLost    *string         `json:"on_control_lost"`
 	BudgetBlockMC    *money.MC       `json:"budget_block_mc"`
 	ConfirmEachBlock bool            `json:"confirm_each_block"`
+
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 var (
@@ -61,6 +66,9 @@ func parseCreation(raw []byte) (c creationRequest, err error) {
 	if err := web.DecodeSmall(raw, &c, true); err != nil {
 		return c, err
 	}
+	if err := c.checkUnknown(); err != nil {
+		return c, err
+	}
 	if err := c.checkMembers(); err != nil {
 		return c, err
 	}
@@ -71,6 +79,43 @@ func parseCreation(raw []byte) (c creationRequest, err error) {
 		return c, invalid("%v", err)
 	}
 	return c, nil
+}
+
+// checkUnknown refuses unknown members that look like a bound of the session: without it, it would cost more than the
+// app means. Others are dropped (decision 012).
+func (c *creationRequest) checkUnknown() (err error) {
+	if len(c.Unknown) == 0 {
+		return nil
+	}
+	provider.Members(c.Unknown, func(name, value []byte) bool {
+		if right := nearMiss(string(name)); right != "" && string(value) != "null" {
+			err = invalid("%s: is not a member of this request; send %s", name, right)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// nearMiss returns the bound that a client meant by an unknown member, or "".
+func nearMiss(name string) string {
+	switch strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(name)) {
+	case "maxcost", "maxcostmc", "maxcostusd", "maxcostcents", "maxspend", "maxspendmc", "spendcap", "spendcapmc",
+		"budget", "budgetmc", "costlimit":
+		return "max_cost_mc"
+	case "maxtokens", "maxtoken", "maxoutputtoken", "maxoutputtokens", "maxcompletiontokens",
+		"maxresponseoutputtokens":
+		return "max_output_tokens"
+	case "maxduration", "maxdurations", "maxdurationseconds", "maxdurationsec", "maxdurationsecs", "maxdurationms",
+		"maxseconds", "duration", "durations":
+		return "max_duration_s"
+	case "budgetblock", "budgetblockmc", "budgetblocks", "budgetblockusd":
+		return "budget_block_mc"
+	case "confirmeachblock", "confirmblock", "confirmblocks", "confirmeveryblock":
+		return "confirm_each_block"
+	case "oncontrollost", "oncontrolloss":
+		return "on_control_lost"
+	}
+	return ""
 }
 
 func (c *creationRequest) checkMembers() error {
@@ -93,7 +138,7 @@ func (c *creationRequest) checkMembers() error {
 		return invalid("budget_block_mc: must be at least 1")
 	case c.ConfirmEachBlock && c.BudgetBlockMC == nil:
 		return invalid("confirm_each_block: requires budget_block_mc")
-	case c.OnControlLost != "" && c.OnControlLost != "continue" && c.OnControlLost != "end":
+	case c.OnControlLost != nil && *c.OnControlLost != "continue" && *c.OnControlLost != "end":
 		return invalid("on_control_lost: must be continue or end")
 	}
 	for i, f := range c.ClientUpdatable {

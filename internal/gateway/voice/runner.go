@@ -269,6 +269,9 @@ func (r *runner) carryOut(a session.Action) {
 	case session.ToProvider:
 		r.sendToProvider(a.Event)
 	case session.ToApp:
+		if a.Saved {
+			r.holdControl()
+		}
 		r.sendToApp(a.Event)
 	case session.AttachSideband:
 		callID := r.state.CallID // only this goroutine may read the state
@@ -310,12 +313,12 @@ const gapAlarm = 2 * time.Second
 // reportUnmetered counts speech that is in no bill, and tells the operator.
 func (r *runner) reportUnmetered(u session.Unmetered) {
 	r.node.biller.metrics.CountUnmeteredSpeech(r.terms.Model, u.Gap, u.AudioTokens)
-	if u.Gap < gapAlarm && u.AudioTokens == 0 {
+	if u.Gap < gapAlarm && u.AudioTokens == 0 && u.Event == "" {
 		return
 	}
 	r.node.biller.metrics.RaiseAlarm("voice speech unmetered", r.terms.Model)
 	r.node.log.Error("voice speech unmetered", "session_id", r.id, "gap_ms", u.Gap.Milliseconds(),
-		"audio_tokens", u.AudioTokens)
+		"audio_tokens", u.AudioTokens, "unreadable_event", u.Event)
 }
 
 // loseSession stops the session here, because another node owns it. The call is left to that node.
@@ -362,6 +365,26 @@ func (r *runner) sendToApp(event any) {
 	if r.control != nil {
 		r.control.queueEvent(mustJSON(event))
 	}
+}
+
+// maxControlHold is how long the app's events wait for the database at most.
+const maxControlHold = 2 * time.Second
+
+// holdControl keeps back what is sent to the app until the newest state is saved.
+func (r *runner) holdControl() {
+	r.mu.Lock()
+	c := r.control
+	r.mu.Unlock()
+	if c == nil {
+		return
+	}
+	c.hold()
+	time.AfterFunc(maxControlHold, c.release)
+	version := r.saver.version()
+	r.node.work.Go(func() {
+		r.saver.wait(version)
+		c.release()
+	})
 }
 
 // finishSession writes the end of the session. It repeats that until it succeeds or the node stops;

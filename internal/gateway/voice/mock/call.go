@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -312,7 +313,7 @@ func (c *Call) addItem(e *clientEvent) {
 		c.emitError(codeInvalidEvent, "item: required", e.EventID)
 		return
 	}
-	item := map[string]any{"id": c.newID("item"), "type": e.Item.Type}
+	item := map[string]any{"id": cmp.Or(e.Item.ID, c.newID("item")), "type": e.Item.Type}
 	if e.Item.Type == "function_call_output" {
 		item["call_id"], item["output"] = e.Item.CallID, e.Item.Output
 		c.results++

@@ -40,15 +40,21 @@ type (
 	// Release ends hold N without a charge. Released answers.
 	Release struct{ N int64 }
 	// Unmetered reports what was or may have been said while no sideband was attached: how long that
-	// was, or by how much more audio than was known the context has grown since.
+	// was, or by how much more audio than was known the context has grown since. Or it reports an event of the provider
+	// that could not be read.
 	Unmetered struct {
 		Gap         time.Duration
 		AudioTokens int64
+		Event       string // the type of an event that could not be read; "" = no event is meant
 	}
 	// ToProvider sends an event to the provider.
 	ToProvider struct{ Event any }
 	// ToApp sends an event to the app, if its control channel is open.
-	ToApp struct{ Event any }
+	ToApp struct {
+		Event any
+		// Saved says that the app may rely on the state: the event, and those after it, go out when it is saved.
+		Saved bool
+	}
 	// AttachSideband opens the sideband; Again if the call had one before. SidebandUp or
 	// AttachFailed answers.
 	AttachSideband struct{ Again bool }

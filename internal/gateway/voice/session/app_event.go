@@ -13,6 +13,7 @@ type AppEvent struct {
 	Update    *ConfigUpdate // session.update
 	Item      *Item         // conversation.item.create
 	ItemBytes int           // how long the item is as the app wrote it
+	After     string        // conversation.item.create: the item before it; "" = it is the last one
 	Reply     *ReplyOptions // response.create
 
 	ResponseID string // response.cancel; "" = the reply in progress
@@ -32,6 +33,9 @@ type ConfigUpdate struct {
 // Item is what an app may add to a conversation: a message, or the result of a tool call. Its JSON
 // is read from the app and written to the provider.
 type Item struct {
+	ID      string        `json:"id,omitempty"`
+	Object  string        `json:"object,omitempty"`
+	Status  string        `json:"status,omitempty"`
 	Type    string        `json:"type"`
 	Role    string        `json:"role,omitempty"`
 	CallID  string        `json:"call_id,omitempty"`

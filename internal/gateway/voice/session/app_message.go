@@ -1,6 +1,10 @@
 package session
 
-import "github.com/purserhq/purser/internal/base/money"
+import (
+	"cmp"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
 
 // The service's own events on the control channel (contract §6).
 type (
@@ -108,13 +112,9 @@ func newCallRefusal(e *CallRefused) errorMessage {
 func newFailureMessage(r *responseObject) errorMessage {
 	out := errorMessage{Type: "error", ResponseID: r.ID}
 	out.Error.Type, out.Error.Code, out.Error.Message = "provider_error", ProviderError, "the provider failed the reply"
-	if d := r.StatusDetails; d != nil && d.Error != nil {
-		if d.Error.Code != "" {
-			out.Error.Code = d.Error.Code
-		}
-		if d.Error.Message != "" {
-			out.Error.Message = d.Error.Message
-		}
+	if f := r.Failure; f != nil {
+		out.Error.Code = cmp.Or(f.Code, out.Error.Code)
+		out.Error.Message = cmp.Or(f.Message, out.Error.Message)
 	}
 	return out
 }

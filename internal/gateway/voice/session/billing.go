@@ -317,7 +317,7 @@ func (m *machine) replySettled(e *Settled) {
 	m.ReplyCount++
 	message, receipt := m.newSettledMessage(e.ReplyID), NewReceipt(e.Entry)
 	message.Receipt, message.AllocationRemainingMC = &receipt, &e.Entry.RemainingMC
-	m.addActions(ToApp{message})
+	m.addActions(ToApp{Event: message})
 	if m.Ending != nil {
 		return
 	}
@@ -342,14 +342,14 @@ func (m *machine) newSettledMessage(replyID string) settledMessage {
 
 // reportUncharged tells the app that a reply is over and costs nothing.
 func (m *machine) reportUncharged(replyID string) {
-	m.addActions(ToApp{m.newSettledMessage(replyID)})
+	m.addActions(ToApp{Event: m.newSettledMessage(replyID)})
 }
 
 // warnOfSpend warns the app when four fifths of max_cost_mc are spent, and each time that its
 // connection spends fast.
 func (m *machine) warnOfSpend(fast bool) {
 	if fast {
-		m.addActions(ToApp{m.newSpendWarning("pace")})
+		m.addActions(ToApp{Event: m.newSpendWarning("pace")})
 	}
 	if m.MaxCostMC != nil && m.ChargedMC >= *m.MaxCostMC-*m.MaxCostMC/5 {
 		m.warnOfMaxCost()
@@ -360,7 +360,7 @@ func (m *machine) warnOfSpend(fast bool) {
 func (m *machine) warnOfMaxCost() {
 	if !m.CostWarned {
 		m.CostWarned = true
-		m.addActions(ToApp{m.newSpendWarning("max_cost")})
+		m.addActions(ToApp{Event: m.newSpendWarning("max_cost")})
 	}
 }
 
@@ -401,5 +401,5 @@ func (m *machine) crossBlock() {
 		by := timestamp.Format(m.ApproveByUS)
 		c.ApprovalRequired, c.ApproveBy = true, &by
 	}
-	m.addActions(ToApp{c})
+	m.addActions(ToApp{Event: c})
 }

@@ -61,12 +61,6 @@ func EncodeJSON(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
 }
 
-// encodeString renders s as JSON.
-func encodeString(s string) json.RawMessage {
-	b, _ := json.Marshal(s) // a string always marshals
-	return b
-}
-
 // equalJSON compares two values regardless of the order of their members. If want is absent, got
 // may be absent, null or "auto", which is the provider's default.
 func equalJSON(got, want json.RawMessage) bool {

@@ -31,7 +31,12 @@ func (m *machine) handleAppEvent(e *AppEvent) {
 			m.ToolCallIDs = append(m.ToolCallIDs, e.Item.CallID)
 			m.ToolCallIDs = m.ToolCallIDs[max(len(m.ToolCallIDs)-maxToolCallIDs, 0):]
 		}
-		m.forwardToProvider(e, map[string]any{"item": e.Item})
+		members := map[string]any{"item": e.Item}
+		if e.After != "" {
+			members["previous_item_id"] = e.After
+			m.beginChanged()
+		}
+		m.forwardToProvider(e, members)
 	case "response.create":
 		m.queueReply(e)
 	case "response.cancel":
@@ -72,7 +77,7 @@ func (m *machine) problemOf(e *AppEvent) string {
 func NewRefusal(e *AppEvent, problem string) any { return newErrorMessage(e.EventID, problem) }
 
 func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
-	m.addActions(ToApp{newErrorMessage(e.EventID, problem)})
+	m.addActions(ToApp{Event: newErrorMessage(e.EventID, problem)})
 }
 
 // RefusalBeforeLive returns the error event that answers an app's event while no node runs the
@@ -132,7 +137,7 @@ func (m *machine) updateConfig(e *AppEvent) {
 func (m *machine) refuseVoice(e *AppEvent) {
 	refused := newErrorMessage(e.EventID, "Cannot update a conversation's voice if assistant audio is present.")
 	refused.Error.Code = voiceFixed
-	m.addActions(ToApp{refused})
+	m.addActions(ToApp{Event: refused})
 }
 
 // queueReply lets a reply begin that the app asked for: now if its hold is made and no other reply

@@ -52,6 +52,16 @@ func TestAppEvents(t *testing.T) {
 				`[{"type":"input_text","text":"Hi"}]},"type":"conversation.item.create"}`},
 			check: func(_, after State) bool { return after.AddedTextTokens == 66 && len(after.ToolCallIDs) == 0 },
 		},
+		"a message at its place": {
+			event: AppEvent{
+				Type:  "conversation.item.create",
+				After: "item_1",
+				Item:  &Item{ID: "mine", Status: "completed", Type: "message", Role: "user"},
+			},
+			want: []string{`provider {"event_id":"ev","item":{"id":"mine","status":"completed","type":"message",` +
+				`"role":"user"},"previous_item_id":"item_1","type":"conversation.item.create"}`},
+			check: func(before, after State) bool { return after.BeginChanges == before.BeginChanges+1 },
+		},
 		"a result of a tool": {
 			event: AppEvent{Type: "conversation.item.create", Item: &result, ItemBytes: 10},
 			want: []string{`provider {"event_id":"ev","item":{"type":"function_call_output","call_id":"call_1",` +

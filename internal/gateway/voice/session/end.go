@@ -16,7 +16,7 @@ func (m *machine) beginEnd(reason string, immediate bool) {
 		m.Ending, m.mustPersist = &Ending{Reason: reason, BegunUS: m.nowUS, DeadlineUS: m.after(MaxReply)}, true
 		m.QueuedReply = nil
 		if m.Status == Live {
-			m.addActions(ToApp{endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
+			m.addActions(ToApp{Event: endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
 			m.mute()
 		}
 	}

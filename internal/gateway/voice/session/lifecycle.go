@@ -36,13 +36,13 @@ func (m *machine) callAnswered(callID string) {
 
 // sendStarted tells the app that the session is live.
 func (m *machine) sendStarted() {
-	m.addActions(ToApp{startedMessage{
+	m.addActions(ToApp{Event: startedMessage{
 		Type:      "svc.session.started",
 		ID:        m.ID,
 		Model:     m.Config.Model,
 		Mock:      m.Mock,
 		StartedAt: timestamp.Format(m.StartedUS),
-	}})
+	}, Saved: true})
 	if m.NearMaxCost {
 		m.warnOfMaxCost()
 	}

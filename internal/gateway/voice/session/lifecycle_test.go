@@ -246,3 +246,24 @@ func TestStepsChangeNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestStartedIsSavedFirst: the app may read what svc.session.started says.
+func TestStartedIsSavedFirst(t *testing.T) {
+	t.Parallel()
+	pending := at(start)
+	pending.Status, pending.ControlAttached = Pending, true
+	for name, actions := range map[string][]Action{
+		"the call is answered": second(Step(pending, CallAnswered{"rtc_1"}, start)),
+		"a channel opens":      second(Step(at(start), ControlUp{}, start)),
+	} {
+		i := slices.IndexFunc(actions, func(a Action) bool {
+			app, ok := a.(ToApp)
+			return ok && strings.Contains(string(EncodeJSON(app.Event)), "svc.session.started")
+		})
+		if i < 0 || !actions[i].(ToApp).Saved || actions[0] != Action(Persist{}) {
+			t.Errorf("%s: %+v", name, actions)
+		}
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }

@@ -19,7 +19,11 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		return
 	}
 	if len(e.Raw) > 0 {
-		m.addActions(ToApp{e.Raw})
+		m.addActions(ToApp{Event: e.Raw})
+	}
+	if event.Unreadable {
+		m.addActions(Unmetered{Event: event.Type})
+		return
 	}
 	if r := m.findReply(event.ResponseID); r != nil {
 		r.EventUS = m.nowUS

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -8,41 +9,137 @@ import (
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
-// providerEvent is what the rules read of an event of the provider (OpenAI Realtime).
+// providerEvent is what the rules read of an event of the provider (OpenAI Realtime). Each member is read by itself:
+// one that has another JSON type than it is known for hides no other one.
 type providerEvent struct {
-	Type       string          `json:"type"`
-	ResponseID string          `json:"response_id"`
-	Delta      string          `json:"delta"`
-	Response   *responseObject `json:"response"`
-	Session    *sessionObject  `json:"session"`
-	Item       *itemObject     `json:"item"`
-	Error      *errorObject    `json:"error"`
+	Type       string
+	ResponseID string
+	Delta      string
+	Response   *responseObject
+	Session    *sessionObject
+	Item       *itemObject
+	Error      *errorObject
 
-	AudioStartMS json.RawMessage `json:"audio_start_ms"` // of whatever JSON type
-	AudioEndMS   json.RawMessage `json:"audio_end_ms"`
+	AudioStartMS json.RawMessage // of whatever JSON type
+	AudioEndMS   json.RawMessage
+
+	// Unreadable says that the event is of a type by which replies are billed, or the session is watched, and does not
+	// say what it is about.
+	Unreadable bool
+}
+
+// UnmarshalJSON reads the members one by one.
+func (e *providerEvent) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		Type         json.RawMessage `json:"type"`
+		ResponseID   json.RawMessage `json:"response_id"`
+		Delta        json.RawMessage `json:"delta"`
+		Response     json.RawMessage `json:"response"`
+		Session      json.RawMessage `json:"session"`
+		Item         json.RawMessage `json:"item"`
+		Error        json.RawMessage `json:"error"`
+		AudioStartMS json.RawMessage `json:"audio_start_ms"`
+		AudioEndMS   json.RawMessage `json:"audio_end_ms"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	*e = providerEvent{
+		Type:         readScalar(raw.Type),
+		ResponseID:   readScalar(raw.ResponseID),
+		Delta:        readScalar(raw.Delta),
+		Response:     readObject[responseObject](raw.Response),
+		Session:      readObject[sessionObject](raw.Session),
+		Item:         readObject[itemObject](raw.Item),
+		Error:        readObject[errorObject](raw.Error),
+		AudioStartMS: raw.AudioStartMS,
+		AudioEndMS:   raw.AudioEndMS,
+	}
+	if text, ok := readString(raw.Error); ok { // an error may be just its message
+		e.Error = &errorObject{Message: text}
+	}
+	switch e.Type {
+	case "response.created", "response.done":
+		e.Unreadable = e.Response == nil || e.Response.ID == ""
+	case "session.updated":
+		e.Unreadable = e.Session == nil
+	}
+	return nil
+}
+
+// readObject reads a member that is an object; nil = it is none, or missing.
+func readObject[T any](raw json.RawMessage) *T {
+	v := new(T)
+	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, v) != nil {
+		return nil
+	}
+	return v
+}
+
+// readScalar reads a member as a string, also if it is a number; "" = it is neither.
+func readScalar(raw json.RawMessage) string {
+	if text, ok := readString(raw); ok {
+		return text
+	}
+	var n json.Number
+	if len(raw) == 0 || json.Unmarshal(raw, &n) != nil {
+		return ""
+	}
+	return n.String()
 }
 
 type responseObject struct {
-	ID              string          `json:"id"`
-	Status          string          `json:"status"`
-	ConversationID  json.RawMessage `json:"conversation_id"`
-	MaxOutputTokens json.RawMessage `json:"max_output_tokens"`
-	Modalities      []string        `json:"output_modalities"`
-	Audio           *replyAudio     `json:"audio"`
-	Usage           json.RawMessage `json:"usage"`
-	StatusDetails   *struct {
-		Error *errorObject `json:"error"`
-	} `json:"status_details"`
+	ID              string
+	Status          string
+	ConversationID  json.RawMessage
+	MaxOutputTokens json.RawMessage
+	Modalities      []string // nil = the event has none that can be read
+	Voice           json.RawMessage
+	Usage           json.RawMessage
+	Failure         *errorObject // of a reply that failed
+}
+
+// UnmarshalJSON reads the members one by one.
+func (r *responseObject) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		ID              json.RawMessage `json:"id"`
+		Status          json.RawMessage `json:"status"`
+		ConversationID  json.RawMessage `json:"conversation_id"`
+		MaxOutputTokens json.RawMessage `json:"max_output_tokens"`
+		Modalities      json.RawMessage `json:"output_modalities"`
+		Audio           json.RawMessage `json:"audio"`
+		Usage           json.RawMessage `json:"usage"`
+		StatusDetails   json.RawMessage `json:"status_details"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	*r = responseObject{
+		ID:              readScalar(raw.ID),
+		Status:          readScalar(raw.Status),
+		ConversationID:  raw.ConversationID,
+		MaxOutputTokens: raw.MaxOutputTokens,
+		Usage:           raw.Usage,
+	}
+	if one, ok := readString(raw.Modalities); ok {
+		r.Modalities = []string{one}
+	} else if json.Unmarshal(raw.Modalities, &r.Modalities) != nil {
+		r.Modalities = nil
+	}
+	type members = map[string]json.RawMessage
+	if audio := readObject[members](raw.Audio); audio != nil {
+		if output := readObject[members]((*audio)["output"]); output != nil {
+			r.Voice = (*output)["voice"]
+		}
+	}
+	if details := readObject[members](raw.StatusDetails); details != nil {
+		r.Failure = readObject[errorObject]((*details)["error"])
+	}
+	return nil
 }
 
 // isOutOfBand reports whether the response belongs to no conversation.
 func (r *responseObject) isOutOfBand() bool { return string(r.ConversationID) == "null" }
-
-type replyAudio struct {
-	Output *struct {
-		Voice json.RawMessage `json:"voice"`
-	} `json:"output"`
-}
 
 // sessionObject is the provider's session, each member of whatever JSON type. Nil = the event does not have it.
 type sessionObject struct {
@@ -100,41 +197,93 @@ func readString(raw json.RawMessage) (text string, ok bool) {
 }
 
 type itemObject struct {
-	ID      string  `json:"id"`
-	Type    string  `json:"type"`
-	Role    string  `json:"role"`
-	CallID  string  `json:"call_id"`
-	Output  rawSize `json:"output"`
-	Content rawSize `json:"content"`
+	ID      string
+	Type    string
+	Role    string
+	CallID  string
+	Output  int // the length of its JSON, in bytes; the rules need no more of it
+	Content int // the same
 }
 
-// rawSize is the length of a value's JSON, in bytes. The rules need no more of it, and events wait for them.
-type rawSize int
-
-// UnmarshalJSON keeps the length.
-func (n *rawSize) UnmarshalJSON(data []byte) error {
-	*n = rawSize(len(data))
+// UnmarshalJSON reads the members one by one.
+func (i *itemObject) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		ID      json.RawMessage `json:"id"`
+		Type    json.RawMessage `json:"type"`
+		Role    json.RawMessage `json:"role"`
+		CallID  json.RawMessage `json:"call_id"`
+		Output  json.RawMessage `json:"output"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	*i = itemObject{
+		ID:      readScalar(raw.ID),
+		Type:    readScalar(raw.Type),
+		Role:    readScalar(raw.Role),
+		CallID:  readScalar(raw.CallID),
+		Output:  len(raw.Output),
+		Content: len(raw.Content),
+	}
 	return nil
 }
 
-type errorObject struct {
-	Type    string `json:"type"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Param   string `json:"param"`
-	EventID string `json:"event_id"`
+type errorObject struct{ Type, Code, Message, Param, EventID string }
+
+// UnmarshalJSON reads the members one by one.
+func (e *errorObject) UnmarshalJSON(data []byte) error {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	*e = errorObject{
+		Type:    readScalar(raw["type"]),
+		Code:    readScalar(raw["code"]),
+		Message: readScalar(raw["message"]),
+		Param:   readScalar(raw["param"]),
+		EventID: readScalar(raw["event_id"]),
+	}
+	return nil
 }
 
-// ParseProviderEvent reads an event of the sideband. It is not ok if the data is malformed; such an
-// event is to be ignored.
+// meteredTypes are the events without which speech would be in no bill, or the session not be watched.
+var meteredTypes = []string{"response.created", "response.done", "session.updated"}
+
+// ParseProviderEvent reads an event of the sideband. It is not ok if the data is malformed and not known to be of
+// meteredTypes; such an event is to be ignored.
 func ParseProviderEvent(data []byte) (e FromProvider, ok bool) {
 	if json.Unmarshal(data, &e.content) != nil {
-		return e, false
+		kind := typeOfMalformed(data)
+		e.content = providerEvent{Type: kind, Unreadable: true}
+		return e, slices.Contains(meteredTypes, kind)
 	}
 	if slices.Contains(relayedTypes, e.content.Type) {
 		e.Raw = data
 	}
 	return e, true
+}
+
+// typeOfMalformed returns the type of an event that is not JSON as a whole; "" = it does not come before the fault.
+func typeOfMalformed(data []byte) (kind string) {
+	members := json.NewDecoder(bytes.NewReader(data))
+	if open, err := members.Token(); err != nil || open != json.Delim('{') {
+		return ""
+	}
+	for members.More() {
+		name, err := members.Token()
+		if err != nil {
+			return ""
+		}
+		var value json.RawMessage
+		if members.Decode(&value) != nil {
+			return ""
+		}
+		if name == "type" {
+			return readScalar(value)
+		}
+	}
+	return ""
 }
 
 // readMilliseconds reads a time of the provider's audio; 0 = it is missing or no whole number.

@@ -368,3 +368,70 @@ func TestLongReplies(t *testing.T) {
 		t.Errorf("%+v", s.Replies)
 	}
 }
+
+// TestTolerantReading: a member of another JSON type hides nothing else of an event, and an event of which nothing can
+// be read is an alarm. No change of a type makes speech free without one.
+func TestTolerantReading(t *testing.T) {
+	t.Parallel()
+	usage := `"usage":` + usage10
+	done := func(response string) string {
+		return `{"type":"response.done","event_id":7,"response":` + response + `}`
+	}
+	for want, texts := range map[string][]string{
+		"settle 1": {
+			done(`{"id":"resp_1","status":"completed",` + usage + `}`),
+			done(`{"id":"resp_1","status":"completed","status_details":"unimplemented",` + usage + `}`),
+			done(`{"id":"resp_1","status_details":{"error":"none"},"output_modalities":"audio",` + usage + `}`),
+			done(`{"id":"resp_1","output_modalities":{"a":1},"output":7,"conversation_id":1,` + usage + `}`),
+			done(`{"id":"resp_1","status":7,"audio":"marin","metadata":[],` + usage + `}`),
+			done(`{"id":"resp_1",` + usage + `},"delta":{},"item":"x","error":[],"session":1`),
+			done(`{"id":7,"status":"completed",` + usage + `}`),
+		},
+		"unreadable response.done": {
+			done(`{"id":null,"status":"completed",` + usage + `}`),
+			done(`{"status":"completed",` + usage + `}`),
+			done(`"resp_1"`),
+			`{"type":"response.done"}`,
+			`{"type":"response.done","response":{"id":"resp_1","status":"compl`,
+		},
+		"unreadable response.created": {
+			`{"event_id":"e","type":"response.created","response":[}`,
+			`{"type":"response.created","response":{"id":{}}}`,
+		},
+		"unreadable session.updated": {`{"type":"session.updated","session":[]}`},
+		"error": {
+			`{"type":"error","error":"none"}`,
+			`{"type":"error","error":{"code":0,"message":{}}}`,
+		},
+		"": {
+			`{"type":"response.created","response":{"id":"a","output_modalities":"audio","max_output_tokens":"1024"}}`,
+			`{"type":"response.weather.done","response":[]}`,
+			`{"type":"input_audio_buffer.speech_stopped","audio_end_ms":""}`,
+		},
+	} {
+		for _, text := range texts {
+			if got := describeAll(t, text); got != want {
+				t.Errorf("%s:\n got %s\nwant %s", text, got, want)
+			}
+		}
+	}
+	for _, text := range []string{
+		"", "7", `{"type":"oops`, `[`, `{"type":{}}x`, `{"type":"response.output_text.delta",`,
+	} {
+		if _, ok := ParseProviderEvent([]byte(text)); ok {
+			t.Errorf("%s is not dropped", text)
+		}
+	}
+}
+
+// describeAll names the actions that follow an event.
+func describeAll(t *testing.T, text string) string {
+	t.Helper()
+	s := at(start)
+	s.Config.Voice = "marin"
+	var got []string
+	for _, a := range second(Step(s, parsed(t, text), start)) {
+		got = append(got, describe(a)...)
+	}
+	return strings.Join(got, ", ")
+}

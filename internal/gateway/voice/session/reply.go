@@ -112,7 +112,7 @@ func (m *machine) replyDone(r *responseObject) {
 	m.LastActivityUS = m.nowUS
 	if r.Status == failed {
 		m.Failures++
-		m.addActions(ToApp{newFailureMessage(r)})
+		m.addActions(ToApp{Event: newFailureMessage(r)})
 	} else {
 		m.Failures = 0
 	}

@@ -29,7 +29,7 @@ func (m *machine) handleEvent(e Event) {
 	case CallAnswered:
 		m.callAnswered(e.CallID)
 	case CallRefused:
-		m.addActions(ToApp{newCallRefusal(&e)})
+		m.addActions(ToApp{Event: newCallRefusal(&e)})
 		m.beginEnd(ProviderError, true)
 	case Adopted:
 		m.adopted(e.SinceUS)

@@ -204,6 +204,9 @@ func describe(a Action) []string {
 			return []string{text[i+1 : i+1+strings.IndexByte(text[i+1:], '"')]}
 		}
 	case Unmetered:
+		if a.Event != "" {
+			return []string{"unreadable " + a.Event}
+		}
 		return []string{fmt.Sprintf("unmetered %s %d audio", a.Gap, a.AudioTokens)}
 	case AttachSideband:
 		return []string{"attach again"}

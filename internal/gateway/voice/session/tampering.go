@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -85,8 +86,7 @@ func equalToolChoice(got *sessionObject, c *Config) bool {
 }
 
 func equalMaxOutputTokens(got *sessionObject, c *Config) bool {
-	var n int64
-	return got.MaxOutputTokens == nil || json.Unmarshal(got.MaxOutputTokens, &n) == nil && n == c.MaxOutputTokens
+	return got.MaxOutputTokens == nil || readScalar(got.MaxOutputTokens) == strconv.FormatInt(c.MaxOutputTokens, 10)
 }
 
 func equalVoice(got *sessionObject, c *Config) bool {
@@ -173,7 +173,7 @@ func (m *machine) reportReset(changed []string) {
 	}
 	m.beginChanged()
 	m.mustPersist = true
-	m.addActions(ToApp{configResetMessage{
+	m.addActions(ToApp{Event: configResetMessage{
 		Type:   "svc.session.config_reset",
 		ID:     m.ID,
 		Fields: changed,
@@ -195,8 +195,8 @@ func (m *machine) replyOverrides(r *responseObject) (fields []string) {
 	if r.Modalities != nil && !slices.Equal(r.Modalities, audioOnly) {
 		fields = append(fields, "response.output_modalities")
 	}
-	if m.Config.Voice != "" && r.Audio != nil && r.Audio.Output != nil &&
-		!slices.Contains(m.ClientUpdatable, "voice") && !equalJSON(r.Audio.Output.Voice, encodeString(m.Config.Voice)) {
+	if m.Config.Voice != "" && len(r.Voice) > 0 && !m.isUpdatable(voiceField) && !m.isInFlight(voiceField) &&
+		!isString(r.Voice, m.Config.Voice) {
 		fields = append(fields, "response.audio.output.voice")
 	}
 	return fields
@@ -209,8 +209,8 @@ func (m *machine) isWithinOutputCap(raw json.RawMessage) bool {
 	if m.isInFlight("max_output_tokens") || m.restoring() != nil {
 		most = m.MaxOutputTokens
 	}
-	var n int64
-	return string(raw) == "null" || json.Unmarshal(raw, &n) == nil && n <= most
+	n, err := strconv.ParseInt(readScalar(raw), 10, 64)
+	return string(raw) == "null" || err == nil && n <= most
 }
 
 // itemAdded counts a new item of the conversation. A tool result that the app did not send is the
@@ -223,7 +223,7 @@ func (m *machine) itemAdded(i *itemObject) {
 			m.ToolCallIDs = slices.Delete(m.ToolCallIDs, at, at+1)
 			return
 		}
-		m.AddedTextTokens += textTokens(int(i.Output)) + itemOverheadTokens
+		m.AddedTextTokens += textTokens(i.Output) + itemOverheadTokens
 		m.cancelReplies()
 		m.addActions(ToProvider{map[string]any{
 			"type":     "conversation.item.delete",
@@ -232,6 +232,6 @@ func (m *machine) itemAdded(i *itemObject) {
 		}})
 		m.reportReset([]string{"conversation.item"})
 	case i.Role == "user" || i.Role == "system":
-		m.AddedTextTokens += textTokens(int(i.Content)) + itemOverheadTokens
+		m.AddedTextTokens += textTokens(i.Content) + itemOverheadTokens
 	}
 }

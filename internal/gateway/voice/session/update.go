@@ -281,7 +281,7 @@ func (u *Update) remaining(changed []string) []string {
 
 // takeBack tells the app that its change is not made, and sets the session to what it was before.
 func (m *machine) takeBack(u *Update, message errorMessage) {
-	m.addActions(ToApp{message})
+	m.addActions(ToApp{Event: message})
 	m.beginChanged()
 	m.limitOutput()
 	m.sendRestore(nil)

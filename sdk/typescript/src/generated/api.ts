@@ -1429,6 +1429,14 @@ export interface Schemas {
       };
       /** @description Of `conversation.item.create`: a tool result, or a text message of role user or system. */
       item?: {
+          id?: string;
+          /** @constant */
+          object?: "realtime.item";
+          /**
+           * @description Without effect.
+           * @enum {string}
+           */
+          status?: "completed" | "incomplete" | "in_progress";
           /** @enum {string} */
           type: "function_call_output" | "message";
           call_id?: string;
@@ -1444,6 +1452,8 @@ export interface Schemas {
           max_output_tokens?: number;
           metadata?: Record<string, unknown>;
       };
+      /** @description Of `conversation.item.create`: the item that this one follows, or `root`; by default the last one. */
+      previous_item_id?: string | null;
       /** @description Of `response.cancel`. */
       response_id?: string;
       /** @description Of `conversation.item.truncate`. */
