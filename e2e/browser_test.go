@@ -147,7 +147,11 @@ func (b *tab) watch(event any) {
 			note("in the console: %s", e.Entry.Text)
 		}
 	case *runtime.EventExceptionThrown:
-		note("exception: %s", e.ExceptionDetails.Text)
+		thrown := ""
+		if e.ExceptionDetails.Exception != nil {
+			thrown = e.ExceptionDetails.Exception.Description
+		}
+		note("exception: %s %s", e.ExceptionDetails.Text, thrown)
 	case *audits.EventIssueAdded:
 		if d := e.Issue.Details.ContentSecurityPolicyIssueDetails; d != nil {
 			note("the content policy reports %s %s", d.ViolatedDirective, d.BlockedURL)

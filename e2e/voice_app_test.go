@@ -248,6 +248,14 @@ func (c *caller) listen(p *servertest.Process) {
 	c.told("svc.session.started")
 }
 
+// tells sends an event on the control channel.
+func (c *caller) tells(event string) {
+	c.t.Helper()
+	if err := c.control.Write(soon(c.t), websocket.MessageText, []byte(event)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // told waits until the app is told something on its control channel.
 func (c *caller) told(kind string) (event map[string]any) {
 	c.t.Helper()

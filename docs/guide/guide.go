@@ -22,7 +22,7 @@ func Groups() []Group {
 		{"Start", []string{"quickstart", "connect", "calls", "budgets", "retries", "migration"}},
 		{"Build", []string{
 			"features", "tools", "own-work", "children", "caching", "embeddings", "live-spend", "components", "voice",
-			"webhooks", "command-line", "clients", "oauth",
+			"voice-openai", "webhooks", "command-line", "clients", "oauth",
 		}},
 		{"Test and go live", []string{"sandbox", "going-live"}},
 		{"Look up", []string{"errors", "limits", "proofs"}},

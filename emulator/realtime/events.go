@@ -147,14 +147,31 @@ type conversationItem struct {
 }
 
 type contentPart struct {
-	Type       string  `json:"type"`
-	Text       *string `json:"text,omitzero"`
-	Transcript *string `json:"transcript,omitzero"`
-	Audio      string  `json:"audio,omitzero"`
-	ImageURL   string  `json:"image_url,omitzero"`
-	Detail     string  `json:"detail,omitzero"`
+	Type       string      `json:"type"`
+	Text       *string     `json:"text,omitzero"`
+	Transcript *transcript `json:"transcript,omitzero"`
+	Audio      string      `json:"audio,omitzero"`
+	ImageURL   string      `json:"image_url,omitzero"`
+	Detail     string      `json:"detail,omitzero"`
 
 	spoken string // what an emulated user says; not in any event
+}
+
+// A transcript is null for the user's speech, as recorded: clients refuse a part without it.
+type transcript struct{ said *string }
+
+// MarshalJSON renders what was said, or null.
+func (t transcript) MarshalJSON() ([]byte, error) { return json.Marshal(t.said) }
+
+// UnmarshalJSON reads it.
+func (t *transcript) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &t.said) }
+
+// said returns the transcript of a part; nil = it has none.
+func (p *contentPart) said() *string {
+	if p.Transcript == nil {
+		return nil
+	}
+	return p.Transcript.said
 }
 
 // readItem reads an item of a client.

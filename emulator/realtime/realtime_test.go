@@ -160,6 +160,8 @@ type anyEvent struct {
 		Type   string `json:"type"`
 		Status string `json:"status"`
 		CallID string `json:"call_id"`
+
+		Content raw `json:"content"`
 	} `json:"item"`
 	ItemID     string `json:"item_id"`
 	Transcript string `json:"transcript"`

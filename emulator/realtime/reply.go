@@ -195,7 +195,7 @@ func (c *call) countItem(item *conversationItem) (t tokenCounts) {
 		}
 	}
 	for _, part := range item.Content {
-		for _, text := range []*string{part.Text, part.Transcript} {
+		for _, text := range []*string{part.Text, part.said()} {
 			if text != nil {
 				t.text += c.countTokens(*text)
 			}
@@ -355,7 +355,7 @@ func (c *call) closeMessage(r *reply, status string) {
 		part = object{"type": "audio", "transcript": said}
 		c.emitEvent("response.output_audio.done", r.partMembers(nil))
 		c.emitEvent("response.output_audio_transcript.done", r.partMembers(object{"transcript": said}))
-		item.Content = []contentPart{{Type: "output_audio", Transcript: &said}}
+		item.Content = []contentPart{{Type: "output_audio", Transcript: &transcript{&said}}}
 	} else {
 		c.emitEvent("response.output_text.done", r.partMembers(object{"text": said}))
 		item.Content = []contentPart{{Type: "output_text", Text: &said}}

@@ -561,6 +561,10 @@ func TestTurnsAsTheSessionWants(t *testing.T) {
 		`,"transcription":{"model":"gpt-realtime-whisper"}`))
 	w.until("session.updated")
 	v.steer(id, `{"do":"speak","text":"Hello","ms":1500,"fast":100}`)
+	heard, _ := w.until("conversation.item.added")
+	if part := string(heard.Item.Content); part != `[{"type":"input_audio","transcript":null}]` {
+		t.Errorf("the user's item has %s", part)
+	}
 	if written, kinds := w.until(
 		"conversation.item.input_audio_transcription.completed"); written.Transcript != "Hello" ||
 		written.Usage.Type != "duration" || written.Usage.Seconds < 2 || slices.Contains(kinds, "response.created") {

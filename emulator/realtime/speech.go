@@ -80,7 +80,7 @@ func (c *call) addHeardItem(id, text string, length time.Duration) {
 		Role:    "user",
 		audioMS: int(length.Milliseconds()),
 	}
-	item.Content = []contentPart{{Type: "input_audio", spoken: text}}
+	item.Content = []contentPart{{Type: "input_audio", Transcript: &transcript{}, spoken: text}}
 	added := c.insertItem(item, "")
 	c.emitEvent("input_audio_buffer.committed", object{"previous_item_id": added["previous_item_id"], "item_id": id})
 	c.emitEvent("conversation.item.added", added)

@@ -7,10 +7,12 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
 const (
+	maxEarly            = 4       // updates that may wait for the session to run
 	maxUnsent           = 256     // events that may wait for an app to read them
 	maxUnsentBytes      = 1 << 20 // of these events, unless one alone is longer
 	controlWriteTimeout = 5 * time.Second
@@ -22,6 +24,8 @@ type controlChannel struct {
 	ws     *websocket.Conn
 	memory *socketMemory // only its reader uses it, as it does model
 	model  catalog.Model // of the session
+
+	early []session.AppEvent // updates that wait for the session to run here; the supervisor's lock guards them
 
 	mu      sync.Mutex
 	queue   [][]byte

@@ -66,6 +66,11 @@ func parseControlEvent(data []byte, m *catalog.Model) session.AppEvent {
 		if c.ItemID == "" || c.ContentIndex != 0 || c.AudioEndMS < 0 {
 			e.Problem = "item_id is required, content_index is 0, audio_end_ms is 0 or more"
 		}
+	case "conversation.item.retrieve":
+		e.Problem = problemOfName("item_id", c.ItemID)
+		if c.ItemID == "" {
+			e.Problem = "item_id: required"
+		}
 	case "svc.session.end":
 		if c.When != "" && c.When != session.AfterHeard && c.When != session.Immediate {
 			e.Problem = "when: must be after_heard or immediate"
@@ -90,7 +95,8 @@ func problemOfName(member, name string) string {
 }
 
 // configUpdate is the session of a session.update as an app writes it: the voice stands at the top,
-// or where the provider has it.
+// or where the provider has it. The members below it are the provider's, which its client libraries always
+// send. They are taken if they say what is so, or what Purser decides in any case (decision 195).
 type configUpdate struct {
 	Type            string          `json:"type"`
 	Instructions    *string         `json:"instructions"`
@@ -99,11 +105,45 @@ type configUpdate struct {
 	ToolChoice      json.RawMessage `json:"tool_choice"`
 	MaxOutputTokens *int64          `json:"max_output_tokens"`
 	Audio           *struct {
+		Input  json.RawMessage `json:"input"` // Purser decides
 		Output *struct {
-			Voice *string `json:"voice"`
+			Voice  *string         `json:"voice"`
+			Format json.RawMessage `json:"format"` // of no effect on WebRTC
+			Speed  *float64        `json:"speed"`
 		} `json:"output"`
 	} `json:"audio"`
+
+	Model      *string         `json:"model"`
+	Modalities []string        `json:"output_modalities"`
+	Prompt     json.RawMessage `json:"prompt"`
+	Reasoning  json.RawMessage `json:"reasoning"`
+	Tracing    json.RawMessage `json:"tracing"` // Purser decides, as it does the next three
+	Truncation json.RawMessage `json:"truncation"`
+	Include    json.RawMessage `json:"include"`
+	Parallel   json.RawMessage `json:"parallel_tool_calls"`
 }
+
+// problem returns what the update asks for that cannot be had; "" = nothing.
+func (c *configUpdate) problem(m *catalog.Model) string {
+	switch {
+	case c.Type != "" && c.Type != "realtime":
+		return "type: must be realtime"
+	case c.Model != nil && *c.Model != m.ID:
+		return fmt.Sprintf("model: is %s, and stays", m.ID)
+	case c.Modalities != nil && !slices.Equal(c.Modalities, []string{"audio"}):
+		return `output_modalities: must be ["audio"]`
+	case isSet(c.Prompt):
+		return "prompt: cannot be set; write instructions"
+	case isSet(c.Reasoning):
+		return "reasoning: cannot be set"
+	case c.Audio != nil && c.Audio.Output != nil && c.Audio.Output.Speed != nil && *c.Audio.Output.Speed != 1:
+		return "audio.output.speed: must be 1"
+	}
+	return ""
+}
+
+// isSet reports whether a member has a value.
+func isSet(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 func parseConfigUpdate(raw json.RawMessage, m *catalog.Model) (update *session.ConfigUpdate, problem string) {
 	if len(raw) == 0 {
@@ -116,9 +156,10 @@ func parseConfigUpdate(raw json.RawMessage, m *catalog.Model) (update *session.C
 	if c.Audio != nil && c.Audio.Output != nil && c.Audio.Output.Voice != nil {
 		c.Voice = c.Audio.Output.Voice
 	}
+	problem = c.problem(m)
 	switch {
-	case c.Type != "" && c.Type != "realtime":
-		return nil, "session.type: must be realtime"
+	case problem != "":
+		return nil, "session." + problem
 	case c.Instructions != nil && len(*c.Instructions) > maxInstructions:
 		return nil, fmt.Sprintf("session.instructions: at most %d bytes", maxInstructions)
 	case c.Voice != nil && !voiceName.MatchString(*c.Voice):

@@ -196,6 +196,9 @@ func (s *Supervisor) readControl(sessionID string, h Holder, c *controlChannel, 
 		if kind != websocket.MessageText {
 			event.Problem = "an event is a text message"
 		}
+		if s.keepUpdate(sessionID, c, &event) {
+			continue
+		}
 		if r := s.findRunner(sessionID); r != nil {
 			r.postEvent(session.FromApp{AppEvent: event})
 		} else if refusal := session.RefusalBeforeLive(&event); refusal != nil {
@@ -206,6 +209,21 @@ func (s *Supervisor) readControl(sessionID string, h Holder, c *controlChannel, 
 	}
 	c.close(websocket.StatusNormalClosure, "")
 	s.detachControl(sessionID, c)
+}
+
+// keepUpdate keeps a session.update until the session runs here: clients of OpenAI send it when they are connected.
+// It reports false for any other event, if too many wait, and once the session runs.
+func (s *Supervisor) keepUpdate(sessionID string, c *controlChannel, e *session.AppEvent) bool {
+	if e.Type != "session.update" || e.Problem != "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[sessionID] != c || len(c.early) >= maxEarly {
+		return false
+	}
+	c.early = append(c.early, *e)
+	return true
 }
 
 // endByControl ends a session that does not run here, because its app asks for that on its control channel.

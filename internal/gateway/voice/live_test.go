@@ -439,8 +439,6 @@ func TestControlEvents(t *testing.T) {
 	for _, bad := range []string{
 		`{}`, `{"type":"input_audio_buffer.append"}`, `nonsense`, `{"type":"session.update"}`,
 		`{"type":"session.update","session":{"type":"realtime","max_output_tokens":4000}}`,
-		`{"type":"session.update","session":{"type":"realtime",
-			"audio":{"input":{"transcription":{"model":"whisper"}}}}}`,
 		`{"type":"session.update","session":{"tools":[{"type":"mcp"}]}}`,
 		`{"type":"response.create","response":{"max_output_tokens":4000}}`,
 		`{"type":"response.create","response":{"conversation":"none"}}`,
@@ -647,6 +645,7 @@ func TestCreation(t *testing.T) {
 		`{"model":"gpt-realtime-2","confirm_each_block":true}`:    "budget_block_mc",
 		`{"model":"gpt-realtime-2","client_updatable":["tools"]}`: "client_updatable[0]",
 		`{"model":"gpt-realtime-2","on_control_lost":"stop"}`:     "on_control_lost",
+		`{"model":"gpt-realtime-2","relay":"some"}`:               "relay",
 		`{"model":"gpt-realtime-2","on_control_lost":""}`:         "on_control_lost",
 		`{"model":"gpt-realtime-2","max_cost":1000000}`:           "max_cost: is not a member of this request",
 		`{"model":"gpt-realtime-2","maxCostMc":1000000}`:          "send max_cost_mc",

@@ -97,6 +97,7 @@ func newState(
 			BudgetBlockMC:    c.BudgetBlockMC,
 			ConfirmBlocks:    c.ConfirmEachBlock,
 			EndOnControlLost: c.OnControlLost != nil && *c.OnControlLost == "end",
+			RelayAll:         c.Relay != nil && *c.Relay == "all",
 			ClientUpdatable:  c.ClientUpdatable,
 		},
 		Config: session.Config{

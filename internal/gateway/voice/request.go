@@ -29,6 +29,7 @@ type creationRequest struct {
 	MaxCostMC        *money.MC       `json:"max_cost_mc"`
 	ClientUpdatable  []string        `json:"client_updatable"`
 	OnControlLost    *string         `json:"on_control_lost"`
+	Relay            *string         `json:"relay"`
 	BudgetBlockMC    *money.MC       `json:"budget_block_mc"`
 	ConfirmEachBlock bool            `json:"confirm_each_block"`
 
@@ -140,6 +141,8 @@ func (c *creationRequest) checkMembers() error {
 		return invalid("confirm_each_block: requires budget_block_mc")
 	case c.OnControlLost != nil && *c.OnControlLost != "continue" && *c.OnControlLost != "end":
 		return invalid("on_control_lost: must be continue or end")
+	case c.Relay != nil && *c.Relay != "listed" && *c.Relay != "all":
+		return invalid("relay: must be listed or all")
 	}
 	for i, f := range c.ClientUpdatable {
 		if f != "voice" && f != "instructions" || slices.Contains(c.ClientUpdatable[:i], f) {

@@ -42,9 +42,12 @@ type node struct {
 // actions. What stops a call goes out at once. The books are kept beside it, in their order: the saver
 // saves the state, and billing gives the ledger what follows from a state that is saved.
 type runner struct {
-	node    *node
-	id      string
-	config  session.Config // as the session was created
+	node   *node
+	id     string
+	config session.Config // as the session was created, as is relayAll
+
+	relayAll bool
+
 	terms   *billingTerms
 	billing *billing
 	saver   *saver
@@ -89,6 +92,7 @@ func newRunner(n *node, saved savedSession) *runner {
 		node:     n,
 		id:       saved.State.ID,
 		config:   saved.State.Config,
+		relayAll: saved.State.RelayAll,
 		terms:    &saved.Terms,
 		events:   make(chan datedEvent, maxEvents),
 		state:    saved.State,
@@ -136,6 +140,9 @@ func (r *runner) postEvent(e session.Event) bool {
 // events are ignored.
 func (r *runner) postProviderEvent(data []byte) bool {
 	e, ok := session.ParseProviderEvent(data)
+	if r.relayAll {
+		e.RelayAll(data)
+	}
 	return !ok || r.postEvent(e)
 }
 

@@ -110,7 +110,10 @@ func (s *Supervisor) startSession(saved savedSession) *runner {
 	stopping := s.stopping
 	s.mu.Unlock()
 	if waiting != nil {
-		r.postEvent(session.ControlUp{}) // the first event: the queue has room
+		r.postEvent(session.ControlUp{}) // with what follows the first events: the queue has room
+		for _, e := range waiting.early {
+			r.postEvent(session.FromApp{AppEvent: e})
+		}
 	}
 	if stopping { // Stop did not know of it
 		r.postEvent(session.Shutdown{})

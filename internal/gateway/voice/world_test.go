@@ -386,13 +386,19 @@ type socket struct {
 	code websocket.StatusCode
 }
 
-func (w *world) dial(url, token string) *socket {
+func (w *world) dialSocket(url, token string) *websocket.Conn {
 	w.t.Helper()
 	ws, _, err := websocket.Dial(w.t.Context(), url,
 		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return ws
+}
+
+func (w *world) dial(url, token string) *socket {
+	w.t.Helper()
+	ws := w.dialSocket(url, token)
 	if strings.HasSuffix(url, "/control") {
 		return listenAs(w.t, ws, func(event []byte) { recordEvent(w.t, event) })
 	}

@@ -29,6 +29,7 @@ const (
 	codeMissing        = "missing_required_parameter"
 	codeInvalidValue   = "invalid_value"
 	codeNoSuchItem     = "item_truncate_invalid_item_id"
+	codeNotRetrieved   = "item_retrieve_invalid_item_id"
 )
 
 // errQueueFull says that the call does not read its sideband's events fast enough.
@@ -59,7 +60,7 @@ type Call struct {
 	context   contextTokens
 	cached    contextTokens      // the part of context that the last reply has read
 	cutReply  context.CancelFunc // nil if no reply is in progress
-	spoken    map[string]int64   // the milliseconds of audio of each reply's item: only these can be truncated
+	spoken    map[string]int64   // the milliseconds of audio of the items that can be truncated and retrieved
 }
 
 // contextTokens are the tokens of the conversation.
@@ -199,6 +200,8 @@ func (c *Call) handleEvent(data []byte) {
 	case "conversation.item.delete":
 		delete(c.spoken, e.ItemID)
 		c.emitEvent("conversation.item.deleted", map[string]any{"item_id": e.ItemID})
+	case "conversation.item.retrieve":
+		c.retrieveItem(&e)
 	case "conversation.item.truncate":
 		c.truncateItem(&e)
 	case "output_audio_buffer.clear":
@@ -257,14 +260,37 @@ func (c *Call) commitAudio() {
 	c.emitItem(map[string]any{
 		"id":      itemID,
 		"type":    "message",
+		"status":  "completed",
 		"role":    "user",
-		"content": []any{map[string]any{"type": "input_audio"}},
+		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}},
 	})
 }
 
 // emitItem reports a new item of the conversation.
 func (c *Call) emitItem(item map[string]any) {
 	c.emitEvent("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
+}
+
+// retrieveItem shows the item of a reply without its transcript: the mock keeps no texts. A client retrieves what was
+// truncated, which has none.
+func (c *Call) retrieveItem(e *clientEvent) {
+	if _, ok := c.spoken[e.ItemID]; !ok {
+		c.emitError(codeNotRetrieved, fmt.Sprintf("The item with id '%s' does not exist.", e.ItemID), e.EventID)
+		return
+	}
+	c.emitEvent("conversation.item.retrieved", map[string]any{"item": spokenItem(e.ItemID, "completed", nil)})
+}
+
+// spokenItem renders the item of a spoken reply.
+func spokenItem(itemID, status string, transcript any) map[string]any {
+	return map[string]any{
+		"id":      itemID,
+		"object":  "realtime.item",
+		"type":    "message",
+		"status":  status,
+		"role":    "assistant",
+		"content": []any{map[string]any{"type": "output_audio", "transcript": transcript}},
+	}
 }
 
 // truncateItem cuts the audio of a reply off, or refuses that as the provider does.

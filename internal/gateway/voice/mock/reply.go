@@ -155,8 +155,8 @@ func (r *reply) sayWord() {
 	for range piecesPerWord {
 		r.emitContent(audioDelta, map[string]any{"delta": encodeTone(r.audioMS, r.said)})
 		r.audioMS += pieceMS
-		r.call.spoken[r.itemID] = r.audioMS
 	}
+	r.call.spoken[r.itemID] = r.audioMS
 }
 
 func (r *reply) transcript() string { return strings.Join(r.words[:r.said], " ") }
@@ -169,7 +169,9 @@ func (r *reply) callTool() {
 	callID := r.call.newID("call")
 	item := map[string]any{
 		"id":        r.itemID,
+		"object":    "realtime.item",
 		"type":      "function_call",
+		"status":    "in_progress",
 		"name":      r.tool,
 		"call_id":   callID,
 		"arguments": "{}",
@@ -181,6 +183,7 @@ func (r *reply) callTool() {
 		"name":      r.tool,
 		"arguments": "{}",
 	})
+	item["status"] = "completed"
 	r.call.emitEvent("response.output_item.done", map[string]any{"response_id": r.id, "output_index": 0, "item": item})
 }
 
@@ -193,6 +196,15 @@ func (r *reply) finishReply(status string, began time.Time) {
 	} else {
 		r.emitContent("response.output_audio.done", map[string]any{})
 		r.emitContent("response.output_audio_transcript.done", map[string]any{"transcript": r.transcript()})
+		finished := "completed"
+		if status != "completed" {
+			finished = "incomplete"
+		}
+		c.emitEvent("response.output_item.done", map[string]any{
+			"response_id":  r.id,
+			"output_index": 0,
+			"item":         spokenItem(r.itemID, finished, r.transcript()),
+		})
 	}
 	usage := r.countUsage(outputText)
 	c.cutReply = nil

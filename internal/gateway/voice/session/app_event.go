@@ -17,7 +17,7 @@ type AppEvent struct {
 	Reply     *ReplyOptions // response.create
 
 	ResponseID string // response.cancel; "" = the reply in progress
-	ItemID     string // conversation.item.truncate
+	ItemID     string // conversation.item.truncate and .retrieve
 	AudioEndMS int64  // conversation.item.truncate
 }
 

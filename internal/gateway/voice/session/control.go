@@ -45,6 +45,8 @@ func (m *machine) handleAppEvent(e *AppEvent) {
 			members["response_id"] = e.ResponseID
 		}
 		m.forwardToProvider(e, members)
+	case "conversation.item.retrieve":
+		m.forwardToProvider(e, map[string]any{"item_id": e.ItemID})
 	case "conversation.item.truncate":
 		m.forwardToProvider(e, map[string]any{
 			"item_id":       e.ItemID,
@@ -65,7 +67,7 @@ func (m *machine) problemOf(e *AppEvent) string {
 		return e.Problem
 	case e.Type == "svc.session.end":
 		return ""
-	case m.Status != Live:
+	case m.Status != Live && e.Type != "session.update":
 		return "the session is not live yet"
 	case m.Ending != nil:
 		return "the session is ending"
@@ -84,7 +86,11 @@ func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
 // session, or nil if the event ends it.
 func RefusalBeforeLive(e *AppEvent) any {
 	m := &machine{State: State{Status: Pending}}
-	if problem := m.problemOf(e); problem != "" {
+	problem := m.problemOf(e)
+	if problem == "" && e.Type != "svc.session.end" {
+		problem = "too many updates wait for the session to be live"
+	}
+	if problem != "" {
 		return newErrorMessage(e.EventID, problem)
 	}
 	return nil

@@ -198,6 +198,25 @@ func TestAppEvents(t *testing.T) {
 	}
 }
 
+// TestUpdateBeforeLive: an update that comes before the call is live waits for the sideband.
+func TestUpdateBeforeLive(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.Status, s.SidebandAttached = Pending, false
+	update := AppEvent{Type: "session.update", Update: &ConfigUpdate{Instructions: ref("New.")}}
+	next, actions := Step(s, FromApp{update}, start)
+	waits := next.Updates[len(next.Updates)-1]
+	if got := sent(actions); waits.Change == nil || *waits.Change.Instructions != "New." || waits.SentUS != 0 ||
+		!slices.Equal(got, []string{"Persist"}) {
+		t.Errorf("%+v, %s", waits, got)
+	}
+	for _, e := range []AppEvent{{Type: "response.create", Reply: &ReplyOptions{}}, {Type: "response.cancel"}} {
+		if _, actions := Step(s, FromApp{e}, start); !strings.Contains(sent(actions)[0], "not live yet") {
+			t.Errorf("%s: %s", e.Type, sent(actions))
+		}
+	}
+}
+
 // TestEventsBeforeLive: while no node runs a session, its app can only end it.
 func TestEventsBeforeLive(t *testing.T) {
 	t.Parallel()

@@ -286,6 +286,13 @@ func typeOfMalformed(data []byte) (kind string) {
 	return ""
 }
 
+// RelayAll lets the app get the event as the provider sent it, unless it is audio.
+func (e *FromProvider) RelayAll(data []byte) {
+	if !e.content.Unreadable && e.content.Type != "response.output_audio.delta" {
+		e.Raw = data
+	}
+}
+
 // readMilliseconds reads a time of the provider's audio; 0 = it is missing or no whole number.
 func readMilliseconds(raw json.RawMessage) (ms int64) {
 	if len(raw) == 0 || json.Unmarshal(raw, &ms) != nil {

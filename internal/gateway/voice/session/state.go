@@ -59,6 +59,7 @@ type Settings struct {
 	BudgetBlockMC    *money.MC
 	ConfirmBlocks    bool     // the app must approve each budget block
 	EndOnControlLost bool     // the session ends when the control channel is lost
+	RelayAll         bool     `json:",omitempty"` // the app gets all events of the provider but audio (decision 195)
 	ClientUpdatable  []string // what the browser may change: voice, instructions
 }
 

@@ -1308,6 +1308,12 @@ export interface Schemas {
        */
       on_control_lost?: "continue" | "end";
       /**
+       * @description `all`: the control channel relays every event of the provider but audio.
+       * @default listed
+       * @enum {string}
+       */
+      relay?: "listed" | "all";
+      /**
        * Format: int64
        * @description You get an event each time that spend crosses another block.
        */
@@ -1412,9 +1418,12 @@ export interface Schemas {
    */
   VoiceControlRequest: {
       /** @enum {string} */
-      type: "session.update" | "conversation.item.create" | "response.create" | "response.cancel" | "conversation.item.truncate" | "svc.session.end" | "svc.session.approve_block";
+      type: "session.update" | "conversation.item.create" | "response.create" | "response.cancel" | "conversation.item.truncate" | "conversation.item.retrieve" | "svc.session.end" | "svc.session.approve_block";
       event_id?: string;
-      /** @description Of `session.update`. */
+      /**
+       * @description Of `session.update`, also before the session is live. `model`, `output_modalities` and what follows are the provider's members that its client
+       *     libraries send: they are taken if they say what is so, or what the service decides in any case.
+       */
       session?: {
           /** @constant */
           type?: "realtime";
@@ -1424,8 +1433,21 @@ export interface Schemas {
           tool_choice?: unknown;
           /** @description At most what the session was created with. */
           max_output_tokens?: number;
-          /** @description The voice as the provider names it, `audio.output.voice`. */
+          /** @description The voice as the provider names it, `audio.output.voice`. `speed` is 1; the rest has no effect. */
           audio?: Record<string, unknown>;
+          /** @description That of the session. */
+          model?: string;
+          output_modalities?: "audio"[];
+          prompt?: null;
+          reasoning?: null;
+          /** @description Without effect. */
+          tracing?: unknown;
+          /** @description Without effect. */
+          truncation?: unknown;
+          /** @description Without effect. */
+          include?: unknown;
+          /** @description Without effect. */
+          parallel_tool_calls?: unknown;
       };
       /** @description Of `conversation.item.create`: a tool result, or a text message of role user or system. */
       item?: {
@@ -1456,7 +1478,7 @@ export interface Schemas {
       previous_item_id?: string | null;
       /** @description Of `response.cancel`. */
       response_id?: string;
-      /** @description Of `conversation.item.truncate`. */
+      /** @description Of `conversation.item.truncate` and `.retrieve`. */
       item_id?: string;
       /** @constant */
       content_index?: 0;
@@ -1470,9 +1492,10 @@ export interface Schemas {
   };
   /**
    * @description What the control channel tells an app: these, and the provider's own events as they are: `response.function_call_arguments.done`, `response.output_audio_transcript.done`,
-   *     `response.output_text.done`, `input_audio_buffer.speech_started`, `input_audio_buffer.speech_stopped`, `response.created`, `error`.
+   *     `response.output_text.done`, `input_audio_buffer.speech_started`, `input_audio_buffer.speech_stopped`, `response.created`, `error`. A session
+   *     with `relay: all` tells all of them but audio.
    */
-  VoiceControlEvent: Schemas["VoiceStarted"] | Schemas["VoiceSettled"] | Schemas["VoiceSpendWarning"] | Schemas["VoiceBudgetCheckpoint"] | Schemas["VoiceConfigReset"] | Schemas["VoiceEnding"] | Schemas["VoiceEnded"] | Schemas["VoiceError"] | Schemas["VoiceRelayed"];
+  VoiceControlEvent: Schemas["VoiceStarted"] | Schemas["VoiceSettled"] | Schemas["VoiceSpendWarning"] | Schemas["VoiceBudgetCheckpoint"] | Schemas["VoiceConfigReset"] | Schemas["VoiceEnding"] | Schemas["VoiceEnded"] | Schemas["VoiceError"] | Schemas["VoiceRelayed"] | Schemas["VoiceRelayedToAll"];
   /** @description The session is live. Sent again to a channel that opens later. */
   VoiceStarted: {
       /** @constant */
@@ -1560,6 +1583,11 @@ export interface Schemas {
   VoiceRelayed: {
       /** @enum {string} */
       type: "response.function_call_arguments.done" | "response.output_audio_transcript.done" | "response.output_text.done" | "input_audio_buffer.speech_started" | "input_audio_buffer.speech_stopped" | "response.created";
+  };
+  /** @description With `relay: all`. What the provider adds to these comes, too. */
+  VoiceRelayedToAll: {
+      /** @enum {string} */
+      type: "conversation.item.added" | "conversation.item.deleted" | "conversation.item.done" | "conversation.item.input_audio_transcription.completed" | "conversation.item.input_audio_transcription.delta" | "conversation.item.input_audio_transcription.failed" | "conversation.item.retrieved" | "conversation.item.truncated" | "input_audio_buffer.cleared" | "input_audio_buffer.committed" | "input_audio_buffer.timeout_triggered" | "output_audio_buffer.cleared" | "output_audio_buffer.started" | "output_audio_buffer.stopped" | "rate_limits.updated" | "response.content_part.added" | "response.content_part.done" | "response.done" | "response.function_call_arguments.delta" | "response.output_audio.done" | "response.output_audio_transcript.delta" | "response.output_item.added" | "response.output_item.done" | "response.output_text.delta" | "session.updated";
   };
   VoiceModalities: {
       text_tokens: number;
