@@ -22,6 +22,7 @@ interface Visitor {
   connection?: Connection;
 }
 const visitors = new Map<string, Visitor>();
+const missing = new Map<string, NodeJS.Timeout>(); // the end of each session whose page is not heard from
 
 /** findVisitor returns who sends a request, and gives a new browser its cookie. Behind HTTPS add Secure. */
 function findVisitor(req: IncomingMessage, res: ServerResponse): Visitor {
@@ -67,7 +68,12 @@ const routes: [string, Handler][] = [
     const { status, charged_display, receipts } = await need(visitor).voice.get(id);
     sendJSON(res, { status, charged: charged_display, replies: receipts.length });
   }],
+  ["POST /sessions/{id}/alive", async (_, res, visitor, id) => {
+    hearFrom(need(visitor), id);
+    sendJSON(res, {});
+  }],
   ["POST /sessions/{id}/end", async (_, res, visitor, id) => {
+    clearTimeout(missing.get(id));
     await need(visitor).voice.end(id, "immediate");
     sendJSON(res, {});
   }],
@@ -87,6 +93,15 @@ createServer(async (req, res) => {
     sendFailure(res, error);
   }
 }).listen(PORT, "localhost", () => console.log(`Open ${ORIGIN}`));
+
+/** hearFrom notes that a page is there. Nobody else can tell that its tab was killed, or is offline. */
+function hearFrom(connection: Connection, id: string): void {
+  clearTimeout(missing.get(id));
+  missing.set(id, setTimeout(() => {
+    missing.delete(id);
+    connection.voice.end(id, "immediate").catch(console.error);
+  }, 25_000));
+}
 
 function need({ connection }: Visitor): Connection {
   if (!connection) throw new Error("not connected");

@@ -4,7 +4,7 @@ const element = <T extends HTMLElement>(id: string) => document.getElementById(i
 const [connect, talk, end, said, cost, notice] = ["connect", "talk", "end", "said", "cost", "notice"].map(element) as [
   HTMLElement, HTMLButtonElement, HTMLButtonElement, HTMLElement, HTMLElement, HTMLElement];
 const left = element("left");
-let call: VoiceCall | undefined, sessionID = "";
+let call: VoiceCall | undefined, sessionID = "", alive = 0;
 
 await showState();
 talk.onclick = start;
@@ -21,6 +21,7 @@ async function start(): Promise<void> {
   try {
     call = await joinVoice(session.client, { onEvent: show, onEnd: () => hangUp() });
     end.disabled = false;
+    alive = window.setInterval(() => ask(`/sessions/${session.id}/alive`, "POST"), 8000);
   } catch (error) {
     tell({ text: error instanceof Error ? error.message : String(error) });
     await hangUp();
@@ -47,6 +48,7 @@ async function showCost(): Promise<void> {
 async function hangUp(): Promise<void> {
   call?.end();
   call = undefined;
+  clearInterval(alive);
   end.disabled = true;
   if (sessionID) {
     const id = sessionID;
