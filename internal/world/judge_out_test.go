@@ -257,6 +257,9 @@ func (w *world) newSecret(developer, appID string) (credentials, error) {
 	return c, nil
 }
 
+// paidOtherwise finds what an operator has to pay otherwise: of the balance, what is no gift.
+var paidOtherwise = regexp.MustCompile(`\$([0-9.,]+) that the user paid cannot be refunded to a payment`)
+
 // closeSuspended lets an operator close a suspended account as docs/operate/operator.md says: the balance goes to the
 // cards, and what no card takes is paid otherwise. One with a balance below zero stays suspended.
 func (w *world) closeSuspended(person string, is personal) (why string, err error) {
@@ -281,11 +284,13 @@ func (w *world) closeSuspended(person string, is personal) (why string, err erro
 	if a.Status == http.StatusOK || err != nil {
 		return "", err
 	}
-	if strings.Contains(a.Body, "cannot be refunded to a payment") {
-		if is, err = w.person(person); err == nil && is.available >= money.Cent {
-			operate(account+"/settle", fmt.Sprintf(`{"amount_mc":%d,"reason":"By bank transfer."}`, is.available))
-			a = operate(account+"/close", atTheEnd)
+	if m := paidOtherwise.FindStringSubmatch(a.Body); m != nil {
+		amount, wrong := money.Parse(m[1])
+		if err = errors.Join(err, wrong); err != nil {
+			return "", err
 		}
+		operate(account+"/settle", fmt.Sprintf(`{"amount_mc":%d,"reason":"By bank transfer."}`, amount))
+		a = operate(account+"/close", atTheEnd)
 	}
 	if a.Status == http.StatusOK {
 		return "", err
