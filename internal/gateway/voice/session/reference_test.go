@@ -103,8 +103,9 @@ func TestThirdTampering(t *testing.T) {
 		}
 		p.change(change)
 	}
-	if p.s.Ending == nil || p.s.Ending.Reason != ConfigTampering {
-		t.Errorf("%+v", p.s.Ending)
+	if p.s.Ending == nil || p.s.Ending.Reason != ConfigTampering || p.s.ConfigResets != MaxConfigResets ||
+		p.session["tool_choice"] != "auto" || strings.Count(strings.Join(p.app, ""), "tool_choice") != 1 {
+		t.Errorf("%d resets, %+v, %v", p.s.ConfigResets, p.s.Ending, p.app)
 	}
 }
 

@@ -161,9 +161,11 @@ func isTampering(field string) bool {
 
 // resetConfig sets the call back and tells the app which fields were changed.
 func (m *machine) resetConfig(changed []string) {
-	if m.reportReset(changed); m.ConfigResets < MaxConfigResets {
-		m.sendRestore(changed)
+	if m.ConfigResets >= MaxConfigResets { // the session ends by it, and what is refused now is not sent again
+		return
 	}
+	m.reportReset(changed)
+	m.sendRestore(changed)
 }
 
 // reportReset tells the app what was changed. MaxConfigResets of what counts as tampering end the session.
