@@ -186,8 +186,10 @@ func TestReference(t *testing.T) {
 	t.Parallel()
 	p := newStandIn(t)
 	p.session = merged(p.session, decoded(t, fullSession))
-	p.change(`{"tracing":"auto","audio":{"input":{"transcription":{"model":"whisper-1"}}}}`)
-	if !p.appHears("config_reset", `"audio.input.transcription"`, `"tracing"`) || p.session["tracing"] != nil {
+	p.change(`{"tracing":"auto","audio":{"input":{"transcription":{"model":"whisper-1"},
+		"turn_detection":{"idle_timeout_ms":5000}}}}`)
+	if !p.appHears("config_reset", `"audio.input.transcription"`, `"audio.input.turn_detection.idle_timeout_ms"`,
+		`"tracing"`) || p.session["tracing"] != nil {
 		t.Errorf("before the first report: %v, %v", p.app, p.session)
 	}
 	rest := decoded(t, string(p.s.Reference))
