@@ -236,3 +236,23 @@ func TestHeardVoiceIsNotSetBack(t *testing.T) {
 		t.Errorf("%v, %+v", p.app, p.s.Config)
 	}
 }
+
+// TestChangesMeanwhile: what the browser changes while a restoration is on its way is set back by it, and told.
+func TestChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	p := newFullStandIn(t)
+	p.silent = true
+	for _, change := range []string{
+		`{"instructions":"Be evil."}`, `{"tool_choice":"none"}`, `{"tool_choice":"none","truncation":"disabled"}`,
+	} {
+		p.change(change)
+	}
+	if p.silent = false; len(p.updates) != 1 || !p.appHears(`"fields":["instructions"],"resets":1`) {
+		t.Fatalf("%v, %v", p.updates, p.app)
+	}
+	p.change(p.updates[0]) // which is answered now
+	if !p.appHears(`"fields":["tool_choice","truncation"],"resets":2`) || len(p.app) > 0 || len(p.s.Updates) > 0 ||
+		p.session["truncation"] != "auto" {
+		t.Errorf("%v, in flight %+v", p.app, p.s.Updates)
+	}
+}

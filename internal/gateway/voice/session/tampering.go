@@ -106,8 +106,11 @@ func (m *machine) checkConfig(got *sessionObject) {
 	changed := m.changedFields(got)
 	if r := m.restoring(); r != nil {
 		if unset := r.remaining(changed); len(unset) > 0 { // the report is older than our update, which sets it back
-			r.Differs = unset
+			r.noteDiffering(unset)
 			return
+		}
+		if len(r.More) > 0 { // it is set back, too
+			m.reportReset(r.More)
 		}
 		m.Updates = slices.DeleteFunc(m.Updates, func(u Update) bool { return u.Kind == restoreUpdate })
 	}

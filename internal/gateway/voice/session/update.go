@@ -41,6 +41,7 @@ type Update struct {
 	Fields  []string      `json:",omitempty"` // of a restoreUpdate: what was changed; nil = it sets what Config has
 	Last    bool          `json:",omitempty"` // of a restoreUpdate: all others were refused
 	Differs []string      `json:",omitempty"` // of a restoreUpdate: what was still different in the newest report
+	More    []string      `json:",omitempty"` // of a restoreUpdate: what was changed besides Fields since it was sent
 }
 
 // size returns about how many bytes an app's change has.
@@ -151,6 +152,17 @@ func (m *machine) sendLimit() {
 func (m *machine) sendMute() {
 	input := map[string]any{"turn_detection": m.Config.turnDetection()}
 	m.sendUpdate(Update{Kind: muteUpdate}, map[string]any{"type": "realtime", "audio": map[string]any{"input": input}})
+}
+
+// noteDiffering notes what a report shows that is older than a restoreUpdate. One that was sent for no change may be
+// answered after reports of what was set before.
+func (u *Update) noteDiffering(paths []string) {
+	u.Differs = paths
+	for _, path := range paths {
+		if u.Fields != nil && len(u.More) < maxFields && !isWithin(path, u.Fields) && !slices.Contains(u.More, path) {
+			u.More = append(slices.Clone(u.More), path)
+		}
+	}
 }
 
 // sendRestore sets the provider's session to what it must be: all of it if these fields were changed, what Config has
