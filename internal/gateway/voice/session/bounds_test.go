@@ -65,6 +65,9 @@ func TestStateIsBounded(t *testing.T) {
 		events = append(events, FromApp{AppEvent{
 			Type: "conversation.item.create",
 			Item: &Item{Type: "function_call_output", CallID: name},
+		}}, FromApp{AppEvent{ // which is never answered
+			Type:   "session.update",
+			Update: &ConfigUpdate{Tools: json.RawMessage(`["` + strings.Repeat("<", 200<<10) + `"]`), Voice: &name},
 		}}, FromApp{AppEvent{
 			Type:  "response.create",
 			Reply: &ReplyOptions{Metadata: json.RawMessage(`{"a":"` + strings.Repeat("&", 256<<10) + `"}`)},
