@@ -164,6 +164,19 @@ func (c *caller) begin() {
 	}
 }
 
+// again uses the ticket another time, and returns what comes of it.
+func (c *caller) again() string {
+	c.t.Helper()
+	return inPage[string](c.tab, `(async client => {
+		if (client.mode === 'live') return String((await fetch(client.offer_url, {
+			method: 'POST', body: 'v=0\r\nm=audio 9\r\nm=application 9\r\n',
+			headers: {'Authorization': 'Bearer ' + client.ticket, 'Content-Type': 'application/sdp'},
+		})).status)
+		const ws = new WebSocket(client.mock_url + '?ticket=' + encodeURIComponent(client.ticket))
+		return await new Promise(resolve => { ws.onclose = e => resolve(String(e.code)) })
+	})(`+string(c.browser)+")")
+}
+
 // word says something, as long as a word takes.
 func (c *caller) word() {
 	c.t.Helper()

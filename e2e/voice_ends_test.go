@@ -87,6 +87,41 @@ var ends = []end{
 		c.answered()
 		c.end(c.p, session.Immediate)
 	}},
+	{
+		reason:  session.AppEnded,
+		how:     "after approvals",
+		options: `"budget_block_mc":1,"confirm_each_block":true`,
+		replies: 2,
+		begin: func(c *caller) {
+			c.begin()
+			c.listen(c.p)
+			for range 2 {
+				c.converses()
+				c.told("svc.session.budget_checkpoint")
+				c.tells(`{"type":"svc.session.approve_block"}`)
+			}
+			c.end(c.p, session.Immediate)
+		},
+	},
+	{reason: session.AppEnded, how: "without control", replies: 2, begin: func(c *caller) {
+		c.begin()
+		c.listen(c.p)
+		c.converses()
+		if err := c.control.Close(websocket.StatusNormalClosure, ""); err != nil {
+			c.t.Fatal(err)
+		}
+		c.converses()
+		if came := c.again(); came != "401" && came != "4001" && came != "4009" {
+			c.t.Errorf("a used ticket: %s", came)
+		}
+		c.end(c.p, session.Immediate)
+	}},
+	{reason: session.ClientClosed, how: "in a reply", steering: "leave_close words=100", replies: 1,
+		begin: func(c *caller) {
+			c.begin()
+			c.answered()
+			c.leaves()
+		}},
 	{reason: session.ClientClosed, steering: "leave_close", replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()

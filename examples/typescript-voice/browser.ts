@@ -21,7 +21,9 @@ async function start(): Promise<void> {
   try {
     call = await joinVoice(session.client, { onEvent: show, onEnd: () => hangUp() });
     end.disabled = false;
-    alive = window.setInterval(() => ask(`/sessions/${session.id}/alive`, "POST"), 8000);
+    const stay = () => ask(`/sessions/${session.id}/alive`, "POST");
+    void stay();
+    alive = window.setInterval(stay, 8000);
   } catch (error) {
     tell({ text: error instanceof Error ? error.message : String(error) });
     await hangUp();
