@@ -116,7 +116,7 @@
 //	hangup_gone        the next one gets 404, because the call has ended by itself
 //	hangup_lost=n      the next n hang-ups are carried out, and their answers are lost
 //	turns=n            the user says n things, each when the model has been heard,
-//	speech=1s          so long, every=500ms after it
+//	speech=1s          so long, every=500ms after it; with no_media the user hangs up 5 s later
 //
 // A line "!browser {…}" is an event that the browser sends when the first sideband is attached;
 // "!browser@response.done {…}" after the first such event, and "!browser@response.done#2 {…}" after

@@ -528,6 +528,13 @@ func TestTurnsByScript(t *testing.T) {
 	if r := v.getReport(id); r.Replies != 3 || r.AudioOutMS != 3000 || r.AudioInMS < 6000 {
 		t.Errorf("%+v", r)
 	}
+	var err error
+	for err == nil { // all is said
+		_, err = w.readEvent()
+	}
+	if websocket.CloseStatus(err) != websocket.StatusNormalClosure || v.getReport(id).End != "browser" {
+		t.Errorf("the user does not hang up: %v, %+v", err, v.getReport(id))
+	}
 }
 
 // TestAMuteSidebandDoesNotAnswerPings: a connection that is dead, but open.

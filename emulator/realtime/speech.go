@@ -142,7 +142,25 @@ func (c *call) scheduleNextTurn() {
 	if last := c.items[len(c.items)-1]; last.Type == "function_call" || last.Type == "function_call_output" {
 		return
 	}
+	if c.turnsMade >= c.script.turns && c.script.noMedia {
+		c.hangUpLater()
+		return
+	}
 	c.scheduleAfter(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+}
+
+// hangUpAfter is how long an emulated user without media stays when all is said.
+const hangUpAfter = 5 * time.Second
+
+// hangUpLater lets the emulated user leave, unless another reply has begun by then. No browser would end the call.
+func (c *call) hangUpLater() {
+	said := c.replies
+	c.scheduleAfter(hangUpAfter/time.Duration(c.script.fast), func() {
+		if c.replies == said {
+			c.left = true
+			c.finishCall("browser", 1000)
+		}
+	})
 }
 
 // beginIdleReply begins a reply of the model after idle_timeout_ms of silence.
