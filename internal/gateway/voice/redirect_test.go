@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/provider/openai"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -32,7 +33,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			_, _ = w.Write([]byte("internal-address"))
 		}))
 		t.Cleanup(srv.Close)
-		p := &Provider{BaseURL: srv.URL, PlatformKeys: []string{"k"}, Identifiers: ids}
+		p := &Provider{BaseURL: srv.URL, PlatformKeys: []string{"k"}, Identifiers: ids, MakeRefusal: openai.MakeRefusal}
 		terms := &billingTerms{AccountID: "wac_1"}
 		_, _, created := p.createCall(t.Context(), terms, []byte("v=0"), session.Config{})
 		_, gone, attached := p.attachSideband(t.Context(), terms, "rtc_1")
