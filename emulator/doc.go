@@ -107,6 +107,10 @@
 //	drop_code=1000     with this close code; 1006, a broken connection, if it is missing
 //	down=2s            after it, sidebands get 503 for so long, or down=forever
 //	mute=n             after n events a sideband is silent, for pings too, though it is open
+//	transcript_late=d  transcripts come so long after the speech
+//	transcript_fails   they fail
+//	transcript_twice   they come twice
+//	transcript_no_usage  without usage
 //	vanish=n           the browser is lost when n replies are done, without an event
 //	leave_close        when the browser leaves or is lost, the call ends and the sideband is closed
 //	leave_gone         the call ends and the sideband stays open, silent; without both, the call goes on

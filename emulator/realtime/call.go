@@ -42,6 +42,8 @@ type call struct {
 	buffer     time.Duration // length of the speech that is not committed
 	turnsMade  int           // turns that the script has made
 
+	transcripts int // of the user's speech
+
 	dials, refusedDials, drops, hangups int
 	attached                            bool // it has been
 	unwatchedSince                      time.Time

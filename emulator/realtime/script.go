@@ -35,7 +35,10 @@ type callSteering struct {
 
 	turns          int
 	speech, silent time.Duration
-	browser        []browserEvent
+
+	lateTranscript                                        time.Duration
+	failTranscript, twiceTranscript, unmeasuredTranscript bool
+	browser                                               []browserEvent
 }
 
 // A browserEvent is one that the emulated browser sends by itself.
@@ -84,12 +87,17 @@ func newSteering() steering {
 
 func (s *steering) flags() map[string]*bool {
 	return map[string]*bool{
-		"hang":            &s.callSteering.hang,
-		"no_media":        &s.noMedia,
-		"leave_gone":      &s.gone,
-		"leave_close":     &s.closes,
-		"private":         &s.private,
-		"hangup_gone":     &s.hangupGone,
+		"hang":        &s.callSteering.hang,
+		"no_media":    &s.noMedia,
+		"leave_gone":  &s.gone,
+		"leave_close": &s.closes,
+		"private":     &s.private,
+		"hangup_gone": &s.hangupGone,
+
+		"transcript_fails":    &s.failTranscript,
+		"transcript_twice":    &s.twiceTranscript,
+		"transcript_no_usage": &s.unmeasuredTranscript,
+
 		"say":             &s.say,
 		"empty_args":      &s.emptyArgs,
 		"malformed_call":  &s.malformedCall,
@@ -132,8 +140,11 @@ func (s *steering) durations() map[string]*time.Duration {
 		"expire": &s.expire,
 		"speech": &s.speech,
 		"every":  &s.silent,
-		"delay":  &s.delay,
-		"pace":   &s.pace,
+
+		"transcript_late": &s.lateTranscript,
+
+		"delay": &s.delay,
+		"pace":  &s.pace,
 	}
 }
 

@@ -1,7 +1,10 @@
 package realtime
 
 import (
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/purserhq/purser/emulator/exchange"
 	"github.com/purserhq/purser/emulator/openai"
@@ -87,13 +90,47 @@ func (c *call) addHeardItem(id, text string, length time.Duration) {
 	c.emitEvent("conversation.item.done", added)
 	if c.session.Audio.Input.Transcription.Kind() == '{' {
 		said := item.joinText()
-		usage := object{"type": "duration", "seconds": int64((length + time.Second - 1) / time.Second)}
-		c.emitEvent("conversation.item.input_audio_transcription.completed", object{
-			"item_id":       id,
-			"content_index": 0,
-			"transcript":    said,
-			"usage":         usage,
-		})
+		if c.script.lateTranscript == 0 {
+			c.writeDown(id, said, length)
+			return
+		}
+		c.scheduleAfter(c.script.lateTranscript, func() { c.writeDown(id, said, length) })
+	}
+}
+
+// writeDown reports the transcript of a speech, with a usage of tokens or of seconds, as the model has it.
+func (c *call) writeDown(id, said string, length time.Duration) {
+	c.transcripts++
+	members := object{"item_id": id, "content_index": 0}
+	if c.script.failTranscript {
+		members["error"] = object{"type": "transcription_error", "code": "audio_unintelligible",
+			"message": "The audio could not be transcribed.", "param": nil}
+		c.emitEvent("conversation.item.input_audio_transcription.failed", members)
+		return
+	}
+	var settings struct {
+		Model string `json:"model"`
+	}
+	_ = json.Unmarshal(c.session.Audio.Input.Transcription, &settings)
+	usage := object{"type": "duration", "seconds": int64((length + time.Second - 1) / time.Second)}
+	if strings.Contains(settings.Model, "-transcribe") {
+		heard := int64(length / (100 * time.Millisecond))
+		written := int64(len(said)/4 + c.transcripts) // no two of a call are equal
+		usage = object{
+			"type":                "tokens",
+			"total_tokens":        heard + written,
+			"input_tokens":        heard,
+			"input_token_details": object{"text_tokens": 0, "audio_tokens": heard},
+			"output_tokens":       written,
+		}
+	}
+	members["transcript"] = said
+	if !c.script.unmeasuredTranscript {
+		members["usage"] = usage
+	}
+	c.emitEvent("conversation.item.input_audio_transcription.completed", members)
+	if c.script.twiceTranscript {
+		c.emitEvent("conversation.item.input_audio_transcription.completed", members)
 	}
 }
 

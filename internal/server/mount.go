@@ -158,6 +158,7 @@ func (s *Server) mountGateway() {
 	}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,
+		Tokens:      s.Tokens,
 		Callers:     s.callers,
 		Catalog:     s.catalog,
 		Policies:    s.policies,

@@ -452,6 +452,9 @@ type App struct {
 	// Whether your app charges for work of its own, by `POST /v1/holds`. The consent screen says so. False for a new
 	// app.
 	OwnWork bool `json:"own_work"`
+	// Whether your voice sessions may have what users say written down, by `transcription`. The consent screen says so.
+	// False for a new app.
+	Transcripts bool `json:"transcripts"`
 	// Who answers calls. Outside the sandbox it is always live. One of mock, live.
 	ProviderMode string `json:"provider_mode"`
 	// Email addresses of the testers of the app in the sandbox.

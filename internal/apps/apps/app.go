@@ -53,6 +53,7 @@ type App struct {
 	ProviderMode     string   // Mock or Live
 	DevMargin        money.PPM
 	PromptCache      bool        // mark long prefixes for the provider's cache (decision 071)
+	Transcripts      bool        // its voice sessions may write down what users say (decision 196)
 	OwnWork          bool        // it charges for work of its own, at its own prices (decision 109)
 	TestAllowlist    []string    // emails of its testers in the sandbox
 	Suspended        bool        // by its developer or by the service

@@ -31,6 +31,7 @@ type Change struct {
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
 	PromptCache      web.Field[bool]           `json:"prompt_cache"`
 	OwnWork          web.Field[bool]           `json:"own_work"`
+	Transcripts      web.Field[bool]           `json:"transcripts"`
 	ProviderMode     web.Field[string]         `json:"provider_mode"`
 	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
 	Suspended        web.Field[bool]           `json:"suspended"`
@@ -55,6 +56,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 		"dev_margin_rate": c.DevMarginRate.Null,
 		"prompt_cache":    c.PromptCache.Null,
 		"own_work":        c.OwnWork.Null,
+		"transcripts":     c.Transcripts.Null,
 		"provider_mode":   c.ProviderMode.Null,
 		"suspended":       c.Suspended.Null,
 	} {
@@ -107,6 +109,9 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 	}
 	if c.OwnWork.Set {
 		a.OwnWork = c.OwnWork.Value
+	}
+	if c.Transcripts.Set {
+		a.Transcripts = c.Transcripts.Value
 	}
 	profile, err := c.ProfileChange.applyTo(a.Profile)
 	if err != nil {

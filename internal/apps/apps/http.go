@@ -44,6 +44,7 @@ type Resource struct {
 	Suspension       *suspensionResource `json:"suspension"`
 	PromptCache      bool                `json:"prompt_cache"`
 	OwnWork          bool                `json:"own_work"`
+	Transcripts      bool                `json:"transcripts"`
 	Proposed         *proposedResource   `json:"proposed"` // null = nothing waits for review
 	CreatedAt        string              `json:"created_at"`
 	ProfileResource
@@ -98,6 +99,7 @@ func (a App) Resource() Resource {
 		Suspension:       a.suspensionResource(),
 		PromptCache:      a.PromptCache,
 		OwnWork:          a.OwnWork,
+		Transcripts:      a.Transcripts,
 		Proposed:         a.Proposed.resource(),
 		CreatedAt:        timestamp.Format(a.CreatedUS),
 		ProfileResource:  a.Profile.resource(),

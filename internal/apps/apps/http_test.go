@@ -103,9 +103,12 @@ func TestAppIsShownAndChanged(t *testing.T) {
 		shows(t, "prompt cache on", patch(`{"prompt_cache":true}`), 200, `"prompt_cache":true`)
 		shows(t, "own work on", patch(`{"own_work":true}`), 200, `"own_work":true`)
 		shows(t, "own work off", patch(`{"own_work":false}`), 200, `"own_work":false`)
+		shows(t, "transcripts on", patch(`{"transcripts":true}`), 200, `"transcripts":true`)
+		shows(t, "transcripts off", patch(`{"transcripts":false}`), 200, `"transcripts":false`)
+		shows(t, "transcripts null", patch(`{"transcripts":null}`), 400, "transcripts: must not be null")
 		shows(t, "own work null", patch(`{"own_work":null}`), 400, "own_work: must not be null")
 		shows(t, "prompt cache null", patch(`{"prompt_cache":null}`), 400, "prompt_cache: must not be null")
-		if n := m.changes.Load(); n != 7 {
+		if n := m.changes.Load(); n != 9 {
 			t.Errorf("told of %d changes", n)
 		}
 

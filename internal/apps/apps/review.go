@@ -135,6 +135,7 @@ type reviewed struct {
 	AllowedModels    []string  `json:"allowed_models"`
 	DevMarginRate    money.PPM `json:"dev_margin_ppm"`
 	OwnWork          bool      `json:"own_work"`
+	Transcripts      bool      `json:"transcripts"`
 }
 
 // Reviewed returns what a review of the app is about, as JSON: of a sandbox app what it is, of a live one what its
@@ -155,6 +156,7 @@ func (a App) Reviewed() (string, error) {
 			AllowedModels:    orEmptyList(a.AllowedModels),
 			DevMarginRate:    a.DevMargin,
 			OwnWork:          a.OwnWork,
+			Transcripts:      a.Transcripts,
 		}
 	} else if len(a.Proposed.Members()) == 0 {
 		return "", nil

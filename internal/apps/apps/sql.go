@@ -13,6 +13,7 @@ import (
 
 const appColumns = `id, owner_id, name, client_id, client_type, redirect_uris, allowed_models, default_max_tokens,
 		fit <> 0, fit_min_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, prompt_cache <> 0, own_work <> 0,
+		transcripts <> 0,
 	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0),
 		created_us,
 	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash,
@@ -30,7 +31,7 @@ func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
 	var by, reason *string
 	var sinceUS *int64
 	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &a.ClientType, &uris, &models, &a.DefaultMaxTokens, &a.Fit,
-		&a.FitMinTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin, &a.PromptCache, &a.OwnWork,
+		&a.FitMinTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin, &a.PromptCache, &a.OwnWork, &a.Transcripts,
 		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash,
 		&secrets.present, &secrets.previous, &a.OldSecretUntilUS,
 		&a.Profile.DeveloperName, &a.Profile.WebsiteURL, &a.Profile.PrivacyPolicyURL, &a.Profile.Support,
@@ -164,12 +165,13 @@ func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13,
 			suspension_us = $14, lifted_us = $15, client_type = $16, fit = $17, fit_min_tokens = $18,
 			prompt_cache = $19, developer_name = $20, website_url = $21, privacy_policy_url = $22, support = $23,
-			domain = $24, domain_verified_us = $25, own_work = $26, proposed = $27 WHERE id = $1`,
+			domain = $24, domain_verified_us = $25, own_work = $26, proposed = $27, transcripts = $28
+		WHERE id = $1`,
 		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off,
 		a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS, a.ClientType, db.BoolInt(a.Fit),
 		a.FitMinTokens, db.BoolInt(a.PromptCache), a.Profile.DeveloperName, a.Profile.WebsiteURL,
 		a.Profile.PrivacyPolicyURL, a.Profile.Support, a.Profile.Domain, a.Profile.DomainVerifiedUS,
-		db.BoolInt(a.OwnWork), proposed)
+		db.BoolInt(a.OwnWork), proposed, db.BoolInt(a.Transcripts))
 	return err
 }
 

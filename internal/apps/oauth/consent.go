@@ -40,8 +40,9 @@ const (
 	fieldAmount  = "amount" // one of the offered amounts, or otherAmount
 	fieldDaily   = "daily_limit"
 	fieldAccount = "test_account"
-	fieldOwnWork = "own_work" // the screen says that the app charges for work of its own
-	fieldRates   = "rates"    // the margin rates that the screen showed
+	fieldOwnWork = "own_work"    // the screen says that the app charges for work of its own
+	fieldHeard   = "transcripts" // the screen says that the app has what the user says written down
+	fieldRates   = "rates"       // the margin rates that the screen showed
 	newAccount   = "new"
 	otherAmount  = "other"
 )
@@ -51,6 +52,7 @@ type consentForm struct {
 	Cap, Daily, TestAccount string
 	KeepCap, KeepDaily      bool // they are as the screen showed those of the live connection
 	OwnWork                 bool
+	Transcripts             bool
 	Rates                   rates // nil = the form does not say which it showed
 }
 
@@ -69,6 +71,7 @@ func readConsentForm(body url.Values) consentForm {
 		KeepDaily:   body.Has(fieldDaily) && !typed.Has(fieldDaily),
 		TestAccount: body.Get(fieldAccount),
 		OwnWork:     body.Get(fieldOwnWork) != "",
+		Transcripts: body.Get(fieldHeard) != "",
 		Rates:       readRates(body.Get(fieldRates)),
 	}
 }

@@ -291,6 +291,7 @@ func (v *visit) consent(accountID string, form consentForm, values consentValues
 		KeepCap:       values.KeepCap,
 		KeepVelocity:  values.KeepVelocity,
 		OwnWork:       form.OwnWork,
+		Transcripts:   form.Transcripts,
 		ApproverID:    v.account.ID,
 		ApproverEpoch: v.account.Epoch,
 	}

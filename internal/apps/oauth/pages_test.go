@@ -474,47 +474,55 @@ func TestNoBalanceYet(t *testing.T) {
 	}
 }
 
-// TestOwnWorkNeedsItsWords: a user allows an app to charge for work of its own by a consent screen that said so, in the
-// browser and for a device, and not by one that did not, even if the app has switched it on meanwhile. Each consent
-// holds for its own connection, until the next one.
-func TestOwnWorkNeedsItsWords(t *testing.T) {
+// TestConsentNeedsItsWords: a user allows an app to charge for work of its own, or to have what the user says written
+// down, by a consent screen that said so, in the browser and for a device, and not by one that did not, even if the app
+// has switched it on meanwhile. Each consent holds for its own connection, until the next one.
+func TestConsentNeedsItsWords(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		w := newWorld(t, d)
-		b := w.signedIn("person@example.com")
-		var last TokenResponse
-		want := func(what string, allowed bool, code outcome) {
-			t.Helper()
-			last = code.want(t, what, 200, "").TokenResponse
-			got, err := w.store.AllowsWork(t.Context(), w.live.ID, w.accountOf(last.ConnectionID), last.ConnectionID)
-			if err != nil || got != allowed {
-				t.Errorf("%s: allowed %t, %v", what, got, err)
+	for field, c := range map[string]struct {
+		table, words string
+		allows       func(*Store, context.Context, string, string, string) (bool, error)
+	}{
+		"own_work":    {"work_consents", "Its own work, too", (*Store).AllowsWork},
+		"transcripts": {"transcript_consents", "What you say, in writing", (*Store).AllowsTranscripts},
+	} {
+		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			w := newWorld(t, d)
+			b := w.signedIn("person@example.com")
+			var last TokenResponse
+			want := func(what string, allowed bool, code outcome) {
+				t.Helper()
+				last = code.want(t, what, 200, "").TokenResponse
+				got, err := c.allows(w.store, t.Context(), w.live.ID, w.accountOf(last.ConnectionID), last.ConnectionID)
+				if err != nil || got != allowed {
+					t.Errorf("%s, %s: allowed %t, %v", field, what, got, err)
+				}
 			}
-		}
-		exchange := func(more ...string) outcome {
-			return w.token(w.live, codeForm(w.approve(b, w.live, "5", more...)))
-		}
-		lacks(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", "own_work")
-		w.exec(`UPDATE apps SET own_work = 1`)
-		want("the page that was open did not say it", false, exchange())
-		has(t, b.Get(authorizePath(w.live)).Body, "Its own work, too", `name="own_work" value="1"`)
-		b.Post(authorizePath(w.live), url.Values{"decision": {"deny"}, "own_work": {"1"}})
-		if w.count(`SELECT COUNT(*) FROM work_consents`) != 0 {
-			t.Error("a user who declined has allowed it")
-		}
-		code := w.approve(b, w.live, "5", "own_work", "1")
-		want("before the exchange of a code that says it", false, exchange())
-		want("the code that says it", true, w.token(w.live, codeForm(code)))
-		want("again", true, exchange("own_work", "1"))
-		want("a later screen that did not say it", false, exchange())
-		want("once more", true, exchange("own_work", "1"))
-		w.tx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.store.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: last.ConnectionID})
-			return err
+			exchange := func(more ...string) outcome {
+				return w.token(w.live, codeForm(w.approve(b, w.live, "5", more...)))
+			}
+			lacks(t, b.Get(authorizePath(w.live)).Body, c.words, field)
+			w.exec(`UPDATE apps SET ` + field + ` = 1`)
+			want("the page that was open did not say it", false, exchange())
+			has(t, b.Get(authorizePath(w.live)).Body, c.words, `name="`+field+`" value="1"`)
+			b.Post(authorizePath(w.live), url.Values{"decision": {"deny"}, field: {"1"}})
+			if w.count(`SELECT COUNT(*) FROM `+c.table) != 0 {
+				t.Error("a user who declined has allowed it")
+			}
+			code := w.approve(b, w.live, "5", field, "1")
+			want("before the exchange of a code that says it", false, exchange())
+			want("the code that says it", true, w.token(w.live, codeForm(code)))
+			want("again", true, exchange(field, "1"))
+			want("a later screen that did not say it", false, exchange())
+			want("once more", true, exchange(field, "1"))
+			w.tx(func(ctx context.Context, tx *db.Tx) error {
+				_, err := w.store.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: last.ConnectionID})
+				return err
+			})
+			want("another connection, whose screen did not say it", false, exchange())
+			dev := w.startDevice(w.live)
+			dev.decide(b, approval("5", field, "1")).Want(t, 200, "Approved")
+			want("a device", true, dev.poll())
 		})
-		want("another connection, whose screen did not say it", false, exchange())
-		dev := w.startDevice(w.live)
-		dev.decide(b, approval("5", "own_work", "1")).Want(t, 200, "Approved")
-		want("a device", true, dev.poll())
-	})
+	}
 }

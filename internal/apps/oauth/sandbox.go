@@ -50,7 +50,7 @@ func (s *Store) ConnectTestAccount(ctx context.Context, appID, accountID string,
 		if err != nil {
 			return err
 		}
-		if err := saveWorkConsent(ctx, tx, conn, app.OwnWork, s.Now().UnixMicro()); err != nil {
+		if err := saveConsents(ctx, tx, conn, app.OwnWork, app.Transcripts, s.Now().UnixMicro()); err != nil {
 			return err
 		}
 		t, err = s.IssueTokens(ctx, tx, conn.ID, appID, "")

@@ -12,22 +12,22 @@ import (
 
 // approvalColumns are what a user has approved, in both tables of codes.
 const approvalColumns = `COALESCE(account_id, ''), allocation_mc, velocity_limit_mc, keeps_cap <> 0,
-			keeps_velocity <> 0, own_work <> 0,
+			keeps_velocity <> 0, own_work <> 0, transcripts <> 0,
 			COALESCE(approver_id, account_id, ''), approver_epoch, revocations`
 
 func approvalFields(a *verdict.Approval) []any {
-	return []any{&a.AccountID, &a.AllocationMC, &a.VelocityMC, &a.KeepCap, &a.KeepVelocity, &a.OwnWork, &a.ApproverID,
-		&a.ApproverEpoch, &a.Revocations}
+	return []any{&a.AccountID, &a.AllocationMC, &a.VelocityMC, &a.KeepCap, &a.KeepVelocity, &a.OwnWork,
+		&a.Transcripts, &a.ApproverID, &a.ApproverEpoch, &a.Revocations}
 }
 
 func insertCode(ctx context.Context, tx *db.Tx, hash string, c verdict.Code) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge,
 			allocation_mc, velocity_limit_mc, expires_us, own_work, approver_id, approver_epoch, revocations,
-			keeps_cap, keeps_velocity)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+			keeps_cap, keeps_velocity, transcripts)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
 		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS,
 		db.BoolInt(c.OwnWork), c.ApproverID, c.ApproverEpoch, c.Revocations, db.BoolInt(c.KeepCap),
-		db.BoolInt(c.KeepVelocity))
+		db.BoolInt(c.KeepVelocity), db.BoolInt(c.Transcripts))
 	return err
 }
 
@@ -96,10 +96,11 @@ func updateDecision(ctx context.Context, tx *db.Tx, userCodeHash string, c verdi
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE oauth_device_codes
 		SET account_id = $2, allocation_mc = $3, velocity_limit_mc = $4, decided_us = $5, own_work = $6,
-			approver_id = $7, approver_epoch = $8, revocations = $9, keeps_cap = $10, keeps_velocity = $11
+			approver_id = $7, approver_epoch = $8, revocations = $9, keeps_cap = $10, keeps_velocity = $11,
+			transcripts = $12
 		WHERE user_code_hash = $1`,
 		userCodeHash, accountID, c.AllocationMC, c.VelocityMC, c.DecidedUS, db.BoolInt(c.OwnWork), c.ApproverID,
-		c.ApproverEpoch, c.Revocations, db.BoolInt(c.KeepCap), db.BoolInt(c.KeepVelocity))
+		c.ApproverEpoch, c.Revocations, db.BoolInt(c.KeepCap), db.BoolInt(c.KeepVelocity), db.BoolInt(c.Transcripts))
 	return err
 }
 
@@ -285,29 +286,60 @@ func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	return err
 }
 
-// saveWorkConsent stores whether the user of a connection allows its app to charge for work of its own, as the last
-// consent screen said.
-func saveWorkConsent(ctx context.Context, tx *db.Tx, c rules.Connection, allowed bool, nowUS int64) error {
-	if !allowed {
-		_, err := tx.ExecContext(ctx, `DELETE FROM work_consents WHERE app_id = $1 AND account_id = $2`,
-			c.AppID, c.AccountID)
+// consentSQL are the statements of one thing that a user allows an app besides calls.
+type consentSQL struct{ allow, forbid, has string }
+
+var (
+	workConsent = consentSQL{
+		`INSERT INTO work_consents (app_id, account_id, connection_id, created_us) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (app_id, account_id) DO UPDATE
+			SET connection_id = excluded.connection_id, created_us = excluded.created_us`,
+		`DELETE FROM work_consents WHERE app_id = $1 AND account_id = $2`,
+		`SELECT EXISTS (SELECT 1 FROM work_consents WHERE app_id = $1 AND account_id = $2 AND connection_id = $3)`,
+	}
+	transcriptConsent = consentSQL{
+		`INSERT INTO transcript_consents (app_id, account_id, connection_id, created_us) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (app_id, account_id) DO UPDATE
+			SET connection_id = excluded.connection_id, created_us = excluded.created_us`,
+		`DELETE FROM transcript_consents WHERE app_id = $1 AND account_id = $2`,
+		`SELECT EXISTS (SELECT 1 FROM transcript_consents
+			WHERE app_id = $1 AND account_id = $2 AND connection_id = $3)`,
+	}
+)
+
+// saveConsents stores what the user of a connection allows its app besides calls, as the last consent screen said.
+func saveConsents(ctx context.Context, tx *db.Tx, c rules.Connection, work, transcripts bool, nowUS int64) error {
+	if err := workConsent.save(ctx, tx, c, work, nowUS); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO work_consents (app_id, account_id, connection_id, created_us)
-		VALUES ($1, $2, $3, $4)
-		ON CONFLICT (app_id, account_id) DO UPDATE
-		SET connection_id = excluded.connection_id, created_us = excluded.created_us`,
-		c.AppID, c.AccountID, c.ID, nowUS)
+	return transcriptConsent.save(ctx, tx, c, transcripts, nowUS)
+}
+
+func (q consentSQL) save(ctx context.Context, tx *db.Tx, c rules.Connection, allowed bool, nowUS int64) (err error) {
+	if allowed {
+		_, err = tx.ExecContext(ctx, q.allow, c.AppID, c.AccountID, c.ID, nowUS)
+	} else {
+		_, err = tx.ExecContext(ctx, q.forbid, c.AppID, c.AccountID)
+	}
 	return err
 }
 
 // AllowsWork reports whether the consent screen of a connection told its user that the app charges for work of its own,
 // and the user allowed it. What a consent of an earlier connection said does not count.
-func (s *Store) AllowsWork(ctx context.Context, appID, accountID, connectionID string) (allowed bool, err error) {
-	err = s.DB.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM work_consents
-		WHERE app_id = $1 AND account_id = $2 AND connection_id = $3)`, appID, accountID, connectionID).Scan(&allowed)
-	if err != nil {
-		return false, fmt.Errorf("oauth: consent to own work: %w", err)
+func (s *Store) AllowsWork(ctx context.Context, appID, accountID, connectionID string) (bool, error) {
+	return s.allows(ctx, workConsent, appID, accountID, connectionID)
+}
+
+// AllowsTranscripts reports the same of transcripts of what the user says in voice sessions.
+func (s *Store) AllowsTranscripts(ctx context.Context, appID, accountID, connectionID string) (bool, error) {
+	return s.allows(ctx, transcriptConsent, appID, accountID, connectionID)
+}
+
+func (s *Store) allows(
+	ctx context.Context, q consentSQL, appID, accountID, connectionID string,
+) (allowed bool, err error) {
+	if err = s.DB.QueryRowContext(ctx, q.has, appID, accountID, connectionID).Scan(&allowed); err != nil {
+		return false, fmt.Errorf("oauth: consent: %w", err)
 	}
 	return allowed, nil
 }

@@ -116,6 +116,7 @@ type Consent struct {
 	VelocityMC             *money.MC
 	KeepCap, KeepVelocity  bool   // they stay as those of the live connection are
 	OwnWork                bool   // the screen said that the app charges for work of its own
+	Transcripts            bool   // the screen said that the app has what the user says written down
 	ApproverID             string // who approved; "" = AccountID
 	ApproverEpoch          int64  // of the approver's credentials, in the session that approved
 }
@@ -149,6 +150,7 @@ func newApproval(ctx context.Context, tx *db.Tx, c Consent) (verdict.Approval, e
 		KeepCap:       c.KeepCap,
 		KeepVelocity:  c.KeepVelocity,
 		OwnWork:       c.OwnWork,
+		Transcripts:   c.Transcripts,
 		ApproverID:    cmp.Or(c.ApproverID, c.AccountID),
 		ApproverEpoch: &c.ApproverEpoch,
 		Revocations:   &revocations,
@@ -346,7 +348,8 @@ func (s *Store) connect(ctx context.Context, tx *db.Tx, app apps.App, given verd
 		return answer{}, newInvalidGrant(verdict.ConnectionRevoked) // undoes the connection
 	}
 	if res.Connection.ApprovedUS <= given.ApprovedUS { // no later approval was exchanged before
-		if err := saveWorkConsent(ctx, tx, res.Connection, given.OwnWork, now.UnixMicro()); err != nil {
+		err := saveConsents(ctx, tx, res.Connection, given.OwnWork, given.Transcripts, now.UnixMicro())
+		if err != nil {
 			return answer{}, err
 		}
 	}

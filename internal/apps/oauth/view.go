@@ -36,6 +36,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 		Sandbox:    v.app.Tier == apps.Sandbox,
 		Public:     v.app.ClientType == apps.Public,
 		OwnWork:    v.app.OwnWork,
+		Heard:      v.app.Transcripts,
 		UserCode:   v.userCode,
 		Action:     v.action,
 		CapHint:    "You can change or revoke it at any time.",

@@ -41,6 +41,7 @@ type Consent struct {
 	Sandbox    bool
 	Public     bool // a public client: it runs on the user's device and has no secret to prove who it is
 	OwnWork    bool // the app charges for work of its own, too
+	Heard      bool // the app may have what the user says in voice sessions written down
 	Purposes   []Purpose
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer
 	Live       *Live    // the connection that exists already

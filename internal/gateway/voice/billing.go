@@ -163,8 +163,7 @@ func (t *billingTerms) fitMaxCost(h session.Hold) (made session.HoldMade, fitted
 }
 
 // mayBeLast reports whether a reply that takes all of its hold leaves no room in its budget for the smallest one after
-// it, which reads what it has said
-// and what the user says then.
+// it, which reads what it has said and what the user says then.
 func (t *billingTerms) mayBeLast(h session.Hold) (bool, error) {
 	amount, err := t.holdAmount(h, t.Margin, t.Fee)
 	if err != nil {
@@ -418,11 +417,12 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 		return rules.Call{}, err
 	}
 	if !s.Estimated && !b.isMock {
-		return b.replyCall(b.terms, b.sessionID, session.Hold{N: s.N})
+		return b.replyCall(b.terms, b.sessionID, session.Hold{N: s.N, Transcript: s.Transcript})
 	}
 	u := &s.Usage
 	return b.replyCall(b.terms, b.sessionID, session.Hold{
-		N: s.N,
+		N:          s.N,
+		Transcript: s.Transcript,
 		VoiceInput: pricing.VoiceInput{
 			Text:  u.TextInput + u.TextCached + u.ImageInput + u.ImageCached,
 			Audio: u.AudioInput + u.AudioCached,

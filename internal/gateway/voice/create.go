@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -65,6 +66,11 @@ func (h *Handler) createSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if c.Transcription != nil {
+		if err := h.planTranscription(r.Context(), &c, who, &saved); err != nil {
+			return err
+		}
+	}
 	if saved.Terms.Mock {
 		if err := h.Supervisor.node.freeRate.Check(who.App.OwnerID); err != nil {
 			return err
@@ -75,6 +81,34 @@ func (h *Handler) createSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusCreated, h.renderCreated(&saved.State, ticket))
+}
+
+// planTranscription decides by which model and prices what the user says is written down. The app must have switched
+// transcripts on, and the user must have allowed them on the last consent screen of the connection.
+func (h *Handler) planTranscription(
+	ctx context.Context, c *creationRequest, who *callers.Caller, saved *savedSession,
+) error {
+	if !who.App.Transcripts {
+		return apierr.InvalidRequest.On(who.ConnectionID,
+			"transcription: this app has no transcripts; switch transcripts on in its settings")
+	}
+	allowed, err := h.Tokens.AllowsTranscripts(ctx, who.App.ID, who.AccountID, who.ConnectionID)
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		return apierr.InvalidRequest.On(who.ConnectionID,
+			"transcription: the user has not allowed transcripts on this connection; send them through the "+
+				"authorization again")
+	}
+	m, rates, ok := h.Catalog.Current().Find(c.Transcription.Model, h.Now())
+	if !ok || !m.Transcription {
+		return invalid("transcription.model: must be %s",
+			strings.Join(h.Catalog.Current().Transcribing(h.Now()), " or "))
+	}
+	saved.State.Config.Transcription = c.Transcription
+	saved.Terms.TranscriptModel, saved.Terms.TranscriptRates = m.ID, rates.Snapshot()
+	return saved.Terms.parseRates()
 }
 
 // openSession stores a new session and makes its first reply's hold. A session whose hold is refused

@@ -14,6 +14,8 @@ import (
 
 // appEventTypes are the events of contract §4.4, Control channel, service to app.
 var appEventTypes = []string{
+	"conversation.item.input_audio_transcription.completed", "conversation.item.input_audio_transcription.delta",
+	"conversation.item.input_audio_transcription.failed", "svc.transcription.settled",
 	"error", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "response.created",
 	"response.function_call_arguments.done",
 	"response.output_audio_transcript.done", "response.output_text.done", "svc.response.settled",
@@ -23,9 +25,7 @@ var appEventTypes = []string{
 
 // relayedToAll are those that only a session with relay all has.
 var relayedToAll = []string{
-	"conversation.item.added", "conversation.item.deleted", "conversation.item.done",
-	"conversation.item.input_audio_transcription.completed", "conversation.item.input_audio_transcription.delta",
-	"conversation.item.input_audio_transcription.failed", "conversation.item.retrieved",
+	"conversation.item.added", "conversation.item.deleted", "conversation.item.done", "conversation.item.retrieved",
 	"conversation.item.truncated", "input_audio_buffer.cleared", "input_audio_buffer.committed",
 	"input_audio_buffer.timeout_triggered", "output_audio_buffer.cleared", "output_audio_buffer.started",
 	"output_audio_buffer.stopped", "rate_limits.updated", "response.content_part.added",

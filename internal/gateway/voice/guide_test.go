@@ -42,8 +42,7 @@ func TestVoiceGuideIsComplete(t *testing.T) {
 	requireSame(t, "events of Purser", firstSpans(guidePart(t, guide, "| Event | What to do |", "\n\n")), sent)
 	var examples []string
 	for line := range strings.Lines(guide) {
-		if !strings.HasPrefix(line, `{"type":"svc.session.`) && !strings.HasPrefix(line, `{"type":"svc.response.`) &&
-			!strings.HasPrefix(line, `{"type":"error"`) {
+		if !strings.HasPrefix(line, `{"type":"svc.`) && !strings.HasPrefix(line, `{"type":"error"`) {
 			continue
 		}
 		var example struct{ Type string }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policies"
@@ -18,6 +19,7 @@ import (
 type Handler struct {
 	Supervisor  *Supervisor
 	Callers     *callers.Resolver
+	Tokens      *oauth.Store // knows who has allowed transcripts
 	Catalog     *catalog.Source
 	Policies    *policies.Book
 	IdleTimeout time.Duration

@@ -33,13 +33,16 @@ type creationRequest struct {
 	BudgetBlockMC    *money.MC       `json:"budget_block_mc"`
 	ConfirmEachBlock bool            `json:"confirm_each_block"`
 
+	Transcription *session.Transcription `json:"transcription"`
+
 	Unknown jsontext.Value `json:",unknown"`
 }
 
 var (
-	voiceName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	toolName    = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-	featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+	voiceName    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	toolName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	languageCode = regexp.MustCompile(`^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$`)
+	featureSlug  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 )
 
 // Bounds of contract §4.4 and §8.
@@ -50,6 +53,9 @@ const (
 	minDurationS    = 30
 	maxDurationS    = 3540
 )
+
+// maxTranscriptPrompt bounds what a transcript's model is told, in bytes.
+const maxTranscriptPrompt = 4 << 10
 
 func invalid(format string, args ...any) error { return apierr.InvalidRequest.Errorf(format, args...) }
 
@@ -143,6 +149,16 @@ func (c *creationRequest) checkMembers() error {
 		return invalid("on_control_lost: must be continue or end")
 	case c.Relay != nil && *c.Relay != "listed" && *c.Relay != "all":
 		return invalid("relay: must be listed or all")
+	}
+	if t := c.Transcription; t != nil {
+		switch {
+		case t.Model == "":
+			return invalid("transcription.model: required")
+		case t.Language != "" && !languageCode.MatchString(t.Language):
+			return invalid("transcription.language: must be a code such as en")
+		case len(t.Prompt) > maxTranscriptPrompt:
+			return invalid("transcription.prompt: at most %d bytes", maxTranscriptPrompt)
+		}
 	}
 	for i, f := range c.ClientUpdatable {
 		if f != "voice" && f != "instructions" || slices.Contains(c.ClientUpdatable[:i], f) {

@@ -44,21 +44,20 @@ type LiveNow struct {
 // ended session are those of its row.
 func newSession(r *row, receipts []session.Receipt) Session {
 	s := Session{
-		ID:            r.ID,
-		Status:        r.Status,
-		Model:         r.Model,
-		Mock:          r.Mock,
-		CreatedAt:     timestamp.Format(r.CreatedUS),
-		StartedAt:     optionalTimestamp(r.StartedUS),
-		EndedAt:       optionalTimestamp(r.EndedUS),
-		EndReason:     r.EndReason,
-		MaxDurationS:  r.MaxDurationS,
-		MaxCostMC:     r.MaxCostMC,
-		ResponseCount: int64(len(receipts)),
-		Receipts:      receipts,
-		ConnectionID:  r.ConnectionID,
-		AccountID:     r.AccountID,
-		AppID:         r.AppID,
+		ID:           r.ID,
+		Status:       r.Status,
+		Model:        r.Model,
+		Mock:         r.Mock,
+		CreatedAt:    timestamp.Format(r.CreatedUS),
+		StartedAt:    optionalTimestamp(r.StartedUS),
+		EndedAt:      optionalTimestamp(r.EndedUS),
+		EndReason:    r.EndReason,
+		MaxDurationS: r.MaxDurationS,
+		MaxCostMC:    r.MaxCostMC,
+		Receipts:     receipts,
+		ConnectionID: r.ConnectionID,
+		AccountID:    r.AccountID,
+		AppID:        r.AppID,
 	}
 	if r.Feature != "" {
 		s.Feature = &r.Feature
@@ -66,8 +65,11 @@ func newSession(r *row, receipts []session.Receipt) Session {
 	if r.ChildID != "" {
 		s.ChildID = &r.ChildID
 	}
-	for _, x := range receipts {
-		s.ChargedMC += x.UserChargeMC
+	for i := range receipts {
+		s.ChargedMC += receipts[i].UserChargeMC
+		if receipts[i].Kind == session.KindReply {
+			s.ResponseCount++
+		}
 	}
 	if receipts == nil && r.ChargedMC != nil {
 		s.ChargedMC, s.ResponseCount = *r.ChargedMC, *r.ReplyCount

@@ -333,7 +333,8 @@ func (s *Store) saveLateTotals(ctx context.Context, sessionID string) error {
 // session's row.
 func (s *Store) saveTotals(ctx context.Context, tx *db.Tx, sessionID string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET (charged_mc, response_count) = (
-			SELECT COALESCE(SUM(l.user_charge_mc), 0), COUNT(l.id) FROM realtime_replies r
+			SELECT COALESCE(SUM(l.user_charge_mc), 0), COUNT(CASE WHEN `+isReply+` THEN l.id END)
+			FROM realtime_replies r
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5) WHERE r.session_id = $1)
 		WHERE id = $1 AND status = 'ended'`, sessionID)
 	return err
@@ -432,15 +433,21 @@ func (s *Store) tryNumberReply(sessionID, replyID string, n int64) (number int64
 	return number, err
 }
 
-// listReceipts returns the receipts of a session's billed replies, oldest first.
+// isReply is the condition that r is a reply and no transcript.
+const isReply = `COALESCE(r.reply_id, '') NOT LIKE 'transcript/%'`
+
+// listReceipts returns the receipts of a session's billed replies and transcripts, oldest first.
 func listReceipts(ctx context.Context, q db.Queryer, sessionID string) (receipts []session.Receipt, err error) {
 	scan := func(r db.Row) (session.Receipt, error) {
 		var e rules.Entry // what a receipt needs of it
-		err := r.Scan(&e.ID, &e.CreatedUS, &e.Settlement, &e.Usage, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
+		var replyID string
+		err := r.Scan(&replyID, &e.ID, &e.CreatedUS, &e.Settlement, &e.Usage, &e.ProviderCostMC, &e.SvcFeeMC,
+			&e.DevMarginMC,
 			&e.UserChargeMC, &e.HoldMC, &e.PaidBy)
-		return session.NewReceipt(&e), err
+		return session.NewReceipt(&e, session.KindOf(replyID)), err
 	}
-	receipts, err = db.QueryAll(ctx, q, scan, `SELECT l.id, l.created_us, COALESCE(l.settlement, ''),
+	receipts, err = db.QueryAll(ctx, q, scan, `SELECT COALESCE(r.reply_id, ''), l.id, l.created_us,
+			COALESCE(l.settlement, ''),
 			COALESCE(l.usage, ''), COALESCE(l.provider_cost_mc, 0), COALESCE(l.svc_fee_mc, 0),
 			COALESCE(l.dev_margin_mc, 0), COALESCE(l.user_charge_mc, 0), COALESCE(l.hold_amount_mc, 0),
 			COALESCE(l.paid_by, '')
@@ -473,7 +480,8 @@ func setCharged(ctx context.Context, q db.Queryer, rows []row) error {
 		replies   int64
 	}
 	scan := func(r db.Row) (s sum, err error) { return s, r.Scan(&s.sessionID, &s.chargedMC, &s.replies) }
-	sums, err := db.QueryAll(ctx, q, scan, `SELECT r.session_id, SUM(l.user_charge_mc), COUNT(l.id)
+	sums, err := db.QueryAll(ctx, q, scan, `SELECT r.session_id, SUM(l.user_charge_mc),
+			COUNT(CASE WHEN `+isReply+` THEN l.id END)
 		FROM realtime_replies r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 		WHERE r.session_id IN (`+strings.Join(places, ", ")+`) GROUP BY r.session_id`, args...)
 	for _, s := range sums {

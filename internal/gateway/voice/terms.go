@@ -38,12 +38,27 @@ type billingTerms struct {
 	Mock              bool      // the voice is canned
 	BudgetMC          *money.MC `json:",omitempty"` // max_cost_mc, of all replies; nil = no bound
 
-	rates catalog.Rates // of Rates
+	// What transcripts of the user's speech are billed by; "" = the session has none.
+	TranscriptModel string `json:",omitempty"`
+	TranscriptRates string `json:",omitempty"`
+
+	rates           catalog.Rates // of Rates
+	transcriptRates catalog.Rates // of TranscriptRates
+}
+
+// modelOf returns the model, its rates and their snapshot, by which a reply or a transcript is billed.
+func (t *billingTerms) modelOf(isTranscript bool) (model string, rates *catalog.Rates, snapshot string) {
+	if isTranscript {
+		return t.TranscriptModel, &t.transcriptRates, t.TranscriptRates
+	}
+	return t.Model, &t.rates, t.Rates
 }
 
 // parseRates reads the rates after the terms were decoded.
 func (t *billingTerms) parseRates() (err error) {
-	t.rates, err = catalog.ParseSnapshot(t.Rates)
+	if t.rates, err = catalog.ParseSnapshot(t.Rates); err == nil && t.TranscriptRates != "" {
+		t.transcriptRates, err = catalog.ParseSnapshot(t.TranscriptRates)
+	}
 	return err
 }
 
@@ -59,9 +74,10 @@ func (t *billingTerms) ledgerKey(sessionID string, n int64) rules.Key {
 
 // priceTerms returns what the charge of a reply is computed from, if the wallet pays.
 func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
+	_, _, snapshot := t.modelOf(h.Transcript)
 	return policy.Terms{
 		Shares:      t.Shares,
-		Rates:       t.Rates,
+		Rates:       snapshot,
 		InputTokens: h.Text,
 		MaxTokens:   h.MaxOutputTokens,
 		Voice:       true,
@@ -74,7 +90,8 @@ func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
 
 // holdAmount returns the most that a reply may cost with these rates of margin and fee.
 func (t *billingTerms) holdAmount(h session.Hold, margin, fee money.PPM) (money.MC, error) {
-	return pricing.EstimateVoiceHold(t.rates, h.VoiceInput, h.MaxOutputTokens, margin, fee)
+	_, rates, _ := t.modelOf(h.Transcript)
+	return pricing.EstimateVoiceHold(*rates, h.VoiceInput, h.MaxOutputTokens, margin, fee)
 }
 
 // smallestOutput is the output limit of the smallest reply that is worth a hold: about 3 s of speech.
@@ -110,6 +127,7 @@ func (t *billingTerms) fitOutput(h session.Hold, budget money.MC) (int64, error)
 // ledgerCall returns the ledger's call of a reply.
 func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (rules.Call, error) {
 	key, terms := t.replyKey(sessionID, h.N), t.priceTerms(h)
+	model, _, _ := t.modelOf(h.Transcript)
 	c := rules.Call{
 		ConnectionID: t.ConnectionID,
 		AccountID:    t.AccountID,
@@ -119,7 +137,7 @@ func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (
 		Fingerprint:  id.Hash(key),
 		Feature:      t.Feature,
 		FeatureLabel: t.FeatureLabel,
-		Model:        t.Model,
+		Model:        model,
 		Terms:        terms.JSON(),
 	}
 	if t.ChildID != "" { // a hold replaces it; a reply that was not held is charged to the child by it
@@ -145,6 +163,7 @@ func (t *billingTerms) settlement(
 	sessionID string, c *rules.Call, s *session.Settle, freeDayMC money.MC,
 ) (rules.Settle, error) {
 	shares := t.PaidBy(c.PaidBy)
+	_, rates, _ := t.modelOf(s.Transcript)
 	out := rules.Settle{
 		Call:       *c,
 		Attempt:    1,
@@ -164,10 +183,10 @@ func (t *billingTerms) settlement(
 	if t.BudgetMC != nil {
 		out.Budget = &rules.Budget{Subject: rules.VoiceSubject(sessionID), MaxMC: *t.BudgetMC}
 	}
-	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, shares.Margin, shares.Fee)
+	amounts, err := pricing.ChargeVoice(*rates, s.Usage, shares.Margin, shares.Fee)
 	if s.Estimated {
 		out.Settlement = rules.Estimated
-		amounts, err = pricing.ChargeVoiceEstimate(t.rates, s.Usage, shares.Margin, shares.Fee, c.HoldMC)
+		amounts, err = pricing.ChargeVoiceEstimate(*rates, s.Usage, shares.Margin, shares.Fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
 	if s.Silent && !s.Estimated && freeDayMC > 0 {

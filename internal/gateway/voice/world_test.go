@@ -202,6 +202,7 @@ func (w *world) node() *testNode {
 	lease.renewedAt, lease.steadyAt, lease.endUS = w.now(), time.Unix(1, 0), w.now().Add(leaseTTL).UnixMicro()
 	n := &testNode{Supervisor: supervisor, handler: &Handler{
 		Supervisor:  supervisor,
+		Tokens:      tokens,
 		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),
 		Catalog:     prices,
 		Policies:    book,

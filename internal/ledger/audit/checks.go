@@ -613,14 +613,16 @@ var checks = []check{
 		id:    "I24",
 		title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_}`,
-		query: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
+		query: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc,
+				COUNT(CASE WHEN NOT (` + isTranscript + `) THEN l.id END) AS replies FROM realtime_sessions s
 				LEFT JOIN realtime_replies r ON r.session_id = s.id LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE s.id >= {from rts_} AND s.status = 'ended' GROUP BY s.id, s.charged_mc, s.response_count
-			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0) OR s.response_count <> COUNT(l.id)`,
+			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0)
+				OR s.response_count <> COUNT(CASE WHEN NOT (` + isTranscript + `) THEN l.id END)`,
 	},
 	{
 		id:    "I24",
-		title: "voice: each reply's row is of its session, and of its connection, account, app and model",
+		title: "voice: each row is of its session's connection, account and app; transcripts alone have another model",
 		count: `SELECT COUNT(*) FROM {ledger} AS l WHERE ` + isReply,
 		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM {ledger} AS l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
@@ -628,7 +630,7 @@ var checks = []check{
 				OR l.key <> CASE WHEN s.child_id IS NULL THEN '' ELSE s.child_id || '/' END
 					|| r.session_id || '/' || r.n
 				OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
-				OR s.app_id <> l.app_id OR s.model <> l.model)`,
+				OR s.app_id <> l.app_id OR (s.model = l.model) = (` + isTranscript + `))`,
 	},
 	{
 		id:    "I24",
@@ -1101,7 +1103,11 @@ var checks = []check{
 	},
 }
 
-// isReply is the condition that l is of a reply of a voice session, which a connection or a child of it has made.
+// isTranscript is the condition that r is a transcript of a user's speech, and no reply.
+const isTranscript = `COALESCE(r.reply_id, '') LIKE 'transcript/%'`
+
+// isReply is the condition that l is of a reply or a transcript of a voice session, which a connection or a child of it
+// has made.
 const isReply = `l.key LIKE 'rts%' OR l.key LIKE 'chd%/rts%'`
 
 // childInEvent is where the child's id begins in the data of connection.child_ended: {"child":{"id":"chd_…

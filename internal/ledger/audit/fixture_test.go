@@ -268,7 +268,7 @@ func (w *writer) verifiedRows(c *Checkpoint) (list []string) {
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY g.entry_id`,
 		`SELECT f.* FROM call_refunds f JOIN ledger l ON l.id = f.debit_id
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY f.debit_id`,
-		`SELECT r.request_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
+		`SELECT r.request_id, r.reply_id, s.* FROM realtime_replies r JOIN realtime_sessions s ON s.id = r.session_id
 			JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			JOIN {verified accounts} AS v ON v.account_id = l.account_id AND l.seq <= v.seq ORDER BY r.request_id`,
 		`SELECT r.request_id, w.* FROM realtime_replies r JOIN counters w ON w.subject = 'voice/' || r.session_id

@@ -22,6 +22,7 @@ type Model struct {
 	Reasoning        bool
 	Realtime         bool       // serves voice sessions, and nothing else
 	Voices           []string   // of a realtime model; none = they are not known
+	Transcription    bool       // writes down what users say in voice sessions, and nothing else
 	Embedding        bool       // makes embeddings, and nothing else: it has no output tokens
 	MinDimensions    int64      // of an embedding: the fewest numbers that a request may ask for
 	MaxDimensions    int64      // of an embedding: the numbers of a full one, and the default
@@ -103,11 +104,11 @@ func (e *entry) ratesAt(now time.Time) (Rates, bool) {
 	return Rates{}, false
 }
 
-// Offered lists the models that Find finds at a time, in the order of the price list.
+// Offered lists the models that Find finds at a time, in the order of the price list, without those of transcription.
 func (c *Catalog) Offered(now time.Time) []Listing {
 	list := make([]Listing, 0, len(c.entries))
 	for i := range c.entries {
-		if rates, ok := c.entries[i].ratesAt(now); ok {
+		if rates, ok := c.entries[i].ratesAt(now); ok && !c.entries[i].model.Transcription {
 			list = append(list, newListing(c.entries[i].model, rates))
 		}
 	}
@@ -128,6 +129,16 @@ type Period struct {
 
 // Contains reports whether the rates are valid at a time.
 func (p Period) Contains(now time.Time) bool { return period{from: p.From, to: p.To}.contains(now) }
+
+// Transcribing lists the models of transcription that Find finds at a time, in the order of the price list.
+func (c *Catalog) Transcribing(now time.Time) (ids []string) {
+	for i := range c.entries {
+		if _, ok := c.entries[i].ratesAt(now); ok && c.entries[i].model.Transcription {
+			ids = append(ids, c.entries[i].model.ID)
+		}
+	}
+	return ids
+}
 
 // All lists every model with its rates of all times, in the order of the price list.
 func (c *Catalog) All() []Priced {

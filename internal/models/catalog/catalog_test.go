@@ -130,7 +130,8 @@ func TestWholePriceList(t *testing.T) {
 			}
 		}
 	}
-	if n := len(c.Offered(at(t, "2026-11-21T12:00:00Z"))); n != len(c.entries) {
+	now := at(t, "2026-11-21T12:00:00Z")
+	if n := len(c.Offered(now)) + len(c.Transcribing(now)); n != len(c.entries) {
 		t.Errorf("%d of %d models are offered", n, len(c.entries))
 	}
 }

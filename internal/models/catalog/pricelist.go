@@ -48,6 +48,7 @@ type modelFile struct {
 	Reasoning        *bool      `yaml:"reasoning"`
 	Realtime         bool       `yaml:"realtime"`
 	Voices           []string   `yaml:"voices"`
+	Transcription    bool       `yaml:"transcription"`
 	Embedding        bool       `yaml:"embedding"`
 	MinDimensions    int64      `yaml:"min_dimensions"`
 	MaxDimensions    int64      `yaml:"max_dimensions"`
@@ -230,6 +231,7 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 		Reasoning:        b.requireBool(at+".reasoning", f.Reasoning),
 		Realtime:         f.Realtime,
 		Voices:           f.Voices,
+		Transcription:    f.Transcription,
 		Embedding:        f.Embedding,
 		MinDimensions:    f.MinDimensions,
 		MaxDimensions:    f.MaxDimensions,
@@ -269,6 +271,9 @@ func (b *priceList) readModel(at string, f modelFile) Model {
 			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
 		{f.Realtime || len(f.Voices) == 0, "voices", "are of realtime models only"},
+		{!f.Transcription || f.Provider == "openai" && f.API == "" && !f.Realtime && !f.Embedding &&
+			!m.Vision && !m.Tools && !m.Reasoning && !m.Temperature, "transcription",
+			"is for models of openai that can do nothing else"},
 		{!f.Embedding || f.Provider != "anthropic" && !f.Realtime && f.API == "" &&
 			!m.Vision && !m.Tools && !m.Reasoning && !m.Temperature, "embedding",
 			"is for models of openai and google that can do nothing else"},
@@ -335,6 +340,8 @@ func (b *priceList) readPeriods(at string, m modelFile) []period {
 		var voice *Voice
 		if m.Realtime {
 			voice = b.readVoice(row, first)
+		} else if m.Transcription {
+			voice = b.readTranscription(row, first, steps[0])
 		}
 		p := b.readDates(row, first)
 		for _, other := range periods {
@@ -379,6 +386,9 @@ func (b *priceList) readStep(at string, f rateFile, m modelFile) Step {
 	if f.Above < 0 || f.Above >= max(m.ContextTokens, 1) {
 		b.addFault(at+".above", "must be below context_tokens")
 	}
+	if m.Transcription { // it caches nothing
+		f.Cached = f.Input
+	}
 	s := Step{
 		AboveInput: f.Above,
 		Input:      b.readPrice(at+".input", f.Input),
@@ -410,6 +420,15 @@ func (b *priceList) readVoice(at string, f rateFile) *Voice {
 		ImageInput:  b.readPrice(at+".image_input", f.ImageInput),
 		ImageCached: b.readPrice(at+".image_cached", f.ImageCached),
 	}
+}
+
+// readTranscription reads the price of audio that a model writes down. The classes that it has not cost the same.
+func (b *priceList) readTranscription(at string, f rateFile, text Step) *Voice {
+	if f.CacheWrite != "" || f.AudioCached != "" || f.AudioOutput != "" || f.ImageInput != "" || f.ImageCached != "" {
+		b.addFault(at, "a model of transcription has only the prices of input, output and audio_input")
+	}
+	audio := b.readPrice(at+".audio_input", f.AudioInput)
+	return &Voice{audio, audio, text.Output, audio, audio}
 }
 
 var decimal = regexp.MustCompile(`^[0-9]{1,6}\.[0-9]{2,3}$`)

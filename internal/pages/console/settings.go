@@ -78,6 +78,17 @@ func settingsFields(a apps.App) []ui.Field {
 				{ID: "on", Text: "On", Chosen: a.OwnWork},
 			},
 		},
+		ui.Field{
+			ID:    "transcripts",
+			Label: "Transcripts of voice",
+			Kind:  "select",
+			Hint: "Lets your voice sessions have what users say written down. Each transcript is charged. The " +
+				"consent screen says so, and users who connected before must connect again.",
+			Options: []ui.Option{
+				{ID: "off", Text: "Off", Chosen: !a.Transcripts},
+				{ID: "on", Text: "On", Chosen: a.Transcripts},
+			},
+		},
 	)
 	if a.Tier != apps.Sandbox {
 		return fields
@@ -231,6 +242,9 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 	}
 	if typed.Has("own_work") {
 		c.OwnWork = setField(typed.Get("own_work") == "on")
+	}
+	if typed.Has("transcripts") {
+		c.Transcripts = setField(typed.Get("transcripts") == "on")
 	}
 	if a.Tier == apps.Sandbox {
 		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), in.readLines("test_allowlist")

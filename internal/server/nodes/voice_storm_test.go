@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/pricing"
@@ -60,8 +61,8 @@ type madeReply struct {
 
 // TestVoiceStorm lets twenty sessions speak, breaks what serves them, and compares what the provider
 // knows of each reply with the ledger: every reply is charged once and with its usage, or estimated
-// within its hold, or belongs to a stretch of at most 15 s that is in no bill. No hold stays, and every
-// call is hung up. PURSER_TEST_STORM sets how long.
+// within its hold, or belongs to a stretch of at most 15 s that is in no bill. No transcript is charged twice. No hold
+// stays, and every call is hung up. PURSER_TEST_STORM sets how long.
 func TestVoiceStorm(t *testing.T) {
 	t.Parallel()
 	release, err := testkit.TakeTurn("load")
@@ -125,6 +126,18 @@ func (s *voiceStorm) connect() {
 		token, _ := calltest.Connect(s.t, p.Node, a.Email, a.Password, "100")
 		s.tokens = append(s.tokens, token)
 	}
+	if patched := c.Do(s.t, "PATCH", "/v1/apps/"+p.App.ID, `{"transcripts":true}`); patched.Status != http.StatusOK {
+		s.t.Fatal(patched)
+	}
+	d, err := db.Open(s.t.Context(), s.database)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.ExecContext(s.t.Context(), `INSERT INTO transcript_consents (app_id, account_id, connection_id,
+			created_us) SELECT app_id, account_id, id, 1 FROM connections`); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // round opens the sessions, causes one fault, ends the sessions, and compares.
@@ -185,7 +198,8 @@ func (s *voiceStorm) open() (ids []string) {
 					OfferURL string `json:"offer_url"`
 				}
 			}
-			resp := p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini","instructions":`+
+			resp := p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini",`+
+				`"transcription":{"model":"gpt-4o-mini-transcribe"},"instructions":`+
 				`"Be kind.\n!emu audio=3s fast=2 speech=400ms every=400ms turns=forever"}`, bearer)
 			defer resp.Body.Close()
 			if err := json.NewDecoder(resp.Body).Decode(&o); err != nil || resp.StatusCode != http.StatusCreated {
@@ -224,6 +238,7 @@ func (s *voiceStorm) await(what string, ids []string, ok func(voice.Session) boo
 // A voiceRow is the ledger row of a reply.
 type voiceRow struct {
 	key, settlement string
+	isTranscript    bool
 	usage           pricing.VoiceUsage
 	holdMC          int64
 	chargeMC        int64
@@ -247,8 +262,18 @@ func (s *voiceStorm) compare(f voiceFault, ids []string) {
 			made[[2]int64{r.InputTokens, r.OutputTokens}]++
 		}
 		billed, estimates := map[[2]int64]bool{}, 0
+		written, transcripts := map[[2]int64]bool{}, 0
 		for _, r := range rows {
 			sumMC += r.chargeMC
+			if r.isTranscript { // no two of a call have the same usage
+				usage := [2]int64{r.usage.Input(), r.usage.Output()}
+				if transcripts++; r.settlement != "settled" || written[usage] {
+					s.t.Errorf("%s: a transcript is %s for %d, charged before: %t", r.key, r.settlement, usage,
+						written[usage])
+				}
+				written[usage] = true
+				continue
+			}
 			if r.settlement == "estimated" {
 				if estimates++; r.chargeMC > r.holdMC {
 					s.t.Errorf("%s: an estimate of %d, held %d", r.key, r.chargeMC, r.holdMC)
@@ -262,8 +287,12 @@ func (s *voiceStorm) compare(f voiceFault, ids []string) {
 			}
 			billed[usage] = true
 		}
-		if sumMC != chargedMC || int64(len(rows)) != count {
-			s.t.Errorf("%s: charged %d with %d replies, its %d rows say %d", id, chargedMC, count, len(rows), sumMC)
+		if sumMC != chargedMC || int64(len(rows)-transcripts) != count {
+			s.t.Errorf("%s: charged %d with %d replies, its %d rows, %d of transcripts, say %d", id, chargedMC, count,
+				len(rows), transcripts, sumMC)
+		}
+		if transcripts == 0 {
+			s.t.Errorf("vacuous: %s has no transcript", id)
 		}
 		unbilled, stretch, heard := unbilledReplies(c.Made, billed)
 		if longest = max(longest, stretch); stretch > maxUnmetered {
@@ -325,7 +354,7 @@ func (s *voiceStorm) rows(id string) (list []voiceRow) {
 	d := dbtest.OpenReadOnly(s.t, s.database)
 	defer d.Close()
 	rows, err := d.QueryContext(s.t.Context(),
-		`SELECT key, settlement, usage, hold_amount_mc, user_charge_mc FROM ledger `+
+		`SELECT key, settlement, usage, hold_amount_mc, user_charge_mc, model FROM ledger `+
 			`WHERE type = 'spend' AND key LIKE $1`, id+"/%")
 	if err != nil {
 		s.t.Fatal(err)
@@ -333,10 +362,11 @@ func (s *voiceStorm) rows(id string) (list []voiceRow) {
 	defer rows.Close()
 	for rows.Next() {
 		var r voiceRow
-		var usage string
-		if err := rows.Scan(&r.key, &r.settlement, &usage, &r.holdMC, &r.chargeMC); err != nil {
+		var usage, model string
+		if err := rows.Scan(&r.key, &r.settlement, &usage, &r.holdMC, &r.chargeMC, &model); err != nil {
 			s.t.Fatal(err)
 		}
+		r.isTranscript = model == "gpt-4o-mini-transcribe"
 		if err := json.Unmarshal([]byte(usage), &r.usage); err != nil {
 			s.t.Fatal(err)
 		}

@@ -478,6 +478,10 @@ class App(Resource):
     """Whether your app charges for work of its own, by ``POST /v1/holds``. The consent screen says so. False for a new
     app.
     """
+    transcripts: bool
+    """Whether your voice sessions may have what users say written down, by ``transcription``. The consent screen says
+    so. False for a new app.
+    """
     provider_mode: Literal["mock", "live"]
     """Who answers calls. Outside the sandbox it is always live."""
     test_allowlist: list[str]

@@ -62,6 +62,7 @@ type Approval struct {
 	KeepVelocity bool      // the same of the daily limit
 	ApprovedUS   int64     // when the user approved
 	OwnWork      bool      // the screen said that the app charges for work of its own
+	Transcripts  bool      // the screen said that the app has what the user says written down
 	ApproverID   string    // who approved, for a test account its developer or tester
 	// ApproverEpoch is that of the approver's credentials, and Revocations the number of revoked connections of the app
 	// and account, when it was approved. nil = an older version stored it.

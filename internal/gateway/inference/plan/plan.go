@@ -153,6 +153,9 @@ func (p *Plan) setModel(model string, in *Input) error {
 	if p.Model.Realtime {
 		return invalid("model: %q speaks in voice sessions only; POST /v1/realtime/sessions begins one", model)
 	}
+	if p.Model.Transcription {
+		return invalid("model: %q writes down what users say in voice sessions only", model)
+	}
 	switch embeds := p.Request.Embedding != nil; {
 	case embeds && !p.Model.Embedding:
 		return invalid("model: %q makes no embeddings; capabilities.embeddings in GET /v1/models says which do", model)

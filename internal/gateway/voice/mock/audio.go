@@ -22,9 +22,11 @@ type speech struct {
 	active    bool
 	heardMS   int64 // since the call began
 	silenceMS int64 // since the user was last loud
+	tokens    int64 // of audio in this turn
+	itemID    string
 }
 
-func (s *speech) stop() { s.active, s.silenceMS = false, 0 }
+func (s *speech) stop() { s.active, s.silenceMS, s.tokens, s.itemID = false, 0, 0, "" }
 
 func decodeAudio(text string) (pcm []byte, err error) { return base64.StdEncoding.DecodeString(text) }
 

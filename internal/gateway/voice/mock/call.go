@@ -226,23 +226,23 @@ func (c *Call) appendAudio(e *clientEvent) {
 	c.speech.heardMS += ms
 	switch loud := isLoud(pcm); {
 	case loud && !c.speech.active:
-		c.speech.active, c.speech.silenceMS = true, 0
+		c.speech.active, c.speech.silenceMS, c.speech.itemID = true, 0, c.newID("item")
 		c.emitEvent("input_audio_buffer.speech_started", map[string]any{
 			"audio_start_ms": c.speech.heardMS - ms,
-			"item_id":        c.newID("item"),
+			"item_id":        c.speech.itemID,
 		})
 		if c.cutReply != nil {
 			c.cutReply() // the user interrupts
 		}
-		c.context.audio += ms / msPerInputToken
+		c.addSpeech(ms)
 	case loud:
 		c.speech.silenceMS = 0
-		c.context.audio += ms / msPerInputToken
+		c.addSpeech(ms)
 	case c.speech.active:
 		if c.speech.silenceMS += ms; c.speech.silenceMS >= turnSilenceMS {
 			c.emitEvent("input_audio_buffer.speech_stopped", map[string]any{
 				"audio_end_ms": c.speech.heardMS,
-				"item_id":      c.newID("item"),
+				"item_id":      c.speech.itemID,
 			})
 			c.commitAudio()
 			if c.config.AutoReply {
@@ -254,8 +254,8 @@ func (c *Call) appendAudio(e *clientEvent) {
 
 // commitAudio ends the user's turn and makes an item of it.
 func (c *Call) commitAudio() {
+	itemID, spoken := cmp.Or(c.speech.itemID, c.newID("item")), c.speech.tokens
 	c.speech.stop()
-	itemID := c.newID("item")
 	c.emitEvent("input_audio_buffer.committed", map[string]any{"previous_item_id": nil, "item_id": itemID})
 	c.emitItem(map[string]any{
 		"id":      itemID,
@@ -263,6 +263,36 @@ func (c *Call) commitAudio() {
 		"status":  "completed",
 		"role":    "user",
 		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}},
+	})
+	if c.config.Transcription != nil {
+		c.writeDown(itemID, min(spoken, maxWrittenTokens))
+	}
+}
+
+// addSpeech counts audio of the user's turn.
+func (c *Call) addSpeech(ms int64) {
+	c.context.audio += ms / msPerInputToken
+	c.speech.tokens += ms / msPerInputToken
+}
+
+// maxWrittenTokens are the tokens of a minute of speech, of which the mock writes down no more.
+const maxWrittenTokens = 60 * session.AudioInputPerSecond
+
+// writeDown reports the transcript of a turn: the mock does not know what was said.
+func (c *Call) writeDown(itemID string, spoken int64) {
+	const written = "(What you said.)"
+	output := int64(tokens.Count(written))
+	c.emitEvent("conversation.item.input_audio_transcription.completed", map[string]any{
+		"item_id":       itemID,
+		"content_index": 0,
+		"transcript":    written,
+		"usage": map[string]any{
+			"type":                "tokens",
+			"total_tokens":        spoken + output,
+			"input_tokens":        spoken,
+			"output_tokens":       output,
+			"input_token_details": map[string]any{"text_tokens": 0, "audio_tokens": spoken},
+		},
 	})
 }
 

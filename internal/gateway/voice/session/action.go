@@ -14,24 +14,26 @@ type Action interface{ action() }
 type (
 	// Persist saves the state. It comes first: what follows must not be done before it is saved.
 	Persist struct{}
-	// Hold asks the ledger for the hold of reply N, whose input is at most so many tokens. Its output
+	// Hold asks the ledger for the hold of reply or transcript N, whose input is at most so many tokens. Its output
 	// limit may be lowered to what fits. HoldMade or HoldRefused answers.
 	Hold struct {
-		N int64
+		N          int64
+		Transcript bool // of the user's speech, not a reply
 		pricing.VoiceInput
 		MaxOutputTokens int64     // the highest output limit
 		BudgetMC        *money.MC // the most that the reply may cost; nil = no such bound
 	}
 	// CheckSpending asks whether the connection may spend. MaySpend or Halt answers.
 	CheckSpending struct{}
-	// Settle charges a reply to hold N, or without a hold. Settled answers.
+	// Settle charges a reply or a transcript to hold N, or without a hold. Settled answers.
 	Settle struct {
-		N         int64
-		ReplyID   string
-		Usage     pricing.VoiceUsage
-		Estimated bool // by our own count; the charge is at most the hold
-		Unheld    bool // the reply has no hold
-		Silent    bool // it failed, or said nothing: it is free while the service bears that (decision 112)
+		N          int64
+		ReplyID    string // or the name of a transcript
+		Transcript bool   `json:",omitempty"`
+		Usage      pricing.VoiceUsage
+		Estimated  bool // by our own count; the charge is at most the hold
+		Unheld     bool // the reply has no hold
+		Silent     bool // it failed, or said nothing: it is free while the service bears that (decision 112)
 
 		FirstAudioMS int64  // from the reply's begin to its audio, rounded up; 0 = not known
 		DurationMS   int64  // from the reply's begin to its end, rounded up; 0 = not known

@@ -25,6 +25,15 @@ type (
 		ResponseCount         int64     `json:"response_count"`
 		AllocationRemainingMC *money.MC `json:"allocation_remaining_mc"`
 	}
+	transcriptSettledMessage struct {
+		Type                  string   `json:"type"`
+		ID                    string   `json:"session_id"`
+		ItemID                string   `json:"item_id"`
+		Receipt               Receipt  `json:"receipt"`
+		ChargedMC             money.MC `json:"charged_mc"`
+		ChargedDisplay        string   `json:"charged_display"`
+		AllocationRemainingMC money.MC `json:"allocation_remaining_mc"`
+	}
 	spendWarningMessage struct {
 		Type           string    `json:"type"`
 		ID             string    `json:"session_id"`

@@ -23,7 +23,7 @@ const (
 	// NextSpeechTokens are the tokens of nextSpeech.
 	NextSpeechTokens = AudioInputPerSecond * int64(nextSpeech/time.Second)
 
-	maxBilledIDs = 16 // so many ids of billed replies are remembered
+	maxBilledIDs = 32 // so many ids of billed replies and transcripts are remembered
 
 	// MaxReplies is how many replies a session may have. Each that is held for counts, as each leaves a row. Long
 	// calls have 600.
@@ -40,10 +40,7 @@ func (m *machine) requestHold() {
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
 	hold := Hold{N: m.LastN, VoiceInput: m.boundContext(nextSpeech), MaxOutputTokens: m.MaxOutputTokens}
 	m.HoldText, m.HoldAudio = hold.Text, hold.Audio
-	if m.MaxCostMC != nil {
-		budget := *m.MaxCostMC - m.ChargedMC
-		hold.BudgetMC = &budget
-	}
+	hold.BudgetMC = m.budget()
 	m.addActions(hold)
 	if i := len(m.Replies) - 1; i >= 0 { // it began before this hold could be made
 		m.Replies[i].Held = true
@@ -109,6 +106,11 @@ func (m *machine) forgetCached() {
 
 // holdMade notes that the ledger made the current hold.
 func (m *machine) holdMade(e HoldMade) {
+	if t := m.findTranscript(e.N); t != nil {
+		t.transcriptHeld(true)
+		m.mustPersist = true
+		return
+	}
 	if e.N != m.HoldN || m.Hold != Requested {
 		return
 	}
@@ -165,6 +167,11 @@ func (m *machine) cancelIfUncovered(r *Reply) {
 // end reason. The user may hear what is billed already, but not a reply that began before its hold
 // was refused.
 func (m *machine) holdRefused(e HoldRefused) {
+	if t := m.findTranscript(e.N); t != nil {
+		t.transcriptHeld(false)
+		m.mustPersist = true
+		return
+	}
 	if e.N == m.HoldN && m.Hold == Requested {
 		m.Hold = NoHold
 	}
@@ -176,6 +183,10 @@ func (m *machine) holdRefused(e HoldRefused) {
 
 // holdReleased notes that the ledger released the current hold.
 func (m *machine) holdReleased(e Released) {
+	if t := m.findTranscript(e.N); t != nil && t.Hold == Releasing {
+		t.Hold = NoHold
+		return
+	}
 	if e.N == m.HoldN && m.Hold == Releasing {
 		m.Hold = NoHold
 	}
@@ -243,7 +254,12 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 		m.takeNumber()
 		charge.N = m.LastN
 	}
-	m.BilledIDs = append(m.BilledIDs, r.ID)
+	m.giveToLedger(charge)
+}
+
+// giveToLedger charges a reply or a transcript.
+func (m *machine) giveToLedger(charge Settle) {
+	m.BilledIDs = append(m.BilledIDs, charge.ReplyID)
 	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
 	m.Unsettled = append(m.Unsettled, charge)
 	m.addActions(charge)
@@ -303,21 +319,28 @@ func (m *machine) estimateUsage(r *Reply) pricing.VoiceUsage {
 
 // replySettled counts a charge that the ledger confirmed, and applies the session's cost bounds.
 func (m *machine) replySettled(e *Settled) {
-	before := len(m.Unsettled)
-	m.Unsettled = slices.DeleteFunc(m.Unsettled, func(s Settle) bool { return s.N == e.N })
+	i := slices.IndexFunc(m.Unsettled, func(s Settle) bool { return s.N == e.N })
 	m.mustPersist = true
-	if len(m.Unsettled) == before {
+	if i < 0 {
 		return
 	}
+	isTranscript := m.Unsettled[i].Transcript
+	m.Unsettled = slices.Delete(m.Unsettled, i, i+1)
 	if e.Entry == nil {
-		m.reportUncharged(e.ReplyID)
+		if !isTranscript {
+			m.reportUncharged(e.ReplyID)
+		}
 		return
 	}
 	m.ChargedMC += e.Entry.UserChargeMC
-	m.ReplyCount++
-	message, receipt := m.newSettledMessage(e.ReplyID), NewReceipt(e.Entry)
-	message.Receipt, message.AllocationRemainingMC = &receipt, &e.Entry.RemainingMC
-	m.addActions(ToApp{Event: message})
+	if isTranscript {
+		m.reportTranscript(e)
+	} else {
+		m.ReplyCount++
+		message, receipt := m.newSettledMessage(e.ReplyID), NewReceipt(e.Entry, KindReply)
+		message.Receipt, message.AllocationRemainingMC = &receipt, &e.Entry.RemainingMC
+		m.addActions(ToApp{Event: message})
+	}
 	if m.Ending != nil {
 		return
 	}

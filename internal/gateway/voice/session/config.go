@@ -15,6 +15,8 @@ type Config struct {
 	ToolChoice      json.RawMessage
 	MaxOutputTokens int64
 	AutoReply       bool // the provider begins a reply when the user has stopped speaking
+
+	Transcription *Transcription `json:",omitempty"` // nil = what the user says is not written down
 }
 
 // RealtimeSession renders the provider's session object (OpenAI Realtime). Only at the creation of
@@ -28,7 +30,11 @@ func (c Config) RealtimeSession(creation bool) map[string]any {
 		"tools":             c.Tools,
 		"tool_choice":       c.ToolChoice,
 	}
-	audio := map[string]any{"input": map[string]any{"transcription": nil, "turn_detection": c.turnDetection()}}
+	input := map[string]any{"transcription": nil, "turn_detection": c.turnDetection()}
+	if c.Transcription != nil {
+		input["transcription"] = c.Transcription
+	}
+	audio := map[string]any{"input": input}
 	if c.Voice != "" {
 		audio["output"] = map[string]any{"voice": c.Voice}
 	}

@@ -61,6 +61,12 @@ func (m *machine) adopted(sinceUS int64) {
 	if m.Hold != NoHold {
 		m.Hold = Held // whether it was made or released, the ledger knows
 	}
+	for i := range m.Transcripts { // one that comes on the new sideband is charged without a hold
+		if t := &m.Transcripts[i]; t.Hold != NoHold {
+			t.Hold = Held
+		}
+	}
+	m.giveUpTranscripts(true)
 	m.billReplies()
 	m.releaseHold()
 	switch {

@@ -25,6 +25,7 @@ func (m *machine) applyReplyDeadlines() {
 	if m.Playback != nil && m.isDue(m.Playback.UntilUS) {
 		m.Playback = nil
 	}
+	m.giveUpTranscripts(false)
 	if m.isDue(m.ApproveByUS) {
 		m.ApprovalMissed, m.ApproveByUS, m.mustPersist = true, 0, true
 	}
@@ -138,7 +139,8 @@ func (m *machine) completeEnd() {
 		return
 	}
 	m.cutReplies()
-	if m.Hold == NoHold && len(m.Unsettled) == 0 {
+	m.giveUpTranscripts(true)
+	if m.Hold == NoHold && len(m.Unsettled) == 0 && len(m.Transcripts) == 0 {
 		if !m.LostCleanly {
 			m.reportUnwatched()
 		}

@@ -1,12 +1,23 @@
 package session
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // relayedTypes are the provider's events that the app gets unchanged (contract §4.4).
 var relayedTypes = []string{
 	"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done",
 	"input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "response.created", "error",
+	transcriptCompleted, transcriptFailed, transcriptEvents + "delta",
 }
+
+// The events of transcripts, and their ends.
+const (
+	transcriptEvents    = "conversation.item.input_audio_transcription."
+	transcriptCompleted = transcriptEvents + "completed"
+	transcriptFailed    = transcriptEvents + "failed"
+)
 
 // handleProviderEvent applies an event of the sideband.
 func (m *machine) handleProviderEvent(e *FromProvider) {
@@ -18,7 +29,8 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.updateRefused(event.Error)
 		return
 	}
-	if len(e.Raw) > 0 {
+	// Without a transcription of the session, a browser has switched one on: the user has not allowed it.
+	if len(e.Raw) > 0 && (m.Config.Transcription != nil || !strings.HasPrefix(event.Type, transcriptEvents)) {
 		m.addActions(ToApp{Event: e.Raw})
 	}
 	if event.Unreadable {
@@ -33,8 +45,13 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.checkConfig(event.Session)
 	case "input_audio_buffer.speech_started":
 		m.speechStarted(readMilliseconds(event.AudioStartMS))
+		m.transcriptBegun(event.ItemID)
 	case "input_audio_buffer.speech_stopped":
-		m.speechStopped(readMilliseconds(event.AudioEndMS))
+		m.transcriptSpoken(event.ItemID, m.speechStopped(readMilliseconds(event.AudioEndMS)))
+	case transcriptCompleted:
+		m.transcriptDone(event.ItemID, event.Usage, event.Transcript)
+	case transcriptFailed:
+		m.transcriptFailed(event.ItemID)
 	case "response.created":
 		m.replyCreated(event.Response)
 	case "response.output_audio_transcript.delta":
@@ -65,10 +82,12 @@ func (m *machine) speechStarted(startMS int64) {
 
 // speechStopped counts the user's speech as input of the next reply: by our clock, or by the
 // provider's, whichever says more.
-func (m *machine) speechStopped(endMS int64) {
+func (m *machine) speechStopped(endMS int64) (spoken time.Duration) {
 	if m.SpeakingUS > 0 {
 		spokenMS := max(milliseconds(m.nowUS-m.SpeakingUS), min(endMS-m.SpeechStartMS, m.MaxDuration.Milliseconds()))
-		m.UserSpeech += time.Duration(spokenMS) * time.Millisecond
+		spoken = time.Duration(spokenMS) * time.Millisecond
+		m.UserSpeech += spoken
 	}
 	m.LastActivityUS, m.SpeakingUS = m.nowUS, 0
+	return spoken
 }

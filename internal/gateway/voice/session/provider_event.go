@@ -19,6 +19,9 @@ type providerEvent struct {
 	Session    *sessionObject
 	Item       *itemObject
 	Error      *errorObject
+	ItemID     string
+	Transcript string
+	Usage      json.RawMessage // of a transcript
 
 	AudioStartMS json.RawMessage // of whatever JSON type
 	AudioEndMS   json.RawMessage
@@ -38,6 +41,9 @@ func (e *providerEvent) UnmarshalJSON(data []byte) error {
 		Session      json.RawMessage `json:"session"`
 		Item         json.RawMessage `json:"item"`
 		Error        json.RawMessage `json:"error"`
+		ItemID       json.RawMessage `json:"item_id"`
+		Transcript   json.RawMessage `json:"transcript"`
+		Usage        json.RawMessage `json:"usage"`
 		AudioStartMS json.RawMessage `json:"audio_start_ms"`
 		AudioEndMS   json.RawMessage `json:"audio_end_ms"`
 	}
@@ -52,6 +58,9 @@ func (e *providerEvent) UnmarshalJSON(data []byte) error {
 		Session:      readObject[sessionObject](raw.Session),
 		Item:         readObject[itemObject](raw.Item),
 		Error:        readObject[errorObject](raw.Error),
+		ItemID:       readScalar(raw.ItemID),
+		Transcript:   readScalar(raw.Transcript),
+		Usage:        raw.Usage,
 		AudioStartMS: raw.AudioStartMS,
 		AudioEndMS:   raw.AudioEndMS,
 	}
@@ -63,6 +72,8 @@ func (e *providerEvent) UnmarshalJSON(data []byte) error {
 		e.Unreadable = e.Response == nil || e.Response.ID == ""
 	case "session.updated":
 		e.Unreadable = e.Session == nil
+	case transcriptCompleted:
+		e.Unreadable = e.ItemID == ""
 	}
 	return nil
 }
@@ -248,7 +259,7 @@ func (e *errorObject) UnmarshalJSON(data []byte) error {
 }
 
 // meteredTypes are the events without which speech would be in no bill, or the session not be watched.
-var meteredTypes = []string{"response.created", "response.done", "session.updated"}
+var meteredTypes = []string{"response.created", "response.done", "session.updated", transcriptCompleted}
 
 // ParseProviderEvent reads an event of the sideband. It is not ok if the data is malformed and not known to be of
 // meteredTypes; such an event is to be ignored.

@@ -9,9 +9,16 @@ import (
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
-// Receipt is one billed reply (contract §2, Realtime receipt): its ledger row.
+// What a receipt is for.
+const (
+	KindReply         = "reply"
+	KindTranscription = "transcription" // of what the user said
+)
+
+// Receipt is one billed reply (contract §2, Realtime receipt), or transcript: its ledger row.
 type Receipt struct {
 	ID                string      `json:"id"`
+	Kind              string      `json:"kind"` // KindReply or KindTranscription
 	CreatedAt         string      `json:"created_at"`
 	UsageSource       string      `json:"usage_source"`
 	InputTokens       int64       `json:"input_tokens"`
@@ -41,8 +48,8 @@ type Modalities struct {
 	ImageTokens int64 `json:"image_tokens"`
 }
 
-// NewReceipt renders the ledger row of a reply.
-func NewReceipt(e *rules.Entry) Receipt {
+// NewReceipt renders the ledger row of a reply or a transcript.
+func NewReceipt(e *rules.Entry, kind string) Receipt {
 	var u pricing.VoiceUsage
 	_ = json.Unmarshal([]byte(e.Usage), &u) // a voice row holds the JSON of VoiceUsage
 	source := "provider"
@@ -55,6 +62,7 @@ func NewReceipt(e *rules.Entry) Receipt {
 	}
 	return Receipt{
 		ID:           e.ID,
+		Kind:         kind,
 		CreatedAt:    timestamp.Format(e.CreatedUS),
 		UsageSource:  source,
 		InputTokens:  u.Input(),

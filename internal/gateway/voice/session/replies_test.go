@@ -250,14 +250,14 @@ func TestReceipts(t *testing.T) {
 	r := NewReceipt(&rules.Entry{Settlement: rules.Estimated, Usage: string(EncodeJSON(pricing.VoiceUsage{
 		TextInput: 1, TextCached: 2, AudioInput: 4, AudioCached: 8, ImageInput: 16, ImageCached: 32, TextOutput: 64,
 		AudioOutput: 128,
-	}))})
+	}))}, KindReply)
 	if r.UsageDetail != (UsageDetail{
 		Input: Modalities{3, 12, 48}, Cached: Modalities{2, 8, 32},
 		Output: Modalities{TextTokens: 64, AudioTokens: 128},
 	}) || r.InputTokens != 63 || r.OutputTokens != 192 || r.UsageSource != "estimated" {
 		t.Errorf("%+v", r)
 	}
-	if r := NewReceipt(&rules.Entry{Settlement: rules.Settled, Usage: "{}"}); r.UsageSource != "provider" {
+	if r := NewReceipt(&rules.Entry{Settlement: rules.Settled, Usage: "{}"}, KindReply); r.UsageSource != "provider" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -142,7 +142,10 @@ type State struct {
 	Unsettled  []Settle // charges that the ledger has not confirmed
 	Replies    []Reply  // in progress
 	Playback   *Playback
-	BilledIDs  []string // of the newest replies that were given to the ledger
+	BilledIDs  []string // of the newest replies and transcripts that were given to the ledger
+
+	Transcripts []Transcript `json:",omitempty"` // that are to come
+
 	ChargedMC  money.MC
 	ReplyCount int64 // charged replies
 	Failures   int64 // replies in a row that the provider failed
@@ -191,13 +194,14 @@ type State struct {
 func (s *State) Forget() {
 	s.Config.Instructions, s.Config.Tools, s.Config.ToolChoice, s.QueuedReply = "", nil, nil, nil
 	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback, s.Updates = nil, nil, nil, nil, nil
-	s.Reference, s.Unrestorable = nil, nil
+	s.Reference, s.Unrestorable, s.Config.Transcription = nil, nil, nil
 }
 
 // clone copies s, so that a step may change the copy.
 func (s State) clone() State {
 	s.Replies = slices.Clone(s.Replies)
 	s.Unsettled = slices.Clone(s.Unsettled)
+	s.Transcripts = slices.Clone(s.Transcripts)
 	s.BilledIDs = slices.Clone(s.BilledIDs)
 	s.ToolCallIDs = slices.Clone(s.ToolCallIDs)
 	s.Updates = slices.Clone(s.Updates)

@@ -1026,6 +1026,8 @@ export interface Schemas {
       prompt_cache?: boolean;
       /** @description Whether your app charges for work of its own, by `POST /v1/holds`. The consent screen says so. False for a new app. */
       own_work?: boolean;
+      /** @description Whether your voice sessions may have what users say written down, by `transcription`. The consent screen says so. False for a new app. */
+      transcripts?: boolean;
       /**
        * @description Who answers calls. Outside the sandbox it is always live.
        * @enum {string}
@@ -1320,6 +1322,18 @@ export interface Schemas {
       budget_block_mc?: number;
       /** @description Unless you send `svc.session.approve_block` within 30 s, the next reply ends the session. */
       confirm_each_block?: boolean;
+      /**
+       * @description What the user says is written down, and the app gets the provider's events. Each transcript is billed as a receipt of its own. Your app needs `transcripts`,
+       *     and the user must have connected since: the consent screen says so.
+       */
+      transcription?: {
+          /** @description `gpt-4o-transcribe` or `gpt-4o-mini-transcribe`; 400 names those that are offered. */
+          model: string;
+          /** @description What the user speaks, such as `en`. */
+          language?: string;
+          /** @description Names and words that the model may hear. */
+          prompt?: string;
+      };
   };
   VoiceSessionCreated: {
       id: string;
@@ -1380,9 +1394,11 @@ export interface Schemas {
           control_attached: boolean;
       };
   };
-  /** @description One billed reply, which is one ledger entry. */
+  /** @description One billed reply, or one transcript of what the user said, which is one ledger entry. */
   VoiceReceipt: {
       id: string;
+      /** @enum {string} */
+      kind: "reply" | "transcription";
       created_at: Schemas["Time"];
       /**
        * @description Estimated when the reply was cut before the provider reported its usage: rounded down, at most its hold.
@@ -1492,10 +1508,11 @@ export interface Schemas {
   };
   /**
    * @description What the control channel tells an app: these, and the provider's own events as they are: `response.function_call_arguments.done`, `response.output_audio_transcript.done`,
-   *     `response.output_text.done`, `input_audio_buffer.speech_started`, `input_audio_buffer.speech_stopped`, `response.created`, `error`. A session
+   *     `response.output_text.done`, `input_audio_buffer.speech_started`, `input_audio_buffer.speech_stopped`, `response.created`, `error`; with `transcription` also
+   *     `conversation.item.input_audio_transcription.delta`, `.completed` and `.failed`. A session
    *     with `relay: all` tells all of them but audio.
    */
-  VoiceControlEvent: Schemas["VoiceStarted"] | Schemas["VoiceSettled"] | Schemas["VoiceSpendWarning"] | Schemas["VoiceBudgetCheckpoint"] | Schemas["VoiceConfigReset"] | Schemas["VoiceEnding"] | Schemas["VoiceEnded"] | Schemas["VoiceError"] | Schemas["VoiceRelayed"] | Schemas["VoiceRelayedToAll"];
+  VoiceControlEvent: Schemas["VoiceStarted"] | Schemas["VoiceSettled"] | Schemas["VoiceTranscriptionSettled"] | Schemas["VoiceSpendWarning"] | Schemas["VoiceBudgetCheckpoint"] | Schemas["VoiceConfigReset"] | Schemas["VoiceEnding"] | Schemas["VoiceEnded"] | Schemas["VoiceError"] | Schemas["VoiceRelayed"] | Schemas["VoiceRelayedToAll"];
   /** @description The session is live. Sent again to a channel that opens later. */
   VoiceStarted: {
       /** @constant */
@@ -1517,7 +1534,19 @@ export interface Schemas {
       response_count: number;
       allocation_remaining_mc: null | Schemas["MicroCents"];
   };
-  /** @description 80 % of `max_cost_mc` is spent, or replies are shortened to fit under it (`max_cost`); or the connection spends far faster than usual (`pace`). */
+  /** @description A transcript of what the user said was billed. */
+  VoiceTranscriptionSettled: {
+      /** @constant */
+      type: "svc.transcription.settled";
+      session_id: string;
+      /** @description The item of the conversation with the speech, as in the event of the transcript. */
+      item_id: string;
+      receipt: Schemas["VoiceReceipt"];
+      charged_mc: Schemas["MicroCents"];
+      charged_display: Schemas["Display"];
+      allocation_remaining_mc: Schemas["MicroCents"];
+  };
+  /** @description 80 % of `max_cost_mc` is spent, or replies are shortened to fit under it, or the next but one may not fit (`max_cost`); or the connection spends far faster than usual (`pace`). */
   VoiceSpendWarning: {
       /** @constant */
       type: "svc.session.spend_warning";
@@ -1582,12 +1611,12 @@ export interface Schemas {
   };
   VoiceRelayed: {
       /** @enum {string} */
-      type: "response.function_call_arguments.done" | "response.output_audio_transcript.done" | "response.output_text.done" | "input_audio_buffer.speech_started" | "input_audio_buffer.speech_stopped" | "response.created";
+      type: "conversation.item.input_audio_transcription.delta" | "conversation.item.input_audio_transcription.completed" | "conversation.item.input_audio_transcription.failed" | "response.function_call_arguments.done" | "response.output_audio_transcript.done" | "response.output_text.done" | "input_audio_buffer.speech_started" | "input_audio_buffer.speech_stopped" | "response.created";
   };
   /** @description With `relay: all`. What the provider adds to these comes, too. */
   VoiceRelayedToAll: {
       /** @enum {string} */
-      type: "conversation.item.added" | "conversation.item.deleted" | "conversation.item.done" | "conversation.item.input_audio_transcription.completed" | "conversation.item.input_audio_transcription.delta" | "conversation.item.input_audio_transcription.failed" | "conversation.item.retrieved" | "conversation.item.truncated" | "input_audio_buffer.cleared" | "input_audio_buffer.committed" | "input_audio_buffer.timeout_triggered" | "output_audio_buffer.cleared" | "output_audio_buffer.started" | "output_audio_buffer.stopped" | "rate_limits.updated" | "response.content_part.added" | "response.content_part.done" | "response.done" | "response.function_call_arguments.delta" | "response.output_audio.done" | "response.output_audio_transcript.delta" | "response.output_item.added" | "response.output_item.done" | "response.output_text.delta" | "session.updated";
+      type: "conversation.item.added" | "conversation.item.deleted" | "conversation.item.done" | "conversation.item.retrieved" | "conversation.item.truncated" | "input_audio_buffer.cleared" | "input_audio_buffer.committed" | "input_audio_buffer.timeout_triggered" | "output_audio_buffer.cleared" | "output_audio_buffer.started" | "output_audio_buffer.stopped" | "rate_limits.updated" | "response.content_part.added" | "response.content_part.done" | "response.done" | "response.function_call_arguments.delta" | "response.output_audio.done" | "response.output_audio_transcript.delta" | "response.output_item.added" | "response.output_item.done" | "response.output_text.delta" | "session.updated";
   };
   VoiceModalities: {
       text_tokens: number;

@@ -1,0 +1,180 @@
+package voice
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+// hears lets the app have transcripts, and its user allow them.
+func (w *world) hears() {
+	w.t.Helper()
+	w.exec(`UPDATE apps SET transcripts = 1`)
+	w.exec(`INSERT INTO transcript_consents (app_id, account_id, connection_id, created_us)
+		VALUES ($1, 'wac_user', $2, 1)`, w.app, w.conn)
+}
+
+const transcribed = `{"model":"gpt-realtime-2.1","transcription":{"model":"gpt-4o-transcribe","language":"en"}%s}`
+
+// writtenEvent is the transcript of an item of 30 tokens of audio, and 9 of text.
+func writtenEvent(item, usage string) string {
+	return fmt.Sprintf(`{"type":"conversation.item.input_audio_transcription.completed","item_id":%q,"content_index":0,
+		"transcript":"Hello, how are you?","usage":%s}`, item, usage)
+}
+
+const (
+	writtenUsage = `{"type":"tokens","total_tokens":39,"input_tokens":30,"output_tokens":9,
+		"input_token_details":{"text_tokens":0,"audio_tokens":30}}`
+	// 30 × 2.50 + 9 × 10.00 dollars a million, with a margin of 10 % and a fee of 5 %
+	writtenMC = money.MC(30*250 + 9*1000 + 1650 + 825)
+)
+
+// spokeFor lets the user speak.
+func spokeFor(side *socket, item string, seconds int) {
+	side.send(fmt.Sprintf(`{"type":"input_audio_buffer.speech_started","audio_start_ms":0,"item_id":%q}`, item))
+	side.send(fmt.Sprintf(`{"type":"input_audio_buffer.speech_stopped","audio_end_ms":%d,"item_id":%q}`, 1000*seconds,
+		item))
+}
+
+// TestTranscriptIsBilled: a transcript is a receipt of its own, also if it comes after the reply, and once. One that
+// fails is free, and one without usage is estimated by the spoken seconds.
+func TestTranscriptIsBilled(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		w.hears()
+		o := w.open(fmt.Sprintf(transcribed, ""))
+		side := w.connect(o)
+		if !strings.Contains(w.up.session, `"transcription":{"model":"gpt-4o-transcribe","language":"en"}`) {
+			t.Errorf("the provider's session: %s", w.up.session)
+		}
+		control := w.dial(o.ControlURL, w.token)
+		control.wait("svc.session.started")
+		spokeFor(side, "item_1", 3)
+		side.send(createdEvent("resp_1"))
+		side.send(doneEvent("resp_1", "completed", usage10))
+		control.wait("svc.response.settled")
+		side.send(`{"type":"conversation.item.input_audio_transcription.delta","item_id":"item_1","delta":"Hello"}`)
+		control.wait("conversation.item.input_audio_transcription.delta")
+		side.send(writtenEvent("item_1", writtenUsage)) // late
+		c := control.wait("conversation.item.input_audio_transcription.completed")
+		if c["transcript"] != "Hello, how are you?" {
+			t.Errorf("%v", c)
+		}
+		first := control.wait("svc.transcription.settled")
+		if r := first["receipt"].(map[string]any); first["item_id"] != "item_1" || r["kind"] != "transcription" ||
+			r["user_charge_mc"] != float64(writtenMC) {
+			t.Errorf("settled: %v", first)
+		}
+		side.send(writtenEvent("item_1", writtenUsage)) // twice
+		spokeFor(side, "item_2", 2)
+		side.send(writtenEvent("item_2", "null")) // without usage: 2 seconds
+		control.wait("svc.transcription.settled")
+		spokeFor(side, "item_3", 2)
+		side.send(`{"type":"conversation.item.input_audio_transcription.failed","item_id":"item_3","error":{}}`)
+		control.wait("conversation.item.input_audio_transcription.failed")
+		w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token)
+		s := w.ended(o.ID, session.AppEnded)
+		var kinds []string
+		for _, r := range s.Receipts {
+			kinds = append(kinds, fmt.Sprint(r.Kind, " ", r.UsageSource, " ", r.InputTokens, " ", r.OutputTokens))
+		}
+		want := "reply provider 20 10, transcription provider 30 9, transcription estimated 20 3"
+		if got := strings.Join(kinds, ", "); got != want || s.ResponseCount != 1 {
+			t.Errorf("%d replies, receipts %s, want %s", s.ResponseCount, got, want)
+		}
+		w.free()
+	})
+}
+
+// TestTranscriptsHaveACap: transcripts are charged up to max_cost_mc, and end the session there.
+func TestTranscriptsHaveACap(t *testing.T) {
+	t.Parallel()
+	const most = money.MC(2_000_000)
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.hears()
+	o := w.open(fmt.Sprintf(transcribed, fmt.Sprintf(`,"max_cost_mc":%d`, most)))
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	for i := range 4 {
+		item := fmt.Sprint("item_", i)
+		spokeFor(side, item, 3)
+		tell(side, writtenEvent(item, `{"input_tokens":3000,"output_tokens":0,
+			"input_token_details":{"audio_tokens":3000}}`))
+	}
+	if s := w.ended(o.ID, session.MaxCost); s.ChargedMC != most || s.ResponseCount != 0 {
+		t.Errorf("charged %d of %d, %d replies", s.ChargedMC, most, s.ResponseCount)
+	}
+	w.free()
+}
+
+// TestTranscriptsNeedConsent: transcripts are refused unless the app has them and its user has allowed them on this
+// connection, and only by a model of transcription.
+func TestTranscriptsNeedConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	body := fmt.Sprintf(transcribed, "")
+	refused := func(body, why string) {
+		t.Helper()
+		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
+		if status != 400 || !strings.Contains(string(mustJSON(answer)), why) {
+			t.Errorf("%d %v, want %s", status, answer, why)
+		}
+	}
+	refused(body, "switch transcripts on")
+	w.exec(`UPDATE apps SET transcripts = 1`)
+	w.until("the node knows it", func() bool {
+		_, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
+		return strings.Contains(string(mustJSON(answer)), "has not allowed transcripts")
+	})
+	w.exec(`INSERT INTO transcript_consents (app_id, account_id, connection_id, created_us)
+		VALUES ($1, 'wac_user', 'conn_earlier', 1)`, w.app)
+	refused(body, "has not allowed transcripts")
+	w.exec(`UPDATE transcript_consents SET connection_id = $1`, w.conn)
+	refused(strings.Replace(body, "gpt-4o-transcribe", "gpt-realtime-2.1", 1),
+		"gpt-4o-transcribe or gpt-4o-mini-transcribe")
+	refused(strings.Replace(body, `"en"`, `"English"`, 1), "transcription.language")
+	refused(strings.Replace(body, `"language":"en"`, `"prompt":"`+strings.Repeat("a", maxTranscriptPrompt+1)+`"`, 1),
+		"transcription.prompt")
+	refused(`{"model":"gpt-4o-transcribe"}`, "not a realtime model")
+	w.open(body)
+}
+
+// soundOf returns milliseconds of PCM16 at 24 kHz, each sample of this amplitude.
+func soundOf(ms int, amplitude int16) string {
+	pcm := make([]byte, 0, 48*ms)
+	for range 24 * ms {
+		pcm = binary.LittleEndian.AppendUint16(pcm, uint16(amplitude))
+	}
+	return base64.StdEncoding.EncodeToString(pcm)
+}
+
+// TestMockTranscript: the mock voice writes down that somebody spoke, at most a minute of it.
+func TestMockTranscript(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "mock", "sandbox")
+	w.hears()
+	o := w.open(fmt.Sprintf(transcribed, ""))
+	control := w.dial(o.ControlURL, w.token)
+	browser := w.speak(o)
+	control.wait("svc.session.started")
+	browser.send(`{"type":"input_audio_buffer.append","audio":"` + soundOf(1000, 9000) + `"}`)
+	browser.send(`{"type":"input_audio_buffer.append","audio":"` + soundOf(600, 0) + `"}`)
+	e := control.wait("svc.transcription.settled")
+	if r := e["receipt"].(map[string]any); r["input_tokens"] != 10.0 || r["usage_source"] != "provider" {
+		t.Errorf("%v", e)
+	}
+	control.wait("svc.response.settled")
+	w.pass(time.Second)
+	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token)
+	w.ended(o.ID, session.AppEnded)
+	w.free()
+}
