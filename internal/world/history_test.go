@@ -93,10 +93,14 @@ func enter(b *Box) *world {
 // random returns a random history of n steps. The same seed gives the same one.
 func random(e db.Engine, seed uint64, n int) []bank.Step {
 	history, draw := bank.Random(seed, n), rand.New(rand.NewPCG(seed, 15))
+	weights := make([]int, len(kinds))
+	for i, k := range kinds {
+		weights[i] = k.weight * bank.Swarm(draw) / 2 // money has its share
+	}
 	for i := range history {
 		x := draw.IntN(100)
-		for _, k := range kinds {
-			if x -= k.weight; x < 0 {
+		for j, k := range kinds {
+			if x -= weights[j]; x < 0 {
 				if k.on == "" || k.on == e {
 					history[i].Do = k.name
 				}

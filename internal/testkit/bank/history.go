@@ -40,23 +40,33 @@ func Format(history []Step) string {
 	return b.String()
 }
 
-// Random returns a random history of n steps. The same seed gives the same history.
+// Random returns a random history of n steps. The same seed gives the same history. Each has some kinds of steps more
+// often than others, and some not at all, and every second one has few numbers: so the same things meet in it, which
+// seldom meet where everything does.
 func Random(seed uint64, n int) (history []Step) {
-	random, all := rand.New(rand.NewPCG(seed, 40)), 0
-	for _, w := range kinds {
-		all += w.weight
+	random, weights, all := rand.New(rand.NewPCG(seed, 40)), make([]int, len(kinds)), 0
+	for i, w := range kinds {
+		weights[i] = w.weight * Swarm(random)
+		all += weights[i]
+	}
+	number := func() int { return random.IntN(1000) }
+	if few := []int{number(), number(), number(), number(), number()}; seed%2 == 0 {
+		number = func() int { return few[random.IntN(len(few))] }
 	}
 	for range n {
 		x := random.IntN(all)
-		for _, w := range kinds {
-			if x -= w.weight; x < 0 {
-				history = append(history, Step{w.name, random.IntN(1000), random.IntN(1000), random.IntN(1000)})
+		for i, weight := range weights {
+			if x -= weight; x < 0 {
+				history = append(history, Step{kinds[i].name, number(), random.IntN(1000), number()})
 				break
 			}
 		}
 	}
 	return history
 }
+
+// Swarm draws how many times as often as usual a kind of step comes in a history.
+func Swarm(random *rand.Rand) int { return []int{0, 1, 1, 4}[random.IntN(4)] }
 
 // Shrink cuts a history that fails to a shorter one that fails, too: it leaves out ever smaller parts until each step
 // is needed (ddmin), and then makes the numbers of steps smaller. tries bounds how often it plays.
