@@ -173,6 +173,9 @@ func (s *sessionObject) UnmarshalJSON(data []byte) error {
 	for _, name := range []string{"id", "object", "type", "expires_at", "client_secret"} {
 		delete(all, name)
 	}
+	if string(all["reasoning"]) == "null" { // of a model that does not think: there is nothing to compare
+		delete(all, "reasoning")
+	}
 	for name, to := range map[string]*json.RawMessage{
 		"model":             &s.Model,
 		"instructions":      &s.Instructions,

@@ -16,7 +16,7 @@ const (
 
 // defaultSession is what the provider's session has besides Config before the first report is known: a browser may have
 // changed it before the sideband was attached.
-const defaultSession = `{"tracing":null,"prompt":null,"include":null,"truncation":"auto",
+const defaultSession = `{"tracing":null,"prompt":null,"include":null,"truncation":"auto","reasoning":{"effort":"low"},
 	"audio":{"input":{"noise_reduction":null},"output":{"speed":1}}}`
 
 // wantedRest returns what the provider's session must have besides the fields of configChecks: as in the first session
@@ -72,6 +72,9 @@ func compareMembers(path string, want, got any, strict bool) (list []string) {
 func isOtherType(a, b map[string]any) bool {
 	return a["type"] != nil && b["type"] != nil && !reflect.DeepEqual(a["type"], b["type"])
 }
+
+// isReasoning reports whether a path is how much the model thinks.
+func isReasoning(path string) bool { return isWithin(path, []string{"reasoning"}) }
 
 // isUnset reports whether a value says nothing: the provider shows null or an empty list.
 func isUnset(v any) bool {
@@ -160,6 +163,9 @@ func (m *machine) restoringSession(fields []string) map[string]any {
 			if path != voiceField && !hasPath(session, path) {
 				setPath(session, path, nil)
 			}
+		}
+		if len(m.Reference) == 0 && !slices.ContainsFunc(fields, isReasoning) { // not every model takes it
+			delete(session, "reasoning")
 		}
 		if v, ok := session["include"]; ok && v == nil { // a list, which may be shown as null
 			session["include"] = []any{}

@@ -213,6 +213,28 @@ func TestReference(t *testing.T) {
 	}
 }
 
+// TestReasoningBeforeTheFirstReport: a browser that has made the model think harder before the sideband was attached is
+// noticed. A model that does not think is not told how much.
+func TestReasoningBeforeTheFirstReport(t *testing.T) {
+	t.Parallel()
+	p := newStandIn(t)
+	p.session = merged(p.session, decoded(t, fullSession))
+	p.change(`{"reasoning":{"effort":"xhigh"}}`)
+	if !p.appHears("config_reset", `"fields":["reasoning.effort"],"resets":1`) || len(p.s.Updates) > 0 ||
+		!reflect.DeepEqual(p.session["reasoning"], map[string]any{"effort": "low"}) || len(p.s.Reference) == 0 {
+		t.Errorf("%v, %v, in flight %+v", p.app, p.session["reasoning"], p.s.Updates)
+	}
+	for _, shown := range []string{`{}`, `{"reasoning":null}`} {
+		p := newStandIn(t)
+		p.session, p.refuses = merged(p.session, decoded(t, shown)), `"reasoning"`
+		p.change(`{"tracing":"auto"}`)
+		if !p.appHears("config_reset", `"fields":["tracing"],"resets":0`) || p.session["tracing"] != nil ||
+			len(p.s.Updates) > 0 || len(p.updates) != 1 {
+			t.Errorf("%s: %v, %v, in flight %+v", shown, p.app, p.updates, p.s.Updates)
+		}
+	}
+}
+
 // TestUpdatableWhileSetBack: what the browser may change is not set back together with what it may not.
 func TestUpdatableWhileSetBack(t *testing.T) {
 	t.Parallel()
