@@ -172,7 +172,10 @@ func (m *machine) holdRefused(e HoldRefused) {
 		m.mustPersist = true
 		return
 	}
-	if e.N == m.HoldN && m.Hold == Requested {
+	if e.N != m.HoldN { // of a transcript that has come meanwhile: it takes what is left
+		return
+	}
+	if m.Hold == Requested {
 		m.Hold = NoHold
 	}
 	for i := range m.Replies {
@@ -259,10 +262,17 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 
 // giveToLedger charges a reply or a transcript.
 func (m *machine) giveToLedger(charge Settle) {
-	m.BilledIDs = append(m.BilledIDs, charge.ReplyID)
-	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
+	m.rememberBilled(charge.ReplyID)
 	m.Unsettled = append(m.Unsettled, charge)
 	m.addActions(charge)
+}
+
+// rememberBilled keeps a reply or a transcript from being billed by another event of it.
+func (m *machine) rememberBilled(name string) {
+	if !slices.Contains(m.BilledIDs, name) {
+		m.BilledIDs = append(m.BilledIDs, name)
+		m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
+	}
 }
 
 // readContext takes the context from the usage of a reply. What was added while the reply was in

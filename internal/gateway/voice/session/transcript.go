@@ -129,6 +129,9 @@ func (m *machine) transcriptDone(itemID string, rawUsage json.RawMessage, transc
 		charge.N = m.LastN
 	}
 	m.giveToLedger(charge)
+	if m.Numbers >= MaxReplies { // each leaves a row, also if it was not held for
+		m.beginEnd(RateLimited, false)
+	}
 }
 
 // transcriptFailed ends a transcript that does not come: it costs nothing.
@@ -140,7 +143,8 @@ func (m *machine) transcriptFailed(itemID string) {
 	}
 }
 
-// giveUpTranscripts releases the holds of transcripts that are no longer waited for, or of all.
+// giveUpTranscripts releases the holds of transcripts that are no longer waited for, or of all. One that comes after
+// its time is free, so it is remembered as if it were billed.
 func (m *machine) giveUpTranscripts(all bool) {
 	for i := 0; i < len(m.Transcripts); {
 		t := &m.Transcripts[i]
@@ -152,7 +156,13 @@ func (m *machine) giveUpTranscripts(all bool) {
 		case t.Hold == Held:
 			t.Hold, m.mustPersist = Releasing, true
 			m.addActions(Release{t.N})
+			if !all {
+				m.rememberBilled(transcriptID + t.ItemID)
+			}
 		case t.Hold == NoHold:
+			if !all {
+				m.rememberBilled(transcriptID + t.ItemID)
+			}
 			m.Transcripts, m.mustPersist = slices.Delete(m.Transcripts, i, i+1), true
 			continue
 		}

@@ -58,6 +58,12 @@ func TestTranscripts(t *testing.T) {
 			"hold 2, settle 2 estimated 30 in 10 out"},
 		{"or cannot be", "speaks, held 2, 3900ms, spoke, absurd", "hold 2, settle 2 estimated 30 in 10 out"},
 		{"it never comes", "speaks, held 2, 3s, spoke, 59s, 1s, gone 2", "hold 2, release 2"},
+		{"what comes later still is free", "speaks, held 2, 3s, spoke, 60s, written, gone 2, written",
+			"hold 2, release 2"},
+		{"as is one that had failed", "speaks, held 2, 3s, spoke, unwritten, written, gone 2, written",
+			"hold 2, release 2"},
+		{"its hold is refused when it has come", "speaks, written, no room 2, charged 2",
+			"hold 2, settle 2, svc.transcription.settled"},
 		{"no room for its hold: it takes what is left", "speaks, no room 2, 3s, spoke, written, charged 3",
 			"hold 2, settle 3, svc.transcription.settled"},
 		{"and an estimate is free", "speaks, no room 2, 3s, spoke, unmeasured", "hold 2"},
@@ -97,6 +103,25 @@ func TestTranscripts(t *testing.T) {
 		if line := strings.Join(got, ", "); line != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, line, test.want)
 		}
+	}
+}
+
+// TestTranscriptsAreBounded: a browser may end a speech as often as it likes, so that none is held for. Each transcript
+// leaves a row, and so their number ends the session as that of replies does.
+func TestTranscriptsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.Config.Transcription, s.Numbers = &Transcription{Model: "w"}, MaxReplies-2
+	for i := range 2 {
+		if s.Ending != nil {
+			t.Fatalf("ended after %d transcripts: %+v", i, s.Ending)
+		}
+		e, _ := ParseProviderEvent(fmt.Appendf(nil, `{"type":"conversation.item.input_audio_transcription.completed",`+
+			`"item_id":"item_%d","usage":{"input_tokens":9,"output_tokens":1}}`, i))
+		s, _ = Step(s, e, start)
+	}
+	if s.Ending == nil || s.Ending.Reason != RateLimited || len(s.Unsettled) != 2 {
+		t.Errorf("%+v, %d charges", s.Ending, len(s.Unsettled))
 	}
 }
 
