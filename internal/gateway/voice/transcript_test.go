@@ -10,6 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
@@ -177,4 +178,25 @@ func TestMockTranscript(t *testing.T) {
 	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token)
 	w.ended(o.ID, session.AppEnded)
 	w.free()
+}
+
+// TestMockTranscriptRate: transcripts of the mock leave rows and cost nothing, so they count as its replies do.
+func TestMockTranscriptRate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "mock", "sandbox")
+	w.hears()
+	start := time.Now()
+	w.nodes[0].node.freeRate = callers.NewFreeRate(1, 2, func() time.Time { return start })
+	o := w.open(fmt.Sprintf(transcribed, ""))
+	browser := w.speak(o)
+	for range 3 {
+		browser.send(`{"type":"input_audio_buffer.append","audio":"` + soundOf(1000, 9000) + `"}`)
+		browser.send(`{"type":"input_audio_buffer.commit"}`)
+	}
+	browser.send(`{"type":"input_audio_buffer.clear"}`)
+	browser.wait("input_audio_buffer.cleared")
+	const written = "conversation.item.input_audio_transcription."
+	if done, failed := browser.count(written+"completed"), browser.count(written+"failed"); done != 1 || failed != 2 {
+		t.Errorf("%d transcripts, %d failed", done, failed)
+	}
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Config   session.Config
 	Sideband func(event []byte) bool // gets what the real provider's sideband would get
 	Read     func(context.Context) (websocket.MessageType, []byte, error)
-	MayReply func() bool // reports whether another reply may begin: each costs the node something, and nobody money
+	MayReply func() bool // reports whether another reply or transcript may begin: it costs the node, and nobody money
 }
 
 // Call is one call of the mock voice: a conversation with a browser over its WebSocket.
@@ -278,8 +278,22 @@ func (c *Call) addSpeech(ms int64) {
 // maxWrittenTokens are the tokens of a minute of speech, of which the mock writes down no more.
 const maxWrittenTokens = 60 * session.AudioInputPerSecond
 
-// writeDown reports the transcript of a turn: the mock does not know what was said.
+// writeDown reports the transcript of a turn: the mock does not know what was said. Each counts as a reply does, as it
+// leaves as much.
 func (c *Call) writeDown(itemID string, spoken int64) {
+	if !c.MayReply() {
+		c.emitEvent("conversation.item.input_audio_transcription.failed", map[string]any{
+			"item_id":       itemID,
+			"content_index": 0,
+			"error": map[string]any{
+				"type":    "transcription_error",
+				"code":    codeRateLimited,
+				"message": "the mock writes down more often than it allows; slow down",
+				"param":   nil,
+			},
+		})
+		return
+	}
 	const written = "(What you said.)"
 	output := int64(tokens.Count(written))
 	c.emitEvent("conversation.item.input_audio_transcription.completed", map[string]any{
