@@ -68,6 +68,16 @@ func (c *controlChannel) release() {
 	}
 }
 
+// refuseEarly refuses the updates that wait, because the channel closes before the session runs here. No other
+// goroutine may add any: the supervisor's lock is held.
+func (c *controlChannel) refuseEarly() {
+	for i := range c.early {
+		c.queueEvent(mustJSON(session.NewRefusal(&c.early[i],
+			"the channel closes before the session is live; send it again on the next one")))
+	}
+	c.early = nil
+}
+
 // closeAfter closes the channel after what is queued, because the session has ended or, if not, is
 // another node's.
 func (c *controlChannel) closeAfter(sessionEnded bool) {

@@ -26,7 +26,11 @@ func TestTwoNodes(t *testing.T) {
 	path := "/v1/realtime/sessions/" + o.ID
 	// opened before the session is live, and at the wrong node
 	waiting := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
+	waiting.send(`{"type":"session.update","event_id":"e1","session":{"instructions":"Be brief."}}`)
 	side := w.connect(o)
+	if e := fmt.Sprint(waiting.wait("error")); !strings.Contains(e, "event_id:e1") {
+		t.Errorf("an update that waited at another node: %s", e)
+	}
 	if c := waiting.closed(); c != 1012 {
 		t.Errorf("a channel at another node closed with %d", c)
 	}

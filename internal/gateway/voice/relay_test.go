@@ -91,6 +91,25 @@ func TestUpdateOfALibrary(t *testing.T) {
 	}
 }
 
+// TestUpdateOfAClosedChannel: an update that waits for the session to be live is refused when another channel takes the
+// place of its own.
+func TestUpdateOfAClosedChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	control := w.dial(o.ControlURL, w.token)
+	control.send(`{"type":"session.update","event_id":"e1","session":{"instructions":"Help to cook."}}`)
+	control.send(`{"type":"response.create","event_id":"e2"}`)
+	control.wait("error") // the update before it is kept
+	w.dial(o.ControlURL, w.token)
+	if e := fmt.Sprint(control.wait("error")); !strings.Contains(e, "event_id:e1") {
+		t.Errorf("the update: %s", e)
+	}
+	if c := control.closed(); c != 1001 {
+		t.Errorf("closed with %d", c)
+	}
+}
+
 // libraryMembers are those of @openai/agents-realtime 0.20.0 that say nothing of the app's own.
 const libraryMembers = `"model":"gpt-realtime-2.1-mini","output_modalities":["audio"],"audio":{"input":{` +
 	`"format":{"type":"audio/pcm","rate":24000},"noise_reduction":null,"transcription":{"model":` +

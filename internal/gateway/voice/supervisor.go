@@ -414,6 +414,7 @@ func (s *Supervisor) attachControl(sessionID string, c *controlChannel) {
 	r := s.runners[sessionID]
 	if r == nil {
 		if old := s.waiting[sessionID]; old != nil {
+			old.refuseEarly()
 			old.closeReplaced()
 		}
 		s.waiting[sessionID] = c
@@ -447,6 +448,7 @@ func (s *Supervisor) Stop(ctx context.Context) {
 		runners = append(runners, r)
 	}
 	for _, c := range s.waiting {
+		c.refuseEarly()
 		c.closeAfter(false)
 	}
 	s.mu.Unlock()

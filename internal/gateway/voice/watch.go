@@ -151,6 +151,9 @@ func (s *Supervisor) closeMovedControls(ctx context.Context) error {
 		s.mu.Lock()
 		c := s.waiting[sessionID]
 		delete(s.waiting, sessionID)
+		if c != nil && !ended {
+			c.refuseEarly()
+		}
 		s.mu.Unlock()
 		if c != nil {
 			c.closeAfter(ended)
