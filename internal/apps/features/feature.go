@@ -35,7 +35,8 @@ const (
 	maxCount = 1_000_000_000
 )
 
-var slugPattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+// SlugPattern is what a slug consists of (contract §2).
+var SlugPattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // A Change is the body of POST and PATCH. An absent member keeps its value, and null clears an optional one (decision
 // 005).
@@ -96,8 +97,8 @@ func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, e
 
 // makeFeature returns a new feature of an app.
 func (c *Change) makeFeature(appID string, offered func(model string) bool) (Feature, error) {
-	if !c.Slug.Set || c.Slug.Null || !slugPattern.MatchString(c.Slug.Value) {
-		return Feature{}, apierr.InvalidRequest.Errorf("slug: required, must match %s", slugPattern)
+	if !c.Slug.Set || c.Slug.Null || !SlugPattern.MatchString(c.Slug.Value) {
+		return Feature{}, apierr.InvalidRequest.Errorf("slug: required, must match %s", SlugPattern)
 	}
 	if !c.DisplayName.Set {
 		return Feature{}, apierr.InvalidRequest.Errorf("display_name: required")

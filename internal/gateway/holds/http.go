@@ -7,11 +7,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
@@ -256,15 +256,13 @@ func (h *Handler) checkAllowed(ctx context.Context, who *callers.Caller) error {
 	return err
 }
 
-var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-
 func readFeature(r *http.Request) (string, error) {
 	values := r.Header.Values(web.FeatureHeader)
 	if len(values) == 0 {
 		return "", nil
 	}
-	if len(values) > 1 || !featureSlug.MatchString(values[0]) {
-		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
+	if len(values) > 1 || !features.SlugPattern.MatchString(values[0]) {
+		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", features.SlugPattern)
 	}
 	return values[0], nil
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -325,14 +325,12 @@ func setDeprecationHeaders(h http.Header, m *catalog.Model) {
 	}
 }
 
-var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-
 // readFeature returns the feature slug of the route or of the header; "" = none.
 func readFeature(r *http.Request, route plan.Route) (string, error) {
 	values := r.Header.Values(web.FeatureHeader)
 	if route.Slug != "" {
-		if !featureSlug.MatchString(route.Slug) {
-			return "", apierr.InvalidRequest.Errorf("slug: must match %s", featureSlug)
+		if !features.SlugPattern.MatchString(route.Slug) {
+			return "", apierr.InvalidRequest.Errorf("slug: must match %s", features.SlugPattern)
 		}
 		if len(values) > 0 && (len(values) > 1 || values[0] != route.Slug) {
 			return "", apierr.InvalidRequest.Errorf(
@@ -343,8 +341,8 @@ func readFeature(r *http.Request, route plan.Route) (string, error) {
 	if len(values) == 0 {
 		return "", nil
 	}
-	if len(values) > 1 || !featureSlug.MatchString(values[0]) {
-		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
+	if len(values) > 1 || !features.SlugPattern.MatchString(values[0]) {
+		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", features.SlugPattern)
 	}
 	return values[0], nil
 }

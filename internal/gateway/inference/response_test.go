@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
@@ -18,7 +19,7 @@ func FuzzWithBlock(f *testing.F) {
 		if json.Unmarshal([]byte(body), &members) != nil || len(members) == 0 || !strings.HasPrefix(body, "{") {
 			return
 		}
-		if !featureSlug.MatchString(feature) {
+		if !features.SlugPattern.MatchString(feature) {
 			feature = ""
 		}
 		e := rules.Entry{

@@ -162,7 +162,7 @@ func parseConfigUpdate(raw json.RawMessage, m *catalog.Model) (update *session.C
 		return nil, "session." + problem
 	case c.Instructions != nil && len(*c.Instructions) > maxInstructions:
 		return nil, fmt.Sprintf("session.instructions: at most %d bytes", maxInstructions)
-	case c.Voice != nil && !voiceName.MatchString(*c.Voice):
+	case c.Voice != nil && !wordName.MatchString(*c.Voice):
 		return nil, "session.voice: must be the name of a voice"
 	case c.Voice != nil && !m.HasVoice(*c.Voice):
 		return nil, "session.voice: " + refuseVoice(m, *c.Voice)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
@@ -39,10 +40,8 @@ type creationRequest struct {
 }
 
 var (
-	voiceName    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	toolName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	wordName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`) // of a voice or a tool
 	languageCode = regexp.MustCompile(`^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$`)
-	featureSlug  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 )
 
 // Bounds of contract §4.4 and §8.
@@ -129,11 +128,11 @@ func (c *creationRequest) checkMembers() error {
 	switch {
 	case c.Model == "" && c.Feature == "":
 		return invalid("model: one of model and feature is required")
-	case c.Feature != "" && !featureSlug.MatchString(c.Feature):
-		return invalid("feature: must match %s", featureSlug)
+	case c.Feature != "" && !features.SlugPattern.MatchString(c.Feature):
+		return invalid("feature: must match %s", features.SlugPattern)
 	case len(c.Instructions) > maxInstructions:
 		return invalid("instructions: at most %d bytes", maxInstructions)
-	case c.Voice != "" && !voiceName.MatchString(c.Voice):
+	case c.Voice != "" && !wordName.MatchString(c.Voice):
 		return invalid("voice: must be the name of a voice")
 	case c.MaxOutputTokens != nil && *c.MaxOutputTokens < 1:
 		return invalid("max_output_tokens: must be at least 1")
@@ -211,8 +210,8 @@ func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
 		switch {
 		case t.Type != "function":
 			return nil, fmt.Errorf("tools[%d].type: must be function", i)
-		case !toolName.MatchString(f.Name):
-			return nil, fmt.Errorf("tools[%d].name: must match %s", i, toolName)
+		case !wordName.MatchString(f.Name):
+			return nil, fmt.Errorf("tools[%d].name: must match %s", i, wordName)
 		case len(f.Parameters) > 0 && string(f.Parameters) != "null" && json.Unmarshal(f.Parameters, &object) != nil:
 			return nil, fmt.Errorf("tools[%d].parameters: must be a JSON Schema object", i)
 		}
@@ -244,7 +243,7 @@ func flattenToolChoice(raw json.RawMessage) (json.RawMessage, error) {
 		if named.Name == "" {
 			named.Name = named.Function.Name
 		}
-		if toolName.MatchString(named.Name) {
+		if wordName.MatchString(named.Name) {
 			return mustJSON(map[string]string{"type": "function", "name": named.Name}), nil
 		}
 	}

@@ -85,7 +85,7 @@ func TestPriceLines(t *testing.T) {
 		_, output := l.PricesMC["output"]
 		_, audio := l.PricesMC["audio_input"]
 		if l.PricesMC["input"] <= 0 || output == strings.Contains(l.Model, "embedding") ||
-			audio != strings.Contains(l.Model, "realtime") {
+			audio != (strings.Contains(l.Model, "realtime") || strings.Contains(l.Model, "transcribe")) {
 			t.Errorf("%+v", l)
 		}
 	}

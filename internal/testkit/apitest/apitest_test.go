@@ -188,7 +188,7 @@ func TestEventTellsGoodFromBad(t *testing.T) {
 		`{"type":"svc.session.ending","session_id":"conn_1","reason":"max_cost"}`:           "session_id",
 		`{"type":"svc.session.vanished","session_id":"rts_1"}`:                              "no event",
 		`{"type":"response.created","response":{"id":"resp_1"}}`:                            "",
-		`{"type":"response.done","response":{"id":"resp_1"}}`:                               "no event",
+		`{"type":"response.output_audio.delta","response":{"id":"resp_1"}}`:                 "no event",
 		`{"type":"error","error":{"code":null,"message":"no such item","param":"item_id"}}`: "",
 		`{"type":"error"}`: "error",
 		`{`:                "JSON",
