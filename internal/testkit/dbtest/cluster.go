@@ -182,9 +182,10 @@ func (c *Cluster) Fix() (fixed string, err error) {
 	}
 }
 
-// socketURL is the URL of the database postgres of a server whose socket is in dir.
+// socketURL is the URL of the database postgres of a server whose socket is in dir. A server that starts a process for
+// each connection needs more than Purser's three seconds where others keep the processors busy.
 func socketURL(dir string) string {
-	return "postgres://purser@/postgres?sslmode=disable&host=" + url.QueryEscape(dir)
+	return "postgres://purser@/postgres?sslmode=disable&connect_timeout=60&host=" + url.QueryEscape(dir)
 }
 
 // Stop ends the server at once and removes its files.
