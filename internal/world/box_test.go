@@ -65,6 +65,7 @@ var opened atomic.Int64
 
 func init() {
 	accounts.HashLightly()
+	db.RelaxLimits(1) // the clock of a box goes by what happens in it, not by the machine's processors
 	dial.Divert(func(ctx context.Context, network, address string) (net.Conn, error) {
 		labels := strings.Split(address, ".")
 		for _, label := range []string{labels[min(1, len(labels)-1)], strings.TrimSuffix(address, ":80")} {

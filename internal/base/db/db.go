@@ -33,7 +33,7 @@ type DB struct {
 	discarding  atomic.Bool // DiscardIdle runs
 	fullMu      sync.Mutex
 	full        *time.Timer   // ends the pause of isFull; nil: pools open connections
-	limitFactor time.Duration // how many times longer its time limits are; 0 is 1
+	limitFactor time.Duration // how many times longer its time limits are
 
 	pinned    *sql.Conn     // SQLite: a reader that is open for as long as the database
 	path      string        // SQLite: of the file
@@ -140,6 +140,7 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.limitFactor = time.Duration(limitFactor.Load())
 	if err := d.prepare(ctx, url); err != nil {
 		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
 	}
@@ -317,12 +318,18 @@ const CallerTimeout = 5 * time.Second
 // jobTxTimeout is how long a transaction of a job takes at most, with its retries.
 const jobTxTimeout = 20 * time.Second
 
-// RelaxLimits makes the time limits of callers and of jobs' transactions longer by a factor, before d is used. Tests
-// call it that ask nothing about a slow database, so that a starved machine does not turn them red.
+// limitFactor is how many times longer the time limits of databases are that are opened; 0 is 1.
+var limitFactor atomic.Int64
+
+// RelaxLimits makes the time limits of databases that are opened later longer by a factor. Tests call it that ask
+// nothing about a slow database, so that a starved machine does not turn them red.
+func RelaxLimits(factor int) { limitFactor.Store(int64(factor)) }
+
+// RelaxLimits does it for one database, before it is used.
 func (d *DB) RelaxLimits(factor int) { d.limitFactor = time.Duration(factor) }
 
-// limit returns a time limit on this database.
-func (d *DB) limit(t time.Duration) time.Duration { return t * max(d.limitFactor, 1) }
+// Limit returns a time limit of what waits for this database: t, but in tests.
+func (d *DB) Limit(t time.Duration) time.Duration { return t * max(d.limitFactor, 1) }
 
 // jobKey is the key of a context value: the context is that of a job.
 type jobKey struct{}
@@ -338,7 +345,7 @@ func (d *DB) limitRead(ctx context.Context) context.Context {
 	if d.Engine != Postgres || isJob(ctx) {
 		return ctx
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.limit(CallerTimeout))
+	ctx, cancel := context.WithTimeout(ctx, d.Limit(CallerTimeout))
 	context.AfterFunc(ctx, cancel) // the rows outlive this call
 	return ctx
 }
@@ -351,7 +358,7 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	ctx = d.trace.see(ctx, query, args)
 	if !isJob(ctx) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.limit(CallerTimeout))
+		ctx, cancel = context.WithTimeout(ctx, d.Limit(CallerTimeout))
 		defer cancel()
 	}
 	res, err := d.write.ExecContext(ctx, query, args...)
@@ -399,7 +406,7 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	if isJob(ctx) {
 		limit = jobTxTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.limit(limit))
+	ctx, cancel := context.WithTimeout(ctx, d.Limit(limit))
 	defer cancel()
 	defer func() { d.noteError(err) }()
 	for n := range maxTxAttempts {

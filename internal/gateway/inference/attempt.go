@@ -441,7 +441,7 @@ func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	ended := a.endedByUser()
 	release := rules.Release{Call: a.held, Attempt: a.number, Unbilled: a.unbilled(ctx, cause, ended)}
-	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlementWait)
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.h.DB.Limit(settlementWait))
 	defer cancel()
 	r, err := persist(soon, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, release) })
 	if err != nil { // the sweep will release it

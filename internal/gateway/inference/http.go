@@ -409,7 +409,7 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 		header := r.Header.Get(web.FeatureHeader) // not checked: any text
 		row.Feature = strings.ToValidUTF8(header[:min(len(header), maxStoredFeature)], "")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refusalTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), h.DB.Limit(refusalTimeout))
 	defer cancel()
 	if _, err := h.Ledger.Do(ctx, rules.RecordRefusal{Refusal: row}); err != nil {
 		h.Log.ErrorContext(ctx, "refusal not stored", "request_id", row.RequestID, "error", err)

@@ -220,10 +220,10 @@ const holdTimeout = 5 * time.Second
 func (h *Handler) holdCall(ctx context.Context, c rules.Hold) (rules.Result, error) {
 	began := time.Now()
 	r, err := h.Ledger.Do(ctx, c)
-	if !db.IsUnavailable(err) || time.Since(began) >= holdTimeout {
+	if !db.IsUnavailable(err) || time.Since(began) >= h.DB.Limit(holdTimeout) {
 		return r, err
 	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(holdTimeout))
+	ctx, cancel := context.WithDeadline(ctx, began.Add(h.DB.Limit(holdTimeout)))
 	defer cancel()
 	return persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 }

@@ -27,7 +27,7 @@ type lateSettlements struct {
 func (a *attempt) settleInTime(
 	ctx context.Context, settle func(context.Context) (result, error),
 ) (result, error) {
-	soon, cancel := context.WithTimeout(ctx, settlementWait)
+	soon, cancel := context.WithTimeout(ctx, a.h.DB.Limit(settlementWait))
 	defer cancel()
 	r, err := settle(soon)
 	if err == nil {

@@ -282,7 +282,7 @@ func retryUnavailable[T any](ctx context.Context, f func(context.Context) (T, er
 
 // holdReply asks for the hold of a reply. Any error refuses it, which ends the session.
 func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
-	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.store.DB.Limit(holdTimeout))
 	defer cancel()
 	made, err := retryUnavailable(ctx, func(ctx context.Context) (session.HoldMade, error) {
 		app, err := b.apps.Get(ctx, b.terms.AppID)

@@ -297,7 +297,7 @@ func (r *runner) carryOut(a session.Action) {
 // database that does not answer lets no reply of the app begin.
 func (r *runner) checkSpending() {
 	reason, err := retryUnavailable(r.ctx, func(ctx context.Context) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+		ctx, cancel := context.WithTimeout(ctx, r.node.store.DB.Limit(holdTimeout))
 		defer cancel()
 		return r.node.store.haltReason(ctx, r.id)
 	})

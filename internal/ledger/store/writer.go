@@ -178,7 +178,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 		j.stored = len(r.Body)
 	}
 	isLarge := j.isLarge() // the writer may change it
-	wait := commandTimeout
+	wait := w.db.Limit(commandTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
 	}

@@ -54,8 +54,11 @@ func EachInTurn(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	InTurn(t, func(t *testing.T, e db.Engine) { f(t, Open(t, e)) })
 }
 
-// Open returns a fresh database of an engine, closed when the test ends. Its time limits are longer than Purser's, as
-// a test takes seconds for a statement where others keep the processors busy.
+// Databases that a test opens, also the server inside its process, have longer time limits than Purser's: a statement
+// takes seconds where others keep the processors busy.
+func init() { db.RelaxLimits(12) }
+
+// Open returns a fresh database of an engine, closed when the test ends.
 func Open(t testing.TB, e db.Engine) *db.DB {
 	t.Helper()
 	return OpenURL(t, URL(t, e))
@@ -71,7 +74,6 @@ func OpenURL(t testing.TB, target string) *db.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.RelaxLimits(12)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
