@@ -282,10 +282,8 @@ func (p *Process) Wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// CPU returns the processor time that the process took. It has ended.
-func (p *Process) CPU() time.Duration {
-	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
-}
+// UserTime returns the processor time that the process itself took, without the kernel's. It has ended.
+func (p *Process) UserTime() time.Duration { return p.cmd.ProcessState.UserTime() }
 
 // Signal sends a signal. It does nothing after the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
