@@ -169,7 +169,7 @@ func (s *Server) Events() (list [][]byte) {
 }
 
 // Sign returns the header Stripe-Signature of an event that is sent now.
-func (s *Server) Sign(body []byte) string { return Sign(s.o.WebhookSecret, s.o.Now(), body) }
+func (s *Server) Sign(body []byte) string { return Sign(s.o.WebhookSecret, time.Now(), body) }
 
 // Sign signs an event as Stripe does: HMAC-SHA256 of the time and the body.
 func Sign(secret string, at time.Time, body []byte) string {

@@ -30,6 +30,7 @@ type devCmd struct {
 	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
 	Empty     bool          `help:"Start an empty data folder without the sample history."`
 	History   days          `default:"14d" placeholder:"DAYS" help:"How much sample history (default: 14d)."`
+	Clock     dev.Duration  `placeholder:"LENGTH" help:"How far ahead the clock is, such as +30d."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
@@ -82,6 +83,7 @@ func (c *devCmd) Run(p *program) error {
 		OIDC:       given.OIDC,
 		Empty:      c.Empty,
 		Days:       int(c.History),
+		Clock:      c.Clock,
 		JSON:       c.JSON,
 		Lease:      c.Lease,
 		Drain:      c.Drain,

@@ -44,6 +44,7 @@ type Options struct {
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
 	Empty      bool                  // make no sample history
 	Days       int                   // of the sample history
+	Clock      Duration              // how far the clock is ahead at least; 0 = as far as it was
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
 	Drain      time.Duration
@@ -60,13 +61,18 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	c, err := configure(o, listeners[0].Addr(), log)
+	moved := &clock{fixed: o.OIDC.Issuer != ""}
+	c, err := configure(o, listeners[0].Addr(), moved.now, log)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
 	s, err := open(ctx, o, c, log)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
+	}
+	s.Ticks = moved.every
+	if err := moved.start(ctx, s.DB, time.Duration(o.Clock)); err != nil {
+		return errors.Join(err, closeAll(listeners), s.DB.Close())
 	}
 	data, err := seed(ctx, s, o)
 	if err != nil {
@@ -87,6 +93,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	s.Mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL, Dev: true, ConnectURL: app.ConnectURL()})
 	app.Mount(s.Router)
 	(&mail.Outbox{Store: s.Mails}).Mount(s.Router)
+	moved.mount(s.Router)
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx, listeners) }()
 	if err := printWelcome(o, &c, &data); err != nil {
@@ -170,7 +177,7 @@ func chooseProviders(o Options, emulated map[string]config.Provider) map[string]
 }
 
 // configure starts the emulators, and returns what `purser serve` reads from its file, with them.
-func configure(o Options, at net.Addr, log *slog.Logger) (config.Config, error) {
+func configure(o Options, at net.Addr, now func() time.Time, log *slog.Logger) (config.Config, error) {
 	c, err := readConfig(o, at)
 	if err != nil {
 		return c, err
@@ -182,7 +189,7 @@ func configure(o Options, at net.Addr, log *slog.Logger) (config.Config, error) 
 		}
 		c.Providers = chooseProviders(o, emulated)
 	}
-	c.Stripe, err = emulateStripe(log, c.DashboardURL)
+	c.Stripe, err = emulateStripe(log, c.DashboardURL, now)
 	return c, err
 }
 

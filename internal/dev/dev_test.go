@@ -35,7 +35,7 @@ func TestLiveAppsReachTheEmulator(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		c2, err := configure(o, l.Addr(), log)
+		c2, err := configure(o, l.Addr(), time.Now, log)
 		if err != nil {
 			t.Fatal(err)
 		}

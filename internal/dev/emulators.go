@@ -36,7 +36,7 @@ func emulatedProviders(url string, store bool) map[string]config.Provider {
 
 // emulateStripe serves Stripe's API, so that topping up works in development as in
 // production. It sends its events to the node at nodeURL.
-func emulateStripe(log *slog.Logger, nodeURL string) (topups.Config, error) {
+func emulateStripe(log *slog.Logger, nodeURL string, now func() time.Time) (topups.Config, error) {
 	l, err := listenLoopback()
 	if err != nil {
 		return topups.Config{}, err
@@ -50,6 +50,7 @@ func emulateStripe(log *slog.Logger, nodeURL string) (topups.Config, error) {
 		Key:           c.Key,
 		WebhookSecret: c.WebhookSecret,
 		WebhookURL:    nodeURL + "/stripe/events",
+		Now:           now,
 	}))
 	return c, nil
 }

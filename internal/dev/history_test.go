@@ -34,7 +34,7 @@ func TestHistoryIsClean(t *testing.T) {
 			}
 			defer l.Close()
 			log := slog.New(slog.DiscardHandler)
-			c, err := configure(o, l.Addr(), log)
+			c, err := configure(o, l.Addr(), time.Now, log)
 			if err != nil {
 				t.Fatal(err)
 			}

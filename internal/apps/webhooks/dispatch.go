@@ -441,7 +441,7 @@ func (d *Dispatcher) sendDelivery(ctx context.Context, v Delivery) (o attemptOut
 		return o, false, err
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Purser-Webhooks"}}
-	if err := Sign(header, secret, e.ID, body, s.now()); err != nil {
+	if err := Sign(header, secret, e.ID, body, s.db.RealNow()); err != nil { // receivers compare it with their clock
 		return o, false, err
 	}
 	if rule := s.rules.findProblem(to.URL); rule != "" { // the rules may have changed since

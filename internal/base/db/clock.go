@@ -67,7 +67,7 @@ func (d *DB) Now() time.Time { return d.RealNow().Add(-time.Duration(d.lag.Load(
 func (d *DB) RealNow() time.Time { return d.clock.now(time.Now()) }
 
 // SetBack sets Now back by lag, so that sample history is written by the code that writes the present, and tests have a
-// date. Package dev calls it on a database that serves no one else, and sets the lag to 0 before it serves.
+// date. A negative lag sets it ahead: package dev has a clock that developers move.
 func (d *DB) SetBack(lag time.Duration) { d.lag.Store(int64(lag)) }
 
 // IsClockSteady reports whether the clock has not stepped for ClockWait.

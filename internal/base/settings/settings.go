@@ -19,6 +19,10 @@ const DatabaseID = "database_id"
 // Development is the name of the setting that every database of purser dev has: its money is not real.
 const Development = "dev"
 
+// ClockAhead is the name of the setting that says by how many microseconds the clock of purser dev is ahead of that of
+// the machine, or of PostgreSQL.
+const ClockAhead = "dev_clock_ahead"
+
 // StripeMode is the name of the setting that says in which mode of Stripe, test or live, the payments were made.
 const StripeMode = "stripe_mode"
 
