@@ -21,7 +21,7 @@ type Options struct {
 	RedirectURI string
 	// Tokens keeps the tokens of the connections. Default: in memory, until the process ends.
 	Tokens TokenStore
-	// HTTPClient sends the requests. Default: a client of its own that follows no redirects.
+	// HTTPClient sends the requests, without following redirects. Default: a client of its own.
 	HTTPClient *http.Client
 	// MaxRetries is how often a request is sent again. Default: 2. A negative number means never.
 	MaxRetries int
@@ -80,14 +80,15 @@ func New(o Options) *Client {
 	}
 	c := &Client{
 		options:       o,
-		http:          o.HTTPClient,
 		clock:         systemClock,
 		exchangeLimit: exchangeLimit,
 		firstTryLimit: firstTryLimit,
 	}
-	if c.http == nil {
-		c.http = &http.Client{CheckRedirect: refuseRedirect}
+	own := http.Client{}
+	if o.HTTPClient != nil {
+		own = *o.HTTPClient
 	}
+	own.CheckRedirect, c.http = refuseRedirect, &own
 	c.Connect, c.Device = ConnectService{c, &metadataCache{}}, DeviceService{c}
 	c.Apps, c.Features, c.Webhooks, c.Events = AppService{c}, FeatureService{c}, WebhookService{c}, EventService{c}
 	c.TestAccounts, c.Connections, c.Models = TestAccountService{c}, ConnectionService{c}, ModelService{c}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -475,6 +476,26 @@ func TestListsOfEventsEnd(t *testing.T) {
 		}
 		if n != 1 || asked != pages {
 			t.Errorf("after %q: %d events of %d pages, want 1 of %d", after, n, asked, pages)
+		}
+	}
+}
+
+// TestRedirectsAreNotFollowed, also not by an HTTP client of the app, which would take the tokens along.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s with %v came elsewhere", r.Method, r.URL, r.Header)
+	}))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(server.Close)
+	c := New(Options{BaseURL: server.URL, ClientID: "cid_test", ClientSecret: "secret", HTTPClient: &http.Client{}})
+	for _, validFor := range []time.Duration{time.Hour, -time.Hour} { // a call, and the refresh before one
+		_, err := connect(t, c, validFor).Call(t.Context(), "gpt-6-luna", ChatRequest{})
+		if refused := asError(err); refused == nil || refused.Code != "http_307" {
+			t.Errorf("%v", err)
 		}
 	}
 }

@@ -129,9 +129,7 @@ func newError(status int, header http.Header, body []byte, byClient bool) *Error
 	if e.Code == "" { // not from the service: a proxy, for example
 		e.Code, e.Message = "http_"+strconv.Itoa(status), http.StatusText(status)
 	}
-	if seconds, err := strconv.ParseInt(header.Get("Retry-After"), 10, 32); err == nil && seconds > 0 {
-		e.RetryAfter = time.Duration(seconds) * time.Second
-	}
+	e.RetryAfter = readRetryAfter(header.Get("Retry-After"), time.Now())
 	e.ShouldRetry = shouldRetry(e, header.Get("X-Should-Retry"))
 	e.Action = chooseAction(e, byClient)
 	return e
@@ -162,6 +160,21 @@ func (e *Error) readEnvelope(body []byte) {
 	e.Code, e.Type, e.Message, e.DocURL = inner.Code, inner.Type, inner.Message, inner.DocURL
 	e.ConnectionID, e.IncreaseURL, e.ReviewURL = inner.ConnectionID, inner.IncreaseURL, inner.ReviewURL
 	e.Details = readDetails(inner.Details)
+}
+
+// leastWait is how long a wait is that the service or a proxy calls over.
+const leastWait = time.Second
+
+// readRetryAfter reads the header Retry-After: seconds, or a date, as proxies send it. It returns 0 if it says nothing.
+func readRetryAfter(text string, now time.Time) time.Duration {
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), leastWait)
+	}
+	seconds, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return max(time.Duration(seconds)*time.Second, leastWait)
 }
 
 // shouldRetry says whether the same request may succeed soon. The header X-Should-Retry wins where it says no.

@@ -113,7 +113,7 @@ func (s *Stream) readEvents(opened *openStream, yield func(Chunk, error) bool) e
 		}
 		read, err := decode[streamEvent](event.data)
 		if err != nil {
-			return err
+			return s.brokenStream(failure, err)
 		}
 		if read.Error != nil {
 			failure = newStreamError(event.data, s.answer.RequestID)

@@ -8,6 +8,7 @@ coroutines. So each rule about retries, refreshes and pages is written once.
 from __future__ import annotations
 
 import base64
+import email.utils
 import hashlib
 import json
 import random
@@ -34,13 +35,13 @@ Body = Mapping[str, Any]
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 MAX_WAIT_S = 60  # the longest Retry-After that is waited for
+LEAST_WAIT_S = 1.0  # what a Retry-After of 0 says
 MAX_POLL_S = 30  # between two polls of a device while the service can't be reached
 DEVICE_CODE_S = 600  # how long a device code lives if the service does not say
 # Time limits of a request that uses up a token or a code. What the service has done, it answers again to the same key:
 # a first try whose answer does not come is given up soon.
 EXCHANGE_LIMIT_S = 15.0  # with all tries and waits
 FIRST_TRY_LIMIT_S = 5.0  # where another one may follow
-EVENT_RECONNECTS = 8  # tries in a row to open the stream of live events again
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ class Core:
         if not secrets.compare_digest(parameters.get("state", "").encode(), attempt.state.encode()):
             raise sdk_error("state_mismatch", "the callback does not belong to this attempt to connect")
         metadata = yield from self.discover()
-        if parameters.get("iss", metadata.issuer) != metadata.issuer:
+        if parameters.get("iss") != metadata.issuer:  # RFC 9207
             raise sdk_error("issuer_mismatch", "the callback comes from another authorization server")
         if "error" in parameters:
             raise callback_error(parameters)
@@ -604,7 +605,7 @@ def parse_error(reply: Reply, request: Request) -> PurserError:
         body = json.loads(reply.body)
     except ValueError:
         body = None
-    retry_after = parse_retry_after(reply.headers.get("retry-after"))
+    retry_after = parse_retry_after(reply.headers.get("retry-after"), time.time())
     error = read_envelope(
         body,
         reply.status,
@@ -630,9 +631,16 @@ def is_retryable(status: int, headers: httpx.Headers, retry_after: float | None,
     return status == 408 or status >= 500
 
 
-def parse_retry_after(text: str | None) -> float | None:
-    """Return the seconds of a header Retry-After, or None. The service never sends a date."""
-    return float(text) if text is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+def parse_retry_after(text: str | None, now: float) -> float | None:
+    """Return the seconds of a header Retry-After, at least one. None if it says nothing. Proxies send a date."""
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return max(float(text), LEAST_WAIT_S)
+    try:
+        return max(email.utils.parsedate_to_datetime(text).timestamp() - now, LEAST_WAIT_S)
+    except ValueError:
+        return None
 
 
 def parse_tokens(response: Any, connection_id: str, now: float) -> Tokens:
@@ -672,7 +680,7 @@ def read_envelope(
             "details": body.get("details"),
             "doc_url": body.get("doc_url"),
         }
-    code = values.get("code") or ""
+    code = values.get("code") or (f"http_{status}" if status else "")  # not from the service: a proxy, for example
     status = status or CODES.get(code, (0, ""))[0]
     details = values.get("details") or {}
     action = choose_action(code, status, details, retry_after, with_client_credentials)
@@ -751,7 +759,11 @@ class StreamReader:
             if event.data == "[DONE]":
                 self.done = True
                 break
-            chunk = self._read(json.loads(event.data))
+            try:
+                raw = json.loads(event.data)
+            except ValueError as error:
+                raise self.error or stream_broken(error) from error
+            chunk = self._read(raw)
             if chunk is not None:
                 chunks.append(chunk)
         return chunks

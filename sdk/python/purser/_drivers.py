@@ -21,6 +21,8 @@ from .tokens import AsyncTokenStore, TokenStore
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
+# A stream takes a connection for as long as it lasts. With httpx's bound of 100 a call waits for one of them to end.
+UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 SILENCE_TIMEOUT_S = 60.0  # of a stream; the service sends a comment after 15 s of silence
 
 

@@ -10,7 +10,7 @@ import httpx
 
 from . import _core as core
 from ._core import ConnectAttempt, Core, Credential
-from ._drivers import AsyncDriver
+from ._drivers import UNLIMITED, AsyncDriver
 from .resources import (
     AllocationRequest,
     Answer,
@@ -66,7 +66,8 @@ class AsyncPurser:
         self._core = Core(base_url.rstrip("/"), client_id, client_secret, redirect_uri, max_retries)
         self._own_http = http_client is None
         store = tokens if tokens is not None else MemoryTokenStore()
-        self._driver = AsyncDriver(http_client or httpx.AsyncClient(), self._core.base_url, timeout, store)
+        http = http_client or httpx.AsyncClient(limits=UNLIMITED)
+        self._driver = AsyncDriver(http, self._core.base_url, timeout, store)
         self.tokens = store
         self.connect = AsyncConnect(self)
         self.device = AsyncDevice(self)

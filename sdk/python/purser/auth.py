@@ -30,6 +30,7 @@ class PurserAuth(httpx.Auth):
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Authorize a request of httpx.Client."""
+        _refuse_others(self._connection, request)
         if isinstance(self._connection, AsyncConnection):
             raise TypeError("an AsyncConnection needs an httpx.AsyncClient")
         token = self._connection.access_token()
@@ -43,6 +44,7 @@ class PurserAuth(httpx.Auth):
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Authorize a request of httpx.AsyncClient."""
         connection = self._connection
+        _refuse_others(connection, request)
         if isinstance(connection, AsyncConnection):
             token = await connection.access_token()
         else:
@@ -56,6 +58,13 @@ class PurserAuth(httpx.Auth):
                 renewed = await asyncio.to_thread(connection.replace_access_token, token)
             if renewed != token:
                 yield _authorize(request, renewed)
+
+
+def _refuse_others(connection: Union[Connection, AsyncConnection], request: httpx.Request) -> None:
+    """Raise if a request goes elsewhere than to the service: the token is a secret between it and the app."""
+    service, there = httpx.URL(connection.openai_base_url), request.url
+    if (there.scheme, there.host, there.port) != (service.scheme, service.host, service.port):
+        raise ValueError(f"a request to {there.scheme}://{there.host} would reveal the access token")
 
 
 def _authorize(request: httpx.Request, token: str) -> httpx.Request:

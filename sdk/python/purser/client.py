@@ -10,7 +10,7 @@ import httpx
 
 from . import _core as core
 from ._core import ConnectAttempt, Core, Credential
-from ._drivers import SyncDriver
+from ._drivers import UNLIMITED, SyncDriver
 from .resources import (
     AllocationRequest,
     Answer,
@@ -66,7 +66,8 @@ class Purser:
         self._core = Core(base_url.rstrip("/"), client_id, client_secret, redirect_uri, max_retries)
         self._own_http = http_client is None
         store = tokens if tokens is not None else MemoryTokenStore()
-        self._driver = SyncDriver(http_client or httpx.Client(), self._core.base_url, timeout, store)
+        http = http_client or httpx.Client(limits=UNLIMITED)
+        self._driver = SyncDriver(http, self._core.base_url, timeout, store)
         self.tokens = store
         self.connect = Connect(self)
         self.device = Device(self)

@@ -8,7 +8,7 @@ from typing import Optional
 
 import httpx
 
-from ._core import EVENT_RECONNECTS, Core, Credential, EventReader, Operation, Reply, Request, Sleep, StreamReader
+from ._core import Core, Credential, EventReader, Operation, Reply, Request, Sleep, StreamReader
 from ._core import is_temporary, stream_broken
 from ._drivers import AsyncDriver, SyncDriver, network_error
 from .errors import NetworkError, PurserError
@@ -203,10 +203,8 @@ class _Reconnects:
     def reset(self) -> None:
         self._failures = 0
 
-    def wait(self, cause: Exception | None) -> Operation[None]:
-        """Wait before the stream is opened again. Raises the cause after several failures in a row."""
-        if self._failures >= EVENT_RECONNECTS:
-            raise cause if isinstance(cause, PurserError) else network_error(cause or EOFError("the stream ended"))
+    def wait(self) -> Operation[None]:
+        """Wait before the stream is opened again, longer after each failure in a row."""
         yield Sleep(self._core.backoff(self._failures))
         self._failures += 1
 
@@ -215,7 +213,6 @@ def read_events(core: Core, driver: SyncDriver, credential: Credential, after: s
     """Yield live events, over as many connections to the service as it takes."""
     reader, reconnects = EventReader(after), _Reconnects(core)
     while reader.ended != "final":
-        cause: Exception | None = None
         reader.begin()
         try:
             response = driver.run(core.open_events(credential, reader.after)).stream
@@ -229,14 +226,13 @@ def read_events(core: Core, driver: SyncDriver, credential: Credential, after: s
                         break
             finally:
                 response.close()
-        except httpx.TransportError as error:
-            cause = error
+        except httpx.TransportError:
+            pass
         except PurserError as error:
             if not (isinstance(error, NetworkError) or is_temporary(error)):
                 raise
-            cause = error
         if not reader.ended:
-            driver.run(reconnects.wait(cause))
+            driver.run(reconnects.wait())
 
 
 async def read_events_async(
@@ -245,7 +241,6 @@ async def read_events_async(
     """As ``read_events``."""
     reader, reconnects = EventReader(after), _Reconnects(core)
     while reader.ended != "final":
-        cause: Exception | None = None
         reader.begin()
         try:
             response = (await driver.run(core.open_events(credential, reader.after))).stream
@@ -259,13 +254,12 @@ async def read_events_async(
                         break
             finally:
                 await response.aclose()
-        except httpx.TransportError as error:
-            cause = error
+        except httpx.TransportError:
+            pass
         except PurserError as error:
             if not (isinstance(error, NetworkError) or is_temporary(error)):
                 raise
-            cause = error
         if not reader.ended:
-            await driver.run(reconnects.wait(cause))
+            await driver.run(reconnects.wait())
 
 

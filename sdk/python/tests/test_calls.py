@@ -48,7 +48,7 @@ class CallTest(unittest.TestCase):
         self.assertEqual(len(service.requests), 3)
 
     def test_a_malformed_retry_after_is_ignored(self) -> None:
-        for text in ("-1", "nan", "inf", "1e3", "", "Fri, 27 Nov 2026 10:00:00 GMT"):
+        for text in ("-1", "nan", "inf", "1e3", "", "Fri, 27 Nob"):
             service = Service(refusal(503, "unavailable", {"Retry-After": text}), ok(COMPLETION))
             service.purser().with_token("a").call(*CALL)
             self.assertEqual(service.slept, [0.5], text)
@@ -275,6 +275,11 @@ class TokenTest(unittest.TestCase):
         asyncio.run(post())
         self.assertEqual(service.requests[-1].headers["Authorization"], "Bearer a2")
         self.assertEqual(purser.token_provider(connection)(), "a2")
+
+        for elsewhere in ("https://other.example/v1", connection.openai_base_url.replace("://", "://x.")):
+            with httpx.Client(auth=PurserAuth(connection), transport=transport) as http:
+                with self.assertRaisesRegex(ValueError, "reveal"):
+                    http.get(elsewhere)
 
 
 class StreamTest(unittest.TestCase):

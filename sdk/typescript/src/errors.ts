@@ -122,7 +122,7 @@ export function parseError({ status, headers, body, clientCredentials }: ErrorRe
   const retryAfter = parseRetryAfter(headers.get("retry-after"));
   return new PurserError({
     status,
-    code: e.code ?? "unknown",
+    code: e.code || `http_${status}`, // not from the service: a proxy, for example
     message: e.message ?? `The server answered ${status} without an explanation.`,
     type: e.type ?? "unknown",
     requestID: headers.get("x-request-id"),
@@ -146,6 +146,12 @@ function isRetryable(status: number, advice: string | null, retryAfter: number |
   return status === 408 || (status === 429 && retryAfter !== null) || status >= 500;
 }
 
+const leastWaitSeconds = 1; // what a Retry-After of 0 says
+
+// Proxies send a date.
 function parseRetryAfter(text: string | null): number | null {
-  return text && /^\d+(\.\d+)?$/.test(text) ? Number(text) : null;
+  if (!text) return null;
+  if (/^\d+(\.\d+)?$/.test(text)) return Math.max(Number(text), leastWaitSeconds);
+  const at = /^[A-Z][a-z]{2,8}, /.test(text) ? Date.parse(text) : NaN;
+  return Number.isNaN(at) ? null : Math.max((at - Date.now()) / 1000, leastWaitSeconds);
 }

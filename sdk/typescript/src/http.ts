@@ -145,9 +145,10 @@ export class Transport {
         method: request.method,
         headers,
         signal: timeLimit.signal,
-        redirect: "error",
+        redirect: "manual", // credentials must not follow
         ...(body === undefined ? {} : { body }),
       });
+      if (response.type === "opaqueredirect") throw newError("invalid_response", "The answer is a redirect."); // a browser's
       if (!response.ok) {
         const text = await response.text();
         throw parseError({ status: response.status, headers: response.headers, body: parse(text), clientCredentials: usesClient });

@@ -97,7 +97,7 @@ export class FileTokenStore implements TokenStore {
   lock<T>(connectionID: string, work: () => Promise<T>): Promise<T> {
     return this.#memory.lock(connectionID, async () => {
       const { mkdir, readFile, rm, stat, writeFile } = await loadFS();
-      const path = this.#path(connectionID, "lock");
+      const path = this.#path(connectionID, "owner"); // not the .lock of other SDKs, which stays there
       const owner = crypto.randomUUID();
       await mkdir(this.folder, { recursive: true, mode: 0o700 });
       for (;;) {
