@@ -44,6 +44,8 @@ func TestCommandLine(t *testing.T) {
 		{args: "version", out: "contract 0.1.0"},
 		{args: "--help", out: "Exit codes: 0 success"},
 		{args: "dev --help", out: "purser dev --data"},
+		{args: "dev --help", out: "from 14d to 366d"}, // history.MinDays and MaxDays
+		{args: "dev --history=1d", code: 2, err: "from 14d to 366d"},
 		{args: "serve --help", out: "PURSER_PROVIDERS_OPENAI_KEY"},
 		{args: "serve --help", out: "--fee-rate=VALUE"},
 		{args: "listen --help", out: "purser listen --forward-to http"},

@@ -29,7 +29,7 @@ type devCmd struct {
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
 	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
 	Empty     bool          `help:"Start an empty data folder without the sample history."`
-	History   days          `default:"14d" placeholder:"DAYS" help:"How much sample history (default: 14d)."`
+	History   days          `default:"14d" placeholder:"DAYS" help:"Sample history, from 14d to 366d (default: 14d)."`
 	Clock     dev.Duration  `placeholder:"LENGTH" help:"How far ahead the clock is, such as +30d."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`

@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -188,7 +189,9 @@ type billing struct {
 	stopped   <-chan struct{}          // closed when the session no longer runs on this node
 	spawn     func(func())             // starts a goroutine that the node waits for
 
-	held map[int64]rules.Call // replies whose hold was made on this node; only run uses it
+	// Of these only runQueue knows.
+	held      map[int64]rules.Call // whose hold was made on this node
+	chargedMC money.MC             // of the session
 
 	mu    sync.Mutex
 	queue []ledgerAction
@@ -292,7 +295,7 @@ func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
 		if app.Suspended {
 			return session.HoldMade{}, apierr.AppSuspended.On(b.terms.ConnectionID, "this app is suspended")
 		}
-		made, res, err := b.holdFitting(ctx, b.terms, &app, b.sessionID, h, false)
+		made, res, err := b.holdFitting(ctx, b.terms, &app, b.sessionID, b.withinBudget(h), false)
 		if err == nil {
 			b.held[h.N] = res.Call
 		}
@@ -302,6 +305,21 @@ func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
 		return session.HoldRefused{N: h.N, Code: b.refusalCode(ctx, err)}
 	}
 	return made
+}
+
+// withinBudget lowers the budget of a hold by what has been charged since it was asked for, and by what the session's
+// other holds may take of it.
+func (b *billing) withinBudget(h session.Hold) session.Hold {
+	if h.BudgetMC == nil || b.terms.BudgetMC == nil { // sessions of before have only the first
+		return h
+	}
+	left := *b.terms.BudgetMC - b.chargedMC
+	for _, c := range b.held {
+		left -= c.HoldMC
+	}
+	left = min(left, *h.BudgetMC)
+	h.BudgetMC = &left
+	return h
 }
 
 // refusalCode returns the end reason that an error of a hold is.
@@ -341,6 +359,9 @@ func (b *billing) settleAndReport(ctx context.Context, s session.Settle) {
 		b.log.ErrorContext(ctx, "voice settlement failed", "session_id", b.sessionID, "n", s.N, "error", err)
 	} else {
 		b.readReceipt(ctx, &answer, &res)
+		if s.Transcript && res.Shortfall > 0 {
+			answer.Exhausted = b.terms.exhaustedBy(&res.Entry)
+		}
 	}
 	if numbered.N != s.N && !s.Unheld { // another node charged the reply by its own number
 		b.releaseHold(session.Release{N: s.N})
@@ -356,7 +377,7 @@ func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, 
 	} else if err != nil { // it is charged without a look at its risk thresholds
 		b.log.ErrorContext(ctx, "voice risk check skipped", "session_id", b.sessionID, "n", s.N, "error", err)
 	}
-	c, err := b.callToSettle(ctx, s)
+	c, err := b.callToSettle(ctx, &app, s)
 	if err != nil {
 		return rules.Result{}, err
 	}
@@ -400,13 +421,14 @@ func (b *billing) readReceipt(ctx context.Context, answer *session.Settled, res 
 		}
 	}
 	answer.Entry = &entry
+	b.chargedMC += entry.UserChargeMC
 	answer.FastSpend = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
 }
 
 // callToSettle returns the ledger's call of a reply: as it was held by this node, as another node
-// held it, or, without a hold, one that holds nothing. An estimate, and fake money, is bounded by what
-// the hold would have been.
-func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Call, error) {
+// held it, or, without a hold, one that holds nothing, and counts in the same limits. An estimate, and fake money, is
+// bounded by what the hold would have been.
+func (b *billing) callToSettle(ctx context.Context, app *apps.App, s *session.Settle) (rules.Call, error) {
 	if c, ok := b.held[s.N]; ok {
 		return c, nil
 	}
@@ -416,11 +438,8 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return rules.Call{}, err
 	}
-	if !s.Estimated && !b.isMock {
-		return b.replyCall(b.terms, b.sessionID, session.Hold{N: s.N, Transcript: s.Transcript})
-	}
 	u := &s.Usage
-	return b.replyCall(b.terms, b.sessionID, session.Hold{
+	whole := session.Hold{
 		N:          s.N,
 		Transcript: s.Transcript,
 		VoiceInput: pricing.VoiceInput{
@@ -428,7 +447,29 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 			Audio: u.AudioInput + u.AudioCached,
 		},
 		MaxOutputTokens: b.terms.MaxOutputTokens,
-	})
+	}
+	held := whole
+	if !s.Estimated && !b.isMock {
+		held = session.Hold{N: s.N, Transcript: s.Transcript}
+	}
+	c, err := b.replyCall(b.terms, b.sessionID, held)
+	if err != nil {
+		return c, err
+	}
+	return b.countInLimits(app, c, whole)
+}
+
+// countInLimits makes the charge of a call that has no hold count in the limits in which its hold would.
+func (b *billing) countInLimits(app *apps.App, c rules.Call, h session.Hold) (rules.Call, error) {
+	now := b.store.Now()
+	d, err := b.terms.demand(b.policies.At(now), app, c, h, now)
+	for _, l := range d.Limits {
+		if l.Unit != limits.Calls {
+			counted := rules.Reservation{Subject: l.Subject, Unit: l.Unit, Window: l.Window}
+			c.Reservations = append(c.Reservations, counted)
+		}
+	}
+	return c, err
 }
 
 // releaseHold ends a hold without a charge. It repeats that until it succeeds, because nothing else looks

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -106,6 +107,9 @@ func (h *Handler) planTranscription(
 		return invalid("transcription.model: must be %s",
 			strings.Join(h.Catalog.Current().Transcribing(h.Now()), " or "))
 	}
+	if !policy.AllowsModel(&who.App, m.ID) {
+		return apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", m.ID)
+	}
 	saved.State.Config.Transcription = c.Transcription
 	saved.Terms.TranscriptModel, saved.Terms.TranscriptRates = m.ID, rates.Snapshot()
 	return saved.Terms.parseRates()
@@ -122,7 +126,7 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 	state := &saved.State
 	state.ID, state.CreatedUS = id.New(id.Voice, now), now.UnixMicro()
 	state.TicketExpiresUS = now.Add(ticketTTL).UnixMicro()
-	ticket = "rtt_" + id.NewSecret()
+	ticket, state.EventKey = "rtt_"+id.NewSecret(), id.NewSecret()
 	next, actions := session.Step(*state, session.Tick{}, now) // it asks for the first hold
 	*state = next
 	ok, err := s.insertSession(ctx, newRow(saved), id.Hash(ticket))

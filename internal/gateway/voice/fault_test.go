@@ -59,6 +59,7 @@ func newFaulty(t *testing.T, e db.Engine, script, more string) *faulty {
 		server.Close()
 	})
 	f := &faulty{world: newWorldAt(t, e, "live", "full-live", server.URL+"/v1"), at: server.URL + "/emulator/realtime"}
+	f.hears()
 	body := fmt.Sprintf(`{"model":"gpt-realtime-2.1-mini","instructions":%s%s}`,
 		mustJSON("Be kind.\n!emu fast=20 pace=1ms audio=1s\n"+script), more)
 	f.o = f.open(body)
@@ -227,7 +228,7 @@ func (f *faulty) checks(reason string, want receipts) {
 	for _, r := range s.Receipts {
 		sum += r.UserChargeMC
 		got[r.UsageSource]++
-		if r.UsageSource == "estimated" && (r.UserChargeMC > r.HoldAmountMC || r.UserChargeMC == 0) {
+		if r.UsageSource == "estimated" && (r.UserChargeMC > r.HoldAmountMC || r.UserChargeMC == 0 && r.Waived == "") {
 			f.t.Errorf("an estimate of %s, held %s", r.UserChargeMC.Display(), r.HoldAmountMC.Display())
 		}
 	}

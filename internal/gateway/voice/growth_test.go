@@ -2,6 +2,7 @@ package voice
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,12 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/policies"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
 // usageMC3M is the usage of a reply that costs the user about 3,000,000 mc.
@@ -301,4 +305,66 @@ func (w *world) grow(grow func(*growing), members string) Session {
 	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token)
 	w.until("the session ends", func() bool { return w.get(o.ID).Status == session.Ended })
 	return w.get(o.ID)
+}
+
+// TestGrowthMeetsTheDay: what grows after a hold may pass a limit of a day, by as much as it has grown, because it is
+// only known when it is spent (decision 047). No other session begins then, and the limit counts all of it.
+func TestGrowthMeetsTheDay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tier, code string
+		dayMC      money.MC
+		spent      func(w *world) string // the counter of the day
+	}{
+		{tiers.Sandbox, "sandbox_live_cost_limited", money.Dollar, func(*world) string { return "live/wac_dev" }},
+		{tiers.LimitedLive, "daily_limit_reached", tiers.PolicyOf(tiers.LimitedLive).ConnectionDayMC,
+			func(w *world) string { return tiers.UserSpendSubject(w.app, "wac_user") }},
+	} {
+		t.Run(c.tier, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, db.SQLite, "live", c.tier)
+			// at any pace
+			book := policies.Fixed(policy.Policy{SandboxDayMC: money.Dollar, SandboxTotalDayMC: money.Max})
+			w.nodes[0].handler.Policies, w.nodes[0].node.biller.policies = book, book
+			const body = `{"model":"gpt-realtime-2.1","max_output_tokens":200}`
+			var sum, last money.MC
+			for i := 0; ; i++ {
+				status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
+				if status != 201 {
+					if !strings.Contains(string(mustJSON(answer)), c.code) || i == 0 {
+						t.Fatalf("session %d: %d %v", i, status, answer)
+					}
+					break
+				}
+				w.call(w.nodes[0], "POST", fmt.Sprint("/v1/realtime/sessions/", answer["id"], "/end"), "{}", w.token)
+				w.until("it has ended", func() bool { return w.get(fmt.Sprint(answer["id"])).Status == session.Ended })
+				s := w.grow(growths[i%len(growths)].grow, `"max_duration_s":900`)
+				last = 0
+				for _, r := range s.Receipts {
+					if last += r.UserChargeMC; c.tier == tiers.Sandbox {
+						last += r.ProviderCostMC - r.UserChargeMC
+					}
+				}
+				sum += last
+			}
+			if sum-last >= c.dayMC || sum < c.dayMC/2 {
+				t.Errorf("%d spent of %d, %d of it by the last session", sum, c.dayMC, last)
+			}
+			var buckets string
+			if err := w.db.QueryRowContext(t.Context(), `SELECT buckets FROM counters WHERE subject = $1`,
+				c.spent(w)).Scan(&buckets); err != nil {
+				t.Fatal(err)
+			}
+			counted := money.MC(0)
+			for bucket := range strings.FieldsSeq(buckets) { // <time>:<amount>
+				_, amount, _ := strings.Cut(bucket, ":")
+				n, _ := strconv.ParseInt(amount, 10, 64)
+				counted += money.MC(n)
+			}
+			if counted != sum {
+				t.Errorf("the limit has counted %d of %d", counted, sum)
+			}
+			w.free()
+		})
+	}
 }

@@ -212,14 +212,18 @@ func TestBrowserLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
-	side := w.connect(o)
+	w.leaves(w.connect(o))
+	w.ended(o.ID, session.ClientClosed)
+}
+
+// leaves lets the browser hang up.
+func (w *world) leaves(side *socket) {
 	w.up.mu.Lock()
 	for _, c := range w.up.call {
 		c.gone = true
 	}
 	w.up.mu.Unlock()
 	_ = side.ws.Close(1000, "")
-	w.ended(o.ID, session.ClientClosed)
 }
 
 // TestHalts ends sessions whose connection or app may no longer spend.
@@ -611,6 +615,35 @@ func TestSilentRepliesAreFree(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.verify()
+}
+
+// TestHungUpRepliesAreCounted: a reply whose browser hangs up as soon as it begins has read the context, and nobody
+// reports its usage. It is free as long as the service bears that, and charged beyond, as an estimate.
+func TestHungUpRepliesAreCounted(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		body := fmt.Sprintf(`{"model":"gpt-realtime-2.1","instructions":%q}`, strings.Repeat("word ", 1500))
+		for i, waived := range []string{"empty_answer", ""} { // the world's service bears 100,000 a day
+			o := w.open(body)
+			side := w.connect(o)
+			control := w.dial(o.ControlURL, w.token)
+			control.wait("svc.session.started")
+			side.send(createdEvent("resp_1"))
+			control.wait("response.created")
+			w.leaves(side)
+			s := w.ended(o.ID, session.ClientClosed)
+			if len(s.Receipts) != 1 {
+				t.Fatalf("session %d: %+v", i, s.Receipts)
+			}
+			r := s.Receipts[0]
+			if r.Waived != waived || r.UsageSource != "estimated" || (r.UserChargeMC == 0) != (waived != "") ||
+				r.ProviderCostMC < 60_000 || r.UserChargeMC > r.HoldAmountMC || s.ChargedMC != r.UserChargeMC {
+				t.Errorf("session %d: %+v", i, r)
+			}
+			w.free()
+		}
+	})
 }
 
 // TestTimes ends sessions at max_duration_s and at the idle timeout.

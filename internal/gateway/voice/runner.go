@@ -119,6 +119,7 @@ func newRunner(n *node, saved savedSession) *runner {
 		stopped:   r.stopped,
 		spawn:     n.work.Go,
 		held:      map[int64]rules.Call{},
+		chargedMC: saved.State.ChargedMC,
 	}
 	if saved.FirstCall != nil {
 		r.billing.held[1] = *saved.FirstCall
@@ -139,9 +140,10 @@ func (r *runner) postEvent(e session.Event) bool {
 // postProviderEvent gives the session an event of the provider. It reports as post does. Malformed
 // events are ignored.
 func (r *runner) postProviderEvent(data []byte) bool {
+	data = r.scrubErrors(data)
 	e, ok := session.ParseProviderEvent(data)
 	if r.relayAll {
-		e.RelayAll(data)
+		e.RelayAll(removeSpeech(data))
 	}
 	return !ok || r.postEvent(e)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/policy"
@@ -157,8 +158,8 @@ var finishReasons = map[string]string{
 }
 
 // settlement returns the ledger's command that charges a reply, by the terms of who pays for it. The charge is at most
-// what the feature allows for a call, and what is left of max_cost_mc. A reply that said nothing is free while that
-// costs the service at most freeDayMC in a day.
+// what the feature allows for a call, and what is left of max_cost_mc. A reply that failed or said nothing is free
+// while that costs the service at most freeDayMC in a day.
 func (t *billingTerms) settlement(
 	sessionID string, c *rules.Call, s *session.Settle, freeDayMC money.MC,
 ) (rules.Settle, error) {
@@ -189,12 +190,23 @@ func (t *billingTerms) settlement(
 		amounts, err = pricing.ChargeVoiceEstimate(*rates, s.Usage, shares.Margin, shares.Fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
-	if s.Silent && !s.Estimated && freeDayMC > 0 {
+	if s.Silent && freeDayMC > 0 {
 		free := out.Usage
 		free.JSON = strings.TrimSuffix(free.JSON, "}") + "," + rules.WaivedEmpty + "}"
 		out.Waiver = &rules.Waiver{DayMC: freeDayMC, Usage: free}
 	}
 	return out, err
+}
+
+// exhaustedBy returns the end reason of a session whose charge is lower than what was used: which bound it has reached.
+func (t *billingTerms) exhaustedBy(e *rules.Entry) string {
+	switch {
+	case t.MaxCostPerCallMC != nil && e.UserChargeMC == *t.MaxCostPerCallMC:
+		return apierr.FeatureCostExceeded.Name
+	case e.RemainingMC == 0:
+		return apierr.AllocationExhausted.Name
+	}
+	return session.MaxCost
 }
 
 // demand returns the hold of a reply with every limit that applies to it now.

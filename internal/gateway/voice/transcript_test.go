@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // hears lets the app have transcripts, and its user allow them.
@@ -117,6 +120,118 @@ func TestTranscriptsHaveACap(t *testing.T) {
 	w.free()
 }
 
+// TestTranscriptHoldsHaveACap: what is held for transcripts is within max_cost_mc together with the hold of the reply,
+// and what has been charged.
+func TestTranscriptHoldsHaveACap(t *testing.T) {
+	t.Parallel()
+	const most = money.MC(3_000_000)
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.hears()
+	o := w.open(fmt.Sprintf(transcribed, fmt.Sprintf(`,"max_cost_mc":%d,"max_output_tokens":200`, most)))
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	spokeFor(side, "item_0", 3)
+	side.send(writtenEvent("item_0", writtenUsage))
+	control.wait("svc.transcription.settled")
+	for i := range maxWaiting {
+		side.send(fmt.Sprintf(`{"type":"input_audio_buffer.speech_started","item_id":"item_%d"}`, i+1))
+	}
+	side.send(createdEvent("resp_1"))
+	side.send(doneEvent("resp_1", "completed", usage10))
+	w.until("the next reply is held", func() bool {
+		c, err := store.GetConnection(t.Context(), w.db, w.conn)
+		if err == nil && c.HeldMC+c.ConsumedMC > most {
+			t.Fatalf("%d held and %d charged, of %d", c.HeldMC, c.ConsumedMC, most)
+		}
+		saved, loadErr := w.nodes[0].loadSession(t.Context(), o.ID)
+		return err == nil && loadErr == nil && saved.State.ReplyCount == 1 && saved.State.Hold != session.Requested
+	})
+}
+
+// maxWaiting is how many transcripts a session waits for.
+const maxWaiting = 8
+
+// TestTranscriptShortfall: a transcript that costs more than is left of a bound ends the session, though the next reply
+// is held for.
+func TestTranscriptShortfall(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ bound, reason string }{
+		{"feature", "feature_cost_exceeded"}, {"allocation", "allocation_exhausted"},
+	} {
+		w := newWorld(t, db.SQLite, "live", "full-live")
+		w.hears()
+		w.exec(`INSERT INTO features (app_id, slug, display_name, description, max_cost_per_call_mc, created_us)
+			VALUES ($1, 'talk', 'Talk', 'Talks.', 5000000, 1)`, w.app)
+		more := `,"max_output_tokens":64`
+		if c.bound == "feature" {
+			more += `,"feature":"talk"`
+		}
+		o := w.open(fmt.Sprintf(transcribed, more))
+		side := w.connect(o)
+		control := w.dial(o.ControlURL, w.token)
+		control.wait("svc.session.started")
+		if c.bound == "allocation" {
+			var held money.MC
+			w.until("the hold is made", func() bool {
+				conn, err := store.GetConnection(t.Context(), w.db, w.conn)
+				held = conn.HeldMC
+				return err == nil && held > 0
+			})
+			w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: held + 1000})
+		}
+		side.send(writtenEvent("item_1", `{"input_tokens":60000,"output_tokens":0,
+			"input_token_details":{"audio_tokens":60000}}`))
+		s := w.ended(o.ID, c.reason)
+		if len(s.Receipts) != 1 || s.Receipts[0].SvcFeeMC >= 0 {
+			t.Errorf("%s: %+v", c.bound, s.Receipts)
+		}
+		w.free()
+	}
+}
+
+// TestTranscriptFaults lets the provider's emulator write down late, not at all, twice, and without a usage.
+func TestTranscriptFaults(t *testing.T) {
+	t.Parallel()
+	const written, unwritten = "conversation.item.input_audio_transcription.completed",
+		"conversation.item.input_audio_transcription.failed"
+	for _, c := range []struct {
+		word, event string
+		count       int // of the event
+		want        string
+	}{
+		{"transcript_late=300ms", written, 1, "reply provider, transcription provider"},
+		{"transcript_fails", unwritten, 1, "reply provider"},
+		{"transcript_twice", written, 2, "reply provider, transcription provider"},
+		{"transcript_no_usage", written, 1, "reply provider, transcription estimated"},
+	} {
+		t.Run(c.word, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, db.SQLite, "!emu "+c.word, `,"transcription":{"model":"gpt-4o-transcribe"}`)
+			f.connect()
+			f.steer(`{"do":"speak","ms":1200}`)
+			f.until("it is written down, and the reply charged", func() bool {
+				return f.control.count(c.event) == c.count && f.control.count("svc.response.settled") == 1 &&
+					(f.control.count("svc.transcription.settled") == 1) == strings.Contains(c.want, "transcription")
+			})
+			f.end(session.AfterHeard)
+			s := f.ended(f.o.ID, session.AppEnded)
+			var got []string
+			for _, r := range s.Receipts {
+				got = append(got, r.Kind+" "+r.UsageSource)
+				if r.UserChargeMC == 0 {
+					t.Errorf("nothing is charged: %+v", r)
+				}
+			}
+			slices.Sort(got)
+			if strings.Join(got, ", ") != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			f.free()
+		})
+	}
+}
+
 // TestTranscriptsNeedConsent: transcripts are refused unless the app has them and its user has allowed them on this
 // connection, and only by a model of transcription.
 func TestTranscriptsNeedConsent(t *testing.T) {
@@ -147,6 +262,11 @@ func TestTranscriptsNeedConsent(t *testing.T) {
 		"transcription.prompt")
 	refused(`{"model":"gpt-4o-transcribe"}`, "not a realtime model")
 	w.open(body)
+	w.exec(`UPDATE apps SET allowed_models = '["gpt-realtime-2.1"]'`)
+	w.until("the model is not among those that the app allows", func() bool {
+		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
+		return status == 403 && strings.Contains(string(mustJSON(answer)), `\"gpt-4o-transcribe\" is not among`)
+	})
 }
 
 // soundOf returns milliseconds of PCM16 at 24 kHz, each sample of this amplitude.

@@ -90,7 +90,7 @@ func parseBilling(termsText, usageText string) (*billing, error) {
 		return nil, fmt.Errorf("usage %q cannot be that of terms %q", usageText, termsText)
 	}
 	if b.Waived != "" && (b.Waived != "empty_answer" || b.Rates.Embedding ||
-		b.Rates.Voice == nil && b.Output-b.Reasoning > maxEmptyTokens) { // a voice reply may have failed while it spoke
+		b.Rates.Voice == nil && b.Output-b.Reasoning > maxEmptyTokens) { // checkWaived judges a voice reply
 		return nil, fmt.Errorf("usage %q cannot be that of a free call", usageText)
 	}
 	return &b, nil
@@ -257,7 +257,7 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 		return checkOwnWork(f.billing, r)
 	}
 	if f.billing.Waived != "" {
-		return checkWaived(r)
+		return checkWaived(f.billing, r)
 	}
 	marginRound, feeRound := roundHalfUp, roundUp
 	estimated := r.settlement == "estimated"
@@ -299,11 +299,19 @@ func checkOwnWork(b *billing, r *ledgerRow) string {
 	return describeDifference("dev_margin_mc", r.margin, new(big.Int).Sub(big.NewInt(r.charge), fee))
 }
 
-// checkWaived checks a call that was free: the service's fee bears the provider cost, and the usage is the provider's.
-func checkWaived(r *ledgerRow) string {
-	if r.charge != 0 || r.margin != 0 || r.fee != -r.cost || r.settlement != "settled" || r.paidBy != "wallet" {
+// checkWaived checks a call that was free: the service's fee bears the provider cost. The usage is the provider's, but
+// for a voice reply that said nothing. One that said something has failed.
+func checkWaived(b *billing, r *ledgerRow) string {
+	mayBeEstimated, isEmpty := false, true
+	if b.Rates.Voice != nil {
+		mayBeEstimated = b.Output+b.AudioOutput == 0
+		isEmpty = mayBeEstimated || r.finishReason == "failed"
+	}
+	if r.charge != 0 || r.margin != 0 || r.fee != -r.cost || r.settlement != "settled" && !mayBeEstimated ||
+		r.paidBy != "wallet" || !isEmpty {
 		return fmt.Sprintf("a free call is %s by %s with user_charge_mc=%d dev_margin_mc=%d svc_fee_mc=%d, "+
-			"provider_cost_mc=%d", r.settlement, r.paidBy, r.charge, r.margin, r.fee, r.cost)
+			"provider_cost_mc=%d, finish_reason=%q", r.settlement, r.paidBy, r.charge, r.margin, r.fee, r.cost,
+			r.finishReason)
 	}
 	return ""
 }

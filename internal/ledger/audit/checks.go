@@ -622,7 +622,7 @@ var checks = []check{
 	},
 	{
 		id:    "I24",
-		title: "voice: each row is of its session's connection, account and app; transcripts alone have another model",
+		title: "voice: each row is of its session's connection, account and app, by its model or that of transcripts",
 		count: `SELECT COUNT(*) FROM {ledger} AS l WHERE ` + isReply,
 		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM {ledger} AS l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
@@ -630,7 +630,9 @@ var checks = []check{
 				OR l.key <> CASE WHEN s.child_id IS NULL THEN '' ELSE s.child_id || '/' END
 					|| r.session_id || '/' || r.n
 				OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
-				OR s.app_id <> l.app_id OR (s.model = l.model) = (` + isTranscript + `))`,
+				OR s.app_id <> l.app_id OR (s.model = l.model) = (` + isTranscript + `)
+				OR ` + isTranscript + ` AND (l.usage LIKE '%"waived"%'
+					OR s.state NOT LIKE '%"TranscriptModel":"' || l.model || '"%'))`,
 	},
 	{
 		id:    "I24",

@@ -11,6 +11,22 @@ type corruption struct {
 	remark string // a remark that is not a finding
 }
 
+// asTranscript makes a transcript of reply n.
+func asTranscript(n string) []string {
+	return []string{
+		`UPDATE realtime_replies SET reply_id = 'transcript/item_1' WHERE n = ` + n,
+		`UPDATE ledger SET model = 'model-9' WHERE key = 'rts_1/` + n + `'`,
+	}
+}
+
+// sayingSomething lets the free voice reply have a token of output, which costs as much as what it read.
+var sayingSomething = []string{
+	`UPDATE ledger SET usage = replace(replace(usage, ':60,', ':0,'), '"output":0', '"output":1')
+		WHERE key = 'rts_1/3'`,
+	`UPDATE daily_totals SET input_tokens = input_tokens - 60, output_tokens = output_tokens + 1
+		WHERE connection_id = 'conn_1' AND feature = 'chat'`,
+}
+
 var corruptions = []corruption{
 	{name: "money moved between available and reserved outside of the ledger",
 		red: []string{"I1 accounts", "I2 accounts"},
@@ -1019,7 +1035,7 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE realtime_sessions SET charged_mc = charged_mc + 1 WHERE id = 'rts_1'`}},
 	{name: "a voice session counts a reply that was not billed",
 		red: []string{"I24 voice: what"},
-		sql: []string{`UPDATE realtime_sessions SET response_count = 2 WHERE id = 'rts_1'`}},
+		sql: []string{`UPDATE realtime_sessions SET response_count = 3 WHERE id = 'rts_1'`}},
 	{name: "a voice reply belongs to no session",
 		red: []string{"I24 voice: what", "I24 voice: each", "I24 voice: the counter"},
 		sql: []string{`DELETE FROM realtime_replies WHERE n = 1`}},
@@ -1029,6 +1045,25 @@ var corruptions = []corruption{
 	{name: "a voice reply passes for a transcript",
 		red: []string{"I24 voice: what", "I24 voice: each"},
 		sql: []string{`UPDATE realtime_replies SET reply_id = 'transcript/item_1' WHERE n = 1`}},
+	{name: "a transcript is by another model than those of its session", rehash: true,
+		red: []string{"I24 voice: what", "I24 voice: each", "I22 totals"},
+		sql: append(asTranscript("1"), `UPDATE realtime_sessions SET state = '{"TranscriptModel":"model-8"}'`)},
+	{name: "a transcript is by the model of its session", rehash: true,
+		red: []string{"I24 voice: what", "I22 totals"},
+		sql: append(asTranscript("1"), `UPDATE realtime_sessions SET state = '{"TranscriptModel":"model-9"}'`)},
+	{name: "a transcript is free", rehash: true,
+		red: []string{"I24 voice: what", "I24 voice: each", "I22 totals"},
+		sql: append(asTranscript("3"), `UPDATE realtime_sessions SET state = '{"TranscriptModel":"model-9"}'`)},
+	{name: "a voice reply is free that said something", rehash: true,
+		red: []string{"I13 ledger: margin and fee"},
+		sql: sayingSomething},
+	{name: "a voice reply is free that said something and did not fail", rehash: true,
+		red: []string{"I13 ledger: margin and fee"},
+		sql: append(sayingSomething, `UPDATE ledger SET settlement = 'settled', finish_reason = 'cancelled'
+			WHERE key = 'rts_1/3'`)},
+	{name: "a voice reply failed while it spoke, and is free", rehash: true,
+		sql: append(sayingSomething, `UPDATE ledger SET settlement = 'settled', finish_reason = 'failed'
+			WHERE key = 'rts_1/3'`)},
 	{name: "money is held for a voice session that has ended",
 		red: []string{"I24 voice: nothing"},
 		sql: []string{`UPDATE realtime_replies SET request_id = 'req_zk4' WHERE n = 2`}},
@@ -1040,7 +1075,7 @@ var corruptions = []corruption{
 		sql: []string{
 			`DELETE FROM counters WHERE subject = 'voice/rts_1'`,
 			`UPDATE realtime_sessions SET max_cost_mc = 1 WHERE id = 'rts_1'`,
-			`UPDATE ledger SET hold_amount_mc = 1 WHERE key = 'rts_1/1'`,
+			`UPDATE ledger SET hold_amount_mc = 1 WHERE key LIKE 'rts_1/%'`,
 		}},
 	{name: "a charge of a voice session counts nothing towards its bound",
 		red: []string{"I24 voice: the counter"},

@@ -122,6 +122,16 @@ var (
 		margin:     11_670,
 		charge:     93_360,
 	}
+	hushed = call{ // of which nothing was heard: 60 × 0.40 dollars a million
+		terms: spoken.terms,
+		usage: `{"input":0,"cached":60,"audio_input":0,"audio_cached":0,"image_input":0,"image_cached":0,` +
+			`"output":0,"audio_output":0,"waived":"empty_answer"}`,
+		settlement: "estimated",
+		input:      60,
+		hold:       spoken.hold,
+		cost:       2400,
+		fee:        -2400,
+	}
 	work = call{ // of the app itself; a fee of 3.05, rounded up, is a part of the charge
 		terms:      `{"own_work":{"amount_mc":100000,"description":"A search"},"fee_ppm":50000}`,
 		usage:      `{"captured_mc":61}`,
@@ -774,7 +784,7 @@ func fixture(w *writer) {
 		"max_duration_s":  900,
 		"max_cost_mc":     spoken.charge,
 		"charged_mc":      spoken.charge,
-		"response_count":  1,
+		"response_count":  2,
 		"end_reason":      "max_cost",
 		"created_us":      1,
 		"started_us":      1,
@@ -784,6 +794,8 @@ func fixture(w *writer) {
 	// which said nothing
 	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2})
 	w.spend("conn_1", "rts_1/1", "chat", spoken)
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/3", "session_id": "rts_1", "n": 3})
+	w.spend("conn_1", "rts_1/3", "chat", hushed)
 	w.counter("voice/rts_1").settled[0] = spoken.charge
 	w.event("conn_1", "realtime_session.ended")
 

@@ -146,7 +146,7 @@ func TestSinceAndOldRows(t *testing.T) {
 func TestCheckpointTampered(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		whole := writeFixtureSince(t, d, 18)
+		whole := writeFixtureSince(t, d, 19)
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		if err := whole.Write(path); err != nil {
 			t.Fatal(err)
@@ -415,7 +415,7 @@ var historyName = regexp.MustCompile(`(?:FROM|JOIN)
 func TestSinceAndTheLog(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		first := writeFixtureSince(t, d, 18) // with an empty log
+		first := writeFixtureSince(t, d, 19) // with an empty log
 		inspect := func(since *Checkpoint, sql ...string) (a *verification) {
 			t.Helper()
 			err := d.InTx(db.ForJob(t.Context()), func(ctx context.Context, tx *db.Tx) error {

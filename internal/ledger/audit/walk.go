@@ -24,12 +24,14 @@ const pageRows = 500
 
 // A ledgerRow is one row of the ledger.
 type ledgerRow struct {
-	values  [ledgerColumnCount]any // as they are stored, for the hash
-	keyHash any                    // which the hash does not cover
+	values [ledgerColumnCount]any // as they are stored, for the hash
+	// Which the hash does not cover:
+	keyHash, finish any
 
 	id, account, kind, status, reversalOf, reason   string
 	connection, app, model, key, fingerprint        string
 	paidBy, settlement, terms, usage, hash          string
+	finishReason                                    string
 	seq, hold, cost, fee, margin, charge, remaining int64
 	amount, created                                 int64
 	available, reserved, allocation, consumed       int64 // the row's deltas
@@ -51,6 +53,7 @@ func (r *ledgerRow) decodeColumns() {
 			*into, _ = r.values[i].(int64)
 		}
 	}
+	r.finishReason, _ = r.finish.(string)
 }
 
 // accountTotals sums the rows of one account up to the present one.
@@ -123,19 +126,19 @@ func (a *verification) checkLedgerRows(ctx context.Context) error {
 func (a *verification) readPage(ctx context.Context, condition, account string, seq int64, f func(*ledgerRow),
 ) (n int, err error) {
 	rows, err := a.QueryContext(ctx,
-		`SELECT `+ledgerColumns+`, key_hash FROM ledger WHERE `+condition+` ORDER BY account_id, seq LIMIT $3`,
-		account,
-		seq, pageRows)
+		`SELECT `+ledgerColumns+`, key_hash, finish_reason FROM ledger WHERE `+condition+`
+			ORDER BY account_id, seq LIMIT $3`,
+		account, seq, pageRows)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	var r ledgerRow
-	var into [ledgerColumnCount + 1]any
+	var into [ledgerColumnCount + 2]any
 	for i := range r.values {
 		into[i] = &r.values[i]
 	}
-	into[ledgerColumnCount] = &r.keyHash
+	into[ledgerColumnCount], into[ledgerColumnCount+1] = &r.keyHash, &r.finish
 	for ; rows.Next(); n++ {
 		if err := rows.Scan(into[:]...); err != nil {
 			return n, err

@@ -30,7 +30,7 @@ func WaiverSubject(appID, accountID string) string { return "waived/" + appID + 
 
 // isWaived reports whether the call is free by its waiver.
 func (c *Settle) isWaived(s *State, now time.Time) bool {
-	if c.Waiver == nil || c.PaidBy != PaidByWallet || c.Settlement != Settled {
+	if c.Waiver == nil || c.PaidBy != PaidByWallet {
 		return false
 	}
 	spent := s.Counters[WaiverSubject(c.AppID, c.AccountID)].Spent.Sum(now, waiverWindow)

@@ -33,7 +33,7 @@ type (
 		Usage      pricing.VoiceUsage
 		Estimated  bool // by our own count; the charge is at most the hold
 		Unheld     bool // the reply has no hold
-		Silent     bool // it failed, or said nothing: it is free while the service bears that (decision 112)
+		Silent     bool // it failed or said nothing: it is free while the service bears that (decision 112)
 
 		FirstAudioMS int64  // from the reply's begin to its audio, rounded up; 0 = not known
 		DurationMS   int64  // from the reply's begin to its end, rounded up; 0 = not known

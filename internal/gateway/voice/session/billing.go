@@ -203,24 +203,25 @@ func (m *machine) releaseHold() {
 	}
 }
 
-// billReplies ends all replies in progress by our own count: the provider will report no more of
-// them.
-func (m *machine) billReplies() {
+// billReplies ends all replies in progress by our own count: this node will hear no more of them. over says that the
+// call is over, so that no other node will either.
+func (m *machine) billReplies(over bool) {
 	for len(m.Replies) > 0 {
-		m.billReply(0, nil, "")
+		m.billReply(0, nil, "", over)
 	}
 }
 
 // cutReplies bills all replies in progress, and no longer waits until the user has heard the last.
 func (m *machine) cutReplies() {
-	m.billReplies()
+	m.billReplies(true)
 	m.Playback = nil
 }
 
 // billReply ends reply i and gives it to the ledger: by the provider's usage, else as an estimate
-// of what the user heard. A failed or silent reply without usage is not billed, and one with usage is free as far as
-// the ledger allows.
-func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
+// of what the user heard. One that failed or said nothing is free as far as the ledger allows: its context was read all
+// the same. Without usage, one that failed is not billed, and one that said nothing only if it is over: no event of it
+// can come any more, on this node or another one.
+func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string, over bool) {
 	r := m.Replies[i]
 	m.Replies = slices.Delete(m.Replies, i, i+1)
 	m.mustPersist = true
@@ -237,8 +238,9 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 		}
 	} else {
 		charge.Usage, charge.Estimated = m.estimateUsage(&r), true
+		charge.Silent = charge.Usage.Output() == 0
 		m.AddedTextTokens += charge.Usage.Output()
-		if status == failed || charge.Usage.Output() == 0 {
+		if status == failed || charge.Silent && (!over || isZero(usage)) || charge.Usage == (pricing.VoiceUsage{}) {
 			if r.Held {
 				m.releaseHold()
 			}
@@ -259,6 +261,9 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	}
 	m.giveToLedger(charge)
 }
+
+// isZero reports whether the provider says that a reply has cost nothing.
+func isZero(u *pricing.VoiceUsage) bool { return u != nil && u.Input()+u.Output() == 0 }
 
 // giveToLedger charges a reply or a transcript.
 func (m *machine) giveToLedger(charge Settle) {
@@ -356,8 +361,11 @@ func (m *machine) replySettled(e *Settled) {
 	}
 	m.warnOfSpend(e.FastSpend)
 	m.crossBlock()
-	if m.MaxCostMC != nil && m.ChargedMC >= *m.MaxCostMC {
+	switch {
+	case m.MaxCostMC != nil && m.ChargedMC >= *m.MaxCostMC:
 		m.beginEnd(MaxCost, false)
+	case e.Exhausted != "": // no hold of a reply says so: the user may speak on without one
+		m.beginEnd(e.Exhausted, false)
 	}
 }
 

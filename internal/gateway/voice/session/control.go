@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // voiceFixed is the provider's code of another voice after the model has spoken.
@@ -46,7 +47,7 @@ func (m *machine) handleAppEvent(e *AppEvent) {
 		}
 		m.forwardToProvider(e, members)
 	case "conversation.item.retrieve":
-		m.forwardToProvider(e, map[string]any{"item_id": e.ItemID})
+		m.retrieveItem(e)
 	case "conversation.item.truncate":
 		m.forwardToProvider(e, map[string]any{
 			"item_id":       e.ItemID,
@@ -58,6 +59,24 @@ func (m *machine) handleAppEvent(e *AppEvent) {
 	case "svc.session.approve_block":
 		m.approveBlock(e)
 	}
+}
+
+// What an app may retrieve: each answer has the whole item.
+const (
+	retrievalInterval = time.Second
+	maxRetrievals     = 10 // at once
+)
+
+// retrieveItem passes a retrieval on, within its rate.
+func (m *machine) retrieveItem(e *AppEvent) {
+	next := max(m.RetrievalsUS, m.nowUS) + retrievalInterval.Microseconds()
+	if next > m.after(maxRetrievals*retrievalInterval) {
+		m.refuseAppEvent(e, fmt.Sprintf("at most %d items at once can be retrieved, and one a second; try again later",
+			maxRetrievals))
+		return
+	}
+	m.RetrievalsUS = next
+	m.forwardToProvider(e, map[string]any{"item_id": e.ItemID})
 }
 
 // problemOf returns why an event is refused whatever it says; "" = it is not.

@@ -173,7 +173,8 @@ func TestAppEvents(t *testing.T) {
 			state: func(s *State) { s.Replies = []Reply{{ID: "resp_1", StartedUS: start.UnixMicro()}} },
 			event: AppEvent{Type: "svc.session.end", Immediate: true},
 			want: []string{"Persist", ending,
-				`provider {"event_id":"svc_rts_1_cancel","response_id":"resp_1","type":"response.cancel"}`},
+				`provider {"event_id":"` + ownID(at(start), "cancel") +
+					`","response_id":"resp_1","type":"response.cancel"}`},
 			check: func(_, after State) bool {
 				return after.Ending.Immediate && after.Replies[0].GiveUpUS == start.Add(CancelWait).UnixMicro()
 			},
@@ -293,5 +294,35 @@ func TestQueuedReplies(t *testing.T) {
 	s.ApprovalMissed = true
 	if s, _ = Step(s, ask(ReplyOptions{}), start); s.Ending == nil || s.Ending.Reason != BudgetNotApproved {
 		t.Errorf("after a block that was not approved: %+v", s.Ending)
+	}
+}
+
+// TestRetrievals: an app may retrieve some items at once, and then one a second.
+func TestRetrievals(t *testing.T) {
+	t.Parallel()
+	s, now := at(start), start
+	s.Updates = nil // that would be given up meanwhile
+	for i, c := range []struct {
+		count   int
+		pause   time.Duration
+		refused int
+	}{{maxRetrievals + 2, 0, 2}, {2, 1500 * time.Millisecond, 1}, {maxRetrievals + 1, time.Hour, 1}} {
+		now = now.Add(c.pause)
+		refused := 0
+		for range c.count {
+			var actions []Action
+			s, actions = Step(s, FromApp{AppEvent{Type: "conversation.item.retrieve", ItemID: "item_1"}}, now)
+			for _, a := range sent(actions) {
+				if strings.HasPrefix(a, `app {"type":"error"`) {
+					refused++
+				}
+				if strings.HasPrefix(a, "provider ") && !strings.Contains(a, `"item_id":"item_1"`) {
+					t.Errorf("%s", a)
+				}
+			}
+		}
+		if refused != c.refused {
+			t.Errorf("%d: %d refused, want %d", i, refused, c.refused)
+		}
 	}
 }

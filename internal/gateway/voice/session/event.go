@@ -65,6 +65,8 @@ type (
 		Entry     *rules.Entry // nil if the reply was not charged
 		Usage     pricing.VoiceUsage
 		FastSpend bool // the charge took the connection over its warning threshold
+		// Exhausted is the end reason that the bound is which a transcript cost more than; "" = it cost less.
+		Exhausted string
 	}
 	// Released answers Release.
 	Released struct{ N int64 }

@@ -67,7 +67,7 @@ func (m *machine) adopted(sinceUS int64) {
 		}
 	}
 	m.giveUpTranscripts(true)
-	m.billReplies()
+	m.billReplies(false)
 	m.releaseHold()
 	switch {
 	case m.Status == Pending && m.TicketUsed:
@@ -98,6 +98,9 @@ func (m *machine) sidebandUp() {
 		return
 	}
 	again := m.EverAttached
+	if again {
+		m.forgetMissed()
+	}
 	m.reportUnwatched()
 	m.SidebandAttached, m.EverAttached, m.SidebandLostUS, m.LostCleanly = true, true, 0, false
 	m.resendUpdates(!m.Mock || again) // a change may have been missed: our update makes the provider report the session
@@ -108,6 +111,17 @@ func (m *machine) sidebandUp() {
 	}
 	if m.Ending != nil && m.Ending.Immediate {
 		m.cancelReplies()
+	}
+}
+
+// forgetMissed forgets what may have changed while no sideband was attached: where the conversation ends, and whether
+// the user still speaks.
+func (m *machine) forgetMissed() {
+	m.LastItemID, m.SpokenItemID = "", ""
+	for i := range m.Transcripts {
+		if t := &m.Transcripts[i]; t.GiveUpUS == 0 {
+			t.GiveUpUS, m.mustPersist = m.after(transcriptSpeech+transcriptWait), true
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package session
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -33,8 +36,18 @@ func (m *machine) findReply(id string) *Reply {
 	return nil
 }
 
-// ownEventID returns the event_id of an event that no app has sent. An error that names it is not the app's.
-func (m *machine) ownEventID(name string) string { return "svc_" + m.ID + "_" + name }
+// ownEventID returns the event_id of an event that no app has sent. An error that names it is not the app's. It cannot
+// be guessed: a browser that names the id of an update in a wrong event of its own would make the provider refuse it.
+func (m *machine) ownEventID(name string) string {
+	mac := hmac.New(sha256.New, []byte(m.EventKey))
+	mac.Write([]byte(name))
+	return ownEventPrefix + name + "_" + hex.EncodeToString(mac.Sum(nil)[:12])
+}
+
+const ownEventPrefix = "svc_"
 
 // isOwnEventID reports whether an event_id is one of ownEventID.
-func (m *machine) isOwnEventID(id string) bool { return strings.HasPrefix(id, m.ownEventID("")) }
+func (m *machine) isOwnEventID(id string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(id, ownEventPrefix), "_")
+	return id == m.ownEventID(name)
+}

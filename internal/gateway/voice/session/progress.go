@@ -17,7 +17,7 @@ const (
 func (m *machine) applyReplyDeadlines() {
 	for i := 0; i < len(m.Replies); {
 		if m.isOverdue(&m.Replies[i]) {
-			m.billReply(i, nil, "")
+			m.billReply(i, nil, "", false)
 			continue
 		}
 		i++

@@ -49,6 +49,10 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 	case "input_audio_buffer.speech_stopped":
 		m.transcriptSpoken(event.ItemID, m.speechStopped(readMilliseconds(event.AudioEndMS)))
 	case transcriptCompleted:
+		if m.Config.Transcription == nil {
+			m.transcribedUnasked(event.ItemID)
+			return
+		}
 		m.transcriptDone(event.ItemID, event.Usage, event.Transcript)
 	case transcriptFailed:
 		m.transcriptFailed(event.ItemID)
@@ -67,8 +71,11 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.replyDone(event.Response)
 	case "conversation.item.added":
 		m.itemAdded(event.Item)
+		m.placeItem(event)
+	case "conversation.item.truncated":
+		m.itemTruncated(event.ItemID)
 	case "conversation.item.deleted":
-		m.beginChanged()
+		m.itemDeleted(event.ItemID)
 	case "error":
 		if event.Error != nil && event.Error.Code == "session_expired" {
 			m.beginEnd(ProviderError, true)

@@ -20,6 +20,7 @@ type providerEvent struct {
 	Item       *itemObject
 	Error      *errorObject
 	ItemID     string
+	PreviousID json.RawMessage // the item before Item; null = there is none
 	Transcript string
 	Usage      json.RawMessage // of a transcript
 
@@ -42,6 +43,7 @@ func (e *providerEvent) UnmarshalJSON(data []byte) error {
 		Item         json.RawMessage `json:"item"`
 		Error        json.RawMessage `json:"error"`
 		ItemID       json.RawMessage `json:"item_id"`
+		PreviousID   json.RawMessage `json:"previous_item_id"`
 		Transcript   json.RawMessage `json:"transcript"`
 		Usage        json.RawMessage `json:"usage"`
 		AudioStartMS json.RawMessage `json:"audio_start_ms"`
@@ -59,6 +61,7 @@ func (e *providerEvent) UnmarshalJSON(data []byte) error {
 		Item:         readObject[itemObject](raw.Item),
 		Error:        readObject[errorObject](raw.Error),
 		ItemID:       readScalar(raw.ItemID),
+		PreviousID:   raw.PreviousID,
 		Transcript:   readScalar(raw.Transcript),
 		Usage:        raw.Usage,
 		AudioStartMS: raw.AudioStartMS,

@@ -182,12 +182,97 @@ func TestItems(t *testing.T) {
 		s.ToolCallIDs = []string{"call_1"}
 		s.Replies = []Reply{{ID: "a", StartedUS: start.UnixMicro()}}
 		s, actions := Step(s, parsed(t, `{"type":"conversation.item.added","item":`+c.item+`}`), start)
-		deleted := slices.Contains(sent(actions),
-			`provider {"event_id":"svc_rts_1_delete","item_id":"i","type":"conversation.item.delete"}`)
+		deleted := slices.Contains(sent(actions), `provider {"event_id":"`+ownID(s, "delete")+
+			`","item_id":"i","type":"conversation.item.delete"}`)
 		if s.AddedTextTokens != c.tokens || deleted != c.deleted || len(s.ToolCallIDs) != c.known ||
 			(s.ConfigResets == 1) != c.deleted || (s.Replies[0].GiveUpUS > 0) != c.deleted {
 			t.Errorf("%s: %d tokens, deleted %t; %+v", name, s.AddedTextTokens, deleted, s)
 		}
+	}
+}
+
+// ownID is the event_id of an event of ours.
+func ownID(s State, name string) string { return (&machine{State: s}).ownEventID(name) }
+
+// TestOwnEventIDs: the ids of our own events follow from a secret of the session, so that no browser can name the next
+// one, also if it has seen those before.
+func TestOwnEventIDs(t *testing.T) {
+	t.Parallel()
+	a, b := at(start), at(start)
+	a.EventKey, b.EventKey = "a", "b"
+	id := ownID(a, "7")
+	if id == ownID(b, "7") || id == ownID(a, "8") || strings.Contains(id, a.ID) || len(id) > 64 {
+		t.Errorf("guessed: %s", id)
+	}
+	m := &machine{State: a}
+	for other, want := range map[string]bool{
+		id: true, ownID(a, "cancel"): true, ownID(b, "7"): false, "svc_7_": false, "svc_7": false, "svc_": false,
+		"": false, "app": false, strings.Replace(id, "_7_", "_8_", 1): false, strings.TrimPrefix(id, "svc_"): false,
+	} {
+		if got := m.isOwnEventID(other); got != want {
+			t.Errorf("%q: %t", other, got)
+		}
+	}
+	// An error that names an update of ours is not the app's; one that names nothing of ours is.
+	for _, c := range []struct {
+		id    string
+		isOwn bool
+	}{{id, true}, {"svc_" + a.ID + "_7", false}} {
+		e := parsed(t, `{"type":"error","error":{"message":"No.","event_id":"`+c.id+`"}}`)
+		_, actions := Step(a, e, start)
+		if told := len(sent(actions)) > 0; told == c.isOwn {
+			t.Errorf("%s: %s", c.id, sent(actions))
+		}
+	}
+}
+
+// TestLostCache: what each reply reads first is no longer what the last one has read, when an item was inserted before
+// others, or one that it has read was truncated or deleted, whoever asked for that.
+func TestLostCache(t *testing.T) {
+	t.Parallel()
+	added := func(id, after, role string) string {
+		return `{"type":"conversation.item.added","previous_item_id":` + after + `,"item":{"id":"` + id +
+			`","type":"message","role":"` + role + `"}}`
+	}
+	truncated := func(id string) string { return `{"type":"conversation.item.truncated","item_id":"` + id + `"}` }
+	created := `{"type":"response.created","response":{"id":"resp_2"}}`
+	talk := []string{added("u1", "null", "user"), added("a1", `"u1"`, "assistant"), added("u2", `"a1"`, "user")}
+	for name, c := range map[string]struct {
+		events []string
+		want   int64
+	}{
+		"a talk":               {nil, 0},
+		"an item at the end":   {[]string{added("x", `"u2"`, "user")}, 0},
+		"before the first":     {[]string{added("x", "null", "user")}, 1},
+		"in between":           {[]string{added("x", `"u1"`, "user")}, 1},
+		"and the talk goes on": {[]string{added("x", `"u1"`, "user"), added("a2", `"u2"`, "assistant")}, 1},
+		"twice": {[]string{added("x", `"u1"`, "user"), added("y", `"u1"`, "user"),
+			added("a2", `"u2"`, "assistant")}, 2},
+		"no place is told":            {[]string{`{"type":"conversation.item.added","item":{"id":"x"}}`}, 0},
+		"what was just said is cut":   {[]string{truncated("a1")}, 0},
+		"what was read is cut":        {[]string{truncated("u1")}, 1},
+		"what the reply reads is cut": {[]string{created, truncated("a1")}, 1},
+		"what the reply says is cut":  {[]string{created, added("a2", `"u2"`, "assistant"), truncated("a2")}, 0},
+		"an item is deleted":          {[]string{`{"type":"conversation.item.deleted","item_id":"u1"}`}, 1},
+		"the last is deleted": {[]string{`{"type":"conversation.item.deleted","item_id":"u2"}`,
+			added("u3", `"a1"`, "user")}, 1},
+	} {
+		s := at(start)
+		for _, e := range slices.Concat(talk, c.events) {
+			s, _ = Step(s, parsed(t, e), start)
+		}
+		if s.BeginChanges != c.want {
+			t.Errorf("%s: %d changes, want %d", name, s.BeginChanges, c.want)
+		}
+	}
+	s := at(start)
+	for _, e := range talk {
+		s, _ = Step(s, parsed(t, e), start)
+	}
+	s, _ = Step(s, SidebandDown{}, start)
+	s, _ = Step(s, SidebandUp{}, start)
+	if s, _ = Step(s, parsed(t, added("u4", `"a3"`, "user")), start); s.BeginChanges != 0 {
+		t.Errorf("what a lost sideband has missed counts as inserted: %d changes", s.BeginChanges)
 	}
 }
 

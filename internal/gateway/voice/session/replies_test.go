@@ -131,6 +131,47 @@ func TestBilledReplies(t *testing.T) {
 	}
 }
 
+// TestReplyOfNothing: a reply of which nothing was heard has read its context, as when its browser hangs up at once. It
+// is charged by our count, which is free as far as the ledger allows, unless the provider says that it has failed or
+// cost nothing.
+func TestReplyOfNothing(t *testing.T) {
+	t.Parallel()
+	ends := func(status, usage string) Event {
+		return replyEvent("response.done", responseObject{ID: "resp_1", Status: status, Usage: []byte(usage)})
+	}
+	const zeros = `{"input_tokens":0,"output_tokens":0}`
+	for name, c := range map[string]struct {
+		end    Event
+		unheld bool
+		want   bool
+	}{
+		"hung up":           {SidebandDown{Gone: true}, false, true},
+		"cancelled":         {ends("cancelled", "null"), false, true},
+		"completed":         {ends("completed", "null"), false, true},
+		"without a hold":    {ends("completed", "null"), true, false},
+		"its end is missed": {replyEvent("response.created", responseObject{ID: "resp_2"}), false, false},
+		"another node":      {Adopted{}, false, false},
+		"failed":            {ends("failed", "null"), false, false},
+		"failed for zeros":  {ends("failed", zeros), false, false},
+		"zeros":             {ends("cancelled", zeros), false, false},
+	} {
+		s := at(start)
+		s.Context = pricing.VoiceUsage{TextInput: 100, TextCached: 20, AudioInput: 30}
+		s.Replies = []Reply{{ID: "resp_1", Held: !c.unheld, StartedUS: start.UnixMicro(), EventUS: start.UnixMicro()}}
+		s, actions := Step(s, c.end, start.Add(time.Second))
+		got := settles(actions)
+		if (len(got) == 1) != c.want {
+			t.Errorf("%s: %+v", name, got)
+		} else if c.want && (!got[0].Silent || !got[0].Estimated || got[0].N != 1 ||
+			got[0].Usage != pricing.VoiceUsage{TextCached: 120, AudioCached: 30}) {
+			t.Errorf("%s: %+v", name, got[0])
+		}
+		if s.Hold == Held && s.HoldN == 1 && !c.unheld {
+			t.Errorf("%s: still held", name)
+		}
+	}
+}
+
 // TestSettledReplies: a charge is told with its receipt and what is left, counted, and compared with the bounds of the
 // session: the app is warned of fast spend, and of each budget block once.
 func TestSettledReplies(t *testing.T) {

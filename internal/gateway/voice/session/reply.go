@@ -25,13 +25,16 @@ func (m *machine) replyCreated(r *responseObject) {
 	if !r.isOutOfBand() { // the conversation has one reply at a time: the end of the last one was missed
 		for i := 0; i < len(m.Replies); {
 			if m.Replies[i].Held {
-				m.billReply(i, nil, "")
+				m.billReply(i, nil, "", false)
 				continue
 			}
 			i++
 		}
 	}
 	m.renewHold()
+	if !r.isOutOfBand() {
+		m.SpokenItemID = ""
+	}
 	m.Replies = append(m.Replies, Reply{
 		ID:        r.ID,
 		StartedUS: m.nowUS,
@@ -121,7 +124,7 @@ func (m *machine) replyDone(r *responseObject) {
 		left := reply.AudioUS + usage.AudioOutput*1e6/AudioOutputPerSecond - m.nowUS
 		m.Playback = &Playback{r.ID, m.after(time.Duration(max(left, 0))*time.Microsecond + playbackSlack)}
 	}
-	m.billReply(i, usage, r.Status)
+	m.billReply(i, usage, r.Status, true)
 	if m.Failures >= MaxFailures {
 		m.beginEnd(ProviderError, true)
 	}

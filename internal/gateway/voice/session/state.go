@@ -61,6 +61,7 @@ type Settings struct {
 	EndOnControlLost bool     // the session ends when the control channel is lost
 	RelayAll         bool     `json:",omitempty"` // the app gets all events of the provider but audio (decision 195)
 	ClientUpdatable  []string // what the browser may change: voice, instructions
+	EventKey         string   `json:",omitempty"` // makes the ids of our own events ones that nobody can guess
 }
 
 // Reply is a reply that the provider has begun and not finished.
@@ -154,6 +155,8 @@ type State struct {
 	AddedTextTokens int64              // text that was added to the context since, rounded up
 	UserSpeech      time.Duration      // how long the user has spoken since
 	BeginChanges    int64              `json:",omitempty"` // how often the begin of the context has changed
+	LastItemID      string             `json:",omitempty"` // the last item of the conversation; "" = not known
+	SpokenItemID    string             `json:",omitempty"` // what the last reply has said; "" = nothing, or not known
 	LastActivityUS  int64              // when the user or the model last spoke
 	SpeakingUS      int64              // since when the user speaks; 0 = silent
 	SpeechStartMS   int64              // the same by the provider's clock of the audio
@@ -175,6 +178,8 @@ type State struct {
 	Reference    json.RawMessage `json:",omitempty"`
 	Unrestorable []string        `json:",omitempty"`
 	ToolCallIDs  []string        // whose results the app has sent
+	// RetrievalsUS is when the app's retrievals would have come at their rate (GCRA); 0 = there was none.
+	RetrievalsUS int64 `json:",omitempty"`
 	// QueuedReply is a response.create of the app that waits for its hold. It is omitted when empty:
 	// a null in the saved JSON would read back as the four bytes "null".
 	QueuedReply json.RawMessage `json:",omitempty"`
@@ -194,7 +199,7 @@ type State struct {
 func (s *State) Forget() {
 	s.Config.Instructions, s.Config.Tools, s.Config.ToolChoice, s.QueuedReply = "", nil, nil, nil
 	s.ToolCallIDs, s.BilledIDs, s.Replies, s.Playback, s.Updates = nil, nil, nil, nil, nil
-	s.Reference, s.Unrestorable, s.Config.Transcription = nil, nil, nil
+	s.Reference, s.Unrestorable, s.Config.Transcription, s.EventKey = nil, nil, nil, ""
 }
 
 // clone copies s, so that a step may change the copy.

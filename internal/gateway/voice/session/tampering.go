@@ -238,5 +238,38 @@ func (m *machine) itemAdded(i *itemObject) {
 		m.reportReset([]string{"conversation.item"})
 	case i.Role == "user" || i.Role == "system":
 		m.AddedTextTokens += textTokens(i.Content) + itemOverheadTokens
+	case i.Role == "assistant" && len(i.ID) <= MaxName:
+		m.SpokenItemID = i.ID
+	}
+}
+
+// placeItem notes where an item was added. One that is not the last changes what each reply reads first.
+func (m *machine) placeItem(e *providerEvent) {
+	if e.Item == nil {
+		return
+	}
+	after, _ := readString(e.PreviousID)
+	if known := m.LastItemID; known != "" && len(e.PreviousID) > 0 && after != known {
+		m.beginChanged()
+		m.LastItemID = "" // it was inserted, or the event of another one was missed
+		return
+	}
+	if m.LastItemID = ""; len(e.Item.ID) <= MaxName {
+		m.LastItemID = e.Item.ID
+	}
+}
+
+// itemTruncated notes that a part of an item is gone. The last reply has not read what it has said itself.
+func (m *machine) itemTruncated(id string) {
+	if id == "" || id != m.SpokenItemID {
+		m.beginChanged()
+	}
+}
+
+// itemDeleted notes that an item is gone.
+func (m *machine) itemDeleted(id string) {
+	m.beginChanged()
+	if id == m.LastItemID {
+		m.LastItemID = ""
 	}
 }

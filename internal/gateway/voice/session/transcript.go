@@ -43,7 +43,7 @@ type Transcript struct {
 	N        int64
 	Hold     HoldPhase
 	Spoken   time.Duration // 0 = the user still speaks
-	GiveUpUS int64         // when it is no longer waited for; 0 = the user still speaks
+	GiveUpUS int64         // when it is no longer waited for; 0 = not before the user has stopped
 }
 
 // findTranscript returns the transcript that a hold is for, or nil.
@@ -91,7 +91,7 @@ func (m *machine) budget() *money.MC {
 // transcriptSpoken notes how long the speech was of which the transcript is to come.
 func (m *machine) transcriptSpoken(itemID string, spoken time.Duration) {
 	for i := range m.Transcripts {
-		if t := &m.Transcripts[i]; t.ItemID == itemID && t.GiveUpUS == 0 {
+		if t := &m.Transcripts[i]; t.ItemID == itemID && t.Spoken == 0 && !m.isDue(t.GiveUpUS) {
 			t.Spoken, t.GiveUpUS, m.mustPersist = spoken, m.after(transcriptWait), true
 		}
 	}
@@ -101,7 +101,7 @@ func (m *machine) transcriptSpoken(itemID string, spoken time.Duration) {
 // became of the reply to the same speech. A second event of the same item changes nothing.
 func (m *machine) transcriptDone(itemID string, rawUsage json.RawMessage, transcript string) {
 	name := transcriptID + itemID
-	if m.Config.Transcription == nil || itemID == "" || len(itemID) > MaxName || slices.Contains(m.BilledIDs, name) {
+	if itemID == "" || len(itemID) > MaxName || slices.Contains(m.BilledIDs, name) {
 		return
 	}
 	var t Transcript
@@ -132,6 +132,17 @@ func (m *machine) transcriptDone(itemID string, rawUsage json.RawMessage, transc
 	if m.Numbers >= MaxReplies { // each leaves a row, also if it was not held for
 		m.beginEnd(RateLimited, false)
 	}
+}
+
+// transcribedUnasked counts a transcript in a session that has none as tampering: a browser has switched it on, which
+// nobody pays for, and to which the user has not agreed.
+func (m *machine) transcribedUnasked(itemID string) {
+	name := transcriptID + itemID
+	if m.Ending != nil || len(itemID) > MaxName || slices.Contains(m.BilledIDs, name) {
+		return
+	}
+	m.rememberBilled(name) // the second event of an item is no second attempt
+	m.reportReset([]string{"conversation.item.input_audio_transcription"})
 }
 
 // transcriptFailed ends a transcript that does not come: it costs nothing.

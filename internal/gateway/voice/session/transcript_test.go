@@ -68,6 +68,10 @@ func TestTranscripts(t *testing.T) {
 			"hold 2, settle 3, svc.transcription.settled"},
 		{"and an estimate is free", "speaks, no room 2, 3s, spoke, unmeasured", "hold 2"},
 		{"one whose speech was missed", "written, charged 2", "settle 2, svc.transcription.settled"},
+		{"its end is missed with the sideband", "speaks, held 2, down, up, 119s, 1s, gone 2",
+			"hold 2, attach again, unmetered 0s 0 audio, session.update, release 1, release 2"},
+		{"or comes after it", "speaks, held 2, down, up, 3s, spoke, 59s, 1s, gone 2",
+			"hold 2, attach again, unmetered 0s 0 audio, session.update, release 2"},
 		{"the end releases what does not come", "speaks, held 2, 3s, spoke, end now, hung up, released, gone 2",
 			"hold 2, svc.session.ending, session.update, hang up, release 1, release 2, finish app_ended"},
 		{"another node charges it without the hold", "speaks, held 2, 3s, spoke, adopted",
@@ -125,7 +129,8 @@ func TestTranscriptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTranscriptsAreOff: without a transcription nothing is held for, relayed or billed.
+// TestTranscriptsAreOff: without a transcription nothing is held for, relayed or billed. A transcript that comes all
+// the same counts as tampering, once: a browser has switched it on, which somebody has to pay.
 func TestTranscriptsAreOff(t *testing.T) {
 	t.Parallel()
 	s := at(start)
@@ -138,13 +143,26 @@ func TestTranscriptsAreOff(t *testing.T) {
 		var actions []Action
 		s, actions = Step(s, e, start)
 		for _, a := range actions {
-			if words := describe(a); len(words) > 0 {
+			if words := describe(a); len(words) > 0 && words[0] != "svc.session.config_reset" {
 				t.Errorf("%s: %v", raw, words)
 			}
-			if app, ok := a.(ToApp); ok && strings.Contains(fmt.Sprintf("%s", app.Event), "transcription") {
+			if app, ok := a.(ToApp); ok && strings.Contains(fmt.Sprintf("%s", app.Event), "Hello") {
 				t.Errorf("relayed: %s", app.Event)
 			}
 		}
+	}
+	if s.ConfigResets != 1 {
+		t.Errorf("%d attempts", s.ConfigResets)
+	}
+	for i, want := range []int64{1, 2, 3, 3} { // the first is told twice, and after the third the session ends
+		e, _ := ParseProviderEvent(fmt.Appendf(nil, `{"type":"conversation.item.input_audio_transcription.completed",`+
+			`"item_id":"item_%d"}`, i+1))
+		if s, _ = Step(s, e, start); s.ConfigResets != want {
+			t.Errorf("item_%d: %d attempts, want %d", i+1, s.ConfigResets, want)
+		}
+	}
+	if s.Ending == nil || s.Ending.Reason != ConfigTampering {
+		t.Errorf("%+v", s.Ending)
 	}
 }
 
@@ -171,5 +189,11 @@ func TestTranscriptBudget(t *testing.T) {
 	s, _ = Step(s, Settled{N: 2, ReplyID: "transcript/item_1", Entry: charge}, start)
 	if s.ChargedMC != most || s.ReplyCount != 0 || s.Ending == nil || s.Ending.Reason != MaxCost {
 		t.Errorf("charged %d in %d replies, %+v", s.ChargedMC, s.ReplyCount, s.Ending)
+	}
+	s = at(start) // the rest of an allocation
+	s.Unsettled = []Settle{{N: 2, ReplyID: "transcript/item_1", Transcript: true}}
+	s, _ = Step(s, Settled{N: 2, ReplyID: "transcript/item_1", Entry: charge, Exhausted: "allocation_exhausted"}, start)
+	if s.Ending == nil || s.Ending.Reason != "allocation_exhausted" {
+		t.Errorf("a transcript that cost more than was left: %+v", s.Ending)
 	}
 }

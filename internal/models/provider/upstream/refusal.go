@@ -41,7 +41,7 @@ func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.E
 		e.Refusal = e.Message
 	}
 	if e.Refusal != "" || e.Kind == provider.Rejected {
-		e.Refusal = cleanMessage(c.secrets.redact(e.Refusal))
+		e.Refusal = CleanMessage(c.secrets.redact(e.Refusal))
 	}
 	if e.Kind == provider.Rejected {
 		e.Message = rejectedPrefix + e.Refusal
@@ -91,9 +91,9 @@ func NewAccountError(status int, alarm string) *provider.Error {
 
 const maxReason = 500 // characters
 
-// cleanMessage prepares the provider's message for an app: one short line without keys, addresses and ids that may be
+// CleanMessage prepares the provider's message for an app: one short line without keys, addresses and ids that may be
 // the operator's.
-func cleanMessage(message string) string {
+func CleanMessage(message string) string {
 	line := strings.Join(strings.FieldsFunc(private.ReplaceAllString(message, "[removed]"), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 	}), " ")

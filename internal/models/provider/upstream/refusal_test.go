@@ -23,11 +23,11 @@ func TestReasonsAreScrubbed(t *testing.T) {
 		"":                                                                                                                               "it gave no reason",
 		"\n\t":                                                                                                                           "it gave no reason",
 	} {
-		if got := cleanMessage(message); got != want {
+		if got := CleanMessage(message); got != want {
 			t.Errorf("%q: %q", message, got)
 		}
 	}
-	long := cleanMessage(strings.Repeat("日本 ", 1000))
+	long := CleanMessage(strings.Repeat("日本 ", 1000))
 	if n := utf8.RuneCountInString(long); n != maxReason+1 || !utf8.ValidString(long) {
 		t.Errorf("%d characters", n)
 	}
