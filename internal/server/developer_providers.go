@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/purserhq/purser/internal/apps/providerkeys"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
@@ -40,45 +41,47 @@ func newDeveloperProviders(s *Server) *developerProviders {
 	return o
 }
 
-// findProvider returns the named provider with the provider key that an account has
-// stored. It returns false if there is no key, or none that can be read, which is logged.
-func (o *developerProviders) findProvider(ctx context.Context, accountID, name string) (provider.Provider, bool) {
-	if o.s.Config.Drill {
-		return nil, false
-	}
-	key, found, err := o.s.keys.GetCached(ctx, accountID, name)
-	if err != nil {
-		o.s.log.ErrorContext(ctx, "provider key not read", "account_id", accountID, "provider", name,
-			"error", err)
-	}
-	if err != nil || !found {
-		return nil, false
+// findProvider returns the named provider with the provider key that an account has stored, or nil if there is none.
+func (o *developerProviders) findProvider(ctx context.Context, accountID, name string) (provider.Provider, error) {
+	key, err := o.s.findDeveloperKey(ctx, accountID, name)
+	if err != nil || key.Reveal() == "" {
+		return nil, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id := [2]string{accountID, name}
 	if have, ok := o.byKey[id]; ok && have.key.Reveal() == key.Reveal() {
-		return have.at, true
+		return have.at, nil
 	}
 	if len(o.byKey) >= maxDeveloperProviders {
 		clear(o.byKey)
 	}
 	made := developerProvider{key, o.s.newDeveloperProvider(name, key)}
 	o.byKey[id] = made
-	return made.at, true
+	return made.at, nil
 }
 
-// findVoiceKey returns a developer's provider key for voice sessions.
-func (s *Server) findVoiceKey(ctx context.Context, accountID string) (string, bool) {
+// findDeveloperKey returns the provider key that an account has stored, or "" if there is none, or none that can be
+// read, which is logged. Whether there is one is not known while the database is away: a call by the operator's key
+// instead would be theirs to pay.
+func (s *Server) findDeveloperKey(ctx context.Context, accountID, name string) (key providerkeys.Secret, err error) {
 	if s.Config.Drill {
-		return "", false
+		return key, nil
 	}
-	key, found, err := s.keys.GetCached(ctx, accountID, "openai")
+	key, _, err = s.keys.GetCached(ctx, accountID, name)
+	if db.IsUnavailable(err) || ctx.Err() != nil {
+		return key, err
+	}
 	if err != nil {
-		s.log.ErrorContext(ctx, "provider key not read", "account_id", accountID, "provider", "openai",
-			"error", err)
+		s.log.ErrorContext(ctx, "provider key not read", "account_id", accountID, "provider", name, "error", err)
 	}
-	return key.Reveal(), err == nil && found
+	return key, nil
+}
+
+// findVoiceKey returns a developer's provider key for voice sessions; "" = there is none.
+func (s *Server) findVoiceKey(ctx context.Context, accountID string) (string, error) {
+	key, err := s.findDeveloperKey(ctx, accountID, "openai")
+	return key.Reveal(), err
 }
 
 // newDeveloperProvider returns a provider that uses a developer's key. Faults of the key

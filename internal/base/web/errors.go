@@ -93,7 +93,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r.Context())
 	begun := x != nil && x.rw.status != 0
 	_, reported := errors.AsType[*reportedError](err)
-	clientGone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
+	clientGone := errors.Is(err, context.Canceled) && r.Context().Err() != nil || x != nil && x.rw.hasFailed(err)
 	e := toAPIError(err)
 	if clientGone {
 		Log(r.Context(), slog.Bool("client_gone", true))

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -107,8 +108,9 @@ type response struct {
 		header http.Header
 		status int
 	}
-	status   int  // 0 until the answer has begun
-	refused  bool // its request may have a body that was not read
+	status   int   // 0 until the answer has begun
+	failed   error // of the last write that the client did not take; nil = there is none
+	refused  bool  // its request may have a body that was not read
 	bytes    int64
 	idHeader string // second name of X-Request-Id; "" = none
 }
@@ -155,6 +157,7 @@ func (rw *response) Write(p []byte) (int, error) {
 		rw.repeatRequestID()
 	}
 	n, err := rw.w.Write(p)
+	rw.noteFailed(err)
 	rw.bytes += int64(n)
 	return n, err
 }
@@ -167,8 +170,19 @@ func (rw *response) FlushError() error {
 	if rw.status == 0 {
 		rw.status = http.StatusOK
 	}
-	return http.NewResponseController(rw.w).Flush()
+	err := http.NewResponseController(rw.w).Flush()
+	rw.noteFailed(err)
+	return err
 }
+
+func (rw *response) noteFailed(err error) {
+	if err != nil {
+		rw.failed = err
+	}
+}
+
+// hasFailed reports whether an error of a handler is that the client did not take what was written.
+func (rw *response) hasFailed(err error) bool { return rw.failed != nil && errors.Is(err, rw.failed) }
 
 // Unwrap gives http.ResponseController access to deadlines and Hijack.
 func (rw *response) Unwrap() http.ResponseWriter { return rw.w }

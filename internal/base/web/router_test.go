@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -440,6 +441,47 @@ func TestAClientThatLeftGetsNothing(t *testing.T) {
 	if len(lines) != 1 || lines[0]["status"] != 499.0 || lines[0]["client_gone"] != true ||
 		lines[0]["level"] != "INFO" {
 		t.Errorf("log: %v", lines)
+	}
+}
+
+// TestAClientThatDoesNotTakeItsAnswerIsNoError: a client leaves, or stops reading, while its answer is written. What
+// the write fails with is no database that is away, and no error of ours (F-33).
+func TestAClientThatDoesNotTakeItsAnswerIsNoError(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"leaves", "stops reading"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.Handle("GET /long", func(w http.ResponseWriter, _ *http.Request) error {
+				if way == "stops reading" {
+					_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+				}
+				for {
+					if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+						return fmt.Errorf("write the rows: %w", err)
+					}
+				}
+			})
+			c, err := net.Dial("tcp", s.srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if way == "leaves" {
+				c.Close()
+			}
+			s.stop()
+			lines := s.log.records(t, "request")
+			if len(lines) != 1 || lines[0]["client_gone"] != true || lines[0]["level"] != "INFO" {
+				t.Errorf("log: %v", lines)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -61,6 +62,9 @@ func (c *Caller) CheckAllowed() error {
 	return nil
 }
 
+// IsOutdated reports whether the caller must be resolved again, because too much time has passed since it was.
+func (c *Caller) IsOutdated(now time.Time) bool { return !now.Before(c.expires) }
+
 // ChildID returns the child whose budget pays for the caller's calls; "" = none.
 func (c *Caller) ChildID() string {
 	if c.Child == nil {
@@ -97,6 +101,7 @@ type Resolver struct {
 
 	callerCache cache[*Caller]    // by the token's hash
 	appCache    cache[*cachedApp] // by id
+	forgotten   atomic.Int64      // how often something was dropped from them
 }
 
 // A cache is an otter.Cache. As a field, that type would be compiled anew in each package that knows Resolver (see
@@ -142,6 +147,7 @@ func (s *Resolver) Close() {
 // Forget drops an app, with all callers of it, from the caches, after this process has changed something that they
 // hold; "" = all apps. Other apps keep theirs: one app that changes all the time must not slow down the calls of all.
 func (s *Resolver) Forget(appID string) {
+	s.forgotten.Add(1)
 	if appID != "" {
 		s.appCache.Invalidate(appID)
 		return
@@ -152,6 +158,7 @@ func (s *Resolver) Forget(appID string) {
 
 // ForgetTokens drops the callers of tokens from the cache, by their hashes.
 func (s *Resolver) ForgetTokens(hashes []string) {
+	s.forgotten.Add(1)
 	for _, hash := range hashes {
 		s.callerCache.Invalidate(hash)
 	}
@@ -176,17 +183,27 @@ func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
 		return nil, err
 	}
 	hash := id.Hash(token)
-	if c, ok := s.callerCache.GetIfPresent(hash); ok && s.now().Before(c.expires) && s.hasApp(c) {
+	if c, ok := s.callerCache.GetIfPresent(hash); ok && !c.IsOutdated(s.now()) && s.hasApp(c) {
 		return c, nil
 	}
+	before := s.forgotten.Load()
 	c, err := s.loadCaller(r.Context(), token)
 	if err != nil {
 		return nil, err
 	}
 	if c.CheckAllowed() == nil {
-		s.callerCache.Set(hash, c)
+		remember(s, s.callerCache, hash, c, before)
 	}
 	return c, nil
+}
+
+// remember caches what was loaded since forgotten was before. What was loaded before something was dropped from the
+// caches may be what was dropped, so it is not kept.
+func remember[V any](s *Resolver, in cache[V], key string, v V, before int64) {
+	in.Set(key, v)
+	if s.forgotten.Load() != before { // Forget counts before it drops: whichever comes last drops
+		in.Invalidate(key)
+	}
 }
 
 // hasApp reports whether the app of a cached caller is still in the cache: Forget drops only that.
@@ -306,6 +323,7 @@ func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error
 	if a, ok := s.appCache.GetIfPresent(appID); ok && s.now().Before(a.expires) {
 		return a, nil
 	}
+	before := s.forgotten.Load()
 	a := &cachedApp{features: map[string]*features.Feature{}, expires: s.now().Add(cacheTTL)}
 	var err error
 	if a.app, err = s.apps.Get(ctx, appID); err != nil {
@@ -319,7 +337,7 @@ func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error
 		a.features[f.Slug] = &f
 	}
 	if !a.app.Suspended { // calls work again as soon as the suspension is lifted
-		s.appCache.Set(appID, a)
+		remember(s, s.appCache, appID, a, before)
 	}
 	return a, nil
 }

@@ -227,6 +227,46 @@ func TestForgetOneApp(t *testing.T) {
 	}
 }
 
+// TestLoadsDoNotOutliveAChangeHere: an app changes, or a token is forgotten, while a caller is loaded. What was read
+// before the change is not cached after it.
+func TestLoadsDoNotOutliveAChangeHere(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"FROM apps", "FROM features", "FROM connections"} {
+		for _, what := range []string{"the app", "all", "the token"} {
+			b := newBundle(t, dbtest.Open(t, db.SQLite))
+			resolver := NewResolver(b.db, b.tokens, b.apps, b.features, b.clock)
+			_, r := b.connect()
+			hash := id.Hash(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			changed := false
+			b.db.Trace(func(query string, _ []any) {
+				if changed || !strings.Contains(query, table) {
+					return
+				}
+				changed = true
+				switch what {
+				case "the app":
+					resolver.Forget(b.appID)
+				case "all":
+					resolver.Forget("")
+				case "the token":
+					resolver.ForgetTokens([]string{hash})
+				}
+			})
+			first, err := resolver.Resolve(r)
+			if err != nil || !changed {
+				t.Fatalf("%s, %s: changed %t, %v", table, what, changed, err)
+			}
+			second, err := resolver.Resolve(r)
+			if err != nil || second == first {
+				t.Errorf("%s, %s: what was read before is cached, %v", table, what, err)
+			}
+			if third, err := resolver.Resolve(r); err != nil || third != second {
+				t.Errorf("%s, %s: nothing is cached any more, %v", table, what, err)
+			}
+		}
+	}
+}
+
 // TestFreeRate: what the sandbox apps of a developer leave for nothing has one rate; beyond it they are 429 with
 // Retry-After.
 func TestFreeRate(t *testing.T) {

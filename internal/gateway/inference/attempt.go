@@ -3,6 +3,7 @@ package inference
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/shapes"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -53,6 +55,8 @@ type attempt struct {
 
 	asked, accepted bool // the provider was asked, and has begun a stream
 
+	lapses int64 // of the node, when the ledger last said that it holds the call
+
 	response *rules.StoredResponse // what is stored of the response, once packed; nil = nothing
 	packed   bool
 
@@ -85,6 +89,7 @@ func (h *Handler) newAttempt(
 		api:       h.platformProvider(&c.who.App, c.plan.Model.Provider),
 		estimates: h.liveEstimates(&c.who.App),
 		started:   time.Now(),
+		lapses:    h.Node.Lapses(),
 	}
 	a.request.ID, a.request.AppID, a.request.ConnectionID = held.RequestID, held.Call.AppID, held.Call.ConnectionID
 	a.request.EndUser = h.Identifiers.Identify(held.Call.AccountID)
@@ -191,6 +196,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
+	a.h.calls.leave(a.running, nil) // who joined does not wait until this client has read it
 	return writeResponse(w, a.shape, res.body, &res.entry)
 }
 
@@ -232,6 +238,10 @@ func (a *attempt) stream(ctx context.Context) error {
 			end.err = stop
 			return a.finishStream(ctx, out, &end)
 		}
+		if a.isLost(ctx) {
+			end.err = errLost
+			return a.finishStream(ctx, out, &end)
+		}
 		frames := a.frames(&chunk)
 		if a.firstByte == 0 && len(frames) > 0 {
 			a.firstByte = time.Since(a.started)
@@ -258,6 +268,29 @@ func (a *attempt) stream(ctx context.Context) error {
 			a.clientGone()
 		}
 	}
+}
+
+// errLost is why a stream ends whose node was taken for dead, so that another one has ended the call.
+var errLost = errors.New("another node has ended the call, because this one did not renew its lease")
+
+// lossTimeout bounds the look at a hold before a stream goes on. While the database is away, no node ends a call.
+const lossTimeout = 2 * time.Second
+
+// isLost reports whether another node has ended the call, after this one has slept for example. Then nothing more is
+// relayed: its replay has ended (F-09).
+func (a *attempt) isLost(ctx context.Context) bool {
+	lapses := a.h.Node.Lapses()
+	if lapses == a.lapses {
+		return false
+	}
+	a.lapses = lapses
+	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
+	defer cancel()
+	row, err := store.GetHold(ctx, a.h.DB, a.running.key)
+	if err != nil {
+		return errors.Is(err, sql.ErrNoRows)
+	}
+	return row.State != rules.Open || row.Attempt != a.number
 }
 
 // keepFrames keeps frames that the client has. Those of a stream that is too long are counted instead, so that what
@@ -303,7 +336,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	// All frames are unpacked, and packed to be stored.
 	a.call.seat.countAnswer(answerFactor * min(a.kept, maxStoredResponse))
 	sent, tooLong := a.running.frames()
-	frames := sent
+	frames, lost := sent, []byte(nil)
 	end.delivery = a.delivery(frames)
 	end.output = sync.OnceValue(func() int64 { // frames are nil if there were too many to keep
 		a.delivered.Add(generatedText(a.format(), frames))
@@ -321,18 +354,21 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 			return a.failStream(ctx, out, end.err)
 		}
 		failure := failFrames(a.format(), sent, a.cutError(end.err), a.h.Links)
-		if a.shaped == nil {
+		switch {
+		case a.shaped != nil:
+			end.usageFrame = failure
+		case errors.Is(end.err, errLost): // the ledger knows how the replay ends
+			lost = failure
+		default:
 			out.writeFrames(failure)
 			a.running.appendFrames(failure) // followers and replays get it too
 			sent, tooLong = a.running.frames()
-		} else {
-			end.usageFrame = failure
 		}
 	} else if a.shaped != nil {
 		end.usageFrame = a.shaped.writer.End()
 	}
 	delivered := result{
-		body:  append(sent, end.usageFrame...), // no frames follow
+		body:  append(append(sent, end.usageFrame...), lost...), // no frames follow
 		usage: end.usageFrame,
 	}
 	if tooLong {
@@ -352,6 +388,11 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		out.writeFailure(e)
 		return web.AlreadyReported(err)
 	}
+	if !r.differs && len(lost) > 0 {
+		out.writeFrames(lost)
+		a.running.appendFrames(lost)
+	}
+	a.h.calls.leave(a.running, nil) // who joined does not wait until this client has read its end
 	if err := writeEnd(a.Plan, out, &r); err != nil {
 		return web.AlreadyReported(err)
 	}
@@ -460,6 +501,11 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	}
 	if stop != nil {
 		return a.endStopped(ctx, stop, cause)
+	}
+	if errors.Is(cause, errLost) {
+		a.countFailure(cause)
+		return apierr.Unavailable.On(a.held.ConnectionID,
+			"this node has lost the call; retry with the same Idempotency-Key").WithCause(cause)
 	}
 	if err := a.running.work.Cause(); err != nil && errors.Is(cause, err) { // the provider was not asked
 		a.h.Log.InfoContext(ctx, "call abandoned", "request_id", a.held.RequestID, "model", a.Model.ID, "cause", cause)

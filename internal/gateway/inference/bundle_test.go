@@ -61,6 +61,8 @@ type fakeProvider struct {
 	closing chan struct{} // Close waits until it is closed; nil: it does not wait
 	quit    chan struct{} // closed at the end of the test
 
+	whole *provider.Response // of Complete; nil: it fails
+
 	mu     sync.Mutex
 	asked  []string // the records that were asked for
 	record *provider.Usage
@@ -85,8 +87,11 @@ func (f *fakeProvider) Stream(ctx context.Context, _ *provider.Request) (provide
 	return &fakeStream{ctx: ctx, fakeProvider: f}, nil
 }
 
-// Complete waits as Stream does, and gives no answer.
+// Complete waits as Stream does.
 func (f *fakeProvider) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if f.whole != nil {
+		return f.whole, nil
+	}
 	_, err := f.Stream(ctx, r)
 	return nil, cmp.Or(err, errCut)
 }

@@ -29,8 +29,10 @@ type runningCall struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil = no follower waits for it
+	out     *sse          // of the leader's client, while its request lasts; nil = no stream
 	sent    streamFrames  // of a stream, so far
 	tooLong bool          // sent passed maxStoredResponse and was dropped
+	left    bool          // it is about to end
 	ended   bool
 	err     error  // how it ended, if it was refused or failed
 	result  result // how it ended, if it was billed or is pending
@@ -88,8 +90,16 @@ func (g *registry) enter(k rules.Key, fingerprint, claim, appID string) (c *runn
 	return c, true
 }
 
-// leave removes a call and announces to its followers how it ended.
+// leave removes a call and announces to its followers how it ended. After the first time it changes nothing: the key
+// may be another call's.
 func (g *registry) leave(c *runningCall, err error) {
+	c.mu.Lock()
+	left := c.left
+	c.left = true
+	c.mu.Unlock()
+	if left {
+		return
+	}
 	g.mu.Lock()
 	delete(g.calls, c.key)
 	g.mu.Unlock()
@@ -134,6 +144,23 @@ func (c *runningCall) wakeFollowers() {
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
+	}
+}
+
+// setLeader notes where the leader writes a stream; nil = nowhere.
+func (c *runningCall) setLeader(out *sse) {
+	c.mu.Lock()
+	c.out = out
+	c.mu.Unlock()
+}
+
+// hurryLeader lets the leader not wait for long until its client takes what is being written, because another client
+// waits now for what follows. A client that does not take it is gone, and gets the answer by its key (decision 211).
+func (c *runningCall) hurryLeader() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out != nil {
+		c.out.hurry()
 	}
 }
 

@@ -108,7 +108,10 @@ func readShape(r *http.Request) (parser, error) {
 
 // estimateCall returns the estimate of a planned call.
 func (h *Handler) estimateCall(ctx context.Context, c *call) (*estimate, error) {
-	developer := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	developer, err := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	if err != nil {
+		return nil, err
+	}
 	if err := h.prepareNew(ctx, c, h.hasNoProvider(c, developer)); err != nil {
 		return nil, err
 	}

@@ -62,8 +62,8 @@ type Config struct {
 	Identifiers accounts.SafetyIdentifiers // name the account of each call to its provider
 
 	// DeveloperProvider returns a provider that is called with the developer's own
-	// provider key, or false if the developer has stored none. Nil: no developer has.
-	DeveloperProvider func(ctx context.Context, accountID, name string) (provider.Provider, bool)
+	// provider key, or nil if the developer has stored none. Nil: no developer has.
+	DeveloperProvider func(ctx context.Context, accountID, name string) (provider.Provider, error)
 
 	Now func() time.Time
 	Log *slog.Logger
@@ -87,8 +87,9 @@ type Handler struct {
 	unbilledRate *web.Limiter // of what unbilled attempts cost, by app and user
 	imageRate    *web.Limiter // of remote images that nobody pays for, by app and user
 
-	stops     stopWatch
-	keepAlive time.Duration // keepAliveInterval, but in tests
+	stops        stopWatch
+	keepAlive    time.Duration // keepAliveInterval, but in tests
+	pollPatience time.Duration // pollPatience, but in tests
 }
 
 // New returns a Handler.
@@ -102,9 +103,10 @@ func New(c Config) *Handler {
 			timeout:       orphanTimeout,
 			silentTimeout: silentOrphanTimeout,
 		},
-		keepAlive: keepAliveInterval,
-		stored:    newResponseStore(c.Storing, c.Now),
-		refusals:  web.NewLimiter(refusalInterval, refusalBurst, c.Now),
+		keepAlive:    keepAliveInterval,
+		pollPatience: pollPatience,
+		stored:       newResponseStore(c.Storing, c.Now),
+		refusals:     web.NewLimiter(refusalInterval, refusalBurst, c.Now),
 
 		unbilledRate: newUnbilledRate(c.Now),
 		imageRate:    web.NewLimiter(imageInterval, imageBurst, c.Now),
@@ -247,6 +249,9 @@ func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
+	if err := h.renewCaller(r, c); err != nil {
+		return err
+	}
 	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), c.who.ChildID(), body)
 	request, err := c.parseBody(body, parse, h.findItems(r.Context(), c))
 	if err != nil {
@@ -279,6 +284,20 @@ func (h *Handler) readPlan(w http.ResponseWriter, r *http.Request, route plan.Ro
 	setIgnored(w.Header(), c.listIgnored(request))
 	setDeprecationHeaders(w.Header(), &c.plan.Model)
 	return c.countRequest()
+}
+
+// renewCaller looks the caller up again if the body came so slowly that what is known of them may be outdated: the app
+// may be suspended since.
+func (h *Handler) renewCaller(r *http.Request, c *call) error {
+	if !c.who.IsOutdated(h.Now()) {
+		return nil
+	}
+	who, err := h.Callers.ResolveAny(r)
+	if err != nil {
+		return err
+	}
+	c.who = who
+	return who.CheckAllowed()
 }
 
 // setIgnored names the members of the request that are not sent as the client wrote them.

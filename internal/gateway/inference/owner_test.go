@@ -153,3 +153,79 @@ func TestNodesNeverReplayDifferentAnswers(t *testing.T) {
 		})
 	}
 }
+
+// TestStreamOfANodeThatSlept: a node sleeps longer than its lease while it runs a stream, and another one ends the
+// call. When it wakes, it relays nothing more: its client gets what the replay of the key has, and its end.
+func TestStreamOfANodeThatSlept(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"billed", "pending", "released", "taken over", "its own again"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			f := &fakeProvider{
+				chunks: []provider.Chunk{
+					{Frames: []byte(delta("Hello"))},
+					{Frames: []byte(delta(" there")), Usage: &provider.Usage{Input: 9, Output: 2}},
+				},
+				ended:  io.EOF,
+				paused: make(chan struct{}),
+			}
+			b := newBundle(t, db.Postgres, f) // SQLite serves one process
+			if state != "pending" {
+				b.Recorders = nil
+			}
+			node, err := store.JoinNode(t.Context(), b.DB, id.New(id.Node, b.clock()), time.Second, b.clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Node = node
+			key := id.NewUUID()
+			resp := b.open(t.Context(), key)
+			var c *runningCall
+			b.eventually("the first text is there", func() bool {
+				c = b.calls.listCalls()[0]
+				frames, _ := c.frames()
+				return len(frames) > 0
+			})
+			row, err := store.GetHold(t.Context(), b.DB, c.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch state {
+			case "billed", "pending":
+				p, _ := c.checkpoint()
+				if err := b.Node.SaveCheckpoints(t.Context(), []store.Checkpoint{p}); err != nil {
+					t.Fatal(err)
+				}
+				b.sweep(c.key)
+			case "released":
+				b.sweep(c.key)
+			case "taken over":
+				b.sweep(c.key)
+				b.hold("node_other", key)
+			}
+			b.eventually("the lease is over", func() bool { return b.Node.LeaseAge() > b.Node.Lease })
+			close(f.paused)
+			first := readRest(t, resp.Body)
+			if strings.Contains(first, "there") != (state == "its own again") {
+				t.Errorf("after the sleep the client got\n%s", first)
+			}
+			if state == "taken over" {
+				if !strings.Contains(first, `"code":"provider_error"`) ||
+					!strings.HasSuffix(first, "data: [DONE]\n\n") {
+					t.Errorf("the client got\n%s", first)
+				}
+				b.do(rules.Release{Call: row.Call, Attempt: row.Attempt + 1})
+				return
+			}
+			again, _, replayed := b.call(key, "")
+			if again != first || !replayed {
+				t.Errorf("the client got\n%s\nthe replay, %t, is\n%s", first, replayed, again)
+			}
+			if state != "its own again" &&
+				(strings.Count(first, `"error"`) != 1 || !strings.Contains(first, "interrupted")) {
+				t.Errorf("the end is\n%s", first)
+			}
+			b.audit()
+		})
+	}
+}

@@ -21,15 +21,11 @@ func (h *Handler) platformProvider(app *apps.App, name string) provider.Provider
 
 // developerProvider returns the provider that serves a sandbox app's calls by its
 // developer's own provider key, or nil if there is none.
-func (h *Handler) developerProvider(ctx context.Context, app *apps.App, name string) provider.Provider {
+func (h *Handler) developerProvider(ctx context.Context, app *apps.App, name string) (provider.Provider, error) {
 	if h.DeveloperProvider == nil || app.Tier != tiers.Sandbox || app.ProviderMode == apps.Mock {
-		return nil
+		return nil, nil
 	}
-	p, ok := h.DeveloperProvider(ctx, app.OwnerID, name)
-	if !ok {
-		return nil
-	}
-	return p
+	return h.DeveloperProvider(ctx, app.OwnerID, name)
 }
 
 // liveEstimates returns what calibrates the token counts of an app's calls and learns

@@ -191,6 +191,14 @@ const (
 	maxFollowPause = 250 * time.Millisecond
 )
 
+// followTime is for how long a call of another node is followed: its node may take maxCallDuration and
+// maxSettleDuration, and if it dies then, another one ends the call.
+const followTime = maxCallDuration + 2*maxSettleDuration
+
+// pollPatience is for how long a call of another node is followed while the database cannot be read: its node may serve
+// it meanwhile.
+const pollPatience = 30 * time.Second
+
 // errOwnerLost says that the node which ran a call has died before it delivered anything, so
 // that its follower may run the call.
 var errOwnerLost = errors.New("the node that ran the call is dead")
@@ -211,7 +219,7 @@ func (h *Handler) followRemote(
 		held:    held,
 		reserve: c.seat.reserveAnswer,
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxCallDuration)
+	ctx, cancel := context.WithTimeout(ctx, followTime)
 	defer cancel()
 	running.setRequestID(held.RequestID)
 	if c.out == nil || !c.out.hasBegun() {
@@ -222,12 +230,20 @@ func (h *Handler) followRemote(
 		c.out.startKeepAlive()
 		defer c.out.stop()
 	}
+	var failingSince time.Time // zero: the last poll succeeded
 	for pause := minFollowPause; ; pause = min(pause*3/2, maxFollowPause) {
 		ended, err := f.poll(ctx)
-		if ended {
+		switch {
+		case ended:
 			return err
+		case err == nil:
+			failingSince = time.Time{}
+		case failingSince.IsZero():
+			failingSince = time.Now()
+			h.Log.WarnContext(ctx, "call of another node not read", "request_id", held.RequestID, "error", err)
 		}
-		if err != nil || !retry.Sleep(ctx, pause) {
+		_, final := errors.AsType[*apierr.Error](err)
+		if final || err != nil && time.Since(failingSince) > h.pollPatience || !retry.Sleep(ctx, pause) {
 			return f.endEarly(ctx, err)
 		}
 	}
@@ -259,12 +275,13 @@ func (f *remoteFollower) poll(ctx context.Context) (ended bool, err error) {
 }
 
 // endEarly ends the follower while the call goes on: for err, or for the reason that ctx has
-// ended.
+// ended. What is no error of the call, and no client that leaves, is unavailable.
 func (f *remoteFollower) endEarly(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
+	cause := context.Cause(ctx)
+	if cause != nil {
 		err = cause
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if _, final := errors.AsType[*apierr.Error](err); !final && !errors.Is(cause, context.Canceled) {
 		err = apierr.Unavailable.On(f.running.key.ConnectionID,
 			"the call has not ended yet; retry with the same Idempotency-Key").WithCause(err)
 	}

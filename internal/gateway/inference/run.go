@@ -42,6 +42,7 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 		}
 		if h.orphans.addClient(running) {
 			defer h.orphans.removeClient(running)
+			running.hurryLeader()
 			c.dropMessages()
 			return h.attach(w, r, c, running)
 		}
@@ -56,6 +57,11 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 func (h *Handler) leadShared(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
 	c.clientGone = sync.OnceFunc(func() { h.orphans.removeClient(running) })
 	defer context.AfterFunc(r.Context(), c.clientGone)()
+	if c.out != nil {
+		c.out.isShared = func() bool { return running.work.Callers() > 1 }
+		running.setLeader(c.out)
+		defer running.setLeader(nil)
+	}
 	err := error(apierr.Internal.Errorf("internal error")) // what followers get if lead panics
 	defer func() {
 		if !running.settlesLater() {
@@ -81,7 +87,10 @@ func (h *Handler) leadCall(ctx context.Context, w http.ResponseWriter, c *call, 
 	if err := h.checkUnbilled(ctx, c); err != nil {
 		return err
 	}
-	developer := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	developer, err := h.developerProvider(ctx, &c.who.App, c.plan.Model.Provider)
+	if err != nil {
+		return err
+	}
 	if err := h.prepare(ctx, c, developer); err != nil {
 		return err
 	}

@@ -6,10 +6,12 @@ import (
 	"image"
 	"image/png"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +180,159 @@ func TestLeaderOfRemoteCallLeaves(t *testing.T) {
 	b.awaitClients(key, 1)
 	b.sweep(rules.Key{ConnectionID: b.who.ConnectionID, Key: key})
 	b.expectWhole(key, <-joined)
+}
+
+// follow runs a stream on another node, which waits after its first text, and follows it here.
+func (b *bundle) follow(key string) (owner, follower <-chan string) {
+	b.t.Helper()
+	other := b.secondNode()
+	owner = other.send(b.t.Context(), key)
+	b.eventually("the other node runs the call", func() bool {
+		calls := other.calls.listCalls()
+		if len(calls) == 0 {
+			return false
+		}
+		frames, _ := calls[0].frames()
+		return len(frames) > 0
+	})
+	return owner, b.send(b.t.Context(), key)
+}
+
+// TestFollowerOutlivesFailedReads: the database does not answer who follows a call of another node for a while. The
+// follower gets the answer, as the other node's own client does (F-37).
+func TestFollowerOutlivesFailedReads(t *testing.T) {
+	t.Parallel()
+	f := wholeStream()
+	f.chunks = append([]provider.Chunk{{Frames: []byte(delta("Oh. "))}}, f.chunks...)
+	f.paused = make(chan struct{})
+	b := newBundle(t, db.Postgres, f) // SQLite serves one process
+	var reads atomic.Int64
+	b.DB.Fail(func(query string, _ []any) bool {
+		return strings.Contains(query, "FROM checkpoints") && reads.Add(1) <= 5
+	})
+	key := id.NewUUID()
+	owner, follower := b.follow(key)
+	b.eventually("five reads have failed", func() bool { return reads.Load() > 5 })
+	close(f.paused)
+	first := <-owner
+	b.expectWhole(key, first)
+	if second := <-follower; second != first {
+		t.Errorf("the follower got\n%s\nthe owner's client\n%s", second, first)
+	}
+}
+
+// TestFollowerWithoutDatabase: the database does not answer who follows a call at all. The follower is told to retry,
+// and the call goes on.
+func TestFollowerWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("begun %t", begun), func(t *testing.T) {
+			t.Parallel()
+			f := wholeStream()
+			f.chunks = append([]provider.Chunk{{Frames: []byte(delta("Oh. "))}}, f.chunks...)
+			f.paused = make(chan struct{})
+			b := newBundle(t, db.Postgres, f)
+			b.pollPatience = 10 * time.Millisecond
+			if begun {
+				b.keepAlive = time.Millisecond
+			}
+			b.DB.Fail(func(query string, _ []any) bool { return strings.Contains(query, "FROM checkpoints") })
+			key := id.NewUUID()
+			owner, follower := b.follow(key)
+			want := map[bool]string{false: "503 ", true: "200 "}[begun]
+			if got := <-follower; !strings.HasPrefix(got, want) || !strings.Contains(got, `"code":"unavailable"`) {
+				t.Errorf("the follower got\n%s", got)
+			}
+			close(f.paused)
+			if got := <-owner; !strings.Contains(got, "Hello") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+				t.Errorf("the owner's client got\n%s", got)
+			}
+		})
+	}
+}
+
+// TestFollowersOutwaitTheOwner: a node may take longer for a call and its settlement than the call itself may.
+func TestFollowersOutwaitTheOwner(t *testing.T) {
+	t.Parallel()
+	if followTime < maxCallDuration+maxSettleDuration+20*time.Second { // a dead owner is noticed within 15 s
+		t.Errorf("a call is followed for %s only", followTime)
+	}
+}
+
+// dialSlowly asks for a call by a socket that has no room, and reads nothing.
+func dialSlowly(t *testing.T, target, key string) {
+	t.Helper()
+	at := strings.TrimPrefix(target, "http://")
+	host, path, _ := strings.Cut(at, "/")
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nIdempotency-Key: %s\r\n\r\n",
+		path, key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveNarrow serves the calls by sockets that have no room.
+func (b *bundle) serveNarrow() {
+	b.t.Helper()
+	router := web.NewRouter(b.Log, web.Links{})
+	router.Handle("POST /call", b.serve)
+	server := httptest.NewUnstartedServer(router)
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
+		return ctx
+	}
+	server.Start()
+	b.t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	b.url = server.URL + "/call"
+}
+
+// TestNobodyWaitsForAnothersSocket: the first client of a key does not read. Who joins gets the answer long before the
+// write to the first one is given up (decision 211).
+func TestNobodyWaitsForAnothersSocket(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 10_000)
+	stream := &fakeProvider{ended: io.EOF}
+	for range 40 {
+		stream.chunks = append(stream.chunks, provider.Chunk{Frames: []byte(delta(long))})
+	}
+	stream.chunks = append(stream.chunks, wholeStream().chunks...)
+	whole := &fakeProvider{whole: &provider.Response{
+		Body: []byte(`{"id":"chatcmpl-9","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,` +
+			`"message":{"role":"assistant","content":"Hello ` + strings.Repeat(long, 100) + `"},` +
+			`"finish_reason":"stop"}]}`),
+		Usage: &provider.Usage{Input: 9, Output: 1},
+	}}
+	for name, f := range map[string]*fakeProvider{"": stream, "?whole": whole} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t, db.SQLite, f)
+			b.serveNarrow()
+			b.url += name
+			key := id.NewUUID()
+			dialSlowly(t, b.url, key)
+			if name == "" {
+				b.awaitClients(key, 1)
+			}
+			select {
+			case got := <-b.send(t.Context(), key):
+				if !strings.HasPrefix(got, "200 ") || !strings.Contains(got, "Hello") || len(got) < 100*len(long)/3 {
+					t.Errorf("%d bytes, which begin with %.200s", len(got), got)
+				}
+			case <-time.After(frameTimeout / 2):
+				t.Error("who joined waits for the first client")
+			}
+		})
+	}
 }
 
 // TestRetryRunsTheLostHoldOfItsOwnNode: a hold of this node that no call leads is released while a retry of its key

@@ -18,7 +18,8 @@ import (
 // on without it (F-32).
 const (
 	frameTimeout    = 30 * time.Second // of one write of a stream
-	responseTimeout = 5 * time.Minute  // of a whole response; followers wait for it too
+	sharedTimeout   = 2 * time.Second  // the same, while other clients wait for the call (decision 211)
+	responseTimeout = 5 * time.Minute  // of a whole response
 )
 
 // keepAliveInterval is after how much silence a stream gets a comment, and then the next one.
@@ -35,6 +36,7 @@ type sse struct {
 	connID   string        // of the call
 	format   shapes.Format // of the frames; nil = that of Chat Completions
 	sent     func() []byte // the frames so far, of which some may be on their way
+	isShared func() bool   // whether other clients wait for what is written; nil = none do
 
 	mu         sync.Mutex // the keep-alive writes too
 	begun      bool       // status 200 was sent
@@ -111,15 +113,22 @@ func (s *sse) write(b []byte) {
 		s.w.WriteHeader(http.StatusOK)
 	}
 	s.writtenAt = time.Now()
-	if s.writtenAt.Sub(s.deadlineAt) > time.Second {
+	timeout, pause := frameTimeout, time.Second
+	if s.isShared != nil && s.isShared() {
+		timeout, pause = sharedTimeout, sharedTimeout/10
+	}
+	if s.writtenAt.Sub(s.deadlineAt) > pause {
 		s.deadlineAt = s.writtenAt
 		// Not every writer has deadlines. net/http lifts them after the response.
-		_ = s.rc.SetWriteDeadline(s.writtenAt.Add(frameTimeout))
+		_ = s.rc.SetWriteDeadline(s.writtenAt.Add(timeout))
 	}
 	if _, err := s.w.Write(b); err != nil {
 		s.gone = true
 	}
 }
+
+// hurry gives the client sharedTimeout to take what is being written. s.mu is not taken: the write may hold it.
+func (s *sse) hurry() { _ = s.rc.SetWriteDeadline(time.Now().Add(sharedTimeout)) }
 
 func (s *sse) flush() {
 	s.mu.Lock()

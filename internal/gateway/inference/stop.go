@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -87,6 +86,9 @@ func (a *attempt) cutError(cause error) *apierr.Error {
 	if stop := a.running.stopped.Load(); stop != nil {
 		return stop.apiError(a.held.ConnectionID, partBilled)
 	}
+	if errors.Is(cause, errLost) {
+		return interrupted(a.held.ConnectionID, chargeOfPart(a.recorder() != nil))
+	}
 	a.h.Metrics.CountCutStream(a.api.Name())
 	return brokenOff(a.Model.Provider, a.held.ConnectionID, cause, a.recorder() != nil)
 }
@@ -156,24 +158,28 @@ func (h *Handler) PauseCalls(connectionIDs []string) {
 const (
 	// stopTimeout bounds one reading of the stops.
 	stopTimeout = 2 * time.Second
-	// stopSlack is longer than a transaction takes to commit, and than the clocks of nodes differ.
+	// stopSlack is longer than a transaction takes to commit, than the clocks of nodes differ, and than callers are
+	// cached.
 	stopSlack = 10 * time.Second
 )
 
 // A stopWatch remembers which stops this node has read. Only WatchStops uses it.
 type stopWatch struct {
 	readAt time.Time            // of the last reading that succeeded
-	seen   map[string]time.Time // when a stop or a suspension was last read
+	seen   map[string]time.Time // when a stop was last read
 }
 
 // WatchStops stops the calls of this node that any node was asked to stop. Call it twice a second.
 // A stop is applied once, when it is first read, so that it does not end a call that begins after
-// the connection was resumed.
+// the connection was resumed. The suspension of an app is applied each time, for as long as callers
+// may be cached that do not know it: a hold does not look for it. It cannot end a call that begins
+// after it was lifted, because only calls are stopped that ran before it was read.
 func (h *Handler) WatchStops(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	w, now := &h.stops, h.Now()
 	since := w.readAt.Add(-stopSlack)
+	running := h.calls.listCalls()
 	stops, err := store.ListStops(ctx, h.DB, since)
 	if err != nil {
 		return err
@@ -188,9 +194,10 @@ func (h *Handler) WatchStops(ctx context.Context) error {
 		}
 	}
 	for i := range suspended {
-		app := &suspended[i]
-		if w.noteStop(app.ID+" "+strconv.FormatInt(app.Suspension.SinceUS, 10), now) {
-			h.stopCalls(rules.StoppedBySuspension, func(c *runningCall) bool { return c.appID == app.ID })
+		for _, c := range running {
+			if c.appID == suspended[i].ID {
+				h.orphans.stopCall(c, rules.StoppedBySuspension)
+			}
 		}
 	}
 	w.readAt = now

@@ -322,6 +322,73 @@ func TestStopLeavesOthers(t *testing.T) {
 	b.eventually("it is billed", func() bool { return b.billed(key) || len(b.calls.listCalls()) == 0 })
 }
 
+// TestSuspensionStopsWhatBeginsAfterIt: the operator's suspension ends also calls that begin at a node which does not
+// know it yet, because it has cached their callers. A call that begins after the suspension was lifted goes on, also
+// if it begins while the node reads.
+func TestSuspensionStopsWhatBeginsAfterIt(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, e db.Engine) {
+		f := &fakeProvider{
+			chunks:  []provider.Chunk{{Frames: []byte(delta("Hello"))}},
+			hangs:   true,
+			hanging: make(chan struct{}, 8),
+		}
+		b := newBundle(t, e, f)
+		var onRead func()
+		b.DB.Trace(func(query string, _ []any) {
+			if strings.Contains(query, "suspension_by = 'operator'") && onRead != nil {
+				onRead()
+			}
+		})
+		inTx := func(do func(ctx context.Context, tx *db.Tx) error) {
+			t.Helper()
+			if err := b.DB.InTx(t.Context(), do); err != nil {
+				t.Fatal(err)
+			}
+		}
+		inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := b.Apps.Suspend(ctx, tx, b.who.App.ID, "operator", "its secret has leaked")
+			return err
+		})
+		for range 3 { // the node's caller is the one of before
+			b.watchStops()
+			b.pass(time.Second / 2)
+			late := b.open(t.Context(), id.NewUUID())
+			<-f.hanging
+			b.watchStops()
+			if body := readRest(t, late.Body); !strings.Contains(body, `"code":"app_suspended"`) {
+				t.Errorf("a call that began after the suspension ended with\n%s", body)
+			}
+		}
+		var racing *http.Response
+		onRead = func() { // it is read that the app is suspended, and then the suspension ends, and a call begins
+			onRead = nil
+			racing = b.open(t.Context(), id.NewUUID())
+			<-f.hanging
+		}
+		b.watchStops()
+		inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := b.Apps.Lift(ctx, tx, b.who.App.ID)
+			return err
+		})
+		after := b.open(t.Context(), id.NewUUID())
+		<-f.hanging
+		b.watchStops()
+		for _, c := range b.calls.listCalls() {
+			if stop := c.stopped.Load(); stop != nil {
+				t.Errorf("stopped after the lift: %v", stop)
+			}
+		}
+		b.CutCalls()
+		for _, resp := range []*http.Response{racing, after} {
+			if body := readRest(t, resp.Body); !strings.Contains(body, "broke off") {
+				t.Errorf("the call ended with\n%s", body)
+			}
+		}
+		b.eventually("they have ended", func() bool { return len(b.calls.listCalls()) == 0 })
+	})
+}
+
 // A call that is stopped while its hold is made asks no provider.
 func TestStopWhileHeld(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ type biller struct {
 	apps         *apps.Store
 	policies     *policies.Book
 	metrics      *metrics.Metrics
-	developerKey func(ctx context.Context, accountID string) (key string, ok bool) // nil = no app has one
+	developerKey func(ctx context.Context, accountID string) (key string, err error) // nil = no app has one
 	log          *slog.Logger
 	abandoned    context.Context // ends when the node no longer waits for its sessions
 }
@@ -70,11 +70,13 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 	if err != nil {
 		return err
 	}
-	own, hasKey := "", false
+	own := ""
 	if !state.Mock && app.Tier == tiers.Sandbox && b.developerKey != nil {
-		own, hasKey = b.developerKey(ctx, app.OwnerID)
+		if own, err = b.developerKey(ctx, app.OwnerID); err != nil {
+			return err
+		}
 	}
-	made, res, err := b.holdFitting(ctx, terms, &app, state.ID, h, hasKey)
+	made, res, err := b.holdFitting(ctx, terms, &app, state.ID, h, own != "")
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestCallOfAnotherKey(t *testing.T) {
 	p := &Provider{
 		BaseURL:      srv.URL,
 		PlatformKeys: []string{"platform 1"},
-		DeveloperKey: func(context.Context, string) (string, bool) { return own, true },
+		DeveloperKey: func(context.Context, string) (string, error) { return own, nil },
 		Identifiers:  ids,
 	}
 	platform := &billingTerms{AccountID: "wac_1", PlatformKey: p.chooseKey("m")}

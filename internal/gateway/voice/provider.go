@@ -35,8 +35,8 @@ type Provider struct {
 	PlatformKeys []string // none = only apps with a provider key have live sessions
 	// ChooseKey returns the platform key for a new session of a model; nil = the first one.
 	ChooseKey func(model string) string
-	// DeveloperKey returns an account's own provider key; nil = no account has one.
-	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
+	// DeveloperKey returns an account's own provider key; "" = it has none. Nil: no account has one.
+	DeveloperKey func(ctx context.Context, accountID string) (key string, err error)
 	// MakeRefusal reads an error answer to a request by a key, of which its texts say nothing.
 	MakeRefusal func(key string, status int, h http.Header, body []byte) *provider.Error
 	// Transport sends the requests; nil = http.DefaultTransport. No redirect is followed: it would take our key along.
@@ -82,9 +82,9 @@ func (p *Provider) findKey(name string) string {
 func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) {
 	key := p.findKey(t.PlatformKey)
 	if t.DeveloperKey {
-		var ok bool
-		if key, ok = p.DeveloperKey(ctx, t.OwnerID); !ok {
-			return "", errNoProviderKey
+		var err error
+		if key, err = p.DeveloperKey(ctx, t.OwnerID); err != nil {
+			return "", err
 		}
 	}
 	if key == "" {

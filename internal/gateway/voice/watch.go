@@ -210,14 +210,17 @@ func (s *Supervisor) HangUps(ctx context.Context) error {
 const maxHangUps = 32
 
 func (s *Supervisor) hangUpEnded(ctx context.Context, sessionID string) error {
-	r, rowErr := getRow(ctx, s.DB, sessionID)
-	saved, loadErr := s.loadSession(ctx, sessionID)
-	if err := errors.Join(rowErr, loadErr); err != nil {
+	r, err := getRow(ctx, s.DB, sessionID)
+	if err != nil {
 		return err
 	}
 	now := s.Now()
 	mine, err := s.postponeHangUp(ctx, sessionID, now, hangUpPause(now.Sub(r.endedAt())))
 	if err != nil || !mine {
+		return err
+	}
+	saved, err := s.loadSession(ctx, sessionID) // once it is put off: of what cannot be read there may be hundreds
+	if err != nil {
 		return err
 	}
 	return s.node.endCall(ctx, &r, &saved)

@@ -26,6 +26,8 @@ type Node struct {
 	renewedAt time.Time // of the last renewal that succeeded, when it began
 	steadyAt  time.Time // since then no renewal has come later than half a lease after the one before
 	endUS     int64     // of the lease, as the last renewal has set it
+	triedAt   time.Time // of the last renewal, when it began
+	lapses    int64     // see Lapses
 	left      bool
 	settings  string // JSON, see SetSettings
 }
@@ -64,8 +66,11 @@ func (n *Node) RenewLease(ctx context.Context) error {
 }
 
 func (n *Node) renew(ctx context.Context) error {
+	began := n.clock()
 	n.mu.Lock()
 	left, settings := n.left, n.settings
+	n.lapses += n.standstill(began)
+	n.triedAt = began
 	n.mu.Unlock()
 	if left {
 		return nil
@@ -75,7 +80,6 @@ func (n *Node) renew(ctx context.Context) error {
 		end = n.db.Moment()
 	}
 	end = end.Add(n.Lease)
-	began := n.clock()
 	var endUS int64
 	err := n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return tx.QueryRowContext(ctx, `INSERT INTO nodes (id, started_us, lease_us, settings)
@@ -107,7 +111,29 @@ func (n *Node) noteRenewal(began time.Time, endUS int64) {
 	if passed > n.Lease/2 || n.endUS > 0 && step.Abs() > n.Lease/2 {
 		n.steadyAt = began
 	}
+	if n.endUS > 0 && endUS-n.Lease.Microseconds() > n.endUS {
+		n.lapses++
+	}
 	n.renewedAt, n.endUS = began, endUS
+}
+
+// Lapses changes when another node may have ended calls of this one: it has stood still for half a lease, in which it
+// did not even try to renew it, or a renewal came after the end of the lease. On SQLite there is no other node.
+func (n *Node) Lapses() int64 {
+	if n.db.Engine == db.SQLite {
+		return 0
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lapses + n.standstill(n.clock())
+}
+
+// standstill returns 1 if no renewal has begun for half a lease, else 0. n.mu is held.
+func (n *Node) standstill(now time.Time) int64 {
+	if !n.triedAt.IsZero() && now.Sub(n.triedAt) > n.Lease/2 {
+		return 1
+	}
+	return 0
 }
 
 // LeaseAge returns how long ago the lease was renewed.

@@ -223,6 +223,43 @@ func TestDeleteExpiredObeysTheRetention(t *testing.T) {
 	})
 }
 
+// TestLapses: calls of a node may have been ended by others after it has stood still, or after its lease was over. A
+// database that was away for less is neither.
+func TestLapses(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	n := joinTestNode(t, d, "n")
+	n.pass(1)
+	before := n.Lapses()
+	lapsed := func(when string, want bool) {
+		t.Helper()
+		if got := n.Lapses(); got != before != want {
+			t.Errorf("%s: lapsed %t, want %t", when, got != before, want)
+		}
+		before = n.Lapses()
+	}
+	n.pass(3)
+	lapsed("renewals", false)
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 9 {
+		n.time = n.time.Add(time.Second)
+		if n.RenewLease(away) == nil {
+			t.Fatal("a renewal has succeeded without a database")
+		}
+	}
+	lapsed("no renewal has succeeded for less than a lease", false)
+	n.time = n.time.Add(6 * time.Second)
+	lapsed("it stood still", true)
+	n.pass(1)
+	lapsed("the same, once it has renewed its lease", false)
+	n.endUS -= 11 * time.Second.Microseconds() // the lease was over when the next renewal came
+	n.pass(1)
+	lapsed("a renewal after the end of the lease", true)
+	n.pass(3)
+	lapsed("renewals after that", false)
+}
+
 // TestStepOfTheDatabasesClock: the database's clock steps by an hour, so that all leases seem to have ended. A node
 // finds no holds of dead nodes before its own renewal, and after that it judges others only when they have had a whole
 // lease to renew theirs.

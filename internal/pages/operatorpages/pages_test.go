@@ -521,6 +521,40 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyOutlivesItsNode: a node stops while it verifies the ledger. That is no result: after a minute another node
+// verifies it.
+func TestVerifyOutlivesItsNode(t *testing.T) {
+	t.Parallel()
+	address := dbtest.URL(t, db.SQLite)
+	d := dbtest.OpenURL(t, address)
+	w := newWorld(t, d)
+	b := w.signedIn("operator")
+	b.Post("/operator/verify", url.Values{}).Leads(t, "/operator/verify")
+	run, stop := context.WithCancel(t.Context())
+	var passed time.Duration
+	asked := 0
+	v := &operatorpages.Verifier{DB: d, URL: address, Now: func() time.Time {
+		if asked++; asked == 2 { // it is claimed, and begins
+			stop()
+		}
+		return w.Now().Add(passed)
+	}}
+	if err := v.Once(run); err == nil {
+		t.Error("the verification has ended though its node stops")
+	}
+	b.Get("/operator/verify").Want(t, 200, ">Running<").Lacks(t, ">Failed<")
+	for _, step := range []struct {
+		passed time.Duration
+		want   string
+	}{{59 * time.Second, ">Running<"}, {61 * time.Second, ">Clean<"}} {
+		passed = step.passed
+		if err := v.Once(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b.Get("/operator/verify").Want(t, 200, step.want).Lacks(t, ">Failed<")
+	}
+}
+
 // A refuser is a provider that calls each request invalid.
 type refuser struct{ provider.Provider }
 

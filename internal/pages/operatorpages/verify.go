@@ -74,6 +74,9 @@ func (v *Verifier) Once(ctx context.Context) error {
 		return fmt.Errorf("operatorpages: verify: %w", err)
 	}
 	result, err := v.runAudit(ctx, ver.id)
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return err // this node stops: it is no result, and another node, or the next start, takes the verification over
+	}
 	ver.state, ver.report = stateClean, result.Report
 	ver.checks, ver.rowsChecked, ver.findings = int64(result.Checks), result.Checked, int64(result.Findings)
 	if err != nil {

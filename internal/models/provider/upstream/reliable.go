@@ -57,7 +57,9 @@ func tryCall[T any](ctx context.Context, r *Reliable, q *provider.Request, call 
 		}
 	}
 	answer, err := runTries(ctx, r, call)
-	r.breakers.report(key, r.now(), ctx.Err() == nil && isOutage(err))
+	if err == nil || ctx.Err() == nil { // a call that was cut says nothing about its provider
+		r.breakers.report(key, r.now(), isOutage(err))
+	}
 	return answer, err
 }
 

@@ -127,6 +127,39 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// TestCutCallsSayNothing: calls that their users end, or that the node cuts, neither close an open circuit nor open
+// one.
+func TestCutCallsSayNothing(t *testing.T) {
+	t.Parallel()
+	dead := &provider.Error{Status: 503}
+	s := &script{}
+	for range 3 * failuresToOpen {
+		s.fails = append(s.fails, dead)
+	}
+	r, _, now := patient(s)
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range failuresToOpen - 1 {
+		if _, err := r.Complete(t.Context(), &provider.Request{}); errors.Is(err, errOpen) {
+			t.Fatal("open too soon")
+		}
+		*now = now.Add(failingToOpen / 2)
+	}
+	for range 3 {
+		if _, err := r.Complete(cut, &provider.Request{}); errors.Is(err, errOpen) {
+			t.Error("cut calls have opened the circuit")
+		}
+	}
+	_, _ = r.Complete(t.Context(), &provider.Request{})
+	*now = now.Add(openDuration)
+	if _, err := r.Complete(cut, &provider.Request{}); errors.Is(err, errOpen) {
+		t.Fatal("the cut call is no probe")
+	}
+	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.Is(err, errOpen) {
+		t.Errorf("a cut probe has closed the circuit: %v", err)
+	}
+}
+
 // failUntilOpen makes as many calls as open a circuit, in the time that it takes.
 func failUntilOpen(r *Reliable, now *time.Time, q *provider.Request) (told []error) {
 	for range failuresToOpen {
