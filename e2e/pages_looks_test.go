@@ -105,6 +105,17 @@ func TestLooksOfMail(t *testing.T) {
 	look("unsubscribe")
 	b.press("button", "Unsubscribe")
 	b.says("You’re unsubscribed")
+	b.open(p.BaseURL + "/")
+	b.press("link", "clock")
+	b.says("as elsewhere")
+	look("clock")
+	b.fill("Move it forward by", "yesterday")
+	b.press("button", "Move forward")
+	b.says("such as 30d")
+	look("clock-refused")
+	b.fill("Move it forward by", "1d12h")
+	b.press("button", "Move forward")
+	b.says("1d12h ahead")
 }
 
 // look checks one page in both widths and colour schemes. The long run checks all

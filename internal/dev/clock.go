@@ -195,11 +195,17 @@ func parseDuration(text string) (Duration, error) {
 
 // formatAhead writes a length as parseDuration reads it.
 func formatAhead(length time.Duration) string {
-	days, rest := length/day, (length % day).Round(time.Second)
+	days, rest := length/day, (length % day).Round(time.Second).String()
+	if short, ok := strings.CutSuffix(rest, "m0s"); ok {
+		rest = strings.TrimSuffix(short+"m", "h0m")
+		if rest != short+"m" {
+			rest += "h"
+		}
+	}
 	switch {
 	case days == 0:
-		return rest.String()
-	case rest == 0:
+		return rest
+	case rest == "0s":
 		return fmt.Sprintf("%dd", days)
 	default:
 		return fmt.Sprintf("%dd%s", days, rest)
@@ -259,7 +265,8 @@ func (c *clock) submit(w http.ResponseWriter, r *http.Request) error {
 	if errors.As(err, &refused) && refused.Code == apierr.InvalidRequest {
 		f := c.form()
 		f.Fields[0].Value = r.PostFormValue("advance")
-		f.Errors = []ui.Problem{{Field: "advance", Text: refused.Message}}
+		text := strings.TrimPrefix(refused.Message, "advance: ")
+		f.Errors = []ui.Problem{{Field: "advance", Text: strings.ToUpper(text[:1]) + text[1:] + "."}}
 		return ui.Render(w, http.StatusBadRequest, f)
 	}
 	if err != nil {
@@ -270,10 +277,15 @@ func (c *clock) submit(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *clock) form() ui.Form {
-	s := c.state()
+	lead := "It is " + c.db.Now().UTC().Format("2 Jan 2006, 15:04 UTC") + " here"
+	if ahead := c.state().Ahead; ahead == "0s" {
+		lead += ", as elsewhere."
+	} else {
+		lead += ", " + ahead + " ahead."
+	}
 	return ui.Form{
 		Heading: "Clock",
-		Lead:    "It is " + s.Now + " here, " + s.Ahead + " ahead.",
+		Lead:    lead,
 		Note: "The clock goes forward only. What is due by then happens: retries of webhooks, the first of the " +
 			"month, ends of tokens, sessions and holds. You may have to sign in again.",
 		Action: "/dev/clock",

@@ -17,7 +17,7 @@ import (
 func TestDurationsOfTheClock(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"30d": "30d", "+30d": "30d", "36h": "1d12h0m0s", "1d12h": "1d12h0m0s", "90m": "1h30m0s", "24h": "1d",
+		"30d": "30d", "+30d": "30d", "36h": "1d12h", "1d12h": "1d12h", "90m": "1h30m", "24h": "1d",
 		"1s": "1s",
 		"":   "", "0": "", "0d": "", "-1d": "", "1d-2h": "", "1d+2h": "", "d": "", "1.5d": "", "99999999d": "",
 		"70000d": "",
@@ -65,7 +65,7 @@ func TestClock(t *testing.T) {
 		if w := ask("POST", "/dev/clock", form, "advance=12h"); w.Code != http.StatusSeeOther {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
-		if w := ask("GET", "/dev/clock", "", ""); !strings.Contains(w.Body.String(), "30d12h0m0s ahead") {
+		if w := ask("GET", "/dev/clock", "", ""); !strings.Contains(w.Body.String(), "30d12h ahead") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		for _, wrong := range []string{"-1d", "", "367d", "soon"} {

@@ -58,6 +58,7 @@ Open
   Docs             {base}/docs
   API reference    {base}/reference
   Mail             {base}/dev/mail
+  Clock            {base}/dev/clock
   Emulated AI      {providers}
   Emulated Stripe  {stripe}
 
