@@ -397,6 +397,47 @@ func TestSDKSharedRefresh(t *testing.T) {
 	}
 }
 
+// TestSDKsShareAFolder: programs in the three languages refresh the tokens of one folder in turn, and none waits for
+// what another one has left of its lock.
+func TestSDKsShareAFolder(t *testing.T) {
+	t.Parallel()
+	p := sharedNode(t)
+	token, folder := grant(t, p, "5", ""), t.TempDir()
+	id, _ := token.Extra("connection_id").(string)
+	path := filepath.Join(folder, id+".json")
+	tokens := map[string]any{
+		"connection_id": id,
+		"access_token":  token.AccessToken,
+		"refresh_token": token.RefreshToken,
+	}
+	sdks := builtSDKs(t)
+	for i := range 2 * len(sdks) {
+		s := sdks[i%len(sdks)]
+		tokens["expires_at"] = time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
+		text, err := json.Marshal(tokens)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		got, err := newDriver(t, s, p).command("token", folder, id).Output()
+		if took := time.Since(began); err != nil || took > 15*time.Second {
+			t.Errorf("%s: %s, %v", s.name, took, err)
+		}
+		stored, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := tokens["access_token"]
+		if tokens = read[map[string]any](t, string(stored)); tokens["access_token"] == was ||
+			tokens["access_token"] != strings.TrimSpace(string(got)) {
+			t.Errorf("%s: printed %q, the file has %v", s.name, got, tokens["access_token"])
+		}
+	}
+}
+
 // runManyTokens runs processes that print an access token, and returns the one that all of them print.
 func runManyTokens(t *testing.T, d *driver, folder, connectionID string) string {
 	t.Helper()

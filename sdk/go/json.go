@@ -3,7 +3,6 @@ package purser
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 )
 
 // A Resource is embedded in what the service returns.
@@ -18,7 +17,7 @@ func (r *Resource) keepRaw(raw []byte) { r.Raw = bytes.Clone(raw) }
 // decode reads a JSON object and keeps it as Raw where its type has that.
 func decode[T any](data []byte) (value T, err error) {
 	if err := json.Unmarshal(data, &value); err != nil {
-		return value, fmt.Errorf("purser: unexpected answer: %w", err)
+		return value, newOwnError(CodeInvalidResponse, err, "unexpected answer: %v", err)
 	}
 	if keeper, ok := any(&value).(interface{ keepRaw([]byte) }); ok {
 		keeper.keepRaw(data)

@@ -77,7 +77,7 @@ func (r *liveReader) readStream() (goOn bool, err error) {
 		}
 		live, err := decode[LiveEvent](event.data)
 		if err != nil {
-			return false, err
+			return true, nil // something between has spoilt it
 		}
 		if live.Type == "end" && live.Reconnect {
 			if live.Reason == "token_expired" {

@@ -88,6 +88,7 @@ class Reply:
                 "the response is not JSON; is base_url the address of a Purser service?",
                 status=self.status,
                 code="invalid_response",
+                action="retry",
                 request_id=self.headers.get("x-request-id"),
             ) from None
 
@@ -800,7 +801,10 @@ class EventReader:
         events = []
         for event in self._events.feed(data):
             self.after = event.id or self.after
-            raw = {**json.loads(event.data), "event_id": event.id}
+            try:
+                raw = {**json.loads(event.data), "event_id": event.id}
+            except (TypeError, ValueError) as error:
+                raise sdk_error("invalid_response", "an event of the stream is not JSON", cause=error) from error
             if raw.get("type") == "end":
                 self.ended = "again" if raw.get("reconnect") else "final"
             if self.ended != "again":

@@ -57,7 +57,7 @@ export class Transport {
       try {
         return { data: (text ? JSON.parse(text) : null) as T, headers: response.headers };
       } catch (cause) {
-        throw newError("connection_error", "The answer is not JSON.", cause);
+        throw newError("invalid_response", "The answer is not JSON.", cause);
       }
     });
   }
