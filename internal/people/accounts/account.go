@@ -3,8 +3,12 @@
 package accounts
 
 import (
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -58,7 +62,11 @@ const (
 // NormalizeEmail returns an email in the spelling that is stored: trimmed and lower-case. The error
 // is 400 invalid_request. Only ASCII is accepted, so that no two emails look the same.
 func NormalizeEmail(s string) (string, error) {
-	s = strings.ToLower(strings.TrimSpace(s))
+	s = strings.TrimSpace(s)
+	if strings.ContainsFunc(s, func(c rune) bool { return c > unicode.MaxASCII }) {
+		return "", apierr.InvalidRequest.Errorf("email: must be an address such as name@example.com")
+	}
+	s = strings.ToLower(s) // of ASCII: other letters, such as the Kelvin sign, become ASCII in lower case
 	local, domain, _ := strings.Cut(s, "@")
 	if len(s) > 254 || !isValidLocal(local) || !isValidDomain(domain) {
 		return "", apierr.InvalidRequest.Errorf("email: must be an address such as name@example.com")
@@ -105,12 +113,55 @@ func isValidDomain(domain string) bool {
 	return len(labels) >= 2
 }
 
-// validatePassword returns 400 invalid_request for a password that is too short, too long or not UTF-8.
+// validatePassword returns 400 invalid_request for a password that is too short, too long, not UTF-8, or one that
+// everybody tries.
 func validatePassword(password string) error {
-	if n := utf8.RuneCountInString(password); n < minPasswordRunes || len(password) > maxPasswordBytes ||
+	plain := normalizePassword(password)
+	if n := utf8.RuneCountInString(plain); n < minPasswordRunes || len(password) > maxPasswordBytes ||
 		!utf8.ValidString(password) {
 		return apierr.InvalidRequest.Errorf("password: must have at least %d characters and at most %d bytes",
 			minPasswordRunes, maxPasswordBytes)
 	}
+	if isCommonPassword(plain) {
+		return apierr.InvalidRequest.Errorf("password: is one that many people use; choose another")
+	}
 	return nil
+}
+
+// normalizePassword returns a password in the spelling that is hashed (RFC 8265 §4.2.2): keyboards and systems write
+// the same letter in different ways.
+func normalizePassword(password string) string { return norm.NFKC.String(password) }
+
+// isCommonPassword reports whether a password is made of up to three characters, is a run of digits or letters of a
+// keyboard, or heads the lists of passwords that were stolen. It has at least minPasswordRunes characters.
+func isCommonPassword(password string) bool {
+	password = strings.ToLower(password)
+	kinds := map[rune]bool{}
+	for _, c := range password {
+		kinds[c] = true
+	}
+	if len(kinds) <= 3 {
+		return true
+	}
+	for _, run := range []string{"01234567890123456789", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop[]", "asdfghjkl;'"} {
+		if strings.Contains(run, password) || strings.Contains(reverse(run), password) {
+			return true
+		}
+	}
+	return slices.Contains(commonPasswords, password)
+}
+
+// commonPasswords are others of the most frequent passwords of ten characters and more.
+var commonPasswords = []string{
+	"12345678910", "1234512345", "1234554321", "123456789a", "123456789q", "a123456789", "q123456789", "abc123456789",
+	"1q2w3e4r5t", "1q2w3e4r5t6y", "q1w2e3r4t5", "1qaz2wsx3edc", "qwerty12345", "qwerty123456", "qwertyuiop123",
+	"zxcvbnm123", "asdfghjkl123", "password12", "password123", "password1234", "password12345", "password123456",
+	"passwordpassword", "iloveyou12", "iloveyou123", "welcome123", "welcome1234", "letmein123", "football123",
+	"princess123", "sunshine123", "administrator",
+}
+
+func reverse(s string) string {
+	b := []byte(s)
+	slices.Reverse(b)
+	return string(b)
 }

@@ -93,6 +93,9 @@ func TestEmails(t *testing.T) {
 		"a@example.com\n":                        "a@example.com",
 		"a\x00b@example.com":                     "",
 		"pеrson@example.com":                     "", // a Cyrillic е
+		"\u212Aelvin@example.com":                "", // the Kelvin sign, which is k in lower case
+		"person@\u0130.example.com":              "", // a capital i with a dot
+		"ｐerson@example.com":                     "", // of full width
 		strings.Repeat("a", 65) + "@example.com": "",
 		"a@" + strings.Repeat("a.", 130) + "com": "",
 		"a@" + strings.Repeat("b", 64) + ".com":  "",
@@ -102,6 +105,86 @@ func TestEmails(t *testing.T) {
 		got, err := accounts.NormalizeEmail(in)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("NormalEmail(%q) = %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+// Each spelling of an address is one account: where it is stored, looked up, shown, and counted by the limits. What
+// only looks like it is none.
+func TestSpellingsOfAnAddress(t *testing.T) {
+	t.Parallel()
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+		s := accounts.NewStore(d, newClock().now)
+		from := accounts.Client{Address: "192.0.2.1"}
+		person := mustCreate(t, d, s, accounts.NewAccount{Email: " Person@EXAMPLE.com", Password: password})
+		if person.Email != "person@example.com" {
+			t.Errorf("it is shown as %q", person.Email)
+		}
+		same := []string{"person@example.com", "PERSON@EXAMPLE.COM", "Person@Example.Com", " person@example.com",
+			"person@example.com\n", "\tperson@example.com\r\n", "\u00a0person@example.com", "pErSoN@example.com",
+			"person@eXample.com", "person@example.COM "}
+		for _, email := range same {
+			if a, err := s.GetByEmail(t.Context(), email); err != nil || a.ID != person.ID {
+				t.Errorf("%q is looked up: %+v, %v", email, a, err)
+			}
+			if a, err := s.SignIn(t.Context(), from, email, password); err != nil || a.ID != person.ID {
+				t.Errorf("%q signs in: %v", email, err)
+			}
+			err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				_, err := s.Create(ctx, tx, accounts.NewAccount{Email: email})
+				return err
+			})
+			if code(err) != "invalid_request" {
+				t.Errorf("%q gets another account: %v", email, err)
+			}
+		}
+		for _, email := range []string{"person@example.com.", "person@exa\u00admple.com", "p\u0435rson@example.com",
+			"\uff50erson@example.com", "person\u200b@example.com", "per son@example.com", "person@example\u3002com",
+			"person@\u212Axample.com", "\"person\"@example.com", "person@EXAMPLE"} {
+			if a, err := s.GetByEmail(t.Context(), email); err == nil {
+				t.Errorf("%q is %+v", email, a)
+			}
+		}
+		for _, email := range same { // ten wrong passwords use up what a network has for an account
+			if _, err := s.SignIn(t.Context(), from, email, "wrong password"); code(err) != "unauthorized" {
+				t.Errorf("%q with a wrong password: %v", email, err)
+			}
+		}
+		for _, email := range same {
+			if _, err := s.SignIn(t.Context(), from, email, "wrong password"); code(err) != "rate_limited" {
+				t.Errorf("%q has a limit of its own: %v", email, err)
+			}
+		}
+	})
+}
+
+// A password is the same in each spelling of its letters, and none of those that everybody tries.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.SQLite)
+	s := accounts.NewStore(d, newClock().now)
+	from := accounts.Client{Address: "192.0.2.1"}
+	mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com", Password: "gar\u00e7on \u00e9l\u00e8ve"})
+	for i, same := range []string{"gar\u00e7on \u00e9l\u00e8ve", "garc\u0327on e\u0301le\u0300ve",
+		"gar\u00e7on\u00a0\u00e9l\u00e8ve", "\uff47ar\u00e7on \u00e9l\u00e8ve"} {
+		if _, err := s.SignIn(t.Context(), from, "person@example.com", same); err != nil {
+			t.Errorf("spelling %d: %v", i, err)
+		}
+	}
+	for try, ok := range map[string]bool{
+		"1234567890":                     false,
+		"0987654321":                     false,
+		"1111111111":                     false,
+		"abababababab":                   false,
+		"ABCDEFGHIJ":                     false,
+		"qwertyuiop":                     false,
+		"Password123":                    false,
+		"e\u0301e\u0301abc\u0301d\u0301": false, // eight letters
+		"1234567890 and more":            true,
+		"correct horse 1":                true,
+	} {
+		if _, err := accounts.HashNewPassword(t.Context(), try); (err == nil) != ok {
+			t.Errorf("%q: %v", try, err)
 		}
 	}
 }

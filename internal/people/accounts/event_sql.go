@@ -52,6 +52,17 @@ func listSignInAddresses(ctx context.Context, q db.Queryer, accountID string, li
 		WHERE account_id = $1 AND kind = 'signed-in' ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
+// listWrongCodes reads the wrong codes of an account with ids from from, without those before the last password. They
+// are bounded, and so are the failed sign-ins of a day among them.
+func listWrongCodes(ctx context.Context, q db.Queryer, accountID, from string) ([]Event, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *Event) []any {
+		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
+	}), `SELECT id, account_id, kind, address, agent, created_us FROM security_events
+		WHERE account_id = $1 AND id >= $2 AND kind = $3 AND id > COALESCE((SELECT MAX(id) FROM security_events
+			WHERE account_id = $1 AND id >= $2 AND kind = $4), '')
+		ORDER BY id DESC LIMIT 1000`, accountID, from, string(CodeFailed), string(PasswordChanged))
+}
+
 // maxErased is how many security events of an account one transaction deletes. Strangers' failed sign-ins may have made
 // a hundred thousand of them.
 const maxErased = 200

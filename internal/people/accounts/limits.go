@@ -109,3 +109,13 @@ func (s *Store) KnowsNetwork(ctx context.Context, q db.Queryer, accountID string
 	}
 	return slices.ContainsFunc(list, func(address string) bool { return web.NetworkOf(address) == from.Network() }), nil
 }
+
+// ListWrongCodes returns the wrong codes of an account since a time, newest first, of all nodes. Those before its
+// password was last set do not count: who entered them has no password any more.
+func (s *Store) ListWrongCodes(ctx context.Context, q db.Queryer, accountID string, since time.Time) ([]Event, error) {
+	list, err := listWrongCodes(ctx, q, accountID, id.Floor(eventPrefix, since))
+	if err != nil {
+		return nil, fmt.Errorf("accounts: wrong codes: %w", err)
+	}
+	return list, nil
+}

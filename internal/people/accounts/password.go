@@ -35,7 +35,7 @@ func newHash(password string) (string, error) {
 	if isLight.Load() {
 		params.Memory = 8 // KiB, the least
 	}
-	return argon2id.CreateHash(password, &params)
+	return argon2id.CreateHash(normalizePassword(password), &params)
 }
 
 // hashes bounds concurrent hashes, so that sign-in attempts cannot exhaust the memory, and those that
@@ -150,7 +150,7 @@ func comparePassword(password, hash string) (bool, error) {
 	if len(password) > maxPasswordBytes {
 		password = password[:maxPasswordBytes+1] // no stored password is that long
 	}
-	ok, err := argon2id.ComparePasswordAndHash(password, hash)
+	ok, err := argon2id.ComparePasswordAndHash(normalizePassword(password), hash)
 	if err != nil {
 		return false, fmt.Errorf("accounts: stored password: %w", err)
 	}

@@ -149,7 +149,7 @@ func (s *Sessions) resumeSession(ctx context.Context, accountID string) (context
 	if err != nil {
 		return nil, fmt.Errorf("accounts: session: %w", err)
 	}
-	return context.WithValue(ctx, currentSessionKey{}, c), nil
+	return context.WithValue(web.WithFormAccount(ctx, a.Email), currentSessionKey{}, c), nil
 }
 
 // computeSessionEnd returns when a session ends that started at started and is used at now.

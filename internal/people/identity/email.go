@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -202,6 +203,18 @@ func passkeyCopiedEmail(dashboard string) ui.Email {
 			"Remove that passkey and add a new one, even if this was you.",
 		},
 		Action: &ui.Link{Href: dashboard + "/settings/security", Text: "Review security settings"},
+	}
+}
+
+func wrongCodesEmail(n int, dashboard string) ui.Email {
+	return ui.Email{
+		Subject: "Someone may know your password",
+		Paragraphs: []string{
+			"Someone entered the password of your Purser account, and then " + strconv.Itoa(n) + " wrong codes of " +
+				"your second step within a day. They’re not signed in.",
+			"If this wasn’t you, set a new password now. That signs out all sessions.",
+		},
+		Action: &ui.Link{Href: dashboard + "/forgot", Text: "Set a new password"},
 	}
 }
 

@@ -414,6 +414,37 @@ func TestTwoSteps(t *testing.T) {
 	})
 }
 
+// The last form of a set-up, sent twice, adds one app; whoever reads the second answer learns how to get codes.
+func TestSetupSentTwice(t *testing.T) {
+	t.Parallel()
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		session := s.join(person)
+		s.post("/settings/two-step", session, "present", password).want(t, 303, "/settings/two-step/setup")
+		page := s.get("/settings/two-step/setup", session).page
+		shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(page)
+		secret := strings.ReplaceAll(shown[1], "-", "")
+		pages := make(chan answer, 2)
+		for range 2 {
+			go func() { pages <- s.post("/settings/two-step/setup", session, "code", s.code(secret)) }()
+		}
+		codes := 0
+		for range 2 {
+			switch a := <-pages; {
+			case a.status == 200 && strings.Contains(a.page, "Recovery codes"):
+				codes++
+			case a.status == 409 && strings.Contains(a.page, "create new ones under Security"):
+			case a.status == 303 && strings.HasPrefix(a.to, "/sign-in?"): // its session had ended before it began
+			default:
+				t.Errorf("%d to %q\n%s", a.status, a.to, a.page)
+			}
+		}
+		if codes != 1 {
+			t.Errorf("%d answers have recovery codes", codes)
+		}
+	})
+}
+
 // Codes cannot be guessed by sequential or concurrent attempts.
 func TestCodesAreThrottled(t *testing.T) {
 	t.Parallel()

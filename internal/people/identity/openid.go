@@ -138,11 +138,18 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // the cookies of the same host. It returns only configured origins, whatever the request says.
 func (p *OpenIDClient) matchOrigin(r *http.Request) string {
 	for _, o := range p.origins {
-		if u, err := url.Parse(o); err == nil && u.Host == r.Host {
+		if u, err := url.Parse(o); err == nil && canonicalHost(u.Scheme, u.Host) == canonicalHost(u.Scheme, r.Host) {
 			return o
 		}
 	}
 	return p.origins[len(p.origins)-1]
+}
+
+// canonicalHost returns a host with its port in the one spelling that is compared: in lower case, without a final dot
+// and without the scheme's own port (RFC 3986 §6.2.3).
+func canonicalHost(scheme, host string) string {
+	host = strings.TrimSuffix(strings.ToLower(host), map[string]string{"http": ":80", "https": ":443"}[scheme])
+	return strings.TrimSuffix(host, ".")
 }
 
 // discover returns the provider's metadata. It requests it at most once per discoveryTTL or

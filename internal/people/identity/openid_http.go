@@ -241,6 +241,9 @@ func (h openIDPages) showFailure(w http.ResponseWriter, r *http.Request, err err
 	case errors.Is(err, errAccountUnusable):
 		status, m.Heading, m.Text = http.StatusForbidden, "This account is closed",
 			"You can no longer sign in to it."
+	case errors.Is(err, errAccountSuspended):
+		status, m.Heading, m.Text = http.StatusForbidden, "This account is suspended", "Contact support."
+		m.Link = nil
 	case errors.Is(err, errInvalidResponse):
 		m.Heading = "That didn’t work"
 		m.Text = "We couldn’t verify the response from " + name +

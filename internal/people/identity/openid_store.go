@@ -62,6 +62,8 @@ var (
 	errNotProven = errors.New("identity: the provider did not ask again")
 	// errAccountUnusable means that the account is closed, deleted or unconfirmed.
 	errAccountUnusable = errors.New("identity: the account may not be used")
+	// errAccountSuspended means that an operator has suspended the account.
+	errAccountSuspended = errors.New("identity: the account is suspended")
 )
 
 // endAuthRequest returns an open authorization request, once.
@@ -117,7 +119,9 @@ func (s loginStore) getOrCreateAccount(ctx context.Context, tx *db.Tx, from acco
 	if err == nil {
 		_, err = getLoginAccount(ctx, tx, l.issuer, l.subject) // check again under the lock
 	}
-	if err == nil && (a.Deactivated || a.Unconfirmed) {
+	if err == nil && a.SuspendedUS > 0 && !a.Closed {
+		err = errAccountSuspended
+	} else if err == nil && (a.Deactivated || a.Unconfirmed) {
 		err = errAccountUnusable
 	}
 	return a, err

@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/pquerna/otp/totp"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/oidctest"
 )
@@ -450,8 +452,13 @@ func TestSigningInAgainIsAProofOfNow(t *testing.T) {
 			t.Errorf("an ordinary sign-in asks for credentials: %s", to)
 		}
 		b.get(b.choose(to, proved)).want(t, 303, page) // a click
-		if a := b.get(page); a.status != 401 || !b.signedIn() {
-			t.Errorf("a click confirms: %d", a.status)
+		for _, stepUp := range []string{page, "/settings/two-step", "/settings/passkeys/new"} {
+			for _, method := range []string{"GET", "POST"} {
+				if a, _ := b.ask(method, stepUp, "email", "new@example.com", "name", "key"); a.status != 401 ||
+					!b.signedIn() {
+					t.Errorf("a click confirms %s %s: %d", method, stepUp, a.status)
+				}
+			}
 		}
 		b.post("/sign-out", "next", page).want(t, 303, "/sign-in?next=%2Fsettings%2Femail")
 		to = b.leave("/sign-in/provider", "next", page)
@@ -481,6 +488,27 @@ func TestSigningInAgainIsAProofOfNow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who signs in at the provider to an account that is suspended reads that it is.
+func TestSuspendedAtTheProvider(t *testing.T) {
+	t.Parallel()
+	s := serve(t, dbtest.Open(t, db.SQLite), proved)
+	s.browser().enter(proved).want(t, 303, "/settings")
+	err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a, err := accounts.GetAccountByEmail(ctx, tx, person)
+		if err != nil {
+			return err
+		}
+		return s.store.SuspendAccount(ctx, tx, a, "abuse", 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.browser()
+	if a := b.enter(proved); a.status != 403 || !strings.Contains(a.page, "This account is suspended") || b.signedIn() {
+		t.Errorf("%d: %s", a.status, a.page)
+	}
 }
 
 // A sign-in belongs to one browser, once, for ten minutes.

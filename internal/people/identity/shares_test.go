@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -100,6 +101,90 @@ func TestStrangersUseUpNoCodes(t *testing.T) {
 	})
 }
 
+// Wrong codes count over all nodes and restarts, in the database, until a new password. The owner learns of ten, and is
+// not refused where the account signs in.
+func TestWrongCodesCountOnAllNodes(t *testing.T) {
+	t.Parallel()
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+		nodes := []*endingsWorld{newEndingsWorld(t, d), newEndingsWorld(t, d)}
+		w, ctx := nodes[0], t.Context()
+		a := w.account(false)
+		w.inTx(func(ctx context.Context, tx *db.Tx) error {
+			return w.accounts.RecordEvent(ctx, tx, a.ID, accounts.SignedIn, clientAt("192.0.2.7"))
+		})
+		wrong := func(node int, address string) string {
+			for _, n := range nodes {
+				n.at = n.at.Add(time.Second)
+			}
+			err := twoStepStore{nodes[node].Store}.verifyCode(ctx, clientAt(address), w.reload(a), "000000")
+			e, _ := errors.AsType[*apierr.Error](err)
+			return fmt.Sprint(e)
+		}
+		refused := func(answer string) bool { return strings.Contains(answer, "Set a new password") }
+		for i := range 40 {
+			if got := wrong(i%2, fmt.Sprintf("203.0.113.%d", i)); refused(got) != (i >= 30) {
+				t.Errorf("code %d: %s", i+1, got)
+			}
+		}
+		if got := wrong(1, "192.0.2.7"); !strings.Contains(got, "Incorrect code") {
+			t.Errorf("the owner is refused where the account signs in: %s", got)
+		}
+		list, err := w.mails.ListNewest(ctx, 10)
+		if err != nil || len(list) != 1 || list[0].Subject != "Someone may know your password" ||
+			list[0].To != a.Email {
+			t.Errorf("mails: %+v, %v", list, err)
+		}
+		w.inTx(func(ctx context.Context, tx *db.Tx) error {
+			return w.setPassword(ctx, tx, a.ID, "hash", accounts.Client{})
+		})
+		if got := wrong(0, "198.51.100.8"); !strings.Contains(got, "Incorrect code") {
+			t.Errorf("after a new password: %s", got)
+		}
+		for i := range 40 {
+			wrong(i%2, fmt.Sprintf("203.0.113.%d", i))
+		}
+		if got := wrong(0, "198.51.100.9"); !refused(got) && !strings.Contains(got, "Too many") {
+			t.Errorf("41 codes after the new password: %s", got)
+		}
+		for _, n := range nodes {
+			n.at = n.at.Add(codeWindow)
+		}
+		if got := wrong(0, "198.51.100.9"); !strings.Contains(got, "Incorrect code") {
+			t.Errorf("a day later: %s", got)
+		}
+	})
+}
+
+// A request for a reset writes as much for an address that has no account.
+func TestResetsTakeTheSameWork(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.SQLite)
+	w, ctx := newEndingsWorld(t, d), t.Context()
+	a := w.account(false)
+	written := func() (rows, size int) {
+		err := d.QueryRowContext(ctx, `SELECT
+			(SELECT COUNT(*) FROM identity_links) + (SELECT COUNT(*) FROM mails),
+			(SELECT COALESCE(SUM(LENGTH(next)), 0) FROM identity_links) +
+			(SELECT COALESCE(SUM(LENGTH(text) + LENGTH(html)), 0) FROM mails)`).Scan(&rows, &size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows, size
+	}
+	var rows, sizes [2]int
+	for i, email := range []string{a.Email, "unknown@example.com"} {
+		rowsBefore, sizeBefore := written()
+		if err := w.requestReset(ctx, clientAt("203.0.113.9"), email); err != nil {
+			t.Fatal(err)
+		}
+		rows[i], sizes[i] = written()
+		rows[i], sizes[i] = rows[i]-rowsBefore, sizes[i]-sizeBefore
+	}
+	if rows[0] != 2 || rows[1] != 2 || sizes[0] != sizes[1] || sizes[0] < 1000 {
+		t.Errorf("rows %v, of characters %v", rows, sizes)
+	}
+}
+
 // The purge of set-ups reads no seed that is active.
 func TestSetupsUseTheirIndex(t *testing.T) {
 	t.Parallel()
@@ -171,4 +256,25 @@ func TestSignUpLinksAreThrottled(t *testing.T) {
 			t.Errorf("%d of 20 wrong passwords were looked at, want from 1 to %d", tried, most)
 		}
 	})
+}
+
+// A browser that writes the host in another way comes back to the same origin, whose cookies it has.
+func TestOriginsAreComparedInOneSpelling(t *testing.T) {
+	t.Parallel()
+	const connect, my = "https://connect.example.com", "https://my.example.com"
+	p := NewOpenIDClient(OpenIDConfig{Issuer: "https://login.example.com"}, time.Now, connect, my)
+	for host, want := range map[string]string{
+		"connect.example.com":      connect,
+		"Connect.Example.COM":      connect,
+		"connect.example.com:443":  connect,
+		"connect.example.com.":     connect,
+		"my.example.com":           my,
+		"connect.example.com:8443": my,
+		"evil.example.com":         my,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/sign-in/provider", nil)
+		if r.Host = host; p.matchOrigin(r) != want {
+			t.Errorf("%s: %s", host, p.matchOrigin(r))
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -201,8 +202,8 @@ func (s *Store) confirmSignUp(ctx context.Context, from accounts.Client,
 	return a, l.next, err
 }
 
-// requestReset sends a link to set a new password. For an unknown email it writes the same row and
-// sends nothing.
+// requestReset sends a link to set a new password. For an unknown email it does the same work and sends
+// nothing, so that its time does not tell who has an account.
 func (s *Store) requestReset(ctx context.Context, from accounts.Client, email string) error {
 	email, err := accounts.NormalizeEmail(email)
 	if err != nil {
@@ -222,12 +223,31 @@ func (s *Store) requestReset(ctx context.Context, from accounts.Client, email st
 		if known {
 			l.accountID, l.epoch = a.ID, a.Epoch
 		}
-		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil || !known {
+		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil {
 			return err
 		}
+		m := resetPasswordEmail(s.dashboard + resetPath + token)
+		if !known {
+			return s.pretendMail(ctx, tx, l, m)
+		}
 		s.accounts.QueueEvent(a.ID, accounts.ResetRequested, from)
-		return s.sendMail(ctx, tx, a.ID, email, resetPasswordEmail(s.dashboard+resetPath+token))
+		return s.sendMail(ctx, tx, a.ID, email, m)
 	})
+}
+
+// pretendMail does what sendMail does, for an address without an account: it renders the email, and runs as many
+// statements that write as much. The row is a link that opens nothing, and expires as the other does.
+func (s *Store) pretendMail(ctx context.Context, tx *db.Tx, l link, e ui.Email) error {
+	e.Why = ui.AboutAccount
+	text, html, err := e.Render(s.mails.Site)
+	if err != nil {
+		return err
+	}
+	if _, err := accounts.GetAccount(ctx, tx, ""); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	l.next = text + html
+	return insertLink(ctx, tx, id.Hash(id.NewSecret()), l)
 }
 
 // resetPassword sets a new password by a link and ends all sessions. It starts no session: the

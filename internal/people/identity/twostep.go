@@ -91,6 +91,10 @@ func (s twoStepStore) openSeed(ctx context.Context, q db.Queryer, accountID stri
 	return base32Encoding.EncodeToString(plain), stored, nil
 }
 
+// errSetUpMeanwhile means that another request has turned two-step verification on: the same form that was sent twice.
+// Only its answer had the recovery codes, and the browser may not have shown it.
+var errSetUpMeanwhile = errors.New("identity: two-step verification was turned on by another request")
+
 // finishSetup adds the authenticator app after verifying a first code. With the first second factor
 // of an account all sessions end and recovery codes are returned; the caller starts another session
 // for the returned account.
@@ -100,6 +104,9 @@ func (s twoStepStore) finishSetup(ctx context.Context, from accounts.Client, a a
 	changed, tries := a, s.newCodeTries(from, a.ID, a.Epoch)
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		// the lock serializes attempts
+		if now, err := accounts.Lock(ctx, tx, a.ID); err == nil && now.TwoStep && !a.TwoStep {
+			return errSetUpMeanwhile
+		}
 		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
@@ -146,13 +153,17 @@ func errCode() error {
 
 // verifyCode verifies a one-time code or a recovery code; each works once.
 func (s twoStepStore) verifyCode(ctx context.Context, from accounts.Client, a accounts.Account, code string) error {
-	tries := s.newCodeTries(from, a.ID, a.Epoch)
+	tries, wrong := s.newCodeTries(from, a.ID, a.Epoch), false
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		// the lock serializes attempts
 		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
 		if err := tries.check(ctx, tx); err != nil {
+			return err
+		}
+		before, err := s.checkWrongCodes(ctx, tx, from, a.ID)
+		if err != nil {
 			return err
 		}
 		if ok, err := s.verifyTOTP(ctx, tx, a.ID, code, true); err != nil || ok {
@@ -162,16 +173,59 @@ func (s twoStepStore) verifyCode(ctx context.Context, from accounts.Client, a ac
 		if err != nil {
 			return fmt.Errorf("identity: recovery code: %w", err)
 		}
-		if !ok {
+		if wrong = !ok; wrong {
 			tries.fail()
-			return errCode()
+			return s.recordWrongCode(ctx, tx, from, a, before+1)
 		}
 		return s.accounts.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodeUsed, from)
 	})
-	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
-		s.accounts.QueueEvent(a.ID, accounts.CodeFailed, from)
+	if err == nil && wrong {
+		return errCode()
 	}
 	return err
+}
+
+// Wrong codes of an account within codeWindow, since its password was last set, on all nodes. Three codes of a million
+// are right at a time, so that who has the password finds one in a year with a chance of one in thirty.
+const (
+	codeWindow    = 24 * time.Hour
+	maxWrongCodes = 30 // of networks that the account has not signed in from, and of each network
+	codesReported = 10 // then the owner learns that someone has the password
+)
+
+// checkWrongCodes returns how many wrong codes were entered lately, or 429 rate_limited after too many.
+func (s twoStepStore) checkWrongCodes(ctx context.Context, tx *db.Tx, from accounts.Client,
+	accountID string) (int, error) {
+	list, err := s.accounts.ListWrongCodes(ctx, tx, accountID, s.now().Add(-codeWindow))
+	if err != nil {
+		return 0, err
+	}
+	mine := 0
+	for _, e := range list {
+		if e.Network() == from.Network() {
+			mine++
+		}
+	}
+	if len(list) < maxWrongCodes {
+		return len(list), nil
+	}
+	if mine < maxWrongCodes {
+		if known, err := s.accounts.KnowsNetwork(ctx, tx, accountID, from); err != nil || known {
+			return len(list), err
+		}
+	}
+	e := apierr.RateLimited.Errorf("Too many failed attempts. Set a new password by email, or try again tomorrow.")
+	e.RetryAfter = codeWindow - s.now().Sub(time.UnixMicro(list[maxWrongCodes-1].CreatedUS))
+	return 0, e
+}
+
+// recordWrongCode records the n-th wrong code.
+func (s twoStepStore) recordWrongCode(ctx context.Context, tx *db.Tx, from accounts.Client, a accounts.Account,
+	n int) error {
+	if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.CodeFailed, from); err != nil || n != codesReported {
+		return err
+	}
+	return s.sendMail(ctx, tx, a.ID, a.Email, wrongCodesEmail(n, s.dashboard))
 }
 
 // verifyTOTP verifies a code of the current, the previous or the next time step (RFC 6238), to

@@ -96,6 +96,14 @@ func (h twoStepPages) submitSetup(w http.ResponseWriter, r *http.Request, a acco
 	}
 	changed, codes, err := h.store.finishSetup(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r),
 		form.Get("code"))
+	if errors.Is(err, errSetUpMeanwhile) {
+		return ui.Render(w, http.StatusConflict, ui.Message{
+			Heading: "Two-step verification is on",
+			Text: "It was turned on by another request, perhaps because this form was sent twice. Sign in with a " +
+				"code from your app. If you haven’t seen your recovery codes, create new ones under Security.",
+			Link: &ui.Link{Href: accounts.SignInPath("/settings/security"), Text: "Sign in"},
+		})
+	}
 	if p, e := toProblem(err, "code"); e != nil {
 		setRetryAfter(w, e)
 		return h.renderSetup(w, r, a, e.Code.Status, []ui.Problem{p})
