@@ -69,7 +69,7 @@ func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	if a.reuseDetected {
 		h.Apps.NotifyChange(app.ID)
-		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
+		web.Log(r.Context(), slog.Bool("family_revoked", true))
 	}
 	if a.rejected != nil {
 		return a.rejected

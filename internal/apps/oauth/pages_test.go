@@ -135,6 +135,22 @@ func TestConsentFormComesBack(t *testing.T) {
 	}
 }
 
+// What one account was shown is not approved for another one that has signed in since, in another tab.
+func TestConsentIsOfItsAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	shown := w.signedIn("person@example.com").Get(authorizePath(w.live)).Found(t, `name="signed_in_as" value="([^"]+)"`)
+	if shown != "person@example.com" {
+		t.Errorf("the form is of %q", shown)
+	}
+	other := w.signedIn("developer@example.com")
+	other.Post(authorizePath(w.live), approval("5", "signed_in_as", shown)).Want(t, 400, "signed in as developer@")
+	if n := w.count(`SELECT COUNT(*) FROM oauth_codes`); n != 0 {
+		t.Errorf("%d codes", n)
+	}
+	w.signedIn("person@example.com").Post(authorizePath(w.live), approval("5", "signed_in_as", shown)).Want(t, 302)
+}
+
 // Contract §4.1 and §5, rule 4: the answers that the app gets.
 func TestAnswersToTheApp(t *testing.T) {
 	t.Parallel()

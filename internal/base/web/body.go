@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -93,13 +94,43 @@ func checkContent(h http.Header, want string) error {
 
 // ReadForm reads an application/x-www-form-urlencoded body of at most 64 KiB.
 // Parameters of the query are no part of it. A parameter that comes twice, or
-// that is no UTF-8 text, is refused with 400 invalid_request.
+// that is no UTF-8 text, is refused with 400 invalid_request, and so is a form
+// that names another account than the one that is signed in.
 func ReadForm(r *http.Request) (url.Values, error) {
 	data, err := ReadBody(r, "application/x-www-form-urlencoded", maxFormBytes)
 	if err != nil {
 		return nil, err
 	}
-	return parseParams(string(data), "body")
+	form, err := parseParams(string(data), "body")
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFormAccount(r.Context(), form); err != nil {
+		return nil, err
+	}
+	return form, nil
+}
+
+// fieldAccount is the hidden field by which a form names the account whose page it is on, by its email.
+const fieldAccount = "signed_in_as"
+
+type formAccountKey struct{}
+
+// WithFormAccount says whose forms ReadForm reads: the email of the account that is signed in.
+func WithFormAccount(ctx context.Context, email string) context.Context {
+	return context.WithValue(ctx, formAccountKey{}, email)
+}
+
+// checkFormAccount refuses a form of a page that was shown to another account. Another user has signed in since, in
+// another tab of the browser, and would pay for what the page says. A form need not name an account.
+func checkFormAccount(ctx context.Context, form url.Values) error {
+	shown := form.Get(fieldAccount)
+	email, ok := ctx.Value(formAccountKey{}).(string)
+	if shown == "" || !ok || shown == email {
+		return nil
+	}
+	return apierr.InvalidRequest.Errorf("You’re signed in as %s now, and this page was made for %s. Nothing was "+
+		"changed. Reload the page.", email, shown)
 }
 
 // ReadFile reads a multipart/form-data body whose field is a file of at most maxBytes.

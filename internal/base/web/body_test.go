@@ -134,6 +134,30 @@ func TestReadFormTakesTheBodyOnlyAndEachParameterOnce(t *testing.T) {
 	}
 }
 
+// A form of a page that was shown to another account is not carried out for this one.
+func TestFormsNameTheirAccount(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ signedIn, body, want string }{
+		{"bob@example.com", "amount=5&signed_in_as=bob%40example.com", ""},
+		{"bob@example.com", "amount=5", ""},
+		{"", "amount=5&signed_in_as=bob%40example.com", ""}, // the page asks to sign in
+		{"bob@example.com", "amount=5&signed_in_as=ann%40example.com",
+			"You’re signed in as bob@example.com now, and this page was made for ann@example.com. Nothing was " +
+				"changed. Reload the page."},
+	} {
+		r := post("application/x-www-form-urlencoded", c.body)
+		if c.signedIn != "" {
+			r = r.WithContext(web.WithFormAccount(r.Context(), c.signedIn))
+		}
+		v, err := web.ReadForm(r)
+		if c.want != "" {
+			wantRefusal(t, err, c.want)
+		} else if err != nil || v.Get("amount") != "5" {
+			t.Errorf("%s: %v %v", c.body, v, err)
+		}
+	}
+}
+
 // FuzzReadForm: no panic; what is accepted is clean, single and means the same
 // when it is written out and read again.
 func FuzzReadForm(f *testing.F) {
