@@ -38,7 +38,7 @@ func TestMembers(t *testing.T) {
 	owner.look("members-invited")
 
 	guest.open(p.BaseURL + "/dev/mail")
-	guest.press("link", "Invitation to “Sample app”")
+	guest.press("link", "You’re invited to work on an app")
 	guest.look("members-mail")
 	guest.open(run(guest, chromedp.Evaluate[string](`document.querySelector('a[href*="/invitations/"]').href`)))
 	guest.says("Join Sample app", p.Developer.Email)

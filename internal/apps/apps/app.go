@@ -123,7 +123,7 @@ func (n *New) validate(dev bool) error {
 	if n.ClientType == "" {
 		n.ClientType = Confidential
 	}
-	if err := CheckText("name", n.Name, maxName); err != nil {
+	if err := checkName("name", n.Name); err != nil {
 		return err
 	}
 	if err := checkClientType(n.ClientType); err != nil {
@@ -160,7 +160,7 @@ func CheckText(member, text string, maxRunes int) error {
 			return apierr.InvalidRequest.Errorf("%s: must not hold control characters", member)
 		case unicode.Is(unicode.Bidi_Control, c):
 			return apierr.InvalidRequest.Errorf("%s: must not hold characters that turn the direction of text", member)
-		case !unicode.IsSpace(c) && !unicode.Is(unicode.Cf, c):
+		case isVisible(c):
 			blank = false
 		}
 	}

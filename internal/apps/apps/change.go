@@ -66,7 +66,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 	}
 	if c.Name.Set {
 		a.Name = c.Name.Value
-		if err := CheckText("name", a.Name, maxName); err != nil {
+		if err := checkName("name", a.Name); err != nil {
 			return a, err
 		}
 	}

@@ -68,9 +68,7 @@ func (c *ProfileChange) applyTo(p Profile) (Profile, error) {
 		value *string
 		check func(member, text string) error
 	}{
-		{"developer_name", c.DeveloperName, &p.DeveloperName, func(member, text string) error {
-			return CheckText(member, text, maxName)
-		}},
+		{"developer_name", c.DeveloperName, &p.DeveloperName, checkName},
 		{"website_url", c.WebsiteURL, &p.WebsiteURL, checkPageURL},
 		{"privacy_policy_url", c.PrivacyPolicyURL, &p.PrivacyPolicyURL, checkPageURL},
 		{"support", c.Support, &p.Support, checkSupport},
@@ -85,7 +83,7 @@ func (c *ProfileChange) applyTo(p Profile) (Profile, error) {
 		}
 	}
 	if !c.Domain.Set {
-		return p, nil
+		return p, p.checkDeveloperName(c)
 	}
 	domain := strings.ToLower(c.Domain.Value)
 	if c.Domain.Null {
@@ -97,7 +95,18 @@ func (c *ProfileChange) applyTo(p Profile) (Profile, error) {
 	if domain != p.Domain {
 		p.Domain, p.DomainVerifiedUS = domain, 0
 	}
-	return p, nil
+	return p, p.checkDeveloperName(c)
+}
+
+// checkDeveloperName refuses a name that holds the address of a site which was not proven to be the developer's: it
+// stands where users read the verified domain.
+func (p Profile) checkDeveloperName(c *ProfileChange) error {
+	address := FindAddress(p.DeveloperName)
+	if !c.DeveloperName.Set || address == "" || address == p.VerifiedDomain() {
+		return nil
+	}
+	return apierr.InvalidRequest.Errorf("developer_name: must not hold an address such as %s, unless it is the "+
+		"verified domain of the app", address)
 }
 
 // isPlain reports whether text is ASCII without spaces and without the given characters.

@@ -19,6 +19,13 @@ func TestProfileChange(t *testing.T) {
 	}{
 		{"a name", ProfileChange{DeveloperName: set("Example <b>")}, true},
 		{"a name that turns the text", ProfileChange{DeveloperName: set("a\u202eb")}, false},
+		{"a name with a badge", ProfileChange{DeveloperName: set("OpenAI ✓")}, false},
+		{"a name with the address of others", ProfileChange{DeveloperName: set("OpenAI openai.com")}, false},
+		{"a name with a mailbox", ProfileChange{DeveloperName: set("help@bank.example")}, false},
+		{"a name with the verified domain", ProfileChange{DeveloperName: set("Example (A.example.com) Inc.")}, true},
+		{"that name with another domain",
+			ProfileChange{DeveloperName: set("A.example.com"), Domain: set("b.example.com")}, false},
+		{"a name with initials", ProfileChange{DeveloperName: set("A. B. Example & Co. B.V.")}, true},
 		{"a long name", ProfileChange{DeveloperName: set(strings.Repeat("x", 81))}, false},
 		{"a site", ProfileChange{WebsiteURL: set("https://example.com/a?b=c#d")}, true},
 		{"http", ProfileChange{WebsiteURL: set("http://example.com/")}, false},

@@ -23,7 +23,7 @@ const (
 	View                 // read the app's figures, calls, features, deliveries and members; leave the app
 	RunCalls             // spend test money in the playground
 	Configure            // change settings, features and webhook endpoints
-	ManageSecret         // replace the client secret
+	ManageSecret         // replace the client secret, and let the app do without one
 	Disable              // disable and enable the app
 	RequestReview        // ask for a review to go live
 	ManageMembers        // invite, change and remove members

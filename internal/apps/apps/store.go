@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -380,6 +381,7 @@ func (s *Store) IdentifyPublic(ctx context.Context, r *http.Request, clientID st
 	if wait, ok := s.token.Allow(clientID + " " + web.ClientNetwork(r)); !ok {
 		return App{}, rateLimitError(wait, "too many requests with this client_id from this address")
 	}
+	web.Log(ctx, slog.String("app_id", a.ID))
 	return a, nil
 }
 
@@ -418,6 +420,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if wait, ok := rate.Allow(clientID); !ok {
 		return App{}, rateLimitError(wait, "too many requests with this client_id")
 	}
+	web.Log(ctx, slog.String("app_id", a.ID))
 	return a, nil
 }
 

@@ -30,11 +30,17 @@ func membersLink(dashboard string, app apps.App) *ui.Link {
 	return &ui.Link{Href: dashboard + "/developer/apps/" + app.ID + "/members", Text: "See the members"}
 }
 
+// invitationEmail goes to an address that may have nothing to do with the app. What the app's members wrote is in
+// none of its subject, and is left out if programs would make a link of it.
 func invitationEmail(app string, i Invitation, url string) ui.Email {
+	what := "the app " + quote(app)
+	if apps.FindAddress(app) != "" {
+		what = "an app"
+	}
 	return ui.Email{
-		Subject: "Invitation to " + quote(app),
+		Subject: "You’re invited to work on an app",
 		Paragraphs: []string{
-			fmt.Sprintf("%s invites you to work on the app %s as %s.", i.Inviter, quote(app), withArticle(i.Role)),
+			fmt.Sprintf("%s invites you to work on %s as %s.", i.Inviter, what, withArticle(i.Role)),
 			fmt.Sprintf("The link works once, until %s. You sign in or create an account with this address, and then "+
 				"decide.", time.UnixMicro(i.ExpiresUS).UTC().Format("2 January 2006, 15:04 UTC")),
 			"If you don’t know the sender, ignore this email. Nothing happens unless you accept.",

@@ -152,6 +152,29 @@ func TestInvitation(t *testing.T) {
 	})
 }
 
+// A stranger to whom an invitation is sent reads nothing of its sender's in the subject, and no address of a site that
+// the sender chose.
+func TestInvitationSaysNothingOfItsSenders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	for name, shown := range map[string]bool{
+		"Reader": true,
+		"Purser: confirm your card at purser-billing.example": false,
+	} {
+		_, err := w.d.ExecContext(t.Context(), `UPDATE apps SET name = $1 WHERE id = $2`, name, w.app.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.invite(w.creator, "stranger@example.com", apps.Viewer)
+		var subject, text string
+		err = w.d.QueryRowContext(t.Context(), `SELECT subject, text FROM mails
+			WHERE recipient = 'stranger@example.com' ORDER BY id DESC LIMIT 1`).Scan(&subject, &text)
+		if err != nil || subject != "You’re invited to work on an app" || strings.Contains(text, name) != shown {
+			t.Errorf("%s: %q, %q, %v", name, subject, text, err)
+		}
+	}
+}
+
 // Each change of the inviter's account ends its invitations as the table of endings says: suspension does, a new
 // password does not.
 func TestInvitationEndsWithItsInviter(t *testing.T) {
