@@ -75,6 +75,7 @@ var pages = []string{
 	"GET /developer/apps/{id}/live", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
 	"POST /developer/apps/{id}/profile", "POST /developer/apps/{id}/domain",
 	"POST /developer/apps/{id}/logo", "POST /developer/apps/{id}/logo/delete", "GET /developer/apps/{id}/secret",
+	"GET /developer/apps/{id}/client-type", "POST /developer/apps/{id}/client-type",
 	"POST /developer/apps/{id}/secret", "GET /developer/apps/{id}/switch", "POST /developer/apps/{id}/switch",
 	"GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features",
 	"GET /developer/apps/{id}/features/{slug}",

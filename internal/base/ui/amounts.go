@@ -181,6 +181,18 @@ func SumDollars(parts ...money.MC) Amount {
 	return newAmount(formatUnits(cents, 2), sum)
 }
 
+// Span writes a time in whole days, or in hours if it is not whole days.
+func Span(d time.Duration) string {
+	n, unit := int64(d/(24*time.Hour)), "day"
+	if d%(24*time.Hour) != 0 {
+		n, unit = int64(d.Round(time.Hour)/time.Hour), "hour"
+	}
+	if n == 1 {
+		return "1 " + unit
+	}
+	return Count(n) + " " + unit + "s"
+}
+
 // Date writes a time for people, in UTC.
 func Date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }
 

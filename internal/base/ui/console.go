@@ -238,12 +238,13 @@ type AppSettings struct {
 	Domain     Domain
 	LogoError  string // why a file did not become the logo
 	ClientID   string
+	Runs       string // where the app runs
 	Created    string
 	OldSecret  string // until when the secret before the present one works; "" = there is none
 	Off        bool   // by the developer
 	Suspension string // by the service; "" = none
 	InReview   string // what waits for a review; "" = nothing
-	OnlySecret string // who can replace the secret; "" = the account can
+	OnlySecret string // who can replace the secret and change Runs; "" = the account can
 	OnlySwitch string // who can disable the app; "" = the account can
 }
 

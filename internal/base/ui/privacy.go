@@ -19,6 +19,7 @@ type CloseAccount struct {
 	Connections  int        // that would end
 	Apps         int        // that would be switched off
 	TestAccounts int        // that would be deleted
+	Kept         string     // how long responses to calls are kept
 	Rest         string     // less than a cent, which cannot be paid out; "" = nothing
 	Password     bool       // is asked for: the account has one
 	MayReturn    bool       // everybody may sign up

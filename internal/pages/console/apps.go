@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -84,27 +85,42 @@ func clientFields(a apps.App) []ui.Field {
 	return []ui.Field{
 		{ID: "name", Label: "Name", Value: a.Name, Hint: "Shown to users on the consent screen."},
 		{
-			ID:    "client_type",
-			Label: "Where it runs",
-			Kind:  "select",
-			Value: a.ClientType,
-			Hint: "An app on users’ devices can’t keep a secret: it signs in with its client id alone, and the " +
-				"consent screen says so.",
-			Options: []ui.Option{
-				{ID: apps.Confidential, Text: "On your server", Chosen: a.ClientType == apps.Confidential},
-				{
-					ID:     apps.Public,
-					Text:   "On users’ devices (command line, desktop)",
-					Chosen: a.ClientType == apps.Public,
-				},
-			},
-		},
-		{
 			ID:    "redirect_uris",
 			Label: "Redirect URLs",
 			Kind:  "area",
 			Value: strings.Join(a.RedirectURIs, "\n"),
 			Hint:  "One per line. Must match exactly. On users’ devices, http://127.0.0.1/… matches with any port.",
+		},
+	}
+}
+
+// How pages name the client types, and what they mean for the secret.
+const (
+	onServer   = "On your server"
+	onDevices  = "On users’ devices (command line, desktop)"
+	aboutTypes = "An app on users’ devices can’t keep a secret: it signs in with its client id alone, and the " +
+		"consent screen says so."
+)
+
+// describeClientType names a client type.
+func describeClientType(clientType string) string {
+	if clientType == apps.Public {
+		return onDevices
+	}
+	return onServer
+}
+
+// clientTypeField is the choice of a new app. That of an app that exists has a page of its own, for owners.
+func clientTypeField() ui.Field {
+	return ui.Field{
+		ID:    "client_type",
+		Label: "Where it runs",
+		Kind:  "select",
+		Value: apps.Confidential,
+		Hint:  aboutTypes,
+		Options: []ui.Option{
+			{ID: apps.Confidential, Text: onServer, Chosen: true},
+			{ID: apps.Public, Text: onDevices},
 		},
 	}
 }
@@ -115,7 +131,7 @@ func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 		Lead:    "It starts in the sandbox, with a mock provider and test money.",
 		Action:  "/developer/apps",
 		Button:  "Create app",
-		Fields:  clientFields(apps.App{ClientType: apps.Confidential}),
+		Fields:  slices.Insert(clientFields(apps.App{}), 1, clientTypeField()),
 		Back:    ui.Link{Href: "/developer", Text: "Cancel"},
 	}
 }

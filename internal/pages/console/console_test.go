@@ -110,6 +110,7 @@ func TestDestructiveButtonsAsk(t *testing.T) {
 		secret                  bool
 	}{
 		{w.mine("/settings"), w.mine("/secret"), "Replace client secret", w.mine("/settings"), true},
+		{w.mine("/settings"), w.mine("/client-type"), "Change where it runs", w.mine("/settings"), true},
 		{w.mine("/settings"), w.mine("/switch"), "Disable app", w.mine("/settings"), false},
 		{endpoint, endpoint + "/rotate", "Replace webhook secret", endpoint, true},
 		{endpoint, endpoint + "/delete", "Delete endpoint", endpoint, false},
@@ -175,8 +176,7 @@ func TestSettings(t *testing.T) {
 		form := func(more ...string) url.Values {
 			f := url.Values{
 				"name":                {"Renamed"},
-				"client_type":         {"public"},
-				"redirect_uris":       {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"},
+				"redirect_uris":       {"https://x.example.com/cb\r\nhttps://y.example.com/cb"},
 				"model.gpt-5.6-terra": {"on"},
 				"default_max_tokens":  {"512"},
 				"fit":                 {"on"},
@@ -199,7 +199,7 @@ func TestSettings(t *testing.T) {
 			{"dev_margin_rate", "1000.0001", "enter a percentage"},
 			{"dev_margin_rate", "0.00001", "enter a percentage"},
 			{"provider_mode", "fast", "Mode: must be mock or live."},
-			{"client_type", "native", "Where it runs: must be confidential or public."},
+			{"client_type", "public", "Owners change where the app runs on another page now"},
 			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"},
 			{"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
 		} {
@@ -214,7 +214,7 @@ func TestSettings(t *testing.T) {
 			`name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
 		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 ||
 			*a.DefaultMaxTokens != 512 || !a.Fit || a.FitMinTokens != 64 || a.ProviderMode != apps.Live ||
-			len(a.TestAllowlist) != 2 || a.ClientType != apps.Public ||
+			len(a.TestAllowlist) != 2 || a.ClientType != apps.Confidential ||
 			len(a.AllowedModels) != 1 {
 			t.Errorf("saved: %+v", a)
 		}
@@ -230,6 +230,32 @@ func TestSettings(t *testing.T) {
 		b.Get(w.mine("/settings")).Want(t, 200, "Spam &lt;b&gt;.")
 		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only the operator can lift")
 	})
+}
+
+// TestClientType: an app becomes one that needs no secret only by its owner's password.
+func TestClientType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b, coder := w.signedIn("developer"), w.join("coder", apps.Developer)
+	choose := func(clientType string) url.Values {
+		return url.Values{"when": {clientType}, "present": {apitest.Password}}
+	}
+	b.Get(w.mine("/settings")).Want(t, 200, "<dt>Where it runs</dt><dd>On your server")
+	b.Get(w.mine("/client-type")).Want(t, 200, `value="confidential" checked`)
+	coder.Get(w.mine("/client-type")).Want(t, 403)
+	coder.Post(w.mine("/client-type"), choose("public")).Want(t, 403)
+	coder.Post(w.mine("/settings"), url.Values{"client_type": {"public"}}).Want(t, 422, "another page now")
+	if a := w.is(); a.ClientType != apps.Confidential {
+		t.Error("a developer made the secret unnecessary")
+	}
+	b.Post(w.mine("/client-type"), choose("native")).Want(t, 422, "Where it runs: must be confidential or public.",
+		`name="present"`)
+	b.Post(w.mine("/client-type"), choose("public")).Leads(t, w.mine("/settings?done=saved"))
+	b.Get(w.mine("/settings")).Want(t, 200, "<dt>Where it runs</dt><dd>On users’ devices")
+	if a := w.is(); a.ClientType != apps.Public {
+		t.Errorf("it is %s", a.ClientType)
+	}
+	b.Post(w.mine("/client-type"), choose("confidential")).Leads(t, w.mine("/settings?done=saved"))
 }
 
 // picture is a PNG of one colour.

@@ -189,7 +189,7 @@ func describeMissingRole(a apps.Action) string {
 var actionTexts = map[apps.Action]string{
 	apps.RunCalls:      "use the playground, because it spends test money",
 	apps.Configure:     "change settings, features and webhook endpoints",
-	apps.ManageSecret:  "replace the client secret",
+	apps.ManageSecret:  "replace the client secret and change where the app runs",
 	apps.Disable:       "disable and enable the app",
 	apps.RequestReview: "request a review",
 	apps.ManageMembers: "invite, change and remove members",

@@ -36,6 +36,8 @@ var appRoutes = map[string]expectation{
 	"POST /logo/delete":                 {apps.Configure, 303},
 	"GET /secret":                       {apps.ManageSecret, 200},
 	"POST /secret":                      {apps.ManageSecret, 400},
+	"GET /client-type":                  {apps.ManageSecret, 200},
+	"POST /client-type":                 {apps.ManageSecret, 401},
 	"GET /switch":                       {apps.Disable, 200},
 	"POST /switch":                      {apps.Disable, 400},
 	"GET /features":                     {apps.View, 200},
@@ -297,8 +299,10 @@ func TestPagesOfRoles(t *testing.T) {
 		coder.Get(w.mine(rest)).Want(t, 200, change).Lacks(t, both)
 	}
 	reader.Get(w.mine("/go-live")).Want(t, 200, "Only owners can request a review.")
-	coder.Get(w.mine("/settings")).Want(t, 200, "Only owners can replace the client secret.",
-		"Only owners can disable and enable the app.").Lacks(t, `href="`+w.mine("/secret"), `"`+w.mine("/switch"))
+	coder.Get(w.mine("/settings")).Want(t, 200,
+		"Only owners can replace the client secret and change where the app runs.",
+		"Only owners can disable and enable the app.").
+		Lacks(t, `href="`+w.mine("/secret"), `href="`+w.mine("/client-type"), `"`+w.mine("/switch"))
 	coder.Get(w.mine("/playground")).Want(t, 200, "tester@example.com")
 	reader.Get(w.mine("/members")).Want(t, 200, "Only owners can invite, change and remove members.",
 		"developer@example.com", "coder@example.com", "Leave app").Lacks(t, "chat@example.org", "Invite a member")

@@ -33,6 +33,8 @@ func (h settingsPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(apps.Configure, h.removeLogo))
 	rt.HandlePage("GET "+appPath+"/secret", access.requireApp(apps.ManageSecret, h.confirmSecret))
 	rt.HandlePage("POST "+appPath+"/secret", access.requireApp(apps.ManageSecret, h.replaceSecret))
+	rt.HandlePage("GET "+appPath+"/client-type", access.requireApp(apps.ManageSecret, h.showClientType))
+	rt.HandlePage("POST "+appPath+"/client-type", access.requireApp(apps.ManageSecret, h.changeClientType))
 	rt.HandlePage("GET "+appPath+"/switch", access.requireApp(apps.Disable, h.confirmDisable))
 	rt.HandlePage("POST "+appPath+"/switch", access.requireApp(apps.Disable, h.changeSuspension))
 }
@@ -163,6 +165,7 @@ func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 		Console:  v.newPage(r, "Settings", "/settings"),
 		Fields:   settingsFields(v.app.AsProposed()),
 		ClientID: v.app.ClientID,
+		Runs:     describeClientType(v.app.ClientType),
 		Created:  ui.Date(v.app.CreatedUS),
 		Off:      v.app.SwitchedOff,
 		Profile:  profileFields(v.app.AsProposed().Profile),
@@ -199,6 +202,12 @@ func (h settingsPages) saveSettings(w http.ResponseWriter, r *http.Request, v vi
 		return err
 	}
 	change, found := h.parseSettings(form, v.app)
+	if to := form.Get("client_type"); to != "" && to != v.app.ClientType { // the page of an earlier version
+		found = append(found, ui.Problem{
+			Field: "form",
+			Text:  "Owners change where the app runs on another page now. See Credentials below.",
+		})
+	}
 	if len(found) == 0 {
 		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.isOffered); err == nil {
 			h.Apps.NotifyChange(v.app.ID)
@@ -236,7 +245,6 @@ func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, 
 		FitMinTokens:     in.readInteger("fit_min_tokens", "Lowest output limit"),
 		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", false),
 	}
-	c.ClientType = in.readText("client_type")
 	if typed.Has("prompt_cache") {
 		c.PromptCache = setField(typed.Get("prompt_cache") == "on")
 	}
@@ -342,6 +350,60 @@ func (h settingsPages) replaceSecret(w http.ResponseWriter, r *http.Request, v v
 		Facts:   []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
 		Next:    ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
 	})
+}
+
+// clientTypePage asks for another client type; to is the chosen one. A public client needs no secret, so that who may
+// choose it is who may replace the secret.
+func clientTypePage(r *http.Request, v visit, to string) ui.Confirm {
+	return ui.Confirm{
+		Console: v.newPage(r, "Change where the app runs?", "/settings"),
+		Lead:    aboutTypes,
+		Action:  v.path("/client-type"),
+		Legend:  "Where it runs",
+		Choices: []ui.Choice{
+			{
+				ID:     apps.Confidential,
+				Name:   onServer,
+				Detail: "Its token requests need the client secret.",
+				Chosen: to == apps.Confidential,
+			},
+			{
+				ID:     apps.Public,
+				Name:   onDevices,
+				Detail: "Its token requests need no secret. Redirect URLs can lead to http://127.0.0.1/….",
+				Chosen: to == apps.Public,
+			},
+		},
+		Button: "Change where it runs",
+		Back:   ui.Link{Href: v.path("/settings"), Text: "Cancel"},
+	}
+}
+
+// showClientType is GET /developer/apps/{id}/client-type.
+func (h settingsPages) showClientType(w http.ResponseWriter, r *http.Request, v visit) error {
+	return h.identityCheck.show(w, r, v.Account, clientTypePage(r, v, v.app.ClientType))
+}
+
+// changeClientType is POST /developer/apps/{id}/client-type.
+func (h settingsPages) changeClientType(w http.ResponseWriter, r *http.Request, v visit) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	to := form.Get("when")
+	page := clientTypePage(r, v, to)
+	if ok, err := h.identityCheck.pass(w, r, v.Account, form.Get("present"), page); !ok || err != nil {
+		return err
+	}
+	if _, err = h.Apps.Patch(r.Context(), v.app.ID, apps.Change{ClientType: setField(to)}, h.isOffered); err == nil {
+		h.Apps.NotifyChange(v.app.ID)
+		return web.SeeOther(w, v.path("/settings?done=saved"))
+	}
+	if page.Errors = formProblems(err, append(clientFields(v.app), clientTypeField())); page.Errors == nil {
+		return err
+	}
+	page.Password = v.HasPassword
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
 // confirmDisable is GET /developer/apps/{id}/switch.
