@@ -89,6 +89,7 @@ func (s *Store) insertRequest(ctx context.Context, tx *db.Tx, app apps.App, to, 
 const (
 	reasonChanged   = "The app was changed during the review. A new request took the place of this one."
 	reasonWithdrawn = "The developer has withdrawn the change."
+	reasonClosed    = "The developer's account was closed."
 )
 
 // Follow keeps the pending request of an app in step with a change, in its transaction: a request is about what it
@@ -243,10 +244,20 @@ func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r
 	return r, app, r.requirePending()
 }
 
-// EraseReviewed erases what the reviews of an app were asked about, in the caller's transaction: its
-// developer's account is closed.
-func EraseReviewed(ctx context.Context, tx *db.Tx, appID string) error {
-	if err := eraseReviewed(ctx, tx, appID); err != nil {
+// EraseReviewed ends the pending request of an app and erases what its reviews were asked about, in the caller's
+// transaction at nowUS: its developer's account is closed.
+func EraseReviewed(ctx context.Context, tx *db.Tx, appID string, nowUS int64) error {
+	r, err := getPending(ctx, tx, appID)
+	if err == nil {
+		r.Status, r.Reason, r.DecidedUS = Refused, reasonClosed, nowUS
+		err = updateDecision(ctx, tx, r)
+	} else if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	if err == nil {
+		err = eraseReviewed(ctx, tx, appID)
+	}
+	if err != nil {
 		return fmt.Errorf("golive: erase: %w", err)
 	}
 	return nil

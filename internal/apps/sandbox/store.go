@@ -10,9 +10,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -51,7 +53,9 @@ func NewStore(d *db.DB, people *accounts.Store, w *store.Writer, now func() time
 type TestAccount struct {
 	accounts.Account
 	Balance rules.Balance
-	Tester  string // email of the tester it was created for; "" = the developer
+	// Tester is the email of the tester it was created for, if the developer's apps name that address: a tester's other
+	// address is no business of the developer's. "" = none, or the developer.
+	Tester string
 }
 
 // List returns the developer's test accounts, oldest first.
@@ -75,14 +79,18 @@ func (s *Store) describe(ctx context.Context, a accounts.Account) (TestAccount, 
 	if t.Balance, err = store.GetBalance(ctx, s.db, a.ID); err != nil {
 		return TestAccount{}, fmt.Errorf("sandbox: balance: %w", err)
 	}
-	if a.TesterID != "" {
-		person, err := s.people.Get(ctx, a.TesterID)
-		if err != nil {
-			return TestAccount{}, err
-		}
+	if a.TesterID == "" {
+		return t, nil
+	}
+	person, err := s.people.Get(ctx, a.TesterID)
+	if err != nil {
+		return TestAccount{}, err
+	}
+	invited, err := apps.ListOwned(ctx, s.db, a.OwnerID)
+	if slices.ContainsFunc(invited, func(app apps.App) bool { return app.MayTest(person) }) {
 		t.Tester = person.Email
 	}
-	return t, nil
+	return t, err
 }
 
 // Create creates a test account with a password, which is never shown again. A 26th account is 400 invalid_request, and

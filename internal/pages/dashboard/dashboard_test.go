@@ -268,6 +268,10 @@ func TestReviewSaysWhoPaused(t *testing.T) {
 				page.Want(t, 200, "Usual speed")
 			} else {
 				page.Lacks(t, "Usual speed")
+				b.Post(path, url.Values{"decision": {"resume"}, "speed": {"3"}}).Want(t, 422)
+				if c := w.Is(w.conn); c.Status != rules.Frozen || c.FasterSpend != 1 {
+					t.Errorf("paused by %s, and it is %s, %d times as fast", by, c.Status, c.FasterSpend)
+				}
 			}
 			b.Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, want)
 			w.Do(resume)

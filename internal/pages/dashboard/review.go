@@ -61,6 +61,10 @@ func (h *Handler) decideReview(w http.ResponseWriter, r *http.Request, a account
 		if err != nil {
 			return err
 		}
+		if speed > 0 && !v.offersSpeeds() {
+			return h.explainRefusal(w, r, a, "You can change how fast the app may spend only after we paused it for "+
+				"spending too fast.")
+		}
 		resume := rules.Resume{ConnectionID: v.conn.ID, FasterSpend: speed}
 		if form.Has(fieldCauses) {
 			resume.Shown = rules.SplitKeys(form.Get(fieldCauses))
@@ -110,6 +114,11 @@ func speedChoices(now int64) []ui.Choice {
 	return list
 }
 
+// offersSpeeds reports whether the user may change how fast the app spends: its speed is what stopped it.
+func (v visit) offersSpeeds() bool {
+	return v.conn.FrozenBy == rules.FrozenByRisk || v.conn.FrozenBy == ""
+}
+
 // readSpeed reads the choice. 0 = no choice, which changes nothing.
 func readSpeed(text string) (int64, error) {
 	switch text {
@@ -134,7 +143,7 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		Today:        ui.Total(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 	}
 	p.Resumable, p.Causes = v.freeze.resumable, v.freeze.causes
-	if v.conn.FrozenBy == rules.FrozenByRisk || v.conn.FrozenBy == "" {
+	if v.offersSpeeds() {
 		p.Speeds = speedChoices(v.conn.FasterSpend)
 	}
 	if v.conn.Status == rules.Frozen && v.balance.AvailableMC < 0 {

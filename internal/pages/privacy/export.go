@@ -29,7 +29,7 @@ ledger.jsonl               your ledger entries, newest first
 top-ups.jsonl              your payments and their records
 allocation-requests.jsonl  higher spend caps that apps requested
 notices.jsonl              notices about your connections
-security-events.jsonl      security events of your account in the last year
+security-events.jsonl      security events of your account in the last %[2]s
 sessions.jsonl             browsers in which you are signed in
 passkeys.jsonl             passkeys that sign you in, by the names you gave them
 logins.jsonl               provider logins that are linked to your account
@@ -43,7 +43,7 @@ payee.jsonl                your account at Stripe that is paid
 payouts.jsonl              payouts of margin
 
 Passwords, keys, tokens and other users' addresses are not included. Responses
-to calls are stored for 7 days for the app that made them. Ask the app for them.
+to calls are stored for %[1]s for the app that made them. Ask the app for them.
 `
 
 // Export streams all data of an account as a ZIP file. After an error the file has no directory at its end, so that no
@@ -52,7 +52,8 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 	z := zip.NewWriter(w)
 	text, err := s.create(z, "README.txt")
 	if err == nil {
-		_, err = io.WriteString(text, readme)
+		responses, events := s.describeKept()
+		_, err = fmt.Fprintf(text, readme, responses, events)
 	}
 	if err != nil {
 		return fmt.Errorf("privacy: export: %w", err)

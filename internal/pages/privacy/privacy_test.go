@@ -420,6 +420,8 @@ func TestDeveloperCloses(t *testing.T) {
 		w.exec(`UPDATE apps SET developer_name = 'Jane Doe', support = 'jane@doe.example', domain = 'doe.example',
 			website_url = 'https://doe.example/', privacy_policy_url = 'https://doe.example/p', domain_verified_us = 1
 			WHERE id = $1`, w.app.ID)
+		w.exec(`INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us, reviewed)
+			VALUES ('glr_1', $1, 'limited-live', 'full-live', 'pending', 1, '{"name":"Doe"}')`, w.app.ID)
 		b.get(closing).want(t, 200, "1 test account and your provider keys", "1 app of yours, with its webhooks",
 			"No apps are connected")
 		b.post(closing, developer).want(t, 200)
@@ -432,6 +434,7 @@ func TestDeveloperCloses(t *testing.T) {
 			`SELECT COUNT(*) FROM apps WHERE developer_name || support || website_url LIKE '%doe%'`:               0,
 			`SELECT COUNT(*) FROM apps WHERE privacy_policy_url || domain LIKE '%doe%'`:                           0,
 			`SELECT COUNT(*) FROM provider_keys`:                                                                  0,
+			`SELECT COUNT(*) FROM golive_requests WHERE status = 'pending' OR reviewed <> ''`:                     0,
 			`SELECT COUNT(*) FROM webhooks WHERE deleted_us IS NULL OR url <> ''`:                                 1,
 			`SELECT COUNT(*) FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id WHERE w.deleted_us IS NULL`: 1,
 			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`:                                   0,

@@ -1,6 +1,7 @@
 package privacy
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -40,6 +41,15 @@ type Store struct {
 	Payouts  *payouts.Store
 	Ledger   *store.Writer
 	Now      func() time.Time
+
+	// What the operator keeps, and for how long, as the pages say it; 0 = the default.
+	KeptResponses, KeptEvents time.Duration
+}
+
+// describeKept says how long responses to calls, and security events, are kept.
+func (s *Store) describeKept() (responses, events string) {
+	return ui.Span(cmp.Or(s.KeptResponses, store.DefaultRetention.Responses)),
+		ui.Span(cmp.Or(s.KeptEvents, accounts.DefaultRetention))
 }
 
 // Close closes an account whose user has confirmed it with the password. In one transaction it revokes the connections,
@@ -183,7 +193,7 @@ func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) err
 		if err := s.Webhooks.DeleteAppEndpoints(ctx, tx, app.ID); err != nil {
 			return err
 		}
-		if err := golive.EraseReviewed(ctx, tx, app.ID); err != nil {
+		if err := golive.EraseReviewed(ctx, tx, app.ID, s.Now().UnixMicro()); err != nil {
 			return err
 		}
 	}
@@ -201,6 +211,7 @@ func (s *Store) closePage(st standing, a accounts.Account, blocking []row) ui.Cl
 		Seen:         st.seen(row.key),
 		MayReturn:    s.Identity.SignUps == "" || s.Identity.SignUps == identity.OpenSignUps,
 	}
+	p.Kept, _ = s.describeKept()
 	for _, r := range blocking {
 		item := r.own()
 		p.Obstacles = append(p.Obstacles, ui.Obstacle{Text: item.Text, Link: item.Link})
