@@ -7,6 +7,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -64,6 +65,12 @@ func (c *Caller) CheckAllowed() error {
 
 // IsOutdated reports whether the caller must be resolved again, because too much time has passed since it was.
 func (c *Caller) IsOutdated(now time.Time) bool { return !now.Before(c.expires) }
+
+// Log adds the caller to the log line of its request.
+func (c *Caller) Log(ctx context.Context) {
+	web.Log(ctx, slog.String("connection_id", c.ConnectionID), slog.String("app_id", c.App.ID),
+		slog.String("account_id", c.AccountID))
+}
 
 // ChildID returns the child whose budget pays for the caller's calls; "" = none.
 func (c *Caller) ChildID() string {

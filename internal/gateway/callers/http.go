@@ -19,6 +19,7 @@ func (s *Resolver) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	who.Log(r.Context())
 	c, err := store.GetConnection(r.Context(), s.db, who.ConnectionID)
 	if err != nil {
 		return err

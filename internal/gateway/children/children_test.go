@@ -39,6 +39,9 @@ type world struct {
 	tokens  *oauth.Store
 	base    string
 	token   string
+	secret  string // of the app
+	// Of TestWhatTokensStandOn: the refresh token of token's family, and its child.
+	refresh, child string
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
@@ -52,7 +55,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		if err != nil {
 			return err
 		}
-		if w.app, _, err = clients.Create(ctx, tx, apps.New{
+		if w.app, w.secret, err = clients.Create(ctx, tx, apps.New{
 			OwnerID:      "wac_dev",
 			Name:         "Archive",
 			RedirectURIs: []string{"https://app.example.com/callback"},
@@ -83,7 +86,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	w.token = w.issue().AccessToken
 	p := policy.Default
 	p.Fee = 0
-	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{Dashboard: "https://purser.example"})
 	rt.SetClock(b.Now)
 	registry := features.NewStore(d, b.Now, nil)
 	if _, err := registry.Create(t.Context(), w.app.ID, features.Change{
@@ -143,6 +146,13 @@ func (w *world) do(token, method, path, body string, headers ...string) (child c
 		}
 	}
 	return child, a
+}
+
+// byApp sends a request with the app's credentials.
+func (w *world) byApp(method, path, body string) apitest.Answer {
+	w.Helper()
+	client := apitest.Client{Base: w.base, User: w.app.ClientID, Secret: w.secret}
+	return client.Do(w.T, method, path, body)
 }
 
 // make passes an amount on by the holder of a token.
@@ -264,6 +274,10 @@ func TestChildSpends(t *testing.T) {
 		}
 		if status, _, body := w.spend(c.Token, 1); status != 403 || !strings.Contains(body, "connection_revoked") {
 			t.Errorf("after the end: %d %s", status, body)
+		}
+		if _, a := w.do(c.Token, "GET", "/v1/connection", ""); !strings.Contains(a.Body, fmt.Sprintf(
+			`"consumed_mc":%d,`, c.AmountMC-ended.ReturnedMC)) || !strings.Contains(a.Body, `"status":"revoked"`) {
+			t.Errorf("the ended child's connection: %s", a.Body)
 		}
 		if conn := w.Is(w.conn); conn.DelegatedMC != 0 || conn.RemainingMC() != 940*money.Cent {
 			t.Errorf("%+v", conn)

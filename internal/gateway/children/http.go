@@ -82,6 +82,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	who.Log(r.Context())
 	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
@@ -274,6 +275,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	who.Log(r.Context())
 	page, err := web.ReadPage(r)
 	if err != nil {
 		return err
@@ -301,6 +303,7 @@ func (h *Handler) require(r *http.Request) (child store.ChildBudget, err error) 
 	if err != nil {
 		return child, err
 	}
+	who.Log(r.Context())
 	notFound := apierr.NotFound.Errorf("no such child")
 	childID := r.PathValue("id")
 	if !strings.HasPrefix(childID, id.Child) {

@@ -68,6 +68,7 @@ func (h *Handler) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	who.Log(r.Context())
 	s := &stream{
 		hub:          h.Hub,
 		w:            w,

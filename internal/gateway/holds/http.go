@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -72,8 +71,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
-		slog.String("account_id", who.AccountID))
+	who.Log(r.Context())
 	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
@@ -372,6 +370,7 @@ func (h *Handler) require(r *http.Request) (resource, record, *apps.App, error) 
 		if err != nil {
 			return resource{}, record{}, nil, err
 		}
+		who.Log(r.Context())
 		app, connectionID, childID = who.App, who.ConnectionID, who.ChildID()
 	}
 	out, found, err := h.find(r.Context(), r.PathValue("id"))

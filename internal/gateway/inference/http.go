@@ -202,8 +202,7 @@ func (h *Handler) withCall(r *http.Request, do func(*call) error) (*call, error)
 	if err != nil {
 		return nil, err
 	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
-		slog.String("account_id", who.AccountID))
+	who.Log(r.Context())
 	seat, err := h.inFlight.enter(who.App.ID, who.App.OwnerID, who.AccountID, &h.Bounds)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,7 @@ func (h *Handler) authenticate(r *http.Request) (maySee func(out *Receipt, appID
 	if err != nil {
 		return nil, err
 	}
+	who.Log(r.Context())
 	return func(out *Receipt, _ string) bool {
 		return out.ConnectionID == who.ConnectionID &&
 			(who.Child == nil || out.ChildID != nil && *out.ChildID == who.Child.ID)

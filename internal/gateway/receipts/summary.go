@@ -142,6 +142,7 @@ func (h *Handler) getSummary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	who.Log(r.Context())
 	s, p, err := LoadSummary(r.Context(), h.DB, h.Catalog.Current(), who.AccountID, who.ConnectionID)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package voice
 
 import (
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/apps/oauth"
-	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -33,8 +31,7 @@ func (h *Handler) resolveCaller(r *http.Request) (*callers.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID),
-		slog.String("account_id", who.AccountID))
+	who.Log(r.Context())
 	return who, nil
 }
 

@@ -89,10 +89,10 @@ func (c *ChildBudget) RemainingMC() money.MC {
 func (c *ChildBudget) AllHeldMC() money.MC { return c.HeldMC + c.FreeHeldMC }
 
 // Connection returns the connection of the child as the child's token sees it: what it has spent or passed on is
-// consumed, and there is no more than its budget.
+// consumed, what has gone back is not, and there is no more than its budget.
 func (c *ChildBudget) Connection(conn *rules.Connection) rules.Connection {
 	out := *conn
-	out.AllocationMC, out.ConsumedMC, out.HeldMC = c.AmountMC, c.AmountMC-c.LeftMC, c.AllHeldMC()
+	out.AllocationMC, out.ConsumedMC, out.HeldMC = c.AmountMC, c.AmountMC-c.ReturnedMC-c.LeftMC, c.AllHeldMC()
 	out.DelegatedMC, out.ChildHeldMC, out.CreatedUS = 0, 0, c.CreatedUS
 	if c.EndedUS != nil {
 		out.Status, out.FrozenBy, out.FrozenReason, out.AllocationMC = rules.Revoked, "", "", out.ConsumedMC+out.HeldMC
