@@ -608,7 +608,9 @@ func setURL(at func(*Config) *string) func(*Config, string) error {
 			u.Fragment != "" || u.User != nil {
 			return errors.New("must be an http or https URL without query")
 		}
-		*at(c) = strings.TrimSuffix(v, "/")
+		// In one spelling, because it is compared with what browsers and providers send (RFC 3986 §6.2).
+		host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
+		*at(c) = strings.TrimSuffix(u.Scheme+"://"+host+u.EscapedPath(), "/")
 		return nil
 	}
 }

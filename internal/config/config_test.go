@@ -30,7 +30,7 @@ var minimal = "database: sqlite:x.db\nbase_url: https://api.example.com\nenvelop
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	file := minimal + `
-auth_url: "https://connect.example.com/"   # a slash at the end does not matter
+auth_url: "HTTPS://Connect.example.com:443/"   # neither the case, nor the usual port, nor a slash at the end matters
 fee_rate: 0.10
 lease: 1m
 trusted_proxies: 10.1.2.3/16, 2001:db8::/32

@@ -69,16 +69,20 @@ func (s *Server) Mount(home ui.Home) {
 // mountPeople mounts sign-in, identity providers, top-ups and privacy.
 func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
 	c := s.Config
+	openID := c.OIDC
+	if c.Drill { // reaches nothing outside
+		openID = identity.OpenIDConfig{}
+	}
 	(&accounts.Handler{
 		Store:    s.Accounts,
 		Sessions: sessions,
 		Home:     home,
 		Prices:   func() []ui.PriceRow { return docs.ExamplePrices(s.modelList()) },
-		Provider: c.OIDC.Name,
+		Provider: openID.Name,
 		Passkeys: s.passkeyParty.PageData(),
 		Origins:  signInOrigins(c),
 	}).Mount(s.Router)
-	provider := identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL)
+	provider := identity.NewOpenIDClient(openID, s.DB.Now, c.AuthURL, c.DashboardURL)
 	if provider != nil {
 		provider.RaiseAlarm = s.metrics.RaiseAlarm
 	}

@@ -211,6 +211,9 @@ func (s *Server) wireApps(box *seal.Box, dev bool) {
 		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
 	}
 	s.webhooks, s.domains = webhooks.NewStore(s.DB, box, now, addresses, linksOf(c)), domains.New(addresses)
+	if c.Drill {
+		s.domains = &domains.Checker{}
+	}
 	s.webhooks.Retention = c.Retention.Webhooks
 }
 
@@ -369,6 +372,9 @@ func (s *Server) wireOperator() {
 		Payouts:  s.payouts,
 		Ledger:   s.Ledger,
 		Now:      s.DB.Now,
+
+		KeptResponses: s.Config.Retention.Calls.Responses,
+		KeptEvents:    s.Config.Retention.SecurityEvents,
 	}
 	s.watch = &watch.Watch{
 		DB:      s.DB,

@@ -31,7 +31,7 @@ const (
 )
 
 // A Checker looks for the proof of a domain. The proof is the id of the app, which is no secret: who can publish it at
-// the domain controls the domain.
+// the domain controls the domain. The zero value asks no domain.
 type Checker struct {
 	client *http.Client
 	lookup func(ctx context.Context, domain string) ([]string, error) // TXT records
@@ -49,6 +49,8 @@ func (c *Checker) Check(ctx context.Context, domain, appID string) error {
 	switch {
 	case domain == "":
 		return apierr.InvalidRequest.Errorf("domain: save a domain first")
+	case c.client == nil:
+		return apierr.InvalidRequest.Errorf("domain: this copy of the service reaches nothing outside")
 	case c.hasFile(ctx, domain, appID), c.hasRecord(ctx, domain, appID):
 		return nil
 	}

@@ -55,7 +55,7 @@ func (a Addresses) checkDial(_, address string, _ syscall.RawConn) error {
 		return errPrivate
 	}
 	if slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(&url.URL{Host: address}, own) }) {
-		return errOwn // another host name of this service (F-78)
+		return errOwn // a URL of this service that is an address, under another name (F-78)
 	}
 	return nil
 }
