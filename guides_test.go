@@ -2,9 +2,11 @@ package purser_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -394,4 +396,37 @@ func headingAnchors(text string) map[string]bool {
 		anchors[anchor] = true
 	}
 	return anchors
+}
+
+// TestQuickstartInAnEmptyFolder runs the commands by which a Go program gets the SDK in a folder that is empty but for
+// the clone beside it, saves the program of the next step, and loads it: without the network, because the SDK needs
+// nothing else.
+func TestQuickstartInAnEmptyFolder(t *testing.T) {
+	t.Parallel()
+	guide := readText(t, "docs/guide/quickstart.md")
+	_, commands, _ := strings.Cut(guide, "\n# Go ")
+	_, commands, _ = strings.Cut(commands, "\n")
+	commands, _, _ = strings.Cut(commands, "```")
+	_, program, _ := strings.Cut(guide, "\n```go")
+	_, program, _ = strings.Cut(program, "\n")
+	program, _, _ = strings.Cut(program, "```")
+	if !strings.Contains(commands, "go mod init") || !strings.Contains(program, "package main") {
+		t.Fatalf("the guide has no commands and program for Go:\n%s\n%s", commands, program)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	app := filepath.Join(folder, "chat")
+	err = errors.Join(os.Mkdir(app, 0o700), os.Symlink(here, filepath.Join(folder, "purser")),
+		os.WriteFile(filepath.Join(app, "main.go"), []byte(program), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands+"\ngo list -deps . > deps")
+	cmd.Dir, cmd.Env = app, append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off", "GOTOOLCHAIN=local")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -644,7 +644,7 @@ type TestAccount struct {
 	BalanceReservedMC      int64  `json:"balance_reserved_mc"`
 	BalanceReservedDisplay string `json:"balance_reserved_display"`
 	// The tester of your test allowlist who created it on the consent screen and is the only one to connect as it; null
-	// if it is your own.
+	// if it is your own, or if no test allowlist of yours has the address of its tester any more.
 	Tester    string    `json:"tester"`
 	CreatedAt time.Time `json:"created_at"`
 	// Shown only to who creates the account.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,6 +58,33 @@ func TestShippedFilesNameRealMetrics(t *testing.T) {
 			if !slices.Contains(known, strings.TrimSuffix(name, "_bucket")) {
 				t.Errorf("%s names %s, which no node reports", file, name)
 			}
+		}
+	}
+}
+
+// TestEveryMetricIsDocumented holds the documents for operators against what a node reports: each metric is in one of
+// them, and each that they name is reported. "…_total" after the full name of another stands for the rest of a name.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../docs/operate/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d documents, %v", len(files), err)
+	}
+	texts := ""
+	for _, file := range files {
+		texts += read(t, file)
+	}
+	known := slices.DeleteFunc(registered(t), func(name string) bool { return !strings.HasPrefix(name, "purser_") })
+	rests := regexp.MustCompile(`…(_[a-z_]+)`).FindAllStringSubmatch(texts, -1)
+	for _, name := range known {
+		short := func(rest []string) bool { return strings.HasSuffix(name, rest[1]) }
+		if !regexp.MustCompile(name+`\b`).MatchString(texts) && !slices.ContainsFunc(rests, short) {
+			t.Errorf("no document of docs/operate names %s", name)
+		}
+	}
+	for _, m := range regexp.MustCompile("`(purser_[a-z_]+)[`{}]").FindAllStringSubmatch(texts, -1) {
+		if !slices.Contains(known, m[1]) && !strings.HasPrefix(m[1], "purser_postgres") {
+			t.Errorf("docs/operate names %s, which no node reports", m[1])
 		}
 	}
 }

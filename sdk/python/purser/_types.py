@@ -626,7 +626,7 @@ class TestAccount(Resource):
     balance_reserved_display: str
     tester: str | None
     """The tester of your test allowlist who created it on the consent screen and is the only one to connect as it; None
-    if it is your own.
+    if it is your own, or if no test allowlist of yours has the address of its tester any more.
     """
     created_at: str
     password: str | None = field(repr=False)

@@ -1703,7 +1703,7 @@ export interface Schemas {
       /** @description Set aside for connections. */
       balance_reserved_mc: Schemas["MicroCents"];
       balance_reserved_display: Schemas["Display"];
-      /** @description The tester of your test allowlist who created it on the consent screen and is the only one to connect as it; null if it is your own. */
+      /** @description The tester of your test allowlist who created it on the consent screen and is the only one to connect as it; null if it is your own, or if no test allowlist of yours has the address of its tester any more. */
       tester: string | null;
       created_at: Schemas["Time"];
   };
