@@ -1,10 +1,12 @@
 package voice
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/models/provider/openai"
@@ -68,6 +70,27 @@ func TestRemovedSpeech(t *testing.T) {
 		}
 		if got := string(removeSpeech([]byte(text))); got != want {
 			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+// TestProviderErrorsAreScrubbed: no error of the provider that goes to an app names the operator's account, as it came
+// or in an event of ours.
+func TestProviderErrorsAreScrubbed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	side.send(`{"type":"error","error":{"type":"server_error","message":"No room for org-AbCd1234."}}`)
+	side.send(createdEvent("resp_1"))
+	side.send(`{"type":"response.done","response":{"id":"resp_1","status":"failed","usage":null,"status_details":` +
+		`{"error":{"type":"server_error","code":"server_error","message":"No room for org-AbCd1234."}}}}`)
+	for _, member := range []string{"message", "response_id"} {
+		e := fmt.Sprint(control.wait("error"))
+		if !strings.Contains(e, "No room for [removed]") || !strings.Contains(e, member) {
+			t.Errorf("%s", e)
 		}
 	}
 }
