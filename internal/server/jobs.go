@@ -66,7 +66,7 @@ func (s *Server) listInsideJobs() []func(context.Context) error {
 			s.whenSteady(s.children.ExpireDue)),
 		s.repeatJob(time.Second/2, "stop calls", s.inference.WatchStops),
 		s.repeatJob(time.Second, "watch streamed connections", s.feed.Poll),
-		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
+		s.repeatJob(time.Second, "watch the database file", s.checkFile),
 		s.checkPages,
 		s.repeatJob(24*time.Hour, "keep the partitions of years", s.keepYears),
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),
@@ -121,6 +121,25 @@ func (s *Server) keepYears(ctx context.Context) error {
 		s.metrics.RaiseAlarm("rows are in no year", "")
 	}
 	return errors.Join(err, stray, s.DB.AnalyzeYears(ctx))
+}
+
+// longLog is the size of the log of a SQLite file from which an alarm tells that it grows.
+const longLog = 4 << 30
+
+// checkFile looks at a SQLite file and at the size of its log.
+func (s *Server) checkFile(ctx context.Context) error {
+	s.noteLogSize(s.DB.LogSize())
+	return s.DB.CheckFile(ctx)
+}
+
+// noteLogSize raises an alarm when the log has become long.
+func (s *Server) noteLogSize(size int64) {
+	isLong := size >= longLog
+	if isLong && !s.logIsLong {
+		s.log.Error("the log of the database file grows, because something reads for long", "bytes", size)
+		s.metrics.RaiseAlarm("the log of the database file grows", "")
+	}
+	s.logIsLong = isLong
 }
 
 // verifyTimeout bounds one verification: the daily one must end before the next begins.

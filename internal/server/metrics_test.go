@@ -29,6 +29,24 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
+// TestLongLogIsAnAlarm: the log of a SQLite file that something keeps from beginning anew is told once, when it is
+// long.
+func TestLongLogIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.SQLite)
+	if _, err := d.ExecContext(t.Context(), `CREATE TABLE written (n INTEGER)`); err != nil || d.LogSize() == 0 {
+		t.Errorf("the log of a file has %d bytes, %v", d.LogSize(), err)
+	}
+	var told lines
+	s := &Server{log: slog.New(slog.NewTextHandler(&told, nil))}
+	for _, size := range []int64{0, longLog - 1, longLog, longLog + 1, 5, longLog} {
+		s.noteLogSize(size)
+	}
+	if n := strings.Count(told.b.String(), "level=ERROR"); n != 2 {
+		t.Errorf("told %d times", n)
+	}
+}
+
 // heavy is a provider that reads 13 tokens where we count 10; asked to fail,
 // it is overloaded.
 type heavy struct{}

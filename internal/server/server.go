@@ -118,6 +118,7 @@ type Server struct {
 	feed               *feed.Hub
 	Router             *web.Router
 	ready              readiness
+	logIsLong          bool            // as noteLogSize saw it last
 	differing          map[string]bool // settings in which nodes differ, as compareNodes saw them last
 	health             *status.Recorder
 	status             *status.Handler

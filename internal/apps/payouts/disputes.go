@@ -21,17 +21,19 @@ const maxReadings = 10
 var errOutdated = errors.New("payouts: disputes have changed")
 
 // takeDisputed takes from the margins of apps what accounts have lost by disputed payments, and gives back what they
-// have not lost after all. It looks at the accounts of which a dispute or the balance has changed since.
-func (s *Store) takeDisputed(ctx context.Context) error {
+// have not lost after all. It looks at the accounts of which a dispute or the balance has changed since. What cannot be
+// taken of one account keeps no other's from being taken: the apps that its calls have paid are left out, because what
+// is disputed is not paid.
+func (s *Store) takeDisputed(ctx context.Context) (leftOut map[string]bool, err error) {
 	list, err := topups.ListDisputedPayments(ctx, s.DB)
 	if err != nil {
-		return fmt.Errorf("payouts: disputes: %w", err)
+		return nil, fmt.Errorf("payouts: disputes: %w", err)
 	}
 	current, err := store.ListCurrentLosses(ctx, s.DB)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var failed error
+	leftOut = map[string]bool{}
 	for accountID, payments := range byAccount(list) {
 		is := lossOf(payments)
 		if was, known := current[accountID]; known && was.DisputedCents == is.DisputedCents &&
@@ -39,13 +41,21 @@ func (s *Store) takeDisputed(ctx context.Context) error {
 			continue
 		}
 		if err := s.takeOfAccount(ctx, accountID); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("payouts: disputes of %s: %w", accountID, err))
+			s.Log.Error("disputed margin not taken", "account_id", accountID, "error", err)
+			s.Metrics.RaiseAlarm("payout_waits", "stripe")
+			apps, err := store.AppsOfAccount(ctx, s.DB, accountID)
+			if err != nil {
+				return nil, err
+			}
+			for _, appID := range apps {
+				leftOut[appID] = true
+			}
 		}
 		if ctx.Err() != nil {
-			return errors.Join(failed, ctx.Err())
+			return nil, ctx.Err()
 		}
 	}
-	return failed
+	return leftOut, nil
 }
 
 func byAccount(list []topups.DisputedPayment) map[string][]topups.DisputedPayment {

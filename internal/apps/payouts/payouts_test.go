@@ -572,6 +572,37 @@ func TestDisputedMarginIsNotPaid(t *testing.T) {
 	})
 }
 
+// TestOneDisputeKeepsNoOthersFromBeingPaid: what one account has lost cannot be counted. Apps that it has never used
+// are paid; those of a developer of whom it has used one wait.
+func TestOneDisputeKeepsNoOthersFromBeingPaid(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.topUp()
+		w.call("k1", 10)
+		w.onboard()
+		w.pass(3 * day)
+		broken := w.dev.ID // who has used no app
+		user := w.user
+		w.user = w.dev
+		w.pays("top_broken")
+		w.user = user
+		w.disputes("top_broken")
+		w.DB.Fail(func(query string, args []any) bool {
+			return strings.Contains(query, "kind = 'disputed'") && len(args) == 1 && args[0] == broken
+		})
+		w.disputes("top_1")
+		broken = w.user.ID
+		w.run()
+		w.wants(nil)
+		w.wins("top_1")
+		w.pass(day)
+		broken = w.dev.ID
+		w.exec(`UPDATE disputes SET changed_us = changed_us + 1`)
+		w.run()
+		w.wants([]int64{1000}, "paid")
+	})
+}
+
 // disputes opens a dispute of all of a payment of $100.
 func (w *world) disputes(payment string) {
 	w.t.Helper()

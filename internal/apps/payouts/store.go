@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -274,20 +275,21 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.Stripe == nil {
 		return s.reportUnfinished(ctx)
 	}
-	if err := s.takeDisputed(ctx); err != nil { // what is disputed is not paid
+	leftOut, err := s.takeDisputed(ctx)
+	if err != nil {
 		return err
 	}
 	failed := s.bookRecent(ctx)
 	if waits, err := topups.MoneyWaits(ctx, s.DB); err != nil {
 		return errors.Join(failed, err)
 	} else if s.IsOn() && !waits {
-		failed = errors.Join(failed, s.payDue(ctx))
+		failed = errors.Join(failed, s.payDue(ctx, leftOut))
 	}
 	return errors.Join(failed, s.finishOpen(ctx), s.followTransfers(ctx))
 }
 
-// payDue begins the payouts that are due.
-func (s *Store) payDue(ctx context.Context) error {
+// payDue begins the payouts that are due, but those of developers of whom an app is left out.
+func (s *Store) payDue(ctx context.Context, leftOut map[string]bool) error {
 	after := ""
 	for {
 		list, err := listPayees(ctx, s.DB, after, pageSize)
@@ -295,7 +297,7 @@ func (s *Store) payDue(ctx context.Context) error {
 			return fmt.Errorf("payouts: payees: %w", err)
 		}
 		for _, p := range list {
-			if err := s.payDeveloper(ctx, p); err != nil {
+			if err := s.payDeveloper(ctx, p, leftOut); err != nil {
 				s.Log.Error("developer not paid", "account_id", p.AccountID, "error", err)
 				s.Metrics.RaiseAlarm("payout_waits", "stripe")
 			}
@@ -313,7 +315,7 @@ func (s *Store) payDue(ctx context.Context) error {
 // payDeveloper begins the payouts of a developer's apps that are due. Who is suspended waits. Who has closed the
 // account is paid on, also less than the minimum, because nothing more is earned; an app that was suspended before
 // waits.
-func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
+func (s *Store) payDeveloper(ctx context.Context, p Payee, leftOut map[string]bool) error {
 	a, err := accounts.GetAccount(ctx, s.DB, p.AccountID)
 	if err != nil {
 		return err
@@ -321,6 +323,9 @@ func (s *Store) payDeveloper(ctx context.Context, p Payee) error {
 	owned, err := apps.ListOwned(ctx, s.DB, p.AccountID)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(owned, func(app apps.App) bool { return leftOut[app.ID] }) {
+		return nil // what one app owes, the others bear
 	}
 	for _, app := range owned {
 		if !mayBePaid(a, app) {

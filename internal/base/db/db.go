@@ -196,6 +196,19 @@ func (d *DB) lose(reason error) {
 	})
 }
 
+// LogSize returns how many bytes the log of a SQLite file has. It is copied into the file, and begins anew, only when
+// nobody reads a state from before: it grows for as long as an audit or a backup reads. 0 = there is none.
+func (d *DB) LogSize() int64 {
+	if d.wal == nil {
+		return 0
+	}
+	info, err := os.Stat(d.wal.path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // CheckFile notices a SQLite file that was deleted, replaced or cut while it is open, or whose log was: what is written
 // then reaches no file that a restart would find.
 func (d *DB) CheckFile(ctx context.Context) error {

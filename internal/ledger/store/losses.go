@@ -69,6 +69,16 @@ func AppsOfDispute(ctx context.Context, q db.Queryer, subject string) ([]string,
 	return list, nil
 }
 
+// AppsOfAccount returns the apps on which an account has or had a connection: no other one's margin is of its calls.
+func AppsOfAccount(ctx context.Context, q db.Queryer, accountID string) ([]string, error) {
+	list, err := db.QueryAll(ctx, q, db.ScanColumn[string],
+		`SELECT DISTINCT app_id FROM connections WHERE account_id = $1 ORDER BY app_id`, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: apps of %s: %w", accountID, err)
+	}
+	return list, nil
+}
+
 // saveLosses stores what was lost by accounts.
 func saveLosses(ctx context.Context, tx *db.Tx, s *rules.State) error {
 	for _, l := range s.Changes.Losses {

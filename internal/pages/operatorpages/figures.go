@@ -63,7 +63,7 @@ func (c *Summary) Once(ctx context.Context) error {
 // countDays counts the days that this count has not counted yet, one after the other, and saves each.
 func (c *Summary) countDays(ctx context.Context, now time.Time) error {
 	if !c.counting {
-		newest, err := getNewestDay(ctx, c.DB)
+		newest, err := getNewestDay(ctx, c.DB, now.UTC().Format(time.DateOnly))
 		if err != nil {
 			return err
 		}

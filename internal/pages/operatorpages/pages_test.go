@@ -2,6 +2,7 @@ package operatorpages_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -552,6 +553,55 @@ func TestVerifyOutlivesItsNode(t *testing.T) {
 			t.Error(err)
 		}
 		b.Get("/operator/verify").Want(t, 200, step.want).Lacks(t, ">Failed<")
+	}
+}
+
+// TestFiguresAfterAClockThatWasAhead: a clock was ahead for one run of the jobs, which have counted a call of then, and
+// have begun a verification. Once it is right, today's calls are counted, and the verification is taken over.
+func TestFiguresAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{time.Hour, 365 * 24 * time.Hour} {
+		address := dbtest.URL(t, db.SQLite)
+		d := dbtest.OpenURL(t, address)
+		w := newWorld(t, d)
+		later := ahead
+		now := func() time.Time { return w.Now().Add(later) }
+		call := func(n int) {
+			w.exec(`INSERT INTO daily_totals (day, connection_id, feature, model, app_id, account_id, calls,
+				input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+				VALUES ($1, $2, '', 'm', 'app_x', 'wac_1', 1, 1, 1, 1, 1, 1, 3)`, now().UTC().Format(time.DateOnly),
+				fmt.Sprint("conn_", n))
+		}
+		summary := &operatorpages.Summary{DB: d, Now: now}
+		w.exec(`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
+			VALUES ('wac_1', 0, 1, 0, 0, '')`)
+		call(1)
+		if err := summary.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.exec(`INSERT INTO verifications (id, state, asked_by, asked_us, touched_us, progress, checks, checked,
+			findings, report) VALUES ('ver_1', 'running', 'schedule', $1, $1, '', 0, 0, 0, '')`, now().UnixMicro())
+		later = 0
+		call(2)
+		for range 3 {
+			if err := summary.Once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			later += 61 * time.Second
+		}
+		later = 0
+		today := now().UTC().Format(time.DateOnly)
+		if n := dbtest.Number(t, address, `SELECT COALESCE(SUM(calls), 0) FROM operator_days WHERE day = $1`,
+			today); n == 0 {
+			t.Errorf("%s ahead: %d calls of today are counted", ahead, n)
+		}
+		v := &operatorpages.Verifier{DB: d, URL: address, Now: now}
+		if err := v.Once(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := dbtest.Number(t, address, `SELECT COUNT(*) FROM verifications WHERE state = 'running'`); n != 0 {
+			t.Errorf("%s ahead: the verification still counts as running", ahead)
+		}
 	}
 }
 

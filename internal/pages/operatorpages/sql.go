@@ -47,11 +47,13 @@ func findReversal(ctx context.Context, q db.Queryer, entryID string) (reversalID
 	return reversalID, err
 }
 
-// claimCount reports whether this node counts now, and when so, lets the next count be due at nextUS.
+// claimCount reports whether this node counts now, and when so, lets the next count be due at nextUS. A count that is
+// due much later than that was put there by a clock that was ahead.
 func claimCount(ctx context.Context, d *db.DB, nowUS, nextUS int64) (claimed bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		var one int64
-		err := tx.QueryRowContext(ctx, `UPDATE operator_totals SET next_us = $2 WHERE next_us <= $1 RETURNING one`,
+		err := tx.QueryRowContext(ctx, `UPDATE operator_totals SET next_us = $2
+			WHERE next_us <= $1 OR next_us > 2 * CAST($2 AS BIGINT) - CAST($1 AS BIGINT) RETURNING one`,
 			nowUS, nextUS).Scan(&one)
 		if claimed = err == nil; errors.Is(err, sql.ErrNoRows) {
 			return nil
@@ -61,9 +63,10 @@ func claimCount(ctx context.Context, d *db.DB, nowUS, nextUS int64) (claimed boo
 	return claimed, err
 }
 
-// getNewestDay returns the newest day that is counted; "" = none.
-func getNewestDay(ctx context.Context, q db.Queryer) (day string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM operator_days`).Scan(&day)
+// getNewestDay returns the newest day up to today that is counted; "" = none. A clock that was ahead has made later
+// ones.
+func getNewestDay(ctx context.Context, q db.Queryer, today string) (day string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM operator_days WHERE day <= $1`, today).Scan(&day)
 	return day, err
 }
 
@@ -342,14 +345,15 @@ func hasOpenVerification(ctx context.Context, q db.Queryer) (open bool, err erro
 	return open, err
 }
 
-// claimVerification starts the oldest verification that waits, or whose node has not touched it since staleUS. The
-// error is sql.ErrNoRows if there is none.
+// claimVerification starts the oldest verification that waits, or whose node has not touched it since staleUS, or has
+// done so by a clock that was ahead. The error is sql.ErrNoRows if there is none.
 func claimVerification(ctx context.Context, d *db.DB, nowUS, staleUS int64) (v verification, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return tx.QueryRowContext(ctx,
 			`UPDATE verifications SET state = 'running', touched_us = $1, progress = '' WHERE id IN
 			(SELECT id FROM verifications WHERE (state = 'waiting' OR state = 'running')
-			AND (state = 'waiting' OR touched_us < $2) ORDER BY id LIMIT 1`+tx.Engine.ForUpdate()+`)
+			AND (state = 'waiting' OR touched_us < $2 OR touched_us > 2 * CAST($1 AS BIGINT) - CAST($2 AS BIGINT))
+			ORDER BY id LIMIT 1`+tx.Engine.ForUpdate()+`)
 			RETURNING `+verificationColumns, nowUS, staleUS).Scan(v.fields()...)
 	})
 	return v, err

@@ -122,6 +122,9 @@ func (q *Requests) attempt(ctx context.Context, r Request, c *claim) (Answer, er
 		return Answer{Outcome: terms}, nil
 	}
 	now := q.Now()
+	if c.ReplayedUS > now.UnixMicro() { // by a clock that was ahead: the hour begins now
+		c.ReplayedUS = now.UnixMicro()
+	}
 	if c.ReplayedUS > 0 {
 		if now.UnixMicro() < c.ReplayedUS+newAttemptAfter.Microseconds() {
 			return q.judge(ctx, r, Answer{Outcome: c.Outcome, Text: c.Text}), nil

@@ -176,6 +176,40 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+// TestClockThatWasAhead: a node whose clock is ahead claims a request and dies, or notes that Stripe has repeated an
+// error. Once the clock is right, the request goes on as if that had happened now.
+func TestClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{time.Hour, 365 * 24 * time.Hour} {
+		dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+			r := newRemote(t, d)
+			_, err := d.ExecContext(t.Context(), `INSERT INTO stripe_requests (kind, id, attempt, fence, claimed_us,
+				outcome, text) VALUES ($1, 'top_1', 1, 1, $2, '', '')`, string(stripeapi.Charge),
+				r.Now().Add(ahead+5*time.Minute).UnixMicro())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ahead, r.answer = ahead, stored(500)
+			if a, err := r.Do(t.Context(), r.request()); !errors.Is(err, stripeapi.ErrClaimed) {
+				t.Errorf("%+v, %v", a, err)
+			}
+			r.ahead += 6 * time.Minute
+			r.wants(stripeapi.Unknown, "top_1")
+			_, err = d.ExecContext(t.Context(), `UPDATE stripe_requests SET claimed_us = $1`,
+				r.Now().Add(5*time.Minute).UnixMicro())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ahead, r.answer = 0, nil
+			r.wants(stripeapi.Unknown, "top_1")
+			r.ahead = 59 * time.Minute
+			r.wants(stripeapi.Unknown, "top_1")
+			r.ahead = 61 * time.Minute
+			r.wants(stripeapi.Done, "top_1", "top_1:2")
+		})
+	}
+}
+
 // TestEndIsRecordedOnce ends the node between a refusal and its record: the next node goes on with the same attempt.
 // The refusal of a node that has lost its claim is not recorded, because another one may be asking Stripe; that Stripe
 // has done it is.

@@ -26,7 +26,8 @@ func (c *claim) fields() []any {
 	return []any{&c.Kind, &c.ID, &c.Attempt, &c.Fence, &c.UntilUS, &c.Outcome, &c.Text, &c.WaitsUS, &c.ReplayedUS}
 }
 
-// claimRequest claims a request until untilUS. It returns ErrClaimed if it is claimed.
+// claimRequest claims a request until untilUS. It returns ErrClaimed if it is claimed. A claim that lasts much longer
+// was made by a clock that was ahead, and is over.
 func claimRequest(ctx context.Context, d *db.DB, kind Kind, id string, nowUS, untilUS int64) (c claim, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return tx.QueryRowContext(ctx, `INSERT INTO stripe_requests (kind, id, attempt, fence, claimed_us,
@@ -34,6 +35,7 @@ func claimRequest(ctx context.Context, d *db.DB, kind Kind, id string, nowUS, un
 			VALUES ($1, $2, 1, 1, $4, '', '') ON CONFLICT (kind, id) DO UPDATE
 			SET fence = stripe_requests.fence + 1, claimed_us = excluded.claimed_us
 			WHERE stripe_requests.claimed_us <= $3
+				OR stripe_requests.claimed_us > 2 * CAST($4 AS BIGINT) - CAST($3 AS BIGINT)
 			RETURNING `+requestColumns, string(kind), id, nowUS, untilUS).Scan(c.fields()...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {

@@ -74,11 +74,13 @@ func restartReconciliation(ctx context.Context, tx *db.Tx, r Reconciliation) err
 	return err
 }
 
-// claimReconciliation claims the open reconciliation until a time, or returns sql.ErrNoRows.
+// claimReconciliation claims the open reconciliation until a time, or returns sql.ErrNoRows. A claim that lasts much
+// longer was made by a clock that was ahead, and is over.
 func claimReconciliation(ctx context.Context, d *db.DB, nowUS, untilUS int64) (r Reconciliation, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return tx.QueryRowContext(ctx, `UPDATE reconciliations SET claimed_us = $2
-			WHERE open = 1 AND claimed_us <= $1 RETURNING `+reconciliationColumns, nowUS, untilUS).Scan(r.fields()...)
+			WHERE open = 1 AND (claimed_us <= $1 OR claimed_us > 2 * CAST($2 AS BIGINT) - CAST($1 AS BIGINT))
+			RETURNING `+reconciliationColumns, nowUS, untilUS).Scan(r.fields()...)
 	})
 	return r, err
 }
