@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/audit"
@@ -26,7 +25,7 @@ func Copy(ctx context.Context, from, to string) (c Copied, err error) {
 	if err := refuseLiveNodes(ctx, from); err != nil {
 		return c, fmt.Errorf("copy: %w", err)
 	}
-	c.From, err = audit.Run(ctx, from, audit.Options{Now: time.Now()})
+	c.From, err = audit.Run(ctx, from, audit.Options{})
 	if err != nil {
 		return c, err
 	}

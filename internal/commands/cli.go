@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -162,7 +161,8 @@ func interruptContext() (context.Context, func()) {
 
 type serveCmd struct {
 	Config       string `placeholder:"FILE" help:"YAML file with the settings."`
-	Drill        bool   `help:"Reach nothing outside: for a restored copy beside the real service."`
+	Drill        bool   `help:"Reach nothing outside, and refuse changes: for a restored copy."`
+	DrillWrites  bool   `help:"Let people change the copy of a drill."`
 	kong.Plugins        // a flag for every setting that is no secret
 }
 
@@ -185,7 +185,10 @@ func (c *serveCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	loaded.Drill = c.Drill
+	if c.DrillWrites && !c.Drill {
+		return exitError{errors.New("--drill-writes needs --drill"), exitUsage}
+	}
+	loaded.Drill, loaded.DrillWrites = c.Drill, c.DrillWrites
 	ctx, stop := interruptContext()
 	defer stop()
 	err = server.Serve(ctx, loaded, p.newLogger(loaded.LogLevel, loaded.LogFormat))
@@ -267,10 +270,7 @@ func (c *verifyCmd) Run(p *program) error {
 	}
 	ctx, stop := interruptContext()
 	defer stop()
-	o := audit.Options{
-		Now:        time.Now(),
-		Checkpoint: c.Checkpoint != "",
-	}
+	o := audit.Options{Checkpoint: c.Checkpoint != ""}
 	if c.SinceCheckpoint && c.Checkpoint == "" {
 		return exitError{errors.New("--since-checkpoint needs --checkpoint FILE"), exitUsage}
 	} else if c.SinceCheckpoint {

@@ -3,12 +3,13 @@
 package commands
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev"
 	"github.com/purserhq/purser/internal/dev/history"
 )
@@ -32,8 +33,8 @@ type devCmd struct {
 	History   days          `default:"14d" placeholder:"DAYS" help:"Sample history, from 14d to 366d (default: 14d)."`
 	Clock     dev.Duration  `placeholder:"LENGTH" help:"How far ahead the clock is, such as +30d."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
-	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
-	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
+	LogLevel  string        `default:"" enum:",debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
+	LogFormat string        `default:"" enum:",auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
 	Lease     time.Duration `default:"10s" hidden:""`
 	Drain     time.Duration `default:"0s" hidden:""`
 	Grace     time.Duration `default:"5m" hidden:""`
@@ -55,8 +56,9 @@ func (d *days) UnmarshalText(text []byte) error {
 
 // Help is shown by purser dev --help.
 func (devCmd) Help() string {
-	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev " +
-		"--data ./purser-data --listen localhost:8080"
+	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nSettings of purser serve in " +
+		"the environment count, such as PURSER_FEE_RATE. One that has no place here, such as PURSER_SMTP_URL, is " +
+		"refused by its name.\n\nExample:\n  purser dev --data ./purser-data --listen localhost:8080"
 }
 
 // Run runs the development node until it is interrupted.
@@ -66,29 +68,29 @@ func (c *devCmd) Run(p *program) error {
 			return err
 		}
 	}
-	given, err := config.Read("", nil, p.environ, nil)
+	given, err := dev.ReadEnvironment(p.environ)
 	if err != nil {
 		return exitError{err, exitUsage}
+	}
+	if !slices.Contains(given.Given, "log_level") {
+		given.LogLevel = "warn" // the welcome is what is to be read
 	}
 	ctx, stop := interruptContext()
 	defer stop()
 	o := dev.Options{
-		Data:       c.Data,
-		Listen:     c.Listen,
-		Database:   c.Database,
-		Providers:  c.Providers,
-		Configured: given.Providers,
-		PricesFile: given.PricesFile,
-		SandboxDay: given.Policy.SandboxDayMC,
-		OIDC:       given.OIDC,
-		Empty:      c.Empty,
-		Days:       int(c.History),
-		Clock:      c.Clock,
-		JSON:       c.JSON,
-		Lease:      c.Lease,
-		Drain:      c.Drain,
-		Grace:      c.Grace,
-		Out:        p.out,
+		Data:      c.Data,
+		Listen:    c.Listen,
+		Database:  c.Database,
+		Providers: c.Providers,
+		Environ:   p.environ,
+		Empty:     c.Empty,
+		Days:      int(c.History),
+		Clock:     c.Clock,
+		JSON:      c.JSON,
+		Lease:     c.Lease,
+		Drain:     c.Drain,
+		Grace:     c.Grace,
+		Out:       p.out,
 	}
-	return dev.Run(ctx, o, p.newLogger(c.LogLevel, c.LogFormat))
+	return dev.Run(ctx, o, p.newLogger(cmp.Or(c.LogLevel, given.LogLevel), cmp.Or(c.LogFormat, given.LogFormat)))
 }

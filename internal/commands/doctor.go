@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,13 @@ type check struct {
 	run  func(ctx context.Context) finding
 }
 
+// isAbout reports whether a check looks at one of the settings, so that it has nothing to say when they are wrong.
+func (c check) isAbout(settings []string) bool {
+	return slices.ContainsFunc(settings, func(name string) bool {
+		return name == c.name || strings.HasPrefix(name, c.name+".")
+	})
+}
+
 // Run checks everything and prints what it found.
 func (c *doctorCmd) Run(p *program) error {
 	text, err := readSettingsFile(c.Config)
@@ -72,8 +80,9 @@ func (c *doctorCmd) Run(p *program) error {
 	findings := checkSettings(c.Config, text, p.environ)
 	if loaded, err := config.Load(c.Config, text, p.environ, nil); err == nil {
 		findings = append(findings, runChecks(ctx, allChecks(c.Config, loaded))...)
-	} else if read, err := config.Read(c.Config, text, p.environ, nil); err == nil { // only something is missing
-		findings = append(findings, runChecks(ctx, allChecks(c.Config, read))...)
+	} else if sound, wrong, all := config.ReadSound(c.Config, text, p.environ); all {
+		checks := slices.DeleteFunc(allChecks(c.Config, sound), func(one check) bool { return one.isAbout(wrong) })
+		findings = append(findings, runChecks(ctx, checks)...)
 	}
 	failures := 0
 	for _, f := range findings {
@@ -164,6 +173,9 @@ func allChecks(file string, c config.Config) []check {
 		if path, ok := strings.CutPrefix(c.Database, "sqlite:"); ok {
 			add("disk", func(context.Context) finding { return checkDisk(filepath.Dir(path)) })
 		}
+	}
+	if n, known := maxOpenFiles(); known {
+		add("files", func(context.Context) finding { return checkOpenFiles(n, c.MaxCalls) })
 	}
 	if c.PricesFile != "" {
 		add("prices", func(context.Context) finding { return checkPrices(c.PricesFile) })
@@ -284,6 +296,22 @@ func checkDisk(folder string) finding {
 		return failure(text, "free space: without it purser refuses calls")
 	case free < lowDisk:
 		return warning(text, "free space before it runs out")
+	}
+	return ok(text)
+}
+
+// otherFiles are those that a node has open besides its calls' connections: the database's, listeners, logs.
+const otherFiles = 500
+
+// checkOpenFiles compares what a process may have open with what the calls of a node need: a connection of the client,
+// one of the provider, and every second time one that is idle.
+func checkOpenFiles(may uint64, calls int) finding {
+	need := uint64(calls)*5/2 + otherFiles
+	text := fmt.Sprintf("a process of this user may have %d files open; %d calls in flight need about %d", may, calls,
+		need)
+	if may < need {
+		return warning(text, fmt.Sprintf("raise the limit of the service, as LimitNOFILE=%d does for systemd, or "+
+			"lower max_calls", need))
 	}
 	return ok(text)
 }

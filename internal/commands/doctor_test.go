@@ -285,18 +285,22 @@ func TestDoctorDatabases(t *testing.T) {
 	}
 }
 
-// TestDoctorFaults names all faults of the settings, and does not look at what they name.
+// TestDoctorFaults names all faults of the settings, does not look at what these name, and checks all else.
 func TestDoctorFaults(t *testing.T) {
 	t.Parallel()
-	found := findings(t, exitFailed, writeFile(t, "databse: x\nfee_rate: much\n"))
+	found := findings(t, exitFailed, writeFile(t, "databse: x\nfee_rate: much\nstripe: {key: short}\n"))
 	for _, want := range []string{"databse is not a setting", "fee_rate: ", "base_url: required",
-		"envelope_key: required"} {
+		"envelope_key: required", "stripe.key: has 5 characters, and a key has at least 8"} {
 		if !strings.Contains(found["settings"].Text, want) {
 			t.Errorf("%q is not among\n%s", want, found["settings"].Text)
 		}
 	}
-	if len(found) != 1 {
+	if _, there := found["stripe"]; there || found["file"].State != checkOK || found["operator"].State != checkWarning {
 		t.Errorf("%+v", found)
+	}
+	found = findings(t, exitFailed, writeFile(t, "database: mysql://x\nlisten: [\n"))
+	if len(found) != 1 {
+		t.Errorf("of a file that can't be read: %+v", found)
 	}
 	if code, _, stderr := command(nil, "doctor", "--config", "/absent"); code != exitUsage ||
 		!strings.Contains(stderr, "/absent") {
@@ -313,6 +317,10 @@ func TestDoctorChecks(t *testing.T) {
 	}
 	if f := checkFileMode(path); f.State != checkFailure || f.Remedy != "chmod 600 "+path {
 		t.Errorf("%+v", f)
+	}
+	if few, enough := checkOpenFiles(1024, 10_000), checkOpenFiles(25_500, 10_000); few.State != checkWarning ||
+		!strings.Contains(few.Remedy, "LimitNOFILE=25500") || enough.State != checkOK {
+		t.Errorf("%+v %+v", few, enough)
 	}
 	elsewhere := httptest.NewServer(http.RedirectHandler("https://www.example.com/healthz",
 		http.StatusMovedPermanently))

@@ -69,6 +69,16 @@ func TestDrill(t *testing.T) {
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("the drill is not ready: %d, %v", resp.StatusCode, err)
 	}
+	for n, refused := range map[*copiedNode]bool{drill: true, ordinary: false} { // what may change something
+		resp, err := http.Post(n.url+"/oauth/token", "application/x-www-form-urlencoded",
+			strings.NewReader("grant_type=x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || (resp.StatusCode == http.StatusServiceUnavailable) != refused {
+			t.Errorf("a request that may change something: %d, refused %t, %v", resp.StatusCode, refused, err)
+		}
+	}
 }
 
 // A copiedNode is a node on a restored database, with what it reaches outside.

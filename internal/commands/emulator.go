@@ -26,6 +26,7 @@ type emulatorCmd struct {
 	TokenPPM int      `name:"token-ppm" default:"1000000" placeholder:"N" help:"Tokens reported for a million that are counted (default: 1000000)."`
 	Stripe   string   `and:"stripe" placeholder:"ADDRESS" help:"Emulate Stripe too, at this address."`
 	Events   string   `and:"stripe" placeholder:"URL" help:"Where Stripe’s events go: BASE_URL/stripe/events."`
+	Secret   string   `name:"webhook-secret" placeholder:"SECRET" help:"Stripe’s signing secret (default: a new one)."`
 	OIDC     string   `name:"oidc" and:"oidc" placeholder:"ADDRESS" help:"Emulate an OpenID Connect provider."`
 	Redirect []string `and:"oidc" placeholder:"URL" help:"Redirect to AUTH_URL/sign-in/provider/callback."`
 	JSON     bool     `name:"json" help:"Print the base URLs as one line of JSON."`
@@ -58,8 +59,9 @@ GET /emulator/realtime lists the calls; a POST to one of them steers it.
 The package comment of purser/emulator has the whole list. GET /emulator/requests shows what was sent, DELETE forgets it.
 
 For a staging, --stripe and --oidc emulate those too, and print the settings
-with which a node uses them. The OpenID Connect provider signs in anybody by
-any email address: let only your own people reach it.
+with which a node uses them; --webhook-secret keeps one of them over restarts.
+The OpenID Connect provider signs in anybody by any email address: let only your
+own people reach it.
 
 Examples:
   purser emulator --listen 127.0.0.1:8090
@@ -129,7 +131,8 @@ func (c *emulatorCmd) open(ctx context.Context) (list []emulated, err error) {
 		if base, err = listen(c.Stripe); err != nil {
 			return list, err
 		}
-		o := stripe.Options{Key: "sk_test_emulated", WebhookSecret: "whsec_" + rand.Text(), WebhookURL: c.Events}
+		o := stripe.Options{Key: "sk_test_emulated", WebhookSecret: cmp.Or(c.Secret, "whsec_"+rand.Text()),
+			WebhookURL: c.Events}
 		last := &list[len(list)-1]
 		last.handler = stripe.New(o)
 		last.names = [][2]string{{"stripe.base_url", base}, {"stripe.key", o.Key},

@@ -29,5 +29,12 @@ func isWritable(folder string) bool {
 	return syscall.Access(folder, writable|executable) == nil
 }
 
+// maxOpenFiles returns how many files this process may have open. Go has raised the limit as far as the system allows.
+func maxOpenFiles() (n uint64, known bool) {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
+	return limit.Cur, err == nil
+}
+
 // otherUsersMay reports whether users other than the owner have one of the rights of a mask such as 022.
 func otherUsersMay(info os.FileInfo, mask os.FileMode) bool { return info.Mode().Perm()&mask != 0 }

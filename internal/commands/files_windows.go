@@ -28,3 +28,6 @@ func isWritable(string) bool { return true }
 
 // otherUsersMay does not know: Windows has no such modes.
 func otherUsersMay(os.FileInfo, os.FileMode) bool { return false }
+
+// maxOpenFiles: Windows has no such limit.
+func maxOpenFiles() (n uint64, known bool) { return 0, false }

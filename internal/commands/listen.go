@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
 )
 
@@ -76,31 +77,33 @@ var nextLink = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 // listEvents returns events as the bytes that are signed, and the cursor after them, "" if
 // there is none.
 func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, cursor string, err error) {
-	next, err := c.list(ctx, c.appPath+"/events"+query, "list of events", &list)
-	if err != nil || next == "" {
-		return list, "", err
-	}
-	to, err := url.Parse(next)
-	if err != nil {
-		return nil, "", err
-	}
-	return list, to.Query().Get("after"), nil
+	header, err := c.read(ctx, c.appPath+"/events"+query, "list of events", &list)
+	return list, header.Get(web.AfterHeader), err
 }
 
 // list reads what is at a path, such as a page of a list, into dst. It returns the path of the next page; "" = there is
 // none.
 func (c *appClient) list(ctx context.Context, path, what string, dst any) (next string, err error) {
-	text, header, err := c.callAPI(ctx, http.MethodGet, path, nil)
+	header, err := c.read(ctx, path, what, dst)
 	if err != nil {
 		return "", err
-	}
-	if err := json.Unmarshal(text, dst); err != nil {
-		return "", fmt.Errorf("%s%s: no %s: %w", c.server, path, what, err)
 	}
 	if m := nextLink.FindStringSubmatch(header.Get("Link")); m != nil && strings.HasPrefix(m[1], "/v1/") {
 		next = m[1]
 	}
 	return next, nil
+}
+
+// read reads what is at a path into dst, and returns the headers of the answer.
+func (c *appClient) read(ctx context.Context, path, what string, dst any) (http.Header, error) {
+	text, header, err := c.callAPI(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, dst); err != nil {
+		return nil, fmt.Errorf("%s%s: no %s: %w", c.server, path, what, err)
+	}
+	return header, nil
 }
 
 // cursorAfter returns the cursor n events after another one. It is for a listener that is

@@ -165,14 +165,14 @@ func TestListenGoesOn(t *testing.T) {
 		asked = append(asked, r.URL.RawQuery)
 		switch len(asked) {
 		case 1:
-			w.Header().Set("Link", `</v1/apps/a/events?after=7&limit=1>; rel="next"`)
+			w.Header().Set("Svc-After", "7")
 			fmt.Fprint(w, `[{"id":"evt_old","type":"t"}]`)
 		case 2:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case 3:
 			fmt.Fprint(w, `[{"id":`) // cut off
 		case 4:
-			w.Header().Set("Link", `</v1/apps/a/events?after=9>; rel="next"`)
+			w.Header().Set("Svc-After", "9")
 			fmt.Fprint(w, `[{"id":"evt_new","type":"t"}]`)
 		default:
 			w.WriteHeader(http.StatusUnauthorized)
@@ -230,7 +230,7 @@ func TestListenStops(t *testing.T) {
 				if n, err := strconv.Atoi(r.FormValue("limit")); err == nil {
 					list = events[:n]
 				}
-				w.Header().Set("Link", fmt.Sprintf(`</v1/apps/a/events?after=%d>; rel="next"`, len(list)))
+				w.Header().Set("Svc-After", strconv.Itoa(len(list)))
 				fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
 			}))
 			defer api.Close()
@@ -310,7 +310,7 @@ func TestListenStopsBeforeAnUndeliveredEvent(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 					return
 				}
-				w.Header().Set("Link", fmt.Sprintf(`</v1/apps/a/events?after=%d>; rel="next"`, len(list)))
+				w.Header().Set("Svc-After", strconv.Itoa(len(list)))
 				fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
 			}))
 			defer api.Close()

@@ -380,17 +380,23 @@ func (a *revokeCmd) Run(p *program, c *cli) error {
 type grantCmd struct {
 	Email string `arg:"" help:"The email address of the account."`
 	Role  string `arg:"" enum:"operator,viewer,none" help:"operator (full access), viewer (read-only) or none."`
+
+	Reason string `placeholder:"TEXT" help:"Why, for the operator log."`
 }
 
 // Help is shown by purser operator grant --help.
 func (grantCmd) Help() string {
 	return "The account needs a confirmed email address, and two-step sign-in to open the pages.\n\n" +
-		exampleHelp("grant person@example.com operator")
+		exampleHelp("grant person@example.com operator --reason 'Support, from December.'")
 }
 
 // Run grants the role.
 func (g *grantCmd) Run(p *program, c *cli) error {
-	return c.Operator.callAPI(p, "POST", "roles", map[string]string{"email": g.Email, "role": g.Role})
+	body := map[string]string{"email": g.Email, "role": g.Role}
+	if g.Reason != "" {
+		body["reason"] = g.Reason
+	}
+	return c.Operator.callAPI(p, "POST", "roles", body)
 }
 
 type logCmd struct {

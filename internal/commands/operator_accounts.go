@@ -65,36 +65,66 @@ func (a *accountCmd) Run(p *program, c *cli) error {
 	return c.Operator.callAPI(p, "GET", a.path(), nil)
 }
 
+// ofFlags name an account or an app, of which a list is.
+type ofFlags struct {
+	Of      string `arg:"" optional:"" help:"The account, wac_… or its email address, or the app, app_…"`
+	Account string `placeholder:"ACCOUNT" help:"Of this account: wac_… or its email address."`
+	App     string `placeholder:"ID" help:"Of this app, app_…"`
+}
+
+// filter returns the parameters of the list. The argument and a flag that says the same are an error.
+func (f *ofFlags) filter() (map[string]string, error) {
+	account, app := f.Account, f.App
+	if at := &account; f.Of != "" {
+		if strings.HasPrefix(f.Of, "app_") {
+			at = &app
+		}
+		if *at != "" {
+			return nil, exitError{fmt.Errorf("%s: given twice", f.Of), exitUsage}
+		}
+		*at = f.Of
+	}
+	return map[string]string{"account": account, "app": app}, nil
+}
+
 type connectionsCmd struct {
-	Account string `placeholder:"ACCOUNT" help:"Only those of this account: wac_… or its email address."`
-	App     string `placeholder:"ID" help:"Only those to this app, app_…"`
-	Status  string `enum:",active,frozen,revoked" default:"" placeholder:"STATUS" help:"Only those that are active, frozen or revoked."`
+	ofFlags
+	Status string `enum:",active,frozen,revoked" default:"" placeholder:"STATUS" help:"Only those that are active, frozen or revoked."`
 	paging
 }
 
 // Help is shown by purser operator connections --help.
-func (connectionsCmd) Help() string { return exampleHelp("connections --account person@example.com") }
+func (connectionsCmd) Help() string { return exampleHelp("connections person@example.com") }
 
 // Run lists the connections.
 func (a *connectionsCmd) Run(p *program, c *cli) error {
-	filter := map[string]string{"account": a.Account, "app": a.App, "status": a.Status}
+	filter, err := a.filter()
+	if err != nil {
+		return err
+	}
+	filter["status"] = a.Status
 	return c.Operator.callAPI(p, "GET", a.listPath("connections", filter), nil)
 }
 
 type chargesCmd struct {
-	Account string `xor:"of" required:"" placeholder:"ACCOUNT" help:"Of this account: wac_… or its email address."`
-	App     string `xor:"of" required:"" placeholder:"ID" help:"Of this app, app_…"`
+	ofFlags
 	paging
 }
 
 // Help is shown by purser operator charges --help.
 func (chargesCmd) Help() string {
-	return exampleHelp("charges --account person@example.com --limit 50")
+	return exampleHelp("charges person@example.com --limit 50")
 }
 
 // Run lists the charges.
 func (a *chargesCmd) Run(p *program, c *cli) error {
-	filter := map[string]string{"account": a.Account, "app": a.App}
+	filter, err := a.filter()
+	if err != nil {
+		return err
+	}
+	if (filter["account"] == "") == (filter["app"] == "") {
+		return exitError{errors.New("give an account or an app"), exitUsage}
+	}
 	return c.Operator.callAPI(p, "GET", a.listPath("charges", filter), nil)
 }
 

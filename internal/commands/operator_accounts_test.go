@@ -91,6 +91,15 @@ func operateAccounts(t *testing.T, node *nodetest.Node) {
 		{args: "account " + email, want: "not_found", code: exitFailed},
 		{args: "close " + node.Operator.Email, why: "A mistake.", want: "take its role first", code: exitFailed},
 		{args: "suspend " + node.App.ID, why: "Its secret has leaked.", want: node.App.ID},
+		{args: "charges " + node.App.ID, want: "["},
+		{args: "charges " + node.Operator.Email, want: "["},
+		{args: "charges --app " + node.App.ID, want: "["},
+		{args: "charges", want: "give an account or an app", code: exitUsage},
+		{args: "charges " + node.App.ID + " --account " + node.Operator.Email, want: "give an account or an app",
+			code: exitUsage},
+		{args: "connections " + node.App.ID + " --status active", want: `"conn_`},
+		{args: "connections " + node.Operator.Email + " --account x", want: "given twice", code: exitUsage},
+		{args: "grant " + node.Operator.Email + " viewer", why: "Left the team.", want: `"role": "viewer"`},
 		{args: "lift " + node.App.ID, want: node.App.ID},
 	} {
 		args := strings.Fields(strings.Replace(step.args, "MAIL", mail, 1))
@@ -109,6 +118,9 @@ func operateAccounts(t *testing.T, node *nodetest.Node) {
 		}
 	}
 	_, log, _ := operate("log", "--limit", "100")
+	if !strings.Contains(log, "Left the team.") {
+		t.Errorf("the audit log lacks the reason of a role\n%s", log)
+	}
 	for _, action := range []string{"invite", "goodwill", "resend", "sign_out", "suspend", "lift", "close"} {
 		if !strings.Contains(log, `"action": "`+action+`"`) {
 			t.Errorf("the audit log lacks %s\n%s", action, log)

@@ -46,7 +46,7 @@ type Config struct {
 	AuthURL          string           // how browsers reach authorization
 	DashboardURL     string           // how users reach their dashboard
 	Policy           policy.Policy    // the first one of a database (decision 096)
-	PolicyGiven      []string         // names of its settings that are not by default
+	Given            []string         // names of the settings that are not by default
 	SignUps          identity.SignUps // who may create an account
 	EnvelopeKeys     [][]byte         // 32 bytes each, for secrets at rest: the first seals, all open
 	Site             web.Site         // who runs the service, for pages and emails
@@ -68,6 +68,7 @@ type Config struct {
 	Backup           backup.Settings  // the daily backups
 	Witnesses        []*proofs.Witness
 	Drill            bool          // reach nothing outside: only by the flag --drill
+	DrillWrites      bool          // take requests that change something in a drill: only by the flag --drill-writes
 	VoiceIdleTimeout time.Duration // how long a voice session may be silent
 	LogLevel         string        // debug, info, warn, error
 	LogFormat        string        // auto, text, json; auto is text on a terminal
@@ -171,7 +172,6 @@ var keys = append(ownKeys, policyKeys()...)
 func policyKeys() (list []Key) {
 	for _, s := range policy.Settings {
 		list = append(list, Key{s.Name, s.Help, false, func(c *Config, v string) error {
-			c.PolicyGiven = append(c.PolicyGiven, s.Name)
 			return s.Set(&c.Policy, v)
 		}})
 	}
@@ -343,11 +343,8 @@ var ownKeys = []Key{
 	providerURLKey("google"), providerKeyKey("google"),
 	{"stripe.key", "your secret key at Stripe, sk_…; without it users cannot top up", true,
 		func(c *Config, v string) error {
-			if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
-				return errors.New("is too short or has white space")
-			}
 			c.Stripe.Key = v
-			return nil
+			return checkKey(v)
 		}},
 	{"stripe.webhook_secret", "signing secret of Stripe's webhook endpoint, whsec_…; required with stripe.key", true,
 		func(c *Config, v string) error {
@@ -646,8 +643,8 @@ func providerKeyKey(name string) Key {
 		p.Keys = nil
 		for text := range strings.SplitSeq(v, ",") {
 			key := strings.TrimSpace(text)
-			if len(key) < 8 || strings.ContainsAny(key, " \t\r\n\x00") {
-				return errors.New("is too short or has white space")
+			if err := checkKey(key); err != nil {
+				return err
 			}
 			if slices.Contains(p.Keys, key) {
 				return errors.New("has a key twice")
@@ -657,6 +654,20 @@ func providerKeyKey(name string) Key {
 		c.Providers[name] = p
 		return nil
 	}}
+}
+
+// minKey is the length of the shortest key of a provider or Stripe that is no slip of the hand.
+const minKey = 8
+
+// checkKey returns an error that says what is wrong with a key, and repeats no part of it.
+func checkKey(key string) error {
+	if strings.ContainsAny(key, " \t\r\n\x00") {
+		return errors.New("has white space: give the key alone")
+	}
+	if len(key) < minKey {
+		return fmt.Errorf("has %d characters, and a key has at least %d", len(key), minKey)
+	}
+	return nil
 }
 
 // tokenName is the form of a token's name, which is neither that of an account's id nor that of an address.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	netmail "net/mail"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +67,6 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		AuthURL:       "https://connect.example.com",
 		DashboardURL:  "https://connect.example.com",
 		Policy:        set,
-		PolicyGiven:   []string{"fee_rate"},
 		EnvelopeKeys:  [][]byte{[]byte(strings.Repeat("s", 32))},
 
 		SignUps: "open",
@@ -110,9 +111,12 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 			Sample:  money.One / 10,
 		},
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}),
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}), cmpopts.IgnoreFields(Config{}, "Given"),
 		cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Error(d)
+	}
+	if !slices.Contains(got.Given, "fee_rate") || slices.Contains(got.Given, "grace") {
+		t.Errorf("given are %v", got.Given)
 	}
 }
 
@@ -152,12 +156,10 @@ func TestRefused(t *testing.T) {
 		},
 		{file: minimal + "provider:\n  openai: x\n", want: "p.yaml:4: provider is not a setting"},
 		{file: minimal + "providers: openai\n", want: `p.yaml:4: "providers" must hold keys`},
-		{file: minimal + "providers:\n", want: `p.yaml:4: "providers" must hold keys`},
 		{file: minimal + "fee_rate: 5%\n", want: "p.yaml:4: fee_rate: "},
 		{file: minimal + "fee_rate: -0.05\n", want: "p.yaml:4: fee_rate: "},
 		{file: minimal + "fee_rate: 1.5\n", want: "fee_rate: must be at most 1"},
 		{file: minimal + "fee_rate: [1]\n", want: "p.yaml:4: fee_rate: must be one value"},
-		{file: minimal + "fee_rate:\n", want: "p.yaml:4: fee_rate: must be one value"},
 		{file: minimal + "fee_rate: *x\n", want: "fee_rate: must be one value"},
 		{file: minimal + "lease: soon\n", want: "lease: must be a duration"},
 		{file: minimal + "lease: 2h\n", want: "lease: must be a duration between 1s and 1h"},
@@ -204,12 +206,17 @@ func TestRefused(t *testing.T) {
 		{
 			file: minimal,
 			env:  "PURSER_PROVIDERS_GOOGLE_KEY=se cret",
-			want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space",
+			want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: has white space",
 		},
-		{file: minimal, env: "PURSER_LISTEN=", want: "environment: PURSER_LISTEN: must be HOST:PORT"},
+		{
+			file: minimal,
+			env:  "PURSER_PROVIDERS_GOOGLE_KEY=se-cret",
+			want: "PURSER_PROVIDERS_GOOGLE_KEY: has 7 characters, and a key has at least 8",
+		},
+		{file: minimal + "# as Latin-1\noperator: {name: M\xfcller}\n", want: "p.yaml:5: is not text in UTF-8"},
 		{
 			file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us, client_secret: ''}\n",
-			want: "p.yaml:4: oidc.client_secret: must not be empty",
+			want: "oidc.client_secret: required",
 		},
 		{
 			file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us}\n",
@@ -233,9 +240,60 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q %q %q: got %v, want %q", c.file, c.env, c.flag, err, c.want)
 		} else if strings.Contains(noSecret.Replace(err.Error()), "secret") ||
 			strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") ||
+			strings.Contains(err.Error(), "se-cret") ||
 			strings.Contains(err.Error(), envelope) {
 			t.Errorf("a secret stands in %q", err)
 		}
+	}
+}
+
+// TestEmptyIsUnset gives each setting in each way without a value, as Compose files, charts and .env files do: it is as
+// if it were not there. A file that should have a value and is empty is a fault.
+func TestEmptyIsUnset(t *testing.T) {
+	t.Parallel()
+	want, err := Load("p.yaml", []byte(minimal), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := save(t, t.TempDir(), "empty", "\n")
+	for _, k := range Keys() {
+		group, name, nested := strings.Cut(k.Name, ".")
+		lines := []string{k.Name + ":\n", k.Name + ": \"\"\n"}
+		if nested {
+			if in, leaf, deeper := strings.Cut(name, "."); deeper {
+				name = in + ":\n    " + leaf
+			}
+			lines = []string{group + ":\n", group + ":\n  " + name + ":\n", group + ":\n  " + name + ": ''\n"}
+		}
+		for _, line := range lines {
+			if strings.Contains(minimal, "\n"+k.Name+":") || strings.HasPrefix(minimal, k.Name+":") {
+				continue // it stands there already
+			}
+			got, err := Load("p.yaml", []byte(minimal+line), []string{"CREDENTIALS_DIRECTORY="}, nil)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q: %v", line, err)
+			}
+		}
+		got, err := Load("p.yaml", []byte(minimal), []string{k.Variable() + "=", k.FileVariable() + "="},
+			[]string{k.Name + "="})
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s=: %v", k.Variable(), err)
+		}
+		if _, err := Read("", nil, []string{k.FileVariable() + "=" + empty}, nil); err == nil ||
+			!strings.Contains(err.Error(), empty+" is empty") {
+			t.Errorf("%s=%s: %v", k.FileVariable(), empty, err)
+		}
+	}
+}
+
+// TestByteOrderMark reads files that an editor of Windows has saved: they begin with a mark.
+func TestByteOrderMark(t *testing.T) {
+	t.Parallel()
+	key := save(t, t.TempDir(), "key", "\ufeff"+keyText('b')+"\r\n")
+	c, err := Load("p.yaml", []byte("\ufeffdatabase: sqlite:x.db\r\nbase_url: https://api.example.com\r\n"),
+		[]string{"PURSER_ENVELOPE_KEY_FILE=" + key}, nil)
+	if err != nil || c.Database != "sqlite:x.db" || len(c.EnvelopeKeys) != 1 {
+		t.Errorf("%q, %d keys, %v", c.Database, len(c.EnvelopeKeys), err)
 	}
 }
 

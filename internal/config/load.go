@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -152,6 +153,16 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 	return c, nil
 }
 
+// ReadSound reads what Read reads, without the settings that are wrong, whose names it returns. all reports whether the
+// rest is complete: it is not when the file as a whole can't be read.
+func ReadSound(file string, text []byte, environ []string) (c Config, wrong []string, all bool) {
+	c, faults := readAll(file, text, environ, nil)
+	for _, f := range faults {
+		wrong = append(wrong, f.name)
+	}
+	return c, wrong, !faults.isUnread()
+}
+
 // readAll reads the settings, and goes on behind a fault.
 func readAll(file string, text []byte, environ, flags []string) (c Config, all faults) {
 	c = Config{
@@ -181,17 +192,35 @@ func readAll(file string, text []byte, environ, flags []string) (c Config, all f
 		k, ok := findKey(func(k Key) bool { return k.Name == name })
 		if !ok {
 			all = append(all, fault{name, unknownSettingError(name)})
-		} else if err := k.set(&c, value); err != nil {
+		} else if err := c.apply(k, value); err != nil {
 			all = append(all, fault{name, fmt.Errorf("--%s: %w", k.Flag(), err)})
 		}
 	}
 	return c, all
 }
 
+// apply sets a value that was given. An empty one leaves the setting as it is: Compose files, charts and .env files
+// have names for all that they may set.
+func (c *Config) apply(k Key, value string) error {
+	if value == "" {
+		return nil
+	}
+	before := *c
+	if err := k.set(c, value); err != nil {
+		*c = before // the setting is missing, and not half there
+		return err
+	}
+	c.Given = append(c.Given, k.Name)
+	return nil
+}
+
+// Override sets what the environment has. Its error names all faults, a line each.
+func (c *Config) Override(environ []string) error { return c.readEnvironment(environ).list() }
+
 func (c *Config) readEnvironment(environ []string) (all faults) {
 	set := map[string]string{} // the variable by the setting
 	for _, pair := range environ {
-		if folder, ok := strings.CutPrefix(pair, credentialsVariable+"="); ok {
+		if folder, ok := strings.CutPrefix(pair, credentialsVariable+"="); ok && folder != "" {
 			all = append(all, c.readCredentials(folder, set)...)
 		}
 	}
@@ -201,6 +230,9 @@ func (c *Config) readEnvironment(environ []string) (all faults) {
 			continue
 		}
 		k, ok := findKey(func(k Key) bool { return k.Variable() == name || k.FileVariable() == name })
+		if ok && value == "" {
+			continue
+		}
 		if before, twice := set[k.Name]; ok && twice {
 			all = append(all, fault{k.Name, fmt.Errorf("environment: %s and %s are both set", before, name)})
 			continue
@@ -216,7 +248,7 @@ func (c *Config) readEnvironment(environ []string) (all faults) {
 		}
 		if !ok {
 			all = append(all, fault{name, fmt.Errorf("environment: %w", unknownSettingError(name))})
-		} else if err := k.set(c, value); err != nil {
+		} else if err := c.apply(k, value); err != nil {
 			all = append(all, fault{k.Name, fmt.Errorf("environment: %s: %w", name, err)})
 		}
 	}
@@ -237,7 +269,7 @@ func (c *Config) readCredentials(folder string, set map[string]string) (all faul
 		}
 		set[k.Name] = "the credential " + k.Name
 		if err == nil {
-			err = k.set(c, value)
+			err = c.apply(k, value)
 		}
 		if err != nil {
 			all = append(all, fault{k.Name, fmt.Errorf("credential %s: %w", k.Name, err)})
@@ -259,8 +291,18 @@ func readValue(path string) (string, error) {
 		return "", fmt.Errorf("%s is no file of at most 64 KB", path)
 	}
 	text, err := os.ReadFile(path)
-	return strings.TrimRight(string(text), "\r\n"), err
+	if err != nil {
+		return "", err
+	}
+	value := strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n")
+	if value == "" { // unlike an empty variable, this is a secret that was not written
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return value, nil
 }
+
+// byteOrderMark is what editors of Windows write before a text in UTF-8.
+const byteOrderMark = "\ufeff"
 
 // The variables of the commands that work for an app. Shells that use them run the others too.
 const (
@@ -296,6 +338,11 @@ func unknownSettingError(name string) error {
 // readFile walks the syntax tree and not its values, so that each key has its
 // line, and a key that looks like a number keeps its digits.
 func (c *Config) readFile(file string, text []byte) (all faults) {
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
+	if !utf8.Valid(text) {
+		return faults{{"", fmt.Errorf("%s:%d: is not text in UTF-8: save the file in this encoding", file,
+			findInvalidLine(text))}}
+	}
 	tree, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		message, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
@@ -314,6 +361,17 @@ func (c *Config) readFile(file string, text []byte) (all faults) {
 	return all
 }
 
+// findInvalidLine returns the number of the first line that is not UTF-8; 0 = all are.
+func findInvalidLine(text []byte) int {
+	n := 0
+	for line := range bytes.Lines(text) {
+		if n++; !utf8.Valid(line) {
+			return n
+		}
+	}
+	return 0
+}
+
 // setKeysOf sets the keys below prefix.
 func (c *Config) setKeysOf(file, prefix string, n ast.Node) (all faults) {
 	var pairs []*ast.MappingValueNode
@@ -322,6 +380,8 @@ func (c *Config) setKeysOf(file, prefix string, n ast.Node) (all faults) {
 		pairs = m.Values
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{m}
+	case *ast.NullNode:
+		return nil // a group without settings
 	default:
 		return faults{{prefix, fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line,
 			strings.TrimSuffix(prefix, "."))}}
@@ -351,10 +411,12 @@ func (c *Config) setScalar(name string, n ast.Node) error {
 		value = strings.TrimSpace(v.Value.Value)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		value = n.GetToken().Value // as it was written
+	case *ast.NullNode:
+		return nil
 	default:
 		return fmt.Errorf("%s: must be one value", name)
 	}
-	if err := k.set(c, value); err != nil {
+	if err := c.apply(k, value); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

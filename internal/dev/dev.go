@@ -20,7 +20,9 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/payouts"
+	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/telemetry"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/dev/history"
@@ -31,25 +33,55 @@ import (
 	"github.com/purserhq/purser/internal/server"
 )
 
-// Options are the flags of `purser dev`.
+// Options are the flags and the environment of `purser dev`.
 type Options struct {
 	Data      string // folder of the database and its keys
 	Listen    string
-	Database  string // "" = SQLite in Data
-	Providers string // what answers the sample app's calls: mock, emulator or live
-	// Configured are the providers that Providers "live" reaches.
-	Configured map[string]config.Provider
-	PricesFile string                // file of models and prices that go before the built-in ones; "" = none
-	SandboxDay money.MC              // what these may cost in 24 hours
-	OIDC       identity.OpenIDConfig // an identity provider to sign in with
-	Empty      bool                  // make no sample history
-	Days       int                   // of the sample history
-	Clock      Duration              // how far the clock is ahead at least; 0 = as far as it was
-	JSON       bool                  // print one line of JSON instead of the welcome
-	Lease      time.Duration
-	Drain      time.Duration
-	Grace      time.Duration
-	Out        io.Writer
+	Database  string   // "" = SQLite in Data
+	Providers string   // what answers the sample app's calls: mock, emulator or live
+	Environ   []string // settings of purser serve that count here, too; ReadEnvironment says which do not
+	Empty     bool     // make no sample history
+	Days      int      // of the sample history
+	Clock     Duration // how far the clock is ahead at least; 0 = as far as it was
+	JSON      bool     // print one line of JSON instead of the welcome
+	Lease     time.Duration
+	Drain     time.Duration
+	Grace     time.Duration
+	Out       io.Writer
+}
+
+// instead says what takes the place of the settings of purser serve that purser dev does not take.
+var instead = map[string]string{
+	"database":              "give --database",
+	"listen":                "give --listen",
+	"auth_listen":           "give --listen",
+	"metrics_listen":        "the metrics are purser serve's",
+	"base_url":              "it follows from --listen",
+	"auth_url":              "it follows from --listen",
+	"dashboard_url":         "it follows from --listen",
+	"node_url":              "it follows from --listen",
+	"envelope_key":          "the folder of --data has its own key",
+	"envelope_key_command":  "the folder of --data has its own key",
+	"stripe.key":            "Stripe is emulated",
+	"stripe.webhook_secret": "Stripe is emulated",
+	"stripe.base_url":       "Stripe is emulated",
+	"smtp.url":              "mail is shown at /dev/mail",
+	"smtp.from":             "mail is shown at /dev/mail",
+	"smtp.tls":              "mail is shown at /dev/mail",
+}
+
+// ReadEnvironment returns the settings in the environment. Its error names all that are wrong, or that purser dev does
+// not take, a line each.
+func ReadEnvironment(environ []string) (config.Config, error) {
+	c, _, _ := config.ReadSound("", nil, environ)
+	_, err := config.Read("", nil, environ, nil)
+	errs := []error{err}
+	for _, name := range c.Given {
+		if other := instead[name]; other != "" {
+			errs = append(errs, fmt.Errorf("environment: purser dev does not take the setting %s: %s", name, other))
+		}
+	}
+	return c, errors.Join(errs...)
 }
 
 // Run runs a development node until ctx ends.
@@ -61,11 +93,12 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	moved := &clock{fixed: o.OIDC.Issuer != ""}
+	moved := &clock{}
 	c, err := configure(o, listeners[0].Addr(), moved.now, log)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
+	moved.fixed = c.OIDC.Issuer != ""
 	s, err := open(ctx, o, c, log)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
@@ -145,6 +178,7 @@ func makeHistory(ctx context.Context, o Options, c config.Config, log *slog.Logg
 	}
 	defer closeProviders()
 	c.Stripe.BaseURL, c.Providers = stripeURL, emulatedProviders(providersURL, false)
+	c.Stripe.Clearance = 0 // the sample users spend what they have paid
 	if m.Server, err = server.Open(ctx, c, log, true); err != nil {
 		return err
 	}
@@ -167,8 +201,8 @@ func seed(ctx context.Context, s *server.Server, o Options) (sample.Data, error)
 
 // chooseProviders returns how live calls reach the providers: by the emulator, so that an app that goes live in
 // development works. With the mock, a provider that the developer configured is reached as configured.
-func chooseProviders(o Options, emulated map[string]config.Provider) map[string]config.Provider {
-	for name, p := range o.Configured {
+func chooseProviders(o Options, configured, emulated map[string]config.Provider) map[string]config.Provider {
+	for name, p := range configured {
 		if o.Providers == "mock" && (len(p.Keys) > 0 || p.BaseURL != "") {
 			emulated[name] = p
 		}
@@ -187,10 +221,22 @@ func configure(o Options, at net.Addr, now func() time.Time, log *slog.Logger) (
 		if err != nil {
 			return c, err
 		}
-		c.Providers = chooseProviders(o, emulated)
+		c.Providers = chooseProviders(o, c.Providers, emulated)
 	}
-	c.Stripe, err = emulateStripe(log, c.DashboardURL, now)
+	emulated, err := emulateStripe(log, c.DashboardURL, now)
+	emulated.Clearance, emulated.Invoices = c.Stripe.Clearance, c.Stripe.Invoices
+	c.Stripe = emulated
 	return c, err
+}
+
+// defaultPolicy is the policy unless the environment says otherwise.
+func defaultPolicy(providers string) policy.Policy {
+	p := policy.Default
+	p.SandboxTotalDayMC = money.Max
+	if providers == "emulator" { // emulated calls cost nothing
+		p.SandboxDayMC = money.Max
+	}
+	return p
 }
 
 // readConfig returns the configuration without the emulators.
@@ -210,7 +256,7 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		AuthURL:          url,
 		DashboardURL:     url,
 		NodeURL:          url,
-		Policy:           policy.Default,
+		Policy:           defaultPolicy(o.Providers),
 		EnvelopeKeys:     [][]byte{key},
 		Lease:            o.Lease,
 		Drain:            o.Drain,
@@ -219,22 +265,19 @@ func readConfig(o Options, at net.Addr) (config.Config, error) {
 		VerifyAt:         "03:00",
 		VoiceIdleTimeout: 2 * time.Minute,
 		LogSample:        money.One,
-		OperatorTokens:   []string{token},
-		Providers:        o.Configured,
-		PricesFile:       o.PricesFile,
-		OIDC:             o.OIDC,
+		Providers:        map[string]config.Provider{},
 		SignUps:          identity.OpenSignUps,
+		Backup:           backup.Settings{Keep: 14},
+		OTLP:             telemetry.Config{Sample: money.One},
 		// Two weeks of sample calls earn less than half a dollar.
 		Payouts: payouts.Config{Every: time.Minute, Window: 24 * time.Hour, MinimumMC: money.Dollar / 10},
-	}
-	c.Policy.SandboxDayMC, c.Policy.SandboxTotalDayMC = o.SandboxDay, money.Max
-	if o.Providers == "emulator" { // emulated calls cost nothing
-		c.Policy.SandboxDayMC = money.Max
 	}
 	if c.Database == "" {
 		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")
 	}
-	return c, nil
+	err = c.Override(o.Environ)
+	c.OperatorTokens = append(c.OperatorTokens, token)
+	return c, err
 }
 
 // listen opens the listeners of an address. The name localhost may lead to either loopback address, so it gets both

@@ -22,13 +22,14 @@ func TestLiveAppsReachTheEmulator(t *testing.T) {
 		given     bool // the developer's key is used
 	}{{"mock", true}, {"emulator", false}} {
 		o := Options{
-			Data:       t.TempDir(),
-			Listen:     "127.0.0.1:0",
-			Empty:      true,
-			Database:   dbtest.URL(t, db.SQLite),
-			Providers:  c.providers,
-			Configured: map[string]config.Provider{"openai": given},
-			Lease:      5 * time.Minute,
+			Data:      t.TempDir(),
+			Listen:    "127.0.0.1:0",
+			Empty:     true,
+			Database:  dbtest.URL(t, db.SQLite),
+			Providers: c.providers,
+			Environ: []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-of-the-developer",
+				"PURSER_PROVIDERS_OPENAI_BASE_URL=http://127.0.0.1:9/v1"},
+			Lease: 5 * time.Minute,
 		}
 		l, err := listenLoopback()
 		if err != nil {

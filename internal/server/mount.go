@@ -43,6 +43,10 @@ func (s *Server) Mount(home ui.Home) {
 	site := c.Site
 	site.TestPayments = !home.Dev && c.StripeMode() == config.StripeTest
 	s.Router.SetSite(site)
+	if c.Drill && !c.DrillWrites {
+		s.Router.SetReadOnly("This is a drill on a restored copy: it changes nothing. To try changes, start it with " +
+			"--drill-writes.")
+	}
 	s.Router.SetClock(s.DB.Now)
 	s.Router.SetTracer(s.telemetry.Tracer())
 	s.Router.SetLogSample(int64(c.LogSample))

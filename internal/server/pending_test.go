@@ -10,7 +10,6 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -22,7 +21,7 @@ func TestPendingByTheRecord(t *testing.T) {
 	t.Parallel()
 	dbtest.InTurn(t, func(t *testing.T, e db.Engine) {
 		p := apptest.Start(t, apptest.URL(t, e), apptest.Emulated, func(o *apptest.Options) {
-			o.Configured = map[string]config.Provider{"openai": {Store: true}}
+			o.Environ = []string{"PURSER_PROVIDERS_OPENAI_STORE=true"}
 		})
 		bearer := "Bearer " + p.Connection.AccessToken
 		ask := func(body, key string) (string, http.Header) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/apptest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -35,7 +34,7 @@ func TestProviderKeysAreNeverShown(t *testing.T) {
 		t.Cleanup(fake.Close)
 		url := apptest.URL(t, e)
 		reached := func(o *apptest.Options) {
-			o.Configured = map[string]config.Provider{"openai": {BaseURL: fake.URL + "/v1"}}
+			o.Environ = []string{"PURSER_PROVIDERS_OPENAI_BASE_URL=" + fake.URL + "/v1"}
 			o.Level = slog.LevelDebug
 		}
 		p := apptest.Start(t, url, reached)

@@ -106,6 +106,10 @@ func (c *refusal) checkAnswer(t *testing.T, p *nodetest.Node) {
 	if a.status != c.Status || *e.Code != c.Code || !strings.Contains(*e.Message, c.Says) {
 		t.Errorf("%s: got %d %s, want %d %s that says %q", c.Name, a.status, a.body, c.Status, c.Code, c.Says)
 	}
+	if calls := strings.HasPrefix(c.Path, "/v1/ai/") && (c.Auth == "" || c.Auth == "bearer"); calls &&
+		c.Status == http.StatusBadRequest && (e.ConnectionID == nil || *e.ConnectionID != p.Connection.ID) {
+		t.Errorf("%s: the error does not name the connection: %s", c.Name, a.body)
+	}
 	if want := p.BaseURL + "/docs/errors#" + c.Code; e.DocURL != want {
 		t.Errorf("%s: doc_url is %q, want %q", c.Name, e.DocURL, want)
 	}

@@ -213,7 +213,8 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Se
 	limitMemory()
 	if c.Drill {
 		c = c.WithoutOutside()
-		log.Warn("drill: no mail, webhooks, payments, providers or backups")
+		c.Site.Drill = true
+		log.Warn("drill: no mail, webhooks, payments, providers or backups", "takes_changes", c.DrillWrites)
 	}
 	for _, w := range c.Warnings() {
 		log.Warn("unsafe setting", "setting", w.Setting, "why", w.Text, "remedy", w.Remedy)

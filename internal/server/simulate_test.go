@@ -110,7 +110,7 @@ var simulatedRefusals = []simulatedRefusal{
 	{code: "call_stopped", status: 403},
 	{code: "idempotency_key_reused", status: 409},
 	{code: "rate_limited", status: 429, minWait: 25, maxWait: 31},
-	{code: "risk_throttled", status: 429, minWait: 590, maxWait: 1200},
+	{code: "risk_throttled", status: 429, minWait: 590, maxWait: 1200, details: "allowed_mc held_mc spent_mc"},
 	{code: "daily_limit_reached", status: 429, minWait: 3000, maxWait: 4200,
 		details: "allowed_mc capped_by max_tokens_that_fit required_mc"},
 	{code: "app_spend_limited", status: 429, minWait: 3000, maxWait: 4200,

@@ -103,7 +103,7 @@ func (s *Server) wireAll(ctx context.Context, dev bool) error {
 
 // wirePolicies reads what the operator has set for all calls.
 func (s *Server) wirePolicies(ctx context.Context, dev bool) (err error) {
-	if s.policies, err = policies.Open(ctx, s.DB, s.Config.Policy, s.Config.PolicyGiven, s.log); err != nil {
+	if s.policies, err = policies.Open(ctx, s.DB, s.Config.Policy, s.Config.Given, s.log); err != nil {
 		return err
 	}
 	if dev {

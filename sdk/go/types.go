@@ -82,14 +82,17 @@ type LedgerEntry struct {
 	// One of wallet, free_credit.
 	PaidBy string `json:"paid_by"`
 	// One of settled, estimated.
-	Settlement          string     `json:"settlement"`
-	AmountMC            int64      `json:"amount_mc"`
-	AmountDisplay       string     `json:"amount_display"`
-	StripePaymentIntent string     `json:"stripe_payment_intent"`
-	HoldUntil           *time.Time `json:"hold_until"`
-	// Of a settled spend: how much of it was refunded.
+	Settlement    string `json:"settlement"`
+	AmountMC      int64  `json:"amount_mc"`
+	AmountDisplay string `json:"amount_display"`
+	// Of a top-up, and of what was returned of it: what paid it at Stripe.
+	StripePaymentIntent string `json:"stripe_payment_intent"`
+	// Of a top-up that is paid: when it can be used. It is the time of the payment where payments need not clear.
+	HoldUntil *time.Time `json:"hold_until"`
+	// Of a settled spend: how much of it was refunded. It is computed when the row is read; the row itself never
+	// changes.
 	RefundedMC int64 `json:"refunded_mc"`
-	// Of a refunded spend: the entry that refunded it.
+	// Of a refunded spend: the entry that refunded it. It is computed, too.
 	ReversedBy string `json:"reversed_by"`
 }
 

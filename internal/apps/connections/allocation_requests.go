@@ -74,7 +74,7 @@ func (h *Handler) listAllocationRequests(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.AllocationRequest)
 	if err != nil {
 		return err
 	}

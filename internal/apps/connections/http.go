@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
@@ -45,7 +46,7 @@ func (h *Handler) listConnections(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Connection)
 	if err != nil {
 		return err
 	}

@@ -326,7 +326,7 @@ func TestForeignConnectionsDoNotExist(t *testing.T) {
 		if got := b.other.Do(t, "GET", "/v1/connections", ""); got.Body != "[]\n" {
 			t.Errorf("another app sees %v", got)
 		}
-		if got := b.other.Do(t, "GET", "/v1/connections?starting_after=conn_zzz", ""); got.Body != "[]\n" {
+		if got := b.other.Do(t, "GET", "/v1/connections?starting_after="+c.ID, ""); got.Body != "[]\n" {
 			t.Errorf("another app sees %v", got)
 		}
 		if got := read[object](t, b.mine.Do(t, "GET", "/v1/connections/"+c.ID, "")); got["status"] != "active" {

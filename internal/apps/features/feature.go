@@ -95,10 +95,17 @@ func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, e
 	return f, c.setMargin(&f)
 }
 
+// Unregistered is the label under which calls count whose slug is not registered. No feature has it as its slug.
+const Unregistered = "other"
+
 // makeFeature returns a new feature of an app.
 func (c *Change) makeFeature(appID string, offered func(model string) bool) (Feature, error) {
 	if !c.Slug.Set || c.Slug.Null || !SlugPattern.MatchString(c.Slug.Value) {
 		return Feature{}, apierr.InvalidRequest.Errorf("slug: required, must match %s", SlugPattern)
+	}
+	if c.Slug.Value == Unregistered {
+		return Feature{}, apierr.InvalidRequest.Errorf("slug: %q is what analytics call all slugs that are not "+
+			"registered; choose another", Unregistered)
 	}
 	if !c.DisplayName.Set {
 		return Feature{}, apierr.InvalidRequest.Errorf("display_name: required")

@@ -62,7 +62,7 @@ func (h *Handler) listFeatures(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, "")
 	if err != nil {
 		return err
 	}

@@ -121,6 +121,10 @@ func TestFeatureLife(t *testing.T) {
 
 		again := b.mine.Do(t, "POST", b.collection(), `{"slug":"summaries","display_name":"S","description":"D"}`)
 		want(t, again, 400, "invalid_request")
+		reserved := b.mine.Do(t, "POST", b.collection(), `{"slug":"other","display_name":"O","description":"D"}`)
+		if reserved.Status != 400 || !strings.Contains(reserved.Message, "not registered") {
+			t.Errorf("the label of other slugs: %v", reserved)
+		}
 		if !strings.Contains(again.Message, "already exists") {
 			t.Errorf("a taken slug: %v", again)
 		}

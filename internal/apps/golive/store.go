@@ -15,8 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// idPrefix is the prefix of request ids.
-const idPrefix = "glr_"
+// IDPrefix is the prefix of request ids.
+const IDPrefix = "glr_"
 
 // keptReplaced is the number of requests of an app that stay after a change has replaced or withdrawn them. Each shows
 // the whole app, and a developer makes one with each change.
@@ -74,7 +74,7 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 func (s *Store) insertRequest(ctx context.Context, tx *db.Tx, app apps.App, to, reviewed string) (Request, error) {
 	now := s.Now()
 	r := Request{
-		ID:        id.New(idPrefix, now),
+		ID:        id.New(IDPrefix, now),
 		AppID:     app.ID,
 		From:      app.Tier,
 		To:        to,

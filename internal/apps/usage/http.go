@@ -45,7 +45,7 @@ func (h *Handler) listUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, "", "from", "to", "interval", "group_by", "model", "feature", "connection", "after")
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,8 @@ func (a Addresses) findProblem(text string) string {
 		return "must have no fragment"
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Opaque != "" || u.Hostname() == "" || !strings.HasPrefix(text, u.Scheme+"://") {
+	if err != nil || u.Opaque != "" || u.Hostname() == "" ||
+		!strings.HasPrefix(text[len(u.Scheme):], "://") {
 		return "must be an absolute address such as https://app.example.com/webhooks"
 	}
 	switch {
@@ -117,11 +118,23 @@ func (a Addresses) findProblem(text string) string {
 	case slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(u, own) }):
 		return "must not be this service itself"
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.isAllowed(ip) ||
-		err != nil && isLoopback(hostOf(u)) && !a.HTTP {
+	host := hostOf(u)
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && !a.isAllowed(ip) || err != nil && isLoopback(host) && !a.HTTP:
 		return "must have a public address"
+	case err != nil && isNumeric(host):
+		return "must have a name, or an IP address in full such as 192.0.2.1"
 	}
 	return ""
+}
+
+// isNumeric reports whether the last label of a host is a number, in decimal or hexadecimal. Such a host is an IPv4
+// address in a short form, as 127.1 is for 127.0.0.1, and never a name (WHATWG URL, ends-in-a-number).
+func isNumeric(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	_, err := strconv.ParseUint(last, 0, 64)
+	return err == nil || last != "" && strings.Trim(last, "0123456789") == ""
 }
 
 func isValidPort(text string) bool {
@@ -149,7 +162,8 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
+// isLoopback reports whether a host is this machine. The names below localhost are, too (RFC 6761 §6.3).
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.Unmap().IsLoopback()
 }

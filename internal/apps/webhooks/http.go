@@ -3,13 +3,13 @@ package webhooks
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -98,7 +98,7 @@ func (h *Handler) listEndpoints(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Webhook)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (h *Handler) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 
 // readDeliveryFilter reads which deliveries are listed, and how many at most. Errors are 400 invalid_request.
 func readDeliveryFilter(r *http.Request) (f Filter, limit int, err error) {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Delivery, "status", "type", "since")
 	if err != nil {
 		return f, 0, err
 	}
@@ -308,24 +308,27 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := web.ReadQuery(r)
+	page, err := web.ReadPage(r, "", "after")
 	if err != nil {
 		return err
 	}
-	limit := uint64(maxEvents)
-	if q.Has("limit") {
-		if limit, err = strconv.ParseUint(q.Get("limit"), 10, 63); err != nil || limit < 1 || limit > maxEvents {
-			return apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to %d", maxEvents)
-		}
+	after := r.URL.Query().Get("after")
+	if after != "" && page.StartingAfter != "" {
+		return apierr.InvalidRequest.Errorf("starting_after: not accepted with after")
 	}
-	list, at, err := h.Store.ListEvents(r.Context(), app.ID, q.Get("after"), int(limit))
+	list, err := h.Store.ListEvents(r.Context(), app.ID, after, page.StartingAfter, min(page.Limit, maxEvents))
 	if err != nil {
 		return err
 	}
-	if at != "" {
-		web.LinkTo(w, r, "after", at)
+	if list.More && after != "" {
+		web.LinkTo(w, r, "after", list.Last)
+	} else if list.More {
+		web.LinkNext(w, r, list.Last)
 	}
-	return web.WriteJSON(w, http.StatusOK, list)
+	if list.After != "" {
+		web.SetAfter(w, list.After)
+	}
+	return web.WriteJSON(w, http.StatusOK, list.Events)
 }
 
 func (h *Handler) triggerEvent(w http.ResponseWriter, r *http.Request) error {

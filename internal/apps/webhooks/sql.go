@@ -466,9 +466,10 @@ func scanLogged(row db.Row) (l loggedEvent, err error) {
 const loggedQuery = `SELECT ` + eventValues + `, COALESCE(l.entry_id, l.event_id) FROM ` + eventTables + `
 	JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1`
 
-// listNewestLogged returns the newest events of an app's log, newest first.
-func listNewestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]loggedEvent, error) {
-	return db.QueryAll(ctx, q, scanLogged, loggedQuery+` ORDER BY l.place DESC LIMIT $2`, appID, limit)
+// listLoggedBefore returns the events of an app's log before a place, newest first.
+func listLoggedBefore(ctx context.Context, q db.Queryer, appID string, before int64, limit int) ([]loggedEvent, error) {
+	return db.QueryAll(ctx, q, scanLogged, loggedQuery+` AND l.place < $2 ORDER BY l.place DESC LIMIT $3`, appID,
+		before, limit)
 }
 
 // listLoggedAfter returns the events of an app's log from the event oldest on and after a place, oldest first.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -347,39 +348,57 @@ func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
 	}, err
 }
 
-// ListEvents returns the events of an app's log that it still keeps. after is a cursor, or the id of an event: then the
-// events after it, oldest first. With an empty after it returns the newest events, newest first. at is the cursor after
-// the newest of all events that the caller has now; "" = there is none yet.
-func (s *Store) ListEvents(ctx context.Context, appID, after string, limit int) (list []any, at string, err error) {
+// An EventList is a part of an app's log of events.
+type EventList struct {
+	Events []any  // as they are delivered
+	More   bool   // there are others behind Last
+	Last   string // the cursor of the last of Events; "" = there are none
+	After  string // the cursor of the newest that was read, from which later ones follow; "" = there is none
+}
+
+// ListEvents returns the events of an app behind a cursor, oldest first, or those before another cursor, newest first.
+// With "" for both these are the newest.
+func (s *Store) ListEvents(ctx context.Context, appID, after, before string, limit int) (l EventList, err error) {
 	oldest := s.oldestLogged()
 	var found []loggedEvent
-	if after == "" {
-		found, err = listNewestLogged(ctx, s.db, appID, limit)
+	if after != "" {
+		var place int64
+		if place, err = s.resolveCursor(ctx, appID, "after", after, oldest); err == nil {
+			found, err = listLoggedAfter(ctx, s.db, appID, oldest, place, limit+1)
+		}
+		l.More = len(found) > limit
+		found = found[:min(len(found), limit)]
 		if len(found) > 0 {
-			at = found[0].cursor // also of an event that is no longer listed
+			l.After = found[len(found)-1].cursor
+		} else if after != beginning {
+			l.After = after
+		}
+	} else {
+		place := int64(math.MaxInt64)
+		if before != "" {
+			place, err = s.resolveCursor(ctx, appID, "starting_after", before, oldest)
+		}
+		if err == nil {
+			found, err = listLoggedBefore(ctx, s.db, appID, place, limit+1)
+		}
+		if len(found) > 0 && before == "" {
+			l.After = found[0].cursor // also of an event that is no longer listed
 		}
 		found = slices.DeleteFunc(found, func(e loggedEvent) bool { return e.ID < oldest })
-	} else {
-		var place int64
-		if place, err = s.resolveCursor(ctx, appID, after, oldest); err == nil {
-			found, err = listLoggedAfter(ctx, s.db, appID, oldest, place, limit)
-		}
-		if len(found) > 0 {
-			at = found[len(found)-1].cursor
-		} else if after != beginning {
-			at = after
-		}
+		l.More = len(found) > limit
+		found = found[:min(len(found), limit)]
 	}
 	if err != nil {
-		return nil, "", err
+		return EventList{}, err
 	}
-	list = make([]any, len(found))
+	l.Events = make([]any, len(found))
 	for i := range found {
-		if list[i], err = found[i].makeMessage(s.links); err != nil {
-			return nil, "", err
+		if l.Events[i], err = found[i].makeMessage(s.links); err != nil {
+			return EventList{}, err
 		}
+		l.Last = found[i].cursor
 	}
-	return list, at, nil
+	return l, nil
 }
 
 // oldestLogged is a lower bound of the ids of events that the log keeps.
@@ -392,7 +411,7 @@ const beginning = "0"
 // and so is one after which events have been deleted: the caller has missed some, or the database was restored to an
 // earlier moment. Places themselves are no cursors, because a restored database has other events at them. Earlier
 // versions gave them out, and marked no entry: of such entries they are taken.
-func (s *Store) resolveCursor(ctx context.Context, appID, after, oldest string) (place int64, err error) {
+func (s *Store) resolveCursor(ctx context.Context, appID, parameter, after, oldest string) (place int64, err error) {
 	if after == beginning {
 		return 0, nil
 	}
@@ -404,8 +423,8 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after, oldest string) 
 	}
 	place, err = findPlace(ctx, s.db, condition, appID, value, oldest)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, apierr.InvalidRequest.Errorf("after: not a place in the events of this app that is still kept; " +
-			"read your connections again, and go on with the newest event")
+		return 0, apierr.InvalidRequest.Errorf("%s: not a place in the events of this app that is still kept; "+
+			"read your connections again, and go on with the newest event", parameter)
 	}
 	return place, err
 }

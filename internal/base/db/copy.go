@@ -19,6 +19,10 @@ import (
 // markInUse writes into the file, not only into its log, that a server uses it: then a copy without the log shows
 // that. The mark is user_version with the value of schema_version. SQLite's own ways to copy a database give the copy
 // another schema_version, and include the log.
+//
+// The log of a file with the mark is never empty, whenever this process is killed, for an empty one may be what a
+// program has made that read a copy without a log. So the log is emptied while the file has no mark, and then has the
+// page with the mark alone: more room in it would hide a full disk for some calls.
 func (d *DB) markInUse(ctx context.Context) error {
 	if d.Engine != SQLite {
 		return nil
@@ -27,11 +31,17 @@ func (d *DB) markInUse(ctx context.Context) error {
 	if err := d.write.QueryRowContext(ctx, `PRAGMA schema_version`).Scan(&version); err != nil {
 		return err
 	}
+	if _, err := d.write.ExecContext(ctx, `PRAGMA user_version = 0`); err != nil {
+		return err
+	}
+	err := d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
+	if err != nil {
+		return err
+	}
 	if _, err := d.write.ExecContext(ctx, fmt.Sprintf(`PRAGMA user_version = %d`, version)); err != nil {
 		return err
 	}
-	// TRUNCATE leaves no room in the log that would hide a full disk for some calls.
-	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
+	return d.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(FULL)`).Scan(&busy, &pages, &copied)
 }
 
 // unmarkInUse removes the mark, before the log is copied into the file. Where the mark stays, as on a full disk, the
@@ -77,11 +87,11 @@ func (d *DB) keepLog() (err error) {
 // OpenForAudit has opened.
 func (d *DB) LacksLog() bool { return d.lacksLog }
 
-// lacksLog reports whether the SQLite file at path says that a server uses it, and its log is not there: the file was
-// copied without the log, or the log was deleted. SQLite reads the file as immutable: else it would make a new log. An
-// error is that of the first statement that matters.
+// lacksLog reports whether the SQLite file at path says that a server uses it, and its log is not there or empty: the
+// file was copied without the log, or the log was deleted. SQLite reads the file as immutable: else it would make a new
+// log. An error is that of the first statement that matters.
 func lacksLog(path string) bool {
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 || isThere(path+"-wal") {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 || hasLog(path) {
 		return false
 	}
 	if isThere(path+"-journal") && hasJournal(path) {
@@ -97,7 +107,7 @@ func lacksLog(path string) bool {
 		d.QueryRow(`PRAGMA user_version`).Scan(&mark) != nil {
 		return false
 	}
-	return mark != 0 && mark == schemaVersion && !isThere(path+"-wal") // a server that has just started has one now
+	return mark != 0 && mark == schemaVersion && !hasLog(path) // a server that has just started has one now
 }
 
 // ErrLostLog says that a SQLite file lacks its log.
@@ -164,6 +174,10 @@ func hasJournal(path string) bool {
 }
 
 func acceptLostLog(ctx context.Context, path string, f func(context.Context, *Tx) error) (err error) {
+	// SQLite would go on with the log if there is one, though it is empty.
+	if err := os.Remove(path + "-wal"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -10,3 +10,6 @@ func DiskSpace(folder string) (free, total uint64, err error) {
 	}
 	return free, total, err
 }
+
+// giveToOwner does nothing: who may open a file follows from its folder.
+func giveToOwner(string) error { return nil }

@@ -302,6 +302,15 @@ func copyTo(t *testing.T, folder, target string, suffixes ...string) string {
 	return "sqlite:" + folder + "/copy"
 }
 
+// emptyLog makes an empty log beside a file, as a program does that reads it and may not delete the log at its end.
+func emptyLog(t *testing.T, target string) string {
+	t.Helper()
+	if err := os.WriteFile(strings.TrimPrefix(target, "sqlite:")+"-wal", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
 // TestCopyWithoutLog copies the file of a running server in several ways: only the copy that
 // lacks the log is noticed.
 func TestCopyWithoutLog(t *testing.T) {
@@ -325,14 +334,15 @@ func TestCopyWithoutLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	copies := map[string]string{
-		"the running file": target,
-		"with its log":     copyTo(t, t.TempDir(), target, "", "-wal"),
-		"without its log":  copyTo(t, t.TempDir(), target, ""),
-		"VACUUM INTO":      "sqlite:" + vacuumed,
+		"the running file":  target,
+		"with its log":      copyTo(t, t.TempDir(), target, "", "-wal"),
+		"without its log":   copyTo(t, t.TempDir(), target, ""),
+		"with an empty one": emptyLog(t, copyTo(t, t.TempDir(), target, "")),
+		"VACUUM INTO":       "sqlite:" + vacuumed,
 	}
 	check := func(name, at string) {
 		t.Helper()
-		lacks := name == "without its log"
+		lacks := name == "without its log" || name == "with an empty one"
 		for range 2 { // the first look leaves no log
 			c, err := db.OpenForAudit(t.Context(), at)
 			if err != nil {

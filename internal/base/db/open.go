@@ -325,7 +325,7 @@ func makeLock(path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.Remove(draft.Name())) }()
 	_, err = draft.WriteString(unusedLock)
-	if err = errors.Join(err, draft.Sync(), draft.Close()); err != nil {
+	if err = errors.Join(err, draft.Sync(), draft.Close(), giveToOwner(draft.Name())); err != nil {
 		return err
 	}
 	err = os.Link(draft.Name(), path)
@@ -415,8 +415,12 @@ func refuseParts(path string) error {
 	return nil
 }
 
-// Fill gives the file at draft, on the same disk, the name of the place. It replaces no file.
+// Fill gives the file at draft, on the same disk, the name of the place, and the owner of the folder if this process is
+// root's. It replaces no file.
 func (p *Place) Fill(draft string) error {
+	if err := giveToOwner(draft); err != nil {
+		return err
+	}
 	err := os.Link(draft, p.path)
 	if err != nil && !errors.Is(err, os.ErrExist) && !isThere(p.path) { // a file system without links
 		err = os.Rename(draft, p.path)

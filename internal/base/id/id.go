@@ -85,6 +85,16 @@ func Time(id string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b) >> 16))
 }
 
+// IsValid reports whether a text has the form of New's identifiers with the prefix.
+func IsValid(prefix, text string) bool {
+	rest, ok := strings.CutPrefix(text, prefix)
+	if !ok {
+		return false
+	}
+	b, err := encoding.DecodeString(rest)
+	return err == nil && len(b) == 16
+}
+
 // NewUUID returns a random UUID (version 4), the form of idempotency keys (contract §4.3).
 func NewUUID() string {
 	var b [16]byte

@@ -53,6 +53,10 @@ var (
 func (e Email) Render(site web.Site) (text, html string, err error) {
 	var asText, asHTML strings.Builder
 	e.Footer = append(e.Footer[:len(e.Footer):len(e.Footer)], Site{site}.Links()...)
+	if site.Drill {
+		e.Paragraphs = append([]string{"This is a drill: it comes from a restored copy, not from the real service."},
+			e.Paragraphs...)
+	}
 	data := struct {
 		Email
 		Sender string

@@ -45,6 +45,26 @@ func TestTestPayments(t *testing.T) {
 	}
 }
 
+// TestDrillIsNamed: in a drill every page and every email says so.
+func TestDrillIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, drill := range []bool{false, true} {
+		site := web.Site{Drill: drill}
+		h := newSiteRouter(site)
+		for _, path := range []string{"/page", "/broken", "/nothing"} {
+			body := get(h, path, "text/html").Body.String()
+			if got := strings.Contains(body, "Drill: this is a restored copy"); got != drill {
+				t.Errorf("drill %t: %s says so %t", drill, path, got)
+			}
+		}
+		text, html, err := Email{Subject: "S", Paragraphs: []string{"P"}}.Render(site)
+		if err != nil || strings.HasPrefix(text, "This is a drill") != drill ||
+			strings.Contains(html, "This is a drill") != drill {
+			t.Errorf("drill %t: %s %s %v", drill, text, html, err)
+		}
+	}
+}
+
 // get asks for a path with an Accept header.
 func get(h http.Handler, path, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", path, nil)

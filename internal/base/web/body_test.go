@@ -183,16 +183,21 @@ func FuzzReadForm(f *testing.F) {
 
 func TestReadPage(t *testing.T) {
 	t.Parallel()
+	const row = "conn_06f2k8m3q5t7w9y1b3d5f7h9j1"
 	for _, c := range []struct {
 		query string
 		page  web.Page
 		want  string
 	}{
 		{"", web.Page{Limit: 1000}, ""},
-		{"other=1", web.Page{Limit: 1000}, ""},
+		{"status=4xx", web.Page{Limit: 1000}, ""},
+		{"other=1", web.Page{}, "other: is not a parameter of this list, which takes limit, starting_after, status"},
+		{"Limit=1", web.Page{}, "Limit: is not a parameter of this list, which takes limit, starting_after, status"},
+		{"starting_after=app_" + row[5:], web.Page{}, "starting_after: must be the id of a row of this list"},
+		{"starting_after=conn_nobody", web.Page{}, "starting_after: must be the id of a row of this list"},
 		{"limit=1", web.Page{Limit: 1}, ""},
-		{"limit=100&starting_after=conn_1", web.Page{Limit: 100, StartingAfter: "conn_1"}, ""},
-		{"starting_after=conn_1", web.Page{Limit: 100, StartingAfter: "conn_1"}, ""},
+		{"limit=100&starting_after=" + row, web.Page{Limit: 100, StartingAfter: row}, ""},
+		{"starting_after=" + row, web.Page{Limit: 100, StartingAfter: row}, ""},
 		{"limit=0", web.Page{}, "limit: must be an integer from 1 to 100"},
 		{"limit=101", web.Page{}, "limit: must be an integer from 1 to 100"},
 		{"limit=", web.Page{}, "limit: must be an integer from 1 to 100"},
@@ -205,7 +210,7 @@ func TestReadPage(t *testing.T) {
 		{"starting_after=a'b", web.Page{}, "starting_after: must be the id of a row of this list"},
 		{"starting_after=%00", web.Page{}, "starting_after: must be UTF-8 text without control characters"},
 	} {
-		p, err := web.ReadPage(httptest.NewRequest("GET", "/v1/things?"+c.query, nil))
+		p, err := web.ReadPage(httptest.NewRequest("GET", "/v1/things?"+c.query, nil), "conn_", "status")
 		if c.want != "" {
 			wantRefusal(t, err, c.want)
 		} else if err != nil || p != c.page {

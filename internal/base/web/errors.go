@@ -106,6 +106,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if begun || clientGone {
 		panic(http.ErrAbortHandler)
 	}
+	if x != nil && e.ConnectionID == "" && e.Code.Status != http.StatusUnauthorized {
+		of := *e
+		of.ConnectionID = x.ctx.connectionID
+		e = &of
+	}
 	setErrorHeaders(w.Header(), e)
 	if x != nil && x.ctx.page {
 		x.ctx.rt.pageError(w, r, e)

@@ -40,6 +40,8 @@ type reqContext struct {
 	failed    bool      // our own error, whatever the status is
 	errorBody ErrorBody // nil = by the path
 
+	connectionID string // that the request is made for; "" = none
+
 	mu    sync.Mutex
 	attrs []slog.Attr
 	buf   [4]slog.Attr // the first attrs
@@ -76,6 +78,13 @@ func RequestID(ctx context.Context) string {
 		return x.ctx.requestID
 	}
 	return ""
+}
+
+// SetConnection says for which connection the request of ctx is made: an error names it, whatever it is about.
+func SetConnection(ctx context.Context, connectionID string) {
+	if x := exchangeOf(ctx); x != nil {
+		x.ctx.connectionID = connectionID
+	}
 }
 
 // Log adds attributes to the log line of the request of ctx. They must contain no secret and no text of a user. Log has

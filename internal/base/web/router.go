@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type Router struct {
 	pageHome  func(*http.Request) string // see SetPageHome; nil = pages are everywhere
 	formHosts string                     // see SetFormOrigins
 	secure    bool                       // tell browsers to come by HTTPS alone
+	readOnly  string                     // why requests that change something are refused; "" = they are not
 	sample    int64                      // of a million successful requests, those that are logged
 	now       func() time.Time           // the time in the ids of requests
 	tracer    trace.Tracer               // of the spans of requests; nil = none
@@ -100,6 +102,20 @@ func (rt *Router) leavePage(w http.ResponseWriter, r *http.Request) (left bool, 
 
 // SetSecure has answers tell browsers to come by HTTPS alone, for a year (HSTS). Browsers ignore it in answers by HTTP.
 func (rt *Router) SetSecure() { rt.secure = true }
+
+// SetReadOnly refuses all requests that may change something, but for those that sign in and out, and tells why.
+func (rt *Router) SetReadOnly(why string) { rt.readOnly = why }
+
+// refuseChange returns an error for a request that may change something on a router that is for reading.
+func (rt *Router) refuseChange(r *http.Request) error {
+	switch {
+	case rt.readOnly == "" || r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return nil
+	case r.URL.Path == "/sign-in" || r.URL.Path == "/sign-out" || strings.HasPrefix(r.URL.Path, "/sign-in/"):
+		return nil
+	}
+	return apierr.Unavailable.Errorf("%s", rt.readOnly)
+}
 
 // SetClock has the ids of requests carry the time of a clock, which rows are stored by too. Their
 // durations are measured without it.
@@ -220,6 +236,10 @@ func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if err := x.ctx.rt.refuseChange(r); err != nil {
+		WriteError(w, r, err)
+		return
+	}
 	if err := ro.h(w, r); err != nil {
 		WriteError(w, r, err)
 	}
@@ -237,6 +257,7 @@ var (
 // ServeHTTP answers one request.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	r = takeAbsolute(r)
 	x := newExchange(rt, w, r, rt.now())
 	r = rt.startSpan(x, r.WithContext(&x.ctx))
 	defer rt.finish(x, r, start)
@@ -274,15 +295,15 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 	allow := x.rw.refusal.header.Get("Allow")
 	switch {
 	case x.rw.refusal.status != http.StatusMethodNotAllowed:
+		if path, ends := strings.CutSuffix(r.URL.Path, "/"); ends && rt.hasRoute(r, path) {
+			x.refuseAddress(r, errSlashes())
+			return
+		}
 		if hint := rt.findHint(r.URL.Path); hint != "" {
 			WriteError(&x.rw, r, apierr.NotFound.Errorf("There is nothing at this address: %s", hint))
 			return
 		}
-		if isBrowsing(r) {
-			x.ctx.page = true
-			x.ctx.rt.setPageHeaders(x.rw.Header())
-		}
-		WriteError(&x.rw, r, errNoRoute())
+		x.refuseAddress(r, errNoRoute())
 	case r.Method == http.MethodOptions:
 		x.rw.Header().Set("Allow", allow+", OPTIONS")
 		x.rw.WriteHeader(http.StatusNoContent)
@@ -292,6 +313,23 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 		err.Allow = allow + ", OPTIONS"
 		WriteError(&x.rw, r, err)
 	}
+}
+
+// refuseAddress answers a request without a route, by a page if a browser asks.
+func (x *exchange) refuseAddress(r *http.Request, err *apierr.Error) {
+	if isBrowsing(r) {
+		x.ctx.page = true
+		x.ctx.rt.setPageHeaders(x.rw.Header())
+	}
+	WriteError(&x.rw, r, err)
+}
+
+// hasRoute reports whether a request would have a route at another path.
+func (rt *Router) hasRoute(r *http.Request, path string) bool {
+	other := *r
+	other.URL = &url.URL{Path: path}
+	_, pattern := rt.mux.Handler(&other)
+	return pattern != ""
 }
 
 // finish is deferred by ServeHTTP: it turns a panic into a 500 and writes the log line. To cut a

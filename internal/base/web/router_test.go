@@ -68,8 +68,10 @@ func TestWhatNoRouteTakesIsAnEnvelopeAndNeverARedirect(t *testing.T) {
 		{"OPTIONS *", 400, "invalid_request", ""},
 		{"GET *", 400, "invalid_request", ""},
 		{"CONNECT example.com:443", 400, "invalid_request", ""},
-		{"GET http://example.com/v1/models", 400, "invalid_request", ""},
-		{"GET http://example.com", 400, "invalid_request", ""},
+		{"GET http://example.com/v1/nothing", 404, "not_found", ""},
+		{"GET http://example.com", 404, "not_found", ""},
+		{"GET http://user@example.com/v1/models", 400, "invalid_request", ""},
+		{"GET ftp://example.com/v1/models", 400, "invalid_request", ""},
 		{"GET https:///v1/models", 400, "invalid_request", ""},
 		{"GET mailto:developer@example.com", 400, "invalid_request", ""},
 	} {
@@ -138,8 +140,62 @@ func TestHeadAnswersLikeGetWithoutABody(t *testing.T) {
 	}
 }
 
-// What net/http answers itself stays plain (package comment). If one of these
-// turns into an envelope one day, so much the better: say so there.
+// TestAbsoluteTargets serves the address that a target in absolute form names, as RFC 9112 §3.2.2 demands.
+func TestAbsoluteTargets(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Handle("GET /v1/models", func(w http.ResponseWriter, r *http.Request) error {
+		return web.WriteJSON(w, 200, r.Host+r.URL.RequestURI())
+	})
+	for _, target := range []string{"http://api.example/v1/models?a=b", "HTTPS://api.example/v1/models?a=b"} {
+		resp := s.raw(t, "GET "+target+" HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n")
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 || string(body) != "\"api.example/v1/models?a=b\"\n" {
+			t.Errorf("%s: %s %s %v", target, resp.Status, body, err)
+		}
+	}
+}
+
+// TestReadOnly refuses what may change something, but for signing in and out.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.SetReadOnly("This is a drill.")
+	for _, pattern := range []string{"GET /v1/things", "POST /v1/things", "DELETE /v1/things"} {
+		s.Handle(pattern, ok)
+	}
+	for _, pattern := range []string{"POST /sign-in", "POST /sign-in/code", "POST /sign-out", "POST /settings"} {
+		s.HandlePage(pattern, ok)
+	}
+	for line, status := range map[string]int{"GET /v1/things": 200, "POST /v1/things": 503, "DELETE /v1/things": 503,
+		"POST /sign-in": 200, "POST /sign-in/code": 200, "POST /sign-out": 200, "POST /settings": 503} {
+		method, path, _ := strings.Cut(line, " ")
+		resp := s.do(t, method, path, nil)
+		body, err := io.ReadAll(resp.Body)
+		says := strings.Contains(string(body), "This is a drill.")
+		if err != nil || resp.StatusCode != status || says != (status == 503) {
+			t.Errorf("%s: %s %s %v", line, resp.Status, body, err)
+		}
+	}
+}
+
+// TestSlashesAreNamed: a path that leads somewhere but for a slash is told so.
+func TestSlashesAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	routes(s)
+	for path, says := range map[string]bool{"/v1/models/": true, "/v1//models": true, "//v1/models": true,
+		"/v1/nothing/": false, "/v1/nothing": false, "/": false} {
+		resp := s.raw(t, "GET "+path+" HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+		e := wantEnvelope(t, resp, 404, "not_found")
+		if message, _ := e["message"].(string); strings.Contains(message, "slash") != says {
+			t.Errorf("%s: %s", path, message)
+		}
+	}
+}
+
+// TestMalformedHTTPNeverReachesAHandler sends what net/http answers by itself: it becomes an envelope that says what is
+// wrong.
 func TestMalformedHTTPNeverReachesAHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -150,23 +206,27 @@ func TestMalformedHTTPNeverReachesAHandler(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
 		status        int
+		says          string
 	}{
-		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
-		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
-		{"bad host", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400},
-		{"bad header name", "GET / HTTP/1.1\r\nHost: a\r\nbad header: x\r\n\r\n", 400},
-		{"NUL in a header", "GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n", 400},
-		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-		{"bad length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400},
-		{"two lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400},
-		{"no HTTP", "hello\r\n\r\n", 400},
-		{"expectation", "GET / HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n", 417},
-		{"large headers", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", 431},
-		{"foreign coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
-		{"version 3", "GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505},
+		{"no host", "GET / HTTP/1.1\r\n\r\n", 400, "Host"},
+		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "not well-formed"},
+		{"bad host", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400, "Host"},
+		{"bad header name", "GET / HTTP/1.1\r\nHost: a\r\nbad header: x\r\n\r\n", 400, "not well-formed"},
+		{"NUL in a header", "GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n", 400, "not well-formed"},
+		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400, "not well-formed"},
+		{"bad length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400, "not well-formed"},
+		{"two lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400,
+			"not well-formed"},
+		{"no HTTP", "hello\r\n\r\n", 400, "not well-formed"},
+		{"expectation", "GET / HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n", 417, "Expect:"},
+		{"large headers", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", 431, "32 KiB"},
+		{"foreign coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "Transfer-Encoding:"},
+		{"version 3", "GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "version"},
 	} {
-		if resp := s.raw(t, c.request); resp.StatusCode != c.status {
-			t.Errorf("%s: got %s, want %d", c.name, resp.Status, c.status)
+		resp := s.raw(t, c.request)
+		e := wantEnvelope(t, resp, c.status, "invalid_request")
+		if message, _ := e["message"].(string); !strings.Contains(message, c.says) {
+			t.Errorf("%s: says %s", c.name, message)
 		}
 	}
 }

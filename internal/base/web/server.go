@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// maxHeaderBytes bounds the headers of a request. Our largest valid ones, with cookies, are below 8 KiB.
+const maxHeaderBytes = 32 << 10
+
 // NewServer returns a server for h with limits for each connection. Errors of net/http go to log.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
@@ -20,9 +23,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout: 0,
 		// Idle connections stay longer than the minute of common client pools, so that the client closes first and no
 		// request meets a closing connection.
-		IdleTimeout: 2 * time.Minute,
-		// Our largest valid headers, with cookies, are below 8 KiB.
-		MaxHeaderBytes: 32 << 10,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: maxHeaderBytes,
 		// "OPTIONS *" goes to the Router like everything else.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -34,7 +36,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 const writeTimeout = 2 * time.Minute
 
 // LimitWrites returns a listener whose connections end when their client does not read: a response that waits for it
-// holds memory, and often more.
+// holds memory, and often more. What net/http answers by itself becomes an envelope.
 func LimitWrites(l net.Listener) net.Listener { return writeLimiter{l, writeTimeout} }
 
 type writeLimiter struct {
@@ -58,6 +60,12 @@ type limitedConn struct {
 }
 
 func (c *limitedConn) Write(b []byte) (int, error) {
+	if answer := refusalOf(b, time.Now()); answer != nil {
+		if _, err := c.Conn.Write(answer); err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
 	if now := time.Now(); c.untilNS.Load() < now.UnixNano() {
 		if err := c.Conn.SetWriteDeadline(now.Add(c.timeout)); err != nil {
 			return 0, err

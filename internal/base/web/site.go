@@ -13,6 +13,7 @@ type Site struct {
 	PrivacyURL string
 
 	TestPayments bool // payments are made in Stripe's test mode: balances are not real money
+	Drill        bool // the node serves a restored copy, beside the real service
 }
 
 // SetSite sets what the pages of the router say about who runs the service.

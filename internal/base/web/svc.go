@@ -9,6 +9,8 @@ const (
 	IgnoredHeader = "Svc-Ignored" // of the members of a request that were dropped (decision 012)
 	// Says that a refusal was asked for by the message and is not real (decision 081).
 	SimulatedHeader = "Svc-Simulated"
+	// AfterHeader has where to go on in a list that grows (decision 004).
+	AfterHeader = "Svc-After"
 	// Of webhook deliveries (contract §6).
 	SignatureHeader = "Svc-Signature"
 	EventIDHeader   = "Svc-Event-Id"

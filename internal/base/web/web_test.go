@@ -70,6 +70,7 @@ func newSite(t *testing.T) *site {
 	rt := web.NewRouter(log, web.Links{Dashboard: "https://dash.example", Docs: "https://api.example/docs"})
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = web.NewServer(rt, log)
+	srv.Listener = web.LimitWrites(srv.Listener)
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return &site{Router: rt, log: lines, srv: srv}

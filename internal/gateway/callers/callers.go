@@ -183,8 +183,16 @@ func (s *Resolver) Resolve(r *http.Request) (*Caller, error) {
 }
 
 // ResolveAny returns the caller of a request's access token, or 401. A caller that may
-// make no calls is returned too: CheckAllowed gives the reason.
+// make no calls is returned too: CheckAllowed gives the reason. Errors of the request name its connection then.
 func (s *Resolver) ResolveAny(r *http.Request) (*Caller, error) {
+	c, err := s.resolve(r)
+	if err == nil {
+		web.SetConnection(r.Context(), c.ConnectionID)
+	}
+	return c, err
+}
+
+func (s *Resolver) resolve(r *http.Request) (*Caller, error) {
 	token, err := web.Bearer(r)
 	if err != nil {
 		return nil, err

@@ -276,7 +276,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	who.Log(r.Context())
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Child)
 	if err != nil {
 		return err
 	}

@@ -381,6 +381,7 @@ func TestConsent(t *testing.T) {
 		w.allow()
 		h := w.create(1000)
 		for _, wrong := range []string{`{}`, `{"amount_mc":0,"description":"x"}`, `{"amount_mc":1}`,
+			`{"amount_mc":9223372036854775807,"description":"x"}`, `{"amount_mc":1000000000000001,"description":"x"}`,
 			`{"amount_mc":1,"description":" "}`, `{"amount_mc":1,"description":"a\u202eb"}`,
 			`{"amount_mc":99000000000000,"description":"more than there is"}`} {
 			if _, a := w.post(0, "/v1/holds", wrong, id.NewUUID()); a.Status != 400 && a.Status != 402 {

@@ -150,8 +150,8 @@ func readOrder(r *http.Request) (o *order, err error) {
 	switch {
 	case !body.AmountMC.Set || body.AmountMC.Null:
 		return nil, apierr.InvalidRequest.Errorf("amount_mc: required")
-	case body.AmountMC.Value < 1:
-		return nil, apierr.InvalidRequest.Errorf("amount_mc: must be at least 1")
+	case body.AmountMC.Value < 1 || body.AmountMC.Value > money.Max:
+		return nil, apierr.InvalidRequest.Errorf("amount_mc: must be between 1 and %d", money.Max)
 	case !body.Description.Set || body.Description.Null:
 		return nil, apierr.InvalidRequest.Errorf("description: required, what the user pays for")
 	}

@@ -15,9 +15,6 @@ type Feature struct {
 	Registered *features.Feature // nil = no slug, or an unregistered one
 }
 
-// unregisteredLabel is the feature label of all unregistered slugs.
-const unregisteredLabel = "other"
-
 // ResolveFeature looks a slug up among the features of an app. An unregistered slug is
 // no error: it has no guardrails.
 func ResolveFeature(registered map[string]*features.Feature, slug string) Feature {
@@ -25,7 +22,7 @@ func ResolveFeature(registered map[string]*features.Feature, slug string) Featur
 	case f != nil:
 		return Feature{Slug: slug, Label: f.Slug, Registered: f}
 	case slug != "":
-		return Feature{Slug: slug, Label: unregisteredLabel}
+		return Feature{Slug: slug, Label: features.Unregistered}
 	}
 	return Feature{}
 }

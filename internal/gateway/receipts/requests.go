@@ -65,6 +65,9 @@ type LogFilter struct {
 	Since, Until         time.Time // when the call began; Until is not included; zero = no bound
 }
 
+// filterNames are the parameters that readFilter reads.
+var filterNames = []string{"status", "model", "feature", "connection", "since", "until", "min_charge_mc"}
+
 // readFilter reads the filters of the query. Errors are 400 invalid_request.
 func readFilter(r *http.Request) (f LogFilter, err error) {
 	q, err := web.ReadQuery(r)
@@ -149,15 +152,12 @@ func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Request, slices.Concat(filterNames, []string{"settled_after"})...)
 	if err != nil {
 		return err
 	}
 	if r.URL.Query().Has("settled_after") {
 		return h.listSettled(w, r, app.ID, page)
-	}
-	if page.StartingAfter != "" && !strings.HasPrefix(page.StartingAfter, id.Request) {
-		return apierr.InvalidRequest.Errorf("starting_after: must be the id of a row of this list")
 	}
 	f, err := readFilter(r)
 	if err != nil {
@@ -173,8 +173,8 @@ func (h *Handler) listRequests(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, log.Rows)
 }
 
-// listSettled answers with billed calls and refunds in the order of settlement, oldest first (decision 139). The list
-// has no end: the header Link always leads to what is settled later.
+// listSettled answers with billed calls and refunds in the order of settlement, oldest first (decision 139). The header
+// Svc-After has where a later request finds what is settled after them.
 func (h *Handler) listSettled(w http.ResponseWriter, r *http.Request, appID string, page web.Page) error {
 	q, err := web.ReadQuery(r)
 	if err != nil {
@@ -185,7 +185,8 @@ func (h *Handler) listSettled(w http.ResponseWriter, r *http.Request, appID stri
 			return apierr.InvalidRequest.Errorf("%s: not accepted with settled_after", name)
 		}
 	}
-	ids, next, err := h.Log.ListCalls(r.Context(), appID, q.Get("settled_after"), min(page.Limit, maxSettled))
+	limit := min(page.Limit, maxSettled)
+	ids, next, err := h.Log.ListCalls(r.Context(), appID, q.Get("settled_after"), limit)
 	if errors.Is(err, proofs.ErrUnknownCursor) {
 		return apierr.InvalidRequest.Errorf("settled_after: not a place in the call log; if it was one, the service " +
 			"was restored to an earlier moment: compare the calls that you have with this list, and go on with newest")
@@ -201,7 +202,10 @@ func (h *Handler) listSettled(w http.ResponseWriter, r *http.Request, appID stri
 	for i := range entries {
 		rows[i] = newBilledRow(&entries[i])
 	}
-	web.LinkTo(w, r, "settled_after", next)
+	if len(ids) == limit {
+		web.LinkTo(w, r, "settled_after", next)
+	}
+	web.SetAfter(w, next)
 	return web.WriteJSON(w, http.StatusOK, rows)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
@@ -28,7 +29,7 @@ func (h *Handler) listSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Voice)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,8 +24,6 @@ type Checkpoint struct {
 	Version int   `json:"version"`
 	MadeUS  int64 `json:"made_us"`
 	Rows    int64 `json:"rows"` // of the ledger, all verified up to here
-	// FirstReportUS is when the first change of a cap was reported; 0 = none was.
-	FirstReportUS int64 `json:"first_report_us"`
 	// VoiceFrom comes before the ids of all voice sessions that had not ended.
 	VoiceFrom string `json:"voice_from"`
 	LogSize   int64  `json:"log_size"`
@@ -191,12 +188,6 @@ func (a *verification) takeCheckpoint(ctx context.Context) (c *Checkpoint, err e
 		c.Rows += a.since.Rows
 	}
 	from := a.now.Add(-checkpointOverlap)
-	var firstReport sql.NullInt64
-	row := a.queryRow(ctx, `SELECT {first report of a cap}`)
-	if err := row.Scan(&firstReport); err != nil {
-		return nil, err
-	}
-	c.FirstReportUS = firstReport.Int64
 	err = a.queryRow(ctx, `SELECT COALESCE(MIN(id), '') FROM realtime_sessions
 		WHERE id >= {from rts_} AND status <> 'ended'`).Scan(&c.VoiceFrom)
 	if err != nil {

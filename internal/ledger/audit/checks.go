@@ -642,17 +642,14 @@ var checks = []check{
 				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
 	},
 	{
-		// Free credit is not the user's money. A session without a counter is of an earlier version: then
-		// the reply that reached the bound was billed whole, and so was one that had begun at the same time.
+		// Free credit is not the user's money.
 		id:    "I24",
 		title: "voice: a session charged the wallet at most max_cost_mc",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE id >= {from rts_} AND max_cost_mc IS NOT NULL`,
 		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-				LEFT JOIN counters w ON w.subject = 'voice/' || s.id
 			WHERE s.id >= {from rts_} AND s.max_cost_mc IS NOT NULL AND l.paid_by = 'wallet'
-			GROUP BY s.id, s.max_cost_mc, w.subject HAVING SUM(l.user_charge_mc) > s.max_cost_mc
-				+ CASE WHEN w.subject IS NULL THEN 2 * MAX(l.hold_amount_mc) ELSE 0 END`,
+			GROUP BY s.id, s.max_cost_mc HAVING SUM(l.user_charge_mc) > s.max_cost_mc`,
 	},
 	{
 		id:    "I24",
@@ -801,26 +798,22 @@ var checks = []check{
 	{id: "I28", title: "events: request.settled tells once what a pending call was billed", verify: checkSettledEvents},
 	{id: "I28", title: "events: request.refunded tells once which row refunded a call", verify: checkRefundEvents},
 	{
-		// Versions before 0.2.0 did not report it. An older node may run on for a while.
 		id:    "I28",
 		title: "events: each change of a spend cap is reported when it is made",
 		count: `SELECT COUNT(*) FROM {ledger} AS ledger WHERE type = 'cap' AND allocation_delta_mc <> 0`,
 		query: `SELECT l.connection_id AS connection, l.id AS entry, l.allocation_delta_mc, l.created_us
 				FROM {ledger} AS l
-			WHERE l.type = 'cap' AND l.allocation_delta_mc <> 0 AND l.created_us >
-				3600000000 + {first report of a cap}
+			WHERE l.type = 'cap' AND l.allocation_delta_mc <> 0
 				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.connection_id = l.connection_id
 					AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
 	},
 	{
-		// Versions before the event ended children without it.
 		id:    "I28",
 		title: "events: the end of each child is told once",
 		count: `SELECT COUNT(*) FROM children WHERE ended_us >= {from time}`,
 		query: `SELECT child, MIN(connection_id) AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
 				SELECT id AS child, connection_id, ended_us AS at_us, 1 AS ended, 0 AS told FROM children
-					WHERE ended_us >= {from time} AND ended_us >= (SELECT MIN(created_us) FROM events
-						WHERE id >= {from evt_} AND type = 'connection.child_ended' AND test = 0)
+					WHERE ended_us >= {from time}
 				UNION ALL SELECT substr(data, ` + childInEvent + `, 30), connection_id, created_us, 0, 1 FROM events
 					WHERE id >= {from evt_} AND created_us >= {from time} AND type = 'connection.child_ended'
 						AND test = 0) AS sides
@@ -1127,8 +1120,7 @@ const childrenSpent = `SELECT 'child/' || c.id AS subject, 1 AS live, c.amount_m
 					CASE WHEN ended_us IS NULL OR ended_by = 'parent' THEN 0 ELSE returned_mc END - amount_mc, 0
 					FROM children WHERE parent_id IS NOT NULL`
 
-// notRefunded leaves out charges that have left the windows of spend with their refund. A refund
-// without its event is of a version before 0.2.0, which left the windows as they were.
+// notRefunded leaves out charges that have left the windows of spend with their refund, which its event reports.
 const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e
 			ON e.connection_id = r.connection_id AND e.created_us = r.created_us AND e.type = 'request.refunded' WHERE r.reversal_of = l.id)`
 

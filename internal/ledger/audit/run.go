@@ -68,6 +68,8 @@ type Result struct {
 
 // Options say how a database is verified.
 type Options struct {
+	// Now is the time by the clock that the ledger is written by. Zero = the verification reads that clock: the
+	// database's on PostgreSQL, this machine's for SQLite.
 	Now time.Time
 	// Since is the checkpoint of an earlier verification: only what is new is read. nil = the whole database is.
 	Since *Checkpoint
@@ -103,6 +105,12 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	if o.Now.IsZero() {
+		if err := d.StartClock(ctx); err != nil {
+			return Result{}, fmt.Errorf("audit: %w", err)
+		}
+		o.Now = d.Now()
+	}
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.KeepYears(ctx); err != nil {
 			return err

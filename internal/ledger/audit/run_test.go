@@ -57,6 +57,35 @@ func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, url string)) {
 	}
 }
 
+// TestRunGoesByTheLedgersClock verifies a PostgreSQL whose clock is two days ahead of this machine's: rows of its nodes
+// carry its time, and by another one windows and leases would be findings.
+func TestRunGoesByTheLedgersClock(t *testing.T) {
+	t.Parallel()
+	forEachEngine(t, func(t *testing.T, d *db.DB, url string) {
+		ahead := time.Duration(0)
+		if d.Engine == db.Postgres {
+			ahead = 48 * time.Hour
+			for _, statement := range []string{
+				`CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+					$$ SELECT pg_catalog.clock_timestamp() + interval '2 days' $$`,
+				`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog',
+					current_database()); END $$`,
+			} {
+				if _, err := d.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r, err := Run(t.Context(), url, Options{Checkpoint: true})
+		if err != nil || r.Checkpoint == nil {
+			t.Fatalf("%v\n%s", err, r.Report)
+		}
+		if off := time.Until(r.Checkpoint.Made()) - ahead; off.Abs() > time.Hour {
+			t.Errorf("verified as of %s, which is off by %s", r.Checkpoint.Made(), off)
+		}
+	})
+}
+
 func TestRunBesideAServer(t *testing.T) {
 	t.Parallel()
 	forEachEngine(t, func(t *testing.T, d *db.DB, url string) {

@@ -138,16 +138,11 @@ func (a *verification) from() time.Time { return a.since.Made().Add(-checkpointO
 
 // boundaries replaces the ids and times from which on a statement reads what has no sequence.
 func (a *verification) boundaries() *strings.Replacer {
-	const firstReport = `(SELECT MIN(created_us) FROM {events} AS e WHERE type = 'connection.updated' AND test = 0)`
 	c := a.since
 	if c == nil {
 		return strings.NewReplacer("{from req_}", "''", "{from evt_}", "''",
 			"{from ntc_}", "''", "{from rts_}", "''", "{from day}", "''",
-			"{from time}", "0", "{a day ago led_}", "''", "{late}", "''", "{first report of a cap}", firstReport)
-	}
-	report := firstReport
-	if c.FirstReportUS > 0 {
-		report = fmt.Sprint(c.FirstReportUS)
+			"{from time}", "0", "{a day ago led_}", "''", "{late}", "''")
 	}
 	return strings.NewReplacer("{from req_}", quote(id.Floor(id.Request, a.from())),
 		"{from evt_}", quote(id.Floor(id.Event, a.from())),
@@ -155,8 +150,7 @@ func (a *verification) boundaries() *strings.Replacer {
 		"{from day}", quote(c.firstDay()), "{from time}", fmt.Sprint(a.from().UnixMicro()),
 		// Windows are of a day before now, whatever is new.
 		"{a day ago led_}", quote(id.Floor(id.Ledger, a.now.Add(-dailyWindow-checkpointOverlap))),
-		"{late}", a.quoteLate(),
-		"{first report of a cap}", report)
+		"{late}", a.quoteLate())
 }
 
 // quoteLate returns the ids of late rows as a list of literals that is not empty.

@@ -162,18 +162,23 @@ func (s *State) checkAllocation(c *Hold, conn *Connection) error {
 	return nil
 }
 
-// checkRisk refuses a call while its connection spends too fast (contract §3). What is
-// held counts, so that many calls at the same time cannot pass the threshold. The freeze
-// threshold is checked at settlement.
+// checkRisk refuses a call while its connection spends too fast (contract §3). What other calls
+// hold counts, so that many calls at the same time cannot pass the threshold. What this one would
+// hold does not (decision 025). The freeze threshold is checked at settlement.
 func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
 	if c.Risk == nil {
 		return nil
 	}
 	usual, spent := c.Risk.UsualMC(conn.Spent, conn.FasterSpend, now), conn.RiskSpend()
-	if c.Risk.LevelOf(money.MC(spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.AboveThrottle {
+	sum := money.MC(spent.Sum(now, limits.RiskWindow))
+	if c.Risk.LevelOf(sum+conn.HeldMC, usual) < limits.AboveThrottle {
 		return nil
 	}
-	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual; try again later")
+	allowed := usual * money.MC(c.Risk.Throttle)
+	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual: %s in %s, of "+
+		"which %s are held by calls in flight; from %s on calls wait", (sum + conn.HeldMC).Display(),
+		formatWindow(limits.RiskWindow), conn.HeldMC.Display(), allowed.Display())
+	e.Details = map[string]any{"spent_mc": sum, "held_mc": conn.HeldMC, "allowed_mc": allowed}
 	e.RetryAfter = max(spent.RetryAfter(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
 	return e
 }

@@ -311,7 +311,8 @@ func TestFitLeavesOtherRefusals(t *testing.T) {
 	f = newCase()
 	f.conn.HeldMC = 500
 	f.hold.Risk = &limits.RiskThresholds{FloorMC: 1, Warn: 5, Throttle: 10, Freeze: 20}
-	if _, e := refused(f); e.Code != apierr.RiskThrottled || e.Details != nil {
+	if _, e := refused(f); e.Code != apierr.RiskThrottled || e.Details["spent_mc"] != money.MC(0) ||
+		e.Details["held_mc"] != money.MC(500) || e.Details["allowed_mc"] != money.MC(10) || len(e.Details) != 3 {
 		t.Errorf("a connection that spends too fast: %+v", e)
 	}
 	f.hold.FreeCredit = &FreeCreditHold{HoldMC: 5000, Limits: []limits.Limit{{Subject: "spend/p", Max: 40}}}

@@ -221,6 +221,8 @@ type Entry struct {
 	Hash              string
 	Delivery          Delivery // of spends; not hashed
 	ReversedBy        string   // the spend row that refunded this one; no column, so it is not hashed
+	PaymentIntent     string   // of a top-up: what paid it at Stripe, if it was asked for; no column
+	HoldUntilUS       int64    // of a top-up that is paid: the end of its clearance; no column
 }
 
 // RefundedMC is how much of a charge was refunded: all of it, or nothing.

@@ -184,6 +184,9 @@ func (e Entry) Resource() EntryResource {
 		}
 	case EntryTopUp:
 		r.AmountMC, r.AmountDisplay = &e.AmountMC, TextOrNull(e.AmountMC.Display())
+		if r.StripePaymentIntent = TextOrNull(e.PaymentIntent); e.HoldUntilUS > 0 {
+			r.HoldUntil = TextOrNull(timestamp.Format(e.HoldUntilUS))
+		}
 	}
 	return r
 }

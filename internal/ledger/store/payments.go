@@ -34,6 +34,23 @@ func PaymentByIntent(ctx context.Context, q db.Queryer, intent string) (rules.Pa
 	return GetPayment(ctx, q, paymentID)
 }
 
+// FindPaid reads how the top-ups among some ledger rows were paid into the rows.
+func FindPaid(ctx context.Context, q db.Queryer, entries []rules.Entry) error {
+	for i := range entries {
+		e := &entries[i]
+		if e.Type != rules.EntryTopUp {
+			continue
+		}
+		err := q.QueryRowContext(ctx, `SELECT p.payment_intent, p.hold_until_us FROM payment_records r
+			JOIN payment_records p ON p.payment_id = r.payment_id WHERE r.entry_id = $1 AND p.kind = 'paid'`, e.ID).
+			Scan(&e.PaymentIntent, &e.HoldUntilUS)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
 // paymentsPerStep is how many payments one statement reads. The records of each may be on pages of their own.
 const paymentsPerStep = 300
 

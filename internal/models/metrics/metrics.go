@@ -127,11 +127,11 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	}
 	m.findings = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "purser_ledger_findings",
-		Help: "Findings of the last verification of the ledger, of all nodes; -1 = it could not run.",
+		Help: "Findings of the last verification of the ledger that has read it whole, of all nodes.",
 	})
 	m.verified = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "purser_ledger_verified_timestamp_seconds",
-		Help: "When the last verification of the ledger ended, as Unix time; 0 = none has.",
+		Help: "When the last verification of the ledger ended that has read it whole, as Unix time; 0 = none has.",
 	})
 	m.registry.MustRegister(m.findings, m.verified)
 	m.jobSuccesses = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -344,8 +344,8 @@ func (m *Metrics) SetUnclaimedEvents(oldest time.Duration) {
 	}
 }
 
-// SetVerification sets what the last verification of the ledger has found, -1 if it could not run, and when it ended;
-// 0 = none has.
+// SetVerification sets what the last verification has found that has read the whole ledger, and when it ended; 0 = none
+// has.
 func (m *Metrics) SetVerification(findings, finishedUS int64) {
 	if m != nil {
 		m.findings.Set(float64(findings))

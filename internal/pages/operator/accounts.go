@@ -243,7 +243,7 @@ type accountDetails struct {
 
 // accounts answers GET /v1/operator/accounts: all, newest first, or the result of a search.
 func (h *Handler) accounts(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Account, "search")
 	if err != nil {
 		return err
 	}

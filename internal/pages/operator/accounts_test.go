@@ -281,7 +281,7 @@ func TestOperatorLists(t *testing.T) {
 			want(t, text, get("accounts?search="+text), 200, "[]")
 			want(t, text, get("accounts/"+text), 404, "no such account")
 		}
-		page := get("accounts?limit=1&starting_after=wac_dev") // whose id is none of ours
+		page := get("accounts?limit=1&starting_after=wac_cccccccccccccccccccccccccc")
 		want(t, "newest", page, 200, `"email":"second@example.com"`)
 		if link := page.Header.Get("Link"); !strings.Contains(link, "starting_after=wac_") {
 			t.Errorf("Link %q", link)

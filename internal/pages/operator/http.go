@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -28,7 +29,7 @@ type decision struct {
 }
 
 func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, golive.IDPrefix)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func missing(err error, what string) error {
 }
 
 func (h *Handler) suspended(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.App)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ type logResource struct {
 
 // log lists what the operator did, newest first, all of it or what the filter selects.
 func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, logPrefix, "actor", "action", "subject")
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -16,7 +17,7 @@ import (
 
 // apps answers GET /v1/operator/apps: all, newest first, or the results of a search by name, id or client id.
 func (h *Handler) apps(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.App, "search")
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ var connectionStatuses = []rules.ConnectionStatus{rules.Active, rules.Frozen, ru
 // connections answers GET /v1/operator/connections: all, newest first, or those of an account, of an app or in a
 // status.
 func (h *Handler) connections(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Connection, "account", "app", "status")
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (h *Handler) connections(w http.ResponseWriter, r *http.Request) error {
 
 // charges answers GET /v1/operator/charges: calls and refunds of an account or of an app, newest first.
 func (h *Handler) charges(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, id.Ledger, "account", "app")
 	if err != nil {
 		return err
 	}

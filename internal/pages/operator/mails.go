@@ -64,7 +64,7 @@ func newMailResource(m mail.Summary) mailResource {
 
 // mails answers GET /v1/operator/mails: those of an account, of the last 30 days, newest first.
 func (h *Handler) mails(w http.ResponseWriter, r *http.Request) error {
-	page, err := web.ReadPage(r)
+	page, err := web.ReadPage(r, mail.IDPrefix, "account")
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,9 @@ type roleEntry struct {
 // Grant gives the account with an email address a role on the operator's pages; accounts.NoRole removes it. The pages
 // read the role at each request, so the change takes effect immediately. The last operator's role can be removed too:
 // the operator's token can grant it again. An account without two-step verification gets none: 400 invalid_request.
-func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
+// reason is for the audit log; "" = none.
+func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Role, reason string) (accounts.Account,
+	error) {
 	person, err := d.Accounts.GetByEmail(ctx, email)
 	if err != nil {
 		return person, missing(err, "account")
@@ -43,7 +45,7 @@ func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Rol
 	if person.Unconfirmed {
 		return person, apierr.InvalidRequest.Errorf("email: this address is not confirmed yet")
 	}
-	a := action{by: by, what: "grant", subject: person.ID}
+	a := action{by: by, what: "grant", subject: person.ID, reason: reason}
 	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := d.Accounts.SetRole(ctx, tx, person.ID, role)
 		if err != nil {
@@ -60,8 +62,9 @@ func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Rol
 
 // grantBody is the body of POST /v1/operator/roles.
 type grantBody struct {
-	Email web.Field[string] `json:"email"`
-	Role  web.Field[string] `json:"role"`
+	Email  web.Field[string] `json:"email"`
+	Role   web.Field[string] `json:"role"`
+	Reason web.Field[string] `json:"reason"`
 }
 
 // grantResource is its answer.
@@ -83,7 +86,14 @@ func (h *Handler) grant(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return apierr.InvalidRequest.Errorf("role: must be operator, viewer or none")
 	}
-	person, err := h.Service.Grant(r.Context(), actorOf(r), b.Email.Value, role)
+	reason := ""
+	if b.Reason.Value != "" {
+		var err error
+		if reason, err = CheckReason(b.Reason.Value); err != nil {
+			return err
+		}
+	}
+	person, err := h.Service.Grant(r.Context(), actorOf(r), b.Email.Value, role, reason)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (h *Handler) queueBlock(ctx context.Context, now time.Time, last verificati
 	if wait := now.Sub(time.UnixMicro(b.oldestMailUS)); b.mails > 0 && wait > time.Minute {
 		q.Tasks = append(q.Tasks, ui.QueueTask{
 			Count: countText(b.mails),
-			Title: "Emails waiting, oldest for " + wait.Round(time.Minute).String(),
+			Title: "Emails waiting, oldest for " + ui.Duration(wait),
 			Tone:  "warn",
 		})
 	}

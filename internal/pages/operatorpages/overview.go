@@ -60,7 +60,7 @@ func periodTabs(path string, chosen int) (tabs []ui.Tab) {
 func (h *Handler) showOverview(r *http.Request, s staff) (ui.Report, error) {
 	ctx, now, days := r.Context(), h.Service.Now().UTC(), readPeriod(r)
 	c := s.newReport("/operator", "Operator", "")
-	last, err := lastVerification(ctx, h.DB)
+	last, err := lastVerification(ctx, h.DB, stateClean, stateFindings, stateFailed)
 	if err != nil {
 		return c, fmt.Errorf("operatorpages: verification: %w", err)
 	}

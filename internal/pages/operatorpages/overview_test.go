@@ -34,7 +34,9 @@ func TestQueue(t *testing.T) {
 			w.sandbox.ID,
 			apps.ByRisk)
 		w.exec(`INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, reason, created_us)
-			VALUES ('top_x', 3, 'disputed', $1, 700000000, 'dp_1', $2)`, w.ids["person"], w.Now().UnixMicro())
+			VALUES ('top_x', 3, 'disputed', $1, 1900000000, 'dp_1', $2)`, w.ids["person"], w.Now().UnixMicro())
+		w.exec(`INSERT INTO disputes (id, payment_id, cents, contested, changed_us)
+			VALUES ('dp_1', 'top_x', 700, 1, 1)`)
 		w.exec(`INSERT INTO verifications (id, state, asked_by, asked_us, touched_us, finished_us, progress, checks,
 			checked, findings, report)
 				VALUES ('ver_1', 'findings', 'schedule', 1, 1, $1, '', 74, 9000, 3, 'Row <x> is wrong.')`,
@@ -141,6 +143,70 @@ func cents(t *testing.T, row string) (list []int64) {
 		list = append(list, int64(mc/money.Cent))
 	}
 	return list
+}
+
+// TestFailedVerification: a daily verification that could not run is tried again after ten minutes, by one node. It has
+// found nothing and verified nothing: what counts is the newest that has read the database.
+func TestFailedVerification(t *testing.T) {
+	t.Parallel()
+	dbtest.EachInTurn(t, func(t *testing.T, d *db.DB) {
+		now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
+		node := func() *operatorpages.Schedule {
+			return &operatorpages.Schedule{DB: d, At: "03:00", Now: func() time.Time { return now }}
+		}
+		one, two := node(), node()
+		requested := func(want int) {
+			t.Helper()
+			for _, s := range []*operatorpages.Schedule{one, two} {
+				if err := s.Once(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var n int
+			err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM verifications`).Scan(&n)
+			if err != nil || n != want {
+				t.Errorf("%s: %d verifications, want %d, %v", now, n, want, err)
+			}
+		}
+		end := func(state string, findings int) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), `UPDATE verifications SET state = $1, findings = $2,
+				finished_us = $3 WHERE finished_us IS NULL`, state, findings, now.UnixMicro()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		result := func(findings int64, at time.Time) {
+			t.Helper()
+			n, us, err := operatorpages.LastResult(t.Context(), d)
+			if err != nil || n != findings || us != at.UnixMicro() {
+				t.Errorf("the last result: %d findings at %s, %v", n, time.UnixMicro(us).UTC(), err)
+			}
+		}
+		requested(1)
+		end("findings", 2)
+		found := now
+		now = now.Add(24 * time.Hour)
+		requested(2)
+		end("failed", 0)
+		result(2, found)
+		now = now.Add(9 * time.Minute)
+		requested(2)
+		now = now.Add(4 * time.Hour) // long after the window in which the first one starts
+		requested(3)
+		end("failed", 0)
+		now = now.Add(10 * time.Minute)
+		requested(4)
+		end("clean", 0)
+		result(0, now)
+		now = now.Add(time.Hour)
+		requested(4)
+		now = now.Add(18*time.Hour + 41*time.Minute)
+		requested(5)
+		now = now.Add(3 * time.Hour)
+		end("failed", 0) // it was too large for its time
+		now = now.Add(time.Hour)
+		requested(5)
+	})
 }
 
 // TestSchedule requests one verification a day, also with two nodes, and none when the time has long passed.

@@ -84,7 +84,7 @@ func TestPagesUseIndexes(t *testing.T) {
 		"sums":          func() error { _, err := sumCountedDays(ctx, q, "", "2026-11-01"); return err },
 		"sums by app":   func() error { _, err := sumCountedDays(ctx, q, "app_x", "2026-11-01"); return err },
 		"verifications": func() error { _, err := listVerifications(ctx, q, 5); return err },
-		"last result":   func() error { _, err := lastVerification(ctx, q); return err },
+		"last result":   func() error { _, err := lastVerification(ctx, q, stateClean, stateFindings); return err },
 		"paused":        func() error { _, err := listPaused(ctx, q, 5); return err },
 		"disputes":      func() error { _, err := listDisputes(ctx, q, 1, 5); return err },
 		"nodes":         func() error { _, err := listNodes(ctx, q, 5); return err },

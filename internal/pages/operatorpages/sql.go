@@ -214,12 +214,18 @@ func listPaused(ctx context.Context, q db.Queryer, limit int) ([]waiting, error)
 		ORDER BY c.id DESC`, limit)
 }
 
-// listDisputes returns the newest payments that were disputed since a time.
+// disputedPart is what of a payment is in the dispute of a record, of which a table or alias is named.
+func disputedPart(record string) string {
+	return `COALESCE((SELECT s.cents * 1000000 FROM disputes s WHERE s.id = ` + record + `.reason), ` + record +
+		`.amount_mc)`
+}
+
+// listDisputes returns the newest payments that were disputed since a time, with what of each is disputed.
 func listDisputes(ctx context.Context, q db.Queryer, sinceUS int64, limit int) ([]waiting, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
 		return []any{&w.id, &w.accountID, &w.amountMC, &w.createdUS, &w.email}
-	}), `SELECT p.payment_id, p.account_id, p.amount_mc, p.created_us, accounts.email
-		FROM (SELECT payment_id, account_id, amount_mc, created_us FROM payment_records
+	}), `SELECT p.payment_id, p.account_id, `+disputedPart("p")+`, p.created_us, accounts.email
+		FROM (SELECT payment_id, account_id, amount_mc, reason, created_us FROM payment_records
 		WHERE kind = 'disputed' AND created_us >= $1 ORDER BY created_us DESC LIMIT $2) AS p
 		JOIN accounts ON accounts.id = p.account_id ORDER BY p.created_us DESC`, sinceUS, limit)
 }
@@ -383,10 +389,10 @@ func requestVerification(ctx context.Context, q db.Execer, verificationID, accou
 	return err
 }
 
-// lastVerification returns the newest verification that has ended; the zero value if there is none.
-func lastVerification(ctx context.Context, q db.Queryer) (v verification, err error) {
+// lastVerification returns the newest verification in one of some states; the zero value if there is none.
+func lastVerification(ctx context.Context, q db.Queryer, states ...string) (v verification, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+verificationColumns+` FROM verifications
-		WHERE state <> 'waiting' AND state <> 'running' ORDER BY id DESC LIMIT 1`).Scan(v.fields()...)
+		WHERE state IN ('`+strings.Join(states, "', '")+`') ORDER BY id DESC LIMIT 1`).Scan(v.fields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return verification{}, nil
 	}
@@ -505,12 +511,13 @@ func listDecisions(ctx context.Context, q db.Queryer, accountID string, fromUS, 
 		AND created_us >= $2 AND created_us < $3 ORDER BY created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)
 }
 
-// listAccountDisputes returns the payments of an account that were disputed in a time, newest first.
+// listAccountDisputes returns the payments of an account that were disputed in a time, newest first, with what of each
+// is disputed.
 func listAccountDisputes(ctx context.Context, q db.Queryer, accountID string, fromUS, toUS int64, limit int) ([]waiting,
 	error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(w *waiting) []any {
 		return []any{&w.id, &w.amountMC, &w.createdUS}
-	}), `SELECT d.payment_id, d.amount_mc, d.created_us FROM payment_records AS o
+	}), `SELECT d.payment_id, `+disputedPart("d")+`, d.created_us FROM payment_records AS o
 		JOIN payment_records AS d ON d.payment_id = o.payment_id AND d.kind = 'disputed'
 		WHERE o.account_id = $1 AND o.kind = 'opened' AND d.created_us >= $2 AND d.created_us < $3
 		ORDER BY d.created_us DESC LIMIT $4`, accountID, fromUS, toUS, limit)

@@ -50,13 +50,10 @@ type verification struct {
 	report                        string
 }
 
-// LastResult returns the findings of the newest verification that has ended, and when it ended; 0 = none has. A
-// verification that could not run has findings of -1.
+// LastResult returns the findings of the newest verification that has read the whole database, and when it ended; 0 =
+// none has. One that could not run has found nothing and verified nothing.
 func LastResult(ctx context.Context, q db.Queryer) (findings, finishedUS int64, err error) {
-	v, err := lastVerification(ctx, q)
-	if v.state == stateFailed {
-		v.findings = -1
-	}
+	v, err := lastVerification(ctx, q, stateClean, stateFindings)
 	return v.findings, v.finishedUS, err
 }
 
@@ -98,7 +95,16 @@ const scheduled = "schedule"
 // database at once.
 const scheduleWindow = 2 * time.Hour
 
-// A Schedule requests a verification every day. One node at a time runs it, as those that operators request.
+const (
+	// retryPause is how long after its failure a daily verification is tried again.
+	retryPause = 10 * time.Minute
+	// slowFailure is how long a failed verification has read that is not tried again the same day: the database is too
+	// large for its time limit.
+	slowFailure = 2 * time.Hour
+)
+
+// A Schedule requests a verification every day, and again after it could not run. One node at a time runs it, as those
+// that operators request.
 type Schedule struct {
 	DB  *db.DB
 	At  string // time of day in UTC, as 03:00; "" = never
@@ -107,7 +113,7 @@ type Schedule struct {
 	last string // day of the last request that this node knows
 }
 
-// Once requests the verification of the day if it is due.
+// Once requests the verification of the day if it is due, or if that of the day has failed.
 func (s *Schedule) Once(ctx context.Context) error {
 	at, err := time.Parse("15:04", s.At)
 	if err != nil {
@@ -119,12 +125,19 @@ func (s *Schedule) Once(ctx context.Context) error {
 		due = due.AddDate(0, 0, -1)
 	}
 	day := due.Format(time.DateOnly)
-	if now.Sub(due) > scheduleWindow || s.last == day {
+	failed, err := s.hasFailed(ctx, now)
+	if err != nil {
+		return fmt.Errorf("operatorpages: the last daily verification: %w", err)
+	}
+	if (now.Sub(due) > scheduleWindow || s.last == day) && !failed {
 		return nil
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		last, err := settings.Lock(ctx, tx, "verified_day")
-		if err != nil || last == day { // another node has requested it
+		if err == nil && failed {
+			failed, err = s.hasFailed(ctx, now) // another node may have requested it
+		}
+		if err != nil || last == day && !failed {
 			return err
 		}
 		if err := settings.Set(ctx, tx, "verified_day", day); err != nil {
@@ -137,6 +150,17 @@ func (s *Schedule) Once(ctx context.Context) error {
 	}
 	s.last = day
 	return nil
+}
+
+// hasFailed reports whether the newest verification is a daily one that could not run, some time ago.
+func (s *Schedule) hasFailed(ctx context.Context, now time.Time) (bool, error) {
+	if open, err := hasOpenVerification(ctx, s.DB); err != nil || open {
+		return false, err
+	}
+	v, err := lastVerification(ctx, s.DB, stateClean, stateFindings, stateFailed)
+	since := now.Sub(time.UnixMicro(v.finishedUS))
+	took := time.Duration(v.finishedUS-v.requestedUS) * time.Microsecond
+	return v.state == stateFailed && v.requestedBy == scheduled && since >= retryPause && took < slowFailure, err
 }
 
 // runAudit runs the audit and saves its progress every touchInterval.
@@ -278,7 +302,10 @@ func (v verification) banner(now time.Time) *ui.Banner {
 		b.Tone, b.Text, b.Detail = "bad", "The books have findings", fmt.Sprintf("%s findings in %s, %s.",
 			ui.Count(v.findings), checks, at)
 	case v.state == stateFailed:
-		b.Tone, b.Text, b.Detail = "bad", "The last verification failed", at+"."
+		b.Tone, b.Text, b.Detail = "warn", "The last verification could not run", at+"."
+		if v.requestedBy == scheduled {
+			b.Detail = at + ". It is tried again within ten minutes."
+		}
 	case now.UnixMicro()-v.finishedUS > verifiedFor.Microseconds():
 		b.Tone, b.Text, b.Detail = "warn", "Books verified "+at, "That is more than two days ago."
 	default:

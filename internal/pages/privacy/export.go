@@ -145,6 +145,9 @@ func (s *Store) putLedger(ctx context.Context, a accounts.Account, row put) erro
 		if err != nil {
 			return err
 		}
+		if err := store.FindPaid(ctx, s.DB, rows); err != nil {
+			return err
+		}
 		for _, e := range rows {
 			if err := row(struct {
 				Seq int64 `json:"seq"`

@@ -79,6 +79,7 @@ func TestExport(t *testing.T) {
 			Reason:       "More pages.",
 		})
 		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.Do(rules.MarkPaymentPaid{PaymentID: "top_1", PaymentIntent: "pi_1", HoldUntilUS: 2_000_000_000_000_000})
 		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
 		for _, name := range []string{"person", "stranger"} {
 			key := []byte("key of " + name)
@@ -112,12 +113,13 @@ func TestExport(t *testing.T) {
 			"account.jsonl":             `"email":"person@example.com"`,
 			"connections.jsonl":         `"app_name":"Reader"`,
 			"ledger.jsonl":              `"user_charge_mc":1000000`,
-			"top-ups.jsonl":             `"what":"opened"`,
+			"ledger.jsonl ":             `"stripe_payment_intent":"pi_1","hold_until":"2033-05-18T03:33:20.000Z"`,
+			"top-ups.jsonl":             `"what":"paid"`,
 			"allocation-requests.jsonl": "More pages.",
 			"security-events.jsonl":     "data-exported",
 			"sessions.jsonl":            `"browser":"Go-http-client`,
 		} {
-			if !strings.Contains(got[name], says) {
+			if !strings.Contains(got[strings.TrimSpace(name)], says) {
 				t.Errorf("%s lacks %q: %s", name, says, got[name])
 			}
 		}

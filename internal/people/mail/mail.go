@@ -19,8 +19,8 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// idPrefix is the prefix of mail ids.
-const idPrefix = "mail_"
+// IDPrefix is the prefix of mail ids.
+const IDPrefix = "mail_"
 
 // DefaultRetention is the time that a sent or failed mail stays in the outbox, if the operator sets none.
 const DefaultRetention = 30 * 24 * time.Hour
@@ -81,7 +81,7 @@ func (s *Store) QueueMessage(ctx context.Context, tx *db.Tx, m Message) error {
 		return nil
 	}
 	now := s.Now()
-	if err := insertMail(ctx, tx, id.New(idPrefix, now), m, now.UnixMicro()); err != nil {
+	if err := insertMail(ctx, tx, id.New(IDPrefix, now), m, now.UnixMicro()); err != nil {
 		return fmt.Errorf("mail: queue: %w", err)
 	}
 	return nil

@@ -18,8 +18,9 @@ import (
 	"github.com/purserhq/purser/internal/people/stripeapi"
 )
 
-// maxEventBytes bounds the body of an event. The events that we subscribe to are smaller.
-const maxEventBytes = 64 << 10
+// maxEventBytes bounds the body of an event. Stripe names no bound: objects of others in the same account may have many
+// members and much metadata, and their events are acknowledged, too, or Stripe would give the endpoint up.
+const maxEventBytes = 1 << 20
 
 // receiveEvent is POST /stripe/events. It answers after the changes are committed (F-66). After an
 // error Stripe sends the event again.
@@ -173,7 +174,10 @@ func (s *Store) findCheckoutOfIntent(ctx context.Context, intent string) (checko
 func (s *Store) findUnknown(ctx context.Context, intentID string) (checkout, error) {
 	intent, err := stripe.Get[stripe.PaymentIntent](ctx, s.client, intentID, nil)
 	switch {
-	case stripeapi.Sort(err).Outcome == stripeapi.Gone:
+	case stripeapi.Sort(err).Outcome == stripeapi.Gone && s.account.Check(ctx) == nil:
+		s.Log.Warn("the account at stripe has no such payment", "payment", intentID)
+		return checkout{}, sql.ErrNoRows
+	case stripeapi.Sort(err).Outcome == stripeapi.Gone: // at the account of this key, which is another one
 		return checkout{}, s.refuseTopUp("", "payment "+intentID+" is not at stripe")
 	case err != nil:
 		return checkout{}, fmt.Errorf("topups: payment: %w", err)

@@ -90,7 +90,7 @@ func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.
 		return err
 	}
 	if s.Config.Clearance > 0 {
-		page.WaitsForClear = s.Config.Clearance.String()
+		page.WaitsForClear = ui.Duration(s.Config.Clearance)
 	}
 	if s.IsConfigured() {
 		if err := web.AllowFormAction(w, s.checkoutURL()); err != nil {

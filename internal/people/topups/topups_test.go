@@ -327,6 +327,7 @@ func TestClearance(t *testing.T) {
 			who.wants(0, rules.PaymentPending)
 		}
 		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, "Clearing.")
+		p.Get("/top-up").Want(t, http.StatusOK, "Available 3 days after you pay.")
 		w.do(back, "refund")
 		w.deliver(w.fresh(), http.StatusOK)
 		q.wants(0, rules.PaymentFailed)

@@ -189,6 +189,17 @@ func TestAllGoneAfterItEnded(t *testing.T) {
 	}
 }
 
+// TestLargeEventOfAnother takes an event about what is not ours and has much metadata: Stripe would send a refused one
+// for days, and give up the endpoint.
+func TestLargeEventOfAnother(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		e := []byte(`{"id":"evt_large","object":"event","type":"charge.refunded","livemode":false,"data":{"object":{` +
+			`"id":"ch_1","payment_intent":"pi_another","metadata":{"note":"` + strings.Repeat("x", 200<<10) + `"}}}}`)
+		w.deliver([][]byte{e}, http.StatusOK)
+	})
+}
+
 // TestEventOfADevelopersAccount takes events of connected accounts, to which an endpoint may be subscribed, and does
 // nothing.
 func TestEventOfADevelopersAccount(t *testing.T) {

@@ -299,8 +299,16 @@ func testProxyHeaders(t *testing.T, start func(*testing.T, string, ...string) *p
 		r.header.Get("Retry-After") == "" {
 		t.Errorf("a node that broke: %+v", r)
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("a POST that was sent was sent %d times", n)
+	if r := p.do("POST", "/broken", nil, "Accept: text/html,*/*;q=0.8"); r.status != 503 ||
+		!strings.Contains(r.body, "<h1>Try again in a moment</h1>") || r.header.Get("Content-Type") != "text/html" {
+		t.Errorf("a node that broke, to a browser: %+v", r)
+	}
+	if r := p.second().do("POST", "/v1/x", bytes.NewReader(make([]byte, 36<<20))); r.err == nil && r.status != 200 &&
+		(r.status != 413 || r.errorCode() != "invalid_request") {
+		t.Errorf("a body that is too large, by HTTP/2: %+v", r)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("two POSTs that were sent were sent %d times", n)
 	}
 
 	ws, _, err := websocket.Dial(t.Context(), proxyURL+"/socket", &websocket.DialOptions{HTTPClient: p.untimed()})
@@ -324,6 +332,14 @@ func testProxyHeaders(t *testing.T, start func(*testing.T, string, ...string) *p
 	if r := outside.do("GET", "/v1/operators", nil); r.status != 200 {
 		t.Errorf("another path from outside: %+v", r)
 	}
+}
+
+// second returns the proxy with a client that speaks HTTP/2.
+func (p *proxy) second() *proxy {
+	transport := p.client.Transport.(*http.Transport).Clone()
+	transport.ForceAttemptHTTP2 = true
+	p.t.Cleanup(transport.CloseIdleConnections)
+	return &proxy{t: p.t, client: &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
 // untimed returns the proxy's client without a time limit, which a WebSocket must not have.

@@ -22,7 +22,6 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/dev"
-	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/nodetest"
@@ -103,16 +102,15 @@ func start(t testing.TB, database string, changes []func(*Options)) (*Server, er
 	}
 	read, write := io.Pipe()
 	o := Options{Options: dev.Options{
-		Data:       data,
-		Listen:     "127.0.0.1:0",
-		Database:   database,
-		Providers:  "mock",
-		SandboxDay: policy.Default.SandboxDayMC,
-		Empty:      true,
-		JSON:       true,
-		Lease:      time.Minute, // a busy machine renews it late
-		Grace:      grace,
-		Out:        write,
+		Data:      data,
+		Listen:    "127.0.0.1:0",
+		Database:  database,
+		Providers: "mock",
+		Empty:     true,
+		JSON:      true,
+		Lease:     time.Minute, // a busy machine renews it late
+		Grace:     grace,
+		Out:       write,
 	}}
 	for _, change := range changes {
 		change(&o)

@@ -50,11 +50,15 @@ class LedgerEntry(Resource):
     amount_mc: int | None
     amount_display: str | None
     stripe_payment_intent: str | None
+    """Of a top-up, and of what was returned of it: what paid it at Stripe."""
     hold_until: str | None
+    """Of a top-up that is paid: when it can be used. It is the time of the payment where payments need not clear."""
     refunded_mc: int | None
-    """Of a settled spend: how much of it was refunded."""
+    """Of a settled spend: how much of it was refunded. It is computed when the row is read; the row itself never
+    changes.
+    """
     reversed_by: str | None
-    """Of a refunded spend: the entry that refunded it."""
+    """Of a refunded spend: the entry that refunded it. It is computed, too."""
 
 
 @dataclass(frozen=True)

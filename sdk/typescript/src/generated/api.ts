@@ -989,11 +989,13 @@ export interface Schemas {
       settlement?: "settled" | "estimated" | null;
       amount_mc: Schemas["NullableMicroCents"];
       amount_display?: Schemas["NullableDisplay"];
+      /** @description Of a top-up, and of what was returned of it: what paid it at Stripe. */
       stripe_payment_intent: string | null;
+      /** @description Of a top-up that is paid: when it can be used. It is the time of the payment where payments need not clear. */
       hold_until: Schemas["NullableTime"];
-      /** @description Of a settled spend: how much of it was refunded. */
+      /** @description Of a settled spend: how much of it was refunded. It is computed when the row is read; the row itself never changes. */
       refunded_mc?: Schemas["NullableMicroCents"];
-      /** @description Of a refunded spend: the entry that refunded it. */
+      /** @description Of a refunded spend: the entry that refunded it. It is computed, too. */
       reversed_by?: string | null;
   };
   AppMembers: {
