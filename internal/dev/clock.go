@@ -32,7 +32,9 @@ type clock struct {
 	db    *db.DB
 	fixed bool // see errFixed
 
-	mu      sync.Mutex // of ahead, and while it moves
+	moving sync.Mutex // held while it moves
+
+	mu      sync.Mutex // of the rest
 	ahead   time.Duration
 	waiting map[chan time.Time]struct{} // jobs' tickers
 }
@@ -63,6 +65,10 @@ func (c *clock) start(ctx context.Context, d *db.DB, atLeast time.Duration) erro
 		return fmt.Errorf("--clock: the clock of this database is %s ahead already, and goes forward only: ids and "+
 			"ledger rows rise with time; an empty data folder has a new one", formatAhead(kept))
 	}
+	if c.fixed && kept > 0 {
+		return fmt.Errorf("the clock of this database is %s ahead, and that of the identity provider is not: unset "+
+			"PURSER_OIDC_ISSUER, or take an empty data folder", formatAhead(kept))
+	}
 	c.set(kept)
 	for c.ahead < atLeast {
 		if err := c.advance(ctx, min(atLeast-c.ahead, maxClockStep)); err != nil {
@@ -88,6 +94,8 @@ func (c *clock) advance(ctx context.Context, by time.Duration) error {
 	if c.fixed {
 		return errFixed
 	}
+	c.moving.Lock()
+	defer c.moving.Unlock()
 	ahead, err := c.store(ctx, by)
 	if err != nil {
 		return err

@@ -25,6 +25,14 @@ func TestNames(t *testing.T) {
 		"\u034f":                          false,
 		"\u0301":                          false,
 		"Pur\u200bser":                    false,
+		"\u0420\u200durser":               false, // a Cyrillic Р, and a joiner that parts no word
+		"\u0420\ufe0furser":               false,
+		"\u0420\u0301urser":               false,
+		"Pur\ufe0fser":                    false,
+		"လျှို့ဝှက်":                      true,
+		"ខ្មែរ\u200bខ្មែរ":                true,
+		"❤\ufe0f Reader":                  true,
+		"辻\U000e0100":                     true,
 		"Pur\u200dser":                    false,
 		"Pur\u00adser":                    false,
 		"\ufeffPurser":                    false,
@@ -53,10 +61,18 @@ func TestFindAddress(t *testing.T) {
 		"example.com/pay":                             "example.com/pay",
 		"A. B. Example & Co. B.V.":                    "",
 		"Reader 2.0":                                  "",
+		"evil.com:8080":                               "evil.com:8080",
+		"evil.com#x":                                  "evil.com#x",
+		"evil.com…":                                   "evil.com…",
+		"evil.com&a":                                  "evil.com&a",
+		"evil.xn--p1ai":                               "evil.xn--p1ai",
+		"own.example":                                 "",
+		"own.example evil.example":                    "evil.example",
+		"own.example.evil.example":                    "own.example.evil.example",
 		"Ready... or not":                             "",
 		"TCP/IP and/or more":                          "",
 	} {
-		if got := FindAddress(text); got != want {
+		if got := FindAddress(text, "own.example"); got != want {
 			t.Errorf("%q holds %q, want %q", text, got, want)
 		}
 	}

@@ -101,12 +101,12 @@ func (c *ProfileChange) applyTo(p Profile) (Profile, error) {
 // checkDeveloperName refuses a name that holds the address of a site which was not proven to be the developer's: it
 // stands where users read the verified domain.
 func (p Profile) checkDeveloperName(c *ProfileChange) error {
-	address := FindAddress(p.DeveloperName)
-	if !c.DeveloperName.Set || address == "" || address == p.VerifiedDomain() {
+	address := FindAddress(p.DeveloperName, p.VerifiedDomain())
+	if !c.DeveloperName.Set && !c.Domain.Set || address == "" {
 		return nil
 	}
 	return apierr.InvalidRequest.Errorf("developer_name: must not hold an address such as %s, unless it is the "+
-		"verified domain of the app", address)
+		"verified domain of the app: save and verify the domain first", address)
 }
 
 // isPlain reports whether text is ASCII without spaces and without the given characters.

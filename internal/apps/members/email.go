@@ -34,7 +34,7 @@ func membersLink(dashboard string, app apps.App) *ui.Link {
 // none of its subject, and is left out if programs would make a link of it.
 func invitationEmail(app string, i Invitation, url string) ui.Email {
 	what := "the app " + quote(app)
-	if apps.FindAddress(app) != "" {
+	if apps.FindAddress(app, "") != "" {
 		what = "an app"
 	}
 	return ui.Email{

@@ -66,6 +66,9 @@ func (d *DB) Now() time.Time { return d.RealNow().Add(-time.Duration(d.lag.Load(
 // RealNow is Now without SetBack.
 func (d *DB) RealNow() time.Time { return d.clock.now(time.Now()) }
 
+// Real returns the real time of a reading of Now: what is compared with the clocks of others, such as a phone's.
+func (d *DB) Real(now time.Time) time.Time { return now.Add(time.Duration(d.lag.Load())) }
+
 // SetBack sets Now back by lag, so that sample history is written by the code that writes the present, and tests have a
 // date. A negative lag sets it ahead: package dev has a clock that developers move.
 func (d *DB) SetBack(lag time.Duration) { d.lag.Store(int64(lag)) }

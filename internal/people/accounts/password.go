@@ -150,7 +150,11 @@ func comparePassword(password, hash string) (bool, error) {
 	if len(password) > maxPasswordBytes {
 		password = password[:maxPasswordBytes+1] // no stored password is that long
 	}
-	ok, err := argon2id.ComparePasswordAndHash(normalizePassword(password), hash)
+	normal := normalizePassword(password)
+	ok, err := argon2id.ComparePasswordAndHash(normal, hash)
+	if err == nil && !ok && normal != password { // hashes of before are of what was typed
+		ok, err = argon2id.ComparePasswordAndHash(password, hash)
+	}
 	if err != nil {
 		return false, fmt.Errorf("accounts: stored password: %w", err)
 	}

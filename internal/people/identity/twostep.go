@@ -241,7 +241,7 @@ func (s twoStepStore) verifyTOTP(ctx context.Context, tx *db.Tx, accountID, code
 	if stored.active != active || len(code) != totpDigits {
 		return false, nil
 	}
-	now := s.now().Unix() / totpStepSeconds
+	now := s.db.Real(s.now()).Unix() / totpStepSeconds
 	for step := now - 1; step <= now+1; step++ {
 		want, err := hotp.GenerateCode(secret, uint64(step))
 		if err != nil {

@@ -17,7 +17,7 @@ import secrets
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, Union
 
@@ -206,7 +206,7 @@ class Core:
 
     def backoff(self, tries: int) -> float:
         """Return the seconds to wait after so many retries: 0.5, 1, 2, … up to 8, by 25 % more or less."""
-        return float(min(0.5 * 2**tries, 8.0) * (0.75 + 0.5 * self.jitter()))
+        return float(min(0.5 * 2 ** min(tries, 10), 8.0) * (0.75 + 0.5 * self.jitter()))
 
     def with_client(self, request: Request) -> Request:
         """Return the request with the app's credentials."""
@@ -753,9 +753,8 @@ class StreamReader:
         self._request_id = request_id
         self._events = EventParser()
 
-    def feed(self, data: bytes) -> list[Chunk]:
-        """Return the chunks that these bytes complete."""
-        chunks = []
+    def feed(self, data: bytes) -> Iterator[Chunk]:
+        """Yield the chunks that these bytes complete. What comes before an event that is not JSON is yielded."""
         for event in self._events.feed(data):
             if event.data == "[DONE]":
                 self.done = True
@@ -766,8 +765,7 @@ class StreamReader:
                 raise self.error or stream_broken(error) from error
             chunk = self._read(raw)
             if chunk is not None:
-                chunks.append(chunk)
-        return chunks
+                yield chunk
 
     def _read(self, raw: dict[str, Any]) -> Chunk | None:
         final = raw.get("svc_final")
@@ -796,20 +794,22 @@ class EventReader:
         self.ended = ""
         self._events = EventParser()
 
-    def feed(self, data: bytes) -> list[LiveEvent]:
-        """Return the events that these bytes complete. An end after which the stream is opened again is none."""
-        events = []
+    def feed(self, data: bytes) -> Iterator[LiveEvent]:
+        """Yield the events that these bytes complete. An end after which the stream is opened again is none.
+
+        The stream goes on behind the last event that was yielded.
+        """
         for event in self._events.feed(data):
-            self.after = event.id or self.after
             try:
                 raw = {**json.loads(event.data), "event_id": event.id}
             except (TypeError, ValueError) as error:
                 raise sdk_error("invalid_response", "an event of the stream is not JSON", cause=error) from error
             if raw.get("type") == "end":
                 self.ended = "again" if raw.get("reconnect") else "final"
+            live = LiveEvent.parse(raw)
+            self.after = event.id or self.after
             if self.ended != "again":
-                events.append(LiveEvent.parse(raw))
-        return events
+                yield live
 
 
 def stream_broken(cause: Exception | None) -> PurserError:
