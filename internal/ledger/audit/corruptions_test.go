@@ -837,7 +837,8 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE counters SET limit_reported = 0 WHERE subject LIKE 'child/%c'`}},
 	{name: "a child is live whose parent has ended",
 		red: []string{"I34 children: an ended", "I28 events: the end of each child"},
-		sql: []string{`UPDATE children SET ended_us = 2, ended_by = 'app' WHERE id LIKE '%a'`}},
+		sql: []string{`UPDATE children SET ended_us = (SELECT MAX(created_us) FROM ledger), ended_by = 'app'
+			WHERE id LIKE '%a'`}},
 	{name: "a child is deeper than its parent says",
 		red: []string{"I34 children: an ended"},
 		sql: []string{`UPDATE children SET depth = 3 WHERE id LIKE '%b'`}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/settings"
 )
 
 // maxPrintedFindings is the number of findings of one check that are printed. The rest is counted.
@@ -97,6 +99,16 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 	return Run(ctx, databaseURL, Options{Now: now, Progress: progress})
 }
 
+// readClockAhead returns how far the clock of purser dev was moved ahead of the database's (decision 210).
+func readClockAhead(ctx context.Context, tx *db.Tx) (time.Duration, error) {
+	text, err := settings.Get(ctx, tx, settings.ClockAhead)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	us, err := strconv.ParseInt(text, 10, 64)
+	return time.Duration(us) * time.Microsecond, err
+}
+
 // Run verifies the database at databaseURL.
 func Run(ctx context.Context, databaseURL string, o Options) (r Result, err error) {
 	began := time.Now()
@@ -109,11 +121,17 @@ func Run(ctx context.Context, databaseURL string, o Options) (r Result, err erro
 		if err := d.StartClock(ctx); err != nil {
 			return Result{}, fmt.Errorf("audit: %w", err)
 		}
-		o.Now = d.Now()
 	}
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.KeepYears(ctx); err != nil {
 			return err
+		}
+		if o.Now.IsZero() {
+			ahead, err := readClockAhead(ctx, tx)
+			if err != nil {
+				return err
+			}
+			o.Now = d.Now().Add(ahead)
 		}
 		a := &verification{Tx: tx, now: o.Now, since: o.Since, lacksLog: d.LacksLog()}
 		a.meter.tell = o.Progress

@@ -15,9 +15,10 @@ const (
 
 // applyReplyDeadlines ends replies, playbacks and approval windows that have run out of time.
 func (m *machine) applyReplyDeadlines() {
+	deaf := m.Ending != nil && !m.SidebandAttached // completeEnd gives up what is left, too
 	for i := 0; i < len(m.Replies); {
 		if m.isOverdue(&m.Replies[i]) {
-			m.billReply(i, nil, "", false)
+			m.billReply(i, nil, "", deaf)
 			continue
 		}
 		i++

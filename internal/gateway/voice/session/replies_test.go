@@ -172,6 +172,22 @@ func TestReplyOfNothing(t *testing.T) {
 	}
 }
 
+// TestStopAfterAHangUp: what stops the session while its sideband is away, after the browser has hung up at once, finds
+// the reply as the end of the call would.
+func TestStopAfterAHangUp(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []Event{Halt{Reason: "connection_revoked"}, EndRequested{Immediate: true}} {
+		s := at(start)
+		s.Context = pricing.VoiceUsage{TextInput: 100}
+		s.Replies = []Reply{{ID: "resp_1", Held: true, StartedUS: start.UnixMicro(), EventUS: start.UnixMicro()}}
+		s, lost := Step(s, SidebandDown{Clean: true}, start.Add(time.Second))
+		_, actions := Step(s, stop, start.Add(1100*time.Millisecond))
+		if got := settles(append(lost, actions...)); len(got) != 1 || !got[0].Silent || got[0].Usage.TextCached != 100 {
+			t.Errorf("%T: %+v", stop, got)
+		}
+	}
+}
+
 // TestSettledReplies: a charge is told with its receipt and what is left, counted, and compared with the bounds of the
 // session: the app is warned of fast spend, and of each budget block once.
 func TestSettledReplies(t *testing.T) {
