@@ -130,7 +130,7 @@ func runAnthropicGoLoop(t *testing.T, at place) string {
 			said += block.Text
 			if block.Type == "tool_use" {
 				results = append(results, anthropic.NewBetaToolResultBlock(block.ID,
-					tellFine(t, fmt.Sprintf("%s", block.Input)), false))
+					tellFine(t, string(block.Input)), false))
 			}
 		}
 		if len(results) == 0 {

@@ -454,6 +454,9 @@ func (w *mirrorWorld) read(path, parameter string, into any) (status int, next s
 	if err := json.Unmarshal([]byte(a.Body), into); err != nil {
 		w.t.Fatalf("%s: %v", path, err)
 	}
+	if after := a.Header.Get(web.AfterHeader); after != "" {
+		return 200, after
+	}
 	if m := nextLink.FindStringSubmatch(a.Header.Get("Link")); m != nil {
 		u, err := url.Parse(m[1])
 		if err != nil {
