@@ -82,15 +82,16 @@ const (
 // undrawn is what no actor ever does, and unsuccessful what never succeeds, each with the reason.
 var (
 	undrawn = map[string]string{
-		"purser dev":        listens,
-		"purser emulator":   listens,
-		"purser serve":      listens + ", and a box runs what it runs",
-		"purser listen":     "it ends by a signal to the process",
-		"purser login":      overHTTPS,
-		"purser token":      overHTTPS,
-		"purser logout":     overHTTPS,
-		"purser apps login": overHTTPS,
-		"purser apps list":  overHTTPS,
+		"POST /developer/apps/{id}/client-type": "a client type is chosen when an app is made: its tests are the console's",
+		"purser dev":                            listens,
+		"purser emulator":                       listens,
+		"purser serve":                          listens + ", and a box runs what it runs",
+		"purser listen":                         "it ends by a signal to the process",
+		"purser login":                          overHTTPS,
+		"purser token":                          overHTTPS,
+		"purser logout":                         overHTTPS,
+		"purser apps login":                     overHTTPS,
+		"purser apps list":                      overHTTPS,
 	}
 	unsuccessful = map[string]string{
 		"POST /developer/apps/{id}/domain":    "a domain is proved by HTTPS or DNS, which a box has not",
