@@ -82,7 +82,7 @@ const (
 // undrawn is what no actor ever does, and unsuccessful what never succeeds, each with the reason.
 var (
 	undrawn = map[string]string{
-		"POST /developer/apps/{id}/client-type": "a client type is chosen when an app is made: its tests are the console's",
+		"POST /developer/apps/{id}/client-type": "chosen when an app is made; its tests are of the console",
 		"purser dev":                            listens,
 		"purser emulator":                       listens,
 		"purser serve":                          listens + ", and a box runs what it runs",
