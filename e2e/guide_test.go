@@ -25,7 +25,7 @@ import (
 
 // maxSkippedBlocks bounds the programs of the guides that are not run. Raise it only for what cannot run: an
 // installation, or a server that never ends.
-const maxSkippedBlocks = 19
+const maxSkippedBlocks = 18
 
 // TestGuide runs every program of the guides and the README against a fresh purser dev, each with an app and a
 // connection of its own, and parses every block of JSON. docs/internals/testing.md says what the programs find. The

@@ -18,10 +18,10 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// Bounds of the clock. A step leaves PostgreSQL a partition for each row; the whole stays far below what a time in an
-// id can hold.
+// Bounds of the clock. PostgreSQL has partitions of this year and the next, and a step ends in one of them; the whole
+// stays far below what a time in an id can hold.
 const (
-	maxClockStep  = 366 * day
+	maxClockStep  = 365 * day
 	maxClockAhead = 20 * maxClockStep
 	day           = 24 * time.Hour
 )
@@ -53,13 +53,9 @@ func (c *clock) start(ctx context.Context, d *db.DB, atLeast time.Duration) erro
 	if err != nil {
 		return err
 	}
-	var kept time.Duration
-	if text != "" {
-		us, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("the setting %s: %w", settings.ClockAhead, err)
-		}
-		kept = time.Duration(us) * time.Microsecond
+	kept, err := settings.ParseClockAhead(text)
+	if err != nil {
+		return err
 	}
 	if atLeast != 0 && atLeast < kept {
 		return fmt.Errorf("--clock: the clock of this database is %s ahead already, and goes forward only: ids and "+
@@ -122,13 +118,11 @@ func (c *clock) store(ctx context.Context, by time.Duration) (ahead time.Duratio
 		if err != nil {
 			return err
 		}
-		us := int64(0)
-		if text != "" {
-			if us, err = strconv.ParseInt(text, 10, 64); err != nil {
-				return fmt.Errorf("the setting %s: %w", settings.ClockAhead, err)
-			}
+		before, err := settings.ParseClockAhead(text)
+		if err != nil {
+			return err
 		}
-		if ahead = time.Duration(us)*time.Microsecond + by; ahead > maxClockAhead {
+		if ahead = before + by; ahead > maxClockAhead {
 			return apierr.InvalidRequest.Errorf("advance: the clock would be %s ahead, and may be %s at most",
 				formatAhead(ahead), formatAhead(maxClockAhead))
 		}
@@ -204,10 +198,9 @@ func parseDuration(text string) (Duration, error) {
 // formatAhead writes a length as parseDuration reads it.
 func formatAhead(length time.Duration) string {
 	days, rest := length/day, (length % day).Round(time.Second).String()
-	if short, ok := strings.CutSuffix(rest, "m0s"); ok {
-		rest = strings.TrimSuffix(short+"m", "h0m")
-		if rest != short+"m" {
-			rest += "h"
+	for _, zeros := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(rest, zeros) {
+			rest = rest[:len(rest)-2]
 		}
 	}
 	switch {

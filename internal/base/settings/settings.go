@@ -4,6 +4,9 @@ package settings
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 )
@@ -22,6 +25,18 @@ const Development = "dev"
 // ClockAhead is the name of the setting that says by how many microseconds the clock of purser dev is ahead of that of
 // the machine, or of PostgreSQL.
 const ClockAhead = "dev_clock_ahead"
+
+// ParseClockAhead reads the value of ClockAhead. "" is no time.
+func ParseClockAhead(value string) (time.Duration, error) {
+	if value == "" {
+		return 0, nil
+	}
+	us, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the setting %s: %w", ClockAhead, err)
+	}
+	return time.Duration(us) * time.Microsecond, nil
+}
 
 // StripeMode is the name of the setting that says in which mode of Stripe, test or live, the payments were made.
 const StripeMode = "stripe_mode"

@@ -130,7 +130,7 @@ func checkFormAccount(ctx context.Context, form url.Values) error {
 		return nil
 	}
 	return apierr.InvalidRequest.Errorf("You’re signed in as %s now, and this page was made for %s. Nothing was "+
-		"changed. Reload the page.", email, shown)
+		"changed. Go back and reload that page.", email, shown)
 }
 
 // ReadFile reads a multipart/form-data body whose field is a file of at most maxBytes.

@@ -143,7 +143,7 @@ func TestFormsNameTheirAccount(t *testing.T) {
 		{"", "amount=5&signed_in_as=bob%40example.com", ""}, // the page asks to sign in
 		{"bob@example.com", "amount=5&signed_in_as=ann%40example.com",
 			"You’re signed in as bob@example.com now, and this page was made for ann@example.com. Nothing was " +
-				"changed. Reload the page."},
+				"changed. Go back and reload that page."},
 	} {
 		r := post("application/x-www-form-urlencoded", c.body)
 		if c.signedIn != "" {

@@ -184,8 +184,9 @@ func (rw *response) FlushError() error {
 	return err
 }
 
+// noteFailed notes that the client did not take something. What a handler may not write is a fault of ours.
 func (rw *response) noteFailed(err error) {
-	if err != nil {
+	if err != nil && !errors.Is(err, http.ErrContentLength) && !errors.Is(err, http.ErrBodyNotAllowed) {
 		rw.failed = err
 	}
 }

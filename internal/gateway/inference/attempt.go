@@ -55,7 +55,8 @@ type attempt struct {
 
 	asked, accepted bool // the provider was asked, and has begun a stream
 
-	lapses int64 // of the node, when the ledger last said that it holds the call
+	lapses   int64     // of the node, when the ledger last said that it holds the call
+	askAgain time.Time // not before, because the ledger did not answer
 
 	response *rules.StoredResponse // what is stored of the response, once packed; nil = nothing
 	packed   bool
@@ -283,12 +284,19 @@ func (a *attempt) isLost(ctx context.Context) bool {
 	if lapses == a.lapses {
 		return false
 	}
-	a.lapses = lapses
+	if time.Now().Before(a.askAgain) {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
 	row, err := store.GetHold(ctx, a.h.DB, a.running.key)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		a.askAgain = time.Now().Add(lossTimeout)
+		return false
+	}
+	a.lapses = lapses
 	if err != nil {
-		return errors.Is(err, sql.ErrNoRows)
+		return true
 	}
 	return row.State != rules.Open || row.Attempt != a.number
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -102,11 +101,10 @@ func Verify(ctx context.Context, databaseURL string, now time.Time, progress fun
 // readClockAhead returns how far the clock of purser dev was moved ahead of the database's (decision 210).
 func readClockAhead(ctx context.Context, tx *db.Tx) (time.Duration, error) {
 	text, err := settings.Get(ctx, tx, settings.ClockAhead)
-	if err != nil || text == "" {
+	if err != nil {
 		return 0, err
 	}
-	us, err := strconv.ParseInt(text, 10, 64)
-	return time.Duration(us) * time.Microsecond, err
+	return settings.ParseClockAhead(text)
 }
 
 // Run verifies the database at databaseURL.
