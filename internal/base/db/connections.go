@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,17 +18,32 @@ import (
 // failover.
 const connectionLife = 30 * time.Minute
 
-// A connector opens the connections of one pool to PostgreSQL. The successor of an old connection is open before the
-// old one ends: a server without room for more would give its place to somebody else.
+// openingMost is how many connections a pool opens at a time. A server that starts a process for each gives all of
+// them less than its share of the time limit, where it has little.
+const openingMost = 4
+
+// A connector opens the connections of one pool to PostgreSQL. Nobody's leaving ends an attempt: the connection waits
+// for who asks next. Otherwise a server that takes longer to open one than callers wait would open them for nobody,
+// over and over, and stay slow by it.
+//
+// The successor of an old connection is open before the old one ends: a server without room for more would give its
+// place to somebody else.
 type connector struct {
 	driver.Connector
 	life time.Duration
 
-	mu        sync.Mutex
-	successor driver.Conn // nil: none is ready
-	promised  bool        // an old connection has ended for it
-	opening   bool
-	closed    bool
+	mu       sync.Mutex
+	waiting  []chan<- opened // who asked first is first; each takes one without a wait
+	opening  int             // attempts that have not ended
+	ready    []driver.Conn   // open, and nobody has them yet
+	promised int             // old connections that have ended for one that is ready
+	closed   bool
+}
+
+// An opened is how an attempt to open a connection ended.
+type opened struct {
+	conn driver.Conn
+	err  error
 }
 
 // openedKey is where a connection has the time at which it was opened.
@@ -52,53 +70,103 @@ func newConnector(config *pgx.ConnConfig, shouldPing func(context.Context, stdli
 	return c
 }
 
-// Connect returns the successor if one is ready and still answers, and otherwise a new connection.
+// Connect returns a connection that is ready and still answers, and otherwise the first that opens.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	c.mu.Lock()
-	ready := c.successor
-	c.successor, c.promised = nil, false
-	c.mu.Unlock()
-	if ready != nil {
-		ping, cancel := context.WithTimeout(ctx, pingTimeout)
-		defer cancel()
-		if p, ok := ready.(driver.Pinger); ok && p.Ping(ping) == nil {
+	for ready := c.takeReady(); ready != nil; ready = c.takeReady() {
+		if answers(ctx, ready) {
 			return ready, nil
 		}
 		_ = ready.Close()
 	}
-	return c.Connector.Connect(ctx)
+	mine := make(chan opened, 1)
+	c.mu.Lock()
+	c.waiting = append(c.waiting, mine)
+	c.open()
+	c.mu.Unlock()
+	select {
+	case o := <-mine:
+		return o.conn, o.err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w chan<- opened) bool { return w == mine })
+	select {
+	case o := <-mine: // in the moment of leaving
+		return o.conn, o.err
+	default:
+		return nil, fmt.Errorf("no connection has opened: %w", ctx.Err())
+	}
 }
 
-// promise reports whether an old connection may end now, because its successor is ready. Otherwise it begins to open
-// one.
+// takeReady returns nil if no connection is ready.
+func (c *connector) takeReady() driver.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ready) == 0 {
+		return nil
+	}
+	conn := c.ready[0]
+	c.ready, c.promised = c.ready[1:], max(c.promised-1, 0)
+	return conn
+}
+
+func answers(ctx context.Context, conn driver.Conn) bool {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	p, ok := conn.(driver.Pinger)
+	return ok && p.Ping(ctx) == nil
+}
+
+// open begins as many attempts as somebody waits for. The caller has locked c.
+func (c *connector) open() {
+	for c.opening < min(len(c.waiting), openingMost) {
+		c.opening++
+		go c.attempt()
+	}
+}
+
+// attempt opens a connection within the time limit of the configuration. A failure is that of the attempt's share of
+// those who wait, so that all of them learn in one time limit that the server is away.
+func (c *connector) attempt() {
+	conn, err := c.Connector.Connect(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	served := min(len(c.waiting), 1)
+	if err != nil {
+		served = (len(c.waiting) + c.opening - 1) / c.opening
+	}
+	for _, w := range c.waiting[:served] {
+		w <- opened{conn, err}
+	}
+	c.waiting = c.waiting[served:]
+	c.opening--
+	switch {
+	case err != nil || served > 0:
+	case c.closed:
+		_ = conn.Close()
+	default:
+		c.ready = append(c.ready, conn)
+	}
+	if err == nil {
+		c.open()
+	}
+}
+
+// promise reports whether an old connection may end now, because one is ready for it. Otherwise it begins to open one.
+// If that fails, the next use of an old connection tries again.
 func (c *connector) promise() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.successor != nil && !c.promised:
-		c.promised = true
+	case len(c.ready) > c.promised:
+		c.promised++
 		return true
-	case c.successor == nil && !c.opening && !c.closed:
-		c.opening = true
-		go c.openSuccessor()
+	case len(c.ready) == 0 && c.opening == 0 && !c.closed:
+		c.opening++
+		go c.attempt()
 	}
 	return false
-}
-
-// openSuccessor opens a connection within the time limit of the configuration. If it fails, the next use of an old
-// connection tries again.
-func (c *connector) openSuccessor() {
-	conn, err := c.Connector.Connect(context.Background())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.opening = false
-	switch {
-	case err != nil:
-	case c.closed:
-		_ = conn.Close()
-	default:
-		c.successor = conn
-	}
 }
 
 // Close is called by the pool when it closes.
@@ -106,12 +174,12 @@ func (c *connector) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.successor == nil {
-		return nil
+	var errs []error
+	for _, conn := range c.ready {
+		errs = append(errs, conn.Close())
 	}
-	conn := c.successor
-	c.successor = nil
-	return conn.Close()
+	c.ready = nil
+	return errors.Join(errs...)
 }
 
 // tooManyConnections is the SQLSTATE of a server, database or role that has no connection left.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,7 +44,7 @@ func awaitSuccessor(t *testing.T, c *connector) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
-		ended := !c.opening
+		ended := c.opening == 0
 		c.mu.Unlock()
 		if ended {
 			return
@@ -88,7 +91,7 @@ func TestSuccessorBeforeTheEnd(t *testing.T) {
 	s.room = 3
 	c.promise()
 	awaitSuccessor(t, c)
-	c.successor.(*serverConn).dead = true // while nobody needed it
+	c.ready[0].(*serverConn).dead = true // while nobody needed it
 	if third, err := c.Connect(t.Context()); err != nil || third.(*serverConn).dead {
 		t.Errorf("a dead successor was used: %v", err)
 	}
@@ -98,4 +101,98 @@ func TestSuccessorBeforeTheEnd(t *testing.T) {
 		t.Errorf("%v; %d connections are open after the pool has closed", err, s.open)
 	}
 	_ = second.Close()
+}
+
+// A slowServer opens a connection for each turn that it gets.
+type slowServer struct {
+	asked atomic.Int64
+	turns chan error
+}
+
+func (s *slowServer) Connect(context.Context) (driver.Conn, error) {
+	s.asked.Add(1)
+	if err := <-s.turns; err != nil {
+		return nil, err
+	}
+	return &serverConn{server: &server{}}, nil
+}
+
+func (s *slowServer) Driver() driver.Driver { return nil }
+
+// TestConnectionsOpenForTheNext: a server that opens a connection after its caller has left opened it for the next
+// one, and the callers of a crowd that all leave ask it for no more than openingMost.
+func TestConnectionsOpenForTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowServer{turns: make(chan error)}
+		c := &connector{Connector: s}
+		connect := func() (driver.Conn, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return c.Connect(ctx)
+		}
+		for range 3 {
+			var crowd sync.WaitGroup
+			for range 20 {
+				crowd.Go(func() {
+					if _, err := connect(); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("a caller who leaves: %v", err)
+					}
+				})
+			}
+			crowd.Wait()
+		}
+		if n := s.asked.Load(); n != openingMost {
+			t.Errorf("60 callers who left asked the server %d times", n)
+		}
+		s.turns <- nil
+		synctest.Wait()
+		if _, err := connect(); err != nil {
+			t.Errorf("the next caller, with a connection open: %v", err)
+		}
+		if n := s.asked.Load(); n != openingMost {
+			t.Errorf("one connection for one caller, but the server was asked %d times", n)
+		}
+		waits := make(chan error)
+		go func() { _, err := connect(); waits <- err }()
+		synctest.Wait()
+		s.turns <- nil
+		if err := <-waits; err != nil {
+			t.Errorf("who waits while an attempt of others ends: %v", err)
+		}
+		for range openingMost - 2 {
+			s.turns <- nil
+		}
+		synctest.Wait()
+		if err := c.Close(); err != nil || len(c.ready) != 0 {
+			t.Errorf("%v; %d connections are open after the pool has closed", err, len(c.ready))
+		}
+	})
+}
+
+// TestAllLearnThatTheServerIsAway: a crowd gets the failure of the attempts that were made for it, each in the time of
+// one.
+func TestAllLearnThatTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowServer{turns: make(chan error)}
+		c := &connector{Connector: s}
+		away := errors.New("no route to the server")
+		var crowd sync.WaitGroup
+		for range 21 {
+			crowd.Go(func() {
+				if _, err := c.Connect(t.Context()); !errors.Is(err, away) {
+					t.Errorf("a caller learns %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		for range openingMost {
+			s.turns <- away
+		}
+		crowd.Wait()
+		if n := s.asked.Load(); n > openingMost {
+			t.Errorf("21 callers needed %d attempts to learn it", n)
+		}
+	})
 }

@@ -163,6 +163,7 @@ func OpenForAudit(ctx context.Context, url string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.limitFactor = time.Duration(limitFactor.Load())
 	version, err := SchemaVersion(ctx, d)
 	if d.Engine == SQLite && isReadOnlyPlace(err) {
 		if err := d.Close(); err != nil {
