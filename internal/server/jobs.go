@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/backup"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/policies"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
@@ -54,7 +55,7 @@ func (s *Server) publishLedger(ctx context.Context) error {
 // listInsideJobs returns the jobs that only work on the database.
 func (s *Server) listInsideJobs() []func(context.Context) error {
 	return []func(context.Context) error{
-		s.inference.Checkpoint,
+		s.repeatJob(inference.CheckpointInterval, "save checkpoints of streams", s.inference.SaveCheckpoints),
 		s.repeatJob(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
 		s.repeatJob(min(3*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)

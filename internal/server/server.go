@@ -325,7 +325,6 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	defer cancel()
 	s.logFailure("telemetry not sent", s.telemetry.Stop(sending))
 	stopWriter()
-	s.callers.Close()
 	return errors.Join(err, s.waitFor("writer", func() error { return <-wrote }), s.waitFor("database", s.DB.Close))
 }
 

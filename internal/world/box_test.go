@@ -112,6 +112,7 @@ type Box struct {
 	nodes []*node       // the processes that there are: on PostgreSQL two
 	acted time.Time     // when somebody last did something
 	woken chan struct{} // closed when somebody does something
+	haste time.Duration // into so many parts jobs divide the time since then: see ticks
 
 	failIn    int  // so many statements on, one fails; 0 = none
 	hasFailed bool // one has
@@ -151,7 +152,7 @@ func openBox(t *testing.T, e db.Engine, url string) *Box {
 		wire: wire{sent: map[string]*bytes.Buffer{}}, coverage: newCoverage(),
 		whoSends: func(http.CookieJar, []string) string { return "somebody" }}
 	b.clock.passed.Store(int64(time.Until(began))) // in a bubble it has come
-	b.acted = b.clock.steady()
+	b.acted, b.haste = b.clock.steady(), 3
 	n := opened.Add(1)
 	b.label, b.loopback = fmt.Sprint("box", n), fmt.Sprintf("127.%d.%d.1", 1+n>>8&127, n&255)
 	for _, name := range []string{b.label, b.loopback} {
@@ -400,14 +401,14 @@ func (b *Box) wake() {
 // longestPauses are how long a job waits at most while nobody does anything. Leaps take no longer for more runs.
 var longestPauses = map[db.Engine]time.Duration{db.SQLite: 6 * time.Hour, db.Postgres: 0}
 
-// ticks are the product's. A job waits for a third of the time in which nobody has done anything: what is due is late
-// by a third, and a month takes some hundred runs of a job and not a million.
+// ticks are the product's. A job waits for a third of the time in which nobody has done anything, at the end for all of
+// it: what is due is late by a third, and a month takes some hundred runs of a job and not a million.
 func (n *node) ticks(interval time.Duration) (<-chan time.Time, func()) {
 	b, c, done := n.box, make(chan time.Time, 1), make(chan struct{})
 	go func() {
 		for last := b.clock.steady(); ; {
 			b.mu.Lock()
-			wait, woken := max(interval, min(b.since(b.acted)/3, longestPauses[b.engine])), b.woken
+			wait, woken := max(interval, min(b.since(b.acted)/b.haste, longestPauses[b.engine])), b.woken
 			b.mu.Unlock()
 			select {
 			case <-time.After(wait - b.since(last)):

@@ -254,7 +254,7 @@ var routes = []struct{ path, body, end string }{
 	{"/openai/v1/responses", `{"model":%q,"max_output_tokens":200,"input":%q}`, ""},
 }
 
-var askedModels = []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-2.5-flash", "gpt-4o-mini", "claude-sonnet-5"}
+var askedModels = []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-2.5-flash-lite", "gpt-4o-mini", "claude-sonnet-5"}
 
 // connect lets somebody who can pay for a call connect, after a gift of the operator's if nobody can.
 func (k *asker) connect(s bank.Step) error {

@@ -225,6 +225,9 @@ func (w *world) end() error {
 	w.failNext(0)
 	w.file.arm("", 0)
 	w.receiver.arm(nil)
+	w.mu.Lock()
+	w.haste = 1
+	w.mu.Unlock()
 	if err := w.money.Settle(); err != nil {
 		return err
 	}

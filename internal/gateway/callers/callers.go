@@ -118,8 +118,14 @@ type cache[V any] interface {
 	Set(key string, v V) (V, bool)
 	Invalidate(key string) (V, bool)
 	InvalidateAll()
-	StopAllGoroutines() bool
 }
+
+// A lazyClock is the clock of a cache that drops what has expired when it is asked for, or when it needs the room:
+// without ticks it has no goroutine that wakes each second.
+type lazyClock struct{}
+
+func (lazyClock) NowNano() int64                      { return time.Now().UnixNano() }
+func (lazyClock) Tick(time.Duration) <-chan time.Time { return nil }
 
 // cachedApp is the part of a caller that all users of an app share.
 type cachedApp struct {
@@ -137,18 +143,14 @@ func NewResolver(
 		callerCache: otter.Must(&otter.Options[string, *Caller]{
 			MaximumSize:      maxCallers,
 			ExpiryCalculator: otter.ExpiryWriting[string, *Caller](cacheTTL),
+			Clock:            lazyClock{},
 		}),
 		appCache: otter.Must(&otter.Options[string, *cachedApp]{
 			MaximumSize:      maxApps,
 			ExpiryCalculator: otter.ExpiryWriting[string, *cachedApp](cacheTTL),
+			Clock:            lazyClock{},
 		}),
 	}
-}
-
-// Close ends what the caches do in the background.
-func (s *Resolver) Close() {
-	s.callerCache.StopAllGoroutines()
-	s.appCache.StopAllGoroutines()
 }
 
 // Forget drops an app, with all callers of it, from the caches, after this process has changed something that they

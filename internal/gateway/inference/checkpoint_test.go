@@ -52,13 +52,13 @@ func TestCheckpointsAfterAnOutage(t *testing.T) {
 			}
 		}
 		send(0)
-		if err := b.saveCheckpoints(t.Context()); err != nil {
+		if err := b.Handler.SaveCheckpoints(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.exec(`ALTER TABLE checkpoints RENAME TO checkpoints_away`)
 		for n := range ticks {
 			send(1 + n)
-			if err := b.saveCheckpoints(t.Context()); err == nil {
+			if err := b.Handler.SaveCheckpoints(t.Context()); err == nil {
 				t.Fatal("saved into no table")
 			}
 		}
@@ -67,7 +67,7 @@ func TestCheckpointsAfterAnOutage(t *testing.T) {
 			b.calls.leave(c, nil)
 		}
 		for tick := 1; tick <= 3; tick++ {
-			if err := b.saveCheckpoints(t.Context()); err != nil {
+			if err := b.Handler.SaveCheckpoints(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			rows := min(1+tick, 3) * (streams - ended)
@@ -103,7 +103,7 @@ func TestCheckpointIsSavedThoughItSeemedToFail(t *testing.T) {
 		}
 		c.appendFrames([]byte(delta("second")))
 		for range 2 {
-			if err := b.saveCheckpoints(t.Context()); err != nil {
+			if err := b.Handler.SaveCheckpoints(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -123,7 +123,7 @@ func TestBadCheckpointStopsNoOther(t *testing.T) {
 		c.appendFrames([]byte(delta("text")))
 	}
 	b.exec(`ALTER TABLE checkpoints ADD CHECK (request_id <> '` + calls[7].requestID + `')`)
-	err := b.saveCheckpoints(t.Context())
+	err := b.Handler.SaveCheckpoints(t.Context())
 	if err == nil || !strings.Contains(err.Error(), calls[7].requestID) {
 		t.Errorf("the error is %v", err)
 	}

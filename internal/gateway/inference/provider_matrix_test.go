@@ -615,7 +615,7 @@ func (p *playedCell) cut(c *runningCall, cause error) {
 // ends, and changes nothing.
 func (p *playedCell) crash(c *runningCall) {
 	m := p.m
-	if err := p.node.saveCheckpoints(m.t.Context()); err != nil {
+	if err := p.node.SaveCheckpoints(m.t.Context()); err != nil {
 		m.t.Error(err)
 	}
 	p.node.calls.mu.Lock()

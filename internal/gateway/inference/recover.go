@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// checkpointInterval is how much of a stream a crash may lose (F-06).
-const checkpointInterval = time.Second
+// CheckpointInterval is how much of a stream a crash may lose (F-06).
+const CheckpointInterval = time.Second
 
 // Bounds of the checkpoints that are saved at a time. Each slice is a transaction of one
 // statement, so that what there is to save never takes longer than one may take: after an
@@ -25,28 +25,11 @@ const (
 	checkpointProbes = 3 // of a slice that failed
 )
 
-// Checkpoint saves, until ctx ends, what the streams of this node have delivered, so
-// that other nodes can follow them and a crash can bill them. A stream has one checkpoint at
-// a time, and the next one when that is saved: so a stream has no gaps, an outage leaves no
-// more rows to save than there are streams, and nothing is saved of those that have ended.
-func (h *Handler) Checkpoint(ctx context.Context) error {
-	tick := time.NewTicker(checkpointInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-		if err := h.saveCheckpoints(ctx); err != nil {
-			h.Log.ErrorContext(ctx, "checkpoints not saved", "error", err)
-		}
-	}
-}
-
-// saveCheckpoints saves the next checkpoint of each stream, in slices. It returns the first
-// error for which the database is unavailable; the rest is then tried again at the next tick.
-func (h *Handler) saveCheckpoints(ctx context.Context) error {
+// SaveCheckpoints saves the next checkpoint of each stream of this node, so that other nodes can follow it and a crash
+// can bill it. A stream has one checkpoint at a time, and the next one when that is saved: so a stream has no gaps, an
+// outage leaves no more rows to save than there are streams, and nothing is saved of those that have ended. It saves in
+// slices. After an error for which the database is unavailable the rest is left to the next run.
+func (h *Handler) SaveCheckpoints(ctx context.Context) error {
 	var slice checkpointSlice
 	var errs []error
 	save := func() error {

@@ -136,7 +136,7 @@ func TestCheckpointFails(t *testing.T) {
 	follower := asking(b.Node, c)
 	undo := fails(t, d, "INSERT", "checkpoints")
 	testkit.Eventually(t, testkit.Patience, "a checkpoint that failed", func() bool {
-		return strings.Contains(a.Log(), "checkpoints not saved")
+		return strings.Contains(a.Log(), `"job":"save checkpoints of streams"`)
 	})
 	undo()
 	if want, r := <-owner, <-follower; r.status != 200 || r.body != want.body {
