@@ -411,8 +411,7 @@ func TestSDKsShareAFolder(t *testing.T) {
 		"refresh_token": token.RefreshToken,
 	}
 	sdks := builtSDKs(t)
-	for i := range 2 * len(sdks) {
-		s := sdks[i%len(sdks)]
+	refresh := func(s sdkRunner) time.Duration {
 		tokens["expires_at"] = time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
 		text, err := json.Marshal(tokens)
 		if err == nil {
@@ -423,8 +422,9 @@ func TestSDKsShareAFolder(t *testing.T) {
 		}
 		began := time.Now()
 		got, err := newDriver(t, s, p).command("token", folder, id).Output()
-		if took := time.Since(began); err != nil || took > 15*time.Second {
-			t.Errorf("%s: %s, %v", s.name, took, err)
+		took := time.Since(began)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
 		}
 		stored, err := os.ReadFile(path)
 		if err != nil {
@@ -434,6 +434,20 @@ func TestSDKsShareAFolder(t *testing.T) {
 		if tokens = read[map[string]any](t, string(stored)); tokens["access_token"] == was ||
 			tokens["access_token"] != strings.TrimSpace(string(got)) {
 			t.Errorf("%s: printed %q, the file has %v", s.name, got, tokens["access_token"])
+		}
+		return took
+	}
+	const unlocked = 15 * time.Second // a lock that is left over ends after 20
+	for i := range 2 * len(sdks) {
+		s := sdks[i%len(sdks)]
+		took := refresh(s)
+		for range 3 { // a busy machine starts a process slowly, but not always
+			if took > unlocked {
+				took = refresh(s)
+			}
+		}
+		if took > unlocked {
+			t.Errorf("%s: %s, four times", s.name, took)
 		}
 	}
 }

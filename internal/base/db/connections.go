@@ -18,9 +18,15 @@ import (
 // failover.
 const connectionLife = 30 * time.Minute
 
-// openingMost is how many connections a pool opens at a time. A server that starts a process for each gives all of
-// them less than its share of the time limit, where it has little.
-const openingMost = 4
+// openingMost is how many connections a pool opens at a time. A server that starts a process for each opens few in the
+// time that it opens one. An attempt that takes longer than slowAttempt does not count: it may wait for a network that
+// has been away, and is no reason to wait for a server that is there again. openingEver is how many there are at most
+// with those.
+const (
+	openingMost = 4
+	openingEver = 12
+	slowAttempt = 2 * time.Second
+)
 
 // A connector opens the connections of one pool to PostgreSQL. Nobody's leaving ends an attempt: the connection waits
 // for who asks next. Otherwise a server that takes longer to open one than callers wait would open them for nobody,
@@ -34,7 +40,8 @@ type connector struct {
 
 	mu       sync.Mutex
 	waiting  []chan<- opened // who asked first is first; each takes one without a wait
-	opening  int             // attempts that have not ended
+	opening  int             // attempts that have not ended, but for those that are slow
+	slow     int             // attempts that are slow
 	ready    []driver.Conn   // open, and nobody has them yet
 	promised int             // old connections that have ended for one that is ready
 	closed   bool
@@ -120,7 +127,7 @@ func answers(ctx context.Context, conn driver.Conn) bool {
 
 // open begins as many attempts as somebody waits for. The caller has locked c.
 func (c *connector) open() {
-	for c.opening < min(len(c.waiting), openingMost) {
+	for c.opening < min(len(c.waiting), openingMost) && c.opening+c.slow < openingEver {
 		c.opening++
 		go c.attempt()
 	}
@@ -129,21 +136,32 @@ func (c *connector) open() {
 // attempt opens a connection within the time limit of the configuration. A failure is that of the attempt's share of
 // those who wait, so that all of them learn in one time limit that the server is away.
 func (c *connector) attempt() {
+	becomesSlow := time.AfterFunc(slowAttempt, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.opening--
+		c.slow++
+		c.open()
+	})
 	conn, err := c.Connector.Connect(context.Background())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	served := min(len(c.waiting), 1)
-	if err != nil {
-		served = (len(c.waiting) + c.opening - 1) / c.opening
+	if attempts := c.opening + c.slow; err != nil {
+		served = (len(c.waiting) + attempts - 1) / attempts
 	}
 	for _, w := range c.waiting[:served] {
 		w <- opened{conn, err}
 	}
 	c.waiting = c.waiting[served:]
-	c.opening--
+	if becomesSlow.Stop() {
+		c.opening--
+	} else {
+		c.slow--
+	}
 	switch {
 	case err != nil || served > 0:
-	case c.closed:
+	case c.closed || len(c.ready) == openingMost:
 		_ = conn.Close()
 	default:
 		c.ready = append(c.ready, conn)
@@ -162,7 +180,7 @@ func (c *connector) promise() bool {
 	case len(c.ready) > c.promised:
 		c.promised++
 		return true
-	case len(c.ready) == 0 && c.opening == 0 && !c.closed:
+	case len(c.ready) == 0 && c.opening+c.slow == 0 && !c.closed:
 		c.opening++
 		go c.attempt()
 	}

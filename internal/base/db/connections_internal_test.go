@@ -44,7 +44,7 @@ func awaitSuccessor(t *testing.T, c *connector) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
-		ended := c.opening == 0
+		ended := c.opening+c.slow == 0
 		c.mu.Unlock()
 		if ended {
 			return
@@ -120,7 +120,7 @@ func (s *slowServer) Connect(context.Context) (driver.Conn, error) {
 func (s *slowServer) Driver() driver.Driver { return nil }
 
 // TestConnectionsOpenForTheNext: a server that opens a connection after its caller has left opened it for the next
-// one, and the callers of a crowd that all leave ask it for no more than openingMost.
+// one. Crowds that all leave ask it for no more than openingMost, and openingEver if it opens nothing for long.
 func TestConnectionsOpenForTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestConnectionsOpenForTheNext(t *testing.T) {
 			defer cancel()
 			return c.Connect(ctx)
 		}
-		for range 3 {
+		leaves := func() {
 			var crowd sync.WaitGroup
 			for range 20 {
 				crowd.Go(func() {
@@ -142,8 +142,9 @@ func TestConnectionsOpenForTheNext(t *testing.T) {
 			}
 			crowd.Wait()
 		}
+		leaves()
 		if n := s.asked.Load(); n != openingMost {
-			t.Errorf("60 callers who left asked the server %d times", n)
+			t.Errorf("20 callers who left asked the server %d times", n)
 		}
 		s.turns <- nil
 		synctest.Wait()
@@ -160,10 +161,20 @@ func TestConnectionsOpenForTheNext(t *testing.T) {
 		if err := <-waits; err != nil {
 			t.Errorf("who waits while an attempt of others ends: %v", err)
 		}
-		for range openingMost - 2 {
+		time.Sleep(slowAttempt)
+		for range 20 {
+			leaves()
+		}
+		if n := s.asked.Load(); n != 2+openingEver {
+			t.Errorf("who waited for a server that opens nothing asked it %d times", n)
+		}
+		for range openingEver {
 			s.turns <- nil
 		}
 		synctest.Wait()
+		if len(c.ready) != openingMost {
+			t.Errorf("%d connections are kept for nobody", len(c.ready))
+		}
 		if err := c.Close(); err != nil || len(c.ready) != 0 {
 			t.Errorf("%v; %d connections are open after the pool has closed", err, len(c.ready))
 		}

@@ -110,6 +110,8 @@ func each(t *testing.T, f func(w *world)) {
 func newWorld(t *testing.T, e db.Engine) *world {
 	t.Helper()
 	w := &world{t: t, at: dbtest.URL(t, e)}
+	now := time.Now().UTC() // what a month allows must not begin anew in the hours of a test
+	w.later(time.Date(now.Year(), now.Month()+1, 10, 12, 0, 0, 0, time.UTC).Sub(now))
 	d, err := db.Open(t.Context(), w.at)
 	if err != nil {
 		t.Fatal(err)
