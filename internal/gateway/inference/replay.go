@@ -146,11 +146,15 @@ func (h *Handler) writeReplay(w http.ResponseWriter, c *call, running *runningCa
 		w.Header().Set("Idempotent-Replayed", "true")
 		w.Header().Set("X-Request-Id", res.entry.RequestID())
 	}
+	var frames []byte
+	if c.out != nil {
+		frames, _ = splitStored(res.body)
+		running.appendFrames(frames)
+	}
+	h.calls.leave(running, nil) // who joined does not wait until this client has read it
 	if c.out == nil {
 		return writeResponse(w, c.shape, res.body, &res.entry)
 	}
-	frames, _ := splitStored(res.body)
-	running.appendFrames(frames) // for followers
 	c.out.writeFrames(frames)
 	return endStream(c.plan, c.out, res)
 }
@@ -350,13 +354,17 @@ func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, erro
 // writeEnd sends the part of an ended call that was not sent.
 func (f *remoteFollower) writeEnd(res *result) error {
 	f.running.setResult(*res)
+	var rest []byte
+	if f.plan.Request.Stream {
+		frames, _ := splitStored(res.body)
+		rest = frames[min(f.sent, len(frames)):]
+		f.running.appendFrames(rest)
+	}
+	f.h.calls.leave(f.running, nil) // who joined does not wait until this client has read it
 	if !f.plan.Request.Stream {
 		return writeResponse(f.w, f.shape, res.body, &res.entry)
 	}
-	if frames, _ := splitStored(res.body); f.sent < len(frames) {
-		f.out.writeFrames(frames[f.sent:])
-		f.running.appendFrames(frames[f.sent:])
-	}
+	f.out.writeFrames(rest)
 	return endStream(f.plan, f.out, res)
 }
 
