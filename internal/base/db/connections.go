@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,8 @@ type connector struct {
 	slow     int             // attempts that are slow
 	ready    []driver.Conn   // open, and nobody has them yet
 	promised int             // old connections that have ended for one that is ready
+	full     error           // the server's last word that it has no room
+	fullTo   time.Time       // until then it is not asked again
 	closed   bool
 }
 
@@ -87,6 +90,10 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	mine := make(chan opened, 1)
 	c.mu.Lock()
+	if time.Now().Before(c.fullTo) {
+		defer c.mu.Unlock()
+		return nil, c.full
+	}
 	c.waiting = append(c.waiting, mine)
 	c.open()
 	c.mu.Unlock()
@@ -147,7 +154,9 @@ func (c *connector) attempt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	served := min(len(c.waiting), 1)
-	if attempts := c.opening + c.slow; err != nil {
+	if attempts := c.opening + c.slow; sqlState(err) == tooManyConnections {
+		served, c.full, c.fullTo = len(c.waiting), err, time.Now().Add(fullAnswer)
+	} else if err != nil {
 		served = (len(c.waiting) + attempts - 1) / attempts
 	}
 	for _, w := range c.waiting[:served] {
@@ -206,6 +215,9 @@ const tooManyConnections = "53300"
 // fullPause is how long a pool opens no connection after the server had no room for one.
 const fullPause = 5 * time.Second
 
+// fullAnswer is how long a pool takes the server's word that it has no room for that of the next moment, too.
+const fullAnswer = 200 * time.Millisecond
+
 // fullRest is how long who found the server full waits before it asks again.
 const fullRest = 20 * time.Millisecond
 
@@ -239,22 +251,47 @@ func (d *DB) isFull(ctx context.Context, pool *sql.DB, err error) bool {
 	return true
 }
 
-// noteError discards the idle connections to a server that does not answer.
-func (d *DB) noteError(err error) {
-	if err != nil && IsAway(err) && sqlState(err) != tooManyConnections {
-		d.DiscardIdle()
+// NoteError discards the idle connections to a server that is away: after one has failed, the others may lead to a
+// network that takes packets and brings no answers, and a new connection shows soon whether the server is there. Where
+// nothing but time ran out, one of them is asked first: a server that is slow would be slower by as many new ones. An
+// error that the server has sent shows that it is there, unless it says that it ends.
+func (d *DB) NoteError(err error) {
+	if d.Engine != Postgres || err == nil || !IsAway(err) {
+		return
+	}
+	switch state := sqlState(err); {
+	case state == "" && errors.Is(err, context.DeadlineExceeded):
+		d.discardIf(d.idleAreDead)
+	case state == "" || strings.HasPrefix(state, "57P"):
+		d.discardIdle()
 	}
 }
 
-// DiscardIdle closes the idle connections to PostgreSQL. After one has failed, the others may lead to a network that
-// takes packets and brings no answers: a new connection shows soon whether the server is there. It does nothing on
-// SQLite.
-func (d *DB) DiscardIdle() {
+// idleAreDead reports whether a connection that is idle does not answer in time.
+func (d *DB) idleAreDead() bool {
+	for _, pool := range []*sql.DB{d.read, d.write} {
+		if pool != nil && pool.Stats().Idle > 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), d.Limit(pingTimeout))
+			defer cancel()
+			return pool.PingContext(ctx) != nil
+		}
+	}
+	return false
+}
+
+// discardIdle closes the idle connections to PostgreSQL. It does nothing on SQLite.
+func (d *DB) discardIdle() { d.discardIf(func() bool { return true }) }
+
+// discardIf does it where is tells so, unless that is under way.
+func (d *DB) discardIf(is func() bool) {
 	if d.Engine != Postgres || !d.discarding.CompareAndSwap(false, true) {
 		return
 	}
 	go func() { // closing a connection may take seconds
 		defer d.discarding.Store(false)
+		if !is() {
+			return
+		}
 		for _, pool := range []*sql.DB{d.read, d.write} {
 			if pool != nil {
 				pool.SetMaxIdleConns(0)
@@ -277,7 +314,7 @@ func (d *DB) pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if p.Conn.PgConn().Ping(ctx) != nil { // the connection is closed now
-		d.DiscardIdle()
+		d.discardIdle()
 	}
 	return false
 }

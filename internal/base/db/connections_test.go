@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -119,5 +121,49 @@ func TestServerWithoutRoom(t *testing.T) {
 	}
 	if after := count(); before < 2 || after < before {
 		t.Errorf("the node had %d connections, and has %d", before, after)
+	}
+}
+
+// TestSlowServerKeepsItsConnections: a statement that takes too long costs its own connection, and no other one: a
+// server that is slow has no time to open them anew.
+func TestSlowServerKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	var open sync.WaitGroup
+	for range 8 {
+		open.Go(func() {
+			if _, err := db.QueryAll(t.Context(), d, func(db.Row) (int, error) { return 0, nil },
+				`SELECT 1 FROM pg_sleep(0.1)`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	open.Wait()
+	list := func() []int {
+		pids, err := db.QueryAll(t.Context(), d, func(r db.Row) (pid int, err error) { return pid, r.Scan(&pid) },
+			`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pids
+	}
+	before := list()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := db.QueryAll(ctx, d, func(db.Row) (int, error) { return 0, nil }, `SELECT 1 FROM pg_sleep(60)`)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a slow statement ends with %v", err)
+		}
+	}
+	d.AwaitIdleCheck()
+	kept := 0
+	for _, pid := range list() {
+		if slices.Contains(before, pid) {
+			kept++
+		}
+	}
+	if kept < len(before)-3 || len(before) < 6 {
+		t.Errorf("of %d connections %d are kept", len(before), kept)
 	}
 }

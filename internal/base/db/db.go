@@ -30,7 +30,7 @@ type DB struct {
 	offset   atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 	lag      atomic.Int64 // how far Now is set back, in nanoseconds; 0 except in tests and while sample history is made
 
-	discarding  atomic.Bool // DiscardIdle runs
+	discarding  atomic.Bool // discardIdle runs
 	fullMu      sync.Mutex
 	full        *time.Timer   // ends the pause of isFull; nil: pools open connections
 	limitFactor time.Duration // how many times longer its time limits are
@@ -301,7 +301,7 @@ func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	for d.isFull(ctx, d.read, err) {
 		rows, err = d.read.QueryContext(ctx, query, args...)
 	}
-	d.noteError(err)
+	d.NoteError(err)
 	return rows, err
 }
 
@@ -316,7 +316,7 @@ func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	for d.isFull(ctx, d.read, row.Err()) {
 		row = d.read.QueryRowContext(ctx, query, args...)
 	}
-	d.noteError(row.Err())
+	d.NoteError(row.Err())
 	return row
 }
 
@@ -380,7 +380,7 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		res, err = d.write.ExecContext(ctx, query, args...)
 	}
 	if err != nil {
-		d.noteError(err)
+		d.NoteError(err)
 		return nil, err
 	}
 	return res, d.Sync()
@@ -422,7 +422,7 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Limit(limit))
 	defer cancel()
-	defer func() { d.noteError(err) }()
+	defer func() { d.NoteError(err) }()
 	for n := range maxTxAttempts {
 		if err = d.tryTx(ctx, f); err == nil {
 			return d.Sync() // the connection is released, so other transactions run meanwhile

@@ -4,7 +4,15 @@ import (
 	"io/fs"
 	"testing"
 	"testing/fstest"
+	"time"
 )
+
+// AwaitIdleCheck returns when nobody looks whether the idle connections are dead.
+func (d *DB) AwaitIdleCheck() {
+	for d.discarding.Load() {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // AddMigration gives the binary a migration after all others, until the test ends. The test is not parallel.
 func AddMigration(t *testing.T, text string) {

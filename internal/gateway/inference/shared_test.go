@@ -326,7 +326,8 @@ func TestNobodyWaitsForAnothersSocket(t *testing.T) {
 			for _, what := range []string{"who joins", "who asks again beside a replay that nobody reads"} {
 				select {
 				case got := <-b.send(t.Context(), key):
-					if !strings.HasPrefix(got, "200 ") || !strings.Contains(got, "Hello") || len(got) < 100*len(long)/3 {
+					if !strings.HasPrefix(got, "200 ") || !strings.Contains(got, "Hello") ||
+						len(got) < 100*len(long)/3 {
 						t.Errorf("%s gets %d bytes, which begin with %.200s", what, len(got), got)
 					}
 				case <-time.After(frameTimeout / 2):

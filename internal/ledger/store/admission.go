@@ -160,7 +160,7 @@ func (w *Writer) noteWrite(err error) {
 		w.admission.noteSuccess()
 	case db.IsAway(err) || db.IsDamaged(err):
 		w.admission.close(err)
-		w.db.DiscardIdle()
+		w.db.NoteError(err)
 	}
 }
 
