@@ -253,7 +253,9 @@ func (c *faultyConn) Close() error {
 	}
 	if c.life < c.of.life() {
 		_, e := c.FileControlPersistWAL("main", 1)
-		err = errors.Join(err, e)
+		_, unlimited := c.Conn.(driver.ExecerContext).ExecContext(context.Background(),
+			`PRAGMA journal_size_limit = -1`, nil) // else SQLite would empty the log, which no kill does
+		err = errors.Join(err, e, unlimited)
 	}
 	return errors.Join(err, c.Conn.Close())
 }
