@@ -259,8 +259,8 @@ func TestFollowersOutwaitTheOwner(t *testing.T) {
 	}
 }
 
-// dialSlowly asks for a call by a socket that has no room, and reads nothing.
-func dialSlowly(t *testing.T, target, key string) {
+// dialSlowly asks for a call by a socket that has no room, and returns it; nobody reads.
+func dialSlowly(t *testing.T, target, key string) net.Conn {
 	t.Helper()
 	at := strings.TrimPrefix(target, "http://")
 	host, path, _ := strings.Cut(at, "/")
@@ -276,6 +276,7 @@ func dialSlowly(t *testing.T, target, key string) {
 		path, key); err != nil {
 		t.Fatal(err)
 	}
+	return conn
 }
 
 // serveNarrow serves the calls by sockets that have no room.
@@ -333,7 +334,10 @@ func TestNobodyWaitsForAnothersSocket(t *testing.T) {
 				case <-time.After(frameTimeout / 2):
 					t.Errorf("%s waits for the first client", what)
 				}
-				dialSlowly(t, b.url, key)
+				// The replay is being written once its first byte is there.
+				if _, err := dialSlowly(t, b.url, key).Read(make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
 	}
